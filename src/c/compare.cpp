@@ -6,11 +6,11 @@
 
 #include "door.hpp"
 
-/// The library's report and its lines.
+/// A report of qk::compare, its text, and the texts of its places.
 struct qk_report {
     qk::compare::report told;
     std::string text;
-    std::vector<std::string> places;  ///< of the causes, then of the nearest
+    std::vector<std::string> places;  ///< places of the causes, then of the nearest
 };
 
 namespace {

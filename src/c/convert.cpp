@@ -30,7 +30,7 @@ void expect_room(const qk::packed_layout& l, std::size_t bytes) {
     if (bytes < l.bytes())
         throw refused{QK_TOO_SMALL, "the packed buffer has " + std::to_string(bytes) + " bytes and needs " + std::to_string(l.bytes())};
 }
-/// A conversion of numbers: fp64 has no codes.
+/// Returns the conversion; refuses fp64, which is for dot products alone.
 qk::compare::conversion coded(const qk_conversion* given, std::size_t n) {
     const qk::compare::conversion how = conversion_of(given, n);
     if (how.format == qk::format(qk::fp64))
@@ -60,7 +60,7 @@ void decode(const qk_conversion* given, const void* packed, std::size_t bytes, N
 
 qk_plane plane_of(const qk::plane& p) { return {p.offset, p.count, p.bytes(), p.bits}; }
 
-/// Each plane as bytes, of layout `l`.
+/// Returns each plane as bytes, with the sizes of layout `l`.
 template <class Byte, class Planes>
 qk::basic_planes<Byte> planes_of(const Planes* given, const qk::packed_layout& l) {
     expect_array(given, 1, "planes");
@@ -72,7 +72,7 @@ qk::basic_planes<Byte> planes_of(const Planes* given, const qk::packed_layout& l
             one(given->shifts, l.shifts, "planes->shifts"), one(given->tensor, l.tensor, "planes->tensor")};
 }
 
-/// What C handed over: any int, not only the enumeration's.
+/// Returns the int that C handed over, which need not be an enumerator.
 int number_of(const qk_storage& storage) {
     int n = 0;
     static_assert(sizeof storage == sizeof n);

@@ -21,7 +21,7 @@ void read_flag(bool& flag, std::string_view key, std::string_view value, bool ha
     flag = value != "0";
 }
 
-/// One change of a semantics.
+/// Applies one change, such as "seed=7", to a semantics.
 void change(semantics& how, std::string_view item) {
     const bool has_value = item.find('=') != std::string_view::npos;
     const std::string_view key = detail::take_until(item, '=');
@@ -47,7 +47,7 @@ void change(semantics& how, std::string_view item) {
 
 [[noreturn]] void bad(std::string sentence) { throw refused{QK_BAD_ARGUMENT, std::move(sentence)}; }
 
-/// a * b * c where it is no overflow.
+/// Is true if a * b * c is n and does not overflow.
 bool covers(std::size_t a, std::size_t b, std::size_t c, std::size_t n) {
     std::size_t ab = 0, abc = 0;
     return !__builtin_mul_overflow(a, b, &ab) && !__builtin_mul_overflow(ab, c, &abc) && abc == n;

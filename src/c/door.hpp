@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every function of qk/qk.h goes through: arguments are checked and become values of C++, failures become a status and a sentence.
+// What every function of qk/qk.h goes through: arguments are checked and become C++ values, failures become a status and a sentence.
 #pragma once
 
 #include <exception>
@@ -15,7 +15,7 @@
 
 namespace qk::c {
 
-/// Why a call cannot be done. It never leaves the library.
+/// The exception of a call that cannot be done. It never leaves the library.
 struct refused {
     qk_status status;
     std::string sentence;
@@ -38,10 +38,10 @@ qk_status guarded(const Call& call) noexcept {
     }
 }
 
-/// A null pointer stands for an empty array alone.
+/// Throws refused for a null pointer unless n is 0.
 void expect_array(const void* data, std::size_t n, const char* what);
 
-/// What examine(*board), which writes the verdict, counts; -1 where it fails: then the verdict is why.
+/// Returns what examine(*board) counts, or -1 if it fails. examine() writes the verdict; if it fails, the verdict says why.
 template <class Board>
 std::int64_t differences(Board* board, std::int64_t (*examine)(Board&)) {
     std::int64_t count = -1;
@@ -64,36 +64,36 @@ const T& parsed_or_refused(const parsed<T>& p, const char* what) {
     if (!p) throw refused{QK_BAD_TEXT, std::string(what) + ": " + std::string(p.error.view())};
     return p.value;
 }
-/// Null where the text is needed is refused with what it is.
+/// Returns the text; throws refused, which names `what`, for a null pointer.
 std::string_view text_of(const char* text, const char* what);
 format format_of(const char* text, const char* what);
-/// "quark,rounding=half-away,seed=7"; null is ocp.
+/// Reads a semantics such as "quark,rounding=half-away,seed=7"; null and "" mean ocp.
 semantics semantics_of(const char* text);
 accumulator accumulator_of(const char* text);
 void put_text(qk_text& to, std::string_view text);
 
-/// Checked against an array of n values, so that no kernel meets what it does not allow.
+/// Returns the conversion, checked against an array of n values, so that no kernel meets what it does not allow.
 compare::conversion conversion_of(const qk_conversion* how, std::size_t n);
 
-/// A device or accumulator with the formats of its operands.
+/// The accumulator of a device or of a text, with the formats of its operands.
 struct multiplier {
     format a, b;
     accumulator how;
 };
 multiplier multiplier_of(const char* accumulator, const char* a_format, const char* b_format);
-/// Bits of a stored result: 16, 32 or 64.
+/// Return the bits of a stored result and of a stored C: 16, 32 or 64.
 int result_bits(const accumulator& a);
 int addend_bits(const accumulator& a);
 
-/// Codes of C as they are stored, and of a shape's operands: one code a word into packed planes.
+/// An operand's codes and scales in packed planes.
 struct packed_operand {
     std::vector<std::byte> elements, scales;
     const_planes planes() const { return {elements, scales, {}, {}}; }
 };
-/// `lines` rows or columns of k codes each, in the array's own order.
+/// Packs `lines` rows or columns of k codes each, one code a word, in the array's own order. `what` names the operand in errors.
 packed_operand packed_of(const format& f, const std::uint64_t* codes, const std::uint64_t* scales, std::size_t lines, std::size_t k,
                          const char* what);
-/// Where the operands' blocks lie.
+/// Return A and B as arrays whose blocks lie along k.
 along_axis rows_of(product_shape s);
 along_axis columns_of(product_shape s);
 

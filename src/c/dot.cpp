@@ -52,7 +52,7 @@ void add_counts(qk_dot_counts* to, const dot_counts& from) {
     to->overflow += from.overflow, to->underflow += from.underflow, to->inexact += from.inexact;
     to->nan += from.nan, to->saturation += from.saturation;
 }
-/// The planes of an operand as a caller gives them.
+/// Returns the planes of an operand from the pointers that a caller gives.
 const_planes planes_of(const qk_const_planes* given, const format& f, along_axis axis, const char* what) {
     expect_array(given, 1, what);
     const std::size_t values = axis.outer * axis.length * axis.inner;

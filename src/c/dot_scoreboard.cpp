@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// qk.h's scoreboard of a unit that multiplies and adds: questions one after the other, the device's answers, and the accumulator that
+// qk.h's scoreboard of a unit that multiplies and adds: it makes questions, records the device's answers, and finds the accumulator that
 // would have given them.
 #include <memory>
 
@@ -11,10 +11,10 @@ struct qk_dot_scoreboard {
     qk::c::multiplier by;
     qk::compare::dot_task task;
     bool searchable = false;
-    qk::compare::dot_case batch;  ///< questions that were made, the next of them at `next`
+    qk::compare::dot_case batch;  ///< questions made in advance; `next` counts those that were drawn
     std::size_t next = 0;
     qk::compare::random_source random{1};
-    qk::compare::dot_case now;  ///< 1 x k x 1
+    qk::compare::dot_case now;  ///< the current question, 1 x k x 1
     std::vector<qk::compare::dot_case> asked;
     std::vector<std::uint64_t> answers, expected;
     std::string verdict;

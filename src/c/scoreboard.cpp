@@ -28,7 +28,7 @@ namespace {
 
 using namespace qk::c;
 
-/// The conversion of the first n values.
+/// Returns the conversion of the first n values.
 qk_conversion conversion_of(const qk_scoreboard& b, std::size_t n, const std::int64_t* zero) {
     qk_conversion c{};
     c.format = b.format.c_str();
@@ -43,7 +43,7 @@ qk_conversion conversion_of(const qk_scoreboard& b, std::size_t n, const std::in
     return c;
 }
 
-/// Codes in planes, decoded: the values that the device stands for.
+/// Returns the values that the device's recorded codes stand for.
 std::vector<float> decoded(const qk_scoreboard& b, const qk::compare::conversion& how, std::size_t n) {
     const qk::packed_layout l = layout_of(how, n);
     if (l.shifts.count != 0 || l.tensor.count != 0)
@@ -59,7 +59,7 @@ std::vector<float> decoded(const qk_scoreboard& b, const qk::compare::conversion
     return y;
 }
 
-/// Values that are complete: whole rows, whole blocks, and answered.
+/// Returns how many values are complete: in whole rows and whole blocks, with the device's output.
 std::size_t complete(const qk_scoreboard& b) {
     std::size_t n = std::min(b.inputs.size(), b.elements.empty() ? b.outputs.size() : b.elements.size());
     const auto block = static_cast<std::size_t>(block_size(b.form));
@@ -75,7 +75,7 @@ std::size_t complete(const qk_scoreboard& b) {
     return n;
 }
 
-/// Values on which the device differs.
+/// Compares what is complete, writes the verdict and returns on how many values the device differs.
 std::int64_t examine(qk_scoreboard& b) {
     if (!b.elements.empty() && !b.outputs.empty()) throw refused{QK_BAD_ARGUMENT, "record codes or values of the device, not both"};
     const std::size_t n = complete(b);
@@ -92,8 +92,8 @@ std::int64_t examine(qk_scoreboard& b) {
     return static_cast<std::int64_t>(b.report.mismatches);
 }
 
-/// Numbers with few mantissa bits are ties and exact values, and neighbours of ties come from the last bit; exponents stay together for a
-/// while, as they do in a tensor, so that blocks have small values, too.
+/// Returns the bits of an input. Numbers with few mantissa bits are ties and exact values, and a change of the last bit makes neighbours of
+/// ties; exponents stay together for a while, as they do in a tensor, so that blocks have small values, too.
 std::uint32_t drawn(qk_scoreboard& b) {
     const std::size_t at = b.inputs.size();
     qk::compare::random_source& draw = b.random;

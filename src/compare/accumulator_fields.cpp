@@ -17,7 +17,7 @@ template <auto Member>
 void set_register(accumulator& a, int v) {
     a.*Member = registers[v];
 }
-/// Partial sums and result alike: a device whose registers have one format.
+/// Sets partial sums and result alike, for devices whose registers have one format.
 void set_registers(accumulator& a, int v) { a.partial = a.result = registers[v]; }
 void set_roundings(accumulator& a, int v) { a.partial_round = a.round = static_cast<rounding>(v); }
 

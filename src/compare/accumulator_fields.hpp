@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a search for an accumulator changes, and where it begins.
+// The fields that a search for an accumulator changes, and the accumulators where it begins.
 #pragma once
 
 #include "qk/compare/dot.hpp"
@@ -14,7 +14,7 @@ struct field {
 
 std::vector<field> fields_of(const dot_task& task);
 
-/// One accumulator of each kind, and those of the catalogue that the task's registers allow.
+/// Returns accumulators of each kind, and those of the catalogue that the task's registers allow.
 std::vector<accumulator> seeds_of(const dot_task& task);
 
 }  // namespace qk::compare

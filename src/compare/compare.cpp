@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every difference in a class, and what the input exercised.
+// Puts every difference in a class, and describes what the input exercises.
 #include "qk/compare/compare.hpp"
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t shown = 8;
 
-/// The number of a value's code among the codes in order of value, if it has one; `unit` as units_of gives it.
+/// Returns the index of a value's code among the codes in order of value, or nullopt if it has none; `unit` as units_of gives it.
 std::optional<std::int64_t> ordinal(const qk::format& f, float value, float unit) {
     const double v = static_cast<double>(value) / static_cast<double>(unit);
     const auto whole = [](double n) -> std::optional<std::int64_t> {
@@ -58,10 +58,11 @@ std::string code_text(const conversion& c, std::size_t i, float value, float uni
     return (*n < 0 || std::signbit(value) ? "-" : "") + std::to_string(std::abs(*n)) + " x 2^" + std::to_string(std::ilogb(unit));
 }
 
-/// What befell a block as a whole.
+/// How a block differs as a whole.
 enum class block_fate { values, shifted, other_grid };
 
-/// Every value off by the same power of two, or most of them numbers of another grid: off this one, or all on the next coarser one.
+/// Returns `shifted` if every value is off by the same power of two, `other_grid` if most values differ and some lie off the block's grid
+/// or all lie on the next coarser one.
 block_fate fate_of(const problem& p, float unit, std::size_t first, std::size_t stride, std::size_t count) {
     std::size_t different = 0, telling = 0, shifted = 0, coarse = 0, off = 0;
     double ratio = 0;
@@ -85,7 +86,7 @@ block_fate fate_of(const problem& p, float unit, std::size_t first, std::size_t 
     return 2 * different > telling && different > 2 && (off != 0 || coarse == telling) ? block_fate::other_grid : block_fate::values;
 }
 
-/// Marks what befell whole blocks.
+/// Classifies the differences of blocks that differ as a whole, and counts the blocks that differ.
 void mark_blocks(const problem& p, std::span<const float> unit, std::vector<difference>& kind, report& result) {
     for_each_block(p.asked, [&](std::size_t first, std::size_t stride, std::size_t count) {
         bool touched = false;

@@ -67,7 +67,7 @@ void expected_values(const conversion& c, std::span<const float> x, std::span<fl
 
 namespace {
 
-/// The entry of `scale` (or of `zero_point`) for the value at position i.
+/// Returns the index in `scale` and `zero_point` for the value at position i.
 std::size_t entry_of(const conversion& c, std::size_t i) {
     if (c.given == conversion::granularity::none || c.given == conversion::granularity::tensor) return 0;
     const along_axis a = c.scale_blocks;
@@ -76,7 +76,7 @@ std::size_t entry_of(const conversion& c, std::size_t i) {
 
 std::vector<float> units_of_blocks(const conversion& c, std::span<const float> x) {
     std::vector<float> unit(x.size(), 1.0f);
-    qk::semantics how = c.how;  // only the scales matter here: any special value marks its block
+    qk::semantics how = c.how;  // only the scales matter here: any special value makes its block NaN
     how.mx_specials = how.bfp_specials = block_specials::block_nan;
     how.clamp_mx_scale = true;
     how.mxint_zero = zero_sign::positive;

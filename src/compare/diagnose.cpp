@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A beam search. A state is a set of mistakes, each with the region where it is made; what it predicts for a value is what a converter with
-// the mistakes of that value's regions gives. A state's length in bits decides: what it takes to say the mistakes, their regions, and the
-// values that they leave. So a further mistake must explain more than it takes to say.
+// A beam search. A state is a set of mistakes, each with the region where it is made; it predicts for a value what a converter with the
+// mistakes of that value's regions gives. The best state has the shortest description in bits: of the mistakes, their regions, and the
+// values that they leave wrong. So a further mistake must explain more than it takes to state.
 #include "diagnose.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct made {
 struct state {
     std::vector<made> mistakes;
     std::vector<float> y;   ///< predicted, at the values that the search looks at
-    std::size_t wrong = 0;  ///< of them
+    std::size_t wrong = 0;  ///< how many of `y` are wrong
     double bits = 0;
 };
 
@@ -35,7 +35,7 @@ std::vector<std::size_t> up_to(std::size_t n) {
     return v;
 }
 
-/// Every `step`-th of them, so that at most `most` are left.
+/// Returns `most` of them, evenly spaced, or all if they are fewer.
 std::vector<std::size_t> thinned(const std::vector<std::size_t>& v, std::size_t most) {
     if (v.size() <= most) return v;
     std::vector<std::size_t> few;
@@ -65,14 +65,15 @@ class search {
         finish(s);
         return s;
     }
-    /// A state of these mistakes, predicted anew.
+    /// Returns the state of these mistakes, predicted anew.
     state of(std::vector<made> mistakes) {
         state s{std::move(mistakes), expected_, 0, 0};
         predict(s.mistakes, s.y);
         finish(s);
         return s;
     }
-    /// One more mistake, in the region where it does most good.
+    /// Adds a mistake in the region where it does most good. Returns nullopt if it corrects no value, or if the state has a mistake of that
+    /// topic.
     std::optional<state> extended(const state& s, int m) {
         for (const made& k : s.mistakes) {
             if (about(k.mistake) == about(m)) return std::nullopt;
@@ -98,7 +99,7 @@ class search {
         finish(found);
         return found;
     }
-    /// Mistakes that change a value on which the device differs.
+    /// Returns the mistakes that change a value on which the device differs.
     std::vector<int> telling() {
         std::vector<int> found;
         std::vector<float> y(expected_.size());
@@ -111,7 +112,7 @@ class search {
         }
         return found;
     }
-    /// The pairs that leave least, made everywhere: the mistakes of a pair may explain nothing alone.
+    /// Returns the pairs, made everywhere, that leave the fewest wrong values: the mistakes of a pair may explain nothing alone.
     std::vector<state> best_pairs(const std::vector<int>& known) {
         std::vector<std::size_t> some;  // enough to tell pairs apart
         const std::size_t step = std::max<std::size_t>(1, whole_.size() / 3072);
@@ -133,7 +134,7 @@ class search {
         for (const auto& [wrong, pair] : found) states.push_back(of({{pair.first, {}}, {pair.second, {}}}));
         return states;
     }
-    /// Each mistake of a state that it can do without is left out, and each region that changes nothing.
+    /// Leaves out each mistake that the state can do without, and each region that changes nothing.
     state simplified(state s) {
         for (std::size_t k = 0; k < s.mistakes.size();) {
             std::vector<made> fewer = s.mistakes, wider = s.mistakes;
@@ -155,7 +156,7 @@ class search {
     bool holds(const region& r, std::size_t i) const {
         return std::all_of(r.properties.begin(), r.properties.end(), [&](int k) { return all_[k].values.contains(i); });
     }
-    /// Each value by the mistakes of its regions.
+    /// Predicts each value with the mistakes in whose regions it lies.
     void predict(const std::vector<made>& mistakes, std::vector<float>& y) {
         std::map<unsigned, std::vector<std::size_t>> groups;
         for (std::size_t n = 0; n < whole_.size(); ++n) {
@@ -196,7 +197,7 @@ class search {
 
 bool shorter(const state& a, const state& b) { return a.bits < b.bits; }
 
-/// The best of a level, one of each set of mistakes.
+/// Keeps the best states of a level, one for each set of mistakes.
 void keep_best(std::vector<state>& level) {
     std::stable_sort(level.begin(), level.end(), shorter);
     std::vector<state> kept;
@@ -210,13 +211,13 @@ void keep_best(std::vector<state>& level) {
     level = std::move(kept);
 }
 
-/// A place of the array, and how many of its values are in `differ`.
+/// Returns a region as a location, with how many of its values are in `differ`.
 location location_of(const properties& all, const region& r, const value_set& differ) {
     const value_set v = all.values(r);
     return {all.words(r), v.count(), v.count_with(differ)};
 }
 
-/// The differences by up to three places, the largest first: what one leaves is described by the next.
+/// Describes the differences by up to three places; each describes what those before it leave.
 std::vector<location> describe(const properties& all, const value_set& differ) {
     std::vector<location> found;
     value_set left = differ;

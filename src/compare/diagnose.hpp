@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search for the mistakes that make a device's values: alone, in pairs and in threes, each everywhere or in a region of its own.
+// Searches for the mistakes that reproduce a device's values: up to four together, each made everywhere or in a region of its own.
 #pragma once
 
 #include "qk/compare/compare.hpp"
@@ -7,7 +7,7 @@
 
 namespace qk::compare {
 
-/// Fills in where, causes, unexplained, alternatives and nearest.
+/// Sets where, causes, unexplained, alternatives and nearest of `r`.
 void diagnose(const problem& p, const properties& all, report& r);
 
 }  // namespace qk::compare

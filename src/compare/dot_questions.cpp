@@ -18,7 +18,7 @@ const floating* float_elements(const qk::format& f) {
     return std::get_if<floating>(&f);
 }
 
-/// The code of the number nearest to v.
+/// Returns the code of the number nearest to v.
 std::uint64_t code_near(const qk::format& f, double v) {
     if (const floating* g = float_elements(f)) {
         if (*g == fp32 || v != v || std::isinf(v)) return code_of(*g, static_cast<float>(v));
@@ -44,7 +44,7 @@ struct exponent_range {
 };
 exponent_range range_of(const qk::format& f) {
     if (const floating* g = float_elements(f)) {
-        // Of wide formats a part of the range, in which products of two still are float32 numbers.
+        // For wide formats this is a part of the range, in which products of two are still float32 numbers.
         const int least = min_exponent(*g) - g->mantissa_bits, most = max_exponent(*g);
         return {std::max(least, -150), std::max(min_exponent(*g), -126), std::min(most, 127)};
     }
@@ -64,7 +64,7 @@ class maker {
     }
     int below(int n) { return static_cast<int>(r_.below(static_cast<std::uint32_t>(n))); }
     int any_exponent() { return range_.normal + below(range_.most - range_.normal + 1); }
-    /// Exponents about the middle, so that products neither overflow nor become subnormal.
+    /// Returns an exponent about the middle of the range, so that products neither overflow nor become subnormal.
     int middle() {
         const int low = std::max(range_.normal, -24), high = std::min(range_.most, 24);
         return low + below(high - low + 1);
@@ -129,7 +129,7 @@ class maker {
     exponent_range range_;
 };
 
-/// How often each kind is asked. Structure first: sums that a person could follow.
+/// Returns the kind of row n. A kind recurs as often as it is listed; mostly sums that a person could follow.
 kind kind_of(std::uint32_t n) {
     constexpr kind kinds[] = {kind::ordinary,     kind::ordinary,     kind::one,        kind::two,        kind::two,       kind::two_near,
                               kind::two_near,     kind::two_near,     kind::cancelling, kind::cancelling, kind::few_large, kind::few_large,
@@ -141,7 +141,7 @@ std::uint64_t addend(const dot_task& task, random_source& r, bool integers) {
     if (integers) {
         const std::uint32_t w = r.word();
         const auto ends = static_cast<std::int32_t>(r.below(2) != 0 ? (w | 0x7ff00000u) & 0x7fffffffu
-                                                                    : 0x80000000u | (w & 0xfffffu));  // beside the ends of 32 bits
+                                                                    : 0x80000000u | (w & 0xfffffu));  // near the limits of int32
         const std::int32_t v = r.below(4) == 0 ? 0 : r.below(2) == 0 ? ends : static_cast<std::int32_t>(w) >> r.below(31);
         return static_cast<std::uint64_t>(std::int64_t{v});
     }
@@ -160,7 +160,8 @@ std::uint64_t addend(const dot_task& task, random_source& r, bool integers) {
     return code_near(task.c, v);
 }
 
-/// The code of a block's scale: powers of two within 12 of the middle, or, of NVFP4's, some exponents with every mantissa.
+/// Returns the code of a block's scale near 1: a power of two with an exponent of magnitude 12 at most or, for NVFP4, one of some exponents
+/// with any mantissa.
 std::uint64_t scale_near_one(const qk::format& f, random_source& r) {
     const std::uint64_t one = unit_scale(f);
     if (const auto* n = std::get_if<nvfloat>(&f)) {
@@ -171,7 +172,7 @@ std::uint64_t scale_near_one(const qk::format& f, random_source& r) {
     return one - reach + r.below(static_cast<std::uint32_t>(2 * reach + 1));
 }
 
-/// Codes one after the other, without gaps.
+/// Writes code `at` of a plane without gaps, whose bits are still 0.
 void put(std::span<std::byte> plane, std::size_t at, int width, std::uint64_t code) {
     for (int b = 0; b < width; ++b) {
         const std::size_t bit = at * static_cast<std::size_t>(width) + static_cast<std::size_t>(b);
@@ -227,7 +228,7 @@ questions::questions(const dot_task& task, const dot_case& asked) : task_(task),
         const planes p = planes_of(l, std::span(bytes));
         for (std::size_t i = 0; i < k_; ++i) put(p.elements, i, qk::detail::packing_of(f).element_width, code_at(i));
         for (std::size_t s = 0; s < l.scales.count; ++s) put(p.scales, s, l.scales.bits, scale_at(s));
-        if (!p.tensor.empty()) put(p.tensor, 0, 32, std::bit_cast<std::uint32_t>(1.0f));  // NVFP4's tensor scale is no question
+        if (!p.tensor.empty()) put(p.tensor, 0, 32, std::bit_cast<std::uint32_t>(1.0f));  // the tensor scale of NVFP4 is always 1
         return bytes;
     };
     const std::size_t blocks_a = asked.scale_a.size() / std::max<std::size_t>(1, asked.shape.m);

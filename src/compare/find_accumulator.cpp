@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search for an accumulator: from devices that are known and from one accumulator of each kind, one field is changed after the other
-// while more answers are met; then questions are made on which what is found differs from its neighbours, until none is left.
+// Searches for an accumulator: from devices that are known and from accumulators of each kind, it changes one field after the other as long
+// as more answers are met. Then it asks questions on which the accumulator found differs from its neighbours, until there are none.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -36,10 +36,10 @@ class finder {
         answers_.push_back({questions(task_, c), std::move(d)});
     }
     std::size_t asked() const { return asked_; }
-    /// Every accumulator makes codes of its sums by this.
+    /// Sets how every candidate makes codes of its sums.
     void requantize_by(const std::optional<requantization>& r) { requantize_ = r; }
 
-    /// Answers that `a` misses; counting stops beyond `most`. Of every `step`-th question.
+    /// Returns how many answers of every `step`-th question `a` misses; stops counting beyond `most`.
     std::size_t missed(const accumulator& a, std::size_t most, std::size_t step = 1) const {
         std::size_t n = 0;
         for (const answered& batch : answers_) {
@@ -52,7 +52,7 @@ class finder {
     }
     bool allowed(const accumulator& a) const { return check(a).empty() && check_operands(task_.a, task_.b, a).empty(); }
 
-    /// Accumulators that differ in one field.
+    /// Returns the allowed accumulators that differ from `a` by one field.
     std::vector<accumulator> neighbours(const accumulator& a) const {
         std::vector<accumulator> all;
         for (const field& f : fields_) {
@@ -64,12 +64,12 @@ class finder {
         }
         return all;
     }
-    /// Downhill, by a fifth of the questions first.
+    /// Descends to neighbours that miss fewer answers, first with a fifth of the questions.
     candidate descend(candidate c) const {
         for (const std::size_t step : {std::size_t{5}, std::size_t{1}}) c = descended(c.a, step);
         return c;
     }
-    /// From the most promising seeds.
+    /// Descends from the most promising seeds; returns the best candidate.
     candidate search() const {
         std::vector<candidate> all;
         for (accumulator a : seeds_of(task_)) {
@@ -87,7 +87,7 @@ class finder {
         }
         return best;
     }
-    /// Fields that make no difference get what an accumulator has by default.
+    /// Sets fields that make no difference to an accumulator's defaults.
     candidate simplified(candidate c) const {
         accumulator simple = c.a;
         simple.sum = summation::exact;
@@ -110,7 +110,7 @@ class finder {
         if (c.a.sum != summation::aligned) take(c, plain, &a::align);
         return c;
     }
-    /// Fields that make no difference get what `expected` has.
+    /// Sets fields that make no difference to those of `expected`.
     candidate closer(candidate c, const accumulator& expected) const {
         using a = accumulator;
         take(c, expected, &a::sum, &a::align, &a::cut, &a::place);
@@ -121,7 +121,7 @@ class finder {
                   &a::flush_inputs, &a::flush_partials, &a::product_overflow, &a::overflow, &a::zero, &a::nan, &a::width, &a::saturate);
         return c;
     }
-    /// Of neighbours that meet every answer, too: a case on which one of them differs from `a`, if one is found.
+    /// Returns a case on which `a` differs from one of its neighbours that meet every answer, too, if one is found.
     std::optional<dot_case> telling(const accumulator& a, std::size_t m, std::size_t n, random_source& random) const {
         std::vector<accumulator> equal;
         for (const accumulator& b : neighbours(a)) {
@@ -146,7 +146,7 @@ class finder {
         }
         return n;
     }
-    /// NVIDIA's NaN has all bits set, which no comparison of values shows.
+    /// Sets a.nan if the device's NaN has all bits set, as NVIDIA's has; comparisons of answers do not show it.
     void take_nan(accumulator& a) const {
         for (const answered& batch : answers_) {
             for (const std::uint64_t d : batch.d) {
@@ -159,7 +159,7 @@ class finder {
   private:
     static bool fewer(const candidate& x, const candidate& y) { return x.missed < y.missed; }
 
-    /// These members, together, become those of `from` if that makes no difference.
+    /// Sets these members together to those of `from` if no more answers are missed then.
     void take(candidate& c, const accumulator& from, auto... members) const {
         accumulator b = c.a;
         ((b.*members = from.*members), ...);
@@ -167,7 +167,7 @@ class finder {
     }
     void take_each(candidate& c, const accumulator& from, auto... members) const { (take(c, from, members), ...); }
 
-    /// The best neighbour, as long as one is better; where none is, the best pair of changes. Every `step`-th question counts.
+    /// Moves to the best neighbour as long as one is better; if none is, tries pairs of changes. Every `step`-th question counts.
     candidate descended(const accumulator& from, std::size_t step) const {
         candidate c{from, missed(from, asked_, step)};
         while (c.missed != 0 && computed_ < patience) {
@@ -198,7 +198,7 @@ class finder {
     std::vector<answered> answers_;
     std::optional<requantization> requantize_;
     std::size_t asked_ = 0;
-    mutable std::size_t computed_ = 0;  ///< sums of candidates
+    mutable std::size_t computed_ = 0;  ///< sums computed for candidates
 };
 
 found_accumulator result_of(const dot_task& task, const finder& f, candidate c) {
@@ -266,7 +266,7 @@ found_accumulator find_accumulator(const dot_task& task, const black_box& device
     random_source random{task.seed * 2 + 1};
     const auto ask = [&](const dot_case& c) { f.add(c, device(c)); };
     const std::size_t m = 36, n = 16;
-    if (is_integer_format(task.a) && task.most_questions >= 7000) {  // it may take 5000
+    if (is_integer_format(task.a) && task.most_questions >= 7000) {  // find_requantization may ask 5000
         f.requantize_by(find_requantization(task.d_bits, task.seed, [&](const std::vector<std::int64_t>& sums) {
             dot_case c{{1, sums.size(), task.k},
                        std::vector<std::uint64_t>(task.k, 0),
@@ -286,7 +286,7 @@ found_accumulator find_accumulator(const dot_task& task, const black_box& device
     int confirmed = 0;
     while (c.missed == 0 && room(m * n)) {
         const auto more = f.telling(f.simplified(c).a, m, n, random);
-        if (!more && ++confirmed > 3) break;  // nothing near differs: three more batches at random
+        if (!more && ++confirmed > 3) break;  // no neighbour differs: three more batches at random
         ask(more ? *more : make_questions(task, m, n, random));
         c.a = f.simplified(c).a;
         c.missed = f.missed(c.a, f.asked());

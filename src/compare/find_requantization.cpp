@@ -16,10 +16,10 @@ namespace {
 constexpr std::int64_t largest_sum = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t most_candidates = 128;
 
-/// Where codes begin: the least sum of one sign whose code is `distance` or more away from that of 0.
+/// Brackets the least sum of one sign, by magnitude, whose code is `distance` or more away from that of 0.
 struct threshold {
     std::int64_t sign, distance;
-    std::int64_t below = 0, reached = 0;  ///< magnitudes; reached is 0 where no sum is known to reach it
+    std::int64_t below = 0, reached = 0;  ///< it lies above `below` and, if any sum gets there, is `reached` at most
 };
 
 class requantization_finder {
@@ -63,13 +63,14 @@ class requantization_finder {
         return true;
     }
 
-    /// Signed or not, how wide, the zero point, and how far sums reach before the register wraps.
+    /// Finds whether codes are signed, their width, the zero point, and how far sums reach before the register wraps. Returns false if
+    /// there is nothing to search.
     bool survey() {
         std::vector<std::int64_t> sums{0, largest_sum, -largest_sum - 1};
         for (int n = 0; n < 31; ++n)
             for (const std::int64_t sign : {1, -1}) sums.push_back(sign * (std::int64_t{1} << n));
         learn(sums);
-        if (d_bits_ >= 32 && code_of(1 << 10) == 1 << 10 && code_of(0) == 0) return false;  // the sums themselves
+        if (d_bits_ >= 32 && code_of(1 << 10) == 1 << 10 && code_of(0) == 0) return false;  // codes are the sums themselves
         for (limit_ = largest_sum;; limit_ /= 2) {
             for (const bool is_signed : {true, false}) {
                 output_.is_signed = is_signed;
@@ -133,7 +134,8 @@ class requantization_finder {
         return all;
     }
 
-    /// Factors with which every threshold lies where it was found, give or take what the kind of rounding may shift.
+    /// Returns the least and greatest factor with which every threshold lies where it was found; `slack`, in codes, is what the kind of
+    /// rounding may shift.
     std::pair<double, double> bounds(const std::vector<threshold>& all, double slack) const {
         double low = 0, high = std::numeric_limits<double>::infinity();
         for (const threshold& t : all) {
@@ -143,7 +145,7 @@ class requantization_finder {
         }
         return {low * (1 - 0x1p-23), high * (1 + 0x1p-23)};
     }
-    /// Whole numbers of [low, high]: those with most zeros at the end first, then some between.
+    /// Returns some whole numbers of [low, high]: those with most zero bits at the end first, then evenly spaced ones.
     static std::vector<std::int64_t> some_between(std::int64_t low, std::int64_t high) {
         std::vector<std::int64_t> v;
         for (int zeros = 62; zeros >= 0 && low <= high; --zeros) {
@@ -155,7 +157,7 @@ class requantization_finder {
             v.push_back(low + static_cast<std::int64_t>(static_cast<double>(room) * static_cast<double>(n) / 48));
         return v;
     }
-    /// The number of the interval with the fewest decimal digits.
+    /// Returns the number of the interval with the fewest decimal digits.
     static double shortest_between(double low, double high) {
         for (int digits = 1; digits <= 9; ++digits) {
             const double unit = std::pow(10.0, std::floor(std::log10(low)) + 1 - digits), n = std::ceil(low / unit);
@@ -163,7 +165,7 @@ class requantization_finder {
         }
         return low;
     }
-    /// Bits that it takes to say the factor: of several that give the same codes the plainest is named.
+    /// Returns how many bits it takes to state the factor: of several that give the same codes the simplest is named.
     static double bits_of(const requantization& r) {
         if (r.by != requantize_by::scale) return 31 - std::countr_zero(static_cast<std::uint32_t>(r.multiplier));
         const std::uint32_t significand = (r.scale_bits & 0x7fffffu) | 0x800000u;
@@ -202,7 +204,7 @@ class requantization_finder {
         }
         return found;
     }
-    /// Those that give the codes of all sums so far.
+    /// Keeps the candidates that give the codes of all sums so far, the simplest first.
     void keep(std::vector<requantization>& v) const {
         std::erase_if(v, [&](const requantization& r) {
             for (const auto& [sum, d] : known_) {

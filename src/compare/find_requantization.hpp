@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes codes of a device's integer sums: a float scale, or a multiplier and a shift.
+// Finds how a device makes codes of its integer sums: by a float scale, or by a multiplier and a shift.
 #pragma once
 
 #include <functional>
@@ -9,11 +9,12 @@
 
 namespace qk::compare {
 
-/// The codes of sums that a device is given as C, A and B being zeros; as it stores them.
+/// Returns the codes, as the device stores them, of sums that it is given as C; A and B are zero.
 using sum_codes = std::function<std::vector<std::uint64_t>(const std::vector<std::int64_t>& sums)>;
 
-/// The thresholds of some codes are looked for, which bound the factor; what is left is told apart by sums on which it differs. Nothing
-/// where the device gives its sums as they are, or codes that no requantization gives. At most some 5000 sums are asked for.
+/// Finds the sums at which some codes begin, which bound the factor, then tells the remaining candidates apart by sums on which they
+/// differ. Returns nullopt if the device gives its sums as they are, or codes that no requantization gives. Asks for some 5000 sums at
+/// most.
 std::optional<requantization> find_requantization(int d_bits, std::uint64_t seed, const sum_codes& ask);
 
 }  // namespace qk::compare

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mistakes in the scales of blocks, as changes of the factors of the elements.
+// Mistakes in the scales of blocks, as changes of the factors that elements are multiplied by.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ void scales_off(const problem&, const conversion& c, std::span<const float>, std
         if (limited && u == u) u = std::clamp(u, 0x1p-127f, 0x1p127f);
     }
 }
-/// change(first, stride, count, x) edits a copy of the input, from which the scales are then taken: the factors that another input has.
+/// Takes the factors from the scales of another input: change(first, stride, count, x) edits a block of its copy.
 template <class Change>
 void scales_from(const conversion& c, std::span<const float> x, std::span<float> unit, Change change) {
     std::vector<float> other(x.begin(), x.end());
@@ -55,7 +55,7 @@ inline void scales_without_last(const problem&, const conversion& c, std::span<c
 inline void scales_without_first(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
     scales_from(c, x, unit, [](std::size_t first, std::size_t, std::size_t, std::span<float> v) { v[first] = 0; });
 }
-/// Every block has the scale of its neighbour in the order in which they are stored.
+/// Gives every block the scale of its neighbour in the order in which they are stored.
 template <bool Next>
 void scales_of_neighbour(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
     const std::vector<float> right(unit.begin(), unit.end());
@@ -68,7 +68,8 @@ void scales_of_neighbour(const problem&, const conversion& c, std::span<const fl
         for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = other;
     }
 }
-/// Every logarithm errs at other values, so that each block beside a power of two has the scale with which it comes nearest to the device.
+/// Takes the scale from an inexact logarithm. Each logarithm errs at other values, so a block whose largest value lies beside a power of
+/// two gets the next scale if the device differs there and the scale can hold its values.
 inline void scales_by_logarithm(const problem& p, const conversion& c, std::span<const float> x, std::span<float> unit) {
     for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) {
         const float most = std::abs(x[largest_of(x, first, stride, count)]);
@@ -86,7 +87,7 @@ inline void scales_by_logarithm(const problem& p, const conversion& c, std::span
         for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = std::ldexp(unit[first + k * stride], power);
     });
 }
-/// Of every block the values at these positions do not count when its largest is looked for.
+/// Takes each block's scale without the values at positions k for which skip(k, count) is true.
 template <class Skip>
 void scales_without(const conversion& c, std::span<const float> x, std::span<float> unit, Skip skip) {
     scales_from(c, x, unit, [&](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
@@ -95,7 +96,7 @@ void scales_without(const conversion& c, std::span<const float> x, std::span<flo
         }
     });
 }
-/// The position at which the largest value stands in most blocks that are wrong beyond an element or two.
+/// Returns the position in a block at which the largest value most often stands in blocks where that value is wrong.
 inline std::size_t overlooked_position(const problem& p) {
     std::vector<std::size_t> wrong(static_cast<std::size_t>(std::max(1, block_size(p.asked.format))), 0);
     for_each_block(p.asked, [&](std::size_t first, std::size_t stride, std::size_t count) {
@@ -118,8 +119,8 @@ template <std::size_t Odd>
 void scales_of_every_other(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
     scales_without(c, x, unit, [](std::size_t k, std::size_t) { return k % 2 != Odd; });
 }
-/// The window over which the largest is looked for lies one value off, within its row: it takes in the next value of the row, or the one
-/// before, in place of one of its own.
+/// Looks for the largest value in a window that is one value off within its row: it takes in the next value of the row, or the one before,
+/// in place of one of the block's own.
 template <bool Late>
 void scales_of_window(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
     const along_axis a = c.blocks;
@@ -139,7 +140,7 @@ inline void scales_from_bfloat16(const problem&, const conversion& c, std::span<
         }
     });
 }
-/// NVFP4's scales are numbers of a small float: rounded to it in another way.
+/// Rounds the scales of NVFP4, which are numbers of a small float, in another way.
 template <rounding R>
 void nvfloat_scales_rounded(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
     const auto& f = std::get<nvfloat>(c.format);

@@ -13,7 +13,7 @@ element_grid of_float(floating f) {
     return {.mantissa = f.mantissa_bits, .least_exponent = min_exponent(f), .largest = max_value(f), .lowest = -max_value(f)};
 }
 
-/// Does the magnitude go up? `rest` is its part of a step above `floor` steps.
+/// Returns whether the magnitude is rounded up. `rest` is its fraction of a step above `floor` steps.
 bool goes_up(const element_rules& r, rounding how, bool negative, double floor, double rest) {
     const bool odd = std::fmod(floor, 2) != 0;
     if (r.odd_truncated && odd) return false;
@@ -29,7 +29,7 @@ bool goes_up(const element_rules& r, rounding how, bool negative, double floor, 
     }
 }
 
-/// |q| on the grid, before the range.
+/// Returns |q| rounded to the grid, before the range is applied.
 double on_grid(const element_grid& g, const element_rules& r, rounding how, double q) {
     const bool negative = std::signbit(q);
     double a = std::abs(q);
@@ -54,7 +54,7 @@ double on_grid(const element_grid& g, const element_rules& r, rounding how, doub
     return m * step;
 }
 
-/// What a number beyond the largest becomes, where that is not what was asked for.
+/// Returns what a number beyond the largest becomes, if that is not what was asked for.
 double beyond_largest(const element_rules& r, double v) {
     if (r.beyond == element_rules::nan) return std::numeric_limits<double>::quiet_NaN();
     return std::copysign(r.beyond == element_rules::nought ? 0.0 : std::numeric_limits<double>::infinity(), v);
@@ -69,7 +69,7 @@ float float_of(const conversion& c, const element_grid& g, const element_rules& 
     return static_cast<float>(std::clamp(v, g.lowest, g.largest) * static_cast<double>(unit));
 }
 
-/// The zero point that a code is made with.
+/// Returns the zero point that a code is encoded with.
 double zero_point_used(const element_rules& r, double z) {
     switch (r.zero_point) {
         case element_rules::left_out: return 0;
@@ -80,7 +80,7 @@ double zero_point_used(const element_rules& r, double z) {
     }
 }
 
-/// The position of the value in another channel whose scale or zero point is used for value i; at the ends its own.
+/// Returns the position in the channel before or behind of the value whose scale or zero point value i uses; at the ends i itself.
 std::size_t neighbour_of(const conversion& c, std::size_t i, int channels) {
     const along_axis a = c.scale_blocks;
     const std::size_t channel = i / a.inner % a.length;
@@ -110,10 +110,10 @@ float integer_of(const integer& f, const conversion& c, const element_grid& g, c
     return static_cast<float>((code - z) * static_cast<double>(unit));
 }
 
-/// A finite value whose block or scale is finite, too. `y`: what the kernels make of it.
+/// Converts a finite value whose block or scale is finite, too. `y` is what the kernels make of it.
 float element_of(const conversion& c, const element_grid& g, const element_rules& r, float x, float y, float unit, std::size_t i) {
     if (c.how.flush_inputs && std::abs(x) < 0x1p-126f) x = std::copysign(0.0f, x);
-    const bool signed_zeros = std::holds_alternative<nvfloat>(c.format);  // under every scale but 0
+    const bool signed_zeros = std::holds_alternative<nvfloat>(c.format);  // zeros keep their sign under every scale but 0
     if (x == 0 && signed_zeros) return x;
     if (x == 0 && r.zero_point == element_rules::given && r.zero_point_of == 0) return y;
     if (std::holds_alternative<microexponent>(c.format) && std::abs(x) < 0x1p-126f) return y;
@@ -187,7 +187,7 @@ const predictor::front& predictor::front_of(const mistake_set& set) {
     }
     front f{.c = p_.asked, .x = {}, .y = {}, .unit = {}, .modelled = {}, .other_scales = false, .grid = std::nullopt};
     std::vector<float> x(p_.x.begin(), p_.x.end());
-    for (const bool systems : {true, false}) {  // another system's rules first: what else is set overrides them
+    for (const bool systems : {true, false}) {  // the rules of another system first: other settings override them
         for (const int k : key) {
             const mistake& m = known_mistakes()[static_cast<std::size_t>(k)];
             if (m.settings != nullptr && (m.about == topic::semantics) == systems) m.settings(f.c, p_);
@@ -200,7 +200,7 @@ const predictor::front& predictor::front_of(const mistake_set& set) {
     }
     std::vector<float> y(x.size());
     fake_quantize(f.c, x, y);
-    // Specials that pass through leave their block its scale.
+    // Special values that pass through leave their block its scale.
     std::vector<float> unit = units_of(f.c, x), finite(x.size());
     const bool passes = f.c.how.mx_specials == block_specials::pass_through && f.c.how.bfp_specials == block_specials::pass_through;
     if (passes && is_block_format(f.c.format)) {

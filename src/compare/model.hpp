@@ -5,7 +5,7 @@
 //             |                |                             |                                                     |
 //      rounded too early   off by a binade             sticky bits lost                                     sign of zero lost
 //
-// Without a mistake in the middle stages the library's own kernels stand for them; with one, element_of does.
+// Without a mistake in the middle stages the library's own kernels compute them; with one, element_of does.
 #pragma once
 
 #include <optional>
@@ -21,46 +21,46 @@ struct problem {
     std::span<const float> x, expected, device;
 };
 
-/// The numbers that an element may be, before its scale: `mantissa` bits behind the leading one from 2^least_exponent on, steps of the
-/// last binade below it. Fixed: whole steps.
+/// The numbers that an element may be, before its scale: `mantissa` bits behind the leading one from 2^least_exponent on, and below it the
+/// steps of that last binade. A fixed grid has steps of `step`.
 struct element_grid {
     bool fixed = false;
     int mantissa = 0, least_exponent = 0;
-    double step = 1;  ///< fixed
+    double step = 1;  ///< of a fixed grid
     double largest = 0, lowest = 0;
-    static std::optional<element_grid> of(const conversion& c);  ///< none for fp32 and e8m0
+    static std::optional<element_grid> of(const conversion& c);  ///< nullopt for fp32 and e8m0
     double least_normal() const;                                 ///< 0 where there are no subnormals
     double step_at(double magnitude) const;
 };
 
-/// How elements are rounded, where that is not what was asked for.
+/// How a converter with mistakes rounds elements; the defaults are what was asked for.
 struct element_rules {
     int guard_bits = 0;  ///< bits behind the mantissa that rounding looks at; 0: all
     enum { as_asked, toward_zero, to_odd } ties = as_asked;
     bool odd_truncated = false;                ///< rounds only where the mantissa that is kept is even
     bool lowest_bit_lost = false;              ///< the lowest mantissa bit is 0 after rounding
-    enum { right, lost, held } carry = right;  ///< a round-up beyond the mantissa: its exponent lost, or the mantissa held at all ones
-    double subnormal_factor = 1;               ///< by which results below the normal numbers are off before they are rounded
-    bool denormalizing_loses = false;          ///< bits that the shift to a subnormal takes out of a 24-bit significand do not count
-    bool away_from_zero = false;               ///< whatever lies behind the mantissa rounds up
-    int subnormal_guard_bits = 0;              ///< the same as guard_bits, for results below the normal numbers
-    bool subnormals_truncated = false;         ///< results below the normal numbers are not rounded
+    enum { right, lost, held } carry = right;  ///< a round-up that overflows the mantissa: the carry is lost, or all ones are kept
+    double subnormal_factor = 1;               ///< factor on results below the normal numbers before they are rounded
+    bool denormalizing_loses = false;          ///< rounding ignores bits that the shift to a subnormal takes out of a 24-bit significand
+    bool away_from_zero = false;               ///< any bit behind the mantissa rounds the magnitude up
+    int subnormal_guard_bits = 0;              ///< guard_bits of results below the normal numbers
+    bool subnormals_truncated = false;         ///< results below the normal numbers are truncated
     bool wraps = false;                        ///< integers beyond the range wrap around
-    enum { held_back, infinite, nan, nought } beyond = held_back;  ///< what lies beyond the largest number becomes
-    /// The zero point that codes are made with; they are read with the right one.
+    enum { held_back, infinite, nan, nought } beyond = held_back;  ///< what numbers beyond the largest become
+    /// The zero point that codes are encoded with; they are decoded with the right one.
     enum { given, left_out, negated, one_more, one_less } zero_point = given;
-    int scale_of = 0, zero_point_of = 0;  ///< -1, 1: what values are converted with is that of the channel before, behind
+    int scale_of = 0, zero_point_of = 0;  ///< -1 or 1: the channel before or behind, whose scale or zero point is used; 0: its own
     friend bool operator==(const element_rules&, const element_rules&) = default;
 };
 
-/// What result() may look at.
+/// What mistake::result may look at.
 struct element_facts {
     float x, unit;
     const element_grid* grid;       ///< null where the format has none
     bool subnormal(float y) const;  ///< is y below the normal numbers, and not 0?
 };
 
-/// Subjects of which a converter makes one mistake at most.
+/// Subjects of mistakes: a converter is taken to make one mistake at most of each.
 enum class topic {
     semantics,
     input,
@@ -87,41 +87,41 @@ struct mistake {
     bool (*applies)(const problem&) = nullptr;  ///< null: to everything
     void (*settings)(conversion&, const problem&) = nullptr;
     float (*input)(float x) = nullptr;
-    /// The factors of the elements, anew: `x` after input(), `unit` as they should be.
+    /// Changes `unit`, the right factors of the elements; `x` is the input after input().
     void (*scales)(const problem&, const conversion&, std::span<const float> x, std::span<float> unit) = nullptr;
     void (*element)(element_rules&) = nullptr;
     float (*result)(float y, const element_facts&) = nullptr;
     std::string (*asked)(const problem&) = nullptr;
 };
 
-/// The known mistakes, the likelier first.
+/// Returns the known mistakes, the likelier first.
 std::span<const mistake> known_mistakes();
 std::string sentence_of(const mistake& m, const problem& p);
 
-/// Numbers of mistakes in known_mistakes(), in ascending order.
+/// Indices into known_mistakes(), in ascending order.
 using mistake_set = std::vector<int>;
 
-/// What a converter with these mistakes gives at `at`.
+/// Predicts what a converter with a set of mistakes gives for the values at positions `at`.
 class predictor {
   public:
     predictor(const problem& p, std::vector<std::size_t> at);
     const std::vector<std::size_t>& at() const { return at_; }
-    /// `which`: positions in at(); the answer has one value for each.
+    /// Writes to y one value for each of `which`, indices into at().
     void predict(const mistake_set& set, std::span<const std::size_t> which, std::span<float> y);
 
   private:
-    /// The stages before the elements, gathered at at().
+    /// What the stages before the elements give, for the values at at().
     struct front {
         conversion c;
         std::vector<float> x, y, unit;
-        std::vector<char> modelled;  ///< the element is finite, and so is what its block makes of it
+        std::vector<char> modelled;  ///< element_of applies: the value and, in block formats, the result are finite
         bool other_scales = false;
         std::optional<element_grid> grid;
     };
     const front& front_of(const mistake_set& set);
     const problem& p_;
     std::vector<std::size_t> at_;
-    std::vector<std::pair<mistake_set, front>> fronts_;  ///< the last ones used
+    std::vector<std::pair<mistake_set, front>> fronts_;  ///< a cache, by mistakes in these stages
 };
 
 }  // namespace qk::compare

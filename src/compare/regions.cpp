@@ -12,7 +12,7 @@ namespace {
 /// Bits that one more property in a description costs: there are fewer than 64.
 constexpr double bits_of_property = 6;
 
-/// Bits that it takes to say which `k` of `n` values are meant.
+/// Returns how many bits it takes to say which `k` of `n` values are meant.
 double bits_to_tell(std::size_t k, std::size_t n) {
     if (k == 0 || k == n) return 0;
     const double p = static_cast<double>(k) / static_cast<double>(n);
@@ -102,7 +102,7 @@ region properties::describe(const value_set& target, double least_share) const {
 }
 
 region properties::separate(const value_set& wanted, const value_set& not_wanted) const {
-    // A value that is lost costs as much as one that is wrongly taken in.
+    // A wanted value that is left out costs as much as an unwanted one that is taken in.
     constexpr double bits_of_value = 12;
     const std::size_t all_wanted = wanted.count();
     const auto cost = [&](std::size_t length, std::size_t hit, std::size_t taken) {
@@ -126,7 +126,7 @@ region properties::separate(const value_set& wanted, const value_set& not_wanted
         least = singles.front().bits;
         best = {{singles.front().k}};
     }
-    // Two that hold together: the second from those that keep most of what is wanted.
+    // Pairs of properties: one of the best ten, with any other.
     for (std::size_t a = 0; a < std::min<std::size_t>(10, singles.size()) && least > 2 * bits_of_property; ++a) {
         for (const candidate& b : singles) {
             if (b.k == singles[a].k) continue;
@@ -142,13 +142,13 @@ region properties::separate(const value_set& wanted, const value_set& not_wanted
 
 namespace {
 
-/// Fills sets of values by position, one for each question.
+/// Collects the values for which each property holds.
 struct collector {
     const problem& p;
     std::vector<std::pair<const char*, value_set>> sets;
     value_set& operator()(const char* words) {
         for (auto& [w, s] : sets) {
-            if (w == words) return s;  // literals: the address says which
+            if (w == words) return s;  // literals: the address identifies them
         }
         return sets.emplace_back(words, value_set(p.x.size())).second;
     }
@@ -168,7 +168,7 @@ void ask_inputs(collector& set, std::size_t i) {
     set.when(std::isnan(x), "the input is NaN", i);
 }
 
-/// What rounding meets: the part of a step behind the code below, and that code's last bit.
+/// Properties of rounding: the fraction of a step above the code below, and that code's last bit.
 void ask_rounding(collector& set, const element_grid& g, float x, float unit, float expected, std::size_t i) {
     const double q = std::abs(static_cast<double>(x) / static_cast<double>(unit)), steps = q / g.step_at(q);
     const double floor = std::floor(steps), rest = steps - floor;
@@ -194,14 +194,14 @@ void ask_rounding(collector& set, const element_grid& g, float x, float unit, fl
     set.when(static_cast<double>(std::abs(expected)) >= g.largest * static_cast<double>(unit), "the result is the largest number", i);
 }
 
-/// Codes of integers, whose range has a zero point.
+/// Properties of integers' codes, whose range has a zero point.
 void ask_integers(collector& set, const integer& f, float expected, float unit, std::int64_t zero, std::size_t i) {
     const double code = std::nearbyint(static_cast<double>(expected) / static_cast<double>(unit)) + static_cast<double>(zero);
     set.when(code == static_cast<double>(qmin(f)), "the result is the lowest code", i);
     set.when(code == static_cast<double>(qmax(f)), "the result is the highest code", i);
 }
 
-/// The least and the greatest exponent that a block's scale can have; units as they are multiplied with.
+/// Returns the least and the greatest exponent that a block's factor (units_of) can have.
 std::pair<int, int> scale_exponents(const qk::format& f) {
     if (const auto* b = std::get_if<block_float>(&f)) {
         const int bias = (1 << (b->exponent_bits - 1)) - 1;
@@ -285,7 +285,8 @@ properties::properties(const problem& p, std::span<const float> unit) : count_(p
     }
 }
 
-/// Places by number (a channel, a lane): all where there are few of them, else those in which the device errs most often or furthest.
+/// Adds properties for numbered places (a channel, a position in the block): for all if they are few, else for those in which the device
+/// errs most often or furthest.
 template <class Place>
 void properties::add_outliers(const problem& p, const char* words, std::size_t count, Place place) {
     constexpr std::size_t few = 16, shown = 2;

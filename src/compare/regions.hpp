@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where: properties of values (the result is subnormal, the input is a tie, the block is the last of its row), and the smallest
-// description of a set of values by one property or by up to three that hold together.
+// Regions of an array: properties of values (the result is subnormal, the input is a tie, the block is the last of its row), and the
+// smallest description of a set of values by one property or by up to three that hold together.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class value_set {
     void insert(std::size_t i) { words_[i / 64] |= std::uint64_t{1} << (i % 64); }
     bool contains(std::size_t i) const { return (words_[i / 64] >> (i % 64) & 1) != 0; }
     std::size_t count() const;
-    std::size_t count_with(const value_set& other) const;  ///< in both
+    std::size_t count_with(const value_set& other) const;  ///< values in both
     friend value_set operator&(value_set a, const value_set& b);
     value_set without(const value_set& other) const;
 
@@ -32,7 +32,7 @@ struct property {
     value_set values;
 };
 
-/// Properties that hold together; none: everywhere.
+/// The values for which all of these properties hold; none: everywhere.
 struct region {
     std::vector<int> properties;
     friend bool operator==(const region&, const region&) = default;
@@ -40,17 +40,17 @@ struct region {
 
 class properties {
   public:
-    /// Of every value of the problem. `unit` as units_of gives it.
+    /// Finds the properties of every value of the problem. `unit` as units_of gives it.
     properties(const problem& p, std::span<const float> unit);
     std::size_t size() const { return all_.size(); }
     const property& operator[](int k) const { return all_[static_cast<std::size_t>(k)]; }
     std::string words(const region& r) const;
     value_set values(const region& r) const;
     std::size_t count() const { return count_; }
-    /// The region that says most about `target` for its length: it costs the fewest bits to tell the target by it. At least that share
-    /// of the target lies in it; without such a region, everywhere.
+    /// Returns the region with which `target` can be told in the fewest bits, its own description included, among those that hold
+    /// `least_share` of the target; everywhere if none helps.
     region describe(const value_set& target, double least_share) const;
-    /// The region that holds what is wanted and keeps out what is not, at the least cost.
+    /// Returns the region, of two properties at most, that holds `wanted` and keeps out `not_wanted` at the least cost.
     region separate(const value_set& wanted, const value_set& not_wanted) const;
 
   private:

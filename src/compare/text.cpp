@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports in words.
+// Writes reports in words.
 #include "qk/dot/text.hpp"
 #include <utility>
 
@@ -9,12 +9,12 @@
 namespace qk::compare {
 namespace {
 
-/// "explains every difference", "explains 12 of 40 differences".
+/// Returns "explains every difference" or "explains 12 of 40 differences".
 std::string share(const cause& k, const report& r) {
     if (k.explains == r.mismatches) return "explains every difference";
     return "explains " + std::to_string(k.explains) + " of " + std::to_string(r.mismatches) + " differences";
 }
-/// Where a mistake is made, or else where its differences are.
+/// Returns where a mistake is made, or else where its differences are.
 std::string place_of(const cause& k) { return (k.restricted ? "only " : "") + to_text(k.where); }
 
 std::string causes_of(const report& r) {
@@ -40,7 +40,7 @@ std::string causes_of(const report& r) {
     return s;
 }
 
-/// What a key that a text leaves out stands for.
+/// Returns the value of a key that a text leaves out.
 std::string default_of(std::string_view key, const accumulator& a) {
     if (key == "partial") return std::string(qk::detail::register_text(a.result).view());
     if (key == "partial-round") return std::string(to_text(a.round));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device gave against what the format says: where the two differ, and which mistakes of a converter, alone or together, make the
-// device's values. docs/guide/checking_hardware.md shows it by example.
+// Compares a device's values with what the format says: where the two differ, and which mistakes of a converter, alone or together,
+// reproduce the device's values. docs/guide/checking_hardware.md shows examples.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace qk::compare {
 
-/// Each difference has the first class that fits, in this order.
+/// Classes of differences. A difference is in the first class that fits.
 enum class difference { nan, block_shifted, block_scale, zero_sign, overflow, underflow, tie, one_code, other, count };
 const char* name_of(difference d);
 const char* meaning_of(difference d);
@@ -30,47 +30,47 @@ struct difference_class {
     std::vector<example> examples;  ///< the first eight
 };
 
-/// What the input exercised; a converter is not validated by what it never met.
+/// What the input exercises. A comparison says nothing about kinds of values that the input lacks.
 struct input_coverage {
     std::size_t values = 0, negative = 0, positive_zero = 0, negative_zero = 0, subnormal = 0, infinite = 0, nan = 0;
     std::size_t ties = 0, exact = 0, overflow = 0, underflow = 0;
-    std::size_t binades = 0;             ///< distinct exponents of finite values, signs apart
+    std::size_t binades = 0;             ///< distinct exponents of nonzero finite values, whatever their sign
     std::size_t blocks = 0, scales = 0;  ///< blocks, and distinct scales among them
 };
 
-/// A part of the values in words, and how many of them are meant: "the result is subnormal", 812 of its 824 values.
+/// A subset of the values, described in words, and how many of them differ: "the result is subnormal", 812 of its 824 values.
 struct location {
-    std::string words;            ///< "" for everywhere
-    std::size_t values = 0;       ///< in the array
-    std::size_t differences = 0;  ///< of them
+    std::string words;            ///< "" means everywhere
+    std::size_t values = 0;       ///< values of the array that lie there
+    std::size_t differences = 0;  ///< how many of these differ; in a cause, how many it explains
 };
-/// "where the result is subnormal: 812 of these 824 values differ".
+/// Returns "where the result is subnormal: 812 of these 824 values".
 std::string to_text(const location& p);
 
 /// A mistake that the device makes, as far as its values show.
 struct cause {
     std::string sentence;
-    location where;            ///< restricts the mistake, or else describes the differences that it makes
-    bool restricted = false;   ///< the mistake is made there alone
-    std::size_t explains = 0;  ///< differences that would be left without it
+    location where;            ///< where the mistake is made if `restricted`, else where its differences lie
+    bool restricted = false;   ///< the mistake is made only in `where`
+    std::size_t explains = 0;  ///< differences that would be unexplained without it
 };
 
 struct report {
     std::size_t values = 0, mismatches = 0, blocks_touched = 0;
     std::array<difference_class, static_cast<std::size_t>(difference::count)> classes;
     input_coverage coverage;
-    flag_counts flags;                      ///< of what the format says
-    std::vector<location> where;            ///< the differences, described: the first place has most of them
-    std::vector<cause> causes;              ///< together they make the device's values
+    flag_counts flags;                      ///< of the conversion itself, not of the device
+    std::vector<location> where;            ///< where the differences are, in up to three places
+    std::vector<cause> causes;              ///< mistakes that together reproduce the device's values
     std::size_t unexplained = 0;            ///< values on which a converter with these mistakes still differs from the device
     std::vector<std::string> alternatives;  ///< other mistakes, each of which explains every difference
-    std::optional<cause> nearest;           ///< where no cause is found: what explains most differences, though it is wrong elsewhere
+    std::optional<cause> nearest;           ///< without causes: the mistake that explains most differences, though it is wrong elsewhere
 };
 
-/// `shape` is that of the array; `x` what the device was given, `device` what it gave.
+/// Compares `device`, a device's output for `x`, with what `c` gives. `shape` is the shape of the array.
 report examine(const conversion& c, std::span<const std::int64_t> shape, std::span<const float> x, std::span<const float> device);
 
-/// What the device does wrong, then where the differences are: what `qk compare` opens with. Lines.
+/// Returns lines that say what the device does wrong, then where the differences are. `qk compare` opens with them.
 std::string to_text(const report& r);
 
 }  // namespace qk::compare

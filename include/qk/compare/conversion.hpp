@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// "This format, with these choices, on an array of this shape": what a device's converter is held against.
+// A format with its semantics, scales and array shape: the conversion that a device's converter is compared with.
 #pragma once
 
 #include <bit>
@@ -19,11 +19,11 @@ namespace qk::compare {
 struct conversion {
     qk::format format;
     qk::semantics how;
-    int axis = -1;      ///< from 0; -1 for a scalar
+    int axis = -1;      ///< axis of `blocks`, counted from 0; -1 for a scalar
     along_axis blocks;  ///< the array seen along `axis`
     enum class granularity { none, tensor, channel, block } given = granularity::none;
     std::vector<float> scale;
-    std::vector<std::int64_t> zero_point;  ///< empty: all 0
+    std::vector<std::int64_t> zero_point;  ///< one for each scale; empty: all 0
     int scale_axis = 0;
     along_axis scale_blocks;  ///< the array seen along scale_axis
     std::size_t scale_block = 0;
@@ -33,27 +33,28 @@ struct conversion {
     per_block grid() const { return {scale, zero_point, scale_blocks, scale_block}; }
 };
 
-/// The array of that shape seen along axis `axis` (0 <= axis < rank, or rank 0).
+/// Returns an array of this shape as seen along axis `axis` (0 <= axis < rank, or rank 0).
 along_axis seen_along(std::span<const std::int64_t> shape, int axis);
 
 codec_parameters parameters_of(const conversion& c);
-/// How the codes of n values are packed.
+/// Returns how the codes of n values are packed.
 packed_layout layout_of(const conversion& c, std::size_t n);
 
 void fake_quantize(const conversion& c, std::span<const float> x, std::span<float> y);
-/// The same by the scalar oracle of qk/reference.hpp: what a device is held against.
+/// Computes what fake_quantize computes with the scalar oracle of qk/reference.hpp; devices are compared with this.
 void expected_values(const conversion& c, std::span<const float> x, std::span<float> y);
 
-/// For each value the factor of its element: scale or step of its block, or the scale that the caller gave. NaN where the block is.
+/// Returns for each value the factor of its element: the scale or step of its block, or the scale that the caller gave. NaN in a block that
+/// is NaN.
 std::vector<float> units_of(const conversion& c, std::span<const float> x);
-/// The zero point and the given scale of each value: of integers.
+/// Return the given zero point and scale of value i; 0 and 1 if none were given.
 std::int64_t zero_point_of(const conversion& c, std::size_t i);
 float scale_of(const conversion& c, std::size_t i);
 
-/// NaN equals NaN; zeros compare with their sign.
+/// Is true for equal values: NaN equals NaN, but +0 differs from -0.
 inline bool same_value(float a, float b) { return a != a ? b != b : std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); }
 
-/// Calls visit(first, stride, count) for each block of the format; positions are of the array.
+/// Calls visit(first, stride, count) for each block of the format; `first` is a position in the array.
 template <class Visit>
 void for_each_block(const conversion& c, Visit visit) {
     const along_axis a = c.blocks;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Top-k and differences, in double whatever the outputs' type is.
+// Computes top-k and differences, in double whatever the outputs' type is.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -18,7 +18,7 @@ evaluate_result run_samples(execute::runner& r, const evaluate_options& options,
     const auto program = execute::make_program(*r.net, r.shared, {&p, 1}, static_cast<bool>(observe));
     const auto cut = r.decide(data, *program, options.batch);
     std::optional<execute::joined_outputs> outputs;
-    // Once beforehand, so that `seconds` are without what is made on first use.
+    // Runs once beforehand, so that `seconds` leaves out what is made on first use.
     if (options.keep_outputs) outputs.emplace(r.source, cut, r.once(*program, r.inputs_of(data, cut, 0)));
     else if (!observe) r.once(*program, r.inputs_of(data, cut, 0));
 

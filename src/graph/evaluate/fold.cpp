@@ -26,7 +26,7 @@ inline bool is_random(std::string_view op) {
     return false;
 }
 
-/// A node of constants that was computed: its name, and the names of what it read, lead to what it made.
+/// Records a computed node of constants: its name, and the names of what it read, lead to what it made.
 inline void remember_constant(name_history& history, const onnx::NodeProto& n) {
     const std::string why = n.op_type() + " '" + n.name() + "' was computed when the model was read";
     for (const std::string& o : n.output()) {
@@ -38,7 +38,7 @@ inline void remember_constant(name_history& history, const onnx::NodeProto& n) {
     }
 }
 
-/// A node that computes the same on every run, if its inputs do.
+/// Returns whether a node computes the same on every run if its inputs do, has no subgraph and makes no output of the graph.
 inline bool may_fold(const model& m, const onnx::NodeProto& n) {
     if (n.output_size() == 0 || is_random(n.op_type())) return false;
     for (const std::string& o : n.output())
@@ -47,7 +47,7 @@ inline bool may_fold(const model& m, const onnx::NodeProto& n) {
     return std::none_of(n.attribute().begin(), n.attribute().end(), [](const auto& a) { return a.has_g() || a.graphs_size() > 0; });
 }
 
-/// Nodes on the way from initializers to what a layer multiplies with, or to the table that a Gather reads.
+/// Marks the nodes on the way from initializers to what a layer multiplies with, or to the table that a Gather reads.
 inline std::vector<bool> makers_of_weights(const model& m) {
     const onnx::GraphProto& g = m.graph();
     const auto count = static_cast<std::size_t>(g.node_size());
@@ -73,7 +73,7 @@ inline std::vector<bool> makers_of_weights(const model& m) {
     return wanted;
 }
 
-/// Initializers of which only folded nodes read give their memory back before the results take theirs.
+/// Frees the data of initializers that only folded nodes read, before the results take memory.
 inline void release_sources(model& m, const std::vector<bool>& gone) {
     for (auto& t : *m.graph().mutable_initializer()) {
         const auto& uses = m.uses(t.name());
@@ -94,10 +94,10 @@ struct folded {
     tensor read() const { return late ? late->read() : value; }
 };
 
-/// What a node reads, as it is computed again: a source, or a small value.
+/// The inputs of a node that is to be computed again, each a source or a small value.
 class late_inputs {
   public:
-    /// False: a large value that lies in memory anyway.
+    /// Returns false for a large value that is in memory anyway.
     bool add(const folded& f) {
         all_.push_back(f);
         return f.late != nullptr || f.value.size_bytes() < smallest_outside;
@@ -112,7 +112,7 @@ class late_inputs {
     std::vector<folded> all_;
 };
 
-/// Large results of a node whose inputs need no memory are not kept either: whoever asks for them has them computed again.
+/// Replaces the large results of a node whose inputs need no memory by sources, which compute them again when they are read.
 inline void keep_recipes(const model& m, const onnx::NodeProto& n, const late_inputs& inputs, std::size_t limit,
                          std::vector<folded>& results) {
     for (std::size_t k = 0; k < results.size(); ++k) {
@@ -131,7 +131,7 @@ inline void drop_folded(model& m, const std::vector<bool>& gone) {
     drop_unused_initializers(m);
 }
 
-/// The results that somebody still reads become initializers, in the order of the nodes, so that the file is the same on every run.
+/// Turns the results that a remaining node reads into initializers, in the order of the nodes, so that the file is the same on every run.
 inline void keep_results(model& m, const std::vector<bool>& gone, std::unordered_map<std::string, folded>& known) {
     onnx::GraphProto& g = m.graph();
     for (int i = 0; i < g.node_size(); ++i) {
@@ -158,11 +158,11 @@ inline void keep_results(model& m, const std::vector<bool>& gone, std::unordered
 void fold_constants(model& m, std::size_t limit) {
     onnx::GraphProto& g = m.graph();
     std::unordered_map<std::string, detail::folded> known;  // results of this pass
-    held_sources alive;                                     // what they refer to, until the model does
+    held_sources alive;                                     // the results' sources, until the model refers to them
     std::vector<bool> gone(static_cast<std::size_t>(g.node_size()), false);
     const std::vector<bool> weight = detail::makers_of_weights(m);
-    std::size_t total = 0;    // the model may grow by a few times the limit, not by the limit for each node
-    std::size_t weights = 0;  // weights have no limit, but may not grow beyond what a file of codes could hold
+    std::size_t total = 0;    // bytes of results: the model may grow by a few times the limit, not by the limit for each node
+    std::size_t weights = 0;  // bytes left for weights: they may not grow beyond what a file of codes could hold
     std::unordered_map<std::string_view, source_pointer> outside;
     for (const auto& t : g.initializer()) {
         const source_pointer s = outside[t.name()] = source_of(t);
@@ -246,7 +246,7 @@ inline std::optional<channel_line> batch_normalization_line(const model& m, cons
     return line;
 }
 
-/// The weights of `n` with output channel c times a[c]; nothing if their shape does not have the channels.
+/// Returns the weights of `n` with output channel c times a[c]; nullopt if their shape does not have these channels.
 inline std::optional<tensor> scaled_weights(const onnx::NodeProto& n, const tensor& w, const std::vector<double>& a, int version) {
     const node_view view(n, version);
     const auto channels = static_cast<std::int64_t>(a.size());
@@ -275,7 +275,8 @@ inline std::optional<tensor> scaled_weights(const onnx::NodeProto& n, const tens
     return scale([=](std::int64_t i) { return transposed ? i / columns : i % columns; });
 }
 
-/// The names of a BatchNormalization that went into the layer before it, and of that layer's tensors. Both as they were before.
+/// Records the names of a BatchNormalization that went into the layer before it, and of that layer's tensors. Both nodes are passed as they
+/// were before.
 inline void remember_batch_normalization(name_history& history, const onnx::NodeProto& layer, const onnx::NodeProto& norm,
                                          const std::vector<double>& factor) {
     const std::string why = "BatchNormalization '" + norm.name() + "' was folded into " + layer.op_type() + " '" + layer.name() + "'";
@@ -320,14 +321,14 @@ void fold_batch_normalization(model& m) {
             if (!m.is_constant(n.input(2))) continue;
             const tensor b = m.constant(n.input(2));
             if (b.type() != data_type::float32 || (b.size() != old.size() && b.size() != 1) || b.rank() > 2) continue;
-            if (b.rank() == 2 && b.dim(0) != 1) continue;  // Gemm's C down the rows: not a channel's
+            if (b.rank() == 2 && b.dim(0) != 1) continue;  // Gemm's C with a value for each row, not for each channel
             const double beta = gemm ? static_cast<double>(node_view(n, m.opset("")).get_float("beta", 1.0f)) : 1.0;
             for (std::size_t c = 0; c < old.size(); ++c) old[c] = beta * static_cast<double>(b.as<float>()[b.size() == 1 ? 0 : c]);
         }
         for (std::size_t c = 0; c < old.size(); ++c) bias.as<float>()[c] = static_cast<float>(old[c] * line->a[c] + line->b[c]);
 
         detail::remember_batch_normalization(m.history(), n, g.node(i), line->a);
-        // Names of their own: the old tensors may be shared with other nodes.
+        // Uses new names, because other nodes may share the old tensors.
         const std::string stem = n.name() + "_folded";
         to_proto(*weights, stem + "_weight", *g.add_initializer());
         to_proto(bias, stem + "_bias", *g.add_initializer());

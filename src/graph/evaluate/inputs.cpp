@@ -25,7 +25,7 @@ inline std::string list_inputs(const model& m) {
     return s.empty() ? "none" : s;
 }
 
-/// The files of a folder of data, in natural order.
+/// Returns the data files of a folder in natural order; only the inputs of ONNX test data.
 inline std::vector<std::filesystem::path> data_files(const std::filesystem::path& folder) {
     namespace fs = std::filesystem;
     std::error_code failed;
@@ -42,7 +42,7 @@ inline std::vector<std::filesystem::path> data_files(const std::filesystem::path
     return files;
 }
 
-/// FILE, or FILE,FILE,...; a file that has commas in its name is itself.
+/// Splits FILE,FILE,... at its commas, unless there is a file of that whole name.
 inline std::vector<std::string> listed_files(const std::string& argument) {
     std::error_code failed;
     if (argument.find(',') == std::string::npos || std::filesystem::exists(argument, failed)) return {argument};
@@ -55,7 +55,8 @@ inline std::vector<std::string> listed_files(const std::string& argument) {
     return files;
 }
 
-/// Samples whose lengths differ along axes that the model leaves open: padded to the longest, with the shape of each. Empty: not such data.
+/// Joins samples whose lengths differ along axes that the model leaves open, padded to the longest, and appends the shape of each to
+/// `ragged`. Returns an empty tensor for other data.
 inline tensor join_ragged(const std::vector<tensor>& parts, const value_info& input, std::map<std::string, std::vector<dims>>& ragged) {
     if (parts.size() < 2 || !input.has_shape) return {};
     std::vector<tensor> samples;
@@ -199,7 +200,7 @@ named_tensors read_inputs(const model& m, const std::vector<std::string>& argume
             }
         }
         std::vector<named_tensor> found;
-        bool keys = true;  // the names are those of arrays in .npz files, which say what they are for
+        bool keys = true;  // all names are those of arrays in .npz files, which name their input
         for (const std::string& file : detail::listed_files(argument)) {
             keys = keys && std::ranges::all_of(files_of_tensors(file), [](const auto& f) { return f.extension() == ".npz"; });
             for (named_tensor& t : read_tensors(file, size)) found.push_back(std::move(t));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parsing and doing of preprocessing.
+// Parses and applies preprocessing.
 #include <charconv>
 #include <cmath>
 
@@ -28,7 +28,7 @@ inline std::vector<float> preprocess_numbers(std::string_view text, const std::s
     return values;
 }
 
-/// Shape of the data as N,C,rest: ranks are made equal to the input's first.
+/// Returns the data's shape in its own layout, with the input's rank. Throws an error if it cannot take the input's shape.
 inline dims fitted_shape(const tensor& data, const value_info& input, bool channels_last) {
     dims shape = data.shape();
     if (!input.has_shape || shape.size() == input.shape.size() || shape.empty()) return shape;

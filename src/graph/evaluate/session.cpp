@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session: candidates merged into one program, samples spread over threads, scores kept by (candidate, sample).
+// Implements the session: merges candidates into one program, spreads samples over threads, keeps scores by (candidate, sample).
 #include <atomic>
 #include <chrono>
 
@@ -19,7 +19,7 @@ struct session::state {
         const precision_plan* p = &none;
         cut = run.decide(data, *execute::make_program(*run.net, run.shared, {&p, 1}), 0);
     }
-    /// What was run since `start`.
+    /// Adds what ran since `start` to the statistics.
     void count(const execute::program& p, std::chrono::steady_clock::time_point start) {
         statistics.evaluations += p.candidates.size();
         statistics.layer_evaluations += p.layers;

@@ -13,8 +13,8 @@ namespace {
 
 std::size_t at(int v) { return static_cast<std::size_t>(v); }
 
-/// What an operator gives its body and takes from it: inputs and outputs [0, states) of the node, after `before` of its inputs, are carried
-/// from run to run; the body has `inner_before` inputs and `inner_outputs` outputs before those.
+/// How an operator's inputs and outputs map to those of its body. Outputs [0, states) of the node, and as many inputs after its first
+/// `before`, are carried from run to run; in the body they come after `inner_before` inputs and `inner_outputs` outputs.
 struct body_shape {
     std::size_t before = 0, states = 0, inner_before = 0, inner_outputs = 0;
     std::size_t sequences = 0;  ///< inputs that are scanned
@@ -74,14 +74,14 @@ struct scan_layout {
     static std::int64_t entry(const std::vector<std::int64_t>& v, std::size_t k) { return k < v.size() ? v[k] : 0; }
 };
 
-/// The runs of one sequence, walked in reverse.
+/// Walks back over the runs of one sequence.
 class runs_walk {
   public:
     runs_walk(const execute::net_node& node, const tape::body& taken, std::vector<tensor>& gradients, edge_visitor* visitor)
         : shape(shape_of(node)), body(taken.graph->body.get()), taken_(&taken), gradients_(&gradients), visitor_(visitor) {}
 
-    /// Through runs [first, end): `states` are the gradients of what they carried, and become those of what they began with. `scanned(k,
-    /// i)` is the gradient of scan output k at run i; `give(k, i, g)` takes that of scan input k.
+    /// Walks back over runs [first, end). `states` are the gradients of what the last run carried on, and become those of what the first
+    /// began with. `scanned(k, i)` returns the gradient of scan output k at run i; `give(k, i, g)` receives that of scan input k.
     template <class Scanned, class Give>
     void through(std::size_t first, std::size_t end, std::vector<tensor>& states, const Scanned& scanned, const Give& give) const {
         for (std::size_t r = end; r-- > first;) {
@@ -98,7 +98,8 @@ class runs_walk {
         }
     }
 
-    /// Through one run; what the body captured is added to the gradients around it.
+    /// Walks back over one run. Returns the gradients by the body's values and adds those of what the body captured to the gradients around
+    /// it.
     std::vector<tensor> run_back(std::size_t r, const std::vector<tensor>& seeds) const {
         std::vector<tensor> inner =
             std::move(walk_back(*body, *taken_->runs[r], std::span(&seeds, 1), visitor_ == nullptr ? nullptr : &inner_)[0]);
@@ -121,7 +122,7 @@ class runs_walk {
     const execute::network* body;
 
   private:
-    /// Uses within a body are no edges of the model's own graph: only initializers are told of.
+    /// Forwards gradients by initializers alone: uses within a body are no edges of the model's own graph.
     struct inner_visitor final : edge_visitor {
         explicit inner_visitor(edge_visitor* o) : outer(o) {}
         edge_visitor* outer;
@@ -172,7 +173,7 @@ class batched_scan {
     }
 
   private:
-    /// The gradient of input i, zeros before the first part comes.
+    /// Returns the place for the gradient of input i, filled with zeros before the first part comes.
     tensor& place(std::size_t i, const tensor& part) {
         if (!given_[i].empty()) return given_[i];
         given_[i] = part.type() == data_type::float64 ? zeros<double>((*read_)[i].shape()) : zeros<float>((*read_)[i].shape());
@@ -186,7 +187,8 @@ class batched_scan {
     std::vector<std::size_t> lengths_;
 };
 
-/// Constants of a body that are constants around it, by name: a training may have put others in their places since.
+/// Returns the constants of a body that are constants around it, by name, as (inner, outer) values: training may have replaced the outer
+/// ones.
 std::vector<std::pair<int, int>> shared_constants(const execute::network& outer, const execute::network& body, const tape& t) {
     std::map<std::string_view, int> names;
     for (std::size_t o = 0; o < outer.values.size(); ++o)
@@ -210,7 +212,7 @@ void run_bodies(const execute::network& net, std::size_t number, tape& t, bool o
     const execute::net_node& node = net.nodes[number];
     const body_shape shape = shape_of(node);
     tape::body& taken = t.bodies[number] = {};
-    std::vector<char> states;  // whether what is carried is active
+    std::vector<char> states;  // by carried value: whether it is active
     for (std::size_t k = 0; k < shape.states; ++k) {
         const int v = node.inputs[shape.before + k].value;
         states.push_back(v >= 0 && t.active[at(v)] != 0);
@@ -272,7 +274,7 @@ std::vector<tensor> through_bodies(const execute::network& net, std::size_t numb
     const tape::body& taken = t.bodies[number];
     std::vector<tensor> given(node.inputs.size());
     const body_shape shape = shape_of(node);
-    if (taken.graph == nullptr) {  // no run at all: what was carried comes out as it went in
+    if (taken.graph == nullptr) {  // no run at all: carried values come out as they went in
         for (std::size_t k = 0; k < shape.states && !shape.batched; ++k) given[shape.before + k] = outputs[k];
         return given;
     }

@@ -24,7 +24,7 @@
 namespace qk::graph {
 namespace {
 
-using quantizers = std::vector<const quantizer*>;  ///< that apply to one use, in their order
+using quantizers = std::vector<const quantizer*>;  ///< those of one use, in the order in which they apply
 
 bool same(const quantizers& a, const quantizers& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const quantizer* x, const quantizer* y) { return x == y || *x == *y; });
@@ -42,10 +42,10 @@ tensor quantized(const quantizers& all, tensor value) {
     return value;
 }
 
-/// A use of a value under other quantizers than the base's.
+/// A use of a value with other quantizers than the base plan's.
 struct change {
     quantizers what;
-    std::size_t number;  ///< among all changes
+    std::size_t number;  ///< index among all changes
 };
 struct changed_use {
     quantizers base;
@@ -67,11 +67,11 @@ void each_difference(const Map& a, const Map& b, const F& f) {
     }
 }
 
-/// What all plans change, and which of it each does.
+/// The changes that all plans make, and which of them each plan makes.
 struct change_table {
     std::map<std::pair<std::size_t, std::size_t>, changed_use> uses;  ///< by node and input
     std::map<std::size_t, changed_use> outputs;                       ///< by output
-    std::vector<std::vector<std::size_t>> by_plan;                    ///< numbers of changes
+    std::vector<std::vector<std::size_t>> by_plan;                    ///< indices of changes
     std::size_t count = 0;
 
     change_table(const execute::network& net, const precision_plan& base, const plan_list& plans)
@@ -79,7 +79,8 @@ struct change_table {
         for (std::size_t n = 0; n < net.nodes.size(); ++n)
             for (const int o : net.nodes[n].outputs)
                 if (o >= 0) producer_[static_cast<std::size_t>(o)] = static_cast<int>(n);
-        // Only uses of which a plan says something else than the base are looked at: plans are many, and differ in little.
+        // Only uses are compared of whose tensor a plan says something else than the base: there are many plans, and each differs in
+        // little.
         std::vector<const execute::net_input*> all;
         for (const execute::net_node& n : net.nodes)
             for (const execute::net_input& i : n.inputs) all.push_back(&i);
@@ -108,7 +109,7 @@ struct change_table {
     }
 
   private:
-    /// Whether every element of a value comes, only moved, from values that `what` rounded before: rounding them again changes nothing.
+    /// Returns whether every element of a value was moved only, from values that `what` rounded: rounding them again changes nothing.
     bool is_rounded(int value, const quantizers& what, const precision_plan& plan) const {
         const int producer = producer_[static_cast<std::size_t>(value)];
         if (producer < 0 || what.size() != 1) return false;
@@ -134,19 +135,19 @@ struct change_table {
         if (same(what, u.base) || is_rounded(use.value, what, plan)) return;
         auto known = std::find_if(u.changes.begin(), u.changes.end(), [&](const change& c) { return same(c.what, what); });
         if (known == u.changes.end()) {
-            for (const quantizer*& q : what) q = &owned_.emplace_back(*q);  // the plan goes
+            for (const quantizer*& q : what) q = &owned_.emplace_back(*q);  // the plan is a temporary
             known = u.changes.insert(known, {std::move(what), count++});
         }
         by_plan[p].push_back(known->number);
     }
 
-    std::deque<quantizer> owned_;  ///< those of changes
+    std::deque<quantizer> owned_;  ///< the quantizers of changes
     const execute::network* net_;
     std::vector<int> producer_;  ///< by value
 };
 
-/// Whether a node is linear in its input 1 once its bias is left out: then an error of weights is an error of the result, which spares the
-/// weights' gradient, which every pass would have to find, for a run of the node with each error.
+/// Returns whether a node is linear in its input 1 once its bias is left out. Then its result for an error of its weights is the error of
+/// its result: the node runs once with each error, and no pass has to find the weights' gradient.
 bool is_linear_in_weights(const execute::net_node& node) {
     const std::string_view op = node.view.op_type();
     return node.view.proto().domain().empty() && (op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul");
@@ -157,14 +158,14 @@ double inner_product(const tensor& a, const tensor& b) {
     const auto of = [&]<class T>(T) {
         const tensor x = gradient::as_real<T>(a), y = gradient::as_real<T>(b);
         const T *p = std::as_const(x).as<T>().data(), *q = std::as_const(y).as<T>().data();
-        constexpr std::size_t run = 256;  // in the type of the values within a run, in double over runs
+        constexpr std::size_t run = 256;  // sums are in the values' type within a run, in double over runs
         for (std::size_t i = 0; i < x.size(); i += run) sum += static_cast<double>(ops::dot(p + i, q + i, std::min(run, x.size() - i)));
     };
     a.type() == data_type::float64 ? of(double{}) : of(float{});
     return sum;
 }
 
-/// a - b, in the memory of `a` if nobody else reads it.
+/// Returns a - b in float32, in the memory of `a` if nobody else holds it.
 tensor difference(tensor a, const tensor& b) {
     const tensor x = gradient::as_real<float>(a), y = gradient::as_real<float>(b);
     a = tensor();
@@ -175,7 +176,7 @@ tensor difference(tensor a, const tensor& b) {
     return d;
 }
 
-/// Takes <g, e> for every change and pass while a tape is walked.
+/// Sums <g, e> for every change and pass during the walk over a tape.
 class change_probe final : public gradient::edge_visitor {
   public:
     change_probe(const execute::network& net, const change_table& table,
@@ -200,7 +201,7 @@ class change_probe final : public gradient::edge_visitor {
             for (std::size_t c = 0; c < use->second.changes.size(); ++c)
                 take(use->second.changes[c].number, gradients, error_of({node, input}, use->second, c, value));
         if (!constant_of(node, input).empty())
-            for (tensor& g : gradients) g = tensor();  // nobody asks for it
+            for (tensor& g : gradients) g = tensor();  // not needed any more
     }
 
     bool ends_at(std::size_t node) override {
@@ -211,7 +212,7 @@ class change_probe final : public gradient::edge_visitor {
     const tensor& constant_of(std::size_t node, std::size_t input) const {
         return net_->values[static_cast<std::size_t>(net_->nodes[node].inputs[input].value)].constant;
     }
-    /// What a change does to a value: held of small constants, else found now.
+    /// Returns the error that a change puts into a value: stored for small constants, else computed now.
     tensor error_of(const std::pair<std::size_t, std::size_t>& where, const changed_use& use, std::size_t c, const tensor& value) const {
         if (const auto known = errors_->find(where); known != errors_->end()) return known->second[c];
         return difference(quantized(use.changes[c].what, value), quantized(use.base, value));
@@ -229,7 +230,7 @@ class change_probe final : public gradient::edge_visitor {
 
   public:
     std::vector<std::vector<double>> found;  ///< by change, then pass
-    std::vector<std::size_t> ends;           ///< nodes that have no product: gradients came to them and go no further
+    std::vector<std::size_t> ends;           ///< nodes without a product at which gradients ended
 };
 
 class estimation {
@@ -245,7 +246,7 @@ class estimation {
         if (!std::all_of(runs_.data.inputs.begin(), runs_.data.inputs.end(), [](const tensor& t) { return gradient::is_real(t.type()); }))
             gradient::add_roots_behind_constants(net, constants, roots_);
         const std::size_t passes = gradient::probe_count(options.passes, runs_.cut.runs, std::numeric_limits<std::size_t>::max());
-        // Beside many passes back it costs little to run a stretch of the forward pass again.
+        // Beside many backward passes it costs little to run a stretch of the forward pass again.
         if (options.memory == 0 && passes >= 8) limit_ = std::min(limit_, most_recorded);
         const auto constant_of = [&](const std::pair<std::size_t, std::size_t>& where) -> const tensor& {
             return net.values[static_cast<std::size_t>(net.nodes[where.first].inputs[where.second].value)].constant;
@@ -263,7 +264,8 @@ class estimation {
             use.at_node = where.second == 1 && is_linear_in_weights(node) && use.changes.size() <= passes;
             if (!use.at_node) roots_[v] = 1;
             if (constant.empty()) continue;
-            // Errors of all weights would be as large as the weights, once for each format: of large models they are made for each sample.
+            // The errors of all weights are as large as the weights, once for each format: for large models they are computed for each
+            // sample.
             held += use.changes.size() * element_count(constant.shape()) * sizeof(float);
             if (held > (all > most_held ? most_of_large : most_held)) continue;
             const tensor as_base = quantized(use.base, constant);
@@ -327,7 +329,8 @@ class estimation {
 
         const bool divergence = options_.form == estimated_form::divergence;
         std::vector<std::vector<tensor>> seeds;
-        // In the type that they are walked back in, each freed once it is: of a large vocabulary they are larger than all else.
+        // Seeds have the type in which they are walked back, and each is freed afterwards: with a large vocabulary they are larger than all
+        // else.
         const bool in_doubles = y.type() == data_type::float64 || table_.outputs.contains(chosen);
         const gradient::probe_choice choice{r.passes, runs_.samples_of(run), divergence, options_.seed, run};
         gradient::each_probe(wide, choice, [&](std::span<const double> vector) {
@@ -351,7 +354,7 @@ class estimation {
         static_cast<void>(gradient::walk_back(net, std::move(t), std::move(seeds), &probe));
         r.ends = std::move(probe.ends);
 
-        // mean over the output's values, or half the form of Fisher over samples
+        // Squared error: mean over the output's values. Divergence: half the form of Fisher, mean over samples.
         const double scale = n / static_cast<double>(r.passes) * (options_.form == estimated_form::divergence ? 0.5 / rows : 1 / n);
         for (const std::vector<std::size_t>& changes : table_.by_plan) {
             double squares = 0, fourth = 0;
@@ -362,22 +365,22 @@ class estimation {
                 fourth += a * a * a * a;
             }
             r.added.push_back(scale * squares);
-            // a is normal with variance s^2: its square has the variance 2 s^4, of which 2/3 a^4 is an estimate. All vectors: exact.
+            // If a is normal with variance s^2, a^2 has the variance 2 s^4, which 2/3 a^4 estimates. With all vectors the result is exact.
             r.variance.push_back(scale * scale * fourth * 2 / 3 * (1 - static_cast<double>(r.passes) / n));
         }
         return r;
     }
 
-    static constexpr std::size_t most_held = std::size_t{512} << 20;      ///< bytes of errors that are made once, if these are all
-    static constexpr std::size_t most_of_large = std::size_t{64} << 20;   ///< of models with more
-    static constexpr std::size_t most_recorded = std::size_t{256} << 20;  ///< of a forward pass that many passes go back over
+    static constexpr std::size_t most_held = std::size_t{512} << 20;      ///< bytes of errors that are computed once, if these are all
+    static constexpr std::size_t most_of_large = std::size_t{64} << 20;   ///< the same for models with more
+    static constexpr std::size_t most_recorded = std::size_t{256} << 20;  ///< bytes of a forward pass with many backward passes
 
     gradient::sample_runs runs_;
     change_table table_;
     estimate_options options_;
     std::size_t limit_ = gradient::tape_limit(options_.memory, runs_.runner.pool.threads());
     std::vector<char> roots_;
-    std::map<std::pair<std::size_t, std::size_t>, std::vector<tensor>> errors_;  ///< of constants, by use, then change
+    std::map<std::pair<std::size_t, std::size_t>, std::vector<tensor>> errors_;  ///< errors of constants, by use, then change
 };
 
 }  // namespace

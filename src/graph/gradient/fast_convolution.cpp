@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of fast_convolution.hpp: oneDNN chooses the layouts in which it is quick, and values are brought there and back.
+// Definitions of fast_convolution.hpp: oneDNN chooses its fastest layouts, and values are converted to these and back.
 #include "qk/graph/gradient/fast_convolution.hpp"
 
 #include "qk/graph/evaluate/execute/onednn.hpp"
@@ -19,7 +19,7 @@ using dnnl::memory;
 using tag = memory::format_tag;
 constexpr auto f32 = memory::data_type::f32;
 
-/// Memory that a thread keeps: fresh pages take longer than what is computed on them.
+/// Returns memory that the thread keeps: fresh pages would take longer than what is computed on them.
 std::byte* lasting(std::size_t slot, std::size_t bytes) {
     struct buffer {
         std::shared_ptr<std::byte> data;
@@ -32,7 +32,7 @@ std::byte* lasting(std::size_t slot, std::size_t bytes) {
 }
 enum slot : std::size_t { first_operand, second_operand, result, scratch };
 
-/// A primitive, called with memory for each of its arguments.
+/// A primitive of oneDNN and its arguments' layouts; run() takes a pointer for each argument.
 class callable {
   public:
     callable(dnnl::primitive what, std::vector<std::pair<int, memory::desc>> arguments)
@@ -65,7 +65,7 @@ class callable {
     mutable execute::spare_calls<call> calls_;
 };
 
-/// From one layout to another; nothing where they are the same.
+/// Converts from one layout to another; does nothing if they are the same.
 class relayout {
   public:
     relayout(const memory::desc& from, const memory::desc& to) : bytes_before_(from.get_size()), bytes_(to.get_size()) {
@@ -75,10 +75,10 @@ class relayout {
                                            std::vector<std::pair<int, memory::desc>>{{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
     }
     bool is_needed() const { return call_ != nullptr; }
-    std::size_t bytes_before() const { return bytes_before_; }  ///< layouts of blocks are padded
+    std::size_t bytes_before() const { return bytes_before_; }  ///< padding included, which blocked layouts have
     std::size_t bytes() const { return bytes_; }
     void run(const void* from, void* to) const { call_->run({from, to}); }
-    /// The values in the layout: themselves, or in the thread's memory.
+    /// Returns the values in the new layout: `from` itself, or a copy in the thread's memory.
     const void* through(const void* from, slot where) const {
         if (!call_) return from;
         std::byte* to = lasting(where, bytes_);
@@ -91,7 +91,7 @@ class relayout {
     std::size_t bytes_before_, bytes_;
 };
 
-/// A convolution in one direction: two operands and a result, each with its way from ONNX's layout or back.
+/// A convolution in one direction: two operands and a result, each with the conversion from ONNX's layout or to it.
 struct direction {
     std::unique_ptr<callable> call;
     std::unique_ptr<relayout> first, second, back;
@@ -118,7 +118,7 @@ class dnn_convolutions final : public fast_convolution {
         }
         w_ = memory::desc(weights, f32, g.group > 1 ? tag::goihw : tag::oihw);
         attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-        // Of few channels oneDNN's own layouts are mostly padding: backwards they take three times as long as ONNX's.
+        // With few channels oneDNN's own layouts are mostly padding: backward passes take three times as long as with ONNX's.
         const bool few = g.weights[1] < 8 && g.group == 1;
         make_forward();
         for (const bool plain : {few, !few})
@@ -212,7 +212,7 @@ class dnn_convolutions final : public fast_convolution {
 #endif
     }
 
-    /// Whether there is one, and no slow reference code.
+    /// Is true if oneDNN has an implementation that is not its slow reference code.
     template <class Desc>
     static bool is_quick(const Desc& made) {
         return made && std::string_view(made.impl_info_str()).find("ref") == std::string_view::npos;
@@ -275,14 +275,14 @@ class dnn_convolutions final : public fast_convolution {
     memory::desc x_, y_, w_, b_;
     dnnl::primitive_attr attributes_;
     direction forward_, with_bias_, by_input_, by_weights_;
-    memory::desc gradient_by_input_;      ///< g as by_input_ reads it
-    bool reads_gradients_alike_ = false;  ///< as by_weights_ does
+    memory::desc gradient_by_input_;      ///< layout in which by_input_ reads g
+    bool reads_gradients_alike_ = false;  ///< by_input_ and by_weights_ read g in one layout
 };
 
 std::shared_ptr<const fast_convolution> made_for(const fast_convolution::geometry& g) {
     try {
         return std::make_shared<dnn_convolutions>(g);
-    } catch (const dnnl::error&) {  // a shape that it does not take
+    } catch (const dnnl::error&) {  // a shape that oneDNN does not take
         return nullptr;
     }
 }

@@ -28,7 +28,7 @@ tensor through(const quantizers& all, tensor value) {
     return value;
 }
 
-/// The plan's quantizers at every use; those of constants are applied once a step.
+/// Applies the plan's quantizers at every use; constants are quantized once per step.
 class quantizing_visitor final : public gradient::edge_visitor {
   public:
     quantizing_visitor(const execute::network& net, const precision_plan& plan) : net_(&net), at_(net.nodes.size()) {
@@ -67,7 +67,7 @@ class quantizing_visitor final : public gradient::edge_visitor {
     std::map<std::pair<std::size_t, std::size_t>, tensor> constants_;
 };
 
-/// One sample's way there and back: what its scales gain is its own.
+/// Visits the forward and backward pass of one sample, and holds that sample's gradients by scales.
 class sample_visitor final : public gradient::edge_visitor {
   public:
     sample_visitor(quantizing_visitor& all, const gradient::plan_scales& scales) : all_(&all), scales_(&scales), by_scale(scales.zeros()) {}
@@ -89,12 +89,12 @@ class sample_visitor final : public gradient::edge_visitor {
     gradient::plan_scales::gradients by_scale;
 };
 
-/// A tensor that learns, with Adam's averages (Kingma and Ba 2015).
+/// A tensor that is trained, with Adam's averages (Kingma and Ba 2015).
 struct parameter {
     std::size_t value;
     tensor now, best;
     std::vector<double> first, second;
-    double size;  ///< of a step at rate 1
+    double size;  ///< size of a step at rate 1
 
     parameter(std::size_t at, const tensor& start) : value(at), now(copy(start)), best(now), first(start.size(), 0.0), second(first) {
         double squares = 0;
@@ -106,7 +106,7 @@ struct parameter {
         std::memcpy(c.bytes(), t.bytes(), t.size_bytes());
         return c;
     }
-    /// One step against `g`; the tensor is a new one, which whoever holds the old does not see.
+    /// Takes one step against `g`. `now` becomes a new tensor, so that holders of the old one do not see the step.
     void step(std::span<const double> g, double rate, double time) {
         constexpr double keep = 0.9, keep_squares = 0.999;
         tensor next(now.type(), now.shape());
@@ -159,7 +159,8 @@ class trainer {
         for (int epoch = 0; epoch < options_.epochs; ++epoch) {
             shuffle(order, random);
             for (std::size_t s = 0; s < steps; ++s) {
-                // Along a cosine to 0, after a twentieth of the steps in which it grows: Adam's averages are of few steps then.
+                // The rate falls to 0 along a cosine; it grows during the first twentieth of the steps, while Adam's averages are of few
+                // steps.
                 const double rate =
                     options_.rate * 0.5 * (1 + std::cos(std::numbers::pi * time / all)) * std::min(1.0, (time + 1) / (0.05 * all));
                 time += 1;
@@ -186,7 +187,7 @@ class trainer {
     const execute::network& net() const { return runs_.net(); }
     std::size_t output() const { return static_cast<std::size_t>(runs_.output); }
 
-    /// std::shuffle's order is the library's own; this one is the same everywhere.
+    /// The order of std::shuffle depends on the standard library; this one is the same everywhere.
     static void shuffle(std::vector<std::size_t>& order, std::mt19937_64& random) {
         for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[static_cast<std::size_t>(random() % i)]);
     }
@@ -226,7 +227,7 @@ class trainer {
         visitor_.quantize_constants();
     }
 
-    /// The loss of one sample under the plan, and, if asked for, the seed of its gradient.
+    /// Returns the loss of one sample under the plan; writes the seed of its gradient to `seed` unless that is null.
     double loss_and_seed(std::size_t run, const tensor& y, tensor* seed) const {
         const tensor value = gradient::as_real<double>(through(visitor_.at_output(output()), y));
         tensor g(data_type::float64, y.shape());
@@ -301,7 +302,7 @@ class trainer {
         visitor_.quantize_constants();
     }
 
-    /// A batch whose gradient is longer than three times the usual one counts as three times.
+    /// Returns the factor that cuts a batch's gradient to three times the usual length if it is longer.
     double clip_at(double length) {
         if (!std::isfinite(length)) return 0;
         const double clip = usual_ > 0 && length > 3 * usual_ ? 3 * usual_ / length : 1;

@@ -48,7 +48,7 @@ tensor real_tensor(data_type type, const dims& shape, std::span<const double> va
     return t;
 }
 
-/// The own float initializers of bodies, of bodies within them, too.
+/// Calls f(body, value) for every float initializer of bodies, those of bodies within them included.
 template <class F>
 void each_body_constant(const execute::network& net, F&& f) {
     for (const execute::net_node& node : net.nodes)
@@ -59,7 +59,7 @@ void each_body_constant(const execute::network& net, F&& f) {
         }
 }
 
-/// A run's gradients by the initializers of bodies.
+/// Sums a run's gradients by the initializers of bodies.
 struct body_sums final : gradient::edge_visitor {
     explicit body_sums(bool any) : wanted(any) {}
     bool wants_bodies() const override { return wanted; }
@@ -201,7 +201,7 @@ class gradient_run {
     std::vector<tensor> outputs_;           ///< by run
 };
 
-/// A run's part of v: rows of axis 0.
+/// Returns a run's part of v: rows of axis 0.
 tensor part_of(const tensor& v, const std::string& output, const tensor& y, std::size_t run_first, std::size_t samples, std::size_t all) {
     if (samples == all) {
         if (v.shape() != y.shape())

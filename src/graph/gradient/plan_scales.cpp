@@ -20,7 +20,7 @@ quantizer* entry_of(precision_plan& plan, const edge& e) {
     return nullptr;
 }
 
-/// The tensor whose scale a tensor shares: where movers take it from, and, of what a Concat joins, its result.
+/// Finds the tensor whose scale a tensor shares: the source of nodes that only move data and, for what a Concat joins, its result.
 class shared_names {
   public:
     explicit shared_names(const model& m) : layers_(m) {
@@ -94,7 +94,7 @@ void plan_scales::step(const gradients& g, double rate, double time) {
     for (std::size_t k = 0; k < groups_.size(); ++k) {
         group& one = groups_[k];
         for (std::size_t i = 0; i < one.scale.size(); ++i) {
-            const double d = g[k][i] * static_cast<double>(one.scale[i]);  // by the scale's logarithm
+            const double d = g[k][i] * static_cast<double>(one.scale[i]);  // gradient by the scale's logarithm
             one.first[i] = keep * one.first[i] + (1 - keep) * d;
             one.second[i] = keep_squares * one.second[i] + (1 - keep_squares) * d * d;
             const double mean = one.first[i] / (1 - std::pow(keep, time)),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of products: a header of operators is one line here, or in rare_products.cpp if training and sensitivities hardly meet it.
+// The table of vector-Jacobian products: each header of operators is one line here, or in rare_products.cpp if training and sensitivities
+// hardly need it.
 #include <map>
 
 #include "qk/graph/gradient/ops/arithmetic.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rest of the table of products: a header of operators is one line here.
+// The rest of the table of vector-Jacobian products: each header of operators is one line here.
 #include "rare_products.hpp"
 
 #include "qk/graph/gradient/ops/features.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of products, joined.
+// Joins tables of vector-Jacobian products.
 #pragma once
 
 #include "qk/graph/gradient/product.hpp"
@@ -13,7 +13,7 @@ std::vector<product_entry> joined_products(const Tables&... tables) {
     return all;
 }
 
-/// Products that training and sensitivities hardly meet, compiled quickly rather than for speed.
+/// Returns the products that training and sensitivities hardly need; they are compiled for short build times rather than for speed.
 std::vector<product_entry> rare_products();
 
 }  // namespace qk::graph::gradient

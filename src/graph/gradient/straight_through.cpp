@@ -30,10 +30,10 @@ tensor straight_through(const quantizer& q, const tensor& x, const tensor& g, st
         run(from, given, to, x.size(), 0);
         return d;
     }
-    // Values that share a scale lie `inner` apart: they are brought together.
+    // Values that share a scale lie apart in memory: they are gathered.
     const along_axis a = execute::axis_of(x.shape(), q.axis, q.flatten);
     const std::size_t length = q.block_size > 0 ? static_cast<std::size_t>(q.block_size) : 1, runs = (a.length + length - 1) / length;
-    if (q.block_size == 0 && a.inner >= 16) {  // long runs lie together
+    if (q.block_size == 0 && a.inner >= 16) {  // long runs are contiguous: no need to gather
         for (std::size_t o = 0; o < a.outer; ++o)
             for (std::size_t l = 0; l < a.length; ++l) {
                 const std::size_t first = (o * a.length + l) * a.inner;

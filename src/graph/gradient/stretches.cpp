@@ -9,7 +9,7 @@
 namespace qk::graph::gradient {
 namespace {
 
-/// Whether a node's result is another one when it runs again.
+/// Returns whether a node's result changes when it runs again.
 bool changes(const execute::net_node& node) {
     if (execute::is_random(node)) return true;
     for (const execute::subnetwork& s : node.bodies)
@@ -17,7 +17,7 @@ bool changes(const execute::net_node& node) {
     return false;
 }
 
-/// Uses of a node's inputs, those of its bodies included.
+/// Calls f(value) for every value that a node or one of its bodies reads.
 template <class F>
 void each_use(const execute::net_node& node, F&& f) {
     for (const execute::net_input& use : node.inputs)
@@ -50,9 +50,9 @@ std::size_t stretch_keeper::made_by(std::size_t n) const {
     for (const int o : node.outputs) {
         if (o < 0) continue;
         const tensor& y = t_->values[static_cast<std::size_t>(o)];
-        if (!y.empty() && y.buffer().use_count() == 1) made += y.size_bytes();  // others are views of what was counted
+        if (!y.empty() && y.buffer().use_count() == 1) made += y.size_bytes();  // views share a buffer that was counted already
     }
-    for (std::size_t i = 0; i < t_->read[n].size(); ++i) {  // read in another form than it stands
+    for (std::size_t i = 0; i < t_->read[n].size(); ++i) {  // inputs that were read in another form than the value has
         const tensor& x = t_->read[n][i];
         const int v = node.inputs[i].value;
         if (!x.empty() && v >= 0 && x.buffer() != t_->values[static_cast<std::size_t>(v)].buffer() && x.buffer().use_count() == 1)

@@ -16,7 +16,7 @@
 namespace qk::graph::gradient {
 namespace {
 
-/// `g` in the type that gradients of values of `type` have.
+/// Returns `g` in the type that gradients of values of `type` have.
 tensor in_type(const tensor& g, data_type type) {
     return gradient_type(type) == data_type::float64 ? as_real<double>(g) : as_real<float>(g);
 }
@@ -25,22 +25,22 @@ const product_entry* product_of(const execute::net_node& node) {
     return find_product(node.view.proto().domain(), node.view.op_type(), node.view.version());
 }
 
-/// Operators from codes to codes or sums of them: what they compute depends on real values, though no gradient flows through.
+/// Is true for operators from codes to codes or sums of them: what they compute depends on real values, though no gradient flows through.
 bool multiplies_codes(std::string_view op) {
     return op.starts_with("QLinear") || op == "QGemm" || op == "ConvInteger" || op == "MatMulInteger" || op == "DynamicQuantizeLinear";
 }
 
-/// Whether a gradient can flow to output k of a node that has an active input.
+/// Returns whether a gradient can flow to `output` of a node that has an active input.
 bool carries_gradient(const execute::net_node& node, const tape& t, const tensor& output) {
     if (is_real(output.type())) return true;
     if (makes_codes(node.view.op_type()) || multiplies_codes(node.view.op_type())) return true;
-    // Codes that are only moved carry it on.
+    // Codes that are only moved carry their gradient on.
     const int first = node.inputs.empty() ? -1 : node.inputs[0].value;
     return first >= 0 && t.active[static_cast<std::size_t>(first)] != 0 &&
            t.values[static_cast<std::size_t>(first)].type() == output.type() && product_of(node) != nullptr;
 }
 
-/// Conv of floats by oneDNN, if that is quick for its shapes.
+/// Runs a Conv of floats by oneDNN and returns true if that is fast for its shapes.
 bool convolved(const execute::net_node& node, std::span<const tensor> in, tensor& y) {
     if (node.view.op_type() != "Conv" || !node.view.proto().domain().empty() || in.size() < 2) return false;
     const bool biased = in.size() > 2 && !in[2].empty();
@@ -56,7 +56,7 @@ bool convolved(const execute::net_node& node, std::span<const tensor> in, tensor
     return true;
 }
 
-/// The gradients of what one node read; `outputs` are those of what it made.
+/// Returns the gradients of a node's inputs; `outputs` are those of its outputs.
 std::vector<tensor> through_node(const execute::net_node& node, const tape& t, std::size_t number, std::span<const tensor> outputs,
                                  std::span<const char> wanted, std::any& kept) {
     const std::string_view op = node.view.op_type();
@@ -88,7 +88,7 @@ void accumulate(tensor& sum, const tensor& g) {
         sum = g;
         return;
     }
-    if (sum.buffer().use_count() > 1) {  // somebody else reads it
+    if (sum.buffer().use_count() > 1) {  // the buffer is shared
         tensor own(sum.type(), sum.shape());
         if (sum.size_bytes() != 0) std::memcpy(own.bytes(), std::as_const(sum).bytes(), sum.size_bytes());
         sum = own;
@@ -104,7 +104,7 @@ void accumulate(tensor& sum, const tensor& g) {
 
 namespace {
 
-/// Notes what a node reads. True: a gradient can flow to some of it.
+/// Records what a node reads. Returns whether a gradient can flow to any of it.
 bool read_inputs(const execute::network& net, std::size_t n, tape& t, edge_visitor* visitor) {
     const execute::net_node& node = net.nodes[n];
     std::vector<tensor>& in = t.read[n];
@@ -159,7 +159,7 @@ tape record_graph(const execute::network& net, std::span<const tensor> inputs, s
             t.values[v] = std::move(out[k]);
         }
         if (inner && !flows) t.bodies[n] = {};
-        if (!any && !flows && !inner) t.read[n].clear();  // no gradient will ask for them
+        if (!any && !flows && !inner) t.read[n].clear();  // no product will read them
         keeper.after(n);
     }
     return t;
@@ -188,7 +188,7 @@ std::vector<tensor> walk_back(const execute::network& net, const tape& t, std::s
 
 namespace {
 
-/// The seeds as gradients of the values that the outputs are.
+/// Returns the seeds as gradients of the values that are outputs.
 std::vector<tensor> seeded_gradients(const execute::network& net, const tape& t, const std::vector<tensor>& seeds) {
     std::vector<tensor> gradients(net.values.size());
     for (std::size_t k = 0; k < seeds.size(); ++k) {
@@ -201,7 +201,7 @@ std::vector<tensor> seeded_gradients(const execute::network& net, const tape& t,
     return gradients;
 }
 
-/// One node of a walk; `gradients` by pass, then value.
+/// Walks back over one node; `gradients` are by pass, then value.
 void walk_node(const execute::network& net, const tape& t, std::size_t n, std::vector<std::vector<tensor>>& gradients,
                edge_visitor* visitor) {
     const execute::net_node& node = net.nodes[n];
@@ -250,7 +250,7 @@ void walk_node(const execute::network& net, const tape& t, std::size_t n, std::v
     }
 }
 
-/// `used_up`, `used_seeds`: the tape and the seeds, if nobody asks for them afterwards.
+/// Walks back over all nodes. `used_up` and `used_seeds` are the tape and the seeds if nobody needs them afterwards, else null.
 std::vector<std::vector<tensor>> walk(const execute::network& net, const tape& t, std::span<const std::vector<tensor>> seeds,
                                       edge_visitor* visitor, tape* used_up, std::vector<std::vector<tensor>>* used_seeds = nullptr) {
     std::vector<std::vector<tensor>> gradients;
@@ -273,7 +273,7 @@ std::vector<std::vector<tensor>> walk(const execute::network& net, const tape& t
 std::vector<std::vector<tensor>> walk_back(const execute::network& net, const tape& t, std::span<const std::vector<tensor>> seeds,
                                            edge_visitor* visitor) {
     if (t.stretches.empty()) return walk(net, t, seeds, visitor, nullptr);
-    tape own = t;  // the tensors are shared; what is run again goes with it
+    tape own = t;  // shares the tensors; what is run again is freed with the copy
     return walk(net, own, seeds, visitor, &own);
 }
 

@@ -12,7 +12,7 @@
 namespace qk::graph {
 namespace {
 
-/// Squares of the gradients by weights, summed over passes; nothing is kept of them.
+/// Sums the squares of the gradients by weights over passes; the gradients themselves are dropped.
 class square_probe final : public gradient::edge_visitor {
   public:
     square_probe(const execute::network& net, const std::map<std::size_t, std::size_t>& layers)
@@ -33,7 +33,7 @@ class square_probe final : public gradient::edge_visitor {
 
   private:
     const execute::network* net_;
-    const std::map<std::size_t, std::size_t>* layers_;  ///< by node: the number of the layer
+    const std::map<std::size_t, std::size_t>* layers_;  ///< by node: the index of its layer
 
   public:
     std::vector<double> found;  ///< by layer
@@ -60,7 +60,7 @@ std::vector<double> average_hessian_traces(const model& m, const named_tensors& 
             by_node[n] = l;
             size[l] = static_cast<double>(net.values[v].constant.size());
         }
-    std::map<std::size_t, std::size_t> place;  // by node, among those found
+    std::map<std::size_t, std::size_t> place;  // by node: its index among the nodes found
     for (const auto& [n, l] : by_node) place.emplace(n, place.size());
 
     const std::size_t limit = gradient::tape_limit(options.memory, runs.runner.pool.threads());

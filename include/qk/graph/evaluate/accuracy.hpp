@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What outputs are worth: the share of right answers, and the distance from expected outputs.
+// Scores a model's outputs: the share of right answers, and the distance from expected outputs.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace qk::graph {
 
-/// Share of samples (axis 0) whose label is among the k largest of that sample's values. Of equal values the first counts as larger;
-/// NaN counts as smallest. Labels outside of the classes are an error.
+/// Returns the share of samples (axis 0) whose label is among the k largest of that sample's values. Of equal values the first counts as
+/// larger; NaN counts as smallest. Throws an error if a label is not a class.
 double top_k(const tensor& output, std::span<const std::int64_t> labels, std::size_t k);
 
-/// The same for one sample: whether its label is among them. `sample`: what errors call it.
+/// Returns whether one sample's label is among its k largest values, by the rules of top_k(). `sample` is its number in errors.
 bool in_top_k(const tensor& output, std::int64_t label, std::size_t k, std::size_t sample);
 
 struct output_difference {
-    double absolute = 0;  ///< largest |got - expected|; Inf where one is NaN or they are unequal infinities
+    double absolute = 0;  ///< largest |got - expected|; Inf if only one is NaN or they are unequal infinities
     double largest = 0;   ///< largest finite |expected|
     double relative = 0;  ///< absolute over largest (0 over 0 is 0)
 };
-/// Any numeric types; shapes must be the same, else an error that names the output.
+/// Compares tensors of any numeric types. Throws an error that names the output if the shapes differ.
 output_difference compare_outputs(const tensor& got, const tensor& expected, const std::string& name);
 
 }  // namespace qk::graph

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data for a model's inputs from files: .npy, .npz, ONNX .pb tensors, a folder of any of them.
+// Reads data for a model's inputs from files: .npy, .npz, ONNX .pb tensors, images, or a folder of these.
 #pragma once
 
 #include <filesystem>
@@ -13,26 +13,27 @@
 
 namespace qk::graph {
 
-/// A serialized TensorProto, and the name in it.
+/// Reads a serialized TensorProto and the name in it.
 named_tensor read_tensor_proto(const std::filesystem::path& file);
 
-/// The tensors of a file or folder. .npy: one, named after the file; .npz: its arrays; .pb: one, with the name that it holds. A folder:
-/// those of its files in natural order ("x2" before "x10"); of a folder with input_N.pb and output_N.pb (ONNX test data) the inputs only.
-/// A PNG or JPEG image, or a folder of images (images.hpp): one tensor of bytes, N,H,W,C, each image made `size` if that is given.
+/// Reads the tensors of a file or folder. A .npy file gives one, named after the file; a .npz file gives its arrays; a .pb file gives one,
+/// with the name in it. A folder gives those of its files in natural order ("x2" before "x10"); a folder with input_N.pb and output_N.pb
+/// (ONNX test data) gives the inputs only. A PNG or JPEG image, or a folder of images (images.hpp), gives one tensor of bytes, N,H,W,C,
+/// with each image resized to `size` if that is given.
 std::vector<named_tensor> read_tensors(const std::filesystem::path& path, image_size size = {});
 
-/// What the arguments of `option` give a model: FILE, or NAME=FILE (split at the first '=' when what stands left of it names an input).
-/// Tensors without a matching name go to the model's inputs in order; when the model has one input, several of them are samples and are
+/// Reads a model's inputs from the arguments of `option`: FILE, or NAME=FILE (split at the first '=' if the text before it names an input).
+/// Tensors without a matching name go to the model's inputs in order; if the model has one input, several of them are samples and are
 /// joined on axis 0. Samples whose lengths differ along axes that the model leaves open stay ragged (named_tensors). FILE may be a list
-/// with commas, and a folder may hold .npz files of several inputs each: a sample a file. Every input is there exactly once, or an error
-/// names the file, the input and what is expected.
+/// with commas, and a folder may hold .npz files of several inputs each, one file for each sample. Unless every input is given exactly
+/// once, throws an error that names the file, the input and what is expected.
 named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option = "--inputs",
                           image_size size = {});
 
-/// A tensor's name as a file name: '/' and ':' become '_'.
+/// Returns a tensor's name as a file name: '/', ':', control characters and bytes that are not UTF-8 become '_'.
 std::string as_file_name(std::string name);
 
-/// Tensors of one type and equal shapes but for axis 0, joined on it; `what` names them in errors.
+/// Joins tensors on axis 0. Types must be equal, shapes too but for axis 0; `what` names the tensors in errors.
 tensor join(const std::vector<tensor>& parts, const std::string& what);
 
 }  // namespace qk::graph

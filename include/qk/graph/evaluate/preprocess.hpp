@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From pictures as they are stored to what a network expects: layout, channel order, scale, mean, deviation.
+// Converts pictures as they are stored to what a network expects: layout, channel order, scale, mean, deviation.
 #pragma once
 
 #include <string>
@@ -16,19 +16,19 @@ struct preprocessing {
     bool channels_last = false;  ///< layout=nhwc: the data is N,H,W,C (or N,H,W with one channel) and becomes N,C,H,W
     bool swap_channels = false;  ///< channels=bgr: the data is RGB and the model takes BGR
     float scale = 1;
-    int resize_height = 0, resize_width = 0;  ///< resize=HxW: what images become before anything else; only image files can be resized
+    int resize_height = 0, resize_width = 0;  ///< resize=HxW: size given to images before anything else; only image files can be resized
     std::vector<float> mean, deviation;       ///< one value for all channels, or one a channel; empty: 0 and 1
 
-    /// Error naming the part and what it may be.
+    /// Parses the text form. Throws an error that names the wrong part and what it may be.
     static preprocessing parse(const std::string& text);
 
-    /// Any numeric type to float32. Data of another rank than the model's input takes its shape where the elements of a sample are as many
-    /// (N,28,28 or N,784 for N,1,28,28). Error naming the input if channels or sizes do not fit.
+    /// Converts data of any numeric type to float32. Data whose rank is not that of the model's input takes the input's shape if a sample
+    /// has as many elements (N,28,28 or N,784 for N,1,28,28). Throws an error that names the input if channels or sizes do not fit.
     tensor apply(const tensor& data, const value_info& input) const;
 };
 
-/// The text of a preprocessing by which `data` would fit `input`, for errors: "layout=nhwc,scale=0.003921569" for bytes in N,H,W,C. Empty
-/// if the data fits as it is, or if none would help.
+/// Returns the text of a preprocessing that makes `data` fit `input`, for errors: "layout=nhwc,scale=0.003921569" for bytes in N,H,W,C.
+/// Returns "" if the data fits as it is or no preprocessing helps.
 std::string fitting_preprocessing(const tensor& data, const value_info& input);
 
 }  // namespace qk::graph

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Constant node holds, and the result of one node of constants, for passes over a model.
+// Reads a Constant node and runs a single node on constants, for passes over a model.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -16,7 +16,7 @@
 
 namespace qk::graph::detail {
 
-/// What a Constant node holds; nothing for strings.
+/// Returns the value of a Constant node; nullopt for strings.
 inline std::optional<tensor> constant_value(const onnx::NodeProto& n) {
     for (const auto& a : n.attribute()) {
         if (a.name() == "value" && a.t().data_type() != onnx::TensorProto::STRING) return to_tensor(a.t());
@@ -31,7 +31,7 @@ inline std::optional<tensor> constant_value(const onnx::NodeProto& n) {
     return std::nullopt;
 }
 
-/// Stops a node whose result would be larger than is wanted, before the memory is taken.
+/// Throws instead of allocating more than `limit` bytes at once, so that a node stops before it takes memory for too large a result.
 class bounded_heap : public allocator {
   public:
     explicit bounded_heap(std::size_t limit) : limit_(limit) {}
@@ -44,7 +44,8 @@ class bounded_heap : public allocator {
     std::size_t limit_;
 };
 
-/// The outputs of a node of this opset, none of them larger than `limit` bytes. Throws what the operator throws.
+/// Returns the outputs of a node of this opset; none if its operator is unknown. Throws if one would be larger than `limit` bytes, and
+/// whatever the operator throws.
 inline std::vector<tensor> run_alone(const onnx::NodeProto& n, int opset, const std::vector<tensor>& inputs, std::size_t limit) {
     const op_entry* op = find_op(n.domain(), n.op_type(), opset);
     if (op == nullptr || op->run == nullptr) return {};
@@ -59,8 +60,8 @@ inline std::vector<tensor> run_alone(const onnx::NodeProto& n, int opset, const 
     return outputs;
 }
 
-/// The outputs of a node of constants; empty when it cannot be computed now (unknown operator, an error that belongs to the run, too
-/// large).
+/// Returns the outputs of a node of constants. Returns none if it cannot be computed now: an unknown operator, a function of the model, an
+/// error that the run is to report, or a result that is too large.
 inline std::vector<tensor> try_run(const model& m, const onnx::NodeProto& n, const std::vector<tensor>& inputs, std::size_t limit) {
     if (find_function(m.proto(), n) != nullptr) return {};
     try {

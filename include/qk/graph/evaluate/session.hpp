@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many plans on one set of samples: what two plans have in common upstream is computed once. The inner loop of every search.
+// Evaluates many plans on one set of samples, the inner loop of every search. What two plans have in common upstream is computed once.
 //
 // A call of evaluate() merges all its candidates into one program in which a value exists once for a given set of upstream
 // quantizers; each sample then runs through that program alone, on one thread. So
@@ -21,27 +21,27 @@ namespace qk::graph {
 
 struct session_options {
     int threads = 0;             ///< 0: one per core
-    ranks together{};            ///< with other processes: each evaluates its own share of the samples
-    std::function<bool()> stop;  ///< asked between samples, from several threads; true ends the call early
-    bool one_by_one = false;     ///< the model is known not to mix samples: spares the trial that finds out
+    ranks together{};            ///< processes that divide the samples; each evaluates its own share
+    std::function<bool()> stop;  ///< called between samples, from several threads; true ends the call early
+    bool one_by_one = false;     ///< the model is known not to mix samples, so the trial that finds out is skipped
 };
 
-/// Adds up over all calls of a session, of evaluate() and of outputs().
+/// Totals over all calls of evaluate() and outputs() on one object.
 struct session_statistics {
     std::size_t evaluations = 0;              ///< candidates evaluated
     std::size_t layer_evaluations = 0;        ///< layers (Conv, ConvTranspose, Gemm, MatMul) computed, each over all samples
-    std::size_t naive_layer_evaluations = 0;  ///< what evaluating each candidate alone would have computed
-    double seconds = 0;                       ///< inside evaluate(), preparation of programs included
-    std::size_t peak_bytes = 0;               ///< most that the arenas of all threads held at once
+    std::size_t naive_layer_evaluations = 0;  ///< layers that would be computed if each candidate ran alone
+    double seconds = 0;                       ///< inside evaluate() and outputs(), including the preparation of programs
+    std::size_t peak_bytes = 0;               ///< sum over all threads of the most that each one's arena held
 };
 
-/// What a candidate is worth on one sample, from the model's outputs (in the model's order; leading dimension 1). Called once for each
-/// (candidate, sample), from several threads at once, in no particular order: keep state per sample if there is any.
+/// Returns the score of a candidate on one sample from the model's outputs (in the model's order; leading dimension 1). Called once for
+/// each (candidate, sample), from several threads at once and in no particular order: keep state, if there is any, by sample.
 using sample_metric = std::function<double(std::size_t candidate, std::size_t sample, std::span<const tensor> outputs)>;
 
 class session {
   public:
-    /// Holds `inputs` (shared, not copied), cut into samples by the batching rule of evaluator::run.
+    /// Keeps `inputs` (shared, not copied) and cuts them into samples by the batching rule of evaluator::run.
     session(const model& m, named_tensors inputs, session_options options = {});
     ~session();
     session(session&&) noexcept;
@@ -49,22 +49,22 @@ class session {
 
     std::size_t samples() const;
 
-    /// scores[candidate][sample]; empty if `stop` said so. Calls must not overlap. With several processes all make the same calls, and
-    /// `metric` sees each sample on one of them.
+    /// Returns scores[candidate][sample]; empty if `stop` returned true. Calls must not overlap. If there are several processes, all must
+    /// make the same calls, and `metric` is called for each sample in one of them.
     std::vector<std::vector<double>> evaluate(std::span<const precision_plan> candidates, const sample_metric& metric);
 
-    /// Lets go of the weights that runs have packed; the next run packs them again.
+    /// Frees the weights that runs have packed; the next run packs them again.
     void rest();
 
-    /// The same of the first `samples` alone, which the statistics leave out; the others score 0. False: the model mixes samples, or they
-    /// are divided among processes, or `stop` said so.
+    /// Calls `metric` for the first `samples` samples only, with candidate number 0; the statistics do not count it. Returns false if the
+    /// model mixes samples, there are fewer samples, they are divided among processes, or `stop` returned true.
     bool peek(const precision_plan& candidate, std::size_t samples, const sample_metric& metric);
 
-    /// From now on the constant `name` under this quantizer is `value` under it: weights that were rounded another way than each to the
-    /// nearest. Programs that exist already keep what they have.
+    /// Replaces the constant `name` under the quantizer `how` by `value` under `how`, in programs that are made from now on. Used for
+    /// weights that are not each rounded to the nearest.
     void hold(const std::string& name, const quantizer& how, const tensor& value);
 
-    /// The outputs of one plan, joined on axis 0: the same bits as evaluator::run.
+    /// Returns the outputs under one plan, joined on axis 0: the same bits as evaluator::run.
     named_tensors outputs(const precision_plan& plan);
 
     const session_statistics& statistics() const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files data is read from.
+// Lists the files that data is read from.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,7 @@
 
 namespace qk::graph {
 
-/// Every file that read_tensors(path) reads, external data of .pb files included. Nothing for what is not there.
+/// Returns every file that read_tensors(path) reads, external data of .pb files included; none if `path` does not exist.
 std::vector<std::filesystem::path> files_of_tensors(const std::filesystem::path& path);
 
 }  // namespace qk::graph

@@ -11,18 +11,19 @@
 
 namespace qk::graph::gradient {
 
-/// record() for a body: `constants` stand in the place of the network's own; `own_constants`: initializers of bodies within are roots.
+/// Records a body as record() does a network: `constants` replace the network's own; with `own_constants`, initializers of bodies within it
+/// are roots.
 tape record_graph(const execute::network& net, std::span<const tensor> inputs, std::span<const char> roots, edge_visitor* visitor,
                   std::size_t limit, bool own_constants, std::span<const std::pair<int, tensor>> constants);
 
-/// Runs node `number`, which has subgraphs, and notes the runs of its body.
+/// Runs node `number`, which has subgraphs, and records the runs of its body in `t`.
 void run_bodies(const execute::network& net, std::size_t number, tape& t, bool own_constants, std::span<const tensor> in,
                 std::span<tensor> out);
 
-/// Whether a gradient can flow to output k of a node whose runs the tape has.
+/// Returns whether a gradient can flow to output k of a node whose runs are on the tape.
 bool body_output_active(const execute::net_node& node, std::size_t number, const tape& t, std::size_t k);
 
-/// The gradients of what the node read itself, by input; those of what its body captured are added to `gradients`, by value.
+/// Returns the gradients by the node's own inputs. Adds those by values that its body captured to `gradients`, which is by value.
 std::vector<tensor> through_bodies(const execute::network& net, std::size_t number, const tape& t, std::span<const tensor> outputs,
                                    std::vector<tensor>& gradients, edge_visitor* visitor);
 

@@ -11,7 +11,8 @@
 
 namespace qk::graph::gradient {
 
-/// The gradient of -log p[label] by one sample's output y, divided by `samples`; the loss itself is returned.
+/// Writes to g the gradient of -log p[label] / samples by one sample's output y; returns this loss. y holds probabilities if it is a
+/// distribution, else logits.
 inline double cross_entropy_gradient(std::span<const double> y, std::int64_t label, std::size_t samples, std::span<double> g) {
     const output_scan seen = scan_output(y);
     const auto at = static_cast<std::size_t>(label);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of an output says how a loss reads it.
+// Tells whether a loss reads an output as probabilities or as logits.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace qk::graph::gradient {
 
 struct output_scan {
     double largest = -std::numeric_limits<double>::infinity();
-    bool is_distribution = true;  ///< values in [0, 1] that add up to 1: probabilities, where others are logits
+    bool is_distribution = true;  ///< all values are in [0, 1] and add up to 1 (probabilities); otherwise they are logits
 };
 
 inline output_scan scan_output(std::span<const double> y) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training with a plan's quantizers in place: weights, biases and scales learn to bear them. docs/guide/gradients.md, Fine-tuning.
+// Training with a plan's quantizers in place: weights, biases and scales adapt to them. docs/guide/gradients.md, Fine-tuning.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace qk::graph {
 
 struct finetune_options {
     int threads = 0;        ///< 0: one per core; the result does not depend on it
-    int output_index = 0;   ///< whose distance or loss is made small
-    int epochs = 10;        ///< passes over the samples that are learned from, at most
-    int batch = 32;         ///< samples a step
-    double rate = 0.003;    ///< of a step: share of a tensor's root mean square; falls to 0 along a cosine
+    int output_index = 0;   ///< the output whose distance or loss is minimized
+    int epochs = 10;        ///< passes over the samples that are learned from, at most this many
+    int batch = 32;         ///< samples per step
+    double rate = 0.003;    ///< size of a step as a share of a tensor's root mean square; falls to 0 along a cosine
     double held_out = 0.1;  ///< share of the samples that are not learned from
     std::uint64_t seed = 0;
     std::size_t memory = 0;  ///< as in gradient_options
@@ -25,18 +25,18 @@ struct finetune_options {
 
 struct finetune_result {
     model learned;               ///< the model with the weights and biases that were best
-    precision_plan plan;         ///< with the scales that were best, which fit `learned`
-    std::vector<double> losses;  ///< of the held-out samples under the plan: before, then after each epoch
-    std::size_t best = 0;        ///< index into losses; 0: nothing was better than the start, and `learned` is it
+    precision_plan plan;         ///< the plan with the scales that were best, which fit `learned`
+    std::vector<double> losses;  ///< mean over the held-out samples under the plan: before, then after each epoch
+    std::size_t best = 0;        ///< index into losses; 0: nothing was better than the start, which `learned` then is
     std::size_t learned_from = 0, held_out = 0;
     double seconds = 0;
 };
 
-/// Learns the constant weights and biases of layers (float32), and the scales that the plan gives, by Adam, through the plan's quantizers
-/// straight-through with clipping, from the squared distance to the float model's own output over its power, or with labels from their
-/// cross-entropy. Scales that are powers of two, dynamic or a block's own stay what they are. Held-out samples decide when to stop and what
-/// is kept: never worse on them than the start. The same bits for any number of threads. Throws error for samples that do not run alone,
-/// for fewer than two of them, for labels that do not fit, and for operators that no gradient flows through.
+/// Trains the constant float32 weights and biases of layers, and the scales that the plan gives, by Adam. Gradients go through the plan's
+/// quantizers straight-through with clipping. The loss is the squared distance to the float model's own output over its power or, with
+/// labels, their cross-entropy. Scales that are powers of two, dynamic or a block's own do not change. Held-out samples decide when to stop
+/// and what is kept: on them the result is never worse than the start. The bits are the same for any number of threads. Throws error for
+/// samples that do not run alone, for fewer than two of them, for labels that do not fit, and for operators that no gradient flows through.
 finetune_result finetune(const model& m, const precision_plan& plan, const named_tensors& inputs, std::span<const std::int64_t> labels = {},
                          const finetune_options& options = {}, const progress& report = {});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products by weights for several passes at once: the gradients of all passes are rows of one matrix, so weights are read and packed once
-// for them all and not once for each.
+// Multiplies the gradients of several passes by weights at once: as rows of one matrix, so that weights are read and packed once for all
+// passes and not once for each.
 #pragma once
 
 #include <cstring>
@@ -14,7 +14,8 @@
 
 namespace qk::graph::gradient {
 
-/// Whether all that is asked of a node is the gradient by the rows that its weights multiply: MatMul, or Gemm without a factor.
+/// Is true if only the gradient by input 0 is wanted and the node multiplies its rows by a matrix: MatMul, or Gemm with alpha 1 and without
+/// transA.
 inline bool multiplies_rows(const execute::net_node& node, std::span<const tensor> read, std::span<const char> wanted) {
     const std::string_view op = node.view.op_type();
     if (!node.view.proto().domain().empty() || (op != "MatMul" && op != "Gemm") || read.size() < 2) return false;
@@ -24,14 +25,15 @@ inline bool multiplies_rows(const execute::net_node& node, std::span<const tenso
     return op == "MatMul" || (node.view.get_int("transA", 0) == 0 && node.view.get_float("alpha", 1.0f) == 1.0f);
 }
 
-/// The gradients by input 0, by pass. Those of the result are let go as they are read; empty ones stay empty.
+/// Writes to `given`, by pass, the gradients by input 0. `gradients`, those of the result, are freed as they are read; for empty ones
+/// nothing is written.
 template <class T>
 void rows_through_weights(const execute::net_node& node, const tensor& x, const tensor& weights, std::span<tensor> gradients,
                           std::span<tensor> given) {
     const bool turned = node.view.op_type() == "Gemm" && node.view.get_int("transB", 0) != 0;
     const tensor w = as_real<T>(weights);
     const std::int64_t n = w.dim(!turned), k = w.dim(turned);
-    constexpr std::size_t most_bytes = std::size_t{16} << 20;  // of the gradients that are copied together
+    constexpr std::size_t most_bytes = std::size_t{16} << 20;  // bytes of gradients that are copied into one matrix
     for (std::size_t first = 0; first < gradients.size();) {
         std::vector<std::size_t> taken;
         std::size_t bytes = 0;
@@ -62,7 +64,7 @@ void rows_through_weights(const execute::net_node& node, const tensor& x, const 
     }
 }
 
-/// The same in the type of the gradients.
+/// Calls the function above with the element type of the gradients.
 inline void rows_through_weights(const execute::net_node& node, std::span<const tensor> read, std::span<tensor> gradients,
                                  std::span<tensor> given) {
     for (const tensor& g : gradients) {

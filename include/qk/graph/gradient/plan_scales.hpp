@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scales of a plan as something that learns (Esser et al. 2020). Quantizers that stand for one another, of the readers of one tensor or
-// on both sides of nodes that only move data, keep one scale; an int32 bias keeps the product of its layer's scales.
+// Learns the scales of a plan (Esser et al. 2020). Equal quantizers of one tensor's readers, or on both sides of nodes that only move data,
+// form a group with common scales; the scale of an int32 bias stays the product of its layer's scales.
 #pragma once
 
 #include <map>
@@ -15,19 +15,19 @@ class plan_scales {
   public:
     using gradients = std::vector<std::vector<double>>;  ///< by group, then scale
 
-    /// `plan` is changed by steps, and outlives this.
+    /// step() and go_back() change `plan`, which must outlive this object.
     plan_scales(const model& m, precision_plan& plan);
 
-    /// Which scales a quantizer of the plan has; -1: none that learn.
+    /// Returns the group of a quantizer of the plan; -1 if its scales do not learn.
     int group_of(const quantizer* q) const;
     std::size_t groups() const { return groups_.size(); }
     gradients zeros() const;
 
-    /// One step of Adam in the logarithm of each scale, `rate` at most. `time` counts from 1.
+    /// Takes one step of Adam in the logarithm of each scale, of 3 * `rate` at most. `time` counts from 1.
     void step(const gradients& g, double rate, double time);
 
-    void remember();  ///< the scales as they are now
-    void go_back();   ///< to what was remembered; at first: the plan's own
+    void remember();  ///< stores the scales as they are now
+    void go_back();   ///< restores the remembered scales; before the first remember(), the plan's own
 
   private:
     struct group {

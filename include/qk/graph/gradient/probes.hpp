@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectors that Jacobians are probed with: orthonormal within a sample, and in the metric of a loss.
+// The vectors that probe Jacobians: orthonormal within a run, if wanted in the metric of a loss.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@
 
 namespace qk::graph::gradient {
 
-/// `count` orthonormal vectors of n values: the unit vectors if they are as many, else random ones.
+/// Returns `count` orthonormal vectors of n values: the unit vectors if count == n, else random ones.
 inline std::vector<std::vector<double>> orthonormal(std::size_t n, std::size_t count, std::uint64_t seed) {
     std::vector<std::vector<double>> all;
     std::mt19937_64 random(seed);
@@ -42,8 +42,8 @@ inline std::vector<std::vector<double>> orthonormal(std::size_t n, std::size_t c
     return all;
 }
 
-/// u in the metric of Fisher at an output y: S u with S S' = diag(p) - p p', p = softmax(y); for an output that is a distribution itself
-/// u / sqrt(p).
+/// Brings u into the metric of Fisher at an output y: S u with S S' = diag(p) - p p', p = softmax(y), or u / sqrt(p) if y is a distribution
+/// itself.
 inline void to_divergence(std::span<const double> y, std::vector<double>& u) {
     const output_scan seen = scan_output(y);
     if (seen.is_distribution) {
@@ -57,13 +57,14 @@ inline void to_divergence(std::span<const double> y, std::vector<double>& u) {
     for (std::size_t i = 0; i < y.size(); ++i) u[i] = root[i] * (u[i] - along * root[i]);
 }
 
-/// How many vectors a run gets: `asked`, or as many as make 200 over all runs; at most as many as the output has values.
+/// Returns how many vectors a run gets: `asked`, or if that is 0 as many as make 200 over all runs; at most as many as the output has
+/// values.
 inline std::size_t probe_count(int asked, std::size_t runs, std::size_t values) {
     const std::size_t wanted = asked > 0 ? static_cast<std::size_t>(asked) : (200 + runs - 1) / runs;
     return std::min(wanted, values);
 }
 
-/// Which vectors a run gets: `count` for an output of `samples` samples; with `divergence` in the metric of Fisher, by sample.
+/// Which vectors a run gets: `count` of them for an output of `samples` samples, with `divergence` in the metric of Fisher of each sample.
 struct probe_choice {
     std::size_t count, samples;
     bool divergence;
@@ -71,8 +72,8 @@ struct probe_choice {
     std::size_t run;
 };
 
-/// Calls visit(vector) for the vectors of one run with the output y (double). Of many values beside few vectors those are random signs:
-/// they are as good as orthogonal (Hutchinson 1990), take no time, and one is held at once.
+/// Calls visit(vector) for the vectors of one run with the output y (double). If there are many values and few vectors, these are random
+/// signs: as good as orthogonal (Hutchinson 1990), made in no time, and held one at a time.
 template <class Visit>
 void each_probe(const tensor& y, const probe_choice& how, Visit&& visit) {
     const std::size_t n = y.size(), classes = n / how.samples;

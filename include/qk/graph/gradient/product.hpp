@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a vector-Jacobian product is: from the gradient of a node's outputs to the gradient of its inputs. The view of one node that its
-// function gets, and an entry of the table (src/graph/gradient/product_table.cpp).
+// Vector-Jacobian products (in short: products): functions that turn the gradients of a node's outputs into those of its inputs. Here are
+// the view of a node that such a function gets, and the entries of the table (src/graph/gradient/product_table.cpp).
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace qk::graph::gradient {
 
-/// The thread's memory, for operators that are called outside of a run.
+/// Allocates from the thread's memory, for operators that are called outside of a run.
 class heap final : public allocator {
   public:
     std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return thread_memory::allocate(bytes); }
@@ -31,10 +31,10 @@ class heap final : public allocator {
 constexpr bool is_real(data_type t) {
     return t == data_type::float32 || t == data_type::float64 || t == data_type::float16 || t == data_type::bfloat16;
 }
-/// The type in which the gradient of a value is held: double for double, float32 for all others.
+/// Returns the type of a value's gradient: float64 for float64, float32 for all others.
 constexpr data_type gradient_type(data_type t) { return t == data_type::float64 ? t : data_type::float32; }
 
-/// `value` as T, shared when it already is one.
+/// Returns `value` with elements of type T: `value` itself if they already have it. Throws error for a type without a gradient.
 template <class T>
 tensor as_real(const tensor& value) {
     if (value.type() == type_of<T>) return value;
@@ -44,8 +44,8 @@ tensor as_real(const tensor& value) {
     return wide;
 }
 
-/// A node's inputs and outputs as they were in the forward pass, the gradients of its outputs, and the places for those of its inputs.
-/// Gradients whose memory nobody else holds may be written over.
+/// What a product reads and writes: a node's inputs and outputs as they were in the forward pass, the gradients of its outputs, and the
+/// places for those of its inputs. A gradient whose buffer nobody else holds may be overwritten.
 class product_call {
   public:
     product_call(const node_view& node, const op_entry& op, std::span<const tensor> inputs, std::span<const tensor> outputs,
@@ -73,7 +73,7 @@ class product_call {
     std::span<const tensor> inputs() const { return inputs_; }
     const tensor& output(std::size_t k) const { return outputs_[k]; }
     std::size_t output_count() const { return outputs_.size(); }
-    /// Input i, output k as T: half precision is widened.
+    /// Return input i and output k with elements of type T: half precision is widened.
     template <class T>
     tensor real(std::size_t i) const {
         return as_real<T>(input(i));
@@ -83,23 +83,25 @@ class product_call {
         return as_real<T>(outputs_[k]);
     }
 
-    /// Input i as T, or an empty tensor.
+    /// Returns input i with elements of type T, or an empty tensor if the node lacks it.
     template <class T>
     tensor optional_real(std::size_t i) const {
         return has_input(i) ? real<T>(i) : tensor();
     }
 
-    /// The gradient of output k; there is none where nothing that is asked for depends on it.
+    /// Is true if output k has a gradient; it has none if the output does not lead to what is differentiated.
     bool has_gradient(std::size_t k = 0) const { return k < gradients_.size() && !gradients_[k].empty(); }
     const tensor& gradient(std::size_t k = 0) const { return gradients_[k]; }
-    /// Elements of gradient k's type and number, to be written in its order with what is made of it: its own where nobody else reads them.
+    /// Returns a tensor of gradient k's type and shape for a result that is written in order. It is the gradient itself if nobody else
+    /// holds its buffer: read element i before writing it.
     tensor over_gradient(std::size_t k = 0) const {
         const tensor& g = gradient(k);
         return g.buffer().use_count() == 1 ? g : tensor(g.type(), g.shape());
     }
-    /// Input i's gradient is asked for.
+    /// Is true if the gradient of input i is wanted.
     bool wants(std::size_t i) const { return i < wanted_.size() && wanted_[i] != 0; }
-    /// Input i's gradient: as many elements as the input has. It may share its buffer with the output's gradient.
+    /// Sets the gradient of input i if it is wanted. It has as many elements as the input and may share its buffer with an output's
+    /// gradient.
     void give(std::size_t i, tensor gradient) {
         if (!wants(i)) return;
         if (gradient.size() != input(i).size())
@@ -108,21 +110,22 @@ class product_call {
         given_[i] = gradient.reshaped(input(i).shape());
     }
 
-    /// What does not depend on the gradients, by make() for the first of several passes and kept for the others.
+    /// Returns what make() returns, which must not depend on the gradients: the first of several passes calls it, the others reuse the
+    /// result.
     template <class Kept, class Make>
     const Kept& once(Make&& make) {
         if (!kept_->has_value()) kept_->emplace<Kept>(make());
         return std::any_cast<const Kept&>(*kept_);
     }
 
-    /// The operator's own function on other inputs.
+    /// Runs the operator itself on other inputs.
     std::vector<tensor> forward(std::span<const tensor> inputs, std::size_t outputs = 1) const {
         std::vector<tensor> made(outputs);
         op_context call(*node_, inputs, made, heap::get(), execute::detail::no_subgraphs());
         op_->run(call);
         return made;
     }
-    /// For the helpers that an operator's function shares with its product.
+    /// Returns the context for helpers that the operator shares with its product.
     op_context context() const { return {*node_, inputs_, {}, heap::get(), execute::detail::no_subgraphs()}; }
 
   private:
@@ -135,14 +138,14 @@ class product_call {
     std::any own_;
 };
 
-/// Calls f with a float or a double: the type of the gradients here.
+/// Calls f with a float or a double, the element type of the node's gradients; does nothing if there are none.
 template <class F>
 void with_gradient_type(const product_call& call, F&& f) {
     for (std::size_t k = 0; k < call.output_count(); ++k)
         if (call.has_gradient(k)) return call.gradient(k).type() == data_type::float64 ? f(double{}) : f(float{});
 }
 
-/// to[i] = f(i) for i in [0, n), block by block, so that f may read what stands at to[i] and the loop vectorises all the same.
+/// Writes to[i] = f(i) for i in [0, n), block by block: f(i) may read to[i], and the loop vectorises all the same.
 template <class T, class F>
 void write_over(std::size_t n, T* to, F f) {
     std::array<T, 256> made;
@@ -160,7 +163,7 @@ tensor zeros(const dims& shape) {
     return t;
 }
 
-/// Sums that were made in double, as T.
+/// Returns sums that were taken in double, rounded to T.
 template <class T>
 tensor rounded_sums(const std::vector<double>& sums, const dims& shape) {
     tensor t(type_of<T>, shape);
@@ -174,16 +177,16 @@ void add_into(const T* from, std::size_t n, T* to) {
     for (std::size_t i = 0; i < n; ++i) to[i] += from[i];
 }
 
-/// A line of the table; `since` as in op_entry.
+/// An entry of the table; `since` as in op_entry.
 struct product_entry {
     std::string_view domain, name;
     int since;
     void (*run)(product_call&);
 };
 
-/// nullptr: the operator has no product.
+/// Returns nullptr if the operator has no product.
 const product_entry* find_product(std::string_view domain, std::string_view name, int version);
-/// Every operator that has a product, for tests and pages.
+/// Returns every operator that has a product, for tests and documentation.
 std::span<const product_entry> all_products();
 
 }  // namespace qk::graph::gradient

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reaches what in a network: the nodes behind others on their way to an output, and the values that constants alone make.
+// What reaches what in a network: nodes whose paths to an output lead through others, and values that are made of constants alone.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace qk::graph::gradient {
 
-/// Nodes whose way to the chosen output leads through one of `ends`.
+/// Marks by node those from which a path to the chosen output leads through one of `ends`, these included.
 inline std::vector<char> nodes_behind(const execute::network& net, std::size_t output, const std::set<std::size_t>& ends) {
     std::vector<char> behind(net.nodes.size(), 0), leads(net.values.size(), 0), hidden(net.values.size(), 0);
     leads[static_cast<std::size_t>(net.outputs[output].value)] = 1;
@@ -35,7 +35,7 @@ inline std::vector<char> nodes_behind(const execute::network& net, std::size_t o
     return behind;
 }
 
-/// By value: 1 for constants and for what nodes make of constants alone (the Transpose of weights).
+/// Marks by value constants and what nodes make of constants alone (the Transpose of weights).
 inline std::vector<char> from_constants(const execute::network& net) {
     std::vector<char> from(net.values.size(), 0);
     for (std::size_t v = 0; v < from.size(); ++v) from[v] = net.values[v].is_constant();
@@ -48,8 +48,9 @@ inline std::vector<char> from_constants(const execute::network& net) {
     return from;
 }
 
-/// Roots of the gradients that errors of activations need where an input of the network has none (token numbers): all that is made of
-/// constants and of something else. Not the constants: a gradient of every pass would be as large as they are.
+/// Adds the roots that errors of activations need if an input of the network has no gradient (token numbers): all values that are made of
+/// constants and of something else. Constants are roots only if nodes have bodies, which may capture them: each pass would hold gradients
+/// as large as the constants.
 inline void add_roots_behind_constants(const execute::network& net, const std::vector<char>& from, std::vector<char>& roots) {
     for (const execute::net_node& n : net.nodes) {
         bool reads = false;
@@ -57,7 +58,7 @@ inline void add_roots_behind_constants(const execute::network& net, const std::v
         for (const int o : n.outputs)
             if (reads && o >= 0 && from[static_cast<std::size_t>(o)] == 0) roots[static_cast<std::size_t>(o)] = 1;
         if (n.bodies.empty()) continue;
-        for (std::size_t v = 0; v < net.values.size(); ++v)  // captured constants of bodies
+        for (std::size_t v = 0; v < net.values.size(); ++v)  // bodies may capture constants
             if (!net.values[v].constant.empty()) roots[v] = 1;
     }
 }

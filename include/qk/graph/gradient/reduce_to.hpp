@@ -10,7 +10,7 @@
 
 namespace qk::graph::gradient {
 
-/// f(i, j) for every element i of a tensor of shape `all` and the element j of an operand of shape `part` that stands there.
+/// Calls f(i, j) for every element i of a tensor of shape `all`, j being the element of an operand of shape `part` that is broadcast there.
 template <class F>
 void each_broadcast(const dims& all, const dims& part, F&& f) {
     const ops::broadcast_walk<1> walk(all, {&part});
@@ -22,7 +22,7 @@ void each_broadcast(const dims& all, const dims& part, F&& f) {
     });
 }
 
-/// `g` summed to `shape`, which broadcasts to g's. In double, run by run in the order of g's elements.
+/// Returns `g` summed to `shape`, which broadcasts to g's. Sums are taken in double, run by run in the order of g's elements.
 template <class T>
 tensor reduced_to(const tensor& g, const dims& shape) {
     if (g.shape() == shape) return g;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data cut into runs as the evaluator cuts it, for passes that need the tape of each run.
+// Cuts data into runs as the evaluator does, for passes that need the tape of each run.
 #pragma once
 
 #include "qk/graph/evaluate/execute/runner.hpp"
@@ -19,7 +19,7 @@ struct sample_runs {
             throw error("--output-index " + std::to_string(output) + " is out of range: the model has " +
                         std::to_string(m.outputs().size()) + " outputs, counted from 0");
         output_name = m.outputs()[static_cast<std::size_t>(output)].name;
-        runner.shared.plain_kernels = true;  // whether samples mix is all that is tried: nothing is packed for it
+        runner.shared.plain_kernels = true;  // decide() only finds out whether samples mix: no weights are packed for it
         const precision_plan none;
         const precision_plan* plan = &none;
         cut = data.count > 1 && data.symbolic
@@ -27,7 +27,7 @@ struct sample_runs {
                   : execute::runner::alone(data);
     }
     const execute::network& net() const { return *runner.net; }
-    /// body(i) for i in [0, n) on all threads, each with memory of its own for the tensors that it makes.
+    /// Calls body(i) for i in [0, n) on all threads, each with memory of its own for the tensors that it makes.
     template <class Body>
     void for_each(std::size_t n, const Body& body) {
         runner.pool.for_each(n, [&](std::size_t i, execute::arena& memory) {

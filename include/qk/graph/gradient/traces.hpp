@@ -10,10 +10,10 @@
 
 namespace qk::graph {
 
-/// By layer, in the order of `layers` (names of nodes whose input 1 is constant weights): the trace of the Hessian of the mean
-/// cross-entropy by the layer's weights, over their number. Taken is its Gauss-Newton part J' S S' J, whose trace is the expected square of
-/// J' S v over random v; of a layer whose output is piecewise linear in its weights, as behind Relu, that is the Hessian's own block.
-/// Labels are not needed. A layer without constant weights gets 0. The same bits for any number of threads.
+/// Returns for each of `layers` (names of nodes whose input 1 is constant weights) the trace of the Hessian of the mean cross-entropy by
+/// the layer's weights, over their number. It takes the Gauss-Newton part J' S S' J, whose trace is the expected square of J' S v over
+/// random v; for a layer in whose weights the output is piecewise linear, as behind Relu, this is the Hessian's own block. Labels are not
+/// needed. A layer without constant weights gets 0. The bits are the same for any number of threads.
 std::vector<double> average_hessian_traces(const model& m, const named_tensors& inputs, std::span<const std::string> layers,
                                            const estimate_options& options = {});
 

@@ -17,13 +17,14 @@
 namespace qk::graph::execute {
 namespace {
 
-/// Rows of a part: a matter of the shape alone, so that they are computed alike by whichever thread. A part's scores stay in a cache.
+/// Returns the number of rows of a part. It depends on the shape alone, so that results do not depend on threads; a part's scores stay in
+/// cache.
 std::int64_t rows_together(std::int64_t m, std::int64_t n, std::int64_t k) {
     if (m * n * k < 1 << 21) return m;
     return std::min<std::int64_t>(m, n <= 2048 ? 64 : 32);
 }
 
-/// Elementary operations, as for_each_range counts them.
+/// Returns the work of a product as for_each_range counts it.
 std::size_t work_of_product(std::int64_t m, std::int64_t n, std::int64_t k) { return static_cast<std::size_t>(m * n * k) / 8; }
 
 }  // namespace
@@ -32,7 +33,7 @@ std::size_t work_of_product(std::int64_t m, std::int64_t n, std::int64_t k) { re
 
 struct value_products::made {
     std::shared_mutex mutex;
-    std::map<std::array<std::int64_t, 3>, std::unique_ptr<dnn_matmul>> by_shape;  ///< null: oneDNN is not quick
+    std::map<std::array<std::int64_t, 3>, std::unique_ptr<dnn_matmul>> by_shape;  ///< null: oneDNN has no fast code
 
     const dnn_matmul* at(std::int64_t m, std::int64_t n, std::int64_t k) {
         if (m < 4 || m * n * k < 1 << 15) return nullptr;  // a call takes longer than its arithmetic
@@ -128,13 +129,13 @@ std::size_t attention_unit::find_link(const char* op) const {
     return 0;
 }
 
-/// How the operands lie: one part is some rows of one matrix of scores.
+/// Sizes and strides of the operands. A part is some rows of one matrix of scores.
 struct attention_unit::layout {
     ops::matmul_plan scores, context;
     enum class scaling : std::uint8_t { none, by_product, by_quotient } scaled = scaling::none;
     float scale = 1;
     const float* mask = nullptr;             ///< null: none
-    std::vector<std::int64_t> mask_strides;  ///< by the scores' axes, 0 where the mask repeats
+    std::vector<std::int64_t> mask_strides;  ///< by axis of the scores; 0 where the mask is broadcast
 
     const float* mask_row(std::int64_t matrix, std::int64_t row) const {
         const float* at = mask + mask_strides[mask_strides.size() - 2] * row;
@@ -142,7 +143,7 @@ struct attention_unit::layout {
         return at;
     }
 
-    /// The operators one after the other on a row.
+    /// Scales, masks and normalizes one row of scores, in the order of the operators.
     void finish_row(float* x, std::int64_t matrix, std::int64_t row) const {
         const std::int64_t n = scores.n;
         const float by = scale;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// conv_unit: from a node and a shape to what is asked of oneDNN.
+// Turns a Conv node and its input's shape into what oneDNN is asked to compute.
 #include "qk/graph/evaluate/execute/conv_unit.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device_layer.hpp: operands with blocks. Values are laid out as the unit sums them and packed by encode; matrix_multiply_add does the
-// rest.
+// Operands with blocks for device_layer.hpp: lays values out in the order in which the matrix unit sums them, packs them with encode, and
+// multiplies them in lanes or with matrix_multiply_add.
 #include <algorithm>
 #include <numeric>
 
@@ -23,7 +23,7 @@ std::vector<float> transposed(std::span<const float> x, std::size_t rows, std::s
     return y;
 }
 
-/// A matrix operand of Gemm as A or B of a product: turned round where the node says so. MatMul's are as they stand.
+/// Returns an operand as A or B of a product: transposed if the attribute `turned` of a Gemm says so, otherwise as it is.
 tensor as_operand(const node_view& v, const tensor& t, const char* turned) {
     if (v.op_type() != "Gemm") return t;
     if (t.rank() != 2) v.fail("A and B must be matrices");
@@ -131,8 +131,8 @@ unit_operand device_layer::take_blocks(const packed_operand& packed, std::size_t
                 }
             }
         });
-    if (special) o.n.clear(), o.exponent.clear();  // Inf and NaN go the general way
-    // Exact sums have to span the exponents that there are, scales included.
+    if (special) o.n.clear(), o.exponent.clear();  // Inf and NaN take the general form
+    // The range of exact sums covers the exponents that occur, scales included.
     if (lowest > highest) lowest = highest = 0;
     if (how_.sum == summation::exact) o.kind.lowest = lowest, o.kind.highest = highest;
     return o;

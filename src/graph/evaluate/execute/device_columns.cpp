@@ -20,19 +20,19 @@ float special_value(const qk::detail::element_tile& t, std::size_t i) {
     if (t.exponent[i] >= qk::detail::first_nan || t.n[i] == 0) return not_a_number;
     return t.n[i] < 0 ? -infinity : infinity;
 }
-/// What stands for a finite number among the values that may be infinite.
+/// Returns what stands for a finite number beside special values: its sign.
 template <class N>
 float sign_of(N n) {
     return static_cast<float>((n > 0) - (n < 0));
 }
-/// Element i as a float32, which it is (holds_float32s).
+/// Returns element i as a float32, which holds it exactly (holds_float32s).
 float value_at(const qk::detail::element_tile& t, std::size_t i, int fraction) {
     if (is_special(t, i)) return special_value(t, i);
     if (t.n[i] == 0) return t.negative[i] != 0 ? -0.0f : 0.0f;
     return static_cast<float>(t.n[i] * power_of_two(t.exponent[i] - fraction));
 }
 
-/// Calls take(tile, how many, position of the first) for all codes of o, without blocks.
+/// Calls take(tile, how many, position of the first) for all codes of o, which has no blocks, until it returns false.
 template <class Take>
 void each_tile(const accumulator& how, const unit_operand& o, const Take& take) {
     const qk::detail::reading reading{how.operand_bits, how.flush_inputs, o.zero_point};
@@ -48,7 +48,7 @@ void each_tile(const accumulator& how, const unit_operand& o, const Take& take) 
     });
 }
 
-/// Whole numbers and exponents of elements of at most 15 bits (integers: of 16). `drop`: low bits that operands lose.
+/// Splits elements of at most 15 bits (integers: 16) into whole numbers and exponents. `drop` is the number of low bits that operands lose.
 void take_numbers(const accumulator& how, unit_operand& o, int drop) {
     o.n.resize(o.codes.size()), o.exponent.resize(o.codes.size());
     bool fits = true;
@@ -99,7 +99,7 @@ class column_product {
     }
 
   private:
-    /// Exact sums shift to the left, by exponents counted from the lowest.
+    /// Returns the exponent for the lanes. Exact sums shift to the left by exponents that count from the lowest one; a zero has 0.
     std::int16_t placed(std::int16_t value, std::int16_t e, int lowest) const {
         return static_cast<std::int16_t>(way_ != column_way::exact ? e : value == 0 ? 0 : e - lowest);
     }
@@ -111,7 +111,7 @@ class column_product {
             row_exponent_[i] = placed(rows_.n[at], rows_.exponent[at], rows_.kind.lowest);
         }
     }
-    /// `width` columns from j on, one after the other in memory; lanes without a column hold zeros.
+    /// Copies `width` columns from j on to contiguous panels [k][lanes]; lanes without a column hold zeros.
     void take_panel(const unit_columns& columns, std::size_t j, std::size_t width, bool specials) {
         const auto take = [&](const auto* from, auto& panel, auto zero, const auto& as) {
             panel.resize(s_.k * lanes);
@@ -131,7 +131,7 @@ class column_product {
         else take(columns.n, special_, 0.0f, [](std::int16_t n, std::size_t) { return sign_of(n); });
     }
 
-    /// One row times the panel; false where a register overflowed.
+    /// Multiplies one row by the panel. Returns false if a register overflowed.
     bool sums(std::size_t i, std::size_t first_row, std::uint64_t* stored) const {
         using namespace qk::detail;
         const std::int32_t *a = row_.data() + i * s_.k, *e = row_exponent_.data() + i * s_.k;
@@ -170,7 +170,7 @@ class column_product {
             stored[l] = stored_code(how_.result, scaled_code(how_, codes[l], rows_.factor * kind_.factor, 0, ignored));
         return holds;
     }
-    /// What Inf and NaN make of the sums: signs, infinities and NaN multiplied and added are finite where there are none.
+    /// Finds the sums that Inf or NaN decide: a sum of products of special values and signs is finite if no special value takes part.
     void special_sums(std::size_t i, std::size_t first_row, std::uint64_t* stored, bool* known) const {
         alignas(64) float sum[lanes] = {0};
         const std::size_t from = (first_row + i) * s_.k;
@@ -182,7 +182,7 @@ class column_product {
         }
         for (int l = 0; l < lanes; ++l) {
             if (std::isfinite(sum[l])) continue;
-            known[l] = std::isnan(sum[l]);  // Inf may meet another one that a register overflowed to
+            known[l] = std::isnan(sum[l]);  // Inf may meet an Inf that a register overflowed to
             stored[l] = qk::detail::stored_code(how_.result, qk::detail::nan_of(how_.result, how_.nan));
         }
     }

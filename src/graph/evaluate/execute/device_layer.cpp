@@ -15,7 +15,7 @@
 namespace qk::graph::execute {
 namespace {
 
-/// The transposed matrix of every array of an operand.
+/// Transposes one array of an operand; an empty one stays empty.
 template <class T>
 void transpose_all(std::vector<T>& v, std::size_t rows, std::size_t columns) {
     std::vector<T> t(v.size());
@@ -141,7 +141,7 @@ float device_layer::general_sum(const packed_operand& rows, const packed_operand
 }
 
 namespace {
-/// The sum as a value of the layer: times both scales, plus what is added.
+/// Returns a sum as a value of the layer: times both scales.
 float finished(float sum, float x_scale, const std::vector<float>& w_scale, std::size_t channel) {
     const float scale = x_scale * w_scale[w_scale.size() > 1 ? channel : 0];
     return scale == 1 ? sum : sum * scale;
@@ -208,7 +208,7 @@ tensor device_layer::product_of_matrices(const dims& x, const dims& w, const ope
 }
 
 namespace {
-/// Codes of a matrix as a plane.
+/// Packs the codes of a matrix into a plane.
 packed_operand packed_codes(const operand_codes& o, const std::uint32_t* from, along_axis axis) {
     const int width = qk::detail::with_family(o.format, [](const auto& g) { return qk::detail::element_width(g); });
     const std::size_t count = axis.outer * axis.length * axis.inner;
@@ -222,7 +222,8 @@ tensor device_layer::run_elements(const tensor& x, const tensor& w, const tensor
     const unit_operand input = prepare(x, false);
     const unit_operand made = weights_ ? unit_operand{} : prepare(w, true);
     const unit_operand& weights = weights_ ? *weights_ : made;
-    // Rows from `first` on times columns whose codes `codes()` gives: in lanes, or what they leave the general way.
+    // Multiplies rows from `first` on by columns in lanes. What lanes cannot compute takes the general form, for which codes() returns the
+    // columns' codes.
     const auto multiply = [&](const unit_operand& rows, std::size_t first, const unit_operand& kind, const auto& in_columns,
                               const auto& codes, const product_shape& s, float* d) {
         packed_operand a, b;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which steps of a program are one row_unit.
+// Finds the steps of a program that become one row_unit.
 #include <algorithm>
 #include <unordered_map>
 
@@ -9,16 +9,16 @@
 namespace qk::graph::execute {
 namespace {
 
-constexpr std::size_t most_steps = 64;  ///< from the first to the last
+constexpr std::size_t most_steps = 64;  ///< from the first to the last of a unit
 
-/// One unit: steps in their order, perhaps behind a product.
+/// One unit: its steps in their order, perhaps behind a product.
 struct joined {
     std::vector<std::size_t> members;
     std::size_t product = no_step;
     static constexpr std::size_t no_step = static_cast<std::size_t>(-1);
 };
 
-/// Where the steps of each plan begin: only their own steps come together, so that its results are there when they were.
+/// Returns for each step the first step of its plan. A unit joins steps of one plan only, so that a plan's results are not delayed.
 std::vector<std::size_t> first_of_plan(const program& p) {
     std::vector<std::size_t> first(p.steps.size(), 0);
     for (const program::candidate& c : p.candidates)

@@ -16,7 +16,7 @@ using opset_versions = std::map<std::string, int>;
 /// Names visible in a graph or in a function's body.
 struct scope {
     network* net = nullptr;
-    scope* outer = nullptr;                ///< of a subgraph
+    scope* outer = nullptr;                ///< the scope around a subgraph
     std::vector<int>* captured = nullptr;  ///< where a subgraph notes what it takes from `outer`
     std::string prefix;                    ///< of names inside a function call: "call/"
     std::unordered_map<std::string, net_input> names;
@@ -52,7 +52,7 @@ class builder {
         return static_cast<int>(net.values.size()) - 1;
     }
 
-    /// Inputs that are not initializers, constants, nodes, outputs.
+    /// Adds a graph's initializers, its other inputs, its nodes and its outputs.
     void add_graph(const onnx::GraphProto& graph, scope& s) {
         if (s.depth > 64) throw error("subgraphs or functions nested more than 64 deep around '" + graph.name() + "'");
         for (const auto& t : graph.initializer()) {
@@ -84,7 +84,7 @@ class builder {
         }
     }
 
-    /// The value that `name` means here; captured from outer graphs if need be. Value -1: unknown.
+    /// Returns the value that `name` means here, captured from an outer graph if need be; its value is -1 if the name is unknown.
     static net_input resolve(const std::string& name, scope& s) {
         if (const auto found = s.names.find(name); found != s.names.end()) return found->second;
         if (s.outer == nullptr) return {};
@@ -155,7 +155,7 @@ class builder {
                     .names = {},
                     .versions = s.versions,
                     .depth = s.depth + 1};
-        // Inputs first: captures found on the way are added behind them.
+        // The graph's own inputs come first; captures found on the way are added behind them.
         add_graph(graph, inner);
         node.bodies.push_back(std::move(sub));
     }
@@ -227,7 +227,8 @@ class builder {
             if (a.name() == name) return value = a, true;
         return false;
     }
-    /// FunctionProto.attribute_proto (field 11) is newer than the oldest onnx library served: read from the unknown fields.
+    /// FunctionProto.attribute_proto (field 11) is newer than the oldest supported onnx library, so it is also looked up in the unknown
+    /// fields.
     static bool find_default(const onnx::FunctionProto& f, const std::string& name, onnx::AttributeProto& value) {
         const auto& unknown = f.GetReflection()->GetUnknownFields(f);
         for (int i = 0; i < unknown.field_count(); ++i)
@@ -246,7 +247,7 @@ class builder {
     large_constants how_;
     std::unordered_map<std::string, const onnx::FunctionProto*> functions_;
     static constexpr std::size_t most_copied = std::size_t{1} << 31;
-    std::size_t copied_ = 0;                               ///< bytes of function bodies
+    std::size_t copied_ = 0;                               ///< bytes of copied function bodies
     std::unordered_map<std::string, int> formal_outputs_;  ///< "call/formal" to the value it stands for
     opset_versions model_versions_;
     std::deque<opset_versions> owned_versions_;

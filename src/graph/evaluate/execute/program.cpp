@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Building programs.
+// Builds programs.
 #include <algorithm>
 
 #include "qk/graph/evaluate/execute/dequantized.hpp"
@@ -52,7 +52,7 @@ class program_builder {
         return v.is_constant() ? cache_.value_constant(v) : slots_[static_cast<std::size_t>(value)];
     }
 
-    /// The slot that a use reads: the value's, behind the quantizers of its edges.
+    /// Returns the slot that a use reads: the value after the quantizers of its edges.
     slot use(const net_input& i, const precision_plan& plan) {
         if (i.value < 0) return no_slot;
         slot s = value_slot(i.value);
@@ -75,7 +75,7 @@ class program_builder {
         return at->second[0];
     }
 
-    /// The quantizer that makes a slot's value; -1 or null: none.
+    /// Returns the quantizer that makes a slot's value; -1 or null if there is none.
     int quantizer_number(slot s) const {
         const auto found = quantizer_of_.find(s);
         return found == quantizer_of_.end() ? -1 : found->second;
@@ -94,7 +94,7 @@ class program_builder {
             constant = constant && s <= no_slot;
         }
         const std::vector<slot> in(key.begin() + 1, key.end());
-        bool own = false;  // the plan reaches into a subgraph: not shared with other plans
+        bool own = false;  // the plan has quantizers in a subgraph: not shared with other plans
         for (const subnetwork& b : n.bodies) {
             for (const int v : b.captured) key.push_back(value_slot(v));
             own = own || touches(plan, *b.body);
@@ -134,7 +134,7 @@ class program_builder {
         return program_->steps.back().out;
     }
 
-    /// What a unit reads: a value, and the quantizer that makes its codes (its edges' last, or the one that the value lies under).
+    /// Returns what a matrix unit reads: a value, and the quantizer that makes its codes (its edges' last, or the one that made the value).
     std::pair<slot, const quantizer*> operand(const net_input& i, const precision_plan& plan) {
         slot s = value_slot(i.value);
         int last = -1;
@@ -148,7 +148,7 @@ class program_builder {
         return {s, s < no_slot ? cache_.quantizer_of_constant(s) : quantizer_of(s)};
     }
 
-    /// `value` is what the step of that key makes, which counts as so many layers; `fill` says what a new one is.
+    /// Makes `value` the result of the step of that key, which counts as `layers` layers; fill() completes a new step.
     template <class Fill>
     void put_layer(const step_key& key, int value, std::size_t layers, program::candidate& c, const Fill& fill) {
         c.layers += layers;
@@ -165,7 +165,7 @@ class program_builder {
         slots_[static_cast<std::size_t>(value)] = at->second[0];
     }
 
-    /// A layer that a unit multiplies; false: an ordinary node.
+    /// Adds a layer that a device's matrix unit multiplies. Returns false for an ordinary node.
     bool add_to_device(const net_node& n, const precision_plan& plan, program::candidate& c) {
         const auto unit = plan.accumulators.find(std::string(n.view.name()));
         if (unit == plan.accumulators.end() || n.inputs.size() < 2 || n.outputs[0] < 0) return false;
@@ -182,7 +182,7 @@ class program_builder {
         return true;
     }
 
-    /// The only reader of `value`, through an edge without a quantizer; null: there is none.
+    /// Returns the only reader of `value`, if no quantizer lies on its edge; else null.
     std::pair<const net_node*, const net_input*> only_reader(int value, const precision_plan& plan) const {
         const auto r = readers_.find(value);
         if (whole_ || r == readers_.end()) return {};
@@ -191,7 +191,7 @@ class program_builder {
         return {r->second.node, r->second.input};
     }
 
-    /// Begins or ends an attention, or passes a node that lies within one; false: an ordinary node.
+    /// Begins or ends an attention, or skips a node within one. Returns false for an ordinary node.
     bool add_to_attention(const net_node& n, const precision_plan& plan, program::candidate& c) {
         if (const auto known = in_attention_.find(&n); known != in_attention_.end()) {
             if (&known->second->context() == &n) emit_attention(known->second, plan, c);
@@ -217,7 +217,7 @@ class program_builder {
                   [&](step& t) { t.node = &unit->context(), t.attention = unit, t.in = in; });
     }
 
-    /// The unit could go on with the only reader of `value`, through an edge without a quantizer.
+    /// Returns whether a unit could go on with the only reader of `value`, through an edge without a quantizer.
     bool goes_on(int value, const precision_plan& plan, bool add_allowed) const {
         const auto [reader, input] = only_reader(value, plan);
         if (reader == nullptr) return false;
@@ -259,7 +259,7 @@ class program_builder {
         put_layer({step_key::kind::dense, key}, value, 1, c, [&](step& t) { t.node = &n, t.add = add, t.in = in, t.dense = unit; });
     }
 
-    /// MatMul with constant weights, its bias, Gemm; false: an ordinary node.
+    /// Adds a MatMul with constant weights, the Add of its bias, or a Gemm. Returns false for an ordinary node.
     bool add_to_dense(const net_node& n, const precision_plan& plan, program::candidate& c) {
         if (is_op(n, "MatMul") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
             const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan), no_slot};
@@ -299,7 +299,7 @@ class program_builder {
         return false;
     }
 
-    /// Takes this node into the Conv before it, if the two are of floats.
+    /// Folds this BatchNormalization into the Conv before it, if that multiplies floats. Returns false for an ordinary node.
     bool add_norm(const net_node& n, const precision_plan& plan, program::candidate& c) {
         const auto p = pending_.find(n.inputs[0].value);
         if (p == pending_.end()) return false;
@@ -313,7 +313,7 @@ class program_builder {
         return true;
     }
 
-    /// Starts, continues or ends a unit with this node; false: an ordinary node.
+    /// Starts, continues or ends a unit with this node. Returns false for an ordinary node.
     bool add_to_unit(const net_node& n, const precision_plan& plan, program::candidate& c) {
         if (is_op(n, "Conv") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
             unit_plan u{&n,
@@ -344,7 +344,7 @@ class program_builder {
         const int own = first ? a->first : b->first;
         unit_plan u = first ? a->second : b->second;
         const slot residual = use(n.inputs[first ? 1 : 0], plan);
-        if (residual < 0 || u.add != nullptr) {  // a constant: an ordinary Add
+        if (residual < 0 || u.add != nullptr) {  // a constant, or a second Add: an ordinary Add
             emit(u, own, c);
             return false;
         }
@@ -358,15 +358,15 @@ class program_builder {
     const network& net_;
     cache& cache_;
     bool whole_;
-    std::unordered_map<int, reader> readers_;  ///< of values with one reader
+    std::unordered_map<int, reader> readers_;  ///< of values that have only one
     std::unordered_map<int, std::pair<const net_node*, std::vector<slot>>> pending_dense_;
     std::unordered_map<const net_node*, std::shared_ptr<const attention_unit>> in_attention_;
     std::unordered_map<int, unit_plan> pending_;  ///< by the value that is not computed yet
     std::unique_ptr<program> program_;
     std::vector<slot> slots_;  ///< of the network's values, under the plan being added
     std::unordered_map<step_key, std::vector<slot>, step_key_hash> known_;
-    std::unordered_map<slot, int> quantizer_of_;  ///< slots that a quantizer made
-    std::map<std::string, int> units_;            ///< a number for each unit that multiplies a layer
+    std::unordered_map<slot, int> quantizer_of_;  ///< by slot that a quantizer made
+    std::map<std::string, int> units_;            ///< a number for each accumulator of a plan
 };
 
 }  // namespace detail

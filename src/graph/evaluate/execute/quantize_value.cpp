@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan's quantizer on a tensor of any floating type.
+// Applies a plan's quantizer to a tensor of any floating type.
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/ops/half.hpp"
 
@@ -26,7 +26,7 @@ std::pair<float, float> finite_range(std::span<const float> x) {
 
 void quantize_in_parts(const quantizer& q, const dims& shape, bool channels_last, std::span<const float> x, std::span<float> y) {
     const auto whole = [&] { quantize_value(q, shape, channels_last, x, y); };
-    // A scale that the whole tensor decides, or that is given for each block, is not a row's matter.
+    // Rows are independent unless the whole tensor decides a scale, or scales are given for blocks.
     const bool by_row = q.block_size == 0 && !(std::holds_alternative<nvfloat>(q.format) && (q.dynamic || q.scale.empty()));
     if (runs_parts() == nullptr || has_one_scale(q) || !by_row || x.empty()) return whole();
     along_axis axis = axis_of(shape, q.axis, q.flatten);

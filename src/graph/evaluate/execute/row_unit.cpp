@@ -17,7 +17,7 @@ namespace {
 
 using ops::vector_lanes;
 
-/// As it is in memory: rounded, whatever is done with it next.
+/// Returns v, rounded as if it were stored, so that the compiler does not fuse it with the next operation.
 template <class V>
 V stored(V v) {
 #if defined(__x86_64__)
@@ -55,7 +55,7 @@ struct pair_function {
 
 template <class F, bool Scaled = false, bool Cubed = false>
 void combine(some_rows a, some_rows b, float* y, std::size_t rows, std::size_t n, float by) {
-    if (a.step == (a.repeats ? 0 : n) && b.step == (b.repeats ? 0 : n)) n *= std::exchange(rows, 1);  // rows follow one another
+    if (a.step == (a.repeats ? 0 : n) && b.step == (b.repeats ? 0 : n)) n *= std::exchange(rows, 1);  // rows are contiguous
     const pair_function<F, Scaled, Cubed> f{by};
     if (a.repeats) combine_rows<decltype(f), true, false>(a, b, y, rows, n, f);
     else if (b.repeats) combine_rows<decltype(f), false, true>(a, b, y, rows, n, f);
@@ -108,7 +108,7 @@ constexpr named<void (*)(some_rows, some_rows, float*, std::size_t, std::size_t,
     {"Div", combine<ops::functions::divide>},
 };
 
-/// A small constant's only number.
+/// Returns the value of a small constant of one element; nullopt for others.
 std::optional<double> number_at(const cache& shared, slot s) {
     if (s >= no_slot || shared.is_late(s)) return std::nullopt;
     const tensor t = shared.constant(s);
@@ -117,7 +117,7 @@ std::optional<double> number_at(const cache& shared, slot s) {
     return value;
 }
 
-constexpr std::size_t piece = 1024;  ///< elements of a value that are made at a time
+constexpr std::size_t piece = 1024;  ///< elements of a value that are computed at a time
 
 }  // namespace
 
@@ -175,14 +175,14 @@ row_unit::row_unit(std::span<const step* const> members, const cache& shared, sl
     place();
 }
 
-/// Products and sums with numbers become part of the function before or behind them, each rounded as before.
+/// Merges products and sums with a number into the function before or behind them; each is rounded as before.
 void row_unit::take_in_numbers() {
     std::unordered_map<slot, int> readers;
     std::unordered_map<slot, std::size_t> maker;
     for (const node& n : nodes_)
         for (const slot s : n.reads) ++readers[s];
     std::vector<char> gone(nodes_.size(), 0);
-    // The node that makes what only one reader takes.
+    // Returns the node of the unit that makes s, if s has one reader; else null.
     const auto only_made = [&](slot s) -> node* {
         const auto at = maker.find(s);
         return at == maker.end() || readers.at(s) != 1 ? nullptr : &nodes_[at->second];
@@ -247,7 +247,7 @@ void row_unit::number_operands(slot product) {
     }
 }
 
-/// Places for values between nodes: one becomes free with its last reader, and none is an operand and a result at once.
+/// Assigns buffers to values between nodes. A buffer becomes free with its last reader, and no node reads the buffer that it writes.
 void row_unit::place() {
     std::vector<int> last(nodes_.size(), 0), free;
     for (std::size_t k = 0; k < nodes_.size(); ++k)
@@ -307,7 +307,7 @@ row_unit::call::call(const row_unit& unit, std::vector<tensor> in) : unit_(unit)
     possible_ = made_.back() == kind::full;
 }
 
-/// Rows from `row` on of an operand, for a result that is one of full rows or, `in_column`, of one value each.
+/// Returns rows from `row` on of an operand. `in_column`: the node's result has one value for each row instead of a full row.
 some_rows row_unit::call::operand(int which, std::size_t row, std::size_t first, const float* product, const float* space,
                                   bool in_column) const {
     const bool is_input = which < 0;

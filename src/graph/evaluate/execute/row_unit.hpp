@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that work element by element or along rows as one step, each on a few rows at a time that stay in the first cache. Before: Add and
+// Runs nodes that work element by element or along rows as one step, on a few rows at a time that stay in L1 cache. Before: Add and
 // LayerNormalization, or what exporters make of Gelu, gates and normalizations; perhaps behind a product, whose rows they take as soon as
-// these are there. Conditions: float32 of one shape, rows along the last axis, nobody else reads what lies between. The operators'
-// functions in their order: the values are theirs.
+// they are computed. Conditions: float32 of one shape, rows along the last axis, no other reader of the values in between. The operators'
+// own functions run in the same order, so the values are the same.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace qk::graph::execute {
 
-/// Some rows of an operand: their first, how far apart they are, and whether each is one value, which stands for a row of them.
+/// Some rows of an operand: the first, the distance between rows, and whether a row is one value that repeats.
 struct some_rows {
     const float* first;
     std::size_t step;
@@ -23,33 +23,34 @@ struct some_rows {
 
 class row_unit {
   public:
-    /// How an operand lies beside rows of n values: like them, one value for each, one row for all, or one value for all.
+    /// How an operand is broadcast to rows of n values: not at all, from one value for each row, one row for all, or one value for all.
     enum class kind : std::uint8_t { full, column, row, one };
 
-    /// Is this a step that such a unit may hold?
+    /// Returns whether such a unit may hold this step.
     static bool takes(const step& t, const cache& shared);
-    /// Members in their order; the last one's value is the unit's. `product`: the slot of a product before them, or no_slot.
+    /// `members` are in order; the last one makes the unit's value. `product` is the slot of a product before them, or no_slot.
     row_unit(std::span<const step* const> members, const cache& shared, slot product);
 
     const std::vector<slot>& inputs() const { return inputs_; }
     std::size_t members() const { return members_; }
-    /// It spares a pass even where no product comes before it.
+    /// Returns whether the unit saves a pass over memory even without a product before it.
     bool is_worth_it() const { return worth_it_; }
 
-    /// The unit with its inputs. They hold until it is gone.
+    /// One call: a unit, which must outlive it, and the inputs, which it holds.
     class call {
       public:
-        /// Of the product's value type and shape alone are looked at.
+        /// Only type and shape of the product's value are read here.
         call(const row_unit& unit, std::vector<tensor> in);
         bool possible() const { return possible_; }
-        /// Each row of the product makes one of the result.
+        /// Returns whether each row of the product makes one row of the result.
         bool follows_product() const {
             return unit_.product_ != left_out && kinds_[static_cast<std::size_t>(-1 - unit_.product_)] == kind::full;
         }
         const dims& shape() const { return shape_; }
         std::size_t rows() const { return rows_; }
         std::size_t work_of_row() const { return 4 * width_ * unit_.nodes_.size(); }  ///< as for_each_range counts
-        /// Rows [first, first + count) of `y`, which is the whole result; `product`: the same rows of the product, if there is one.
+        /// Computes rows [first, first + count) of `y`, which is the whole result. `product` holds the same rows of the product; null if
+        /// there is none.
         void run(std::size_t first, std::size_t count, const float* product, float* y, allocator& memory) const;
 
       private:
@@ -57,7 +58,7 @@ class row_unit {
 
         const row_unit& unit_;
         std::vector<tensor> in_;
-        std::vector<kind> kinds_, made_;  ///< of inputs, and of what nodes make
+        std::vector<kind> kinds_, made_;  ///< of inputs, and of nodes' results
         dims shape_;
         std::size_t rows_ = 0, width_ = 0, together_ = 1;
         bool possible_ = false;
@@ -70,19 +71,19 @@ class row_unit {
     struct node {
         std::string_view op;
         of_elements elements = nullptr;
-        of_numbers numbers = nullptr;  ///< in its place: a number on either side of the function
+        of_numbers numbers = nullptr;  ///< replaces `elements`: with a number before and after the function
         of_pairs pairs = nullptr;
-        bool mean = false;  ///< of a row
+        bool mean = false;  ///< ReduceMean of a row
         bool norm = false;  ///< LayerNormalization
-        float epsilon = 0;  ///< its
+        float epsilon = 0;  ///< of `norm`
         std::int64_t axis = -1;
-        float before = 0, after = 0;    ///< of `numbers`; of `pairs` the first operand is multiplied by `before`
-        std::string_view first;         ///< the operator with `before`, if there is one
-        std::optional<float> constant;  ///< of an operator that has a number for its second operand
+        float before = 0, after = 0;    ///< of `numbers`; `pairs` multiplies its first operand by `before`
+        std::string_view first;         ///< the operator that applies `before`; empty: none
+        std::optional<float> constant;  ///< the second operand, if it is one number
         std::vector<slot> reads;
         slot makes = no_slot;
-        int in[3] = {left_out, left_out, left_out};  ///< numbers of nodes, or -1 less those of inputs
-        int space = -1;                              ///< where its value is; -1: in the unit's
+        int in[3] = {left_out, left_out, left_out};  ///< operands: node k is k, input k is -1 - k
+        int space = -1;                              ///< buffer of its value; -1: the unit's result
     };
     static constexpr int left_out = -1000000;
     static bool find(const step& t, const cache& shared, node& n);
@@ -93,12 +94,12 @@ class row_unit {
     std::size_t members_;
     std::vector<node> nodes_;
     std::vector<slot> inputs_;
-    int product_ = left_out;  ///< the input that is one
+    int product_ = left_out;  ///< the input (-1 - k) that is a product
     int spaces_ = 0;
     bool worth_it_ = false;
 };
 
-/// Finds them, and brings the steps of each together. Before release_values().
+/// Finds the row units of a program and brings the steps of each together. Must run before release_values().
 void join_rows(program& p);
 
 }  // namespace qk::graph::execute

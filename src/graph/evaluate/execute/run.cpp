@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running a program: steps in order, values in whatever layout their maker gave them, converted where a reader needs the other.
+// Runs a program: steps in order, values in the layout in which they were made, converted where a reader needs the other one.
 
 #include "qk/graph/evaluate/execute/late_constants.hpp"
 #include "row_unit.hpp"
@@ -51,7 +51,8 @@ class program_run : run_values {
     }
 
   private:
-    /// How many steps behind this one were done together with it; 0: none, nor was it itself.
+    /// Runs this step together with those of its row_unit, if possible. Returns the number of steps behind this one that ran; 0 if none
+    /// ran.
     std::size_t steps_behind(std::size_t i) {
         const step& t = p_.steps[i];
         if (t.together == nullptr) return 0;
@@ -120,7 +121,7 @@ class program_run : run_values {
         put(t.out[0], std::move(y), false);
     }
 
-    /// The result of a node that has one.
+    /// Runs a node with one result and returns that.
     tensor made_by(const net_node& node, const std::vector<tensor>& in, const prepared_op* prepared = nullptr) {
         std::vector<tensor> out(1);
         call_node(node, prepared, in, out, memory_, no_subgraphs());
@@ -140,7 +141,7 @@ class program_run : run_values {
         put(t.out[0], std::move(y), false);
     }
 
-    /// A node that can work on channels-last values, if one is there; false: do it the ordinary way.
+    /// Runs a node on channels-last values if it can and an input is such a value. Returns false otherwise.
     bool run_channels_last(const step& t) {
         const bool any = std::any_of(t.in.begin(), t.in.end(), [&](slot s) { return is_last(s); });
         if (!any || t.out.empty() || t.out[0] < 0) return false;
@@ -223,7 +224,7 @@ class program_run : run_values {
         return true;
     }
 
-    /// Slice and Pad: the same with their axes renumbered.
+    /// Runs Slice or Pad on a channels-last value, with its axes renumbered.
     bool run_with_axes(const step& t) {
         if (!is_last(t.in[0]) || t.in.size() < 2) return false;
         std::vector<tensor> in;
@@ -286,7 +287,7 @@ class program_run : run_values {
     }
 
     std::vector<tensor> run_body(const step& t, const onnx::GraphProto& graph, std::span<const tensor> given) {
-        count_step();  // a body without nodes, too
+        count_step();  // counts a body without nodes, too
         std::size_t captured_at = t.node->inputs.size();
         for (std::size_t b = 0; b < t.bodies.size(); ++b) {
             const subnetwork& sub = t.node->bodies[b];

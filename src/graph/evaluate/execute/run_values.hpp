@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of one run of a program: in the layout, and the form, in which they were made, and in others once somebody asked.
+// The values of one run of a program. Each is in the layout and form in which it was made, and also in others once a reader needed them.
 #pragma once
 
 #include <utility>
@@ -25,18 +25,18 @@ class run_values {
         for (const slot s : t.release) slots_[static_cast<std::size_t>(s)] = {};
     }
 
-    /// A value in the layout that it was made in, and in the other one once somebody asked.
+    /// A value: `main` has the layout in which it was made, `other` the other one once a reader needed it.
     struct held {
         run_value main;
         tensor other;
-        tensor narrow;                ///< in the form that its quantizer allows, once somebody asked
-        bool narrow_last = false;     ///< channels last
+        tensor narrow;                ///< in a form that its quantizer allows, once a reader needed it
+        bool narrow_last = false;     ///< `narrow` is channels last
         narrow_form form{};           ///< of `narrow`
         const step* maker = nullptr;  ///< not null: `main` is not made yet, and this step makes it of `source`
         byte_source source;
     };
 
-    /// Is this a step whose floats wait until somebody reads them?
+    /// Returns whether the step's floats are made only when a step reads them.
     bool makes_later(const step& t) {
         if (t.only_for_sums && raw(t.in[0]).type() == data_type::float32 && raw(t.in[0]).size() != 0) return true;
         const bool words = t.node == nullptr && word_convolution::is_quick();
@@ -53,7 +53,7 @@ class run_values {
         h.maker = &t;
         h.source = {raw(t.in[0]), is_last(t.in[0])};
     }
-    /// Somebody reads the floats.
+    /// Makes the floats of a value that is being read.
     void make_now(held& h) {
         const step& t = *std::exchange(h.maker, nullptr);
         const byte_source from = std::exchange(h.source, {});
@@ -66,7 +66,7 @@ class run_values {
         call_node(*t.node, t.prepared.get(), in, out, memory_, no_subgraphs());
         h.main = {std::move(out[0]), from.channels_last};
     }
-    /// For those who ask for type and shape alone.
+    /// Returns a tensor of which only type and shape may be read, without making floats.
     tensor outline(slot s) {
         if (s >= 0 && slots_[static_cast<std::size_t>(s)].maker != nullptr) return slots_[static_cast<std::size_t>(s)].source.outline();
         return raw(s);
@@ -94,7 +94,7 @@ class run_values {
         return h.other;
     }
     const tensor& plain(slot s) { return in_layout(s, false); }
-    /// What a unit multiplies in place of floats as they are.
+    /// Returns a value in the form that a unit multiplies; an empty tensor if `form` is null.
     const tensor& in_form(slot s, bool last, const narrow_form* form) {
         if (form == nullptr) return nothing;
         held& h = slots_[static_cast<std::size_t>(s)];
@@ -104,7 +104,7 @@ class run_values {
         if (h.narrow.empty()) h.narrow = narrowed(*form, in_layout(s, last).as<float>(), memory_);
         return h.narrow;
     }
-    /// A constant of the same shape, too.
+    /// Returns a value, or a constant, in channels-last layout.
     tensor last(slot s) { return s < no_slot ? converted(raw(s), true, memory_) : in_layout(s, true); }
 
     static inline const tensor nothing;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cutting data into runs, and joining what they give.
+// Cuts data into runs, and joins their outputs.
 #include <cmath>
 #include <cstring>
 #include <string_view>
@@ -9,7 +9,7 @@
 namespace qk::graph::execute {
 namespace detail {
 
-/// Operators that look across a batch though their result differs little: no trial would show it reliably.
+/// Returns whether an operator mixes samples of a batch though its result differs little: no trial would show it reliably.
 inline bool looks_across_samples(const network& net) {
     for (const net_node& n : net.nodes) {
         const std::string_view op = n.view.op_type();
@@ -21,7 +21,8 @@ inline bool looks_across_samples(const network& net) {
     return false;
 }
 
-/// Values that agree but for the order of sums and flipped roundings: within 2 % of the largest magnitude; other types exactly.
+/// Returns whether values agree but for the order of sums and flipped roundings: within 2 % of the largest magnitude among those that
+/// differ; exactly if they are not float32.
 inline bool alike(const tensor& a, const tensor& b) {
     if (a.type() != b.type() || a.shape() != b.shape()) return false;
     if (a.type() != data_type::float32) return a.size_bytes() == 0 || std::memcmp(a.bytes(), b.bytes(), a.size_bytes()) == 0;
@@ -36,7 +37,7 @@ inline bool alike(const tensor& a, const tensor& b) {
     return difference <= 0.02f * largest;
 }
 
-/// A result of a run that outlives the arena.
+/// Returns a result of a run as a tensor that outlives the arena.
 inline tensor out_of(arena& memory, const tensor& t) {
     if (t.size_bytes() != 0 && memory.give_away(t.bytes(), t.size_bytes())) return t;
     tensor copy(t.type(), t.shape());
@@ -65,7 +66,7 @@ bool runner::mixes_samples(const sample_set& data, const program& p) {
         }
         return false;
     } catch (const error&) {
-        return true;  // a sample alone, or two, do not run: the data is meant as it is
+        return true;  // one sample, or two, cannot run: the data must run as it is
     }
 }
 
@@ -122,7 +123,7 @@ joined_outputs::joined_outputs(const model& m, const runner::cut& c, std::span<c
 
 void joined_outputs::place(std::size_t run, std::span<const tensor> outputs, arena& memory) {
     if (cut_.ragged) {
-        for (const tensor& t : outputs) {  // out of the thread's arena
+        for (const tensor& t : outputs) {  // copied out of the thread's arena
             tensor copy(t.type(), t.rank() == 0 ? dims{1} : t.shape());
             if (t.size_bytes() != 0) std::memcpy(copy.bytes(), t.bytes(), t.size_bytes());
             each_[run].push_back(std::move(copy));
@@ -147,7 +148,7 @@ void joined_outputs::place(std::size_t run, std::span<const tensor> outputs, are
     }
 }
 
-/// Ragged outputs: each padded to the longest.
+/// Returns ragged outputs, each sample padded to the longest.
 named_tensors joined_outputs::take_ragged() {
     named_tensors result;
     for (std::size_t i = 0; i < model_->outputs().size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The batching rule: as given and cut along a leading symbol, or N times a fixed leading 1.
+// Implements the batching rule: data as given, cut along a leading symbol, or N times a fixed leading 1.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -95,7 +95,7 @@ std::string describe(const value_info& v) { return v.has_shape ? "[" + dims_text
 
 namespace {
 
-/// Samples lie along the leading symbol of the first input that has one; unknown leading dimensions count as one symbol if they agree.
+/// Cuts inputs along the leading symbol of the first input that has one; unknown leading dimensions count as one symbol if they agree.
 void cut_at_leading_symbol(const std::vector<value_info>& declared, sample_set& s) {
     std::string symbol;
     std::int64_t extent = -1;
@@ -116,7 +116,7 @@ void cut_at_leading_symbol(const std::vector<value_info>& declared, sample_set& 
     s.symbolic = true;
 }
 
-/// Integers of one width for inputs of another, where every value fits: ids as NumPy makes them.
+/// Converts integers to the width that an input has, if every value fits: ids as NumPy makes them. Returns other tensors unchanged.
 tensor as_integers_of(const tensor& t, data_type wanted) {
     const auto integers = [](data_type type) {
         return type == data_type::int64 || type == data_type::int32 || type == data_type::int16 || type == data_type::int8 ||
@@ -134,7 +134,7 @@ tensor as_integers_of(const tensor& t, data_type wanted) {
     return y;
 }
 
-/// Samples of their own lengths: each must fit the model by itself.
+/// Cuts ragged data into samples; each must fit the model by itself.
 sample_set ragged_samples(const std::vector<value_info>& declared, const named_tensors& given, sample_set s) {
     s.ragged = true;
     s.own.resize(declared.size());
@@ -195,7 +195,7 @@ sample_set make_samples(const model& m, const named_tensors& given) {
     if (!given.ragged.empty()) return ragged_samples(declared, given, std::move(s));
     s.cut.assign(declared.size(), 0);
 
-    // As given: every input fits, symbols have one value throughout.
+    // The data as given: every input fits, and a symbol has one value throughout.
     std::map<std::string, std::pair<std::int64_t, std::string>> symbols;  // value, and the input that bound it
     std::string problem;
     for (std::size_t i = 0; i < declared.size() && problem.empty(); ++i) {

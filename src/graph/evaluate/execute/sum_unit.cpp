@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::size_t piece = 2048;
 
-/// Whole numbers in words, times their scale.
+/// Converts whole numbers in words to floats: (x - zero) * scale.
 template <class Word>
 void from_words(const Word* x, std::size_t n, int zero, float scale, float* y) {
     for (std::size_t i = 0; i < n; ++i) y[i] = static_cast<float>(int{x[i]} - zero) * scale;
 }
 
-/// Numbers [at, at + n) of an addend, in `room` where they are rounded.
+/// Returns elements [at, at + n) of an addend; quantized ones are written to `room`.
 const float* piece_of(const addend& a, std::size_t at, std::size_t n, float* room) {
     if (!a.words.empty()) {
         const std::byte* words = a.words.bytes() + at * sizeof(std::uint16_t);
@@ -91,7 +91,7 @@ void join_sums(program& p) {
     std::vector<step> kept;
     for (std::size_t i = 0; i < p.steps.size(); ++i) {
         step& t = p.steps[i];
-        // The candidates that are ready after a step that is no longer one are so after the one before it.
+        // A candidate that was ready after a step that is merged is ready after the step before it.
         now_at[i] = static_cast<int>(kept.size()) - 1;
         if (is_plain_node(t) && detail::is_op(*t.node, "Relu") && t.in[0] >= 0 && t.out[0] >= 0) {
             const int at = sum_of_slot[static_cast<std::size_t>(t.in[0])];

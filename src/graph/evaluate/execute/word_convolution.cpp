@@ -22,7 +22,7 @@ constexpr std::int64_t places_a_block = 48;
 
 #ifdef QK_WORDS
 
-/// Bytes, with or without a sign, as words.
+/// Widens bytes, signed or unsigned, to words.
 [[gnu::target("avx2")]] void widen_bytes(const std::byte* x, std::int64_t n, bool is_signed, std::int16_t* to) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(x);
     if (is_signed)
@@ -31,7 +31,7 @@ constexpr std::int64_t places_a_block = 48;
         for (std::int64_t i = 0; i < n; ++i) to[i] = bytes[i];
 }
 
-/// Words less `flip`, which is 2^15 for numbers without a sign.
+/// Copies words less `flip`, which is 2^15 for unsigned numbers and else 0.
 [[gnu::target("avx2")]] void flip_words(const std::byte* x, std::int64_t n, unsigned flip, std::int16_t* to) {
     const auto* words = reinterpret_cast<const std::uint16_t*>(x);
     for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<std::int16_t>(words[i] ^ flip);
@@ -51,7 +51,7 @@ packed_word_weights::packed_word_weights(const tensor& w, bool side_by_side, boo
     sums.assign(static_cast<std::size_t>(vectors * vector_outputs), 0);
     const auto values = w.as<std::int8_t>();
     for (std::int64_t o = 0; o < outputs; ++o) {
-        // Two vectors side by side, but for the last of an odd number.
+        // Two vectors are packed side by side; the last of an odd number is alone.
         const std::int64_t vector = o / vector_outputs, first = vector / 2 * 2, side = std::min<std::int64_t>(2, vectors - first);
         std::int64_t magnitudes = 0, sum = 0;
         for (std::int64_t c = 0; c < channels; ++c)
@@ -69,12 +69,12 @@ packed_word_weights::packed_word_weights(const tensor& w, bool side_by_side, boo
     }
     if (!is_filtered || (planes == 2 && largest > words::largest_filtered)) return;
     filtered = words::filtered_weights(w);
-    if (planes == 1) words.clear(), words.shrink_to_fit();  // words of 16 bits may still need them
+    if (planes == 1) words.clear(), words.shrink_to_fit();  // 16-bit numbers may still need them
 }
 
 bool word_convolution::is_quick() {
 #if defined(QK_WORDS) && defined(QK_HAVE_ONEDNN)
-    // oneDNN is asked so that its limits for tests are kept, too.
+    // Asks oneDNN, so that limits that tests set for its instruction sets apply here, too.
     static const bool quick = [] {
         const auto has = [](dnnl::cpu_isa isa) {
             return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa);
@@ -106,7 +106,7 @@ std::optional<word_convolution> word_convolution::make(const word_shape& s, cons
         return std::max(a.pad_begin + a.in, (a.out - 1) * a.stride + (a.kernel - 1) * a.dilation + 1);
     };
     c.height_ = span_of(s.down), c.width_ = span_of(s.across);
-    if (!weights->filtered.empty())  // a tile may reach a row and a column beyond what is asked
+    if (!weights->filtered.empty())  // a tile may reach a row and a column beyond the results
         c.height_ = std::max(c.height_, (s.down.out + 1) / 2 * 2 + 2), c.width_ = std::max(c.width_, (s.across.out + 1) / 2 * 2 + 2);
     if (s.images * c.height_ * c.width_ * s.channels >= std::int64_t{1} << 31) return std::nullopt;
     for (std::int64_t i = 0; i < s.down.out; ++i)
@@ -147,7 +147,7 @@ void word_convolution::widen([[maybe_unused]] const std::byte* x, [[maybe_unused
 namespace words {
 namespace {
 
-/// The results [begin, end) of a pair of vectors.
+/// Computes results [begin, end) of an image for `Vectors` vectors of outputs.
 template <int Vectors>
 [[gnu::target("avx2,fma")]] void run_block(const layer_call& c, std::int64_t begin, std::int64_t end, std::int64_t vector) {
     const std::int64_t runs = std::ssize(c.runs), first = vector * vector_outputs;
@@ -169,7 +169,7 @@ template <int Vectors>
 
 void run_places(const layer_call& c) {
     const std::int64_t vectors = whole_vectors(c.shape.outputs), places = std::ssize(c.places);
-    // Blocks of places whose words stay in the first cache while all weights pass by.
+    // The words of a block of places stay in L1 cache while all weights are read.
     for (std::int64_t block = 0; block < places; block += places_a_block)
         for (std::int64_t v = 0; v < vectors; v += 2) {
             const std::int64_t end = std::min(block + places_a_block, places);

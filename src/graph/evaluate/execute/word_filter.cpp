@@ -13,7 +13,7 @@ namespace qk::graph::execute {
 bool word_convolution::is_filtered(const word_shape& s, const narrow_form& form) {
     const auto plain = [](const word_shape::axis& a) { return a.kernel == 3 && a.stride == 1 && a.dilation == 1; };
     constexpr std::int64_t most_weights = 256 * 256;  // two megabytes of words
-    constexpr std::int64_t most_channels = 1024;      // 9 products of 255 and 128 from each, times four, are below 2^31
+    constexpr std::int64_t most_channels = 1024;      // with 9 products of 255 and 128 from each, results times four are below 2^31
     const std::int64_t tiles = (s.down.out + 1) / 2 * ((s.across.out + 1) / 2);
     constexpr std::int64_t fewest_channels = 16;
     return form.whole && plain(s.down) && plain(s.across) && s.channels % 16 == 0 && s.channels >= fewest_channels &&
@@ -57,7 +57,7 @@ std::vector<std::int16_t> filtered_weights(const tensor& w) {
 
 namespace {
 
-/// What a tile's 16 sums, `Step` numbers apart, come to: four times its 2 x 2 results.
+/// Combines a tile's 16 sums, `Step` numbers apart, into four times its 2 x 2 results.
 template <std::int64_t Step>
 struct tile_results {
     __m256i at[2][2];
@@ -77,17 +77,18 @@ struct tile_results {
     }
 };
 
-/// What is left to do for a vector of outputs: numbers without a sign lack 2^15 times their weights' sum.
+/// Divides four times the results of a vector of outputs by 4. Results of unsigned numbers (`Flipped`) lack 2^13 times their weights' sum,
+/// a quarter of `behind`, which is added.
 template <bool Flipped>
 [[gnu::target("avx2,fma")]] inline __m256i whole_sum(__m256i four_times, __m256i behind) {
     if constexpr (!Flipped) return _mm256_srai_epi32(four_times, 2);
-    // Of four times the result, which may pass 2^31, to within it and back.
+    // Four times the result may pass 2^31. For numbers less 2^15 it does not: divides that, and adds all of `behind`.
     const __m256i before = _mm256_add_epi32(behind, _mm256_add_epi32(behind, behind));
     return _mm256_add_epi32(_mm256_srai_epi32(_mm256_sub_epi32(four_times, before), 2), behind);
 }
 
-/// From a block's sums to its results within the picture, for one of its `Vectors` of outputs. What is the same for all of them is held in
-/// registers: stores of results might change it where it lies.
+/// Writes the results of a block that lie within the picture from its sums, for one of its `Vectors` vectors of outputs. Copies of what all
+/// results share stay in registers: stores of results may alias the originals.
 template <int Vectors, bool Flipped, bool Added>
 [[gnu::target("avx2,fma")]] void finish_block(const std::int32_t* sums, const layer_call& c, const block& b, std::int64_t vector) {
     constexpr std::int64_t outputs = Vectors * vector_outputs, step = tiles_a_block * outputs;
@@ -97,7 +98,7 @@ template <int Vectors, bool Flipped, bool Added>
     if constexpr (Flipped) behind = load(c.correction + vector * vector_outputs);
     const __m256 scale = e.scale, bias = e.bias, least = e.least;
     const auto put = [&](__m256i four_times, const float* added, float* to)
-        __attribute__((target("avx2,fma"), always_inline)) {  // finish() of whole ones
+        __attribute__((target("avx2,fma"), always_inline)) {  // finish() of a whole vector
         __m256 y = _mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(whole_sum<Flipped>(four_times, behind)), bias), scale);
         asm("" : "+x"(y));
         if constexpr (Added) y = _mm256_add_ps(y, _mm256_loadu_ps(added));
@@ -129,7 +130,7 @@ template <int Vectors, bool Flipped, bool Added>
     }
 }
 
-/// What words could not hold is added to the sums: times the weights, which are pairs of words for each output.
+/// Adds what words could not hold, times the weights (pairs of words for each output), to the sums.
 template <int Vectors>
 [[gnu::target("avx2,fma")]] void add_lost(const overflows& lost, const std::int16_t* weights, std::int32_t* sums) {
     for (const overflow& o : std::span(lost.first, lost.count)) {
@@ -142,7 +143,7 @@ template <int Vectors>
     }
 }
 
-/// tile() of tiles side by side, all of their channels.
+/// Does what tile() does, for `Tiles` tiles side by side and all of their channels.
 template <int Tiles, int Vectors>
 [[gnu::target("avx2,fma")]] void multiply(const std::int16_t* x, const std::int16_t* w, std::int64_t pairs, std::int32_t* sums) {
     __m256i sum[Tiles][Vectors];
@@ -169,7 +170,7 @@ template <int Tiles, int Vectors>
             _mm256_store_si256(reinterpret_cast<__m256i*>(sums + (p * Vectors + v) * vector_outputs), sum[p][v]);
 }
 
-/// The results of a block for a pair of vectors, from what filter_inputs or filter_words made.
+/// Computes the results of a block for `Vectors` vectors of outputs, from what filter_inputs or filter_words made.
 template <int Vectors>
 [[gnu::target("avx2,fma")]] void run_block(const layer_call& c, const block& b, const std::int16_t* u, const overflows& lost,
                                            std::int64_t vector) {

@@ -16,7 +16,7 @@ namespace qk::graph::execute::words {
             const std::int16_t* x = c.x + t / b.across * 2 * row + t % b.across * 2 * channels + k;
             std::int16_t* to = u + (t - b.begin) * channels + k;
             for (std::int64_t i = 0; i < 4; ++i, to += 4 * step) {
-                // Rows of x: 0 less 2, 1 and 2, 2 less 1, 1 less 3.
+                // Rows of x: 0 - 2, 1 + 2, 2 - 1, 1 - 3.
                 const std::int16_t *one = x + (i == 0 ? 0 : i == 2 ? 2 : 1) * row, *other = x + (i == 3 ? 3 : i == 2 ? 1 : 2) * row;
                 __m256i d[4];
                 for (std::int64_t j = 0; j < 4; ++j) {
@@ -33,8 +33,8 @@ namespace qk::graph::execute::words {
 
 namespace {
 
-/// Sums and differences that stop at the ends of a word. Numbers that are `Biased` lie 2^15 below what they stand for, and so does their
-/// sum; of two of them the difference is as it is.
+/// Sums and differences that saturate at the ends of a word. `Biased` numbers are stored less 2^15, and so is their sum; their difference
+/// has no bias.
 template <bool Biased>
 [[gnu::target("avx2,fma")]] inline __m256i sum(__m256i a, __m256i b) {
     if constexpr (!Biased) return _mm256_adds_epi16(a, b);
@@ -46,10 +46,11 @@ template <bool Biased>
     to[0] = _mm256_subs_epi16(x0, x2), to[1] = sum<Biased>(x1, x2), to[2] = _mm256_subs_epi16(x2, x1), to[3] = _mm256_subs_epi16(x1, x3);
 }
 
-/// The least and the most of numbers, lane by lane: where neither is an end of a word, no sum has stopped there and all are exact.
+/// Smallest and largest numbers by lane. Where neither is an end of a word, no sum has saturated and all are exact.
 struct bounds {
     __m256i least, most;
-    /// Four that filter_four made: its sum, the second of them, may well be as low as can be if it is `Biased`.
+    /// Includes the four results of filter_four. If `Biased`, the lowest word is an exact value of the second one, the sum: its minimum is
+    /// ignored.
     template <bool Biased>
     [[gnu::target("avx2,fma")]] void include(const __m256i* x) {
 #pragma GCC unroll 4
@@ -58,7 +59,7 @@ struct bounds {
             most = _mm256_max_epi16(most, x[i]);
         }
     }
-    /// A bit for each lane, every second one, that reaches an end of a word.
+    /// Returns bit 2 * i set if lane i has reached an end of a word.
     [[gnu::target("avx2,fma")]] unsigned at_end() const {
         const __m256i lowest = _mm256_set1_epi16(-32768), highest = _mm256_set1_epi16(32767);
         const __m256i is = _mm256_or_si256(_mm256_cmpeq_epi16(least, lowest), _mm256_cmpeq_epi16(most, highest));
@@ -81,7 +82,8 @@ struct column_pair {
     }
 };
 
-/// The sixteen words of a tile's channel in whole numbers, from x[0] on. What words cannot hold is noted. False: too much.
+/// Computes the sixteen words of one channel of a tile, from x[0] on, in int, and notes what words cannot hold. Returns false if that is
+/// too much.
 template <bool Biased>
 bool filter_channel(const std::int16_t* x, std::int64_t row, std::int64_t channels, std::int64_t step, std::int16_t* to, overflows& lost,
                     std::int64_t tile, std::int64_t channel) {
@@ -108,15 +110,15 @@ bool filter_channel(const std::int16_t* x, std::int64_t row, std::int64_t channe
     return true;
 }
 
-/// Which of four sums of sixteen channels words could not hold: bytes of eight channels, of the first two sums in turn, twice, and of the
-/// others.
+/// Says which of four sums of sixteen channels words could not hold, one bit each. Bytes are eight channels: sums 0 and 1 of the first
+/// eight, sums 0 and 1 of the others, then sums 2 and 3 likewise.
 struct lost_in_row {
     std::uint64_t some;
     std::int32_t row, tile;
 };
 
-/// Of a tile that was filtered downwards without a loss, words in place of sums that stopped at an end. Returns where to go on behind the
-/// last row that lost something.
+/// Replaces saturated sums by words modulo 2^16, in a tile whose columns were filtered downwards without a loss. Writes a lost_in_row for
+/// each row that lost something, and returns the end of these.
 template <bool Biased>
 [[gnu::target("avx2,fma")]] lost_in_row* put_words(const column_pair<Biased>& left, const column_pair<Biased>& right, std::int64_t step,
                                                    std::int16_t* to, std::int32_t tile, lost_in_row* lost) {
@@ -138,16 +140,17 @@ template <bool Biased>
     return lost;
 }
 
-/// A tile of sixteen channels of which some, a bit each, have a sum that reached an end of a word.
+/// A tile of sixteen channels, of which those in `lanes` (bits as in at_end) have a sum that reached an end of a word.
 template <bool Biased>
 struct stopped_tile {
-    const column_pair<Biased>* left;  ///< the right one lies behind it
+    const column_pair<Biased>* left;  ///< the right pair follows in memory
     const std::int16_t* x;
     std::int32_t tile;
     unsigned lanes;
 };
 
-/// Makes them again and notes what words cannot hold; with few branches, as which numbers are large cannot be foretold. False: too much.
+/// Computes stopped tiles again and notes what words cannot hold. Has few branches, because large numbers are unpredictable. Returns false
+/// if there are too many.
 template <bool Biased>
 [[gnu::target("avx2,fma")]] bool mend_tiles(const layer_call& c, std::span<const stopped_tile<Biased>> tiles, std::int64_t channel,
                                             std::int16_t* u, overflows& lost) {
@@ -159,7 +162,7 @@ template <bool Biased>
             end = put_words(t.left[0], t.left[1], step, to, t.tile, end);
             continue;
         }
-        for (unsigned some = t.lanes; some != 0; some &= some - 1) {  // seldom: downwards already
+        for (unsigned some = t.lanes; some != 0; some &= some - 1) {  // rare: already downwards
             const std::int64_t i = std::countr_zero(some) / 2;
             if (!filter_channel<Biased>(t.x + i, row, channels, step, to + i, lost, t.tile, channel + i)) return false;
         }
@@ -172,7 +175,7 @@ template <bool Biased>
     for (std::uint64_t some = in->some; many > 0; --many) {
         const int at = std::countr_zero(some), product = 4 * in->row + at / 32 * 2 + at / 8 % 2, k = at / 16 % 2 * 8 + at % 8;
         const int word = u[product * step + in->tile * channels + channel + k];
-        // A word below zero was too much for it, any other too little; but of four numbers without a sign too much in any case.
+        // A negative word is 2^16 too small, any other 2^16 too large; a sum of four unsigned numbers is too small in any case.
         lost.add(product, in->tile, channel + k, channels, Biased && product == 5 ? 1 : -(word >> 15 | 1));
         some &= some - 1;
         in += some == 0;
@@ -181,7 +184,7 @@ template <bool Biased>
     return true;
 }
 
-/// Four of a tile's sums, of what was filtered downwards.
+/// Computes four of a tile's sums from columns that were filtered downwards.
 template <bool Biased>
 [[gnu::target("avx2,fma")]] inline void filter_row(const __m256i& x0, const __m256i& x1, const __m256i& x2, const __m256i& x3,
                                                    std::int64_t step, std::int16_t* to, bounds& within) {
@@ -192,13 +195,13 @@ template <bool Biased>
     for (std::int64_t j = 0; j < 4; ++j) store(word[j], to + j * step);
 }
 
-/// Those without a sign less 2^15 (`Biased`).
+/// Filters a block of tiles; unsigned numbers are stored less 2^15 (`Biased`).
 template <bool Biased>
 [[gnu::target("avx2,fma")]] bool filter_all(const layer_call& c, const block& b, std::int16_t* u, overflows& lost) {
     const std::int64_t channels = c.shape.channels, row = c.width * channels, step = tiles_a_block * channels;
     for (std::int64_t k = 0; k < channels; k += 16) {
         column_pair<Biased> pairs[2 * tiles_a_block + 1],
-            *right = pairs;  // of each row of tiles one more than there are; pairs[0] stays free
+            *right = pairs;  // each row of tiles takes one more than its tiles; pairs[0] stays free
         stopped_tile<Biased> stopped[tiles_a_block];
         std::size_t count = 0;
         std::int64_t j = b.begin % b.across;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tiles of 4 x 4 places are multiplied as by word_filter.hpp: sums and differences of words, and what words could not hold of them.
+// Makes the factors of word_filter.hpp from tiles of 4 x 4 places: sums and differences of words, and what words could not hold of them.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@ inline constexpr std::int64_t products_a_tile = 16, tiles_a_block = 18;
 
 #ifdef QK_WORDS
 
-/// A sum or difference of words that is some times 2^16 more than the word that holds it.
+/// Notes that a sum or difference differs from the word that holds it by a multiple of 2^16.
 struct overflow {
-    std::int32_t sums, weights;  ///< which of a block's, and of a pair of channels
-    std::int32_t times;          ///< a pair of words, that of the other channel zero
+    std::int32_t sums, weights;  ///< index of the block's sum, and of the weights of a pair of channels
+    std::int32_t times;          ///< the multiple, in a pair of words; the other channel's is zero
 };
 
-/// Those of a block. They are gathered up to a sixteenth of all words, where they take about as long as the products that are spared.
+/// The overflows of a block. There are at most a sixteenth as many as words: then they take about as long as the saved products.
 struct overflows {
     overflow* first;
     std::size_t count, most;
@@ -34,12 +34,12 @@ struct overflows {
 /// A block of tiles, numbered along the rows of tiles.
 struct block {
     std::int64_t begin, end;
-    std::int64_t across;  ///< tiles in a row of them
+    std::int64_t across;  ///< tiles in a row of tiles
 };
 
-/// u[product][tile][channel] of bytes.
+/// Writes u[product][tile][channel] for bytes.
 void filter_inputs(const layer_call& c, const block& b, std::int16_t* u);
-/// The same of numbers of 16 bits. False: too many are large.
+/// Writes u[product][tile][channel] for 16-bit numbers, and overflows to `lost`. Returns false if these are too many.
 bool filter_words(const layer_call& c, const block& b, std::int16_t* u, overflows& lost);
 
 #endif

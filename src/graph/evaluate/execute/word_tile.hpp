@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What word convolutions are made of. Tiles of up to six places by two vectors of outputs: what is added up stays in registers, a pair of
-// words is loaded once for a tile's outputs and a vector of weights once for its places.
+// Parts of word convolutions. A tile is up to six places by two vectors of outputs: its sums stay in registers, a pair of words is loaded
+// once for its outputs, and a vector of weights once for its places.
 #pragma once
 
 #include <algorithm>
@@ -22,30 +22,31 @@ inline constexpr std::int64_t vector_outputs = 8, places_a_tile = 6;
 
 inline std::int64_t whole_vectors(std::int64_t outputs) { return (outputs + vector_outputs - 1) / vector_outputs; }
 
-/// A layer's constants beside one of its images.
+/// A layer's constants and one of its images.
 struct layer_call {
     const word_shape& shape;
     const packed_word_weights& weights;
-    std::span<const std::int32_t> places, runs;  ///< where windows begin, and runs in them, in words
-    const float *scale, *bias;                   ///< filled up to whole vectors; bias may be null
-    const std::int32_t* correction;              ///< of sums, likewise, or null
+    std::span<const std::int32_t> places, runs;  ///< offsets of windows, and of runs in a window, in words
+    const float *scale, *bias;                   ///< padded to whole vectors; bias may be null
+    const std::int32_t* correction;              ///< added to sums, padded likewise; may be null
     bool relu;
     std::int64_t height, width;  ///< of x with its padding
     const std::int16_t* x;
-    const float* added;  ///< or null
+    const float* added;  ///< may be null
     float* y;
 };
 
 #ifdef QK_WORDS
 
-/// What is multiplied: windows of `run_count` runs of `pairs` pairs of words each, and the weights of up to two vectors of outputs.
+/// The factors of a tile: windows of `run_count` runs of `pairs` pairs of words each, and the weights (`words`) of up to two vectors of
+/// outputs.
 struct products {
     const std::int16_t* words;
     const std::int32_t* runs;
     std::int64_t run_count, pairs;
 };
 
-/// From sums to results: a layer's constants for one vector of outputs.
+/// A layer's constants for one vector of outputs, by which finish() turns sums into results.
 struct ending {
     [[gnu::target("avx2,fma")]] ending(const layer_call& c, std::int64_t vector)
         : scale(_mm256_loadu_ps(c.scale + vector * vector_outputs)),
@@ -54,14 +55,14 @@ struct ending {
           added(c.added == nullptr ? nullptr : c.added + vector * vector_outputs),
           y(c.y + vector * vector_outputs),
           outputs(std::min(c.shape.outputs - vector * vector_outputs, vector_outputs)) {}
-    __m256 scale, bias;  ///< a whole number has no negative zero, so adding no bias is adding 0
-    __m256 least;        ///< of a result
+    __m256 scale, bias;  ///< a missing bias is 0: adding that changes no whole number, as none is -0
+    __m256 least;        ///< smallest result: 0 with a Relu, else -Inf
     const float* added;  ///< may be null
     float* y;
-    std::int64_t outputs;  ///< of this vector, 8 but at the end
+    std::int64_t outputs;  ///< of this vector: 8, or fewer in the last one
 };
 
-/// `Places` sums of `Vectors` * 8 outputs each, at `sums[place * Vectors * 8]`; `x` are the places' windows.
+/// Computes `Places` sums of `Vectors` * 8 outputs each, at `sums[place * Vectors * 8]`; `x` are the places' windows.
 template <int Places, int Vectors>
 [[gnu::target("avx2,fma")]] void tile(const std::int16_t* const* x, const products& c, std::int32_t* sums) {
     __m256i sum[Places][Vectors];
@@ -89,7 +90,7 @@ template <int Places, int Vectors>
             _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + (p * Vectors + v) * vector_outputs), sum[p][v]);
 }
 
-/// The same of up to six places: sums of those that there are, and perhaps of the last one again. `x` has six.
+/// Runs tile() for 1 to 6 places. For 3 or 5 it computes one more, whose window repeats the last one. `x` has six windows.
 template <int Vectors>
 void tile_of(std::int64_t places, const std::int16_t* const* x, const products& c, std::int32_t* sums) {
     if (places > 4) tile<6, Vectors>(x, c, sums);
@@ -101,13 +102,13 @@ void tile_of(std::int64_t places, const std::int16_t* const* x, const products& 
 [[gnu::target("avx2,fma")]] inline __m256i load(const std::int32_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
 [[gnu::target("avx2,fma")]] inline __m256i load(const std::int16_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
 [[gnu::target("avx2,fma")]] inline void store(__m256i v, std::int16_t* x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(x), v); }
-/// From eight sums to results, the first at y[at].
+/// Turns eight sums into results, the first at y[at].
 [[gnu::target("avx2,fma")]] inline void finish(__m256i sums, const ending& c, std::int64_t at) {
     __m256 y = _mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(sums), c.bias), c.scale);
-    // The product is rounded before anything is added: an instruction that does both at once would have other bits.
+    // Rounds the product before anything is added: a fused multiply-add would give other bits.
     asm("" : "+x"(y));
-    // The larger of two: the second one where that is no number, or a zero with a sign.
-    if (c.outputs < vector_outputs) {  // by way of a buffer: stores under a mask take long on some processors
+    // _mm256_max_ps returns its second operand if that is NaN or both are zeros, so NaN and -0 stay.
+    if (c.outputs < vector_outputs) {  // through a buffer: masked stores are slow on some processors
         const auto bytes = static_cast<std::size_t>(c.outputs) * sizeof(float);
         alignas(32) float some[vector_outputs] = {};
         if (c.added != nullptr) std::memcpy(some, c.added + at, bytes), y = _mm256_add_ps(y, _mm256_load_ps(some));

@@ -26,7 +26,7 @@ void workers::for_each(std::size_t n, body_of<std::size_t, arena&> body) {
         for (std::size_t i = 0; i < n; ++i) body(i, arenas_[0]);
         return;
     }
-    // With many items the last few do not matter, and an operator as a whole is quicker than its parts.
+    // With many items it does not matter that threads are idle at the end, and a whole operator is faster than its parts.
     const auto all = static_cast<std::size_t>(threads_);
     const bool some_idle = n % all != 0 && n < 4 * all;
     tbb::task_arena pool(threads_);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Working memory of one thread: buffers come back to a free list when their last tensor goes, so a run holds what is alive at once.
+// Working memory of one thread. A buffer returns to a free list when its last tensor is destroyed, so a run holds only what is alive at
+// once.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +27,7 @@
 
 namespace qk::graph::execute {
 
-/// Under AddressSanitizer: of a buffer of `size` bytes the first `used` may be touched, no others.
+/// Under AddressSanitizer, allows access to the first `used` of a buffer's `size` bytes and to no others.
 inline void set_usable([[maybe_unused]] std::byte* p, [[maybe_unused]] std::size_t used, [[maybe_unused]] std::size_t size) {
 #ifdef QK_POISONED_ARENA
     ASAN_UNPOISON_MEMORY_REGION(p, used);
@@ -41,7 +42,7 @@ class arena : public allocator {
   public:
     explicit arena(std::shared_ptr<memory_budget> budget) : core_(std::make_shared<core>()) { core_->budget = std::move(budget); }
 
-    /// Throws error beyond the budget, before the memory is taken.
+    /// Throws an error if the budget is exceeded, before the memory is taken.
     std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
         const int c = class_of(bytes);
         std::byte* p = nullptr;
@@ -69,8 +70,8 @@ class arena : public allocator {
                 }};
     }
 
-    /// True: `p` begins a buffer of this arena that is about `bytes` long. It belongs to its tensors from now on: the arena no longer
-    /// counts it, and the last of them gives it back to the system.
+    /// Hands a buffer over to its tensors: the arena no longer counts it, and its last tensor returns it to the system. Returns false if no
+    /// buffer of this arena of about `bytes` bytes begins at `p`.
     bool give_away(const std::byte* p, std::size_t bytes) {
         const std::lock_guard lock(core_->mutex);
         const auto at = std::find_if(core_->own.begin(), core_->own.end(), [&](const auto& o) { return o.first == p; });
@@ -82,7 +83,7 @@ class arena : public allocator {
         return true;
     }
 
-    /// Bytes taken from the system so far: the most that was alive at once, in each size class.
+    /// Returns the most bytes taken from the system at once: in each size class the most that was alive at once.
     std::size_t held() const {
         const std::lock_guard lock(core_->mutex);
         return core_->most;
@@ -101,12 +102,12 @@ class arena : public allocator {
     struct core {
         std::mutex mutex;
         std::array<std::vector<std::byte*>, 160> free;
-        std::vector<std::pair<std::byte*, int>> own;  ///< all that was taken from the system, and its class
-        std::vector<std::byte*> given;                ///< and is its tensors' now
-        std::size_t held = 0, most = 0;               ///< bytes: now, and before some were given away
+        std::vector<std::pair<std::byte*, int>> own;  ///< buffers taken from the system, and their classes
+        std::vector<std::byte*> given;                ///< buffers that belong to their tensors now (give_away)
+        std::size_t held = 0, most = 0;               ///< bytes taken from the system: now, and at most
         std::shared_ptr<memory_budget> budget;
 
-        /// No tensor holds p any more.
+        /// Frees p, or returns it to its free list, when its last tensor is destroyed.
         void take_back(std::byte* p, int c) {
             {
                 const std::lock_guard lock(mutex);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs of one network share: everything that is computed before a run and does not depend on its inputs.
+// Holds what programs of one network share: everything that is computed before a run and does not depend on its inputs.
 #pragma once
 
 #include <cstdint>
@@ -31,33 +31,33 @@ struct slots_hash {
     }
 };
 
-/// What programs of one network share: constants, quantizers by number, quantized weights, prepared operators.
+/// Constants, numbered quantizers, quantized weights and prepared operators that programs of one network share.
 class cache {
   public:
     explicit cache(run_limits limits = {}) : body_steps(limits.body_steps), budget(std::make_shared<memory_budget>(limits.memory)) {}
 
-    /// A constant for as long as the caller holds it: a large one is read, or computed again.
+    /// Returns a constant. A large one is read, or computed again, and lives only as long as the caller holds it.
     tensor constant(slot s) const;
-    /// The same for a run, and kept from now on. From several threads.
+    /// Returns a constant for a run and keeps it from now on. May be called from several threads.
     const tensor& kept_constant(slot s) const;
     data_type type_of(slot s) const { return at(s).type; }
     const dims& shape_of(slot s) const { return at(s).shape; }
     slot add_constant(tensor t);
-    /// Of a large one only how it is made, the same each time.
+    /// Adds a large constant without its value; `make` must return the same value each time.
     slot add_late_constant(data_type type, dims shape, std::function<tensor()> make);
     slot value_constant(const net_value& v);  ///< the slot of a constant value of a network
-    /// Where a large constant of the network comes from, as long as no run has read all of it; null: it comes from elsewhere.
+    /// Returns the source that a large constant of the network is read from; null for other constants.
     source_pointer source_of(slot s) const { return at(s).source; }
-    /// A matrix that is another constant transposed. no_slot: it is not.
+    /// Returns the constant of which this matrix is the transpose; no_slot if there is none.
     slot turned_from(slot s) const { return at(s).turned_from; }
     void set_turned_from(slot s, slot from) { constants_[static_cast<std::size_t>(-2 - s)].turned_from = from; }
     bool is_late(slot s) const { return at(s).make != nullptr; }
     int intern(const quantizer& q);
     const quantizer& quantizer_at(int id) const { return quantizers_[static_cast<std::size_t>(id)]; }
     slot quantized_constant(slot s, int quantizer_id);
-    /// From now on a constant under this quantizer is that value under it (weights that were rounded another way).
+    /// Replaces a constant under a quantizer by `value` under it, for weights that were rounded another way.
     void hold(slot s, int quantizer_id, const tensor& value);
-    const quantizer* quantizer_of_constant(slot s) const;  ///< under which it lies, or null
+    const quantizer* quantizer_of_constant(slot s) const;  ///< that made it, or null
     void set_quantizer_of_constant(slot s, int quantizer_id) { quantizer_of_constant_[s] = quantizer_id; }
     std::size_t bytes() const { return bytes_; }
 
@@ -69,7 +69,7 @@ class cache {
 
     value_products products;
 
-    bool plain_kernels = false;  ///< no units: every node by its own operator
+    bool plain_kernels = false;  ///< no units: every node runs its own operator
     std::uint64_t body_steps;    ///< most steps inside subgraphs in one run
     std::shared_ptr<memory_budget> budget;
 
@@ -80,10 +80,10 @@ class cache {
     struct entry {
         data_type type = data_type::undefined;
         dims shape;
-        std::function<tensor()> make;  ///< of a large one
+        std::function<tensor()> make;  ///< of a large constant; else empty
         source_pointer source;
         slot turned_from = no_slot;
-        mutable tensor value;  ///< of a large one, once a run has read it
+        mutable tensor value;  ///< empty for a large constant until a run reads it
         mutable std::once_flag kept;
     };
     const entry& at(slot s) const { return constants_[static_cast<std::size_t>(-2 - s)]; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A convolution with the residual Add and the Relu behind it as one step. Before: Conv [-> Add] [-> Relu]. After: one call of oneDNN.
-// Conditions: two spatial axes, float32, constant weights and bias; values in between have no other reader and no quantizer.
+// Runs a convolution, with the residual Add and the Relu behind it, as one step. Before: Conv [-> Add] [-> Relu]. After: one call of
+// oneDNN. Conditions: two spatial axes, float32, constant weights and bias; values in between have no other reader and no quantizer.
 #pragma once
 
 #include "qk/graph/evaluate/execute/layout.hpp"
@@ -15,15 +15,15 @@ inline constexpr bool have_conv_units = true;
 
 class conv_unit {
   public:
-    /// `x` and `w` are the quantizers of the two operands, null where they have none; `weights` are under theirs.
+    /// `x` and `w` are the quantizers of the two operands, null if there is none; `weights` are already quantized by `w`.
     conv_unit(const net_node& conv, bool add, bool relu, late_weights weights, tensor bias, const quantizer* x, const quantizer* w)
         : conv_(&conv), add_(add), relu_(relu), convolution_(std::move(weights), false, std::move(bias), x, w, 0, 4) {}
 
-    /// The form in which an x of this shape is wanted, or null: as floats.
+    /// Returns the narrow form that run() needs of an x of this shape; null means floats.
     const narrow_form* form_at(const dims& x) const { return convolution_.form_of(prepared(x)); }
 
-    /// x and the result are channels last; `residual` (if there is an Add) too, of the result's shape. `narrow`: the same x in form_at(its
-    /// shape). An empty tensor: not possible for these shapes, do the nodes one by one.
+    /// Returns the result. It, x and `residual` (of the result's shape, if there is an Add) are channels last; `narrow` is x in form_at(its
+    /// shape). Returns an empty tensor if these shapes are not supported: then run the nodes one by one.
     tensor run(const tensor& x, const tensor& narrow, const tensor& residual, allocator& memory) const;
 
   private:

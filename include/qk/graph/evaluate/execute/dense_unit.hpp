@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A product with constant weights, and the bias Add behind it, as one step. Before: MatMul [-> Add] or Gemm. After: one call of oneDNN,
-// with the weights packed: a product of floats whose weights are packed once, or, of narrow operands and where oneDNN has no such product,
-// a 1 x 1 convolution over as many places as there are rows. Conditions: float32, constant matrix and bias.
+// Runs a product with constant weights, and the bias Add behind it, as one step. Before: MatMul [-> Add] or Gemm. After: one call of oneDNN
+// with packed weights: a product of floats (dnn_product) or, for narrow operands and where oneDNN has no such product, a 1 x 1 convolution
+// with one place for each row. Conditions: float32, constant matrix and bias.
 #pragma once
 
 #include "qk/graph/evaluate/execute/dnn_product.hpp"
@@ -15,7 +15,7 @@ namespace qk::graph::execute {
 class dense_unit {
   public:
     /// `weights` is [k,n], or [n,k] if transposed; `bias` has n elements or is empty. `x` and `w` are the quantizers of the two operands,
-    /// null where they have none; `weights` are under theirs.
+    /// null if there is none; `weights` are already quantized by `w`.
     dense_unit(const late_weights& weights, bool transposed, tensor bias, const quantizer* x, const quantizer* w)
         : k_(weights.shape[transposed ? 1 : 0]),
           n_(weights.shape[transposed ? 0 : 1]),
@@ -24,10 +24,10 @@ class dense_unit {
           product_(std::make_unique<dnn_product>(k_, n_, !bias.empty())),
           convolution_(weights, !transposed, std::move(bias), x, w, transposed ? 0 : 1, 2) {}
 
-    /// The form in which this x is wanted, or null: as floats.
+    /// Returns the narrow form that run() needs of this x; null means floats.
     const narrow_form* form_for(const tensor& x) const { return fits(x) ? convolution_.form_of(prepared(x)) : nullptr; }
 
-    /// `narrow`: x in form_for(x). An empty tensor: not possible for this x, do the nodes one by one.
+    /// Returns the product; `narrow` is x in form_for(x). Returns an empty tensor if x is not supported: then run the nodes one by one.
     tensor run(const tensor& x, const tensor& narrow, allocator& memory) const {
         if (!fits(x)) return {};
         const dims shape = shape_for(x.shape());
@@ -38,19 +38,21 @@ class dense_unit {
         return y;
     }
 
-    /// The shape of the result.
+    /// Returns the shape of the result.
     dims shape_for(dims x) const {
         if (!x.empty()) x.back() = n_;
         return x;
     }
 
-    /// The product of an x of floats; take() gets some of its rows as soon as they are there. False: this x is not multiplied so.
+    /// Multiplies an x of floats and passes rows of the product to take() as soon as they are computed. Returns false, before any call of
+    /// take(), if that is not supported for this x.
     bool run_by_rows(const tensor& x, allocator& memory, const dnn_product::take_rows& take) const {
         return fits(x) && product_->is_by_rows() && !prepared(x).possible() && run_floats(x, nullptr, &take, memory);
     }
 
   private:
-    /// Rows side by side, where there are threads for them: sums of whole numbers are exact, so a part has the bits of the whole.
+    /// Multiplies parts of the rows side by side if threads are idle. Sums of whole numbers are exact, so a part has the same bits as the
+    /// whole. Returns false if it does not apply.
     bool run_in_parts(const prepared_convolution::at_shape& whole, const tensor& narrow, std::int64_t rows, tensor& y,
                       allocator& memory) const {
         const std::int64_t parts = rows / 32;
@@ -69,7 +71,7 @@ class dense_unit {
         });
         return true;
     }
-    /// To y, or to take(). False: nothing quick.
+    /// Writes the product of floats to y, or passes it to take() if that is not null. Returns false if oneDNN has no fast code.
     bool run_floats(const tensor& x, float* y, const dnn_product::take_rows* take, allocator& memory) const {
         const std::int64_t rows = rows_of(x);
         if (product_->prepare(rows, transposed_, weights_.read)) {
@@ -108,7 +110,7 @@ class dense_unit {
         s.bias = !convolution_.bias().empty();
         return r;
     }
-    /// In narrow forms alone.
+    /// Returns the convolution for narrow operands; possible() is false if there is none.
     const prepared_convolution::at_shape& prepared(const tensor& x) const {
         static const prepared_convolution::at_shape none;
         if (!convolution_.may_be_narrow()) return none;

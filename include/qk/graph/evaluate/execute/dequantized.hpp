@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quantizer that a DequantizeLinear node stands for: its values lie on the same grid as those under a plan's quantizer.
+// Finds the quantizer that a DequantizeLinear node stands for: the node's values lie on the same grid as those under such a quantizer of a
+// plan.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,8 @@
 
 namespace qk::graph::execute {
 
-/// Nothing: another operator, blocks, or codes that are not integers. Tensors that are not constant are empty.
+/// Returns nullopt for another operator, blocks, codes that are not integers, and scales that are not constant float32. Inputs that are not
+/// constant are passed as empty tensors.
 inline std::optional<quantizer> quantizer_of_dequantize(const net_node& n, const tensor& codes, const tensor& scale,
                                                         const tensor& zero_point) {
     const std::string_view op = n.view.op_type();
@@ -28,7 +30,7 @@ inline std::optional<quantizer> quantizer_of_dequantize(const net_node& n, const
     return q;
 }
 
-/// The number of the quantizer that a DequantizeLinear node stands for, if it is one.
+/// Returns the cache's number of the quantizer that a DequantizeLinear node stands for; nullopt if the node stands for none.
 inline std::optional<int> dequantized_by(cache& c, const net_node& n, const std::vector<slot>& in) {
     const auto constant = [&](std::size_t i) { return i < in.size() && in[i] < no_slot ? c.constant(in[i]) : tensor(); };
     if (n.outputs[0] < 0 || (in.size() > 2 && in[2] >= 0) || n.view.op_type().find("DequantizeLinear") == std::string_view::npos)

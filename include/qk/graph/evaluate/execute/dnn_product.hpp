@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneDNN's matrix product with constant weights, packed once in an order that serves every number of rows: however long the sequences are,
-// and whether samples run alone or together, the weights are in memory once. It is cut into parts that may run side by side.
+// oneDNN's matrix product with constant weights. They are packed once, in an order that works for every number of rows, so the weights are
+// in memory once however long sequences are and whether samples run alone or together. The product is cut into parts that may run side by
+// side.
 #pragma once
 
 #ifdef QK_HAVE_ONEDNN
@@ -25,14 +26,15 @@ namespace qk::graph::execute {
 class dnn_product {
   public:
     dnn_product(std::int64_t k, std::int64_t n, bool biased) : k_(k), n_(n), biased_(biased) {
-        // Matrices beyond a processor's cache are read once for all rows, some columns after the other.
-        // As many of one width as two or four threads share evenly.
+        // A matrix larger than a processor's cache is cut into pieces of columns, each read once for all rows: a multiple of 4 pieces of
+        // one width, which two or four threads share evenly.
         const std::int64_t most = std::max<std::int64_t>(1, (1 << 20) / k / 64) * 64, pieces = ((n + most - 1) / most + 3) / 4 * 4;
         const std::int64_t width = k * n < 3 << 18 ? n : (n + 16 * pieces - 1) / (16 * pieces) * 16;
         for (std::int64_t first = 0; first < n; first += width) pieces_.push_back({first, std::min(width, n - first), {}});
     }
 
-    /// False: oneDNN has no code for so many rows that takes the packed order. `weights()` are [k,n], or [n,k] if `transposed`.
+    /// Prepares run() for this number of rows, and packs the weights on first use. Returns false if oneDNN has no code for so many rows
+    /// that takes the packed order. `weights()` returns [k,n], or [n,k] if `transposed`.
     template <class Weights>
     bool prepare(std::int64_t rows, bool transposed, const Weights& weights) {
         const std::scoped_lock lock(mutex_);
@@ -47,13 +49,14 @@ class dnn_product {
         return able_[rows] = able;
     }
 
-    /// Whole rows come out of each part.
+    /// Returns whether each part computes whole rows.
     bool is_by_rows() const { return pieces_.size() == 1; }
 
-    /// Takes some rows of a result, the first of them and how many there are; from several threads.
+    /// Receives `count` rows of a result, beginning with row `first`. Called from several threads.
     using take_rows = std::function<void(const float* from, std::size_t first, std::size_t count)>;
 
-    /// After prepare(rows). `bias`: n values, or null. `take`: of is_by_rows(), in place of y.
+    /// Computes y; prepare(rows) must have returned true. `bias` has n values or is null. `take`, which requires is_by_rows(), receives the
+    /// rows in place of y.
     void run(const float* x, float* y, std::int64_t rows, const float* bias, allocator& memory, const take_rows* take = nullptr) const {
         struct part {
             const piece* columns;
@@ -76,7 +79,7 @@ class dnn_product {
             const float* from = x + first * k_;
             const float* added = bias == nullptr ? nullptr : bias + p->first;
             if (p->columns == n_ && take == nullptr) return with->run(from, p->weights.get_data_handle(), added, y + first * n_, memory);
-            // oneDNN has no quick product whose result has gaps between its rows.
+            // oneDNN has no fast product that leaves gaps between the rows of its result.
             const auto own = static_cast<std::size_t>(p->columns);
             const auto space = memory.allocate(static_cast<std::size_t>(count) * own * sizeof(float));
             auto* to = reinterpret_cast<float*>(space.get());
@@ -87,7 +90,7 @@ class dnn_product {
         });
     }
 
-    /// Rows of a part: a matter of the shape alone, so that it is computed alike by whichever thread.
+    /// Returns the number of rows of a part. It depends on the shape alone, so that results do not depend on threads.
     std::int64_t rows_together(std::int64_t rows) const {
         if (!is_by_rows()) return 256;
         if (rows * k_ * n_ < 1 << 21) return rows;
@@ -101,7 +104,7 @@ class dnn_product {
         dnnl::memory weights;
     };
 
-    /// Null: nothing quick that takes the order of this many columns.
+    /// Returns null if oneDNN has no fast code that takes the packed order of this many columns.
     const dnn_matmul* prepared(std::int64_t rows, std::int64_t columns) {
         const auto [at, is_new] = made_.try_emplace({rows, columns});
         if (!is_new) return at->second.get();
@@ -131,7 +134,7 @@ class dnn_product {
     std::vector<piece> pieces_;
     mutable std::mutex mutex_;  ///< guards what follows, and packing
     std::map<std::int64_t, bool> able_;
-    std::map<std::int64_t, desc> order_;  ///< of the weights, by columns
+    std::map<std::int64_t, desc> order_;  ///< of packed weights, by number of columns
     std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<dnn_matmul>> made_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A BatchNormalization behind a convolution of floats goes into the convolution's weights and bias.
+// Folds a BatchNormalization behind a convolution of floats into the convolution's weights and bias.
 // Before: Conv -> BatchNormalization. After: Conv. Conditions: all but x constant; the value in between has no other reader and no
 // quantizer.
 #pragma once
@@ -17,7 +17,8 @@ inline bool is_inference_norm(const net_node& n) {
            n.view.get_int("training_mode", 0) == 0;
 }
 
-/// The slots of weights and bias that do both; `in` are those of scale, shift, mean and variance. Nothing: they are not such constants.
+/// Returns the slots of weights and bias that convolve and normalize. `in` are the slots of scale, shift, mean and variance. Returns
+/// nullopt if these, or the bias, are not float32 constants with one value for each channel.
 inline std::optional<std::pair<slot, slot>> with_norm(cache& c, const net_node& norm, const std::vector<slot>& in, slot weights,
                                                       slot bias) {
     const dims shape = c.shape_of(weights);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program asks of constants without reading them, and how large ones are made when somebody does.
+// Answers what a program asks about constants without reading them, and makes large constants when they are read.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ inline bool is_matrix(const cache& c, slot s) {
     return s < no_slot && c.type_of(s) == data_type::float32 && c.shape_of(s).size() == 2 && element_count(c.shape_of(s)) != 0;
 }
 
-/// A constant that is added to every row of n values.
+/// Returns whether a constant of n values is added to every row of n values.
 inline bool is_bias(const cache& c, slot s, std::int64_t n) {
     if (s >= no_slot) return false;
     const dims& shape = c.shape_of(s);
@@ -25,12 +25,12 @@ inline bool is_bias(const cache& c, slot s, std::int64_t n) {
            static_cast<std::int64_t>(element_count(shape)) == n;
 }
 
-/// What a unit packs: read when a shape first needs them. The cache outlives its units.
+/// Returns weights that a unit reads and packs when a shape first needs them. The cache outlives its units.
 inline late_weights weights_at(const cache& c, slot s) {
     return {c.shape_of(s), [shared = &c, s] { return shared->constant(s); }};
 }
 
-/// Computes one output of a node of constants once more.
+/// Returns a function that computes one output of a node of constants again.
 inline std::function<tensor()> again(const cache& c, const net_node& n, const std::vector<slot>& in, std::size_t output,
                                      std::shared_ptr<const prepared_op> prepared) {
     return [&n, in, output, shared = &c, prepared = std::move(prepared)] {
@@ -42,7 +42,7 @@ inline std::function<tensor()> again(const cache& c, const net_node& n, const st
     };
 }
 
-/// A Transpose of a large constant: its shape is known without reading it. no_slot: another node.
+/// Adds the Transpose of a large constant, whose shape is known without reading it. Returns no_slot for any other node.
 inline slot late_transpose(cache& c, const net_node& n, const std::vector<slot>& in) {
     const std::string& domain = n.view.proto().domain();
     if (n.view.op_type() != "Transpose" || !(domain.empty() || domain == "ai.onnx") || in.size() != 1 || !c.is_late(in[0])) return no_slot;
@@ -59,13 +59,14 @@ inline slot late_transpose(cache& c, const net_node& n, const std::vector<slot>&
     return made;
 }
 
-/// What a product packs: the constant, or what it is the transpose of, which is not made then.
+/// Returns the matrix that a product packs and whether it is transposed. If the constant is the transpose of another one, that is the other
+/// one, so that the transpose is never made.
 inline std::pair<late_weights, bool> matrix_at(const cache& c, slot s, bool transposed) {
     const slot from = c.turned_from(s);
     return from == no_slot ? std::pair(weights_at(c, s), transposed) : std::pair(weights_at(c, from), !transposed);
 }
 
-/// The large constant, in its file, some of whose rows this node takes; null: another node.
+/// Returns the source of the large constant from which this node, a Gather along axis 0, takes rows; null for any other node.
 inline source_pointer rows_in_file(const cache& c, const net_node& n, const std::vector<slot>& in) {
     const std::string& domain = n.view.proto().domain();
     if (n.view.op_type() != "Gather" || !(domain.empty() || domain == "ai.onnx") || in.size() != 2 || in[0] >= no_slot || in[1] < 0)
@@ -77,7 +78,8 @@ inline source_pointer rows_in_file(const cache& c, const net_node& n, const std:
     return along_rows && from->has_parts() ? from : nullptr;
 }
 
-/// The rows with these numbers; empty: one is out of range, or the numbers are of another type.
+/// Reads the rows with these numbers; negative ones count from the end. Returns an empty tensor if one is out of range or the numbers are
+/// neither int64 nor int32.
 inline tensor read_rows(const element_source& from, const tensor& numbers, allocator& memory) {
     const std::int64_t count = from.shape()[0];
     std::vector<std::int64_t> which;
@@ -98,7 +100,7 @@ inline tensor read_rows(const element_source& from, const tensor& numbers, alloc
     return y;
 }
 
-/// What a node of these inputs prepares once for all its runs.
+/// Returns what the operator prepares once for all runs of a node with these inputs; null if it prepares nothing.
 inline std::shared_ptr<const prepared_op> prepared_for(cache& c, const net_node& n, const std::vector<slot>& in) {
     if (n.op->prepare == nullptr) return nullptr;
     std::vector<int> key{c.node_number(n)};
@@ -112,7 +114,7 @@ inline std::shared_ptr<const prepared_op> prepared_for(cache& c, const net_node&
     return at->second;
 }
 
-/// A node of constants is computed now, once for all programs.
+/// Computes a node of constants, once for all programs, and returns the slots of its outputs.
 inline const std::vector<slot>& folded(cache& c, const net_node& n, const std::vector<int>& key, const std::vector<slot>& in) {
     const auto [at, is_new] = c.folded.try_emplace(key);
     if (!is_new) return at->second;

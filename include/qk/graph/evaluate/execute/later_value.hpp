@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floats that lie on a grid of bytes, or of words where those are multiplied, and are made only if somebody reads them as floats: what a
-// DequantizeLinear, or a plan's quantizer of integers, makes. A layer that multiplies bytes takes them straight from the codes, or encodes
-// the floats once.
+// The result of a DequantizeLinear or of a plan's quantizer of integers, made only if a reader needs it as floats. A layer that multiplies
+// bytes (or words) takes them straight from the codes, or encodes the quantizer's input once.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +15,7 @@
 
 namespace qk::graph::execute {
 
-/// Whole numbers of one byte each, or of one word where `words` are asked for, under one scale.
+/// Returns whether values under `q` are whole numbers of one byte each, or also of one 16-bit word each if `words`, under one scale.
 inline bool has_whole_codes(const quantizer& q, bool words) {
     const auto* g = std::get_if<integer>(&q.format);
     if (g == nullptr || !(g->bits == 8 || (words && g->bits == 16))) return false;
@@ -24,20 +23,20 @@ inline bool has_whole_codes(const quantizer& q, bool words) {
     return form && form->whole && (form->planes * 8 == g->bits || form_of_codes(q));
 }
 
-/// What stands for floats of which only type and shape are asked for.
+/// Returns a float32 tensor without data, of which only type and shape may be read.
 inline tensor outline_of(dims shape) {
     static std::byte nothing;
     return tensor(data_type::float32, std::move(shape), std::shared_ptr<std::byte>(std::shared_ptr<std::byte>(), &nothing));
 }
 
-/// Values that lie under `q`, as their codes or, where the quantizer has not run yet, as the floats that it takes.
+/// Values under a quantizer `q`: their codes or, if the quantizer has not run yet, the floats that are its input.
 struct byte_source {
     tensor t;
     bool channels_last = false;
 
     bool is_codes() const { return t.type() != data_type::float32; }
-    /// The numbers (codes less the zero point) in the form and layout asked for; empty where the codec does not serve the semantics, or two
-    /// planes are asked for.
+    /// Returns the numbers (codes less the zero point) in a form and layout. Returns an empty tensor if the codec does not support the
+    /// semantics, or for two planes of bytes.
     tensor numbers(const quantizer& q, const narrow_form& form, bool last, allocator& memory) const {
         const std::int64_t zero = q.zero_point.empty() ? 0 : q.zero_point[0];
         const bool has_words = std::get<integer>(q.format).bits == 16;
@@ -80,7 +79,7 @@ struct byte_source {
         auto* to = reinterpret_cast<Code*>(y.bytes());
         const auto less = static_cast<Code>(less_by);
         for_each_range(n, 1, [to, from, less](std::size_t begin, std::size_t end) {
-            // Of the loop's own, or stores of bytes might change it and it would not be one of vectors.
+            // The lambda owns a copy: stores of bytes may alias the original, and prevent vectorization.
             const Code own = less;
             std::transform(from + begin, from + end, to + begin, [own](Code code) { return static_cast<Code>(code - own); });
         });

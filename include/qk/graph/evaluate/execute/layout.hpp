@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels-last buffers of N,C,H,W values: what an operator can do with them (everything else gets them converted back), conversion, pools
-// and concatenation along channels.
+// Channels-last buffers of N,C,H,W values: which operators can work on them (for all others they are converted back), conversion, pools and
+// concatenation along channels.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -30,8 +30,8 @@ enum class layout_rule {
     max_pool,
     average_pool,
     global_average,
-    slice,  ///< starts, ends, axes, steps as inputs: the same with the axes renumbered
-    pad,    ///< pads as an input: the same with the pads in another order
+    slice,  ///< starts, ends, axes, steps are inputs; axes are renumbered
+    pad,    ///< pads are an input; axes are renumbered
 };
 
 inline layout_rule layout_rule_of(const node_view& n) {
@@ -78,7 +78,7 @@ void transpose(const T* x, std::size_t rows, std::size_t columns, T* y) {
         }
 }
 
-/// N,C,D1,D2,... to channels last or back; elements of 1, 2, 4 or 8 bytes.
+/// Converts N,C,D1,D2,... to channels last, or back if not `to_last`; elements of 1, 2, 4 or 8 bytes.
 inline tensor converted(const tensor& t, bool to_last, allocator& memory) {
     tensor y(t.type(), t.shape(), memory.allocate(t.size_bytes()));
     if (t.size() == 0) return y;
@@ -97,7 +97,7 @@ inline tensor converted(const tensor& t, bool to_last, allocator& memory) {
     return y;
 }
 
-/// N,C,D1,D2,... as N,D1,D2,...,C, and back.
+/// Turns a shape N,C,D1,D2,... into N,D1,D2,...,C; plain_shape turns it back.
 inline dims last_shape(dims s) {
     std::rotate(s.begin() + 1, s.begin() + 2, s.end());
     return s;
@@ -107,8 +107,8 @@ inline dims plain_shape(dims s) {
     return s;
 }
 
-/// What a Slice or Pad of a channels-last value is told: x as its buffer lies, axes (input 3) by their place there. Empty where the axes
-/// are none: the plain way says what is wrong.
+/// Returns the inputs of a Slice or Pad of a channels-last value: x in the shape of its buffer, and axes (input 3) renumbered for it.
+/// Returns none if the axes are invalid: the plain layout then reports the error.
 inline std::vector<tensor> with_last_axes(std::vector<tensor> in, std::size_t axis_count) {
     const auto rank = static_cast<std::int64_t>(in[0].rank());
     std::vector<std::int64_t> axes;
@@ -130,7 +130,7 @@ inline std::vector<tensor> with_last_axes(std::vector<tensor> in, std::size_t ax
     return in;
 }
 
-/// Writes the channels of `part` to those of y from `first` on; both channels last, float32, of rank 4.
+/// Writes the channels of `part` to the channels of y from `first` on; both are channels last, float32, of rank 4.
 inline void put_channels(const tensor& part, tensor& y, std::size_t first) {
     const auto own = static_cast<std::size_t>(part.dim(1)), row = static_cast<std::size_t>(y.dim(1));
     const float* from = part.as<float>().data();
@@ -139,7 +139,8 @@ inline void put_channels(const tensor& part, tensor& y, std::size_t first) {
         std::memcpy(to + p * row, from + p * own, own * sizeof(float));
 }
 
-/// Largest or mean value of each window; channels last; padding does not count (or counts, for the mean, as zeros).
+/// Computes the largest or mean value of each window, channels last. Padding does not count; with `count_padding` it counts as zeros in the
+/// mean.
 inline void pool_channels_last(const float* x, std::size_t n, std::size_t c, const ops::window& w, bool mean, bool count_padding,
                                float* y) {
     const std::int64_t h = w.input[0], width = w.input[1];
@@ -168,7 +169,7 @@ inline void pool_channels_last(const float* x, std::size_t n, std::size_t c, con
         }
 }
 
-/// Mean over all places; sums in double.
+/// Computes the mean over all places, with sums in double.
 inline void global_mean_channels_last(const float* x, std::size_t n, std::size_t c, std::size_t plane, float* y) {
     std::vector<double> sum(c);
     for (std::size_t b = 0; b < n; ++b) {
@@ -184,10 +185,10 @@ inline tensor float_tensor(dims shape, allocator& memory) {
     return tensor(data_type::float32, std::move(shape), memory.allocate(bytes));
 }
 
-/// Do two pictures differ in their channels alone?
+/// Returns whether two pictures differ in their channels alone.
 inline bool same_places(const tensor& a, const tensor& b) { return a.dim(0) == b.dim(0) && a.dim(2) == b.dim(2) && a.dim(3) == b.dim(3); }
 
-/// Concat of pictures along their channels, all channels last.
+/// Concatenates pictures along their channels, all channels last.
 inline tensor joined_channels(std::span<const tensor> parts, allocator& memory) {
     std::int64_t channels = 0;
     for (const tensor& p : parts) channels += p.dim(1);
@@ -198,7 +199,7 @@ inline tensor joined_channels(std::span<const tensor> parts, allocator& memory) 
     return y;
 }
 
-/// AveragePool or MaxPool of a picture, channels last.
+/// Runs AveragePool or MaxPool on a picture, channels last.
 inline tensor pooled(const node_view& node, const tensor& x, bool average, allocator& memory) {
     const ops::window w = ops::make_window(node, x.shape(), node.get_ints("kernel_shape"), node.get_int("ceil_mode", 0) != 0);
     tensor y = float_tensor({x.dim(0), x.dim(1), w.output[0], w.output[1]}, memory);
@@ -207,7 +208,7 @@ inline tensor pooled(const node_view& node, const tensor& x, bool average, alloc
     return y;
 }
 
-/// GlobalAveragePool of a picture, channels last.
+/// Runs GlobalAveragePool on a picture, channels last.
 inline tensor global_mean(const tensor& x, allocator& memory) {
     tensor y = float_tensor({x.dim(0), x.dim(1), 1, 1}, memory);
     global_mean_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)),

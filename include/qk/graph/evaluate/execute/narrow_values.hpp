@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantized values as what processors multiply faster than floats: whole numbers of one byte, or of two bytes one after the other, whose
-// products are summed exactly; or bfloat16, whose products are exact in float32. Which of them holds a format's values without a loss.
-// Whole numbers in float32 are no faster than other floats, but their sums are exact below 2^24: on a processor without an instruction for
-// sums of bytes a layer of integers has the same bits as on one that has it.
+// Narrow forms of quantized values, which processors multiply faster than floats: whole numbers of one byte, or of two bytes in separate
+// planes, whose products are summed exactly; or bfloat16, whose products are exact in float32. Chooses the form that holds a format's
+// values without loss. Whole numbers in float32 are no faster than other floats, but their sums are exact below 2^24, so a layer of
+// integers has the same bits on processors with and without an instruction that sums bytes.
 #pragma once
 
 #include <algorithm>
@@ -22,21 +22,22 @@
 
 namespace qk::graph::execute {
 
-/// How the values under one quantizer lie: as bfloat16, or as whole numbers of which each is the value over `scale`.
+/// How the values under one quantizer are stored: as bfloat16, or as whole numbers, each the value divided by `scale`.
 struct narrow_form {
     bool whole = false;
-    bool is_signed = false;  ///< whole numbers; of two planes the upper one, the lower one never is
-    int planes = 1;          ///< bytes of a whole number: two are a plane of upper bytes and, behind it, one of lower bytes
+    bool is_signed = false;  ///< for whole numbers; of two planes only the upper one can be
+    int planes = 1;          ///< bytes of a whole number; 2: a plane of upper bytes, followed by one of lower bytes
     float scale = 1.0f;
     bool floats = false;  ///< whole numbers of one plane, held in float32
     bool words = false;   ///< whole numbers of two planes, held in words of 16 bits instead
-    int zero = 0;         ///< what is added to whole numbers, so that they fit one plane, or are their codes
+    int zero = 0;         ///< added to whole numbers, so that they fit one plane or equal their codes
     friend bool operator==(const narrow_form&, const narrow_form&) = default;
 };
 
 namespace detail {
 
-/// Significant bits of the values that a format gives, float32's exponents enough for them; 0: not said here.
+/// Returns the significant bits of a format's values; 0 if float32's exponents may not hold them, or for formats that are decided
+/// elsewhere.
 inline int significant_bits(const format& f) {
     struct {
         int operator()(integer) const { return 0; }
@@ -44,7 +45,7 @@ inline int significant_bits(const format& f) {
         int operator()(const block_float& g) const { return g.mantissa_bits; }
         int operator()(const microexponent& g) const { return g.mantissa_bits; }
         int operator()(const microscaling& g) const { return has_integer_elements(g) ? g.integer_bits - 1 : g.element.mantissa_bits + 1; }
-        int operator()(const nvfloat&) const { return 0; }  // a product of three
+        int operator()(const nvfloat&) const { return 0; }  // a product of three factors
     } bits;
     return std::visit(bits, f);
 }
@@ -53,7 +54,7 @@ inline bool is_power_of_two(float v) { return v > 0 && (std::bit_cast<std::uint3
 
 }  // namespace detail
 
-/// Nothing: float32 it is.
+/// Returns the narrow form that holds every value under `q` without loss; nullopt if none does: stay in float32.
 inline std::optional<narrow_form> narrow_form_of(const quantizer& q) {
     if (const auto* g = std::get_if<integer>(&q.format)) {
         if (q.dynamic || q.scale.size() != 1 || q.block_size != 0 || !std::isnormal(q.scale[0]) || q.scale[0] > 0x1p100f)
@@ -66,12 +67,13 @@ inline std::optional<narrow_form> narrow_form_of(const quantizer& q) {
     }
     const int bits = detail::significant_bits(q.format);
     if (bits == 0 || bits > 8) return std::nullopt;
-    const bool own_steps = is_block_format(q.format) || (q.scale.empty() && !q.dynamic);  // powers of two
+    const bool own_steps = is_block_format(q.format) || (q.scale.empty() && !q.dynamic);  // scales, if any, are powers of two
     if (!own_steps && (q.dynamic || q.scale.size() != 1 || !detail::is_power_of_two(q.scale[0]))) return std::nullopt;
     return narrow_form{};
 }
 
-/// Codes of eight bits as they are, where the numbers that they stand for need two planes; nothing: those need one.
+/// Returns the one-plane form that holds 8-bit codes as they are, for quantizers whose numbers (codes less the zero point) need two planes;
+/// nullopt for all others.
 inline std::optional<narrow_form> form_of_codes(const quantizer& q) {
     const auto* g = std::get_if<integer>(&q.format);
     const auto numbers = narrow_form_of(q);
@@ -83,18 +85,18 @@ inline std::optional<narrow_form> form_of_codes(const quantizer& q) {
     return form;
 }
 
-/// What numbers of 16 bits without a sign have added where their codes have one: as words they are those codes then.
+/// Returns -32768 if adding that turns unsigned 16-bit numbers into their signed codes, so that words hold these codes; else 0.
 inline int zero_of_words(const quantizer& q) {
     return q.zero_point.size() == 1 && q.zero_point[0] == -32768 && q.scale.size() == 1 ? -32768 : 0;
 }
 
-/// What x, which holds values of `form`, is in it: `planes` times as many elements, uint8 or int8, or as many words or bfloat16.
+/// Converts x, whose values `form` holds, to that form: [planes, n] of uint8 or int8, or [1, n] of words (uint16), bfloat16 or float32.
 inline tensor narrowed(const narrow_form& form, std::span<const float> x, allocator& memory) {
     const auto n = static_cast<std::int64_t>(x.size());
     const auto make = [&](data_type type, std::int64_t planes) {
         return tensor(type, {planes, n}, memory.allocate(static_cast<std::size_t>(planes * n) * size_of(type)));
     };
-    // Pointers and the conversion are the inner loop's own, or stores of bytes might change them and it would not be one of vectors.
+    // The lambda owns copies of the pointers and the conversion: stores of bytes may alias the originals, and prevent vectorization.
     const auto fill = [&](auto* to, const auto& convert) {
         for_each_range(x.size(), 1, [to, from = x.data(), convert](std::size_t begin, std::size_t end) {
             const auto own = convert;
@@ -134,14 +136,14 @@ inline tensor narrowed(const narrow_form& form, std::span<const float> x, alloca
     return y;
 }
 
-/// Weights [channels, ...] beside inputs of a form: bytes and a scale for each channel, or bfloat16.
+/// Weights [channels, ...] for inputs in a narrow form: int8 with a scale for each channel, or bfloat16.
 struct narrow_weights {
     tensor values;             ///< int8 or bfloat16, of the weights' shape
-    std::vector<float> scale;  ///< of whole numbers: of the products, for each channel
+    std::vector<float> scale;  ///< of products of whole numbers, by channel; empty for bfloat16
 };
 
-/// `w` [channels, ...] are the values under `q`, or as they are where that is null; `channel_axis` is where the channels lay among `rank`
-/// axes when they were quantized. Nothing: they do not fit, or a sum could pass 2^31.
+/// Converts weights `w` [channels, ...] for inputs in the form `x`. `q` is the quantizer that made `w`, or null; it was applied with the
+/// channels on `channel_axis` of `rank` axes. Returns nullopt if the weights do not fit or a sum could pass 2^31.
 inline std::optional<narrow_weights> narrow_weights_of(const narrow_form& x, const tensor& w, const quantizer* q, int channel_axis,
                                                        int rank) {
     const auto values = w.as<float>();
@@ -175,7 +177,7 @@ inline std::optional<narrow_weights> narrow_weights_of(const narrow_form& x, con
     return result;
 }
 
-/// Whether every sum of whole numbers of one plane, times these weights, is a whole number of at most 2^24: exact in float32 in any order.
+/// Returns whether every sum of products of one-plane whole numbers and these weights is at most 2^24, so exact in float32 in any order.
 inline bool sums_fit_floats(const narrow_form& x, const narrow_weights& w) {
     if (!x.whole || x.planes != 1) return false;
     const auto values = w.values.as<std::int8_t>();
@@ -188,7 +190,7 @@ inline bool sums_fit_floats(const narrow_form& x, const narrow_weights& w) {
     return true;
 }
 
-/// The numbers of such weights in float32.
+/// Converts int8 weights to float32.
 inline tensor as_floats(const tensor& bytes) {
     tensor y(data_type::float32, bytes.shape());
     std::copy(bytes.as<std::int8_t>().begin(), bytes.as<std::int8_t>().end(), y.as<float>().begin());

@@ -23,8 +23,8 @@ struct network;
 struct net_value {
     std::string name;
     tensor constant;
-    int uses = 0;         ///< by nodes, subgraphs and graph outputs
-    source_pointer late;  ///< of a large constant that is read when it is wanted
+    int uses = 0;         ///< number of uses by nodes, subgraphs and graph outputs
+    source_pointer late;  ///< source of a large constant that is read only when needed
     bool is_constant() const { return late != nullptr || !constant.empty(); }
 };
 
@@ -45,7 +45,7 @@ struct net_node {
     node_view view;
     const op_entry* op = nullptr;
     std::vector<net_input> inputs;
-    std::vector<int> outputs;  ///< -1: not wanted
+    std::vector<int> outputs;  ///< -1: left out
     std::vector<subnetwork> bodies;
 };
 
@@ -57,16 +57,16 @@ struct network {
     std::deque<onnx::NodeProto> owned;  ///< nodes of expanded functions, their attributes bound
 };
 
-/// Operators whose result is not a function of their inputs.
+/// Returns whether the operator's result is not a function of its inputs.
 inline bool is_random(const net_node& n) {
     const std::string_view op = n.view.op_type();
     return op.starts_with("Random") || op == "Multinomial" || op == "Bernoulli";
 }
 
-/// Whether a network holds its large constants, or reads them when they are wanted.
+/// Whether a network holds its large constants, or reads them only when needed.
 enum class large_constants : std::uint8_t { held, late };
 
-/// Every operator is looked up: an unknown one is an error that names node, operator and version.
+/// Builds the network of a model. Throws an error that names node, operator and version if the evaluator lacks an operator.
 std::unique_ptr<network> make_network(const model& m, large_constants how = large_constants::held);
 
 }  // namespace qk::graph::execute

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thin adapter to oneDNN 2.6 and 3.x: one convolution for one input shape, channels last, on one thread.
+// A thin adapter to oneDNN 2.6 and 3.x: one convolution (channels last) or one matrix product for one shape, on one thread.
 #pragma once
 
 #ifdef QK_HAVE_ONEDNN
@@ -21,8 +21,8 @@
 
 namespace qk::graph::execute {
 
-/// oneDNN's OpenMP works on one thread while this lives: samples run side by side, and a sum's order must not depend on threads.
-/// The runtime that libdnnl brought is asked by name, so that qk links none itself.
+/// Restricts oneDNN's OpenMP to one thread while it lives: samples run side by side, and a sum's order must not depend on threads. The
+/// OpenMP runtime that libdnnl loaded is looked up by name, so that qk links none itself.
 class one_thread {
   public:
     one_thread() : before_(get() != nullptr ? get()() : 0) {
@@ -53,12 +53,12 @@ inline const dnnl::engine& cpu_engine() {
     return e;
 }
 
-/// The arguments of calls of one primitive: making them takes a third of a small call's time, so they are kept for the next. As many as
-/// threads ran at once.
+/// A pool of argument lists for calls of one primitive: making a list takes a third of a small call's time, so lists are reused. It holds
+/// as many as threads ran at once.
 template <class Call>
 class spare_calls {
   public:
-    /// One that is free, or what make() gives.
+    /// Returns a free one, or else what make() returns.
     template <class Make>
     std::unique_ptr<Call> take(const Make& make) {
         {
@@ -81,30 +81,31 @@ class spare_calls {
     std::vector<std::unique_ptr<Call>> free_;
 };
 
-/// y = relu(scale * (conv(x, w) + bias / scale) + y) with what is asked of it; x and y channels last, y and all that is added float32.
+/// y = relu(scale * (conv(x, w) + bias / scale) + y), where `shape` says which parts apply; x and y are channels last, y and all addends
+/// are float32.
 class dnn_convolution {
   public:
-    using operand = dnnl::memory::data_type;  ///< of x: f32, bf16, u8 or s8; weights alike, s8 for the two of bytes
+    using operand = dnnl::memory::data_type;  ///< type of x: f32, bf16, u8 or s8; weights have the same type, or s8 beside u8
     struct shape {
-        dnnl::memory::dims x, weights, y, stride, dilation, pad_begin, pad_end;  ///< weights with a leading group if there are groups
+        dnnl::memory::dims x, weights, y, stride, dilation, pad_begin, pad_end;  ///< weights have a leading group axis if `grouped`
         operand type = operand::f32;
-        std::vector<float> scale;  ///< of whole numbers (bytes, or floats that are such): for each of y's channels
+        std::vector<float> scale;  ///< by channel of y, for whole numbers (bytes or whole floats); else empty
         bool grouped = false, bias = false, add = false, relu = false;
-        int zero = 0;          ///< of bytes: the byte of x that stands for zero, among what lies outside of x, too
-        bool columns = false;  ///< the weights given are [in, out] of a 1 x 1 kernel, not [out, in]
+        int zero = 0;          ///< the byte of x that stands for zero, in the padding, too
+        bool columns = false;  ///< weights are passed as [in, out] of a 1 x 1 kernel, not [out, in]
     };
 
-    /// Weights as oneDNN wants them: convolutions of several shapes that want the same share them.
+    /// Weights in oneDNN's layouts. Convolutions of several shapes that need the same layout share them.
     using packed_weights = std::vector<std::pair<dnnl::memory::desc, dnnl::memory>>;
 
-    /// nullopt when oneDNN has only slow code for this shape and these operands, or sums that saturate.
+    /// Returns nullopt if oneDNN has only slow code for this shape and these operands, or code whose sums saturate.
     static std::optional<dnn_convolution> make(const shape& s, const std::function<tensor()>& weights, const float* bias,
                                                packed_weights& packed) {
         using namespace dnnl;
         using tag = memory::format_tag;
         constexpr auto f32 = memory::data_type::f32;
         const bool whole = !s.scale.empty(), bytes = whole && s.type != f32;
-        // In floats a sum that begins with the bias would not be exact: the bias is added behind it.
+        // In floats a sum that begins with the bias would not be exact, so the bias is added after the sum.
         const bool bias_behind = s.bias && whole && !bytes, own_bias = s.bias && !bias_behind;
         const operand weight_type = bytes ? operand::s8 : s.type;
         const memory::desc x(s.x, s.type, tag::nhwc), y(s.y, f32, tag::nhwc), w(s.weights, weight_type, tag::any), b({s.y[1]}, f32, tag::x);
@@ -116,7 +117,7 @@ class dnn_convolution {
         if (s.zero != 0) attributes.set_zero_points(DNNL_ARG_SRC, 0, {DNNL_RUNTIME_S32_VAL});
 #endif
         post_ops after;
-        // Given with each call, so that layers of one shape share the code that is made for it.
+        // Bias and scale are arguments of each call, so that layers of one shape share the code that oneDNN makes.
         if (bias_behind) after.append_binary(algorithm::binary_add, memory::desc({1, s.y[1], 1, 1}, f32, tag::nhwc));
         if (whole) after.append_binary(algorithm::binary_mul, memory::desc({1, s.y[1], 1, 1}, f32, tag::nhwc));
         if (s.add) after.append_sum(1.0f);
@@ -161,7 +162,7 @@ class dnn_convolution {
             c.bias_ = memory(bias_behind ? memory::desc({1, s.y[1], 1, 1}, f32, tag::nhwc) : c.b_, cpu_engine());
             auto* to = static_cast<float*>(c.bias_.get_data_handle());
             std::copy_n(bias, s.y[1], to);
-            for (std::size_t i = 0; i < s.scale.size(); ++i) to[i] /= s.scale[i];  // it is added before the scale
+            for (std::size_t i = 0; i < s.scale.size(); ++i) to[i] /= s.scale[i];  // the bias is added before the scale
         }
         if (s.zero != 0) {
             c.zero_ = memory({{1}, memory::data_type::s32, tag::x}, cpu_engine());
@@ -186,16 +187,17 @@ class dnn_convolution {
     }
 
   private:
-    /// Sums of bytes are exact where the processor has an instruction for them; in place of it, pairs are added in 16 bits that saturate.
+    /// Returns whether an implementation is fast and exact. Sums of bytes are exact with VNNI or AMX; without them oneDNN adds pairs in 16
+    /// bits, which saturate.
     static bool is_quick(std::string_view implementation, operand type, bool whole) {
         const auto has = [&](const char* part) { return implementation.find(part) != std::string_view::npos; };
         if (has("ref") || has("sse41")) return false;                    // oneDNN 2.6 crashes for SSE4.1 with some shapes
-        if (whole && type == operand::f32 && has("gemm")) return false;  // it scales in another order
-        if (type == operand::bf16) return has("amx");                    // others take longer than for floats
+        if (whole && type == operand::f32 && has("gemm")) return false;  // gemm scales in another order
+        if (type == operand::bf16) return has("amx");                    // others are slower than floats
         return type == operand::f32 || has("amx") || has("vnni");
     }
 
-    struct call {  ///< its arguments
+    struct call {  ///< arguments of one call
         explicit call(const dnn_convolution& d)
             : x(d.x_, cpu_engine(), nullptr),
               y(d.y_, cpu_engine(), nullptr),
@@ -218,13 +220,13 @@ class dnn_convolution {
     std::unique_ptr<spare_calls<call>> calls_ = std::make_unique<spare_calls<call>>();
 };
 
-/// y = x * w + bias of float32 matrices, for one shape.
+/// y = x * w + bias for float32 matrices of one shape.
 class dnn_matmul {
   public:
     using desc = dnnl::memory::desc;
     static desc rows_of(std::int64_t m, std::int64_t n) { return desc({m, n}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::ab); }
 
-    /// x [m,k], y [m,n]; `w` is [k,n] in whatever order, or in any. Null: oneDNN has no quick code for it that takes this order.
+    /// x is [m,k] and y [m,n]; `w` is [k,n] in a given layout, or in any. Returns null if oneDNN has no fast code that takes this layout.
     static std::unique_ptr<dnn_matmul> make(std::int64_t m, std::int64_t k, std::int64_t n, const desc& w, bool biased) {
         const desc x = rows_of(m, k), y = rows_of(m, n), b = rows_of(1, n);
         dnnl::primitive_attr attributes;
@@ -237,7 +239,7 @@ class dnn_matmul {
             const dnnl::matmul::desc wanted = biased ? dnnl::matmul::desc(x, w, b, y) : dnnl::matmul::desc(x, w, y);
             const dnnl::matmul::primitive_desc made(wanted, attributes, cpu_engine(), true);
 #endif
-            // Others take the weights as they are and pack them at every call.
+            // Implementations other than brgemm pack the weights at every call.
             if (!made || std::string_view(made.impl_info_str()).find("brg") == std::string_view::npos) return nullptr;
             auto c = std::unique_ptr<dnn_matmul>(new dnn_matmul());
             c->primitive_ = dnnl::matmul(made);
@@ -251,7 +253,7 @@ class dnn_matmul {
 
     const desc& weights() const { return w_; }
 
-    /// `w` in the order of weights(); `bias` is null where there is none.
+    /// `w` has the layout weights(); `bias` is null if there is none.
     void run(const float* x, const void* w, const float* bias, float* y, allocator& memory) const {
         thread_local dnnl::stream order(cpu_engine());
         const auto scratch = memory.allocate(scratch_.get_size());
@@ -268,7 +270,7 @@ class dnn_matmul {
   private:
     dnn_matmul() = default;
 
-    struct call {  ///< its arguments
+    struct call {  ///< arguments of one call
         explicit call(const dnn_matmul& m) {
             const auto argument = [&](int name, dnnl::memory& held, const desc& d) {
                 held = dnnl::memory(d, cpu_engine(), nullptr);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A convolution with constant weights, made once for each shape of its input. Its operands are floats or, where the quantizers of both
-// allow it and the processor is quick at it, in a narrow form; an input of two planes is two convolutions, the second on top of the first.
+// A convolution with constant weights, prepared once for each shape of its input. Its operands are floats or, if both quantizers allow it
+// and the processor is fast at it, in a narrow form. An input of two planes takes two convolutions, the second of which adds to the first's
+// result.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@
 
 namespace qk::graph::execute {
 
-/// Weights that are read when they are packed: their shape, and the same values each time.
+/// Weights that are read only when they are packed; `read` returns the same values each time.
 struct late_weights {
     dims shape;
     std::function<tensor()> read;
@@ -32,11 +33,10 @@ struct late_weights {
 
 namespace qk::graph::execute {
 
-/// Results of one place each (a 1 x 1 kernel) with padding around them: what is in the middle is computed, the frame is the same
-/// everywhere.
+/// The result of a 1 x 1 kernel with padding: only the middle is computed, because each place of the frame around it has the same values.
 struct zero_frame {
     std::int64_t top, left, height, width;  ///< of the middle
-    std::vector<float> edge;                ///< what a place of the frame holds
+    std::vector<float> edge;                ///< values of a place of the frame, by channel
 
     void put(const float* middle, const dims& whole, float* y) const;
 };
@@ -45,24 +45,24 @@ class prepared_convolution {
   public:
     struct at_shape {
         dims key, y;
-        std::optional<zero_frame> frame;                            ///< of y around what follows
-        std::vector<dnn_convolution> passes;                        ///< of oneDNN
-        std::optional<word_convolution> words;                      ///< in their place
-        std::optional<narrow_form> form;                            ///< of the input that they take; none: floats as they are
-        bool add_behind = false, relu = false;                      ///< what is added, and a Relu, come after the passes
-        bool possible() const { return words || !passes.empty(); }  ///< or is there nothing quick for this shape?
+        std::optional<zero_frame> frame;                            ///< around the part of y that is computed
+        std::vector<dnn_convolution> passes;                        ///< by oneDNN
+        std::optional<word_convolution> words;                      ///< used in place of `passes`
+        std::optional<narrow_form> form;                            ///< of the input; nullopt: floats
+        bool add_behind = false, relu = false;                      ///< the addend and a Relu are applied after the passes
+        bool possible() const { return words || !passes.empty(); }  ///< false: no fast code for this shape
     };
-    /// What is asked of oneDNN at a shape, but for the operands.
+    /// What oneDNN is asked to compute for a shape, without the operands.
     struct request {
         dnn_convolution::shape shape;
-        dims y;  ///< shape.y, but where there is a frame
+        dims y;  ///< shape.y, with the frame if there is one
         std::optional<zero_frame> frame;
         bool possible = true;
-        bool in_floats = true;  ///< where no narrow form is quick; false: nothing then
+        bool in_floats = true;  ///< use floats if no narrow form is fast; false: nothing then
     };
 
-    /// `weights`: [channels, ...], as the shapes will have them; `columns`: a matrix of them is [..., channels] instead. `x` and `w` are
-    /// the quantizers of the operands, null where they have none; `channel_axis` is w's place of the channels among `rank` axes.
+    /// `weights` are [channels, ...], as in the shapes to come; with `columns` they are a matrix [..., channels]. `x` and `w` are the
+    /// quantizers of the operands, null if there is none; `w` was applied with the channels on `channel_axis` of `rank` axes.
     prepared_convolution(late_weights weights, bool columns, tensor bias, const quantizer* x, const quantizer* w, int channel_axis,
                          int rank)
         : weights_(std::move(weights)), columns_(columns), bias_(std::move(bias)), channel_axis_(channel_axis), rank_(rank) {
@@ -70,13 +70,13 @@ class prepared_convolution {
         if (w != nullptr) by_ = *w;
     }
 
-    const dims& weights() const { return weights_.shape; }  ///< their shape
+    const dims& weights() const { return weights_.shape; }  ///< shape of the weights
     const tensor& bias() const { return bias_; }
 
-    /// Some inputs may be wanted in a narrow form.
+    /// Returns whether some shapes may need their input in a narrow form.
     bool may_be_narrow() const { return form_.has_value(); }
 
-    /// The one that was made for `key`; on first use by what `ask()` says.
+    /// Returns the convolution for `key`. The first call for a key makes it from ask().
     template <class Ask>
     const at_shape& at(const dims& key, const Ask& ask) const {
         if (const at_shape* last = last_.load(std::memory_order_acquire); last != nullptr && last->key == key) return *last;
@@ -98,10 +98,10 @@ class prepared_convolution {
         return *made_.back();
     }
 
-    /// The form in which an input is wanted, or null: as floats.
+    /// Returns the narrow form that run() needs of its input; null means floats.
     static const narrow_form* form_of(const at_shape& a) { return a.form ? &*a.form : nullptr; }
 
-    /// `narrow`: x in form_of(a), if that is not null. `added`: what is added to y, if something is.
+    /// Computes y. `narrow` is x in form_of(a) if that is not null. `added` is added to the result unless it is empty.
     static void run(const at_shape& a, const tensor& x, const tensor& narrow, const tensor& added, tensor& y, allocator& memory) {
         if (!a.frame) return run_middle(a, x, narrow, added, y, memory);
         const dims shape{y.dim(0), y.dim(1), a.frame->height, a.frame->width};
@@ -109,8 +109,8 @@ class prepared_convolution {
         run_middle(a, x, narrow, added, middle, memory);
         a.frame->put(middle.as<float>().data(), y.shape(), y.as<float>().data());
     }
-    /// The same without a frame and an addend for some places of a larger x: those of `narrow` from its element `first` on, whose planes
-    /// (of bytes; words have none) are `plane` elements apart.
+    /// Runs, without a frame and an addend, for some places of a larger x: those from element `first` of `narrow` on. Planes of bytes are
+    /// `plane` elements apart; words have no planes.
     static void run_part(const at_shape& a, const tensor& narrow, std::size_t first, std::size_t plane, float* y, allocator& memory) {
         const std::byte* operand = narrow.bytes() + first * size_of(narrow.type());
         if (a.words) return a.words->run(operand, nullptr, y, memory);
@@ -138,7 +138,7 @@ class prepared_convolution {
         }
     }
 
-    /// The convolution of zeros, for each channel.
+    /// Returns the convolution of zeros, by channel.
     std::vector<float> of_zeros(const dnn_convolution::shape& s, const at_shape& made) const {
         std::vector<float> edge(static_cast<std::size_t>(s.y[1]), 0.0f);
         for (std::size_t i = 0; s.bias && i < edge.size(); ++i) {
@@ -156,18 +156,17 @@ class prepared_convolution {
             try {
                 if (auto made = dnn_convolution::make(of, weights, of.bias ? bias_.as<float>().data() : nullptr, packed))
                     to.passes.push_back(std::move(*made));
-            } catch (const dnnl::error&) {  // a shape that it does not take
+            } catch (const dnnl::error&) {  // oneDNN does not support this shape
             } catch (const cannot_narrow&) {
             }
         };
         using operand = dnn_convolution::operand;
         const std::size_t products = element_count(s.y) / static_cast<std::size_t>(s.y[1]) * element_count(weights_.shape);
-        // Of the numbers only their scales are kept; they themselves in oneDNN's order, and where it has no code for them they are never
-        // made.
+        // Only the scales of the narrow weights are kept. Their numbers are made again when oneDNN packs them.
         if (form_ && form_->whole && scale_.empty() && !never_narrow_) narrow_now();
         const bool narrow = form_ && !never_narrow_ && products >= fewest_products;
         bool wanted = narrow;
-        // Where a stride skips inputs oneDNN 2.6 is wrong with AMX for some numbers of channels (66, 77).
+        // Where a stride skips inputs, oneDNN 2.6 with AMX gives wrong results for some numbers of channels (66, 77).
         for (std::size_t i = 0; i < 2; ++i) wanted = wanted && s.stride[i] <= s.weights[s.weights.size() - 2 + i];
         if (wanted && codes_) {
             dnn_convolution::shape part = s;
@@ -199,7 +198,7 @@ class prepared_convolution {
         if (narrow && exact_in_floats_) {
             dnn_convolution::shape exact = s;
             exact.scale = scale_;
-            exact.add = false, exact.relu = s.relu && !s.add;  // oneDNN's floats add before they scale, or not at all
+            exact.add = false, exact.relu = s.relu && !s.add;  // in floats oneDNN adds before it scales, or not at all
             add(
                 exact, [this] { return as_floats(numbers()); }, packed_numbers_);
             if (to.passes.size() == 1) to.form = form_, to.form->floats = true, to.add_behind = s.add, to.relu = s.relu;
@@ -210,7 +209,7 @@ class prepared_convolution {
         add(floats, weights_.read, packed_);
     }
 
-    /// Whole numbers where a processor has no sums of bytes.
+    /// Makes a convolution of words, for processors without sums of bytes. Returns false if that is not fast or not possible.
     bool make_words(const dnn_convolution::shape& s, at_shape& to) const {
         if (!form_->whole || s.grouped || !word_convolution::is_quick()) return false;
         const auto axis = [&](std::size_t i) {
@@ -231,11 +230,11 @@ class prepared_convolution {
     }
 
     struct cannot_narrow {};
-    /// The weights in the narrow form; nothing, now and ever: they do not fit.
+    /// Returns the weights in the narrow form; nullopt, on every call, if they do not fit.
     std::optional<narrow_weights> narrow_now() const {
         auto made =
             narrow_weights_of(*form_, columns_ ? by_rows(weights_.read()) : weights_.read(), by_ ? &*by_ : nullptr, channel_axis_, rank_);
-        // A bias is added in units of the products.
+        // The bias is added in units of the products.
         for (std::size_t i = 0; made && form_->whole && i < bias_.size(); ++i)
             if (!std::isfinite(bias_.as<float>()[i] / made->scale[i])) made.reset();
         never_narrow_ = !made;
@@ -255,17 +254,17 @@ class prepared_convolution {
         return rows;
     }
 
-    static constexpr std::size_t fewest_products = 1 << 16;  ///< below them a call takes longer than its arithmetic
+    static constexpr std::size_t fewest_products = 1 << 16;  ///< with fewer a call takes longer than its arithmetic
 
     late_weights weights_;
     bool columns_;
     tensor bias_;
     std::optional<narrow_form> form_;
     std::optional<narrow_form> codes_;  ///< one plane in place of form_'s two
-    int word_zero_ = 0;                 ///< what is added to numbers that lie in words
-    std::optional<quantizer> by_;       ///< of the weights
+    int word_zero_ = 0;                 ///< added to numbers in words
+    std::optional<quantizer> by_;       ///< quantizer of the weights
     int channel_axis_, rank_;
-    mutable std::atomic<const at_shape*> last_ = nullptr;  ///< that was made; often the only one
+    mutable std::atomic<const at_shape*> last_ = nullptr;  ///< the last one made; often the only one
     mutable std::shared_mutex mutex_;                      ///< guards what follows
     mutable bool never_narrow_ = false, exact_in_floats_ = false;
     mutable std::vector<float> scale_;  ///< of products of whole numbers, by channel

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan's quantizer on a value of the evaluator: which axis, which scales, then qk::fake_quantize.
+// Applies a plan's quantizer to a value of the evaluator: finds axis and scales, then calls qk::fake_quantize.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@
 
 namespace qk::graph::execute {
 
-/// [outer][length][inner] around one axis of a shape. A negative axis counts from the end; rank 0 is one element; rank 1 has only axis 0.
+/// Returns [outer][length][inner] around one axis of a shape. A negative axis counts from the end; rank 0 is one element; rank 1 has only
+/// axis 0. With `flatten` all axes from 1 on count as one.
 inline along_axis axis_of(const dims& shape, int axis, bool flatten) {
     along_axis a{1, 1, 1};
     if (shape.empty()) return a;
@@ -34,10 +35,10 @@ inline along_axis axis_of(const dims& shape, int axis, bool flatten) {
     return a;
 }
 
-/// The smallest and the largest finite value; zero is one of them.
+/// Returns the smallest and the largest finite value, with zero among them.
 std::pair<float, float> finite_range(std::span<const float> x);
 
-/// Scale and zero point of one tensor's own range (dynamic quantization): docs/reference/numerics.md, calibration.
+/// Returns scale and zero point for one tensor's own range (dynamic quantization); docs/reference/numerics.md, calibration.
 inline affine range_scale(const format& f, std::span<const float> x) {
     const auto [low, high] = finite_range(x);
     const float largest = std::max(-low, high);
@@ -62,12 +63,12 @@ inline affine range_scale(const format& f, std::span<const float> x) {
     return a;
 }
 
-/// One scale for all elements, or none: an element's result does not depend on its place.
+/// Returns whether there is one scale for all elements, or none, so that an element's result does not depend on its position.
 inline bool has_one_scale(const quantizer& q) {
     return !is_block_format(q.format) && (q.dynamic || (q.block_size == 0 && q.scale.size() <= 1));
 }
 
-/// Of a quantizer that has_one_scale().
+/// Applies a quantizer that has_one_scale().
 inline void quantize_elements(const quantizer& q, std::span<const float> x, std::span<float> y) {
     const bool scaled = q.dynamic || !q.scale.empty();
     if (!scaled && is_integer_format(q.format)) throw error("an integer format has no scale: calibrate first");
@@ -82,7 +83,8 @@ inline void quantize_elements(const quantizer& q, std::span<const float> x, std:
     });
 }
 
-/// `channels_last`: the buffer holds N, D1, D2, ..., C though the shape reads N, C, D1, D2, ...; the axis must be 1 or none.
+/// Applies a quantizer. `channels_last`: the buffer holds N, D1, D2, ..., C though the shape reads N, C, D1, D2, ...; the axis must be 1 or
+/// none.
 inline void quantize_value(const quantizer& q, const dims& shape, bool channels_last, std::span<const float> x, std::span<float> y) {
     along_axis axis = axis_of(shape, q.axis, q.flatten);
     if (channels_last) axis = {static_cast<std::size_t>(shape[0]) * axis.inner, axis.length, 1};
@@ -110,19 +112,20 @@ inline void quantize_value(const quantizer& q, const dims& shape, bool channels_
     kernel_calls::fake_quantize(q.format, x, y, per_channel{q.scale, q.zero_point, axis}, q.semantics);
 }
 
-/// The same, in parts where a run has threads to spare: the same bits.
+/// Does what quantize_value() does, with the same bits, in parts if a run has idle threads.
 void quantize_in_parts(const quantizer& q, const dims& shape, bool channels_last, std::span<const float> x, std::span<float> y);
 
-/// True if the quantizer gives the same on a channels-last buffer read as such.
+/// Returns whether quantize_value() can take a channels-last buffer as it is, without being slow.
 inline bool works_channels_last(const quantizer& q, const dims& shape) {
     const bool has_axis = is_block_format(q.format) || q.block_size > 0 || q.scale.size() > 1;
     if (!has_axis) return true;
     if (is_block_format(q.format) && shape[1] % block_size(q.format) != 0 && (shape[1] > block_size(q.format) || shape[1] % 8 != 0))
-        return false;  // ragged rows are slow
+        return false;  // rows of partial blocks are slow
     return !q.flatten && q.block_size == 0 && (q.axis == 1 || q.axis == 1 - static_cast<int>(shape.size()));
 }
 
-/// A value under a quantizer: a new tensor; float16 and bfloat16 pass through float32, other types stay as they are.
+/// Returns a value under a quantizer as a new tensor. float16, bfloat16 and float64 pass through float32; other types are returned as they
+/// are.
 tensor quantized(const quantizer& q, const tensor& value, bool channels_last, allocator& memory);
 
 }  // namespace qk::graph::execute

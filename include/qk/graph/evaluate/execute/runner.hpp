@@ -12,7 +12,7 @@
 
 namespace qk::graph::execute {
 
-/// The outputs of the first candidate.
+/// Runs a program and returns the outputs of its first candidate.
 inline std::vector<tensor> run_once(const program& p, std::span<const tensor> inputs, arena& memory) {
     std::vector<tensor> result;
     run_program(p, inputs, memory, [&](std::size_t candidate, std::span<const tensor> o) {
@@ -26,7 +26,7 @@ class runner {
     runner(const model& m, int threads, run_limits limits = {}, large_constants how = large_constants::held)
         : source(m), net(make_network(source, how)), shared(limits), pool(threads, shared.budget) {}
 
-    /// One run for each of these: samples alone, or batches of several where the model mixes samples.
+    /// How data is divided into runs: one sample each, or batches of several if the model mixes samples.
     struct cut {
         std::size_t runs = 1;
         std::size_t samples_per_run = 1;
@@ -35,9 +35,10 @@ class runner {
         bool one_by_one = false;  ///< samples do not mix
         bool ragged = false;      ///< outputs of different lengths
     };
-    /// Runs a sample alone once, so that what is built on first use is there; tries two samples together against each alone.
+    /// Decides how data is divided. If it could run as a batch, compares two samples that run together with each one alone, once per
+    /// runner.
     cut decide(const sample_set& data, const program& p, int batch);
-    /// The same for samples that are known not to mix, without a trial.
+    /// Returns the division into single samples, without a trial.
     static cut alone(const sample_set& data);
 
     std::vector<tensor> inputs_of(const sample_set& data, const cut& c, std::size_t run) const {
@@ -45,8 +46,8 @@ class runner {
         return data.slice(first, std::min(c.samples_per_run, c.samples - first));
     }
 
-    /// take(sample, its outputs) for each sample of a run: a model that mixes samples ran with several, which are cut apart where axis 0
-    /// divides among them.
+    /// Calls take(sample, its outputs) for each sample of a run. Outputs of several samples are cut apart along axis 0; an output whose
+    /// axis 0 does not divide among them is passed whole.
     template <class Take>
     static void each_sample(const cut& c, std::size_t run, std::span<const tensor> outputs, const Take& take) {
         const std::size_t first = run * c.samples_per_run, n = std::min(c.samples_per_run, c.samples - first);
@@ -62,7 +63,7 @@ class runner {
         }
     }
 
-    /// The first candidate's outputs of one run, by all threads.
+    /// Runs one run with all threads and returns the outputs of the first candidate.
     std::vector<tensor> once(const program& p, std::span<const tensor> inputs) {
         std::vector<tensor> result;
         pool.for_each(1, [&](std::size_t, arena& memory) { result = run_once(p, inputs, memory); });
@@ -79,12 +80,13 @@ class runner {
     std::optional<bool> mixes_;
 };
 
-/// Outputs of many runs, joined on axis 0 into one tensor each. Each run has a place of its own: the order of calls does not matter.
+/// Joins the outputs of many runs on axis 0, into one tensor for each output. Each run has its own place, so the order of calls does not
+/// matter.
 class joined_outputs {
   public:
-    /// `first`: the outputs of run 0 with its number of samples; they fix the shapes.
+    /// `first` are the outputs of run 0; with its number of samples they fix the shapes.
     joined_outputs(const model& m, const runner::cut& c, std::span<const tensor> first);
-    /// Those of one run. Where there is one run, what was made in `memory` is taken as it is; everything else is copied.
+    /// Stores the outputs of one run. If it is the only run, buffers of `memory` are taken over; everything else is copied.
     void place(std::size_t run, std::span<const tensor> outputs, arena& memory);
     named_tensors take();
 
@@ -94,7 +96,7 @@ class joined_outputs {
     std::vector<tensor> all_;
     std::vector<std::int64_t> rows_;  ///< axis-0 rows of one sample
     named_tensors take_ragged();
-    std::vector<std::vector<tensor>> each_;  ///< of ragged data, by run
+    std::vector<std::vector<tensor>> each_;  ///< outputs of ragged data, by run
 };
 
 }  // namespace qk::graph::execute

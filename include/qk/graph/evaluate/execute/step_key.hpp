@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program is built with: when two plans share a step, steps that wait for the next node.
+// Parts of the program builder: the key by which plans share steps, and nodes that wait for the next one.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ inline bool is_layer(const net_node& n) {
     return op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul";
 }
 
-/// A plan has something to say about a graph that hangs below a node.
+/// Returns whether a plan has a quantizer inside `net`, the network of a subgraph.
 inline bool touches(const precision_plan& plan, const network& net) {
     for (const net_node& n : net.nodes) {
         for (const net_input& i : n.inputs)
@@ -28,11 +28,11 @@ inline bool touches(const precision_plan& plan, const network& net) {
     return false;
 }
 
-/// What makes a step: two plans that ask for the same one share it.
+/// Identifies a step: plans that need the same key share one step.
 struct step_key {
     enum class kind : std::uint8_t { node, quantizer, convolution, dense, attention, device } what = kind::node;
     std::vector<int> parts;  ///< numbers of nodes and quantizers, and the slots that are read
-    int own_plan = -1;       ///< the candidate whose plan reaches into a subgraph of the node: not shared with others
+    int own_plan = -1;       ///< the candidate whose plan has a quantizer in a subgraph of the node: not shared; else -1
     friend bool operator==(const step_key&, const step_key&) = default;
 };
 struct step_key_hash {
@@ -41,12 +41,12 @@ struct step_key_hash {
     }
 };
 
-/// Is this an operator of ONNX's own domain of that name?
+/// Returns whether a node is the operator of that name in ONNX's own domain.
 inline bool is_op(const net_node& n, std::string_view name) {
     return n.view.op_type() == name && (n.view.proto().domain().empty() || n.view.proto().domain() == "ai.onnx");
 }
 
-/// A convolution whose value only the next node of the unit may read: not computed yet.
+/// A convolution that is not computed yet, because the only reader of its value may join its unit.
 struct unit_plan {
     const net_node *conv = nullptr, *add = nullptr, *relu = nullptr;
     std::vector<slot> in;
@@ -58,7 +58,7 @@ struct reader {
     const net_input* input;
 };
 
-/// Each step releases the values that no later one and no candidate reads.
+/// Lets each step release the values that no later step and no candidate reads.
 inline void release_values(program& p) {
     std::vector<int> last(static_cast<std::size_t>(p.slot_count), -1);
     for (std::size_t i = 0; i < p.steps.size(); ++i)
@@ -67,7 +67,7 @@ inline void release_values(program& p) {
     for (const auto& c : p.candidates)
         for (const slot s : c.outputs)
             if (s >= 0) last[static_cast<std::size_t>(s)] = std::max(last[static_cast<std::size_t>(s)], c.after);
-    for (std::size_t i = 0; i < p.steps.size(); ++i)  // results that nobody reads go at once
+    for (std::size_t i = 0; i < p.steps.size(); ++i)  // unread results are released at once
         for (const slot s : p.steps[i].out)
             if (s >= 0 && last[static_cast<std::size_t>(s)] < 0) last[static_cast<std::size_t>(s)] = static_cast<int>(i);
     for (std::size_t s = 0; s < last.size(); ++s)

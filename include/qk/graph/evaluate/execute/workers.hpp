@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads of a run: each has its arena; work items are handed out one by one, so results must not depend on who does what. Where items
-// leave threads idle, the parts of an item's operators are handed out, too.
+// Threads of a run, each with its own arena. Work items are handed out one by one, so results must not depend on which thread runs which
+// item. If there are too few items for all threads, parts of an item's operators are handed out, too.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class workers {
     int threads() const { return threads_; }
     arena& memory(std::size_t worker) { return arenas_[worker]; }
 
-    /// body(item, arena of the thread) for every item in [0, n). The first exception ends the loop and is thrown here.
+    /// Calls body(item, arena of the thread) for every item in [0, n). The first exception ends the loop and is rethrown here.
     void for_each(std::size_t n, body_of<std::size_t, arena&> body);
 
     std::size_t held() const {
@@ -30,7 +30,7 @@ class workers {
 
   private:
     int threads_;
-    std::shared_ptr<void> more_than_cores_;  ///< oneTBB's permission, whose headers stay out of here
+    std::shared_ptr<void> more_than_cores_;  ///< oneTBB's permission for them; void keeps oneTBB's headers out of here
     std::deque<arena> arenas_;
 };
 

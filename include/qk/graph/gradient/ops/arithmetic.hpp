@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of arithmetic with broadcasting: Add, Sub, Mul, Div, Pow, Mod, PRelu, and Sum, Mean, Max, Min of any number of operands.
+// Vector-Jacobian products of arithmetic with broadcasting: Add, Sub, Mul, Div, Pow, Mod, PRelu, and Sum, Mean, Max, Min of any number of
+// operands.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +18,8 @@
 
 namespace qk::graph::gradient {
 
-/// f(g, a, b), both operands broadcast to g's shape, into `all`, which may be g itself. A loop for each way in which they move, so that
-/// each vectorises.
+/// Writes f(g, a, b), with a and b broadcast to g's shape, to `all`, which may be g itself. Each combination of moving and constant
+/// operands has a loop of its own, so that each vectorises.
 template <class T, class F>
 tensor map_operands(const tensor& g, const tensor& a, const tensor& b, F f, tensor all) {
     const ops::broadcast_walk<2> walk(g.shape(), {&a.shape(), &b.shape()});
@@ -41,7 +42,7 @@ double sum_in_double(std::span<const T> x) {
     return ops::lane_sum<double>(x.size(), [x](std::size_t i) { return static_cast<double>(x[i]); });
 }
 
-/// The sum of n terms in double. They are made block by block: fill(from, terms) writes those that begin at `from`.
+/// Returns the sum of n terms in double. fill(from, terms) writes a block of them, from index `from` on.
 template <class T, class F>
 double sum_of_terms(std::size_t n, F fill) {
     std::array<T, 256> terms;
@@ -54,13 +55,13 @@ double sum_of_terms(std::size_t n, F fill) {
     return sum;
 }
 
-/// Input i's gradient from f(g, a, b), both operands broadcast. `last`: nothing reads g afterwards.
+/// Gives input i the sums of f(g, a, b), with both operands broadcast. `last`: nothing reads g afterwards, so it may be overwritten.
 template <class T, class F>
 void give_operand(product_call& call, std::size_t i, const tensor& a, const tensor& b, F f, bool last = false) {
     if (!call.wants(i)) return;
     const tensor& g = call.gradient();
     const tensor &own = i == 0 ? a : b, &other = i == 0 ? b : a;
-    if (own.size() == 1 && other.size() == g.size()) {  // a number: no need for the terms of its sum
+    if (own.size() == 1 && other.size() == g.size()) {  // a scalar: its sum needs no tensor of terms
         const T *d = g.as<T>().data(), *x = other.as<T>().data();
         const T number = own.as<T>()[0];
         const double sum = sum_of_terms<T>(g.size(), [=](std::size_t from, std::span<T> terms) {
@@ -73,12 +74,12 @@ void give_operand(product_call& call, std::size_t i, const tensor& a, const tens
     call.give(i, reduced_to<T>(map_operands<T>(g, a, b, f, last ? call.over_gradient() : tensor(g.type(), g.shape())), own.shape()));
 }
 
-/// y = f(a, b), with the slopes by a and by b times g.
+/// Handles y = f(a, b): by_a and by_b return g times the slope by a and by b.
 template <class A, class B>
 void map_slopes(product_call& call, A by_a, B by_b) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor a = call.real<T>(0), b = ops::aligned_operand(call.context(), a, call.real<T>(1));
-        const bool number_first = a.size() == 1;  // its sum reads g, and the other may be written over it
+        const bool number_first = a.size() == 1;  // the sum of a scalar reads g before the other gradient may overwrite it
         if (number_first) give_operand<T>(call, 0, a, b, by_a, !call.wants(1));
         give_operand<T>(call, 1, a, b, by_b, number_first || !call.wants(0));
         if (!number_first) give_operand<T>(call, 0, a, b, by_a, true);
@@ -110,7 +111,7 @@ inline void modulo_product(product_call& call) {
         call, []<class T>(T g, T, T) { return g; },
         [c_sign]<class T>(T g, T a, T b) { return -g * (c_sign ? std::trunc(a / b) : std::floor(a / b)); });
 }
-/// The sum of g * y * log x where x has a logarithm.
+/// Returns the sum of g * y * log x over the elements where x has a logarithm.
 template <class T>
 double sum_with_logarithm(std::span<const T> g, std::span<const T> y, std::span<const T> x) {
     return sum_of_terms<T>(x.size(), [&](std::size_t from, std::span<T> terms) {
@@ -119,7 +120,7 @@ double sum_with_logarithm(std::span<const T> g, std::span<const T> y, std::span<
     });
 }
 
-/// y = a^b. By a: b * a^(b-1), where a square or a root is no power; by b: y * log a where there is a logarithm.
+/// y = a^b. By a: b * a^(b-1), without pow for squares, cubes and roots; by b: y * log a where there is a logarithm.
 inline void power_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor &g = call.gradient(), a = call.real<T>(0), b = ops::aligned_operand(call.context(), a, call.real<T>(1));
@@ -146,7 +147,7 @@ inline void prelu_product(product_call& call) {
     });
 }
 
-/// Each operand gets g * factor.
+/// Handles Sum and Mean: each operand gets g, for Mean divided by the number of operands.
 inline void sum_product(product_call& call) {
     const bool mean = call.node().op_type() == "Mean";
     with_gradient_type(call, [&]<class T>(T) {
@@ -181,7 +182,7 @@ inline void extreme_product(product_call& call) {
     });
 }
 
-/// SwiGLU: x * sigmoid(alpha * x) * value.
+/// Handles SwiGLU: x * sigmoid(alpha * x) * value.
 inline void swiglu_product(product_call& call) {
     const double alpha = static_cast<double>(call.node().get_float("alpha", 1.0f));
     map_slopes(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of Conv, ConvTranspose and com.microsoft's FusedConv: any number of spatial axes, groups, dilations and padding, by oneDNN where
-// that is quick, else by matrix products over the same columns as the forward pass.
+// Vector-Jacobian products of Conv, ConvTranspose and com.microsoft's FusedConv, with any number of spatial axes, groups, dilations and
+// padding: by oneDNN if it is fast, else by matrix products over the same columns (im2col) as the forward pass.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@
 
 namespace qk::graph::gradient {
 
-/// The transpose of gather_columns: x[...] += columns[c * kernel + k][o] where the tap falls inside.
+/// The transpose of gather_columns: adds columns[c * kernel + k][o] to x where the tap falls inside.
 template <class T>
 void scatter_columns(const T* columns, std::int64_t channels, const ops::window& w, T* x) {
     ops::for_each_column_run(w, channels, [&](const ops::column_run& r) {
@@ -23,7 +23,7 @@ void scatter_columns(const T* columns, std::int64_t channels, const ops::window&
     });
 }
 
-/// The gradient of a bias: sums over samples and positions.
+/// Returns the gradient of a bias: g summed over samples and positions.
 template <class T>
 tensor bias_gradient(const tensor& g, const dims& shape, std::int64_t channels, std::int64_t places) {
     std::vector<double> sums(static_cast<std::size_t>(channels), 0.0);
@@ -35,11 +35,11 @@ tensor bias_gradient(const tensor& g, const dims& shape, std::int64_t channels, 
     return rounded_sums<T>(sums, shape);
 }
 
-/// A convolution by oneDNN, if that has one, with what all passes share.
+/// A convolution by oneDNN, if there is one, with the prepared weights that all passes share.
 struct quick_convolution {
     std::shared_ptr<const fast_convolution> way;
-    tensor given;                         ///< which `weights` may be
-    std::shared_ptr<const void> weights;  ///< as by_input wants them
+    tensor given;                         ///< keeps the memory that `weights` may point to
+    std::shared_ptr<const void> weights;  ///< in the layout that by_input() reads
 
     quick_convolution(const ops::window& w, const tensor& x, const tensor& of, std::int64_t group, bool by_input)
         : way(fast_convolution::find(w, x.shape(), of.shape(), group)), given(of) {
@@ -49,7 +49,7 @@ struct quick_convolution {
     bool has_by_weights() const { return way != nullptr && way->has_by_weights(); }
 };
 
-/// g without what belongs to a frame, and a window without padding.
+/// Returns g without the frame that a kernel of one tap makes of padding (ops::has_frame), and takes the padding from the window.
 template <class T>
 tensor without_frame(const tensor& g, ops::window& w) {
     if (!ops::has_frame(w)) return g;
@@ -71,7 +71,7 @@ tensor without_frame(const tensor& g, ops::window& w) {
     return middle;
 }
 
-/// The product of Conv for `given`, the gradient of its result.
+/// Computes the product of Conv from `given`, the gradient of its result.
 template <class T>
 void convolution_product(product_call& call, const tensor& given) {
     const tensor x = call.real<T>(0), weights = call.real<T>(1);
@@ -151,7 +151,7 @@ inline void conv_transpose_product(product_call& call) {
     });
 }
 
-/// g times the slope of the activation that a fused node ends with, from its result.
+/// Returns g times the slope of the activation that ends a fused node, computed from its result `y`.
 template <class T>
 tensor through_fused_activation(const product_call& call, const tensor& y, double first, double second) {
     const std::string name = call.node().get_string("activation", "");

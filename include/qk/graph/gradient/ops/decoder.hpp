@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of com.microsoft's Attention, MultiHeadAttention and GroupQueryAttention, by every real input: caches, biases, sinks, tables of
-// angles; and of RotaryEmbedding.
+// Vector-Jacobian products of com.microsoft's Attention, MultiHeadAttention and GroupQueryAttention, by every real input (caches, biases,
+// sinks, tables of cosines and sines), and of RotaryEmbedding.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace qk::graph::gradient {
 
-/// Gradients of what attention multiplies.
+/// Gradients of attention's operands.
 template <class T>
 struct operand_gradients {
-    tensor q, k, v, scores;  ///< scores [B, N, S, T]: of what was added to them
-    std::vector<T> sinks;    ///< by head
+    tensor q, k, v, scores;  ///< scores [B, N, S, T]: gradient of what was added to the scores
+    std::vector<T> sinks;    ///< by head: gradients of sinks
 
     operand_gradients(const tensor& of_q, const tensor& of_k, const tensor& of_v)
         : q(zeros<T>(of_q.shape())), k(zeros<T>(of_k.shape())), v(zeros<T>(of_v.shape())), sinks(static_cast<std::size_t>(of_q.dim(1))) {
@@ -25,7 +25,8 @@ struct operand_gradients {
     }
 };
 
-/// Output 0 backwards; add(b, h, i, row) adds masks to a row of T scores, `beside` are scores that go to no key, by head, or none.
+/// Takes the gradient of output 0 back to the operands. add(b, h, i, row) adds masks and biases to a row of T scores; `beside` has for each
+/// head an extra score that belongs to no key, or is empty.
 template <class T, class Add>
 operand_gradients<T> attend_back(product_call& call, const tensor& q, const tensor& k, const tensor& v, T scale, T cap, const Add& add,
                                  const std::vector<T>& beside) {
@@ -57,7 +58,7 @@ void add_to(tensor& sum, const tensor& g) {
     for (std::size_t i = 0; i < sum.size(); ++i) sum.as<T>()[i] += g.as<T>()[i];
 }
 
-/// Rows [first, first + count) of x [B, N, L, w].
+/// Returns rows [first, first + count) along L of x [B, N, L, w].
 template <class T>
 tensor sequence_part(const tensor& x, std::int64_t first, std::int64_t count) {
     tensor y(type_of<T>, {x.dim(0), x.dim(1), count, x.dim(3)});
@@ -66,7 +67,7 @@ tensor sequence_part(const tensor& x, std::int64_t first, std::int64_t count) {
     return y;
 }
 
-/// The gradient of what score_bias adds: summed over what it stands for, zeros for keys that are not there.
+/// Gives the gradient of the input that score_bias adds: summed over what it is broadcast to, zeros for keys that are not there.
 template <class T>
 void give_score_bias(product_call& call, std::size_t input, const tensor& scores) {
     if (!call.wants(input)) return;
@@ -82,7 +83,8 @@ void give_score_bias(product_call& call, std::size_t input, const tensor& scores
     call.give(input, d);
 }
 
-/// dx [B, N, S, h] as a gradient of what biased_heads or unpacked_part read; a bias gets the sum over tokens from `first` on.
+/// Writes dx [B, N, S, h] to `to`, the gradient of what biased_heads or unpacked_part reads; adds its sums over tokens to `bias`, from
+/// entry `first` on.
 template <class T>
 void put_heads(const tensor& dx, std::int64_t parts, std::int64_t which, tensor& to, std::vector<T>* bias, std::int64_t first) {
     const std::int64_t heads = dx.dim(1), length = dx.dim(2), width = dx.dim(3);
@@ -102,7 +104,7 @@ void give_values(product_call& call, std::size_t input, const std::vector<T>& va
     call.give(input, make_tensor<T>(call.input(input).shape(), std::span<const T>(values)));
 }
 
-/// attend_masked backwards.
+/// Takes the gradient of output 0 back through attend_masked.
 template <class T>
 operand_gradients<T> attend_masked_back(product_call& call, const ops::detail::head_operands<T>& o, std::size_t mask_input) {
     op_context context = call.context();
@@ -208,8 +210,8 @@ inline void microsoft_attention_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) { microsoft_attention_gradients<T>(call); });
 }
 
-/// Backwards through ops::detail::rotate: g [B, N, S, h] turns the other way in place; the caches' gradients are added, `x` being what was
-/// rotated. Empty caches: nobody asks for them.
+/// Takes g [B, N, S, h] back through ops::detail::rotate, in place: it turns the other way. Adds the gradients of the caches of cosines and
+/// sines, if wanted (not empty); `x` is what was rotated.
 template <class T, class Position>
 void rotate_back(tensor& g, const tensor& x, const tensor& cosine, const tensor& sine, bool interleaved, const Position& position,
                  tensor& dcosine, tensor& dsine) {
@@ -234,7 +236,8 @@ void rotate_back(tensor& g, const tensor& x, const tensor& cosine, const tensor&
         }
 }
 
-/// RotaryEmbedding, the standard's and com.microsoft's: caches are inputs `first` and the next.
+/// Handles RotaryEmbedding, the standard's and com.microsoft's: the caches of cosines and sines are inputs `first` and first + 1, the
+/// positions are input `places`.
 template <class T>
 void rotary_gradients(product_call& call, std::size_t first, std::size_t places) {
     op_context context = call.context();
@@ -267,7 +270,7 @@ inline void microsoft_rotary_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) { rotary_gradients<T>(call, 2, 1); });
 }
 
-/// The gradient of a cache and of the new tokens from that of both together.
+/// Splits `present`, the gradient of the cache with the new tokens, into those of the past cache and of the new tokens.
 template <class T>
 std::pair<tensor, tensor> apart(const ops::detail::grouped_lengths& at, const tensor& present, const tensor& past, const dims& now) {
     tensor before = past.empty() ? tensor() : zeros<T>(past.shape()), fresh = zeros<T>(now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of ai.onnx.ml's operators on rows of features, of Det, and of CumProd.
+// Vector-Jacobian products of ai.onnx.ml's operators on rows of features, of Det, and of CumProd.
 #pragma once
 
 #include <cmath>
@@ -21,7 +21,7 @@ inline void scaler_product(product_call& call) {
     give_doubles(call, 0, d);
 }
 
-/// What was put in the place of a missing value does not move.
+/// What replaces a missing value is constant: the gradient there is 0.
 inline void imputer_product(product_call& call) {
     const double replaced = static_cast<double>(call.node().get_float("replaced_value_float", 0));
     const tensor x = call.real<double>(0), g = as_real<double>(call.gradient());
@@ -33,7 +33,7 @@ inline void imputer_product(product_call& call) {
     give_doubles(call, 0, d);
 }
 
-/// y = x / d: dx = g / d - sum(g x) / d^2 d', d' being the slope of the divisor.
+/// y = x / d: dx = g / d - sum(g x) / d^2 d', where d' is the slope of the divisor.
 inline void normalizer_product(product_call& call) {
     const std::string norm = call.node().get_string("norm", "MAX");
     const tensor x = call.real<double>(0), g = as_real<double>(call.gradient());
@@ -69,7 +69,7 @@ inline void linear_regressor_product(product_call& call) {
     give_doubles(call, 0, d);
 }
 
-/// Cofactors: the determinant without row i and column j, which also holds where the matrix is singular.
+/// The derivative by an element is its cofactor, from the determinant without row i and column j; this holds for singular matrices, too.
 inline void det_product(product_call& call) {
     const tensor x = call.real<double>(0), g = as_real<double>(call.gradient());
     const auto n = static_cast<std::size_t>(x.shape().back());
@@ -84,7 +84,7 @@ inline void det_product(product_call& call) {
     give_doubles(call, 0, d);
 }
 
-/// The product of all that came before an element, times the running products of what comes after it.
+/// The gradient by x[k] sums g[i] times the product of all factors of element i but x[k], over the elements i that x[k] is a factor of.
 inline void cumulative_product_product(product_call& call) {
     const bool exclusive = call.node().get_int("exclusive", 0) != 0, reverse = call.node().get_int("reverse", 0) != 0;
     op_context context = call.context();
@@ -97,7 +97,7 @@ inline void cumulative_product_product(product_call& call) {
             const auto at = [&](std::size_t k) { return (o * s.length + (reverse ? s.length - 1 - k : k)) * s.inner + j; };
             double before = 1;
             for (std::size_t k = 0; k < s.length; ++k) {
-                double others = before;  // of all factors of element i but k
+                double others = before;  // product of all factors of element i but x[k]
                 for (std::size_t i = k; i < s.length; ++i) {
                     if (exclusive && i + 1 == s.length) break;
                     if (i > k) others *= x.as<double>()[at(i)];

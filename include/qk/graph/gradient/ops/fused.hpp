@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of com.microsoft's Gelu family and of the standard's Attention.
+// Vector-Jacobian products of com.microsoft's Gelu family and of the standard's Attention.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace qk::graph::gradient {
 
-/// f(x + bias), the bias along the last axis and optional.
+/// Handles f(x + bias) by the slope of f; the bias lies along the last axis and is optional.
 template <class F>
 void biased_activation_product(product_call& call, F slope) {
     with_gradient_type(call, [&]<class T>(T) {
@@ -36,7 +36,7 @@ inline void quick_gelu_product(product_call& call) {
     biased_activation_product(call, [alpha]<class T>(T x) { return swish_slope(x, static_cast<T>(alpha)); });
 }
 
-/// The inverse of split_heads: [batch, heads, sequence, width] in the shape of the operand.
+/// Inverts split_heads: returns x [batch, heads, sequence, width] in `shape`, that of the operand.
 template <class T>
 tensor joined_heads(const tensor& x, const dims& shape) {
     if (shape.size() == 4) return x;
@@ -50,12 +50,12 @@ tensor joined_heads(const tensor& x, const dims& shape) {
     return y;
 }
 
-/// One head of Attention: y = softmax(cap(scale^2 * q k') + bias) v, backwards.
+/// One head of Attention backwards: y = softmax(cap(scale * q k') + bias) v.
 template <class T>
 struct attention_head {
     std::int64_t queries, keys, width, value_width;
-    T scale, cap;               ///< scale of q k' as a whole
-    const T* beside = nullptr;  ///< one more score, which goes to no key, and its gradient
+    T scale, cap;               ///< scale: the factor of q k'
+    const T* beside = nullptr;  ///< an extra score that belongs to no key (a sink), and its gradient
     T* dbeside = nullptr;
 
     void run(const T* q, const T* k, const T* v, const T* g, const std::vector<T>& extra, const std::vector<char>& any, T* dq, T* dk, T* dv,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of GridSample, by X and by the grid, of AffineGrid and of Col2Im.
+// Vector-Jacobian products of GridSample, by X and by the grid, of AffineGrid and of Col2Im.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace qk::graph::gradient {
 
-/// The derivative of ops::cubic_weight by its first argument.
+/// Returns the derivative of ops::cubic_weight by its first argument.
 inline double cubic_slope(double x, double a) {
     const double at = std::fabs(x), sign = x < 0 ? -1 : 1;
     if (at <= 1) return sign * at * (3 * (a + 2) * at - 2 * (a + 3));
@@ -19,7 +19,7 @@ inline double cubic_slope(double x, double a) {
     return 0;
 }
 
-/// The taps of one coordinate, and the derivatives of their weights by it.
+/// The taps of one coordinate, and the derivatives of their weights by the coordinate.
 struct moving_taps {
     ops::detail::grid_taps taps;
     double slope[4] = {};
@@ -35,7 +35,7 @@ struct moving_taps {
     }
 };
 
-/// A pixel that a position reads: its weight, and by axis what the weight changes with the coordinate.
+/// A pixel that a position of the grid reads: its weight, and by axis the derivative of the weight by the coordinate.
 struct read_pixel {
     std::size_t offset = 0;
     double weight = 1;
@@ -91,7 +91,7 @@ inline void grid_sample_product(product_call& call) {
     });
 }
 
-/// The grid is linear in theta: a theta of zeros and ones gives the points that its columns are multiplied by.
+/// The grid is linear in theta: run on a theta of zeros and ones, the operator gives the points that theta's columns multiply.
 inline void affine_grid_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const dims shape = call.input(0).shape();

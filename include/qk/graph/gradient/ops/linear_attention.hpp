@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of LinearAttention and CausalConvWithState, token by token in reverse, in float32 as they compute.
+// Vector-Jacobian products of LinearAttention and CausalConvWithState, token by token in reverse, in float32 as the operators compute.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace qk::graph::gradient {
 
-/// S1 = decay S0, u = v - S1' k, S2 = S1 + k (x) beta u, o = scale q S2, backwards: states are kept for each token of a head.
+/// Walks back through S1 = decay S0, u = v - S1' k, S2 = S1 + k (x) beta u, o = scale q S2; keeps the states of all tokens of a head.
 class linear_attention_back {
   public:
     explicit linear_attention_back(product_call& c) : call_(&c) {
@@ -55,7 +55,7 @@ class linear_attention_back {
         const std::size_t at = b * length_ + t;
         return in_[5].dim(2) == 1 ? at : at * groups_ + g;
     }
-    /// The state after its decay.
+    /// Returns S1, the state after its decay.
     std::vector<float> decayed(const std::vector<float>& s, std::size_t b, std::size_t t, std::size_t g) const {
         std::vector<float> s1 = s;
         for (std::size_t d = 0; gated_ && d < dk_; ++d) {
@@ -64,7 +64,7 @@ class linear_attention_back {
         }
         return s1;
     }
-    /// v, or what the delta rules take: v - S1' k.
+    /// Returns u: v, or for the delta rules v - S1' k.
     std::vector<float> news(const std::vector<float>& s1, std::size_t b, std::size_t t, std::size_t g) const {
         std::vector<float> u(row(2, b, t, g, dv_), row(2, b, t, g, dv_) + dv_);
         const float* k = row(1, b, t, g, dk_);
@@ -72,7 +72,7 @@ class linear_attention_back {
             for (std::size_t m = 0; m < dv_; ++m) u[m] -= s1[d * dv_ + m] * k[d];
         return u;
     }
-    /// States before each token, and after the last.
+    /// Returns the states before each token, and after the last.
     std::vector<std::vector<float>> forward(std::size_t b, std::size_t g) const {
         std::vector<std::vector<float>> states(1, std::vector<float>(dk_ * dv_, 0.0f));
         if (!in_[3].empty()) std::copy_n(in_[3].as<float>().data() + (b * groups_ + g) * dk_ * dv_, dk_ * dv_, states[0].data());
@@ -87,7 +87,7 @@ class linear_attention_back {
         return states;
     }
 
-    /// ds: of the state after the token; becomes that of the state before.
+    /// Turns ds, the gradient of the state after the token, into that of the state before.
     void back(std::size_t b, std::size_t g, std::size_t t, const std::vector<float>& s0, const std::vector<float>& s2,
               std::vector<float>& ds) {
         const std::size_t share = heads_ / groups_;

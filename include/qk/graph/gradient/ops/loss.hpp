@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, by scores and by the weights of classes.
+// Vector-Jacobian products of NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, by scores and by the weights of classes.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace qk::graph::gradient {
 
-/// The gradient by log probabilities [N, C, ...]; gives that of the weights, input 2, if it is asked for.
+/// Returns the gradient by the log probabilities `logs` [N, C, ...]; also gives that of the weights of classes, input 2, if it is wanted.
 template <class T>
 tensor likelihood_gradient(product_call& call, const tensor& logs) {
     const ops::axis_split s = ops::split_at(logs.shape(), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of Gemm, MatMul, Einsum, and of com.microsoft's FusedGemm and FusedMatMul.
+// Vector-Jacobian products of Gemm, MatMul, Einsum, and of com.microsoft's FusedGemm and FusedMatMul.
 #pragma once
 
 #include <utility>
@@ -21,7 +21,7 @@ tensor scaled(const tensor& x, float factor) {
     return y;
 }
 
-/// alpha * A * B + beta * C for g, the gradient of the result.
+/// Gives the gradients of alpha * A * B + beta * C from g, that of the result.
 template <class T>
 void gemm_product_of(product_call& call, const tensor& g) {
     const node_view& node = call.node();
@@ -56,7 +56,8 @@ inline void fused_gemm_product(product_call& call) {
     });
 }
 
-/// Products of matrices added up, matrix by matrix of one tensor, each of which gets one at least.
+/// Adds up products of matrices, matrix by matrix of one tensor. The first product for a matrix is stored, so each matrix must get one at
+/// least.
 template <class T>
 class added_products {
   public:
@@ -79,7 +80,7 @@ class added_products {
     std::vector<T> part_;  ///< a product to be added
 };
 
-/// numpy's matmul for g; vectors count as a row and as a column.
+/// Computes the gradients of numpy's matmul from g into *da and *db, which may be null; vectors count as a row and as a column.
 template <class T>
 void matmul_gradients(const node_view& node, const tensor& a, const tensor& b, const tensor& g, tensor* da, tensor* db) {
     const ops::matmul_plan p = ops::plan_matmul(node, a.shape(), b.shape());
@@ -91,7 +92,7 @@ void matmul_gradients(const node_view& node, const tensor& a, const tensor& b, c
     }
     if (da != nullptr) *da = tensor(type_of<T>, a.shape());
     if (db != nullptr) *db = tensor(type_of<T>, b.shape());
-    if (b.rank() == 2 && a.rank() >= 2) {  // weights: all rows at once
+    if (b.rank() == 2 && a.rank() >= 2) {  // b is a single matrix: all rows at once
         const std::int64_t rows = static_cast<std::int64_t>(g.size()) / p.n;
         if (da != nullptr) ops::multiply(pg, false, pb, true, da->as<T>().data(), rows, p.k, p.n);
         if (db != nullptr) ops::multiply(pa, true, pg, false, db->as<T>().data(), p.k, p.n, rows);
@@ -137,8 +138,8 @@ inline void fused_matmul_product(product_call& call) {
     });
 }
 
-/// The gradient of operand i is the same sum of products with g in its place; labels that stand in no other term are repeated, and labels
-/// that stand twice in a term meet on its diagonal.
+/// The gradient of operand i is the same sum of products with g in the operand's place. It is repeated along labels that stand in no other
+/// term; labels that stand twice in the operand put it on the diagonal.
 inline void einsum_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
@@ -159,7 +160,7 @@ inline void einsum_product(product_call& call) {
                 total = ops::contract(context, ops::take_diagonals(context, {call.real<T>(k), e.inputs[k]}), total, keep);
             }
             const tensor one = make_tensor<T>({}, std::array{T{1}});
-            total = ops::contract(context, total, {one, ""}, own);  // what only the result had is summed
+            total = ops::contract(context, total, {one, ""}, own);  // labels that only the result has are summed
             const tensor small = ops::arranged(context, total, own);
             const dims& shape = call.input(i).shape();
             const auto strides = ops::row_major_strides(shape);
@@ -170,7 +171,7 @@ inline void einsum_product(product_call& call) {
                 for (std::size_t a = 0; a < shape.size(); ++a)
                     if (e.inputs[i][a] == own[l]) extent[l] = shape[a], step[l] += strides[a];
             }
-            // An axis of length 1 may meet a longer one: there the gradient is summed; a label that is nowhere else is repeated.
+            // Where an axis of length 1 meets a longer one, the gradient is summed; along a label that stands nowhere else it is repeated.
             dims all = extent;
             for (std::size_t l = 0; l < own.size(); ++l) all[l] = std::max(extent[l], small.dim(l));
             tensor d = zeros<T>(shape);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of operators whose result's elements are elements of their inputs: Reshape, Transpose, Concat, Slice, Gather, Pad, Where, ...
+// Vector-Jacobian products of operators that only move elements of their inputs: Reshape, Transpose, Concat, Slice, Gather, Pad, Where, ...
 //
-// One product serves them all: the operator itself is run on numbers that count its inputs' elements, and the result says where each of its
-// elements came from. So every attribute and every version is right because the operator is.
+// movement_product() fits them all: it runs the operator itself on numbers that count its inputs' elements, so the result says where each
+// of its elements came from. Every attribute and every version is right because the operator is. Some operators have faster products.
 #pragma once
 
 #include <cstring>
@@ -15,7 +15,7 @@
 
 namespace qk::graph::gradient {
 
-/// Which inputs' elements an operator moves, as bits; its other inputs are indices, shapes, conditions.
+/// Returns as bits which inputs' elements an operator moves; its other inputs are indices, shapes, conditions.
 constexpr unsigned moved_inputs(std::string_view op) {
     if (op == "Concat") return ~0u;
     if (op == "Where") return 0b110;
@@ -29,7 +29,7 @@ template <class T>
 void follow_elements(product_call& call) {
     const unsigned moved = moved_inputs(call.node().op_type());
     std::vector<tensor> numbered(call.inputs().begin(), call.inputs().end());
-    std::vector<std::int64_t> first(numbered.size() + 1, 1);  // 0 is an element that comes from nowhere: padding
+    std::vector<std::int64_t> first(numbered.size() + 1, 1);  // 0 marks an element that comes from no input: padding
     for (std::size_t i = 0; i < numbered.size(); ++i) {
         first[i + 1] = first[i];
         if (!call.has_input(i) || (moved >> std::min<std::size_t>(i, 31) & 1) == 0) continue;
@@ -38,7 +38,7 @@ void follow_elements(product_call& call) {
     }
     const std::vector<tensor> from = call.forward(numbered, call.output_count());
     std::vector<tensor> given(numbered.size());
-    std::vector<T*> place(static_cast<std::size_t>(first.back()), nullptr);  // of each numbered element's gradient
+    std::vector<T*> place(static_cast<std::size_t>(first.back()), nullptr);  // where the gradient of each numbered element goes
     for (std::size_t i = 0; i < numbered.size(); ++i) {
         if (!call.wants(i)) continue;
         given[i] = zeros<T>(call.input(i).shape());
@@ -65,11 +65,11 @@ inline void scatter_product(product_call& call) {
     movement_product(call);
 }
 
-/// The same elements in the same order: Reshape and its like.
+/// Handles operators that keep the elements and their order, such as Reshape.
 inline void same_order_product(product_call& call) {
     if (call.has_gradient()) call.give(0, call.gradient());
 }
-/// Dropout: as it is at inference.
+/// Handles Dropout at inference; in training mode it fails.
 inline void dropout_product(product_call& call) {
     if (call.has_input(2) && call.input(2).size() == 1) {
         op_context context = call.context();
@@ -104,7 +104,7 @@ inline void concat_product(product_call& call) {
     }
 }
 
-/// The values of TopK come from where its indices say.
+/// Sends the gradients of TopK's values to where its indices say.
 inline void top_k_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
@@ -125,7 +125,7 @@ inline void top_k_product(product_call& call) {
     });
 }
 
-/// Resize and Upsample are a matrix along each axis; backwards its transpose, last axis first.
+/// Resize and Upsample multiply by a matrix along each axis; this multiplies by the transposes, last axis first.
 inline void resize_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of the normalizations: over rows (LayerNormalization, RMSNormalization and com.microsoft's), over groups of channels
+// Vector-Jacobian products of normalizations: over rows (LayerNormalization, RMSNormalization and com.microsoft's), over groups of channels
 // (InstanceNormalization, GroupNormalization), over the batch (BatchNormalization), and those without parameters.
 //
 // With n = (x - mean) / deviation and h the gradient of n: dx = (h - mean(h) - n * mean(h * n)) / deviation; RMS has no mean(h).
@@ -16,7 +16,7 @@
 
 namespace qk::graph::gradient {
 
-/// dx of a row of x from h, and n itself. n and dx may not be x.
+/// Writes n and dx of a row of x, from h. Neither may be x.
 template <class T>
 void normalized_row_gradient(const T* x, const T* h, std::size_t length, double epsilon, bool centered, T* n, T* dx) {
     const double count = static_cast<double>(std::max<std::size_t>(length, 1));
@@ -37,14 +37,15 @@ void normalized_row_gradient(const T* x, const T* h, std::size_t length, double 
         dx[i] = static_cast<T>((static_cast<double>(h[i]) - sum / count - static_cast<double>(n[i]) * product / count) * inverse);
 }
 
-/// A parameter as it broadcasts over x: one that holds a whole row in another shape is taken as the row.
+/// Returns the shape in which a parameter is broadcast over x: that of a row if it holds a whole row in another shape.
 inline dims row_shape(const tensor& parameter, const dims& x, std::size_t axis) {
     const dims inner(x.begin() + static_cast<std::ptrdiff_t>(axis), x.end());
     if (parameter.size() == element_count(inner) && parameter.rank() <= inner.size()) return inner;
     return parameter.shape();
 }
 
-/// x normalized over the axes from `axis`, times the parameter `scale`, plus `bias`; -1: the node has none. Returns dx.
+/// Returns dx of x normalized over the axes from `axis`, times input `scale`, plus input `bias` (-1: the node has none), and gives the
+/// gradients of these two.
 template <class T>
 tensor row_normalization(product_call& call, const tensor& x, std::size_t axis, int scale, int bias, double epsilon, bool centered) {
     const auto has = [&](int i) { return i >= 0 && call.has_input(static_cast<std::size_t>(i)); };
@@ -87,7 +88,7 @@ void row_normalization_product(product_call& call) {
     });
 }
 
-/// input + skip (+ bias), normalized over the last axis; the sum may be an output of its own (3).
+/// Handles input + skip (+ bias), normalized over the last axis; the sum may be an output of its own (3).
 template <bool Centered>
 void skip_normalization_product(product_call& call) {
     for (std::size_t k : {std::size_t{1}, std::size_t{2}})
@@ -126,7 +127,7 @@ inline void group_normalization_product(product_call& call) {
         std::vector<T> h(length), n(length);
         for (std::size_t k = 0; k < static_cast<std::size_t>(x.dim(0)) * groups; ++k) {
             const T* from = g.as<T>().data() + k * length;
-            // A scale or bias has one value a channel, or one a group.
+            // A scale or bias has one value per channel, or one per group.
             const auto at = [&](std::size_t values, std::size_t i) {
                 return values == channels ? k % groups * per_group + i / positions : k % groups;
             };
@@ -253,7 +254,7 @@ inline void lrn_product(product_call& call) {
                                std::pow(s[i], -beta - 1);
                 }
                 for (std::int64_t c = 0; c < channels; ++c) {
-                    double sum = 0;  // over those whose sums hold c
+                    double sum = 0;  // over the channels whose sums contain channel c
                     for (std::int64_t k = std::max<std::int64_t>(0, c - after); k <= std::min(channels - 1, c + before); ++k)
                         sum += ratio[static_cast<std::size_t>(k)];
                     dx.as<T>()[at(c)] = static_cast<T>(static_cast<double>(call.gradient().as<T>()[at(c)]) *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of com.microsoft's EmbedLayerNormalization, MatMulNBits and GatherBlockQuantized, which compute in float32.
+// Vector-Jacobian products of com.microsoft's EmbedLayerNormalization, MatMulNBits and GatherBlockQuantized, which compute in float32.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace qk::graph::gradient {
 
-/// Rows of tables added up and normalized: through the normalization, and back to the rows.
+/// The operator adds up rows of tables and normalizes the sum: gradients go through the normalization and back to the rows.
 inline void embed_normalization_product(product_call& call) {
     op_context context = call.context();
     const tensor tables[] = {call.real<float>(2), call.real<float>(3), call.optional_real<float>(4)};
@@ -49,7 +49,8 @@ inline void embed_normalization_product(product_call& call) {
     call.give(6, dbeta);
 }
 
-/// A times packed weights: by A, by the weights' scales, by the bias. A that is rounded to bytes counts as it is (straight through).
+/// Handles A times packed weights: by A, by the weights' scales, by the bias. If the operator rounds A to bytes, that counts as the
+/// identity (straight-through).
 inline void matmul_nbits_product(product_call& call) {
     op_context context = call.context();
     const tensor zero_points = ops::optional_input(context, 3), blocks_of = ops::optional_input(context, 4);
@@ -80,7 +81,7 @@ inline void matmul_nbits_product(product_call& call) {
     if (call.wants(5)) call.give(5, reduced_to<float>(g.reshaped({rows, s.n}), {s.n}));
 }
 
-/// (code - zero point) * scale by the scales: with scales of one the operator gives what they are multiplied by.
+/// The result is (code - zero point) * scale: run with scales of 1, the operator gives its derivative by the scales.
 inline void gather_block_product(product_call& call) {
     const tensor& scales = call.input(2);
     std::vector<tensor> in(call.inputs().begin(), call.inputs().end());

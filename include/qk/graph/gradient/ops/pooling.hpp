@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of the pools. Of equal largest values the first in row-major order gets MaxPool's gradient.
+// Vector-Jacobian products of pools. MaxPool's gradient goes to the first of equal largest values in row-major order.
 #pragma once
 
 #include <cmath>
@@ -11,13 +11,14 @@
 
 namespace qk::graph::gradient {
 
-/// Where a pool looks, read from a context whose inputs are real.
+/// Returns the window of a pool, read from a context whose inputs are real.
 inline ops::window pool_window(const product_call& call) {
     op_context context = call.context();
     return ops::make_window(call.node(), call.input(0).shape(), ops::pool_kernel(context), call.node().get_int("ceil_mode", 0) != 0);
 }
 
-/// Calls f(plane, window's place, taps inside, taps inside of the padded input, offsets) for every window.
+/// Calls f(plane, place of the window, number of taps inside, number of taps inside the padded input, offsets of those inside) for every
+/// window.
 template <class F>
 void each_pool_window(const product_call& call, const ops::window& w, F&& f) {
     const std::int64_t planes = call.input(0).dim(0) * call.input(0).dim(1);
@@ -29,14 +30,15 @@ void each_pool_window(const product_call& call, const ops::window& w, F&& f) {
             [&](std::int64_t place, std::int64_t inside, std::int64_t padded) { f(p, place, inside, padded, taps); });
 }
 
-/// By place of the result: the offset in its plane of the first largest element, or -1 for a window without any. y holds the largest.
+/// Returns for each element of the result the offset, in its plane, of the first largest element of its window, or -1 if the window has
+/// none. y holds the largest values.
 template <class T>
 std::vector<std::int32_t> largest_places(const product_call& call, const tensor& x, const tensor& y) {
     const ops::window w = pool_window(call);
     const std::int64_t in = ops::product(w.input), out = ops::product(w.output);
     if (in > std::numeric_limits<std::int32_t>::max()) call.fail("planes of " + std::to_string(in) + " elements have no gradient");
     std::vector<std::int32_t> best(y.size(), -1);
-    if (w.rank() != 2 || w.kernel[1] > 2 * w.input[1] + 16) {  // of an absurd kernel most taps are padding
+    if (w.rank() != 2 || w.kernel[1] > 2 * w.input[1] + 16) {  // most taps of so large a kernel are padding
         each_pool_window(call, w,
                          [&](std::int64_t p, std::int64_t place, std::int64_t, std::int64_t, const std::vector<std::int64_t>& taps) {
                              const T* plane = x.as<T>().data() + p * in;
@@ -48,7 +50,7 @@ std::vector<std::int32_t> largest_places(const product_call& call, const tensor&
     }
     const std::int64_t width = w.output[1], step = w.stride[1];
     for (std::int64_t p = 0; !best.empty() && p < x.dim(0) * x.dim(1); ++p)
-        for (std::int64_t i = 0; i < w.output[0]; ++i) {  // a row of windows at a time, from the last tap to the first
+        for (std::int64_t i = 0; i < w.output[0]; ++i) {  // a row of windows at a time, the last tap first: the first of equal values stays
             std::int32_t* at = best.data() + p * out + i * width;
             const T* top = y.as<T>().data() + p * out + i * width;
             const ops::tap_range rows = ops::taps_of(w, 0, i);
@@ -60,7 +62,7 @@ std::vector<std::int32_t> largest_places(const product_call& call, const tensor&
                     const T* v = x.as<T>().data() + p * in + row + shift;
                     const auto first = static_cast<std::int32_t>(row + shift), begin = static_cast<std::int32_t>(from),
                                end = static_cast<std::int32_t>(to);
-                    const auto mark = [=](auto s) {  // a stride that is known vectorises
+                    const auto mark = [=](auto s) {  // vectorises if the stride is a constant
                         for (std::int32_t j = begin; j < end; ++j) at[j] = v[j * s] == top[j] ? first + j * s : at[j];
                     };
                     if (step == 1) mark(std::integral_constant<std::int32_t, 1>());
@@ -106,7 +108,7 @@ inline void average_pool_product(product_call& call) {
     });
 }
 
-/// The slope of the p-norm y by its element x.
+/// Returns the slope of the p-norm y by its element x.
 template <class T>
 T norm_slope(T x, T y, double p) {
     if (y == 0 || x == 0) return 0;
@@ -133,7 +135,7 @@ inline void lp_pool_product(product_call& call) {
     });
 }
 
-/// f(gradient, result, the plane's elements, where their gradients go)
+/// Calls f(gradient, result, the plane's elements, their gradients) for every plane.
 template <class F>
 void each_plane(product_call& call, F f) {
     with_gradient_type(call, [&]<class T>(T) {

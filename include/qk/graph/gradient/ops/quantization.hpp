@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of quantizers, straight through: rounding counts as the identity, and what is clipped has no slope. A scale learns what the
-// straight-through form of scale * (clip(round(x / scale) + zero) - zero) says (Esser et al. 2020, equation 3).
+// Vector-Jacobian products of quantizers, straight-through: rounding counts as the identity, and the slope is 0 where a value is clipped. A
+// scale's gradient is that of the straight-through form of scale * (clip(round(x / scale) + zero) - zero) (Esser et al. 2020, equation 3).
 #pragma once
 
 #include <cmath>
@@ -11,12 +11,12 @@
 
 namespace qk::graph::gradient {
 
-/// Operators whose codes carry a gradient: of the real number that was rounded to the code.
+/// Is true for operators whose codes carry a gradient: that by the real number that was rounded to the code.
 constexpr bool makes_codes(std::string_view op) {
     return op == "QuantizeLinear" || op == "ExtendedQuantizeLinear" || op == "VitisQuantizeLinear";
 }
 
-/// f(element, scale) for every element of x.
+/// Calls f(element, scale), two indices, for every element of x, whose shape is `shape`.
 template <class F>
 void each_scaled(const product_call& call, const dims& shape, F&& f) {
     const op_context context = call.context();
@@ -78,7 +78,7 @@ inline void dequantize_linear_product(product_call& call) {
     });
 }
 
-/// Block formats and their like: each block finds its own exponent, so nothing is clipped.
+/// Handles block formats and their like: each block finds its own exponent, so nothing is clipped.
 inline void straight_through_product(product_call& call) { call.give(0, call.gradient()); }
 
 inline constexpr product_entry quantization_products[] = {

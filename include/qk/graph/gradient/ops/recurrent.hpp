@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of LSTM, GRU and RNN: backwards through time, sample by sample, from states that are computed again.
+// Vector-Jacobian products of LSTM, GRU and RNN: backwards through time, sample by sample, with states that are computed again.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace qk::graph::gradient {
 
-/// Gates in the order i, o, f, c, peepholes in the order i, o, f.
+/// Gates are in the order i, o, f, c, peepholes in the order i, o, f.
 template <class T>
 struct lstm_cell {
     static constexpr std::size_t gates_with_recurrent_bias = 4;
@@ -21,7 +21,7 @@ struct lstm_cell {
     tensor cell, peepholes, dcell, dpeepholes;
     std::size_t h;
     step_rows<T> linear{0, 0}, gate{0, 0}, memory{0, 0},
-        squashed{0, 0};  ///< before and after the activations; memory[s + 1] is after step s
+        squashed{0, 0};  ///< gates before and after the activation; the cell state, memory[s + 1] after step s, and its activation
     std::vector<T> dmemory;
 
     lstm_cell(recurrent_backward<T>& walk, product_call& call)
@@ -119,15 +119,15 @@ struct lstm_cell {
     }
 };
 
-/// Gates in the order z, r, h.
+/// Gates are in the order z, r, h.
 template <class T>
 struct gru_cell {
     std::size_t gates_with_recurrent_bias;
-    bool separate_last;  ///< the reset gate stands before the last product
+    bool separate_last;  ///< the reset gate is applied before the last gate's product with R
     recurrent_backward<T>* all;
     std::vector<ops::recurrent_activation> activations;
     std::size_t h;
-    step_rows<T> linear{0, 0}, gate{0, 0}, mapped{0, 0};  ///< mapped: R h + bias of the last gate, if it comes before the reset gate
+    step_rows<T> linear{0, 0}, gate{0, 0}, mapped{0, 0};  ///< mapped: R h + bias of the last gate, if the reset gate is applied to it
 
     gru_cell(recurrent_backward<T>& walk, product_call& call)
         : gates_with_recurrent_bias(call.node().get_int("linear_before_reset", 0) != 0 ? 2 : 3),

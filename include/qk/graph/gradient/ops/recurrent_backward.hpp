@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the products of LSTM, GRU and RNN share: slopes of activations, a sample's walk through time, and the gradients of X, W, R, B and
-// the first state.
+// What the vector-Jacobian products of LSTM, GRU and RNN share: slopes of activations, a sample's walk through time, and the gradients of
+// X, W, R, B and the first state.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace qk::graph::gradient {
 
-/// f'(x) of an activation, x held to the clip (0: none), outside of which nothing moves.
+/// Returns f'(x) of an activation that clips x first (clip 0: it does not); the slope beyond the clip is 0.
 template <class T>
 T activation_slope(const ops::recurrent_activation& f, T x, float clip) {
     using kind = ops::recurrent_activation::kind;
@@ -36,7 +36,7 @@ T activation_slope(const ops::recurrent_activation& f, T x, float clip) {
     return 0;
 }
 
-/// Rows by step of a sample's walk through time: row s is what a cell kept of its step s.
+/// Rows of a sample's walk through time: row s is what a cell kept of step s.
 template <class T>
 struct step_rows {
     std::size_t width;
@@ -45,17 +45,17 @@ struct step_rows {
     T* operator[](std::size_t s) { return values.data() + s * width; }
 };
 
-/// One sample in one direction. A cell reads `before` and fills the gradients of what the products with W and R gave.
+/// One sample in one direction. A cell reads `before` and writes by_input, by_state and last_state.
 template <class T>
 struct recurrent_walk {
     std::size_t direction, sample, steps;
     step_rows<T> before;      ///< the state before each step
     step_rows<T> by_input;    ///< gradients of W x, [steps, gates * hidden]
     step_rows<T> by_state;    ///< gradients of R h
-    step_rows<T> last_state;  ///< what the rows of R for the last gate are multiplied by, where it is not the state
+    step_rows<T> last_state;  ///< what R's rows of the last gate multiply, if that is not the state
 };
 
-/// What the three operators share: gradients of the sequence, the weights, the biases and the first state, in the layout of the node.
+/// Walks through time and collects the gradients of the sequence, the weights, the biases and the first state, in the layout of the node.
 template <class T>
 class recurrent_backward {
   public:
@@ -67,8 +67,8 @@ class recurrent_backward {
         dh = zeros<T>(c.hidden_state.shape());
     }
 
-    /// Cell: gates_with_recurrent_bias (as project() takes it), separate_last, start(walk), forward(walk, s, state), backward(walk, s,
-    /// gradient of the state, which becomes that of the state before), end(walk).
+    /// Runs a cell: gates_with_recurrent_bias (as project() takes it), separate_last, start(walk), forward(walk, s, state), backward(walk,
+    /// s, g), end(walk). backward() turns g, the gradient of the state after step s, into that of the state before.
     template <class Cell>
     void run(Cell& cell) {
         const std::size_t h = c.hidden, rows = c.gates * h;
@@ -103,7 +103,7 @@ class recurrent_backward {
     std::size_t state_position(std::size_t d, std::size_t n) const {
         return (c.batch_first ? n * c.directions + d : d * c.batch + n) * c.hidden;
     }
-    /// g += what the gradient of output k holds from `position` on.
+    /// Adds to g the gradient of output k from `position` on.
     void add_gradient(std::size_t k, std::size_t position, T* g) const {
         if (!product->has_gradient(k)) return;
         const T* from = product->gradient(k).template as<T>().data() + position;
@@ -117,11 +117,11 @@ class recurrent_backward {
                 std::copy_n(of.as<T>().data() + (d * c.batch + n) * c.hidden, c.hidden, given.as<T>().data() + state_position(d, n));
         product->give(input, given);
     }
-    /// g = slope at `x` times g, for `count` values.
+    /// Multiplies g by the slope at `x`, for `count` values.
     void through(const ops::recurrent_activation& f, const T* x, std::size_t count, T* g) const {
         for (std::size_t j = 0; j < count; ++j) g[j] *= activation_slope(f, x[j], c.clip);
     }
-    /// state += R' g, by rows [first, first + count) of direction d.
+    /// Adds R' g to `state`, with rows [first, first + count) of R in direction d.
     void add_recurrence(std::size_t d, std::size_t first, std::size_t count, const T* g, T* state) const {
         std::vector<T> part(c.hidden);
         ops::multiply(g, false, c.recurrence(d) + first * c.hidden, false, part.data(), 1, signed_size(c.hidden), signed_size(count));
@@ -138,7 +138,7 @@ class recurrent_backward {
         return (c.batch_first ? (n * c.length + t) * c.directions + d : (t * c.directions + d) * c.batch + n) * c.hidden;
     }
 
-    /// A sample's share of the gradients of X, W, R and B.
+    /// Adds a sample's share of the gradients of X, W, R and B.
     void take(recurrent_walk<T>& walk, bool separate_last) {
         const std::size_t h = c.hidden, rows = c.gates * h, width = c.width, steps = walk.steps, d = walk.direction;
         if (steps == 0) return;

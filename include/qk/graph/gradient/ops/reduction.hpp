@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of the Reduce operators, Softmax, LogSoftmax and CumSum. Of equal extremes each gets an equal share.
+// Vector-Jacobian products of the Reduce operators, Softmax, LogSoftmax and CumSum. Equal extremes get equal shares.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace qk::graph::gradient {
 
-/// The shape of the result of a reduction of x, reduced axes of length 1.
+/// Returns the shape of a reduction of x with reduced axes of length 1.
 inline dims kept_shape(op_context& context, const tensor& x) {
     const ops::reduction r = ops::find_reduction(context, x);
     dims kept = x.shape();
@@ -21,7 +21,7 @@ inline dims kept_shape(op_context& context, const tensor& x) {
     return kept;
 }
 
-/// dx[i] = slope(g, x, y, n) of the result's element that x[i] went into, n elements having gone there.
+/// Gives dx[i] = slope(g, x, y, n), with g and y of the result's element that x[i] goes into, as one of n elements.
 template <class F>
 void map_reduced(product_call& call, F slope) {
     with_gradient_type(call, [&]<class T>(T) {
@@ -36,15 +36,15 @@ void map_reduced(product_call& call, F slope) {
     });
 }
 
-/// Max, Min: equal shares. Prod: the product of the others, also where one of them is 0.
+/// Max, Min: extremes get equal shares. Prod: the slope is the product of the other elements, also where one of them is 0.
 inline void reduce_choice_product(product_call& call) {
     const bool product = call.node().op_type() == "ReduceProd";
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
         const tensor x = call.real<T>(0), y = call.result<T>(0);
         const dims kept = kept_shape(context, x);
-        std::vector<double> others(y.size(), 1.0);        // of Prod: the product without zeros
-        std::vector<std::uint32_t> special(y.size(), 0);  // zeros; or elements that equal the extreme
+        std::vector<double> others(y.size(), 1.0);        // of Prod: the product of the nonzero elements
+        std::vector<std::uint32_t> special(y.size(), 0);  // Prod: number of zeros; else number of extremes
         each_broadcast(x.shape(), kept, [&](std::size_t i, std::size_t j) {
             const T v = x.as<T>()[i];
             special[j] += product ? v == 0 : v == y.as<T>()[j];
@@ -82,7 +82,7 @@ inline void softmax_product(product_call& call) {
     });
 }
 
-/// A sum over what came before is, backwards, a sum over what comes after.
+/// The product of a sum over the elements before is a sum over those after.
 inline void cumulative_sum_product(product_call& call) {
     const bool exclusive = call.node().get_int("exclusive", 0) != 0, reverse = call.node().get_int("reverse", 0) != 0;
     with_gradient_type(call, [&]<class T>(T) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of RoiAlign and MaxRoiPool by X, and of DeformConv by every input. Regions count as given: no gradient moves them.
+// Vector-Jacobian products of RoiAlign and MaxRoiPool by X, and of DeformConv by every input. Regions count as constants: they get no
+// gradient.
 #pragma once
 
 #include <cmath>
@@ -60,7 +61,8 @@ inline void max_roi_pool_product(product_call& call) {
     });
 }
 
-/// Backwards through ops::detail::linear_sample: g to the corners of `plane`, and the slopes along the axes, added to `along`.
+/// Takes g back through ops::detail::linear_sample: adds to `dplane` the gradients of the corners, and to `along`, by axis, that of the
+/// position.
 template <class T>
 void linear_sample_back(const T* plane, const std::vector<std::int64_t>& shape, const std::vector<T>& position, T g, T* dplane,
                         std::vector<T>& along) {

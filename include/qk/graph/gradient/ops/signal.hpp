@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of DFT and STFT. A Fourier sum is linear: backwards it turns the other way.
+// Vector-Jacobian products of DFT and STFT. A Fourier sum is linear; its product is the Fourier sum with the other sign in the exponent.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace qk::graph::gradient {
 
-/// `values` as a gradient of input i.
+/// Gives `values` as the gradient of input i.
 inline void give_doubles(product_call& call, std::size_t i, const std::vector<double>& values) {
     if (!call.wants(i)) return;
     tensor t(data_type::float64, call.input(i).shape());

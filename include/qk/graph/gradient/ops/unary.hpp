@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of operators that work on one element: dx = g * f'(x), with f' written in x and in y = f(x). At a kink the side of the smaller
-// slope counts (Relu at 0: 0).
+// Vector-Jacobian products of operators that work on one element: dx = g * f'(x), with f' written in x and in y = f(x). At a kink the
+// smaller slope counts (Relu at 0: 0).
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace qk::graph::gradient {
 
-/// dx = g * slope(x, y)
+/// Gives dx = g * slope(x, y).
 template <class F>
 void map_slope(product_call& call, F slope) {
     with_gradient_type(call, [&]<class T>(T) {
@@ -22,7 +22,7 @@ void map_slope(product_call& call, F slope) {
     });
 }
 
-/// A step: its slope is 0 wherever there is one.
+/// Gives zeros: the slope of a step function is 0 wherever there is one.
 inline void no_slope(product_call& call) {
     map_slope(call, []<class T>(T, T) { return T{0}; });
 }
@@ -45,7 +45,7 @@ template <class T>
 T logistic(T x) {
     return 1 / (1 + std::exp(-x));
 }
-/// Of x * sigmoid(a * x).
+/// Returns the slope of x * sigmoid(a * x).
 template <class T>
 T swish_slope(T x, T a) {
     const T s = logistic(a * x);
@@ -99,7 +99,7 @@ inline void mish_product(product_call& call) {
     });
 }
 inline void clip_product(product_call& call) {
-    // What was clipped stands at a bound; a value that lies on one counts as clipped.
+    // A value on a bound counts as clipped: its gradient goes to the bound.
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
         T low = -std::numeric_limits<T>::infinity(), high = -low;
