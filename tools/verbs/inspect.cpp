@@ -44,11 +44,11 @@ std::vector<layer_row> layers_of(const graph::model& m) {
             row.weight = node.input(1);
             row.shape = graph::to_string(w.shape());
             row.values = static_cast<double>(w.size());
-            if (w.type() == graph::data_type::float32) {
-                for (const float v : w.as<float>()) {
-                    row.lowest = std::min(row.lowest, static_cast<double>(v));
-                    row.highest = std::max(row.highest, static_cast<double>(v));
-                }
+            if (w.type() == graph::data_type::float32 && !w.empty()) {
+                observed_range range;  // passes over NaN and Inf
+                range.observe(w.as<float>());
+                row.lowest = static_cast<double>(range.min);
+                row.highest = static_cast<double>(range.max);
             }
         }
         rows.push_back(std::move(row));

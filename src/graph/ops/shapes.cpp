@@ -17,6 +17,13 @@ std::vector<std::int64_t> spatial_attribute(const node_view& node, const char* n
     return v;
 }
 
+static std::string auto_pad_of(const node_view& node) {
+    std::string given = node.get_string("auto_pad", "NOTSET");
+    if (given != "NOTSET" && given != "SAME_UPPER" && given != "SAME_LOWER" && given != "VALID")
+        node.fail("attribute 'auto_pad' is '" + given + "'; it can be NOTSET, SAME_UPPER, SAME_LOWER or VALID");
+    return given;
+}
+
 window make_window(const node_view& node, const dims& shape, std::vector<std::int64_t> kernel, bool ceil_mode) {
     if (shape.size() < 2 || shape.size() != kernel.size() + 2)
         node.fail("input of shape " + to_string(shape) + " does not fit a kernel of rank " + std::to_string(kernel.size()));
@@ -34,7 +41,7 @@ window make_window(const node_view& node, const dims& shape, std::vector<std::in
     if (pads.size() != 2 * rank) node.fail("attribute 'pads' needs two values for each spatial axis");
     for (const std::int64_t p : pads)
         if (p < -(std::int64_t{1} << 31) || p > (std::int64_t{1} << 31)) node.fail("attribute 'pads' is out of range");
-    const std::string auto_pad = node.get_string("auto_pad", "NOTSET");
+    const std::string auto_pad = auto_pad_of(node);
     for (std::size_t i = 0; i < rank; ++i) {
         std::int64_t begin = pads[i], end = pads[i + rank];
         const std::int64_t reach = (w.kernel[i] - 1) * w.dilation[i] + 1;
@@ -44,8 +51,6 @@ window make_window(const node_view& node, const dims& shape, std::vector<std::in
             const std::int64_t all = std::max<std::int64_t>((out - 1) * w.stride[i] + reach - w.input[i], 0);
             begin = auto_pad == "SAME_UPPER" ? all / 2 : all - all / 2;
             end = all - begin;
-        } else if (auto_pad != "NOTSET" && auto_pad != "VALID") {
-            node.fail("attribute 'auto_pad' is '" + auto_pad + "'; it can be NOTSET, SAME_UPPER, SAME_LOWER or VALID");
         }
         const std::int64_t room = w.input[i] + begin + end - reach;
         if (room < 0) node.fail("the kernel is larger than its padded input of shape " + to_string(shape));
@@ -95,7 +100,7 @@ window transposed_window(const node_view& node, const dims& x, std::vector<std::
         for (const std::int64_t v : *list)
             if (v < -(std::int64_t{1} << 31) || v > (std::int64_t{1} << 31))
                 node.fail("pads, output_padding or output_shape are out of range");
-    const std::string auto_pad = node.get_string("auto_pad", "NOTSET");
+    const std::string auto_pad = auto_pad_of(node);
     for (std::size_t i = 0; i < rank; ++i) {
         if (w.kernel[i] < 1 || w.kernel[i] > 1 << 20) node.fail("a kernel of length " + std::to_string(w.kernel[i]));
         if (w.output[i] > std::int64_t{1} << 31) node.fail("input of shape " + to_string(x) + " is too long");

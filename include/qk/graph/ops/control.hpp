@@ -148,6 +148,7 @@ inline void scan_batched(op_context& call) {
     if (call.has_input(0)) lengths = int_values(call, call.input(0));
     const tensor& first = call.input(1 + states);
     if (first.rank() < 2) call.fail("a scan input has no batch and sequence axes");
+    if (first.dim(0) == 0) call.fail("a batch of 0 sequences is not supported");
     const scan_axes axes{{}, call.node().get_ints("directions"), {}, {}};
     std::vector<std::vector<tensor>> results;
     for (std::int64_t b = 0; b < first.dim(0); ++b) {

@@ -42,7 +42,12 @@ inline tensor refilled(op_context& call, const tensor& cache, const tensor& now)
 
 inline void run_decoder_masked_attention(op_context& call) {
     const node_view& node = call.node();
-    if (call.has_input(8) && integers(call, 8).at(0) > 1) call.fail("beam_width above 1 (cache_indirection) is not supported");
+    const auto number = [&](std::size_t i, const char* what) {
+        const std::vector<std::int64_t> values = integers(call, i);
+        if (values.size() != 1) call.fail(std::string(what) + " must be one number, not of shape " + to_string(call.input(i).shape()));
+        return values[0];
+    };
+    if (call.has_input(8) && number(8, "beam_width") > 1) call.fail("beam_width above 1 (cache_indirection) is not supported");
     if (node.get_int("output_qk", 0) != 0) call.fail("output_qk=1 is not supported");
     const auto given = [&](std::size_t i) { return optional_input(call, i); };
     if (call.input(0).rank() == 3 && call.input(0).dim(1) != 1)
@@ -51,7 +56,7 @@ inline void run_decoder_masked_attention(op_context& call) {
     std::array<tensor, 8> inputs{given(0), given(1), given(2), given(10), given(3), given(4), given(5), given(6)};
     if (in_place) {
         if (!call.has_input(7)) call.fail("past_present_share_buffer needs past_sequence_length");
-        const std::int64_t length = integers(call, 7).at(0);
+        const std::int64_t length = number(7, "past_sequence_length");
         for (const std::size_t i : {std::size_t{6}, std::size_t{7}}) inputs[i] = detail::filled_part(call, inputs[i], length);
         if (length == 0) inputs[6] = inputs[7] = tensor{};
     }

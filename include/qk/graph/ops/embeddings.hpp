@@ -24,7 +24,16 @@ inline void run_embed_layer_normalization(op_context& call) {
         static_cast<std::int64_t>(beta.size()) != hidden)
         call.fail("the tables and the normalization do not have one width");
     const std::vector<std::int64_t> words = integers(call, 0);
-    const std::vector<std::int64_t> segments = optional_integers(call, 1), places = optional_integers(call, 8);
+    const std::vector<std::int64_t> segments = optional_integers(call, 1), places = optional_integers(call, 8),
+                                    mask = optional_integers(call, 7);
+    const auto fits = [&](const std::vector<std::int64_t>& given, std::size_t i, const char* what) {
+        if (call.has_input(i) && given.size() != words.size())
+            call.fail(std::string(what) + " of shape " + to_string(call.input(i).shape()) + " do not fit input_ids of shape " +
+                      to_string(ids.shape()));
+    };
+    fits(segments, 1, "segment_ids");
+    fits(mask, 7, "mask values");
+    if (places.size() != static_cast<std::size_t>(length)) fits(places, 8, "position_ids");
     const auto row = [&](const tensor& table, std::int64_t index, const char* what) {
         if (index < 0 || index >= table.dim(0))
             call.fail(std::string(what) + " " + std::to_string(index) + " is outside of " + std::to_string(table.dim(0)) + " rows");
@@ -38,7 +47,7 @@ inline void run_embed_layer_normalization(op_context& call) {
         const std::int64_t where =
             places.empty() ? t % length : places[places.size() == words.size() ? at : static_cast<std::size_t>(t % length)];
         const float* b = row(place, where, "the position");
-        const float* c = segment.empty() ? nullptr : row(segment, segments.empty() ? 0 : segments.at(at), "the segment");
+        const float* c = segment.empty() ? nullptr : row(segment, segments.empty() ? 0 : segments[at], "the segment");
         float* to = sum.data() + t * hidden;
         double mean = 0, square = 0;
         for (std::int64_t i = 0; i < hidden; ++i) to[i] = a[i] + b[i] + (c == nullptr ? 0.0f : c[i]), mean += static_cast<double>(to[i]);
@@ -54,7 +63,6 @@ inline void run_embed_layer_normalization(op_context& call) {
     sum.store();
     if (!call.wants(1)) return;
     tensor& shown = call.output(1, data_type::int32, {batch});
-    const std::vector<std::int64_t> mask = optional_integers(call, 7);
     for (std::int64_t b = 0; b < batch; ++b) {
         std::int32_t count = 0;
         for (std::int64_t s = 0; s < length && !mask.empty(); ++s) count += mask[static_cast<std::size_t>(b * length + s)] == 1;

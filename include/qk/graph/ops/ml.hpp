@@ -101,6 +101,7 @@ inline void scaler(op_context& call) {
 inline void normalizer(op_context& call) {
     const tensor& x = call.input(0);
     const std::string norm = call.node().get_string("norm", "MAX");
+    if (norm != "MAX" && norm != "L1" && norm != "L2") call.fail("attribute 'norm' is '" + norm + "'; it can be MAX, L1 or L2");
     auto v = as_doubles(call, x);
     const std::size_t features = x.rank() == 0 ? 1 : static_cast<std::size_t>(x.shape().back());
     for (std::size_t at = 0; features != 0 && at < v.size(); at += features) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call of a node's function; whatever goes wrong names the node.
+// Calls a node's operator; every error names the node.
 #pragma once
 
 #include <new>
@@ -29,8 +29,8 @@ inline void call_node(const net_node& node, const prepared_op* prepared, std::sp
         node.view.fail(e.what());
     } catch (const std::bad_alloc&) {
         node.view.fail("not enough memory for its result");
-    } catch (const std::length_error&) {
-        node.view.fail("a size is out of range");
+    } catch (const std::logic_error&) {  // std::length_error, std::out_of_range
+        node.view.fail("a size or index is out of range");
     }
 }
 
