@@ -45,13 +45,14 @@ uint64_t qk_report_differences(const qk_report* report) { return report == nullp
 uint64_t qk_report_unexplained(const qk_report* report) { return report == nullptr ? 0 : report->told.unexplained; }
 qk_status qk_report_cause(const qk_report* report, size_t index, qk_cause* cause) {
     if (report == nullptr || cause == nullptr) return fail(QK_BAD_ARGUMENT, "report or cause is NULL");
-    if (index >= report->told.causes.size()) return QK_NOTHING;
+    if (index >= report->told.causes.size())
+        return fail(QK_NOTHING, "the report has " + std::to_string(report->told.causes.size()) + " causes");
     *cause = cause_of(report->told.causes[index], report->places[index]);
     return QK_OK;
 }
 qk_status qk_report_nearest(const qk_report* report, qk_cause* cause) {
     if (report == nullptr || cause == nullptr) return fail(QK_BAD_ARGUMENT, "report or cause is NULL");
-    if (!report->told.nearest) return QK_NOTHING;
+    if (!report->told.nearest) return fail(QK_NOTHING, "the report names no nearest mistake");
     *cause = cause_of(*report->told.nearest, report->places.back());
     return QK_OK;
 }

@@ -2,6 +2,7 @@
 // qk.h's dot products and the search for accumulators.
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "door.hpp"
 #include "qk/dispatch.hpp"
@@ -28,13 +29,15 @@ std::vector<std::byte> packed_codes(const std::uint64_t* codes, std::size_t n, i
     return plane;
 }
 
-product_shape shape_of(const qk_product& p) {
-    std::size_t product = 0;
-    if (__builtin_mul_overflow(p.m, p.n, &product) || __builtin_mul_overflow(p.m, p.k, &product) ||
-        __builtin_mul_overflow(p.k, p.n, &product) || product > std::size_t{1} << 60)
-        throw refused{QK_BAD_ARGUMENT, "m, n and k are too large"};
-    return {p.m, p.n, p.k};
+product_shape checked(product_shape s) {
+    constexpr std::size_t most = std::size_t{1} << 60;
+    for (const auto& [x, y] : {std::pair(s.m, s.n), std::pair(s.m, s.k), std::pair(s.k, s.n)}) {
+        std::size_t product = 0;
+        if (__builtin_mul_overflow(x, y, &product) || product > most) throw refused{QK_BAD_ARGUMENT, "m, n and k are too large"};
+    }
+    return s;
 }
+product_shape shape_of(const qk_product& p) { return checked(product_shape{p.m, p.n, p.k}); }
 void expect_zero_point(const format& f, std::int64_t z, const char* what) {
     const integer* g = std::get_if<integer>(&f);
     const message m = g != nullptr ? check_zero_point(*g, z) : z != 0 ? message("is for integer formats") : message();
@@ -237,6 +240,7 @@ qk_status qk_fit_accumulator(const qk_search* search, size_t m, size_t n, const 
     return guarded([&] {
         const qk::compare::dot_task task = task_of(search);
         expect_array(found, 1, "found");
+        static_cast<void>(checked(qk::product_shape{m, n, task.k}));
         expect_array(d, m * n, "d");
         if (m == 0 || n == 0) throw refused{QK_BAD_ARGUMENT, "m and n must be at least 1"};
         put_found(found, qk::compare::fit_accumulator(task, case_of(task, m, n, codes), {d, m * n}));

@@ -48,7 +48,11 @@ std::uint64_t computed(const qk_dot_scoreboard& b) {
 }
 
 void draw(qk_dot_scoreboard& b) {
-    if (!b.searchable) throw refused{QK_BAD_ARGUMENT, "questions are not made for these formats: " + check(b.task)};
+    if (!b.searchable) {
+        const std::string why = check(b.task);
+        throw refused{QK_BAD_ARGUMENT, "questions are not made for these formats: " +
+                                           (why.empty() ? "results of " + std::to_string(b.task.d_bits) + " bits are not searched" : why)};
+    }
     constexpr std::size_t m = 36, n = 16;
     if (b.next % (m * n) == 0) b.batch = make_questions(b.task, m, n, b.random);
     const std::size_t i = b.next / n % m, j = b.next % n, k = b.task.k;

@@ -191,3 +191,18 @@ TEST_CASE("flags are counted on request, and do not change a bit") {
     }
     CHECK(count(third, third, devices::nvidia_hopper_mma_f32_f16_f16_f32.accumulator, 0).inexact == 1);
 }
+
+TEST_CASE("the oracle's sums without error hold the largest and smallest products of scaled blocks") {
+    for (const int low : {-866, -704, 0, 700, 764}) {
+        reference::long_sum sum;
+        sum.add({1, low, true});
+        sum.add({3, 764, false});
+        sum.add({3, 764, true});
+        sum.add({3, -866, false});
+        sum.add({3, -866, true});
+        const reference::real total = sum.total();
+        CHECK(total.negative);
+        CHECK(total.exponent() == low);
+        CHECK((total.digits & (total.digits - 1)) == 0);
+    }
+}

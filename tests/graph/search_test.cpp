@@ -277,6 +277,13 @@ TEST_CASE("a stopped search goes on from its cache") {
     CHECK(again.cached == resumed.evaluations);
     CHECK(again.choice == resumed.choice);
     CHECK(again.layer_evaluations < resumed.layer_evaluations);
+
+    // What changes the numbers has trials of its own: another reference, other semantics.
+    o.baseline_wide = true;
+    CHECK(d.search(o).cached == 0);
+    o.baseline_wide = false;
+    o.semantics.flush_inputs = true;
+    CHECK(d.search(o).cached == 0);
     std::filesystem::remove(file);
 }
 

@@ -80,6 +80,7 @@ struct accumulator_key {
     std::string_view name;
     message (*read)(accumulator&, std::string_view name, std::string_view value);
     fixed_text<47> (*print)(const accumulator&);
+    bool alone = false;  ///< its value 1 is not printed: `saturate` says saturate=1
 };
 
 template <auto Member>
@@ -188,15 +189,15 @@ inline constexpr accumulator_key accumulator_keys[] = {
      [](const accumulator& a) { return print_rounding(a.partial_round, a.round); }},
     {"round", read_word<&accumulator::round, rounding_names>, print_word<&accumulator::round, rounding_names>},
     {"operands", read_number<&accumulator::operand_bits>, print_number<&accumulator::operand_bits>},
-    {"reverse", read_flag<&accumulator::reverse>, print_flag<&accumulator::reverse>},
+    {"reverse", read_flag<&accumulator::reverse>, print_flag<&accumulator::reverse>, true},
     {"flush-inputs", read_word<&accumulator::flush_inputs, input_flush_names>, print_word<&accumulator::flush_inputs, input_flush_names>},
-    {"flush-partials", read_flag<&accumulator::flush_partials>, print_flag<&accumulator::flush_partials>},
-    {"product-overflow", read_flag<&accumulator::product_overflow>, print_flag<&accumulator::product_overflow>},
+    {"flush-partials", read_flag<&accumulator::flush_partials>, print_flag<&accumulator::flush_partials>, true},
+    {"product-overflow", read_flag<&accumulator::product_overflow>, print_flag<&accumulator::product_overflow>, true},
     {"overflow", read_word<&accumulator::overflow, too_large_names>, print_word<&accumulator::overflow, too_large_names>},
     {"zero", read_word<&accumulator::zero, zero_rule_names>, print_word<&accumulator::zero, zero_rule_names>},
     {"nan", read_word<&accumulator::nan, nan_answer_names>, print_word<&accumulator::nan, nan_answer_names>},
     {"width", read_number<&accumulator::width>, print_number<&accumulator::width>},
-    {"saturate", read_flag<&accumulator::saturate>, print_flag<&accumulator::saturate>},
+    {"saturate", read_flag<&accumulator::saturate>, print_flag<&accumulator::saturate>, true},
     {"requantize", read_by,
      [](const accumulator& a) {
          return a.requantize.by == requantize_by::nothing ? fixed_text<47>()
@@ -262,7 +263,7 @@ inline accumulator_text to_text(const accumulator& a) {
         if (value.empty()) continue;
         if (!t.empty()) t.append(",");
         t.append(k.name);
-        if (value.view() != "1" || k.name == "groups" || k.name == "fused" || k.name == "lanes") t.append("=").append(value);
+        if (!k.alone || value.view() != "1") t.append("=").append(value);
     }
     return t;
 }

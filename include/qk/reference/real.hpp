@@ -87,7 +87,7 @@ struct real {
     }
 };
 
-/// A sum without any error, of numbers between 2^-704 and 2^700. Those above and those below zero each make one long whole number.
+/// A sum without any error, of numbers between 2^-960 and 2^950. Those above and those below zero each make one long whole number.
 class long_sum {
   public:
     void add(const real& x) {
@@ -136,8 +136,8 @@ class long_sum {
     }
 
   private:
-    static constexpr int lowest = -704;
-    static constexpr std::size_t long_digits = 22;
+    static constexpr int lowest = -960;
+    static constexpr std::size_t long_digits = 30;
     std::array<std::uint64_t, long_digits> above_{}, below_{};
 };
 

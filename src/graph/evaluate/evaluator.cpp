@@ -67,14 +67,14 @@ void check(const evaluate_options& options) {
 }  // namespace
 
 struct evaluator::state {
-    state(const model& m, evaluate_options o) : run(m, o.threads, o.limits, execute::large_constants::late), options(o) {
+    state(const model& m, const evaluate_options& o) : run((check(o), m), o.threads, o.limits, execute::large_constants::late), options(o) {
         run.shared.plain_kernels = o.plain_kernels;
     }
     execute::runner run;
     evaluate_options options;
 };
 
-evaluator::evaluator(const model& m, evaluate_options options) : state_(std::make_unique<state>(m, options)) { check(options); }
+evaluator::evaluator(const model& m, evaluate_options options) : state_(std::make_unique<state>(m, options)) {}
 evaluator::~evaluator() = default;
 evaluator::evaluator(evaluator&&) noexcept = default;
 evaluator& evaluator::operator=(evaluator&&) noexcept = default;

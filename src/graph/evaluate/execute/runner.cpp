@@ -31,6 +31,7 @@ inline bool alike(const tensor& a, const tensor& b) {
     for (std::size_t i = 0; i < x.size(); ++i) {
         if (std::isnan(x[i]) != std::isnan(y[i])) return false;
         if (std::isnan(x[i]) || x[i] == y[i]) continue;
+        if (std::isinf(x[i]) || std::isinf(y[i])) return false;
         largest = std::max(largest, std::abs(x[i]));
         difference = std::max(difference, std::abs(x[i] - y[i]));
     }

@@ -143,7 +143,8 @@ sample_set ragged_samples(const std::vector<value_info>& declared, const named_t
     for (std::size_t i = 0; i < declared.size(); ++i) {
         const value_info& v = declared[i];
         if (const auto shapes = given.ragged.find(v.name); shapes != given.ragged.end()) s.own[i] = shapes->second;
-        else if (s.inputs[i].rank() > 0 && s.inputs[i].dim(0) == static_cast<std::int64_t>(s.count) && v.has_shape && v.shape[0].value < 2)
+        else if (s.inputs[i].rank() > 0 && s.inputs[i].dim(0) == static_cast<std::int64_t>(s.count) && v.has_shape && !v.shape.empty() &&
+                 v.shape[0].value < 2)
             s.own[i].assign(s.count, rows(s.inputs[i], 0, 1).shape());
         else continue;
         s.cut[i] = 1;

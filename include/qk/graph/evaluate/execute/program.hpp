@@ -55,7 +55,6 @@ struct program {
     std::vector<step> steps;
     std::vector<candidate> candidates;
     std::vector<slot> input_slots;
-    std::vector<slot> unused;  ///< slots that nothing reads: released at once
     int slot_count = 0;
     std::size_t layers = 0;  ///< layer steps in all
 };
