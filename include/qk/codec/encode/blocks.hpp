@@ -173,8 +173,85 @@ class family_coder : public block_coder<Arch> {
     const Format format_;
 };
 
+/// The general form: rounds tiles of blocks by the kernel of fake_quantize, then makes their codes.
 template <class Arch>
-void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept;
+class tile_encoder {
+  public:
+    tile_encoder(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept
+        : coder_(coder), x_(x), out_(out), axis_(a), how_(how) {}
+
+    /// Encodes n values of row o, from position l on; they are at most a tile, and the first begins a block.
+    QK_APART void row(std::size_t o, std::size_t l, std::size_t n) noexcept {
+        const std::size_t block = size(), first = o * axis_.length + l;
+        x_.template copy<Arch>(first, n, t_.x);
+        if (how_.flush_inputs) flush(t_.x, n);
+        coder_.round(from_element(how_, first), t_.x, t_.y, along_axis{1, n, 1});
+        for (std::size_t k = 0; k < n; k += block) share(k, std::min(block, n - k), 1, o, l + k, 0);
+        coder_.elements(t_, n);
+        put_codes<Arch>(out_.elements, first, n, coder_.packed.element_width, t_.code);
+    }
+    /// Encodes the blocks of columns [first, first + count) that begin at position l and have `rows` values, in panels of as many as fit
+    /// a tile.
+    QK_APART void columns(std::size_t o, std::size_t l, std::size_t rows, std::size_t first, std::size_t count) noexcept {
+        const std::size_t fit = tile / std::max<std::size_t>(rows, 1);
+        semantics inside = how_;  // random bits depend on the position in the array
+        if (how_.rounding == rounding::stochastic) inside.random_words = words_;
+        for (std::size_t i = first; i < first + count; i += fit) {
+            const std::size_t w = std::min(fit, first + count - i);
+            const auto position = [&](std::size_t r) { return (o * axis_.length + l + r) * axis_.inner + i; };
+            for (std::size_t r = 0; r < rows; ++r) {
+                x_.template copy<Arch>(position(r), w, t_.x + r * w);
+                if (how_.rounding == rounding::stochastic)
+                    kernels::store_random<Arch>(kernels::random_source(how_), position(r), w, words_ + r * w);
+            }
+            if (how_.flush_inputs) flush(t_.x, rows * w);
+            coder_.round(inside, t_.x, t_.y, along_axis{1, rows, w});
+            for (std::size_t k = 0; k < w; ++k) share(k, rows, w, o, l, i + k);
+            coder_.elements(t_, rows * w);
+            for (std::size_t r = 0; r < rows; ++r)
+                put_codes<Arch>(out_.elements, position(r), w, coder_.packed.element_width, t_.code + r * w);
+        }
+    }
+
+  private:
+    std::size_t size() const noexcept { return static_cast<std::size_t>(coder_.packed.block_size); }
+    QK_APART void share(std::size_t start, std::size_t count, std::size_t stride, std::size_t o, std::size_t l, std::size_t i) noexcept {
+        coder_.share(t_, start, count, stride, out_, scale_index(coder_.packed, axis_, o, l, i), shift_index(coder_.packed, axis_, o, l, i),
+                     axis_.inner, how_);
+    }
+
+    const block_coder<Arch>& coder_;
+    const values_in x_;
+    const planes out_;
+    const along_axis axis_;
+    const semantics& how_;
+    block_tile t_;
+    std::uint32_t words_[tile];
+};
+
+/// Encodes one row of floats: by the fast form, and by the general form what that leaves.
+template <class Arch>
+QK_APART void encode_row(const block_coder<Arch>& coder, values_in x, planes out, std::size_t length, const semantics& how) noexcept {
+    const auto block = static_cast<std::size_t>(coder.packed.block_size);
+    tile_encoder<Arch> tiles(coder, x, out, along_axis{1, length, 1}, how);
+    const auto complete = [&](std::size_t from, std::size_t count) {  // blocks
+        const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, length);
+        for (std::size_t k = from * block; k < end; k += step) tiles.row(0, k, std::min(step, end - k));
+    };
+    const kernels::range_call declined(complete);
+    const std::size_t done = coder.quickly(how, x, out, {length / block, &declined});
+    complete(done, divide_up(length, coder.packed.block_size) - done);
+}
+
+/// Encodes one row of 16-bit memory, whose values are widened to floats first.
+template <class Arch>
+void encode_widened(const block_coder<Arch>& coder, values_in x, planes out, std::size_t length, const semantics& how) noexcept {
+    alignas(64) float value[widened];
+    for_each_widened(coder.packed, out, length, [&](std::size_t first, std::size_t n, planes part) {
+        x.template copy<Arch>(first, n, value);
+        encode_row<Arch>(coder, std::span<const float>(value, n), part, n, from_element(how, first));
+    });
+}
 
 /// Encodes rows whose last block is short, as gathered_rows.
 template <class Arch>
@@ -191,75 +268,39 @@ QK_APART void encode_gathered(const block_coder<Arch>& coder, values_in x, plane
             if (how.rounding == rounding::stochastic)
                 kernels::store_random<Arch>(kernels::random_source(how), piece.at, piece.count, words + piece.block * g.size());
         }
-        encode_blocks<Arch>(coder, std::span<const float>(g.values, g.length()), g.staged, along_axis{1, g.length(), 1}, inside);
+        encode_row<Arch>(coder, std::span<const float>(g.values, g.length()), g.staged, g.length(), inside);
         g.each_code(out, [](std::span<std::byte> to, std::size_t bit, std::span<const std::byte> from, std::size_t from_bit,
                             std::size_t bits) { copy_bits<Arch>(to, bit, from, from_bit, bits); });
     });
 }
 
-/// Encodes blocks that fit a tile.
+/// Encodes blocks along an axis that is not the last: by the fast form, or by the general form where there is none.
 template <class Arch>
-void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
-    const packing& packed = coder.packed;
-    const auto block = static_cast<std::size_t>(packed.block_size);
-    block_tile t;
-    const auto share_at = [&](std::size_t start, std::size_t count, std::size_t stride, std::size_t o, std::size_t l,
-                              std::size_t i) QK_APART {
-        coder.share(t, start, count, stride, out, scale_index(packed, a, o, l, i), shift_index(packed, a, o, l, i), a.inner, how);
-    };
-    if (a.inner == 1) {
-        if (a.length % block == 0) a = {1, a.outer * a.length, 1};  // no short block: all rows are one
-        const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) QK_APART {
-            x.template copy<Arch>(first, n, t.x);
-            if (how.flush_inputs) flush(t.x, n);
-            coder.round(from_element(how, first), t.x, t.y, along_axis{1, n, 1});
-            for (std::size_t k = 0; k < n; k += block) share_at(k, std::min(block, n - k), 1, o, l + k, 0);
-            coder.elements(t, n);
-            put_codes<Arch>(out.elements, first, n, packed.element_width, t.code);
-        };
-        if (a.outer != 1 && block <= widened_block) return encode_gathered<Arch>(coder, x, out, a, how);
-        if (a.outer != 1 || (x.floats() == nullptr && block > widened_block)) return for_each_run(a, block, encode_tile);
-        if (x.floats() == nullptr) {
-            alignas(64) float value[widened];
-            return for_each_widened(packed, out, a.length, [&](std::size_t first, std::size_t n, planes part) {
-                x.template copy<Arch>(first, n, value);
-                encode_blocks<Arch>(coder, std::span<const float>(value, n), part, along_axis{1, n, 1}, from_element(how, first));
-            });
-        }
-        const auto complete = [&](std::size_t from, std::size_t count) {  // blocks
-            const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, a.length);
-            for (std::size_t k = from * block; k < end; k += step) encode_tile(0, k, 0, k, std::min(step, end - k));
-        };
-        const kernels::range_call declined(complete);
-        const std::size_t done = coder.quickly(how, x, out, {a.length / block, &declined});
-        return complete(done, divide_up(a.length, packed.block_size) - done);
-    }
-    // Strided axis: a panel has as many neighbouring blocks as fit, a block in each column.
-    const std::size_t columns = std::min(a.inner, tile / std::min(block, a.length == 0 ? 1 : a.length));
-    std::uint32_t words[tile];
-    semantics inside = how;
-    if (how.rounding == rounding::stochastic) inside.random_words = words;
-    const auto complete = [&](std::size_t o, std::size_t l, std::size_t rows, std::size_t first, std::size_t count) QK_APART {
-        for (std::size_t i = first; i < first + count; i += columns) {
-            const std::size_t w = std::min(columns, first + count - i);
-            const auto position = [&](std::size_t r) { return (o * a.length + l + r) * a.inner + i; };
-            for (std::size_t r = 0; r < rows; ++r) {
-                x.template copy<Arch>(position(r), w, t.x + r * w);
-                if (how.rounding == rounding::stochastic)
-                    kernels::store_random<Arch>(kernels::random_source(how), position(r), w, words + r * w);
-            }
-            if (how.flush_inputs) flush(t.x, rows * w);
-            coder.round(inside, t.x, t.y, along_axis{1, rows, w});
-            for (std::size_t k = 0; k < w; ++k) share_at(k, rows, w, o, l, i + k);
-            coder.elements(t, rows * w);
-            for (std::size_t r = 0; r < rows; ++r) put_codes<Arch>(out.elements, position(r), w, packed.element_width, t.code + r * w);
-        }
+void encode_strided(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
+    const auto block = static_cast<std::size_t>(coder.packed.block_size);
+    tile_encoder<Arch> tiles(coder, x, out, a, how);
+    const auto complete = [&](std::size_t o, std::size_t l, std::size_t rows, std::size_t i, std::size_t n) {
+        tiles.columns(o, l, rows, i, n);
     };
     const columns_call declined(complete);
     if (coder.quickly(how, x, out, {0, nullptr, a, &declined}) != 0) return;
     for (std::size_t o = 0; o < a.outer; ++o) {
         for (std::size_t l = 0; l < a.length; l += block) complete(o, l, std::min(block, a.length - l), 0, a.inner);
     }
+}
+
+/// Encodes blocks that fit a tile, or rows that do.
+template <class Arch>
+void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
+    const auto block = static_cast<std::size_t>(coder.packed.block_size);
+    if (a.inner != 1) return encode_strided<Arch>(coder, x, out, a, how);
+    const bool one_row = a.outer == 1 || a.length % block == 0;  // no short block: the rows are one
+    const bool is_small = block <= widened_block;
+    if (!one_row && is_small) return encode_gathered<Arch>(coder, x, out, a, how);
+    if (one_row && x.floats() != nullptr) return encode_row<Arch>(coder, x, out, a.outer * a.length, how);
+    if (one_row && is_small) return encode_widened<Arch>(coder, x, out, a.outer * a.length, how);
+    tile_encoder<Arch> tiles(coder, x, out, a, how);
+    for_each_run(a, block, [&](std::size_t o, std::size_t l, std::size_t, std::size_t, std::size_t n) { tiles.row(o, l, n); });
 }
 
 /// Encodes blocks of any size.

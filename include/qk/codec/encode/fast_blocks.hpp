@@ -28,7 +28,7 @@ struct step_codes {
           mask(static_cast<std::int32_t>(low_bits(w))),
           packed(w, twos_complement) {}
     template <bool, class Form>
-    QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b, const Form&) const noexcept {
+    QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const kernels::block_shared<Arch>& b, const Form&) const noexcept {
         using V = kernels::vi<Arch>;
         const V u = kernels::as_int<Arch>(x), zero = kernels::as_int<Arch>(b.base);
         if (complement) {
@@ -41,7 +41,7 @@ struct step_codes {
     static constexpr bool serves() noexcept { return true; }
     /// Returns the codes of four vectors; own[k] is what the block of vector k shares. The width is at most 8.
     template <class Form>
-    QK_INLINE auto bytes(const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own, const Form&) const noexcept {
+    QK_INLINE auto bytes(const kernels::vf<Arch>* x, const kernels::block_shared<Arch>* own, const Form&) const noexcept {
         return packed(x, [&](auto k) QK_INLINE_CALL { return own[k].base; });
     }
 };
@@ -59,14 +59,14 @@ struct element_codes_of {
     }
 
     template <bool, class Form>
-    QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b,
+    QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const typename Form::shared_type& b,
                                      const Form& form) const noexcept {
         if constexpr (requires { form.ratio_of(x, b); })
             return grid(kernels::clamp_magnitude<Arch>(form.ratio_of(x, b), form.largest), form.least, form.magic);
         else return grid(x, kernels::as_int<Arch>(b.base), form.magic);
     }
     template <class Form>
-    QK_INLINE auto bytes(const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own, const Form& form) const noexcept {
+    QK_INLINE auto bytes(const kernels::vf<Arch>* x, const typename Form::shared_type* own, const Form& form) const noexcept {
         if constexpr (requires { form.ratio_of(x[0], own[0]); }) {  // magnitudes beyond the largest, Inf too, have codes beyond the highest
             kernels::vf<Arch> q[4];
             kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { q[k] = form.ratio_of(x[k], own[k]); });
@@ -76,21 +76,29 @@ struct element_codes_of {
         } else {
             return packed(
                 x, [&](auto k) QK_INLINE_CALL { return kernels::as_int<Arch>(own[k].base); },
-                [&](auto k) QK_INLINE_CALL { return own[k].limit; });
+                [&](auto k) QK_INLINE_CALL { return own[k].magic; });
         }
     }
 };
 
-/// The fast form of blocks of small floats whose codes are made in bytes. It shares grid_bytes' K instead of the largest magnitude.
+/// What blocks of small floats share when codes are made in bytes: grid_bytes' K instead of the largest magnitude.
+template <class Arch>
+struct coded_shared {
+    kernels::vf<Arch> base{}, magic{};
+    static constexpr kernels::vf<Arch> coded_shared::*parts[] = {&coded_shared::base, &coded_shared::magic};
+};
+/// The fast form of such blocks.
 template <class Arch>
 struct coded_block : kernels::fast_block<Arch> {
+    using shared_type = coded_shared<Arch>;
     bytes_if_any<Arch, grid_bytes> packed;
 
     coded_block(const kernels::fast_block<Arch>& form, floating element) noexcept : kernels::fast_block<Arch>(form), packed(element) {}
     template <std::size_t Sub>
-    QK_INLINE bool share(kernels::vi<Arch> amax, kernels::vf<Arch> ratio, kernels::fast_shared<Arch>& b) const noexcept {
-        const bool served = kernels::fast_block<Arch>::template share<Sub>(amax, ratio, b);
-        b.limit = packed.magic_of(kernels::as_int<Arch>(b.base));
+    QK_INLINE bool share(kernels::vi<Arch> amax, kernels::vf<Arch> ratio, shared_type& b) const noexcept {
+        kernels::block_shared<Arch> of_block;
+        const bool served = kernels::fast_block<Arch>::template share<Sub>(amax, ratio, of_block);
+        b = {of_block.base, packed.magic_of(kernels::as_int<Arch>(of_block.base))};
         return served;
     }
 };
@@ -108,7 +116,7 @@ struct rounded_codes {
     QK_INLINE void make_words(std::uint32_t* to, std::size_t i, std::size_t n) noexcept { rounded.rounds.make_words(to, i, n); }
     /// Returns a code without its sign, not clamped.
     template <class Form>
-    QK_INLINE kernels::vi<Arch> magnitude(const kernels::counted<Arch, true>& c, const kernels::fast_shared<Arch>& b,
+    QK_INLINE kernels::vi<Arch> magnitude(const kernels::counted<Arch, true>& c, const typename Form::shared_type& b,
                                           const Form& form) const noexcept {
         const kernels::vi<Arch> code = c.steps;
         if constexpr (OneStep) return code;
@@ -116,7 +124,7 @@ struct rounded_codes {
         else return code + ((c.binade - kernels::as_int<Arch>(b.base)) >> (23 - form.mantissa_bits));  // 0 where a block has one step
     }
     template <bool, class Form>
-    QK_INLINE kernels::vi<Arch> code(std::size_t i, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b,
+    QK_INLINE kernels::vi<Arch> code(std::size_t i, kernels::vf<Arch> x, const typename Form::shared_type& b,
                                      const Form& form) const noexcept {
         using V = kernels::vi<Arch>;
         const kernels::counted<Arch, true> c = rounded.template count<OneStep, false, true>(i, x, b);
@@ -128,7 +136,7 @@ struct rounded_codes {
 #if defined(__AVX2__)
     /// Returns the codes of four vectors, the first at position i. The width is at most 8.
     template <class Form>
-    QK_INLINE __m256i bytes(std::size_t i, const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own,
+    QK_INLINE __m256i bytes(std::size_t i, const kernels::vf<Arch>* x, const typename Form::shared_type* own,
                             const Form& form) const noexcept {
         kernels::vi<Arch> codes[4], signs[4];
         const auto count = [&](auto signless) QK_INLINE_CALL {
@@ -217,7 +225,7 @@ struct codes_of_blocks {
         return min((amax >> 23) - (own >> 23), kernels::vi<Arch>(static_cast<std::int32_t>(low_bits(shift_bits))));
     }
     template <bool Grid, bool, class Form>
-    QK_INLINE void put(std::size_t i, bool, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b, const Form& form) const noexcept {
+    QK_INLINE void put(std::size_t i, bool, kernels::vf<Arch> x, const typename Form::shared_type& b, const Form& form) const noexcept {
         const kernels::vi<Arch> code = elements.template code<Grid>(i, x, b, form);
         if (writer.waits()) kernels::store_codes<Arch>(waiting + (i & (tile_values() - 1)), code);
         else writer.template put<1>(out.elements.data() + writer.bytes(i), &code);
@@ -227,7 +235,7 @@ struct codes_of_blocks {
     /// Writes four vectors, from position i on. Codes narrower than a byte are left in `apart` for put_joined: the instructions that join
     /// them would wait for all the work before them and fill the processor's queues meanwhile.
     template <bool Grid, class Form>
-    QK_INLINE void put_four(std::size_t i, const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own, const Form& form,
+    QK_INLINE void put_four(std::size_t i, const kernels::vf<Arch>* x, const typename Form::shared_type* own, const Form& form,
                             [[maybe_unused]] std::uint8_t* apart) const noexcept {
         std::byte* to = out.elements.data() + writer.bytes(i);
         if constexpr (Known <= 8) {

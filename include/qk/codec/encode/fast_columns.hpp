@@ -49,7 +49,7 @@ struct codes_of_columns {
         put_lanes<Arch>(codes.out.shifts, shift + sub_block * stride + i, n, codes.shift_bits, codes.shift_code(amax, own));
     }
     template <std::size_t Width, bool Grid, bool, class Get, class Form>
-    QK_INLINE void row(std::size_t j, std::size_t i, std::size_t n, const Get& get, const kernels::fast_shared<Arch>* mine,
+    QK_INLINE void row(std::size_t j, std::size_t i, std::size_t n, const Get& get, const typename Form::shared_type* mine,
                        const Form& form) noexcept {
         constexpr std::size_t w = kernels::lanes<Arch>;
         const std::size_t at = number(j, i);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 
 #include "qk/inline.hpp"
 #include "qk/kernels/drivers/general_blocks.hpp"
@@ -84,12 +85,12 @@ struct values_of_blocks {
     static const random_source* random() noexcept { return nullptr; }
     /// Rounds the vector x at position i by what its block shares.
     template <bool Grid, class Form>
-    static QK_INLINE vf<Arch> value(std::size_t, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) noexcept {
+    static QK_INLINE vf<Arch> value(std::size_t, vf<Arch> x, const typename Form::shared_type& b, const Form& form) noexcept {
         return form.template apply<Grid>(x, b);
     }
     /// Rounds the vector x and stores it at position i. `ahead`: also prefetches, for writing, the line that a later vector goes to.
     template <bool Grid, bool Streams, class Form>
-    QK_INLINE void put(std::size_t i, bool ahead, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) const noexcept {
+    QK_INLINE void put(std::size_t i, bool ahead, vf<Arch> x, const typename Form::shared_type& b, const Form& form) const noexcept {
         const vf<Arch> r = value<Grid>(i, x, b, form);
         if constexpr (Streams) return stream<Arch>(y + i, r);
         if (ahead) own_ahead<Arch, 1>(y + i);
@@ -128,12 +129,33 @@ struct tile_shape {
     QK_INLINE std::size_t ahead() const noexcept { return std::max<std::size_t>(floats() + 128, 448); }
 };
 
-/// What the blocks of two tiles share, in memory, a lane a block: the values of one tile are written while those of the other are read.
+/// What blocks share, in memory: an array for each part, with an entry for each block.
+template <class Arch, class Shared, std::size_t Blocks>
+struct shared_memory {
+    alignas(64) float parts[std::size(Shared::parts)][Blocks];
+
+    shared_memory() noexcept {}  // leaves the arrays uninitialised
+    /// Stores what the blocks in the lanes of `s` share, from block `first` on. `FirstPart` stores the first part alone: sub-blocks compute
+    /// the others.
+    template <bool FirstPart>
+    QK_INLINE void put(std::size_t first, const Shared& s) noexcept {
+        unrolled<FirstPart ? 1 : std::size(Shared::parts)>([&](auto p)
+                                                               QK_INLINE_CALL { store<Arch>(parts[p] + first, s.*Shared::parts[p]); });
+    }
+    /// Returns what block b shares, in every lane.
+    QK_INLINE Shared broadcast(std::size_t b) const noexcept {
+        Shared s;
+        unrolled<std::size(Shared::parts)>([&](auto p) QK_INLINE_CALL { s.*Shared::parts[p] = vf<Arch>(parts[p][b]); });
+        return s;
+    }
+};
+
+/// What the blocks of two tiles share: the values of one tile are written while those of the other are read.
 template <class Arch, class Shape, class Form>
 struct tile_memory {
     static constexpr std::size_t w = lanes<Arch>;
     alignas(64) std::int32_t of_pairs[Shape::stores_pairs ? 4 : 1][Shape::stores_pairs ? Shape::known_each * w * w : 1];
-    alignas(64) float base[2][w], limit[2][w], low[2][Form::has_low ? w : 1];
+    shared_memory<Arch, typename Form::shared_type, 2 * w> shared;
 
     tile_memory() noexcept {}  // leaves the arrays uninitialised
 };
@@ -176,33 +198,33 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
 /// them.
 template <class Arch, class Shape, class Memory, class Form>
 QK_INLINE bool share_tile(const Shape&, Memory& memory, std::size_t at, const Form& q, vi<Arch> amax, vf<Arch> ratio,
-                          fast_shared<Arch>& here) noexcept {
+                          typename Form::shared_type& here) noexcept {
     const bool served = q.template share<(Shape::pairs ? 2 : 0)>(amax, ratio, here);
-    if constexpr (!Shape::half) {
-        store<Arch>(memory.base[at], here.base);
-        if (!Shape::pairs) store<Arch>(memory.limit[at], here.limit);
-        if constexpr (Form::has_low) store<Arch>(memory.low[at], here.low);
-    }
+    if constexpr (!Shape::half) memory.shared.template put<Shape::pairs>(at * lanes<Arch>, here);
     return served;
 }
 
 /// Hands block b (of halves: vector b) of tile t, which starts at x, to `to`, which rounds and stores it.
 template <class Arch, bool Grid, bool Streams, class Shape, class Memory, class Form, class Out>
 QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t t, std::size_t b, const float* x,
-                           const fast_shared<Arch>& mine, const Form& q, const Out& to) noexcept {
+                           const typename Form::shared_type& mine, const Form& q, const Out& to) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     const std::size_t at = t % 2, each = shape.each();
-    fast_shared<Arch> shared;
-    if constexpr (Shape::half)
-        shared = {spread_halves<Arch>(mine.base, shape.halves[b]), spread_halves<Arch>(mine.limit, shape.halves[b]),
-                  Form::has_low ? spread_halves<Arch>(mine.low, shape.halves[b]) : mine.low};
-    else shared = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
+    using shared_type = typename Form::shared_type;
+    shared_type shared;
+    if constexpr (Shape::half) {
+        unrolled<std::size(shared_type::parts)>([&](auto p) QK_INLINE_CALL {
+            shared.*shared_type::parts[p] = spread_halves<Arch>(mine.*shared_type::parts[p], shape.halves[b]);
+        });
+    } else {
+        shared = memory.shared.broadcast(at * w + b);
+    }
     // Otherwise g++ broadcasts the limit twice, once negated for the clamp, which takes a shuffle more.
-    if constexpr (w == 8 && !Shape::pairs) shared.limit = opaque<Arch>(shared.limit);
+    if constexpr (w == 8 && !Shape::pairs) shared.*shared_type::parts[1] = opaque<Arch>(shared.*shared_type::parts[1]);
     const auto vector = [&](std::size_t k) QK_INLINE_CALL {
         const std::size_t i = (b * each + k) * w;
         const vf<Arch> v = opaque<Arch>(load<Arch>(x + i));  // loaded once
-        fast_shared<Arch> own = shared;
+        shared_type own = shared;
         if constexpr (Shape::pairs) {
             vi<Arch> exponents;
             if constexpr (Shape::stores_pairs) exponents = load<Arch>(memory.of_pairs[t % 4] + i);
@@ -249,14 +271,14 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
     [[maybe_unused]] alignas(64) std::uint32_t words[Out::any_rounding ? 8 * w * w : 1];  // room for the largest tile
     const shape_type shape(size);
     tile_memory<Arch, shape_type, Form> memory;
-    fast_shared<Arch> here{};  // what `memory` holds, in registers
-    V amax(0), next_amax(0);   // of the tile that is rounded next, and of the one behind it
+    typename Form::shared_type here{};  // what `memory` holds, in registers
+    V amax(0), next_amax(0);            // of the tile that is rounded next, and of the one behind it
     vf<Arch> ratio(0.0f), next_ratio(0.0f);
     bool served = true;
     for (std::size_t step = 0; step < tiles + 2; ++step) {  // surveys tile `step`, shares in the one before, rounds the one before that
         const std::size_t t = step - 2;
         const float* p = x + t * shape.floats();
-        const fast_shared<Arch> mine = here;
+        const typename Form::shared_type mine = here;
         const V my_amax = amax;
         const vf<Arch> my_ratio = ratio;
         bool serves = served;

@@ -69,7 +69,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
         const std::size_t count = columns(i);
         const float* x = p.x + i;
         if (!surveyed) most = survey(x, p.rows, count);
-        fast_shared<Arch> shared[Width], mine[Width];
+        typename Form::shared_type shared[Width], mine[Width];
         bool served = true;
         unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share_in_lanes<Arch>(q, most.of[k], shared[k]) && served; });
         next = i + count;
@@ -150,7 +150,7 @@ struct values_of_columns {
     void scales(std::size_t, std::size_t, vi<Arch>, const Form&) const noexcept {}
     void shifts(std::size_t, std::size_t, std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
     template <std::size_t Width, bool Grid, bool Streaming, class Get, class Form>
-    QK_INLINE void row(std::size_t j, std::size_t i, std::size_t count, const Get& get, const fast_shared<Arch>* mine,
+    QK_INLINE void row(std::size_t j, std::size_t i, std::size_t count, const Get& get, const typename Form::shared_type* mine,
                        const Form& form) noexcept {
         constexpr std::size_t w = lanes<Arch>;
         float* y = values.y + j * stride + i;

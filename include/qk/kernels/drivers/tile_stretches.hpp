@@ -19,7 +19,7 @@ struct stretch_memory {
     alignas(64) std::int32_t of_pairs[Shape::stores_pairs ? floats : 1];
     alignas(64) std::int32_t amax[blocks];
     alignas(64) float ratio[Form::has_ratio ? blocks : 1];
-    alignas(64) float base[blocks], limit[blocks], low[Form::has_low ? blocks : 1];
+    shared_memory<Arch, typename Form::shared_type, blocks> shared;
     alignas(64) std::uint8_t codes[floats];
 
     stretch_memory() noexcept {}  // leaves the arrays uninitialised
@@ -43,15 +43,13 @@ QK_INLINE std::uint32_t share_stretch(const Shape& shape, Memory& memory, const 
         const vi<Arch> amax = load<Arch>(memory.amax + t * w);
         vf<Arch> ratio(0.0f);
         if constexpr (Form::has_ratio) ratio = load<Arch>(memory.ratio + t * w);
-        fast_shared<Arch> here{};
+        typename Form::shared_type here{};
         bool serves = q.template share<(Shape::pairs ? 2 : 0)>(amax, ratio, here);
         if constexpr (Shape::stores_pairs) {
             if (__builtin_expect(any(amax == vi<Arch>(0)), 0))
                 serves = serves && !holds_subnormal_block<Arch>(p + t * floats, shape.each(), amax);
         }
-        store<Arch>(memory.base + t * w, here.base);
-        if (!Shape::pairs) store<Arch>(memory.limit + t * w, here.limit);
-        if constexpr (Form::has_low) store<Arch>(memory.low + t * w, here.low);
+        memory.shared.template put<Shape::pairs>(t * w, here);
         to.put_shared(first + t * w, amax, ratio, q);
         declined |= (serves ? 0u : 1u) << t;
     }
@@ -64,11 +62,11 @@ template <class Arch, bool Grid, class Shape, class Memory, class Form, class Ou
 QK_INLINE void round_four(Memory& memory, std::size_t i, std::size_t n, int each, const float* x, const Form& q, const Out& to) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     vf<Arch> v[4];
-    fast_shared<Arch> own[4];
+    typename Form::shared_type own[4];
     [[maybe_unused]] vi<Arch> exponents[4], held_to[4];
     unrolled<4>([&](auto k) QK_INLINE_CALL {
         const std::size_t b = (n >> each) + (k >> each), at = (n + k) * w;
-        own[k] = {vf<Arch>(memory.base[b]), vf<Arch>(memory.limit[b]), vf<Arch>(memory.low[Form::has_low ? b : 0])};
+        own[k] = memory.shared.broadcast(b);
         v[k] = opaque<Arch>(load<Arch>(x + at));
         if constexpr (Shape::pairs) {
             if constexpr (Shape::stores_pairs) exponents[k] = load<Arch>(memory.of_pairs + at);

@@ -249,7 +249,7 @@ struct rounded_block {
     /// them all. `OneStep`: blocks are known to have one step; `Signless`: nothing depends on the sign of a zero; `Integers`: the count is
     /// an integer.
     template <bool OneStep = false, bool Signless = false, bool Integers = false>
-    QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+    QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const block_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x), base = as_int<Arch>(b.base), binade = OneStep ? base : max(u & V(exponent_mask), base);
         V a = u & V(magnitude_bits), sign = u & V(sign_bit);
@@ -264,10 +264,10 @@ struct rounded_block {
         return {k, binade, sign};
     }
     template <bool OneStep = false>
-    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const block_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
         const counted<Arch> c = count<OneStep>(i, x, b);
-        V limit = as_int<Arch>(b.limit);
+        V limit = as_int<Arch>(b.largest);
         if (uses_lowest) limit = select(as_int<Arch>(x) < V(0), limit + further, limit);
         return as_float<Arch>(as_int<Arch>(min(c.steps * as_float<Arch>(c.binade - step_below), as_float<Arch>(limit))) | c.sign);
     }
@@ -291,13 +291,13 @@ struct rounded_nvfloat {
           flush(s.rules.least_input, 0) {}
 
     template <bool = false, bool = false, bool Integers = false>
-    QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+    QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const nvfloat_shared<Arch, false>& b) const noexcept {
         using V = vi<Arch>;
-        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(flush.input<Arch>(x), b.base), quick.largest)), u = as_int<Arch>(x),
+        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(flush.input<Arch>(x), b.scale), quick.largest)), u = as_int<Arch>(x),
                 m(mantissa_bits << 23);
         const V c = max(q & V(exponent_mask), quick.least), a = q & V(magnitude_bits);
         const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
-        V sign = u & as_int<Arch>(b.limit);
+        V sign = u & as_int<Arch>(b.kept_sign);
         if (zero_rule != zero_sign::kept) {
             const V zero = sign_of_zero<Arch>(zero_rule, sign, [&] { return a == V(0); });
             sign = select(V(__builtin_bit_cast(typename V::register_type, k.data)) == V(0), zero, sign);
@@ -305,10 +305,10 @@ struct rounded_nvfloat {
         return {k, c, sign};
     }
     template <bool = false>
-    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const nvfloat_shared<Arch, false>& b) const noexcept {
         const counted<Arch> c = count(i, x, b);
         const vf<Arch> size = as_float<Arch>(c.binade - vi<Arch>(mantissa_bits << 23));
-        return as_float<Arch>(as_int<Arch>(opaque<Arch>(c.steps * size) * b.base) | c.sign);
+        return as_float<Arch>(as_int<Arch>(opaque<Arch>(c.steps * size) * b.scale) | c.sign);
     }
 };
 
@@ -342,11 +342,11 @@ struct rounded_values_of_blocks {
     /// Returns the source of the random bits that elements are rounded by, or null if they are not.
     const random_source* random() const noexcept { return rounded.rounds.random.used ? &rounded.rounds.random : nullptr; }
     template <bool, class Form>
-    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b, const Form&) const noexcept {
+    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const typename Form::shared_type& b, const Form&) const noexcept {
         return rounded.template value<OneStep>(position + i, x, b);
     }
     template <bool Grid, bool, class Form>
-    QK_INLINE void put(std::size_t i, bool, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) const noexcept {
+    QK_INLINE void put(std::size_t i, bool, vf<Arch> x, const typename Form::shared_type& b, const Form& form) const noexcept {
         store<Arch>(y + i, value<Grid>(i, x, b, form));
     }
     void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}

@@ -8,12 +8,28 @@
 
 namespace qk::kernels {
 
-/// What the elements of a block share in the fast form.
+// What the elements of a block share is a struct for each family, with a block in each lane. `parts` lists its members, so that drivers can
+// store and broadcast them without knowing what they mean.
+
+/// Formats whose blocks share what follows from amax alone.
 template <class Arch>
-struct fast_shared {
-    vf<Arch> base{};   ///< M, or the least c (kernels/steps/fast.hpp); nvfloat: the scale
-    vf<Arch> limit{};  ///< largest magnitude; nvfloat: the larger part of 1 / scale, or (without Product) the sign bit if elements keep it
-    vf<Arch> low{};    ///< nvfloat: the smaller part of 1 / scale
+struct block_shared {
+    vf<Arch> base{};     ///< M, or the least c (kernels/steps/fast.hpp)
+    vf<Arch> largest{};  ///< largest magnitude
+    static constexpr vf<Arch> block_shared::*parts[] = {&block_shared::base, &block_shared::largest};
+};
+
+/// NVFP4 and its like. With `Product` elements are multiplied by 1 / scale = high + low; without it they are divided.
+template <class Arch, bool Product>
+struct nvfloat_shared {
+    vf<Arch> scale{}, high{}, low{};
+    static constexpr vf<Arch> nvfloat_shared::*parts[] = {&nvfloat_shared::scale, &nvfloat_shared::high, &nvfloat_shared::low};
+};
+template <class Arch>
+struct nvfloat_shared<Arch, false> {
+    vf<Arch> scale{};
+    vf<Arch> kept_sign{};  ///< the sign bit; nothing in a block of zeros, whose elements become +0
+    static constexpr vf<Arch> nvfloat_shared::*parts[] = {&nvfloat_shared::scale, &nvfloat_shared::kept_sign};
 };
 
 // Where the semantics flushes subnormals, only blocks are covered whose least step is so large that no result is subnormal and that
@@ -22,7 +38,8 @@ struct fast_shared {
 /// The fast form of formats whose blocks share what follows from amax alone. It covers amax from `lowest` to `highest`, and 0.
 template <class Arch>
 struct fast_block {
-    static constexpr bool has_low = false, has_ratio = false;
+    using shared_type = block_shared<Arch>;
+    static constexpr bool has_ratio = false;
     std::int32_t lowest = 0, highest = no_value;
     bool grid = false;       ///< small floats: each element has its own step
     int sub_block_size = 0;  ///< 0: none
@@ -81,7 +98,7 @@ struct fast_block {
     /// Computes what blocks share from the largest magnitude of each. With sub-blocks `base` holds the least exponent that those may have.
     /// Returns false if some block is not covered and needs the general form.
     template <std::size_t Sub>
-    QK_INLINE bool share(vi<Arch> amax, vf<Arch>, fast_shared<Arch>& b) const noexcept {
+    QK_INLINE bool share(vi<Arch> amax, vf<Arch>, shared_type& b) const noexcept {
         using V = vi<Arch>;
         const V offset = (amax - V(lowest)) ^ V(sign_bit), room((highest - lowest) ^ sign_bit);  // compared as unsigned
         if (__builtin_expect(any(offset > room), 0)) {
@@ -96,15 +113,15 @@ struct fast_block {
         return true;
     }
     /// Returns what sub-blocks share, from what share() found for their block and from their largest magnitude.
-    QK_INLINE fast_shared<Arch> held(const fast_shared<Arch>& block, vi<Arch> largest) const noexcept {
+    QK_INLINE shared_type held(const shared_type& block, vi<Arch> largest) const noexcept {
         const vi<Arch> exponent = max(largest & vi<Arch>(exponent_mask), as_int<Arch>(block.base));
         return {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
     }
 
     template <bool Grid>
-    QK_INLINE vf<Arch> apply(vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+    QK_INLINE vf<Arch> apply(vf<Arch> x, const shared_type& b) const noexcept {
         const vf<Arch> r = Grid ? to_grid<Arch>(x, as_int<Arch>(b.base), magic) : (x + b.base) - b.base;
-        return as_float<Arch>(as_int<Arch>(clamp_magnitude<Arch>(r, b.limit)) | (as_int<Arch>(x) & kept_sign));
+        return as_float<Arch>(as_int<Arch>(clamp_magnitude<Arch>(r, b.largest)) | (as_int<Arch>(x) & kept_sign));
     }
 
   private:
@@ -119,9 +136,10 @@ struct fast_block {
 /// is computed as a product (kernels/rounding/quotient.hpp), which is exact enough for half-even alone.
 template <class Arch, bool Product = has_fused<Arch>()>
 struct fast_nvfloat {
+    using shared_type = nvfloat_shared<Arch, Product>;
     static constexpr bool grid = true;
     static constexpr int sub_block_size = 0;
-    static constexpr bool has_low = Product, has_ratio = true;
+    static constexpr bool has_ratio = true;
     bool plain;
     int tie_bits;
     vi<Arch> least, scale_least;
@@ -145,7 +163,7 @@ struct fast_nvfloat {
     /// Scales from 2^-100 to 2^100 keep every quotient and product that matters a normal number (has_fast_quotient() is stricter). A block
     /// of zeros is covered, and becomes +0.
     template <std::size_t>
-    QK_INLINE bool share(vi<Arch> amax, vf<Arch> ratio_of_amax, fast_shared<Arch>& b) const noexcept {
+    QK_INLINE bool share(vi<Arch> amax, vf<Arch> ratio_of_amax, shared_type& b) const noexcept {
         using V = vi<Arch>;
         const V d = as_int<Arch>(to_grid<Arch>(ratio_of_amax, scale_least, scale_magic) * tensor_scale);
         const mask<Arch> empty = amax == V(0);
@@ -153,27 +171,28 @@ struct fast_nvfloat {
         if constexpr (Product) wide = wide | ~has_fast_quotient<Arch>(d, tie_bits);
         else wide = wide | (d < V(27 << 23)) | (d > V(227 << 23));
         if (__builtin_expect(any(wide & ~empty), 0)) return false;
-        b.base = as_float<Arch>(select(empty, V(0x3f800000), d));
+        b.scale = as_float<Arch>(select(empty, V(0x3f800000), d));
         if constexpr (Product) {
-            const two_part_reciprocal<Arch> r = reciprocal_of<Arch>(b.base);
-            b.limit = r.high;
+            const two_part_reciprocal<Arch> r = reciprocal_of<Arch>(b.scale);
+            b.high = r.high;
             b.low = as_float<Arch>(
                 select(empty, as_int<Arch>(vf<Arch>(-1.0f)), as_int<Arch>(r.low)));  // -0 * -1 + -0 is +0, and so is +0 * -1 + +0
         } else {
-            b.limit = as_float<Arch>(select(empty, V(0), V(sign_bit)));
+            b.kept_sign = as_float<Arch>(select(empty, V(0), V(sign_bit)));
         }
         return true;
     }
-    /// Returns x over its block's scale; +0 in a block of zeros. With `Product` the last bit may be wrong, but not at a tie of the grid.
-    QK_INLINE vf<Arch> ratio_of(vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
-        if constexpr (Product) return fast_quotient<Arch>(x, {b.limit, b.low});
-        return as_float<Arch>((as_int<Arch>(quotient<Arch>(x, b.base)) & vi<Arch>(magnitude_bits)) |
-                              (as_int<Arch>(x) & as_int<Arch>(b.limit)));
+    /// x over its block's scale; +0 in a block of zeros. Of a product the ties are right, not every bit.
+    QK_INLINE vf<Arch> ratio_of(vf<Arch> x, const shared_type& b) const noexcept {
+        if constexpr (Product) return fast_quotient<Arch>(x, {b.high, b.low});
+        else
+            return as_float<Arch>((as_int<Arch>(quotient<Arch>(x, b.scale)) & vi<Arch>(magnitude_bits)) |
+                                  (as_int<Arch>(x) & as_int<Arch>(b.kept_sign)));
     }
     template <bool>
-    QK_INLINE vf<Arch> apply(vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+    QK_INLINE vf<Arch> apply(vf<Arch> x, const shared_type& b) const noexcept {
         const vf<Arch> q = clamp_magnitude<Arch>(ratio_of(x, b), largest);
-        const vf<Arch> y = to_grid<Arch>(q, least, magic) * b.base;
+        const vf<Arch> y = to_grid<Arch>(q, least, magic) * b.scale;
         return as_float<Arch>(as_int<Arch>(y) | (as_int<Arch>(q) & vi<Arch>(sign_bit)));
     }
 
@@ -190,13 +209,13 @@ struct fast_nvfloat {
 
 /// Is true for forms of blocks that may have sub-blocks.
 template <class Form, class Arch>
-concept may_have_sub_blocks = requires(const Form& form, const fast_shared<Arch>& b) {
+concept may_have_sub_blocks = requires(const Form& form, const typename Form::shared_type& b) {
     form.held(b, vi<Arch>(0));
 };
 
 /// Calls Form::share for blocks that lie in a lane each, with or without sub-blocks.
 template <class Arch, class Form>
-QK_INLINE bool share_in_lanes(const Form& form, vi<Arch> amax, fast_shared<Arch>& b) noexcept {
+QK_INLINE bool share_in_lanes(const Form& form, vi<Arch> amax, typename Form::shared_type& b) noexcept {
     if constexpr (may_have_sub_blocks<Form, Arch>) {
         if (form.sub_block_size > 0) return form.template share<1>(amax, form.ratio(amax), b);
     }
