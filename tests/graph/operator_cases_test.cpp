@@ -139,3 +139,26 @@ TEST_CASE("Powers, shifts and comparisons of short integers are those of their o
     CHECK(shifted("RIGHT") == std::vector<std::uint8_t>{64, 0, 0});
     CHECK(values<bool>(call_op("Less", 13, {bytes, codes({1}, {200})})[0]) == std::vector<bool>{true, false, true});
 }
+
+TEST_CASE("EmbedLayerNormalization refuses segments, positions and masks that do not fit its ids") {
+    const tensor ids = make_tensor<std::int64_t>({2, 3}, std::vector<std::int64_t>{0, 1, 2, 2, 1, 0});
+    const tensor table = floats({3, 2}, {1, 2, 3, 4, 5, 6}), ones = floats({2}, {1, 1}), zeros = floats({2}, {0, 0});
+    const auto embedded = [&](const tensor& segments, const tensor& mask, const tensor& places) {
+        return call_op("com.microsoft:EmbedLayerNormalization", 1, {ids, segments, table, table, table, ones, zeros, mask, places}, {}, 2);
+    };
+    const tensor fits = make_tensor<std::int64_t>({2, 3}, std::vector<std::int64_t>{1, 1, 0, 1, 0, 0}), three = integers({0, 1, 2}),
+                 two = integers({1, 1});
+    CHECK(values<std::int32_t>(embedded(fits, fits, fits)[1]) == std::vector<std::int32_t>{2, 1});
+    CHECK(embedded({}, {}, three)[0].size() == 12);
+    CHECK_THROWS_WITH_AS(embedded(three, fits, fits), doctest::Contains("segment_ids of shape [3] do not fit"), error);
+    CHECK_THROWS_WITH_AS(embedded(fits, two, fits), doctest::Contains("mask values of shape [2] do not fit"), error);
+    CHECK_THROWS_WITH_AS(embedded(fits, fits, two), doctest::Contains("position_ids of shape [2] do not fit"), error);
+}
+
+TEST_CASE("An attribute that names no way is refused") {
+    const tensor x = floats({1, 1, 2, 2}, {1, 2, 3, 4});
+    CHECK_THROWS_WITH_AS(call_op("ConvTranspose", 11, {x, x}, {{"auto_pad", std::string("SAME")}}),
+                         doctest::Contains("'auto_pad' is 'SAME'"), error);
+    CHECK_THROWS_WITH_AS(call_op("ai.onnx.ml:Normalizer", 1, {floats({1, 2}, {3, 4})}, {{"norm", std::string("L3")}}),
+                         doctest::Contains("'norm' is 'L3'"), error);
+}

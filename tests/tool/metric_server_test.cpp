@@ -95,6 +95,9 @@ TEST_CASE("one measure at a time; the target of a server's is --target-metric") 
     const auto both = measured("sensitivity", {"--metric-server", "x", "--metric", "l2"});
     CHECK(both.status == 2);
     CHECK(has(both.err, "one of --metric, --metric-command and --metric-server"));
+    const auto killed = measured("sensitivity", {"--metric-command", "kill -9 $$ #"});
+    CHECK(killed.status == 2);
+    CHECK(has(killed.err, "was killed by signal 9"));
     const auto target = measured("search", {"--metric-server", "x", "--target-l2", "1"});
     CHECK(target.status == 2);
     CHECK(has(target.err, "--target-metric"));

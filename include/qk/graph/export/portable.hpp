@@ -14,20 +14,9 @@ class portable_writer : public quantizer_writer {
     portable_writer(graph_writer& g, const export_options& options, std::vector<std::string>& notes)
         : quantizer_writer(g, options, notes), standard_(g, options, notes), functions_(g) {}
 
-    /// Returns whether a quantizer can be written at all; `why` says what prevents it.
-    static bool holds(const quantizer& q, bool is_weight, std::string& why) {
-        if (is_weight || is_standard(q, is_weight)) return true;
-        if (q.semantics.rounding == rounding::stochastic) return why = "is rounded stochastically, which no standard operator does", false;
-        if (q.semantics.flush_inputs || q.semantics.flush_outputs) return why = "with subnormals flushed has no standard operators", false;
-        if (q.format == qk::format(e8m0)) return why = "is a format for scales", false;
-        if (is_integer_format(q.format) && !q.dynamic && q.scale.empty()) return why = "has no scale in the plan", false;
-        return true;
-    }
-
     std::string activation(const quantized_value& v) override {
-        std::string why;
         if (is_standard(v.how, false)) return standard_.activation(v);
-        if (!holds(v.how, false, why)) cannot_hold(v, why);
+        if (const char* why = obstacle_to(v.how)) cannot_hold(v, why);
         return is_block_format(v.how.format) ? blocks(v) : elements(v);
     }
 
@@ -90,12 +79,19 @@ class portable_writer : public quantizer_writer {
         return *blocks_possible_;
     }
 
+    /// Returns why an activation that style qdq does not write cannot be written at all; null if it can.
+    static const char* obstacle_to(const quantizer& q) {
+        if (q.semantics.rounding == rounding::stochastic) return "is rounded stochastically, which no standard operator does";
+        if (q.semantics.flush_inputs || q.semantics.flush_outputs) return "with subnormals flushed has no standard operators";
+        if (q.format == qk::format(e8m0)) return "is a format for scales";
+        if (is_integer_format(q.format) && !q.dynamic && q.scale.empty()) return "has no scale in the plan";
+        return nullptr;
+    }
     /// Returns whether style qdq writes the quantizer. It writes all that it can, except integers of 2 bits, whose types would raise the
     /// opset to one that few runtimes know; activations of 4 bits with many scales, which wrap around far out of range in onnxruntime; and
     /// FP8 activations: a function needs no guards against the optimizer, is right beyond the largest value, and faster.
     static bool is_standard(const quantizer& q, bool is_weight) {
-        std::string why;
-        if (!qdq_writer::holds(q, is_weight, why)) return false;
+        if (qdq_writer::obstacle_to(q, is_weight) != nullptr) return false;
         if (const integer* f = std::get_if<integer>(&q.format)) return f->bits > (is_weight || q.scale.size() <= 1 ? 2 : 4);
         return is_weight || !onnx_float8(std::get<floating>(q.format));
     }

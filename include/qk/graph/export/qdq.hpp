@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "qk/graph/export/codes.hpp"
 #include "qk/graph/export/description.hpp"
@@ -47,52 +48,78 @@ inline std::optional<data_type> onnx_float16(floating f) {
 }
 inline bool has_scale(const quantizer& q) { return !q.scale.empty() && !(q.scale.size() == 1 && q.scale[0] == 1.0f); }
 
+/// A reason not to write an integer quantizer, and the end of the sentence that says so: "int8 has no scale in the plan".
+struct obstacle {
+    bool (*stands)(const quantizer& q, const integer& f);
+    const char* why;
+};
+/// Returns the sentence of the first obstacle that stands, or null.
+inline const char* first_of(std::span<const obstacle> table, const quantizer& q, const integer& f) {
+    for (const obstacle& o : table)
+        if (o.stands(q, f)) return o.why;
+    return nullptr;
+}
+
+inline bool is_shifted(const quantizer& q) {
+    return std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; });
+}
+
+/// The obstacles to QuantizeLinear and DequantizeLinear of integers.
+inline constexpr obstacle integer_obstacles[] = {
+    {[](const quantizer& q, const integer& f) { return f.bits > 16 && is_shifted(q); }, "has no DequantizeLinear with a zero point"},
+    {[](const quantizer& q, const integer&) { return q.flatten && q.block_size > 0; },
+     "with blocks over a flattened filter has no DequantizeLinear form"},
+    {[](const quantizer& q, const integer&) { return q.dynamic && !is_dynamic_linear(q); },
+     "with scales from each run's own values has no standard operator (uint8 has one, DynamicQuantizeLinear)"},
+    {[](const quantizer& q, const integer&) { return !q.dynamic && q.scale.empty(); }, "has no scale in the plan"},
+};
+/// Those to integer activations, whose codes the runtime makes.
+inline constexpr obstacle activation_obstacles[] = {
+    {[](const quantizer& q, const integer&) { return q.semantics.integer_mode != integer_mode::division; },
+     "in reciprocal mode is not what QuantizeLinear computes"},
+    {[](const quantizer& q, const integer&) { return q.semantics.rounding != rounding::half_even; },
+     "with another rounding than half-even is not what QuantizeLinear computes"},
+    {[](const quantizer& q, const integer&) { return q.semantics.zero_point_before; },
+     "with the zero point added before rounding is not what QuantizeLinear computes"},
+    {[](const quantizer& q, const integer& f) {
+         const data_type type = container_of(f).type;
+         return q.scale.size() > 1 && (!fills(f, type) || wraps(type));
+     },
+     "with a scale per channel does not fill its container type"},
+    {[](const quantizer& q, const integer&) { return q.semantics.flush_inputs || q.semantics.flush_outputs; },
+     "with subnormals flushed is not what QuantizeLinear computes"},
+    {[](const quantizer& q, const integer&) { return q.block_size > 0; },
+     "with a grid of scales on an activation of unknown shape has no QuantizeLinear form"},
+};
+
 class qdq_writer : public quantizer_writer {
   public:
     using quantizer_writer::quantizer_writer;
 
-    /// Returns whether this style alone can write a quantizer for an activation or a weight; `why` says what prevents it.
-    static bool holds(const quantizer& q, bool is_weight, std::string& why) {
+    /// Returns why this style alone cannot write a quantizer for an activation or a weight; null if it can.
+    static const char* obstacle_to(const quantizer& q, bool is_weight) {
         if (const integer* f = std::get_if<integer>(&q.format)) {
-            if (f->bits > 16 && !(is_weight && f->is_signed)) return why = "has no QuantizeLinear type", false;
-            const bool shifted = std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; });
-            if (f->bits > 16 && shifted) return why = "has no DequantizeLinear with a zero point", false;
-            if (q.flatten && q.block_size > 0) return why = "with blocks over a flattened filter has no DequantizeLinear form", false;
-            if (q.dynamic && !is_dynamic_linear(q))
-                return why = "with scales from each run's own values has no standard operator (uint8 has one, DynamicQuantizeLinear)",
-                       false;
-            if (!q.dynamic && q.scale.empty()) return why = "has no scale in the plan", false;
-            if (is_weight) return true;
-            const semantics& how = q.semantics;
-            if (how.integer_mode != integer_mode::division) return why = "in reciprocal mode is not what QuantizeLinear computes", false;
-            if (how.rounding != rounding::half_even)
-                return why = "with another rounding than half-even is not what QuantizeLinear computes", false;
-            if (how.zero_point_before) return why = "with the zero point added before rounding is not what QuantizeLinear computes", false;
-            if (q.scale.size() > 1 && (!fills(*f, container_of(*f).type) || wraps(container_of(*f).type)))
-                return why = "with a scale per channel does not fill its container type", false;
-            if (how.flush_inputs || how.flush_outputs) return why = "with subnormals flushed is not what QuantizeLinear computes", false;
-            if (q.block_size > 0) return why = "with a grid of scales on an activation of unknown shape has no QuantizeLinear form", false;
-            return true;
+            if (f->bits > 16 && !(is_weight && f->is_signed)) return "has no QuantizeLinear type";
+            const char* why = first_of(integer_obstacles, q, *f);
+            return why != nullptr || is_weight ? why : first_of(activation_obstacles, q, *f);
         }
         if (const floating* f = std::get_if<floating>(&q.format)) {
             const semantics& how = q.semantics;
             const bool as_ieee = how.rounding == rounding::half_even && !how.flush_inputs && !how.flush_outputs;
-            if (onnx_float16(*f) && !has_scale(q) && (is_weight || (as_ieee && !reference::saturates(*f, how.overflow)))) return true;
+            if (onnx_float16(*f) && !has_scale(q) && (is_weight || (as_ieee && !reference::saturates(*f, how.overflow)))) return nullptr;
             if (onnx_float8(*f) && !q.dynamic && !(q.flatten && q.block_size > 0) && (is_weight || (as_ieee && q.block_size == 0)))
-                return true;
+                return nullptr;
         }
-        return why = "has no standard operator", false;
+        return "has no standard operator";
     }
 
     bool dequantizes(const quantizer& weight) const override {
         const floating* f = std::get_if<floating>(&weight.format);
-        std::string why;
-        return (f == nullptr || bits(*f) <= 8) && holds(weight, true, why);
+        return (f == nullptr || bits(*f) <= 8) && obstacle_to(weight, true) == nullptr;
     }
 
     std::string activation(const quantized_value& v) override {
-        std::string why;
-        if (!holds(v.how, false, why)) cannot_hold(v, why + "; use --export portable");
+        if (const char* why = obstacle_to(v.how, false)) cannot_hold(v, std::string(why) + "; use --export portable");
         if (v.how.dynamic && is_integer_format(v.how.format)) return dynamic_linear(v);
         if (const floating* f = std::get_if<floating>(&v.how.format); f != nullptr && onnx_float16(*f))
             return cast_pair(v, *onnx_float16(*f));
@@ -120,8 +147,7 @@ class qdq_writer : public quantizer_writer {
     }
 
     std::string weight(const quantized_value& v, const tensor& value) override {
-        std::string why;
-        if (!holds(v.how, true, why)) cannot_hold(v, why + "; use --export portable");
+        if (const char* why = obstacle_to(v.how, true)) cannot_hold(v, std::string(why) + "; use --export portable");
         const floating* f = std::get_if<floating>(&v.how.format);
         if (f != nullptr && onnx_float16(*f)) return half_constant(v, value, *onnx_float16(*f));
         const quantize_type t = type_of_codes(v);
