@@ -218,6 +218,9 @@ TEST_CASE("AIMET encodings 1.0.0, there and back: the same values") {
     CHECK_THROWS_WITH_AS(
         write_encodings({.tensors = {{"x", {.format = qk::mxfp4, .scale = {}, .zero_point = {}}}}, .edges = {}, .accumulators = {}}, m),
         doctest::Contains("mxfp4"), error);
+    const auto floating = [](const qk::format& f) { return quantizer{.format = f, .axis = 0, .scale = {}, .zero_point = {}}; };
+    const precision_plan floats{.tensors = {{"x", floating(qk::fp16)}, {"y", floating(qk::fp32)}}, .edges = {}, .accumulators = {}};
+    CHECK(parse_plan_file(write_encodings(floats, m).dump(), "m.encodings").plan->tensors == floats.tensors);
     contains(error_of(R"({"version": "0.6.1", "activation_encodings": []})"), "export version 1.0.0");
 }
 

@@ -114,8 +114,8 @@ nlohmann::ordered_json write_encodings(const precision_plan& plan, const model& 
                       {"scale", q->scale},
                       {"offset", offsets}});
             if (q->block_size > 0) e["block_size"] = q->block_size;
-        } else if (q->format == qk::format(fp16)) {
-            e.update({{"enc_type", "PER_TENSOR"}, {"dtype", "FLOAT"}, {"bw", 16}});
+        } else if (const floating* g = std::get_if<floating>(&q->format); g != nullptr && (*g == fp16 || *g == fp32)) {
+            e.update({{"enc_type", "PER_TENSOR"}, {"dtype", "FLOAT"}, {"bw", bits(*g)}});
         } else {
             throw error("tensor '" + name + "' is " + to_string(q->format) + (q->dynamic ? " (dynamic)" : "") +
                         ", which AIMET's encodings 1.0.0 cannot hold; save a plan instead");
