@@ -14,6 +14,7 @@
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/recover/recover.hpp"
+#include "qk/observe.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/tensor_list.hpp"
@@ -45,10 +46,10 @@ std::vector<layer_row> layers_of(const graph::model& m) {
             row.shape = graph::to_string(w.shape());
             row.values = static_cast<double>(w.size());
             if (w.type() == graph::data_type::float32 && !w.empty()) {
-                observed_range range;  // passes over NaN and Inf
-                range.observe(w.as<float>());
-                row.lowest = static_cast<double>(range.min);
-                row.highest = static_cast<double>(range.max);
+                qk::observed_range seen;  // passes over NaN and Inf
+                seen.observe(w.as<float>());
+                row.lowest = static_cast<double>(seen.min);
+                row.highest = static_cast<double>(seen.max);
             }
         }
         rows.push_back(std::move(row));
