@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What accumulators cost a network: top-1 and signal to noise of the outputs, for formats and units (docs/guide/evaluate.md).
+"""Measures what accumulators cost a network: top-1 and signal to noise of the outputs, for formats and units (docs/guide/evaluate.md).
 
     python3 bench/accumulators.py QK MODEL.onnx IMAGES_U8_NHWC.npy LABELS.npy [--samples 256] [--threads 2]
 
-Images are scaled as for networks trained on ImageNet's means. dB: the outputs' power over that of their difference from float32's.
+Images are normalized with ImageNet's means. dB: the outputs' power over that of their difference from float32's.
 """
 import argparse
 import json

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two versions of qk on AVX2 side by side, row by row in one run, whatever the processor has beside it (needs numpy and onnx).
+"""Compares two versions of qk on AVX2, row by row in one run, even if the processor has more (needs numpy and onnx).
 
     ninja -C build/release qk_tool bench_kernels_avx2      in the folder of each version
     python3 bench/avx2_table.py BEFORE AFTER SHARED [--native] [--onnxruntime PYTHON] [--preload SO] [--rounds 3] [--rows ROW ...]
 
-BEFORE and AFTER are build folders. Kernels: shares of the copy of the same run, 256 KiB of input plus output (bench/kernels_avx2; a version without
-that program has no such rows). Everything else is the command `qk` under QK_ARCH=avx2 and ONEDNN_MAX_CPU_ISA=AVX2, two threads, each version in turn:
-the evaluator (samples a second, the best round; float32 and int8 with Q/DQ pairs) beside onnxruntime's, and the processor seconds of searches (medians).
-onnxruntime has no such switch: --onnxruntime is a Python whose onnxruntime sees no more than AVX2, --preload a library that hides the rest from it; else
-it uses what the machine has. --native is for both versions with all that the processor has (bench/kernels). Other programs that run meanwhile slow whatever is measured then.
+BEFORE and AFTER are build folders. Rates of kernels are shares of the copy in the same run, at 256 KiB of input plus output
+(bench/kernels_avx2; a version without that program has no such rows). All other rows run the command `qk` under QK_ARCH=avx2 and
+ONEDNN_MAX_CPU_ISA=AVX2 on two threads, each version in turn: the evaluator (samples a second, the best round; float32 and int8 with Q/DQ
+pairs) beside onnxruntime, and the processor seconds of searches (medians). onnxruntime has no such switch: --onnxruntime is a Python whose
+onnxruntime sees no more than AVX2, --preload a library that hides the rest from it; without them it uses what the machine has. --native
+runs both versions with all that the processor has (bench/kernels). Other programs that run meanwhile slow what is measured then.
 """
 import argparse
 import json
@@ -94,7 +95,7 @@ def evaluated(a, name, model, inputs):
 
 
 def repeated(inputs, samples):
-    """So many that what a run prepares first does not count."""
+    """Repeats the inputs to `samples` samples, so that a run's preparation does not count."""
     x = np.load(inputs)
     np.save(inputs, np.resize(x, (samples, *x.shape[1:])))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A bar chart as SVG from a JSON file: {"title": ..., "unit": ..., "bars": [[label, value, note], ...]}; the first bar is qk's.
+"""Draws a bar chart as SVG from a JSON file: {"title": ..., "unit": ..., "bars": [[label, value, note], ...]}; the first bar is qk's.
 
     python3 bench/bars.py docs/results/data/search_peers.json docs/results/search.svg
 """

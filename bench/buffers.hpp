@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that every benchmark works on: distinct buffers, allocated and touched once, the same for the copies and the kernels.
+// The memory that every benchmark works on: distinct buffers, allocated and touched once, which copies and kernels share.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace qk::bench {
 
-/// Input plus output, in bytes of float32: in the L2 cache, in the L3 cache, in memory.
+/// Sizes of input plus output in bytes of float32: one fits the L2 cache, one the L3 cache, one only memory.
 inline constexpr std::size_t working_sets[] = {262144, 8388608, 268435456};
 
 struct free_memory {
@@ -30,7 +30,7 @@ class buffer {
     std::unique_ptr<std::byte, free_memory> memory_;
 };
 
-/// x holds normally distributed values (a sum of uniform ones, the same for every run); y is of the same size.
+/// x holds roughly normally distributed values (sums of uniform ones, the same in every run); y has the same size.
 struct pair_of_buffers {
     buffer x{working_sets[2] / 2}, y{working_sets[2] / 2};
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What building costs: processor seconds (user and system) of a target from nothing, in a folder of its own, without a compiler cache.
+"""Measures processor seconds (user and system) of building a target from scratch, in a new folder, without a compiler cache.
 
     python3 bench/build_time.py                                 # what `./dev demo` builds, and what `./dev test` builds
     python3 bench/build_time.py --target demo --source ../other # one of them, of another checkout
     python3 bench/build_time.py --sample 4                      # a quarter of the files, times four: an estimate in a quarter of the time
-    python3 bench/build_time.py --includers                     # what one kernel costs whoever includes it
+    python3 bench/build_time.py --includers                     # what a file that includes one kernel costs
 
-Prints the sum, the twenty costliest files and, measured in the same run, the seconds of one fixed reference file as the unit, so that
-machines compare. Every compiler and linker is timed by itself, so a busy machine changes the sum little.
+Prints the sum, the twenty costliest files, and, as a unit for comparing machines, the seconds of one fixed reference file measured in the
+same run. Every compiler and linker is timed by itself, so a busy machine changes the sum little.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-# Name: what is configured beside the preset, and what is built. A checkout from before QK_DISPATCH_ISAS built everything for both.
+# Name: options added to the preset, and targets. A checkout from before QK_DISPATCH_ISAS existed builds everything for both.
 TARGETS = {
     "demo": (["-DQK_DISPATCH_ISAS=native"], ["qk_tool", "demo"]),
     "test": (["-DQK_DISPATCH_ISAS=all"], ["all"]),
@@ -79,7 +79,7 @@ def reference(compiler, folder):
 
 
 def every_nth(source, tree, names, n):
-    """Every n-th object of the targets in the order of their sources' sizes: large and small files alike."""
+    """Returns every n-th object of the targets in the order of their sources' sizes, so large and small files alike."""
     wanted = subprocess.run(["ninja", "-C", str(tree), "-t", "inputs", *names], check=True, capture_output=True, text=True).stdout.split()
     commands = json.loads((tree / "compile_commands.json").read_text())
     size = {}
@@ -91,8 +91,8 @@ def every_nth(source, tree, names, n):
 
 
 def build(source, target, jobs, folder, sample):
-    """Seconds of the whole (compilers, linkers, generators), and of each file that a compiler made. With a sample of n: of every n-th file,
-    times n, without linking."""
+    """Returns the seconds of all compilers, linkers and generators, and of each compiled file. With a sample of n only every n-th file is
+    built and its time counts n times, without linking."""
     settings, names = TARGETS[target]
     if "QK_DISPATCH_ISAS" not in (source / "src/dispatch/CMakeLists.txt").read_text():
         settings, names = [], ["all"]
@@ -110,7 +110,7 @@ def build(source, target, jobs, folder, sample):
         names, all_files = every_nth(source, tree, names, sample)
     total = seconds_of(["ninja", "-C", str(tree), "-j", str(jobs), *names], env=environment, stdout=subprocess.DEVNULL)
     files = [json.loads(line) for line in log.read_text().splitlines()]
-    if sample > 1:  # what the sample needed beside itself (generated sources, libraries) does not count; precompiled headers do, once
+    if sample > 1:  # generated sources and libraries that the sample needs do not count; precompiled headers do, once
         chosen = {os.path.normpath(tree / name) for name in names}
         once = sum(seconds for made, seconds in files if made.endswith(".gch"))
         files = [f for f in files if os.path.normpath(tree / f[0]) in chosen]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is not rounding to nearest even under one scale, as a share of the speed of what is: other roundings, subnormals flushed, zero
-// points added before rounding, wide integers, planes of an odd size. Kernels of qk::dispatch (QK_ARCH chooses), 256 KiB of float32 in the
-// second-level cache, each case in turn with its base, best of all rounds.
+// Compares the speed of rarer cases (other roundings, flushed subnormals, zero points added before rounding, wide integers, planes of an
+// odd size) with the speed of rounding to nearest even under one scale. Times kernels of qk::dispatch (QK_ARCH chooses them) on 256 KiB of
+// float32 in the second-level cache; each case takes turns with its base, and the best of all rounds counts.
 //
 //     build/release/bench/corners [ROUNDS]      a table in Markdown; shares below a quarter are bold
 #include <algorithm>
@@ -62,7 +62,7 @@ work encoding(const format& f, const semantics& how) {
     };
     return {[=] { failed(dispatch::encode(f, std::span<const float>(all().x), all().packed, p, how)); }};
 }
-/// A scale for each of 64 channels of planes of 7 x 7.
+/// Returns a call on planes of 7 x 7 in 64 channels, each of which has a scale.
 work planes(const format& f, bool encodes) {
     constexpr along_axis a{n / (64 * 49), 64, 49};
     constexpr std::size_t count = a.outer * a.length * a.inner;
@@ -75,7 +75,7 @@ work planes(const format& f, bool encodes) {
             count};
 }
 
-/// The share of the base's speed, measured in turn.
+/// Returns the speed of `w` over the speed of `base`, which take turns.
 double share(work w, work base, int rounds) {
     for (int r = 0; r < rounds; ++r) w.measure(), base.measure();
     return base.best / base.elements * w.elements / w.best;

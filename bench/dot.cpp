@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a dot product costs: a plain float loop, and accumulators. `bench/dot_python.py` times the same in Python.
+// Times dot products under accumulators, beside a plain float loop. `bench/dot_python.py` times them in Python.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -11,7 +11,7 @@
 
 namespace {
 
-/// The best of several runs, in nanoseconds a call.
+/// Returns nanoseconds per call, the best of several runs.
 template <class Call>
 double nanoseconds(std::size_t calls, const Call& call) {
     double best = 1e30;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A faithful Python of the matrix units in docs/reference/numerics.md, "Devices", in exact fractions: what a dot product of 16 costs in Python, and golden cases.
+"""The matrix units in docs/reference/numerics.md, "Devices", in Python with exact fractions: times a dot product of 16, makes golden cases.
 
     python3 bench/dot_python.py                      microseconds for one dot product of 16, this Python's and (where it is installed) MMA-Sim's
     python3 bench/dot_python.py --golden 24 > FILE   cases of every algorithm for tests/data/dot_goldens.txt: device; a; b; c; scale_a; scale_b; d
@@ -27,7 +27,7 @@ def log2_floor(x):
 
 
 def decode(name, code):
-    """(value, exponent): the value a Fraction, or NAN, INF, -INF as text."""
+    """Returns (value, exponent); the value is a Fraction, or NAN, INF or -INF as text."""
     if name == "ue8m0":
         return (NAN, 0) if code == 255 else (Fraction(2) ** (code - 127), code - 127)
     e, m, bias, special = FORMATS[name]
@@ -46,7 +46,7 @@ def decode(name, code):
 
 
 def special_sum(products, c):
-    """NAN or an infinity where the sum of all is one, else None."""
+    """Returns NAN or an infinity if the sum of all terms is one, else None."""
     terms = products + [c]
     if NAN in terms or (INF in terms and "-inf" in terms):
         return NAN
@@ -73,7 +73,7 @@ def round_half_even(x):
 
 
 def encode(name, x, how, negative_zero=False, fraction=None):
-    """The code of x rounded by `how`; NVIDIA's truncation overflows to infinity, too."""
+    """Returns the code of x rounded by `how`; NVIDIA's truncation overflows to infinity as well."""
     e, m, bias, _ = FORMATS[name]
     if x == NAN:
         return ((1 << e) - 1) << m | 1 << (m - 1)

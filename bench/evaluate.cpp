@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images per second of the evaluator in float32, one JSON line for each network and setting:
+// Measures images per second of the evaluator in float32; prints one JSON line for each network and setting:
 //   build/release/bench/evaluate DIR [--only NAME] [--threads T] [--batch B] [--seconds S]
-// bench/evaluate.py runs onnxruntime beside it. Data is random; time is evaluate_result::seconds, so without loading and preparation.
+// bench/evaluate.py runs onnxruntime beside it. Data is random; time is evaluate_result::seconds, without loading and preparation.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -19,7 +19,7 @@ using namespace qk::graph;
 
 struct network {
     const char* name;
-    int batch;  ///< with 4 threads; ultraface is fixed to batch 1, and many images are given side by side
+    int batch;  ///< images a run, with 4 threads; ultraface is fixed to batch 1 and runs them side by side
 };
 constexpr network networks[] = {{"resnet20_cifar10_folded", 16},
                                 {"squeezenet1.1_imagenet", 16},

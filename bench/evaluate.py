@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The evaluator beside onnxruntime's optimised float32, in one run, turn by turn (needs numpy and onnxruntime).
+"""Compares the evaluator with onnxruntime's optimised float32, which take turns in one run (needs numpy and onnxruntime).
 
     python bench/evaluate.py build/release/bench/evaluate MODELS_DIR [--rounds 3] [--seconds 1]
 
@@ -28,7 +28,7 @@ def onnxruntime_rate(path, threads, batch, seconds):
     rng = np.random.default_rng(1)
     feed = {}
     for i in session.get_inputs():
-        fixed = isinstance(i.shape[0], int)  # ultraface: one image a run
+        fixed = isinstance(i.shape[0], int)  # ultraface runs one image at a time
         batch = 1 if fixed else batch
         shape = [batch] + i.shape[1:]
         feed[i.name] = rng.integers(0, 257, shape).astype(np.int32) if "int32" in i.type else rng.standard_normal(shape, dtype=np.float32)

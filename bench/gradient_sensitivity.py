@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`qk sensitivity --method gradient` beside `measured`: Spearman's rank correlation of the output errors, how often two standard errors
-cover, and the seconds of both.
+"""Compares `qk sensitivity --method gradient` with `measured`: Spearman's rank correlation of the output errors, how often two standard
+errors cover the measured one, and the seconds of both.
 
     python3 bench/gradient_sensitivity.py QK SHARED_DIR [NAME[=SAMPLES],...]                    networks.py's networks
     python3 bench/gradient_sensitivity.py QK MODEL.onnx INPUTS.npy [SAMPLES [NARROW,...]] [-- OPTIONS OF QK]
 
-Standard errors are of the choice of vectors: where all are taken (no more outputs than vectors) they are 0, and only what is not linear is left.
+Standard errors come from the choice of vectors. If all vectors are taken (no more outputs than vectors), they are 0, and only the error of
+linearization is left.
 """
 import json
 import subprocess

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`qk gradient` on one thread beside the evaluator's forward pass: milliseconds a sample, and the process's peak memory (needs numpy and onnx).
+"""Compares `qk gradient` on one thread with the evaluator's forward pass: milliseconds a sample, and peak memory (needs numpy and onnx).
 
     python3 bench/gradient_speed.py QK SHARED_DIR [--turns 3]
 
-Runs of few and of many samples take turns; the least of each is taken, and their difference is the time of a sample, without what is made once.
-The samples' own size and the file's are in the memory.
+Runs of few and of many samples take turns. The difference of their least times gives the time of a sample, without one-time preparation.
+The peak includes the samples and the file.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ SAMPLES = {"resnet20": (64, 256), "squeezenet1.1": (4, 16), "kwt1": (16, 112), "
 
 
 def peak_memory(line):
-    """Seconds are measured without this wrapper."""
+    """Returns the peak memory of a command in MiB; its seconds are measured without this wrapper."""
     done = subprocess.run(["/usr/bin/env", "python3", "-c", "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
                            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)", *line], capture_output=True, text=True, check=True)
     return int(done.stdout) / 1024

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `qk search --ranking gradient` and `auto` find beside `measured`: the cost of the mix, evaluations and seconds (needs numpy and onnx).
+"""Compares `qk search --ranking gradient` and `auto` with `measured`: cost of the mix, evaluations and seconds (needs numpy and onnx).
 
     python3 bench/guided_searches.py QK SHARED_DIR [--only NAME]
 
-The target lies midway between the wide and the narrow model's error. `cost` is of the mix in shares of the wide model's.
+The target lies midway between the wide and the narrow model's error. `cost` is the mix's cost as a share of the wide model's.
 """
 import argparse
 import json

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What onnxruntime makes of 8-bit layers, by types of activations and weights, operator and optimizer level, on processors with AVX2 and no VNNI: the table of docs/guide/export.md.
+"""Makes the table of docs/guide/export.md: what onnxruntime makes of 8-bit layers on processors with AVX2 but no VNNI, by types of
+activations and weights, operator and optimizer level.
 
 usage: int8_hazards.py [--native]    (needs qemu-x86_64, which emulates such a processor; --native: this processor instead)
 
-Each layer has large activations and large weights of one sign for each channel, so that a sum of two products leaves 16 bits where a kernel adds them there.
-A cell is the operator that ran, and its error in dB, the worse of scales by tensor and by channel, if it is not exact but for the rounding of its result.
+Each layer has large activations, and large weights of one sign per channel, so that a kernel which adds two products in 16 bits overflows.
+A cell names the operator that ran. If the operator is not exact up to the rounding of its result, the cell has its error in dB, the worse
+of scales by tensor and by channel.
 """
 import argparse
 import os
@@ -26,7 +28,7 @@ WEIGHTS = {"int8": (np.int8, 0), "uint8": (np.uint8, 128)}
 
 
 class Layer:
-    """A layer's parameters as codes: activations step 0.02, weights 0.01 (times 1 to 2 for each channel), results step 4."""
+    """A layer's parameters as codes. Scales: 0.02 for activations, 0.01 (times 1 to 2 by channel) for weights, 4 for results."""
 
     def __init__(self, op, weights, per_channel):
         self.op, self.per_channel, self.nodes, self.held = op, per_channel, [], {}
@@ -48,7 +50,7 @@ class Layer:
         return name
 
     def activation(self, kind):
-        """x as codes xq with scale xs and zero point xz."""
+        """Makes codes xq of x with scale xs and zero point xz."""
         if kind == "uint8 dynamic":
             self.nodes.append(node("DynamicQuantizeLinear", ["x"], ["xq", "xs", "xz"]))
             return
@@ -60,7 +62,7 @@ class Layer:
         return {"Conv": {}, "depthwise Conv": {"group": 16}, "MatMul": {}, "Gemm": {"transB": 1}}[self.op]
 
     def pairs(self, kind):
-        """DequantizeLinear, the layer, QuantizeLinear, DequantizeLinear."""
+        """Builds DequantizeLinear, the layer, QuantizeLinear, DequantizeLinear."""
         float_op = self.op.split()[-1]
         if kind != "float32":
             self.activation(kind)
@@ -70,7 +72,7 @@ class Layer:
         self.result(kind, "f")
 
     def integer(self, kind):
-        """The operator on codes that styles qoperator and qinteger write."""
+        """Builds the integer operator that styles qoperator and qinteger write."""
         self.activation(kind)
         if kind == "uint8 dynamic":
             op = "ConvInteger" if "Conv" in self.op else "MatMulInteger"
@@ -94,7 +96,7 @@ class Layer:
             self.nodes += [node("QuantizeLinear", [name, "ys", "yz"], ["yq"]), node("DequantizeLinear", ["yq", "ys", "yz"], ["y"])]
 
     def expected(self):
-        """The layer in float64."""
+        """Returns the layer's result in float64."""
         if self.op == "MatMul":
             return self.x.astype(np.float64) @ self.real
         if self.op == "Gemm":
@@ -111,7 +113,7 @@ class Layer:
 
 
 def operator_of(path):
-    """What the optimizer made of the layer."""
+    """Returns the operator that the optimizer made of the layer."""
     names = [n.op_type for n in onnx.load(path).graph.node]
     for known in ("QLinearConv", "QLinearMatMul", "QGemm", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "ConvInteger", "MatMulInteger", "MatMulNBits", "FusedGemm", "FusedConv", "FusedMatMul", "Conv", "Gemm",
                   "MatMul"):
@@ -124,17 +126,17 @@ OPERATORS = ("Conv", "depthwise Conv", "MatMul", "Gemm")
 
 
 def outcome(layer, activation, y, path):
-    """(operator, decibels; 200: exact)"""
+    """Returns (operator, decibels); 200 dB stands for exact."""
     if isinstance(y, str):
         return "no kernel" if "NOT_IMPLEMENTED" in y else "does not run: " + y, 200.0
     expected = layer.expected()
-    # Half a step of the result, of 4; sums of floats; a dynamic scale rounds the activations once more.
+    # Bounds: half of the result's step of 4; for float32 the order of sums; a dynamic scale rounds activations once more.
     bound = {"float32": 1e-4 * np.abs(expected).max(), "uint8 dynamic": 8e-3 * np.abs(expected).max()}.get(activation, 2.001)
     return operator_of(path), 200.0 if np.abs(y - expected).max() <= bound else onnxruntime_runs.decibels(y, expected)
 
 
 def cell(found):
-    """Of outcomes by tensor and by channel."""
+    """Returns the table's cell for the outcomes by tensor and by channel."""
     operators = "/".join(dict.fromkeys(o for o, _ in found))
     worst = min(d for _, d in found)
     return operators + ("" if worst == 200 else f", {worst:.0f} dB" if worst > 60 else f" **{worst:.0f} dB**")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed and error of int8 models in onnxruntime by the type of their weights' codes: uint8 around 128, int8 beside uint8 activations, int8 beside int8. The numbers of docs/guide/export.md.
+"""Measures the numbers of docs/guide/export.md: speed and error of int8 models in onnxruntime by the type of their weights' codes (uint8
+around 128, int8 beside uint8 activations, int8 beside int8).
 
 usage: int8_speed.py QK SHARED [--seconds S]
-One thread, one sample at a time, the models in turn, the least time of each: a machine that others use only ever adds to it. Decibels are of all samples.
+Runs one sample at a time on one thread, the models in turn, and takes the least time of each, since other work on the machine only adds
+time. Decibels are over all samples.
 """
 import argparse
 import json

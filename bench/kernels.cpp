@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every named format of at most 16 bits at three working sets, beside two copies of the same buffers and the limits of limits.hpp.
+// Times every named format of at most 16 bits at three working sets, beside two copies of the same buffers and the limits of limits.hpp.
 //   fake_quantize/FORMAT/BYTES  fake_quantize_axis/FORMAT/BYTES  encode/FORMAT/BYTES  decode/FORMAT/BYTES  copy/BYTES  copy_nt/BYTES
-// BYTES is input plus output in float32; encode and decode work on as many values. bytes_per_second counts what is read and written.
+// BYTES is input plus output in float32; encode and decode work on as many values. bytes_per_second counts bytes read plus bytes written.
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -21,7 +21,7 @@ void set_rate(benchmark::State& state, std::size_t bytes) {
     state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes));
 }
 
-/// The loop that a compiler makes of y[i] = x[i] (which it would replace by a call of memcpy).
+/// The vector loop of y[i] = x[i], written out because a compiler would replace it by a call of memcpy.
 void copy(benchmark::State& state, std::size_t bytes, bool streaming) {
     const float* x = bench::buffers().x.floats();
     float* y = bench::buffers().y.floats();
@@ -59,7 +59,7 @@ void fake_quantize_whole(benchmark::State& state, std::size_t bytes) {
     set_rate(state, bytes);
 }
 
-/// NCHW, axis 1: blocks (or channels with a scale each) of 64 channels, images of 32 x 32 and what is left.
+/// Quantizes [n / (64 * 256), 64, 256] along axis 1: blocks run across the 64 channels, or each channel has a scale.
 template <auto Format>
 void fake_quantize_axis(benchmark::State& state, std::size_t bytes) {
     const std::size_t n = bytes / 8;
@@ -96,7 +96,7 @@ void encode_whole(benchmark::State& state, std::size_t bytes) {
     set_rate(state, 4 * n + packed);
 }
 
-/// Of what encode made, in a buffer of its own.
+/// Decodes codes that encode made, which have a buffer of their own.
 template <auto Format>
 void decode_whole(benchmark::State& state, std::size_t bytes) {
     static bench::buffer codes(bench::working_sets[2] / 4 + bench::working_sets[2] / 64);
@@ -122,7 +122,7 @@ void add(std::string_view name) {
     }
 }
 
-/// The catalogue's entries of at most 16 bits, each as a compile-time format.
+/// Adds the catalogue's entries of at most 16 bits, each as a compile-time format.
 template <std::size_t... I>
 void add_all(std::index_sequence<I...>) {
     const auto one = [](auto index) {

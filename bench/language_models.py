@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of BERT-, GPT-2-, Llama- and Whisper-like models, random weights: speed of one text, seconds and memory of each verb, int8 in decibels; qk beside onnxruntime.
+"""Compares qk and onnxruntime on BERT-, GPT-2-, Llama- and Whisper-like models with random weights: speed of one text, seconds and memory
+of each verb, int8 in decibels.
 
 usage: python bench/language_models.py QK [--tables speed memory int8] [--formats float int8] [--turns 7] [--models bert gpt llama whisper] [--without-vnni COMMAND]
        (needs numpy, onnx, onnxruntime)
 
-speed: the least of some turns, one program after the other, every turn a process of its own. On one thread the processor's time for a text (of several, less
-what a process takes anyway), which other work on the machine does not change much; on two the seconds of one text, which it does. int8: the quantized model of each
-(qk: evaluate with the formats; onnxruntime: the file in Q/DQ).
-memory: whole processes with everything that they load; the peak is VmHWM, "of the weights" counts those as float32.
-int8: int8/int8, calibrated on the texts that are measured, as Q/DQ; against onnxruntime's floats. --without-vnni: a command that starts a Python whose onnxruntime
-takes the processor for one that has AVX2 and no sums of bytes (a machine of that kind, or one that hides the instructions); qk is told by ONEDNN_MAX_CPU_ISA.
+speed: the least of several turns; the programs take turns, each in a process of its own. One thread: the processor time of a text (of
+several texts, minus what a process takes anyway), which other work on the machine hardly changes. Two threads: the seconds of one text,
+which it does change. int8: each runs its quantized model (qk: evaluate with the formats; onnxruntime: the file in Q/DQ).
+memory: whole processes with everything that they load; the peak is VmHWM; "of the weights" counts weights as float32.
+int8: int8/int8 as Q/DQ, calibrated on the measured texts, against onnxruntime's floats. --without-vnni: a command that starts a Python
+whose onnxruntime sees AVX2 but no sums of bytes (on such a machine, or with the instructions hidden); ONEDNN_MAX_CPU_ISA tells qk.
 """
 import argparse
 import json
@@ -54,7 +55,7 @@ if len(sys.argv) > 5: np.save(sys.argv[5], np.concatenate(y))
 
 
 def run(command, **more):
-    """Seconds, peak in bytes, the text of a process, and its processor time. `more`: of its environment."""
+    """Runs a process, with `more` added to its environment. Returns seconds, peak bytes, its output, and its processor time."""
     with open(at("out.txt"), "w") as text, open(at("err.txt"), "w") as words:
         start = time.time()
         child = subprocess.Popen(command, stdout=text, stderr=words, env={**os.environ, **more})
@@ -87,7 +88,7 @@ def inputs(kind, shape, samples, tokens):
 def made(kind, shape):
     path = at(kind + ".onnx")
     more = {"llama": "dtype=np.float32, outside=True, transposed=False", "whisper": "mels=80"}.get(kind, "")
-    # In a process of its own: a child's peak begins with what its parent held.
+    # Makes the model in a process of its own, because a child's peak starts at its parent's memory.
     done = subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {sys.path[0]!r}); import numpy as np, onnx, language_models as m; "
                            f"m.{kind}({path!r}, longest=256, {', '.join(f'{k}={v}' for k, v in shape.items())}, {more}); "
                            f"print(sum(int(np.prod(t.dims)) for t in onnx.load({path!r}, load_external_data=False).graph.initializer))"],

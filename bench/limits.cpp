@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits of limits.hpp alone, and hash/BYTES: random bits for every element. The ratios of bench/kernels are to be held against those
-// here.
+// Measures the limits of limits.hpp alone, and hash/BYTES, which makes random bits for every element. Compare the ratios of bench/kernels
+// with these.
 #include "limits.hpp"
 
 #include "program.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel can reach on this machine: a copy that does so many vector operations, of any use to nobody, with every vector, in the loop
-// that the kernels have, prefetching and all. Names are operations/COUNT/BYTES; BYTES and the rate are those of bench/kernels.
+// Measures what a kernel can reach on this machine: a copy that does COUNT otherwise useless operations on every vector, in the kernels'
+// loop with its prefetching. Names are operations/COUNT/BYTES; BYTES and the rate are those of bench/kernels.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -14,7 +14,7 @@
 
 namespace qk::bench {
 
-/// y = what `make` makes of x and its position, four vectors at a time.
+/// Stores make(vector of x, its position) to y, four vectors at a time.
 template <bool Streaming, class Make>
 void run_limit(benchmark::State& state, std::size_t bytes, const Make& given) {
     using namespace kernels;
@@ -44,21 +44,21 @@ void add_limit(const std::string& name, const Make& make) {
     }
 }
 
-/// Additions of floats and of integers, turn by turn; each waits for the one before.
+/// Adds a limit of Count operations that alternate between float addition and integer xor; each depends on the one before.
 template <std::size_t Count>
 void add_operations() {
     using namespace kernels;
     add_limit("operations/" + std::to_string(Count), [](vf<native> v, std::size_t) {
         vf<native> one(1.0f);
         vi<native> two(2);
-        asm volatile("" : "+x"(one.data), "+x"(two.data));  // nothing that the compiler could sum up
+        asm volatile("" : "+x"(one.data), "+x"(two.data));  // hides the constants from the compiler
         [&]<std::size_t... K>(std::index_sequence<K...>) { ((v = K % 2 == 0 ? v + one : as_float<native>(as_int<native>(v) ^ two)), ...); }
         (std::make_index_sequence<Count>());
         return v;
     });
 }
 
-/// 0, 4, ... 20 of them.
+/// Adds the limits of 0, 4, ... 20 operations.
 inline void add_all_operations() {
     [&]<std::size_t... K>(std::index_sequence<K...>) { (add_operations<4 * K>(), ...); }
     (std::make_index_sequence<6>());

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seconds and peak memory of a decoder of several hundred million weights: qk beside onnxruntime.
+"""Compares qk and onnxruntime on a decoder of several hundred million weights: seconds and peak memory.
 
 usage: python bench/llama.py QK [--folder DIR] [--hidden 1024] [--layers 32] [--transposed] [--fp16] [--only WORD ...]    (needs numpy, onnx, onnxruntime)
 
-The model is made here: grouped heads, a cache, an embedding tied to the output, random weights in a file beside it; 1024 x 32 are 318 M weights, 1.27 GB.
-Every row is a process of its own, its peak VmHWM, which counts the program and its libraries too. "of the weights": peak / (4 bytes a weight).
-"processor" are the seconds of all processors together, which other work on the machine changes less than the seconds that pass.
+The script makes the model: grouped heads, a cache, an embedding tied to the output, random weights in a file beside it. 1024 x 32 gives
+318 M weights, 1.27 GB. Every row is a process of its own; its peak is VmHWM, which includes the program and its libraries. "of the
+weights": peak / (4 bytes a weight). "processor": seconds of all processors together, which other work changes less than elapsed seconds.
 Rows "load" let onnxruntime load what qk has written and run it once.
 """
 import argparse

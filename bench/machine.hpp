@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a figure has to be read with: the processor, what the kernels in this program are compiled for, and the compiler.
+// Context of a measured figure: the processor, the instruction set that the kernels in this program are compiled for, and the compiler.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace qk::bench {
 
-/// The processor's name as Linux has it, and its family and model, since names of rented processors say little.
+/// Returns the processor's name as Linux reports it, with its family and model, since the names of rented processors say little.
 inline std::string processor() {
     std::ifstream file("/proc/cpuinfo");
     std::string name, family, model;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels on every machine that was measured, side by side.
+"""Makes tables of the kernels on all measured machines, side by side.
 
     build/release/bench/kernels --benchmark_out=run.json --benchmark_out_format=json
     python3 bench/machines.py run.json ...
 
-Each run (of bench/kernels, or of bench/kernels_avx2, which has its AVX2 kernels on any x86-64) becomes a small file in docs/results/data/machines,
-one for a processor and instruction set: a newer run takes the place of an older one. Then docs/results/machines.md is written from all of those
-files; without arguments only that.
+Each run (of bench/kernels, or of bench/kernels_avx2, which has the AVX2 kernels for any x86-64) becomes a small file in
+docs/results/data/machines, one for each processor and instruction set; a newer run replaces an older one. Then writes
+docs/results/machines.md from all of those files; without arguments it does only that.
 """
 import json
 import re
@@ -29,13 +29,13 @@ def cache(c):
 
 
 def summary(path):
-    """What is kept of a run: the machine, and the median rate of each benchmark in GB/s."""
+    """Returns what is kept of a run: the machine, and the median rate of each benchmark in GB/s."""
     run = json.loads(Path(path).read_text())
     context, rates = run["context"], defaultdict(list)
     for name in ("processor", "instruction_set", "compiler", "command"):
         if name not in context:
             sys.exit(f"{path}: no '{name}' in its context: it is no run of bench/kernels of this version")
-    for b in sorted(run["benchmarks"], key=lambda b: b.get("family_index", 0)):  # as registered, which random interleaving shuffles
+    for b in sorted(run["benchmarks"], key=lambda b: b.get("family_index", 0)):  # by registration: runs are shuffled
         if b.get("run_type", "iteration") == "iteration" and "bytes_per_second" in b:
             rates[b["name"].split("/repeats")[0]].append(b["bytes_per_second"] / 1e9)
     if not any(name.startswith("copy/") for name in rates):
@@ -57,7 +57,7 @@ def keep(s):
 
 
 def copy_of(machine, size):
-    """Above the caches the copy that goes past them."""
+    """Returns the rate of the copy; beyond the caches, that of the copy which bypasses them."""
     rates = machine["rates"]
     return rates.get(f"copy_nt/{size}" if size == max(SIZES) else f"copy/{size}")
 
@@ -67,7 +67,7 @@ def cell(rate, copy):
 
 
 def table(machines, rows):
-    """rows: (label, what gives (rate, copy) of a machine)."""
+    """Returns a table's lines; rows are (label, function from a machine to (rate, copy))."""
     lines = ["| | " + " | ".join(m["title"] for m in machines) + " |", "|---|" + "---|" * len(machines)]
     for label, of in rows:
         cells = [cell(*of(m)) for m in machines]

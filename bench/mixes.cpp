@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One draw of the comparison of mixes: what search finds for a top-1 drop, beside uniform formats and beside narrowing in the ascending
-// order of output error (AMD Quark's) and in a random order. bench/mixes.py makes the draws and the tables.
+// One draw of the comparison of mixes: compares the mix that search finds for a top-1 drop with uniform formats, with narrowing in
+// ascending order of output error (AMD Quark's way), and in a random order. bench/mixes.py makes the draws and the tables.
 //   build/release/bench/mixes MODEL X.npy LABELS.npy HELD_X.npy HELD_LABELS.npy WIDE NARROW[,NARROW...] DROP SEED
 #include <algorithm>
 #include <cstdio>
@@ -30,7 +30,7 @@ dataset load(const model& m, const char* inputs, const char* labels) {
     return {{{m.inputs().at(0).name, read_npy(inputs)}}, {y.as<std::int64_t>().begin(), y.as<std::int64_t>().end()}};
 }
 
-/// Cost and top-1 after each further move.
+/// Returns the trials after 0, 1, ... moves.
 std::vector<trial> path(mix_problem& problem, const std::vector<qk::graph::detail::move>& moves) {
     const search_space& space = problem.space();
     std::vector<assignment> all{space.all(0)};
@@ -41,7 +41,7 @@ std::vector<trial> path(mix_problem& problem, const std::vector<qk::graph::detai
     return result;
 }
 
-/// Points that nothing on the front matches in both cost and metric.
+/// Counts the points to which no point of the front is equal or better in both cost and metric.
 std::size_t beyond(const std::vector<trial>& points, const std::vector<trial>& front) {
     return static_cast<std::size_t>(std::count_if(points.begin(), points.end(), [&](const trial& p) {
         return std::none_of(front.begin(), front.end(),
@@ -49,7 +49,7 @@ std::size_t beyond(const std::vector<trial>& points, const std::vector<trial>& f
     }));
 }
 
-/// The smallest cost up to the first point that breaks the target.
+/// Returns the cost of the last point before the first one that breaks the target.
 double until_broken(const std::vector<trial>& points, double target) {
     double cost = points.front().cost;
     for (const trial& t : points) {
@@ -74,7 +74,7 @@ json run(char** a) {
     o.per_channel = true;
     o.scoring.metric = "top1";
     o.scoring.labels = drawn.labels;
-    const std::filesystem::path cache = std::string(a[1]) + ".cache";  // strategies share what was measured
+    const std::filesystem::path cache = std::string(a[1]) + ".cache";  // strategies share their trials
     std::filesystem::remove(cache);
     o.cache = cache;
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixes for a two-point top-1 drop: smaller than uniform formats? a front that other orders cannot pass? (needs numpy)
+"""Tests mixes for a two-point top-1 drop: are they smaller than uniform formats, and do no other orders beat the front? (needs numpy)
 
     python bench/mixes.py build/release/bench/mixes SHARED_DIR [--draws 3] [--only NAME] [--json FILE]
 
-SHARED_DIR holds models/ and data/. Each draw splits the samples at random: the search sees one part, the mix is then measured on the other.
+SHARED_DIR holds models/ and data/. Each draw splits the samples at random: the search sees one part, and the mix is measured on the other.
 """
 import argparse
 import json

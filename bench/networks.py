@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks that the benches of gradients and searches run: the shared ones with their preprocessing, and two that are made here.
+"""The networks of the benchmarks of gradients and searches: the shared ones with their preprocessing, and two that are made here.
 
-    networks.make(NAME, SHARED_DIR, FOLDER, SAMPLES)    the paths of the model and of the samples
+    networks.make(NAME, SHARED_DIR, FOLDER, SAMPLES)    returns the paths of the model and of the samples
 
 densenet121 (Huang et al. 2017, as torchvision writes it) and a decoder have random weights, so they say how methods compare, not how well a
 trained network fares.
@@ -41,7 +41,7 @@ SHARED = {"resnet20": ("resnet20_cifar10_folded.onnx", cifar), "squeezenet1.1": 
 
 
 def densenet121(path, seed=0):
-    """Blocks of 6, 12, 24 and 16 layers, growth 32; input N,3,224,224, 1000 outputs."""
+    """Writes DenseNet-121: blocks of 6, 12, 24 and 16 layers, growth 32, input N,3,224,224, 1000 outputs."""
     from onnx import TensorProto, helper, numpy_helper, save
 
     rng = np.random.default_rng(seed)

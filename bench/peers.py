@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The opponents of bench/kernels that PyPI carries, on one thread: ml_dtypes, torch, torchao, onnxruntime, and microxcaling's and
-Quark's block formulas written in torch. Names are those of bench/kernels, NAME being PEER:FORMAT. What is not installed is left out.
+"""Times packages from PyPI that bench/kernels is compared with, on one thread: ml_dtypes, torch, torchao, onnxruntime, and microxcaling's
+and Quark's block formulas written in torch. Names are those of bench/kernels with PEER:FORMAT for FORMAT. Missing packages are left out.
 
     python3 bench/peers.py > peers.json
 
-Only float32 to float32 is timed, as for fake_quantize: a cast to the format and back where the peer has no fake-quantize.
+Times only float32 to float32, like fake_quantize: a cast to the format and back if the peer has no fake-quantize.
 Buffers are allocated once where the peer lets its caller do so.
 """
 import json
@@ -20,7 +20,7 @@ WORKING_SETS = [262144, 8388608, 268435456]
 
 
 def rate(run, total_bytes, seconds=0.3):
-    """Median bytes per second of calls that together last `seconds`."""
+    """Returns the median bytes per second of calls that together last `seconds`."""
     run()
     times = []
     end = time.perf_counter() + seconds
@@ -63,7 +63,7 @@ def torch_peers(x, y):
     yield "formula in torch:mxint8", block_formula(32, lambda m: torch.exp2(exponent(m) - 6), lambda s: 127 * s)
 
     def mx_formula(largest_exponent, mantissa, least_exponent, largest):
-        # microxcaling's: a private exponent for each element, then rounding to its mantissa.
+        # microxcaling's formula: takes a private exponent for each element, then rounds to its mantissa.
         def run():
             b = a.view(-1, 32)
             scale = torch.exp2(exponent(b.abs().amax(dim=1, keepdim=True)) - largest_exponent)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every format of the catalogue on resnet20, and four on two more networks: `qk quantize --export portable`, then ONNX Runtime and `qk evaluate --plan`.
+"""Exports every format of the catalogue on resnet20, and four on two more networks, by `qk quantize --export portable`; compares ONNX
+Runtime with `qk evaluate --plan`.
 
 usage: portable.py QK SHARED [--samples N] [--formats A,B,...] [--networks A,B,...] [--weights packed|float] [--optimizer]
-Prints a Markdown table: top-1 in both, their differences, size of the file, what ONNX Runtime did with it. Exit status 1 if one disagrees:
-error of a sample = largest difference over the largest reference output; D the same between quantized and float outputs; the median may be
-max(1e-3, D / 2) (resnet20: 1e-3), the maximum max(5e-2, D), top-1 must be equal on 97 % of 100 samples or more; 8-bit integers lose at most 1 dB
-more with the optimizer than without it.
+Prints a Markdown table: top-1 of both, their differences, size of the file, what ONNX Runtime did with it. Exit status 1 if one disagrees.
+A sample's error is its largest difference over the largest reference output, D that of the quantized from the float outputs. The median may
+be max(1e-3, D / 2) (resnet20: 1e-3), the maximum max(5e-2, D); top-1 must be equal on 97 % of 100 samples or more; 8-bit integers may lose
+1 dB more with the optimizer than without it.
 """
 import argparse
 import json
@@ -91,11 +92,11 @@ def network(name, formats, folder):
         again = evaluate(exported, data, out)
         try:
             theirs, seconds = run_onnxruntime(exported, x)
-        except Exception as e:  # whatever the runtime throws is the result
+        except Exception as e:  # the runtime's error goes into the table
             failures += 1
             print(f"| {f} | {os.path.getsize(exported):,} | **no: {str(e)[:120]}** |")
             continue
-        if f in ("int8", "uint8"):  # both ways, whichever the table shows: kernels of integers are the optimizer's doing
+        if f in ("int8", "uint8"):  # with and without the optimizer, which alone brings integer kernels
             kept, said = onnxruntime_runs.keeps(*(onnxruntime_runs.run(exported, x, level, 50).reshape(len(x), -1) for level in ("on", "off")), float_output)
             failures += not kept
             if not kept:

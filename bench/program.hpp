@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs here that use google-benchmark do around their benchmarks: the JSON of a run (--benchmark_out=FILE
-// --benchmark_out_format=json) says what was measured where. bench/machines.py makes tables of such files.
+// main() of the programs that use google-benchmark: adds processor, instruction set, compiler and command to the JSON of a run
+// (--benchmark_out=FILE --benchmark_out_format=json). bench/machines.py makes tables of such files.
 #pragma once
 
 #include <benchmark/benchmark.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One table (Markdown, standard output) and one SVG plot from bench/kernels and bench/peers.
+"""Makes one table (Markdown, standard output) and one SVG plot from bench/kernels and bench/peers.
 
     build/release/bench/kernels --benchmark_repetitions=5 --benchmark_out=kernels.json --benchmark_out_format=json
     python3 bench/peers.py > peers.json
@@ -15,9 +15,9 @@ SIZES = [("256 KiB", 262144), ("8 MiB", 8388608), ("256 MiB", 268435456)]
 
 
 def medians(path):
-    """{name: bytes per second}, the median over repetitions."""
+    """Returns {name: bytes per second}, the median over repetitions."""
     rates = defaultdict(list)
-    # In the order of registration, which random interleaving shuffles.
+    # Sorts by order of registration, since random interleaving shuffles benchmarks.
     for b in sorted(json.load(open(path))["benchmarks"], key=lambda b: b.get("family_index", 0)):
         if b.get("run_type", "iteration") == "iteration" and "bytes_per_second" in b:
             rates[b["name"].split("/repeats")[0]].append(b["bytes_per_second"])
@@ -31,7 +31,7 @@ def table(kernels, peers):
     kinds = ["fake_quantize", "fake_quantize_axis", "encode", "decode"]
     lines.append("| format | " + " | ".join(f"{kind} {label}" for kind in kinds for label, _ in SIZES) + " | best peer, 8 MiB |")
     lines.append("|---|" + "---|" * (len(kinds) * len(SIZES) + 1))
-    formats = list(dict.fromkeys(name.split("/")[1] for name in kernels if name.startswith("fake_quantize/")))  # the catalogue's order
+    formats = list(dict.fromkeys(name.split("/")[1] for name in kernels if name.startswith("fake_quantize/")))  # in the catalogue's order
     for f in formats:
         cells = []
         for kind in kinds:
@@ -46,7 +46,7 @@ def table(kernels, peers):
 
 
 def svg(kernels, peers, formats, copy, path):
-    """Bars: fake_quantize at 8 MiB beside the best peer, on a logarithmic scale from 0.1 GB/s."""
+    """Draws bars of fake_quantize at 8 MiB and of the best peer, on a logarithmic scale from 0.1 GB/s."""
     import math
 
     size, row, left, width = SIZES[1][1], 18, 140, 520

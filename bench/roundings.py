@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to round weights, and training with the quantizers in place: noise, top-1 and seconds of each (needs numpy, onnxruntime).
+"""Compares ways to round weights, and training with the quantizers in place: noise, top-1 and seconds (needs numpy, onnxruntime).
 
     python bench/roundings.py build/release/qk ../shared [--only resnet20] [--formats int4] [--ways adaround,finetune] [--learn N] [--epochs 8]
 
-Learned from the first half of the samples without labels, reported on the other half. Formats: weights alone in int4 (a scale for each channel), mxfp4 and mx4; int8 and int4 of everything.
+Learns from the first half of the samples without labels, reports on the other half. Formats: weights alone in int4 (a scale for each
+channel), mxfp4 and mx4; everything in int8 and int4.
 Decibels: the float outputs' power over the error's. Top-1 in percent. Seconds: the command that learns, calibration included.
 """
 import argparse
@@ -33,7 +34,7 @@ def run(line):
 
 
 def rounded(tool, model, learn, options, way, epochs, folder):
-    """The quantized model and the seconds it took."""
+    """Returns the quantized model and the seconds it took."""
     out, start = folder / "quantized.onnx", time.perf_counter()
     written = ["-o", out, "--weights", "float", "--overwrite"]
     if way == "finetune":

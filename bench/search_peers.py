@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Automatic mixed precision of AMD Quark and Qualcomm AIMET beside qk's, in one run, with the same model, samples and threads.
+"""Compares automatic mixed precision of AMD Quark and Qualcomm AIMET with qk's, in one run, with the same model, samples and threads.
 
-Needs numpy and onnxruntime; amd-quark and aimet-onnx are measured where they are installed.
+Needs numpy and onnxruntime; amd-quark and aimet-onnx are measured if they are installed.
 
     python bench/search_peers.py build/release/qk MODEL.onnx X.npy [--samples 256] [--threads 4] [--target-l2 T]
 
-int16 activations and int8 weights to int8 and int8, until the L2 target is about to break; without --target-l2 every layer is narrowed.
-A peer that is not installed is left out, with a line that says so. Seconds are those of calibration, sensitivities and mixing, as qk tells or as taken here; importing is not
-counted. Each peer runs in a process of its own, whose memory is the largest that it held.
+Narrows int16 activations and int8 weights to int8 and int8 until the L2 target would break; without --target-l2 every layer is narrowed.
+A line says which peers are not installed. Seconds cover calibration, sensitivities and mixing, as qk reports them or as measured here, but
+no imports. Each peer runs in a process of its own; memory is that process's peak.
 """
 import argparse
 import importlib.util
@@ -100,7 +100,7 @@ PEERS = {"amd-quark": ("AMD Quark", run_quark, "quark.onnx"), "aimet-onnx": ("AI
 
 
 def measure_alone(a):
-    """What one peer took, as JSON on the last line: the work of a process of its own."""
+    """Measures one peer in this process and prints the result as JSON on the last line."""
     import importlib
     from importlib.metadata import version
 
@@ -117,7 +117,7 @@ def row_of(a, peer, x):
         return f"| {label} | | | not installed (pip install {peer}) |"
     target = [] if a.target_l2 is None else ["--target-l2", repr(a.target_l2)]
     command = [sys.executable, str(Path(__file__).resolve()), a.qk, str(Path(a.model).resolve()), x, "--samples", str(a.samples), "--threads", str(a.threads), "--peer", peer, *target]
-    # Beside the samples: Quark leaves files where it runs.
+    # Runs in the samples' folder, since Quark leaves files in the working directory.
     run = subprocess.run(command, capture_output=True, text=True, cwd=Path(x).parent, env={**os.environ, "OMP_NUM_THREADS": str(a.threads)})
     if run.returncode != 0:
         return f"| {label} | | | failed: {(run.stderr.strip().splitlines() or ['no message'])[-1]} |"

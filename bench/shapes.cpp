@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What bench/kernels leaves out, in the second-level cache (256 KiB of float32, input plus output): scales and blocks in the shapes that
-// tensors have, 16-bit memory, stochastic rounding; formats chosen at run time, so by way of qk::dispatch. Names are WHAT/FORMAT;
-// bytes_per_second counts what is read and written.
+// Times cases that bench/kernels leaves out: scales and blocks in the shapes of real tensors, 16-bit memory, stochastic rounding. Input
+// plus output are 256 KiB of float32, in the second-level cache. Formats are chosen at run time, by qk::dispatch. Names are WHAT/FORMAT;
+// bytes_per_second counts bytes read plus bytes written.
 #include <benchmark/benchmark.h>
 
 #include <functional>
@@ -21,7 +21,7 @@ using namespace qk;
 
 constexpr std::size_t n = bench::working_sets[0] / 8;
 
-/// The same values in every memory, scales for every place, and room for results.
+/// The same values in float32, float16 and bfloat16, a scale for every element, and room for results.
 struct tensors {
     std::vector<float> x, y = std::vector<float>(n), scale = std::vector<float>(n);
     std::vector<float16> half, half_out = std::vector<float16>(n);
@@ -42,7 +42,7 @@ tensors& all() {
     return t;
 }
 
-/// `bytes`: read and written by a call.
+/// Registers a benchmark; `bytes` are read plus written by one call.
 void add(const std::string& name, double bytes, std::function<void()> call) {
     benchmark::RegisterBenchmark(name.c_str(), [bytes, call = std::move(call)](benchmark::State& state) {
         for (auto _ : state) {
@@ -53,7 +53,7 @@ void add(const std::string& name, double bytes, std::function<void()> call) {
     });
 }
 
-/// Whole images of `channels` planes of `plane` values.
+/// Returns the axis of channels for whole images of `channels` planes of `plane` values.
 along_axis images(std::size_t channels, std::size_t plane) { return {n / (channels * plane), channels, plane}; }
 std::size_t size_of(along_axis a) { return a.outer * a.length * a.inner; }
 
@@ -68,7 +68,7 @@ void add_scaled(const std::string& name, const format& f, const Scales& p) {
     add(name, 8.0 * static_cast<double>(count),
         [=] { dispatch::fake_quantize(f, std::span<const float>(all().x).first(count), std::span(all().y).first(count), p); });
 }
-/// encode and decode, of floats or of 16-bit memory.
+/// Adds encode and decode, for float32 or for both types of 16-bit memory.
 void add_codec(const std::string& what, const std::string& tail, const format& f, const codec_parameters& p, bool floats = true) {
     const along_axis a = p.axis.inner == 0 ? along_axis{1, n, 1} : p.axis;
     const std::size_t count = size_of(a);

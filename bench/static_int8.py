@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Static int8: `qk quantize` beside onnxruntime's quantize_static, accuracy and speed in one run (needs numpy, onnx, onnxruntime).
+"""Compares static int8 of `qk quantize` with onnxruntime's quantize_static, accuracy and speed in one run (needs numpy, onnx, onnxruntime).
 
     python bench/static_int8.py build/release/qk ../shared [--draws 5] [--only resnet20] [--held-out] [--no-speed]
 
-Every draw chooses calibration samples anew; both sides get the same ones. Theirs: min-max, percentile and entropy, per tensor and per channel, the best of each draw by top-1.
-Ours: --activation int8 --weight int8 --per-channel, by default; with --calibration-method best, which chooses by top-1 as well; and by default with compensated rounding of weights.
-Both sides choose on all samples and report top-1 on all of them, which flatters both; with --held-out they choose on every other sample, report on the rest, and the other way round.
-Beside top-1 stands the signal-to-noise ratio of the outputs over all samples, float32's being the signal: of ours, and the highest of their six.
-Both run in onnxruntime, optimised, on one thread. Speed: one sample a run, turn by turn; medians, and the median ratio theirs / ours within a turn.
+Every draw chooses new calibration samples, the same for both sides. Theirs (onnxruntime): min-max, percentile and entropy, per tensor and
+per channel, the best of each draw by top-1. Ours (qk): --activation int8 --weight int8 --per-channel; the same with --calibration-method
+best, which also chooses by top-1; and the same with compensated rounding of weights. Both sides choose on all samples and report top-1 on
+all, which flatters both; with --held-out they choose on every other sample and report on the rest, and the other way round. Beside top-1
+stands the signal-to-noise ratio of the outputs against float32's over all samples: ours, and the highest of their six. Both run in
+onnxruntime, optimised, on one thread. Speed: one sample a run, in turns; medians, and the median ratio theirs / ours within a turn.
 """
 import argparse
 import contextlib
@@ -67,13 +68,13 @@ def outputs(path, x, batch=25):
 
 
 def score(y, plain, labels):
-    """Top-1 and decibels."""
+    """Returns top-1 and decibels."""
     with np.errstate(divide="ignore"):
         return float((y.argmax(1) == labels.ravel()).mean()), float(10 * np.log10((plain.astype(np.float64) ** 2).sum() / ((y - plain).astype(np.float64) ** 2).sum()))
 
 
 def theirs_of(ready, name, x, calibration, folder, draw):
-    """Each of their six models: (outputs, file, what it is)."""
+    """Yields (outputs, file, description) of each of onnxruntime's six models."""
     for per_channel in (False, True):
         for method, chosen in METHODS.items():
             out = folder / f"theirs_{draw}_{method}_{per_channel}.onnx"
@@ -82,12 +83,13 @@ def theirs_of(ready, name, x, calibration, folder, draw):
                     quantize_static(str(ready), str(out), Samples(name, calibration), quant_format=QuantFormat.QDQ, per_channel=per_channel, activation_type=QuantType.QUInt8,
                                     weight_type=QuantType.QInt8, calibrate_method=chosen)
                 yield outputs(out, x), out, method + (", per channel" if per_channel else "")
-            except Exception as failed:  # some of its calibrators cannot read integer inputs
+            except Exception as failed:  # some of onnxruntime's calibrators cannot read integer inputs
                 print(f"    theirs {method}{', per channel' if per_channel else ''}: {type(failed).__name__}", file=sys.stderr)
 
 
 def turn_by_turn(paths, x, seconds):
-    """Median seconds of one sample, of each model, and the median of first / second within a turn: a machine that others use changes its pace between turns."""
+    """Returns the median seconds of one sample for each model, and the median ratio first / second within a turn, since other work changes
+    the machine's pace between turns."""
     sessions = [session(p) for p in paths]
     times = [[] for _ in paths]
     for s, name in sessions:
@@ -157,7 +159,7 @@ def main():
                 best = [max(six, key=lambda s: top1(s[0], choose)) for choose, _ in folds]
                 theirs.append(np.mean([top1(b[0], report) for b, (_, report) in zip(best, folds)]))
                 their_noise.append(max(decibels(s[0]) for s in six))
-                if pair is None:  # int8 weights on both sides
+                if pair is None:  # for speed: a model with int8 weights on both sides
                     (folder / "signed.json").write_text('{"name": "signed", "int8_weights": "signed"}')
                     subprocess.run([a.qk, "quantize", model, "-o", folder / "signed.onnx", "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration",
                                     folder / "calibration.npy", "--target", folder / "signed.json"], check=True, capture_output=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scaling of channels, rotation and compensated rounding bring on small decoders some of whose channels are 30 times the others.
+"""Measures scaling of channels, rotation and compensated rounding on small decoders in which some channels are 30 times as large as others.
 
 usage: python bench/transformers.py QK    (the built command; needs numpy and onnx)
 
-Random weights, so the numbers say how the methods compare, not how a trained model fares. Calibrated on 16 texts, measured on 16 others.
+Weights are random, so the numbers compare methods and do not show how a trained model fares. Calibrates on 16 texts, measures on 16 others.
 """
 import json
 import os
@@ -45,7 +45,7 @@ with tempfile.TemporaryDirectory() as folder:
             np.savez(os.path.join(folder, name + ".npz"), **texts(rng, what))
         print(f"| {what} | " + " | ".join(FORMATS) + " |\n|---|" + "---|" * len(FORMATS), flush=True)
         for help, options in HELP.items():
-            if "rotation" in help and "RMS" not in what:  # its mean does not survive another basis: left as it is, with a remark
+            if "rotation" in help and "RMS" not in what:  # LayerNormalization's mean depends on the basis, so qk does not rotate it
                 continue
             cells = []
             for formats in FORMATS.values():

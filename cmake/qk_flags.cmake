@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Flags of our own builds only; they never reach a user through a target. qk_own(target) puts them on.
+# qk_own(target) adds the compiler flags of qk's own builds; no target passes them on to users.
 function(qk_own target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
@@ -24,7 +24,7 @@ function(qk_own target)
   endif()
 endfunction()
 
-# Loops from a cache line on: those of the kernels lose up to a sixth where they happen to lie badly.
+# Aligns loops to cache lines: a badly placed loop of a kernel loses up to a sixth of its speed.
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-falign-loops=64 QK_HAS_ALIGN_LOOPS)
 function(qk_align_loops target)
@@ -33,23 +33,23 @@ function(qk_align_loops target)
   endif()
 endfunction()
 
-# Compiled quickly rather than for speed: at -O1, or at -Og, which takes a third less where hardly a loop is over numbers. g++ 12 sees more of its
-# AVX-512 intrinsics' undefined operand at -O1.
+# qk_quickly(target [level]) compiles for short build times, at -O1 or at `level`. -Og takes a third less time and suits code with few loops
+# over numbers. At -O1 g++ 12 warns more about the undefined operand of its AVX-512 intrinsics.
 function(qk_quickly target)
   set(level ${ARGN} -O1)
   list(GET level 0 level)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${level}> $<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-Wno-uninitialized>)
 endfunction()
 
-# g++ looks for garbage whenever its memory doubles, which takes seconds and finds little. From 1.4 GB on it still looks. What it
-# makes stays the same.
+# g++ collects garbage whenever its memory doubles, which takes seconds and frees little. This makes it collect from 1.4 GB on only; its
+# output stays the same.
 if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(QK_SELDOM_COLLECT --param=ggc-min-heapsize=700000)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${QK_SELDOM_COLLECT}>)
 endif()
 
 option(QK_UNITY "compile sources that run once, or share much, several at a time" ON)
-# qk_together(TARGET GROUP SOURCES ...): sources that include and instantiate the same, compiled as one.
+# qk_together(TARGET GROUP SOURCES ...) compiles sources that share includes and instantiations as one unit.
 function(qk_together target group)
   if(QK_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
@@ -57,7 +57,7 @@ function(qk_together target group)
   endif()
 endfunction()
 
-# What runs once for a model or a command: several sources at a time, too.
+# qk_runs_once(TARGET LEVEL): for code that runs once for a model or a command; compiles quickly, several sources at a time.
 function(qk_runs_once target level)
   qk_quickly(${target} ${level})
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${QK_UNITY} UNITY_BUILD_BATCH_SIZE 24)

@@ -18,7 +18,7 @@ if(TARGET qk_c)
   install(TARGETS qk_c EXPORT qk_c FILE_SET HEADERS)
   install(EXPORT qk_c NAMESPACE qk:: DESTINATION ${QK_CMAKE_DIR})
   install(FILES include/qk/qk_pkg.sv DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/qk)
-  # The prefix is where the file lies: an installation may be moved, or made with --prefix.
+  # The .pc file computes the prefix from its own place, since an installation may be moved or made with --prefix.
   file(RELATIVE_PATH QK_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
   configure_file(cmake/libqk.pc.in libqk.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/libqk.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

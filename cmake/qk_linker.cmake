@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# More than a hundred programs are linked with the whole of qk::graph: gold, which comes with Debian's binutils, takes a quarter of the time.
+# Uses gold, which comes with Debian's binutils: more than a hundred programs link all of qk::graph, and gold takes a quarter of the time.
 include(CheckLinkerFlag)
 option(QK_GOLD "link with gold where it is found" ON)
 if(QK_GOLD AND NOT QK_SANITIZE AND NOT QK_FUZZ)

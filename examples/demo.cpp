@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ./dev demo runs: the shipped digits network in float32 and in five formats, side by side.
+// ./dev demo runs this: compares the shipped digits network in float32 and in five formats.
 //   demo [FOLDER]     FOLDER holds digits.onnx, test_images.npy, test_labels.npy, train_images.npy (default: examples/digits)
 #include <cstdio>
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace qk::graph;
 
-/// A metric over whole outputs, row by row.
+/// Returns a metric of outputs; a row is one sample.
 double measure(const char* name, const tensor& y, const tensor& reference, std::span<const std::int64_t> labels) {
     const metric& m = find_metric(name);
     const std::size_t rows = labels.size(), width = y.size() / rows;
@@ -28,7 +28,7 @@ double measure(const char* name, const tensor& y, const tensor& reference, std::
     return m.finish(sums, rows);
 }
 
-/// A share of a set of images, from the first.
+/// Returns the first `count` images, or all if there are fewer.
 tensor first(const tensor& images, std::int64_t count) {
     dims shape = images.shape();
     shape[0] = std::min(shape[0], count);

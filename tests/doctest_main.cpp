@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-/// A link to a program of several tests (qk_tests of CMakeLists.txt) has the name of one, whose cases alone it runs.
+/// Runs all cases, or those of NAME.cpp when the program is called by a link NAME (test_programs of CMakeLists.txt makes such links).
 int main(int argc, char** argv) {
     doctest::Context context;
     const std::filesystem::path called = argv[0];

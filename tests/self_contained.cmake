@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles each header of a part by itself, or each benchmark, which ./dev test does not build; the first that does not compile is named.
-# A header is included by an empty file, as users do it, and may not warn under what strict projects ask for.
+# Compiles each header of a part, or each benchmark (./dev test does not build them), by itself, and names those that do not compile.
+# An empty file includes the header, which must not warn under the flags of strict projects.
 file(GLOB_RECURSE headers ${include}/qk/*.hpp)
 if(part STREQUAL "core")
   list(FILTER headers EXCLUDE REGEX "/graph/")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -D to=FILE -D sources=A,B -P: one source of several tests, each in a namespace of its own. What they include comes first, so that
-# their own lines bring nothing into the namespaces.
+# cmake -D to=FILE -D sources=A,B -P: writes one source of several tests, each in a namespace of its own. All their includes come first, so
+# that the tests' own #include lines add nothing inside the namespaces.
 string(REPLACE "," ";" sources "${sources}")
 set(includes "")
 set(bodies "")
@@ -11,6 +11,6 @@ foreach(source IN LISTS sources)
   string(APPEND bodies "namespace of_${name} {\n#include \"${source}\"\n}\n")
 endforeach()
 list(REMOVE_DUPLICATES includes)
-list(TRANSFORM includes REPLACE "#include ([<\"].*)" "#if __has_include(\\1)\n#include \\1\n#endif\n")  # some are for one processor
+list(TRANSFORM includes REPLACE "#include ([<\"].*)" "#if __has_include(\\1)\n#include \\1\n#endif\n")  # some headers are for one processor
 string(JOIN "" text ${includes})
 file(WRITE ${to} "${text}${bodies}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A case through real tensor cores, bit for bit against qk: `qk compare --dot --command` and `qk dot --case` take it as a device.
+"""Runs a case on real tensor cores, as a device for `qk compare --dot --command` and `qk dot --case`, which compare it bit for bit with qk.
 
     nvcc -O2 -std=c++17 -arch=native bench/gpu/tensor_cores.cu -o tensor_cores
     qk vectors --device nvidia.hopper.mma.f32.f16.f16.f32 --out made
@@ -8,8 +8,9 @@
     qk dot --case answer.npz --device nvidia.hopper.mma.f32.f16.f16.f32
     qk compare --dot --command 'python3 bench/gpu/tensor_cores.py ./tensor_cores f16' --a-format fp16 --b-format fp16 --k 16
 
-answer.npz holds the case with the card's answers in d: kept under the device's name it is a golden file. k is that of one instruction: 16, for e4m3 and e5m2 32. Never needed to build or test qk.
-It compiles for sm_90; it has not met a card yet, so the first golden file is to be looked at.
+answer.npz holds the case with the card's answers in d; stored under the device's name it is a golden file. k is that of one instruction:
+16, or 32 for e4m3 and e5m2. qk builds and tests without this script. It compiles for sm_90 but has not run on a card yet, so check the
+first golden file.
 """
 import argparse
 import subprocess

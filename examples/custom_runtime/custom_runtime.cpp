@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A runtime of one's own: y = W x with the weights packed at their true width, decoded in tiles that stay in the first-level cache
-// by qk's kernels. Beside it the same product on float weights. Nothing but qk's core headers.
+// A runtime of your own: y = W x with weights packed at their true width. qk's kernels decode them in tiles that stay in the first-level
+// cache. The product on float weights runs beside it. Uses only qk's core headers.
 //
 //   custom_runtime [rows columns]
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace {
 
-/// Sums in eight independent chains, so that the compiler may use vectors without changing the order of any of them.
+/// Sums in eight independent chains, so that the compiler may use vectors without changing the order within a chain.
 float dot(const float* a, const float* b, std::size_t n) {
     float sum[8] = {};
     std::size_t i = 0;
@@ -23,7 +23,7 @@ float dot(const float* a, const float* b, std::size_t n) {
     return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
 }
 
-/// Weights of a linear layer in a format whose blocks run along the columns, each row packed for itself.
+/// Weights of a linear layer. Each row is packed on its own; blocks run along the row.
 template <auto Format>
 class packed_matrix {
   public:
@@ -37,7 +37,7 @@ class packed_matrix {
 
     std::size_t bytes() const { return bytes_.size(); }
 
-    /// `row` holds one decoded row: columns floats, a few KiB.
+    /// Computes y = W x. `row` is scratch memory for one decoded row of `columns` floats, a few KiB.
     void multiply(const std::vector<float>& x, std::vector<float>& y, std::vector<float>& row) const {
         for (std::size_t r = 0; r < rows_; ++r) {
             qk::decode<Format>(std::span<const std::byte>(bytes_).subspan(r * row_bytes_, row_bytes_), std::span<float>(row));

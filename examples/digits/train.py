@@ -22,7 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Separable(nn.Module):
-    """Depthwise 3x3, pointwise 1x1, each with batch normalisation; a residual sum where the shape allows it."""
+    """A depthwise 3x3 and a pointwise 1x1 convolution, each with batch normalisation; a residual sum if the shapes allow it."""
 
     def __init__(self, channels_in, channels_out, stride=1):
         super().__init__()
@@ -54,7 +54,7 @@ class Digits(nn.Module):
 
 
 def augment(x):
-    """Shifts by at most one pixel, some noise."""
+    """Shifts images by at most one pixel and adds noise."""
     dx, dy = np.random.randint(-1, 2, 2)
     return torch.roll(x, (int(dx), int(dy)), (2, 3)) + 0.02 * torch.randn_like(x)
 
@@ -76,7 +76,7 @@ def train(x, y, epochs=60):
 
 
 def to_onnx(net):
-    """Written out node by node, so that names and opset do not depend on an exporter's version."""
+    """Writes the model node by node, so that names and opset do not depend on an exporter's version."""
     nodes, weights = [], []
 
     def weight(name, value):

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AIMET's manual mixed precision in qk's words: leaf, group, type, model inputs and outputs, parameters, apply(log, strict).
+// AIMET's manual mixed precision written for qk: precisions of a leaf, a group, a type, model inputs and outputs, and parameters, and
+// apply(log, strict).
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -29,7 +30,7 @@ int main(int argc, char** argv) try {
     mp.set_type_precision("Gemm", role::weight, parse_precision("int4"));     // a type
     mp.set_model_input_precision({"int16"});
     mp.set_model_output_precision({"fp16"});
-    const quantize_result result = quantize(m, mp, seen);  // {.strict = true}: what is not met is an error
+    const quantize_result result = quantize(m, mp, seen);  // {.strict = true}: requests not met are errors
     std::printf("%s", result.report.text().c_str());
 
     const evaluator run(m);

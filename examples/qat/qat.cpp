@@ -28,7 +28,7 @@ struct dataset {
     int label(std::size_t i) const { return static_cast<int>(labels.as<std::int64_t>()[i]); }
 };
 
-/// Numbers with what Adam remembers of their gradients.
+/// Parameters with their gradients and Adam's moving averages.
 struct parameters {
     floats value, gradient, mean, square;
     explicit parameters(std::size_t n = 0) : value(n), gradient(n), mean(n), square(n) {}
@@ -44,7 +44,7 @@ struct parameters {
     }
 };
 
-/// A quantizer that can be trained through: integers with a learned scale (LSQ), block formats with scales from their data.
+/// A quantizer that gradients pass through. Integers have a learned scale (LSQ), block formats take scales from their data.
 struct trained_quantizer {
     qk::format format = qk::fp32;
     parameters scale{1};
@@ -57,12 +57,12 @@ struct trained_quantizer {
     void backward(std::span<const float> x, std::span<float> gradient) {
         const qk::scale_gradient g =
             qk::fake_quantize_backward(format, x, gradient, gradient, qk::affine{.scale = scaled() ? scale.value[0] : 1.0f});
-        // LSQ's own factor keeps a scale's steps in proportion to those of what it scales.
+        // LSQ's factor keeps a scale's steps in proportion to the steps of the values that it scales.
         if (scaled())
             scale.gradient[0] += static_cast<float>(
                 g.scale / std::sqrt(static_cast<double>(x.size()) * static_cast<double>(qmax(std::get<qk::integer>(format)))));
     }
-    /// The scale of least squared error on x, among shrunk ranges.
+    /// Chooses the scale with the least squared error on x, from 20 % to 100 % of the range.
     void choose(const floats& x) {
         if (!scaled()) return;
         float largest = 0;
@@ -81,7 +81,7 @@ struct trained_quantizer {
     }
 };
 
-/// y = relu(W q(x) + b), with q on the weights too.
+/// A linear layer y = q(W) q(x) + b, followed by a Relu if `relu`.
 struct layer {
     std::size_t in, out;
     bool relu;
@@ -107,7 +107,7 @@ struct layer {
             }
         return y;
     }
-    /// From the gradient by y to the gradient by x; parameters keep theirs.
+    /// Returns the gradient by x for the gradient by y, and adds to the parameters' gradients.
     const floats& backward(floats gy) {
         const std::size_t n = gy.size() / out;
         gx.assign(n * in, 0);
@@ -156,7 +156,7 @@ double top1(network& net, const dataset& d) {
     return static_cast<double>(right) / static_cast<double>(d.size());
 }
 
-/// Softmax cross-entropy, Adam, batches of 32; the rate falls to 0.
+/// Trains with softmax cross-entropy and Adam in batches of 32; the rate falls to 0.
 void train(network& net, const dataset& d, int epochs, float rate, std::mt19937& random) {
     std::vector<std::size_t> order(d.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -192,7 +192,7 @@ void train(network& net, const dataset& d, int epochs, float rate, std::mt19937&
     }
 }
 
-/// Formats for every layer; integer scales of least error on training data.
+/// Sets the formats of every layer, and integer scales of least error on 256 training images.
 void quantize(network& net, const dataset& d, const qk::format& activation, const qk::format& weight) {
     std::vector<std::size_t> some(256);
     std::iota(some.begin(), some.end(), 0u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The questions on which systems disagree, and each system's answers under its name. docs/reference/numerics.md, section 3.
+// The questions on which systems disagree, and each system's answers under its name. docs/reference/numerics.md, "Semantics".
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What libqk shows is what its header declares, each with a version, and nothing else.
+# Checks that libqk exports exactly the functions that its header declares, each with a version.
 file(READ ${HEADER} header)
 string(REGEX REPLACE "/\\*[^*]*\\*+([^/*][^*]*\\*+)*/" "" header "${header}")
 string(REGEX MATCHALL "qk_[a-z0-9_]+\\(" declared "${header}")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mistakes of converters as they are met in the field, two to four at once: blocks whose largest value is looked for in the wrong place,
-// what lies beyond the range, subnormals, NVFP4's scales, zero points of channels.
+// Plants mistakes of converters as they are met in the field, one to three at once: a block's largest value looked for in the wrong place,
+// wrong results beyond the range, subnormals, NVFP4's scales, zero points of channels.
 #include <doctest/doctest.h>
 
 #include "../core/test_inputs.hpp"
@@ -16,7 +16,7 @@ using faulty::element;
 constexpr std::size_t length = 96;
 const std::vector<std::int64_t> rows{64, 96};
 
-/// Rows of blocks whose largest value, far above the others, stands at every position in turn; ties and subnormals below it.
+/// Returns rows of blocks whose largest value, above all others, stands at every position in turn, with ties and subnormals below it.
 values of_positions() {
     values x;
     generator g{17};
@@ -26,7 +26,7 @@ values of_positions() {
     }
     return x;
 }
-/// The device of faulty_device.hpp with blocks whose largest is that of x[from(first) .. to(last)) of their row.
+/// Converts blocks of 32 as faulty::blocks does, with largest(row, first) as the largest value of the block that begins at row[first].
 values converted(const values& x, const element& e, int top, const std::function<float(const values& row, std::size_t first)>& largest) {
     values y(x.size());
     for (std::size_t row = 0; row < x.size(); row += length) {

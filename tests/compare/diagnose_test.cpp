@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converters with one, two or three mistakes: each mistake is named, with where it acts, and together they explain every difference.
+// Plants one to three mistakes in a converter: each must be named, with where it acts, and together they must explain every difference.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ namespace {
 
 using faulty::element;
 
-/// Ties, numbers beside ties, every binade, special values: 64 columns.
+/// Returns ties and their neighbours in `binades` binades, zeros, tiny values and values beyond the range, and -0 up to a multiple of 64.
 values of_every_kind(int lowest_exponent, int binades) {
     values x;
     generator g{7};
@@ -31,7 +31,7 @@ values of_every_kind(int lowest_exponent, int binades) {
     while (x.size() % 64 != 0) x.push_back(-0.0f);
     return x;
 }
-/// Rows of 96 whose blocks reach over many binades, so that elements are subnormal, too.
+/// Returns rows of 96 whose blocks reach over many binades, so that some elements are subnormal.
 values of_blocks(std::uint64_t seed = 3) {
     values x;
     generator g{seed};
@@ -172,7 +172,7 @@ TEST_CASE("what no known mistake explains has a nearest one, or nothing") {
     std::size_t explained = 0;
     for (const auto& k : r.causes) explained += k.explains;
     CHECK(explained < r.mismatches / 2);
-    // Truncation, and a third of noise: the nearest cause is named with what it leaves.
+    // Truncation, and noise on every ninth value: the nearest cause is named with what it leaves unexplained.
     element e = faulty::e4m3;
     e.mode = faulty::round_to::zero;
     y = faulty::each(x, e);
@@ -205,7 +205,7 @@ TEST_CASE("the model of a converter is the oracle where its mistake has no conse
         conversion c = of(std::string(f.name).c_str(), rows);
         if (!qk::is_block_format(c.format)) {
             c.given = conversion::granularity::tensor;
-            c.scale = {qk::is_integer_format(c.format) ? 0.37f : 0.25f};  // quotients of floats stay no ties
+            c.scale = {qk::is_integer_format(c.format) ? 0.37f : 0.25f};  // a power of two: quotients of floats are no ties
             if (qk::is_integer_format(c.format)) c.zero_point = {1};
         }
         for (const qk::rounding r : {qk::rounding::half_even, qk::rounding::toward_zero, qk::rounding::up, qk::rounding::down}) {

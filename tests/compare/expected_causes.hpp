@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of compare ask of its report: the mistakes that were planted, their places, and no difference left.
+// Checks the report of a comparison: it must name the planted mistakes and their places, and leave no difference unexplained.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ inline conversion of(const char* format, std::vector<std::int64_t> shape, int ax
     return c;
 }
 
-/// What a mistake's sentence has in it, and its place; "" for any.
+/// Text that the sentence of a mistake and its place must contain; "" for any.
 struct wanted {
     std::string sentence;
     std::string where = {};

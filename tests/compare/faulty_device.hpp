@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A converter with mistakes, written apart from qk: what the tests of compare give it to explain.
+// A converter with mistakes, written without qk's code, for the tests of compare to explain.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +15,15 @@ using values = std::vector<float>;
 
 enum class round_to { even, away, zero, floor, ties_to_zero };
 
-/// An element: `mantissa` bits from 2^least_exponent on, or with least_exponent above every value a fixed grid.
+/// Rounds to `mantissa` bits from 2^least_exponent on. If least_exponent lies above every value, the grid is fixed.
 struct element {
     int mantissa, least_exponent;
     double largest;
     round_to mode = round_to::even;
-    int guard = 0;            ///< bits behind the mantissa that are looked at; 0: all
-    int subnormal_shift = 0;  ///< places by which the shift to a subnormal is off, before rounding
+    int guard = 0;            ///< bits behind the mantissa that rounding looks at; 0: all
+    int subnormal_shift = 0;  ///< error of the shift to a subnormal, in places, before rounding
     bool flush = false, flush_to_positive = false, lose_zero_sign = false, carry_lost = false, nan_beyond = false;
-    std::function<bool(float)> only = [](float) { return true; };  ///< the mode holds where this does; elsewhere to nearest even
+    std::function<bool(float)> only = [](float) { return true; };  ///< `mode` applies where this is true; other values round half-even
 
     double operator()(float x, double scale) const {
         const double q = static_cast<double>(x) / scale;
@@ -55,7 +55,7 @@ struct element {
     }
 };
 
-/// Blocks along rows of `length` under the power of two that `exponent_of` says; NaN and Inf make their block NaN.
+/// Converts blocks along rows of `length` with the scale 2^exponent_of(block). A NaN or Inf makes its block NaN.
 struct blocks {
     std::size_t size, length;
     std::function<int(const values& block)> exponent_of;
@@ -81,7 +81,7 @@ inline float largest(const values& v) {
     for (const float f : v) m = std::max(m, std::abs(f));
     return m;
 }
-/// OCP's rule for elements whose largest exponent is `top`.
+/// Returns OCP's rule for the exponent of a scale, for elements whose largest exponent is `top`.
 inline std::function<int(const values&)> by_floor(int top) {
     return [top](const values& v) { return largest(v) == 0 ? -127 : std::clamp(std::ilogb(largest(v)) - top, -127, 127); };
 }

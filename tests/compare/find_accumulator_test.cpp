@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ten units that multiply and add, known to the search by their answers alone: each accumulator is found with at most 10,000 questions.
+// Gives the search units that multiply and add, known by their answers alone: it must find each accumulator with at most 10,000 questions.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -18,7 +18,7 @@ using qk::compare::dot_case;
 using qk::compare::dot_task;
 using qk::compare::questions;
 
-/// A device whose accumulator the test knows by its text.
+/// Returns a device that computes with accumulator `a`.
 qk::compare::black_box of_text(const dot_task& task, const accumulator& a) {
     return [&task, a](const dot_case& c) {
         const questions asked(task, c);
@@ -27,7 +27,7 @@ qk::compare::black_box of_text(const dot_task& task, const accumulator& a) {
         return d;
     };
 }
-/// A device that is written here: `sum` gets the values of a row, of a column, and C.
+/// Returns a device that computes with `sum`, which gets the values of a row, the values of a column, and C.
 qk::compare::black_box of_loop(const dot_task& task,
                                const std::function<float(const std::vector<float>&, const std::vector<float>&, float)>& sum) {
     return [&task, sum](const dot_case& c) {
@@ -50,7 +50,7 @@ qk::compare::black_box of_loop(const dot_task& task,
     };
 }
 
-/// The search finds an accumulator that answers as the device does: on what was asked, and on other questions.
+/// Returns the accumulator that the search finds. It must answer as the device does, to the search's questions and to others.
 accumulator found(const std::string& name, const dot_task& task, const qk::compare::black_box& device) {
     std::size_t asked = 0;
     const auto from = std::chrono::steady_clock::now();
@@ -145,7 +145,7 @@ TEST_CASE("integers") {
 
 namespace {
 
-/// An int8 device whose 32-bit sums become codes by `code`.
+/// Returns an int8 device that turns its 32-bit sums into codes by `code`.
 qk::compare::black_box requantizing(const std::function<std::int64_t(std::int64_t)>& code) {
     return [code](const dot_case& c) {
         std::vector<std::uint64_t> d;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A runtime author's program: one header, two kernels, no exceptions and no RTTI.
+// A runtime author's program: one header, three calls, no exceptions and no RTTI.
 #include <cstdio>
 #include <qk/qk.hpp>
 #include <vector>

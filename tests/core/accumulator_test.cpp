@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accumulators as text, devices by name, and what is refused.
+// Tests the text of accumulators, devices by name, and the sentences that refuse wrong accumulators.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -32,7 +32,7 @@ TEST_CASE("an accumulator's text is read back as the same value") {
              .by = requantize_by::scale, .scale_bits = std::bit_cast<std::uint32_t>(0.0371f), .zero_point = -3, .output = uint8}});
     there_and_back({.sum = summation::integer, .requantize = {.by = requantize_by::gemmlowp, .multiplier = 2000000001, .shift = -7}});
     there_and_back({.addend = {6, 9, 31, specials::ieee}, .partial = {6, 9, 31, specials::ieee}, .result = {6, 9, 31, specials::ieee}});
-    // A number of 1 is not a flag: a bare key would not be read back.
+    // A field whose value is 1 is printed with its value: a bare key would not be read back.
     there_and_back({.sum = summation::aligned, .align = 1});
     there_and_back({.sum = summation::aligned, .groups = 4, .lanes = 2, .align = 24, .join = 1, .join_addend = 1, .join_drop = 1});
     there_and_back({.sum = summation::integer, .requantize = {.by = requantize_by::gemmlowp, .multiplier = 1, .shift = 1, .zero_point = 1}});

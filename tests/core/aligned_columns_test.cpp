@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Columns summed in lanes have the bits of matrix_multiply_add, for every device that they serve and for accumulators made up here.
+// Tests that sums in lanes of columns have the bits of matrix_multiply_add, for every device that aligned_columns supports and for others.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -23,11 +23,11 @@ std::uint32_t made_code(const qk::format& f, int kind, std::size_t i, std::mt199
         const auto& g = std::get<qk::floating>(f);
         return (any & ~(((1u << g.exponent_bits) - 2) << g.mantissa_bits)) | static_cast<std::uint32_t>(g.bias & ~1) << g.mantissa_bits;
     }
-    if (kind == 3) return any & ~(qk::detail::low_bits(width) >> 1 & ~qk::detail::low_bits(width / 3));  // small ones
+    if (kind == 3) return any & ~(qk::detail::low_bits(width) >> 1 & ~qk::detail::low_bits(width / 3));  // small magnitudes
     return any;
 }
 
-/// Of k finite elements, n and exponent; false where one is special.
+/// Appends n and exponent of each element. Returns false if an element is NaN or Inf.
 bool take(const qk::format& f, const qk::accumulator& how, const std::vector<std::uint32_t>& codes, std::vector<std::int16_t>& n,
           std::vector<std::int16_t>& e) {
     bool finite = true;
@@ -52,7 +52,7 @@ std::vector<std::byte> packed(const qk::format& f, const std::vector<std::uint32
     return plane;
 }
 
-/// Sums of one shape by both; how many the lanes could do.
+/// Compares the sums of one shape, in lanes and by matrix_multiply_add. Returns how many of them the lanes computed.
 std::size_t compare(const std::string& name, const qk::format& fa, const qk::format& fb, const qk::accumulator& how, std::size_t k,
                     std::mt19937& random) {
     constexpr std::size_t lanes = 16, rows = 4;
@@ -88,7 +88,7 @@ std::size_t compare(const std::string& name, const qk::format& fa, const qk::for
     return done;
 }
 
-/// Many shapes; most of the sums are done in lanes.
+/// Compares sums of many shapes; the lanes must compute more than 500 of them.
 void check(const std::string& name, const qk::format& fa, const qk::format& fb, const qk::accumulator& how) {
     std::mt19937 random(static_cast<unsigned>(name.size()));
     std::size_t done = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All 2^32 floats, what the oracle gives for each of them, and what a sweep over them reports.
+// Sweeps over all 2^32 floats: the floats, the oracle's results for them, and the report of a sweep.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 #include "qk/reference.hpp"
 
 constexpr std::size_t all_floats = std::size_t{1} << 32;
-constexpr std::uint32_t piece = 1u << 14;  ///< floats that are swept at a time; their bit patterns follow each other
+constexpr std::uint32_t piece = 1u << 14;  ///< floats that are swept at a time; their bit patterns are consecutive
 
-/// Runs work() on each thread, this one among them.
+/// Runs work() on `threads` threads, the calling one among them.
 template <class Work>
 void on_threads(unsigned threads, Work work) {
     std::vector<std::thread> pool;
@@ -29,7 +29,7 @@ void on_threads(unsigned threads, Work work) {
     for (std::thread& t : pool) t.join();
 }
 
-/// Calls compare(x, expected, actual) for the 2^32 floats, in order, `piece` at a time. Returns the sum of what it returns.
+/// Calls compare(x, expected, actual) for all 2^32 floats, a `piece` at a time. Returns the sum of what compare returns.
 template <class Compare>
 std::size_t sweep(unsigned threads, Compare compare) {
     std::atomic<std::uint64_t> next{0};
@@ -44,10 +44,10 @@ std::size_t sweep(unsigned threads, Compare compare) {
     return mismatches;
 }
 
-/// What the oracle gives for a piece, when it rounds to nearest. Division by a positive scale, rounding and clamping are monotone, and
-/// every magnitude beyond some bound overflows. So a stretch of floats of one sign has one result if its ends have it: most stretches ask
-/// the oracle twice. It is asked for every float of a stretch whose ends differ, of a piece with Inf or NaN, and everywhere if
-/// QK_SWEEP_EVERY is set.
+/// Writes the oracle's results for a piece to `expected`; `how` must round to nearest. Division by a positive scale, rounding and clamping
+/// are monotone, and all magnitudes above some bound overflow, so a stretch of floats of one sign has one result if both of its ends have
+/// it. For most stretches the oracle computes the two ends only. It computes every float of a stretch whose ends differ, of a piece with
+/// Inf or NaN and, if QK_SWEEP_EVERY is set, of every piece.
 inline void ask_oracle(const qk::format& f, const std::vector<float>& x, std::vector<float>& expected, qk::affine scale,
                        const qk::semantics& how) {
     constexpr std::size_t stretch = 64;
@@ -67,19 +67,19 @@ inline void ask_oracle(const qk::format& f, const std::vector<float>& x, std::ve
     }
 }
 
-/// count_mismatches, quick where every bit is equal.
+/// Returns count_mismatches(); is quick where all bits are equal.
 inline std::size_t count_wrong(const std::vector<float>& x, const std::vector<float>& expected, const std::vector<float>& actual,
                                const std::string& what) {
     const bool equal = std::memcmp(expected.data(), actual.data(), expected.size() * sizeof(float)) == 0;
     return equal ? 0 : count_mismatches(x, expected, actual, what);
 }
 
-/// What the command line of a sweep asks for: WHAT [THREADS].
+/// The command line of a sweep: WHAT [THREADS].
 struct asked_sweep {
     std::string what;
     unsigned threads = 1;
 
-    /// Ends the program, with status 2, if there is no WHAT.
+    /// Ends the program with status 2 if WHAT is missing.
     asked_sweep(int argc, char** argv, const char* usage) {
         if (argc < 2) {
             std::fprintf(stderr, "usage: %s [THREADS]\n", usage);
@@ -88,7 +88,7 @@ struct asked_sweep {
         what = argv[1];
         if (argc > 2) threads = static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10));
     }
-    /// The catalogue's format of that name, a block format or not. Ends the program, with status 2, if there is none.
+    /// Returns the catalogue's format `what`. Ends the program with status 2 if there is none, or if is_block_format is not `of_blocks`.
     const qk::named_format& format(bool of_blocks) const {
         const qk::named_format* named = qk::find_format(what);
         if (named == nullptr || qk::is_block_format(named->format) != of_blocks) {
@@ -99,7 +99,7 @@ struct asked_sweep {
     }
 };
 
-/// Prints and records a sweep; the exit status.
+/// Prints and records a sweep. Returns the exit status: 1 if anything differs.
 inline int report_sweep(const std::string& format, const std::string& evidence, const std::string& isa, std::size_t inputs,
                         std::size_t mismatches) {
     std::printf("%s: %s, %s: %zu inputs, %zu mismatches\n", format.c_str(), evidence.c_str(), isa.c_str(), inputs, mismatches);
@@ -114,8 +114,8 @@ struct swept {
     qk::semantics how;
 };
 
-/// The sweeps of an elementwise format: integers by a scale and a zero point, those of 8 bits by its reciprocal too; floats without a scale
-/// and by one.
+/// Returns the sweeps of an elementwise format. Integers divide by a scale and have a zero point; those of 8 bits also multiply by the
+/// reciprocal. Floats run without a scale and, except fp32, with one.
 inline std::vector<swept> sweeps_of(const qk::format& f) {
     const std::string all = "oracle: all 2^32 floats";
     if (const qk::integer* i = std::get_if<qk::integer>(&f)) {

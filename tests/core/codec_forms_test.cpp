@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// encode and decode of formats known when compiling: the bytes of the run-time form.
+// Tests that encode and decode of formats known when compiling give the bytes of the run-time form.
 #include <doctest/doctest.h>
 
 #include "qk/codec.hpp"

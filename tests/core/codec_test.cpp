@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The law: decode(encode(x)) == fake_quantize(x), for every format, axis, rounding and way to supply scales.
+// Tests the law decode(encode(x)) == fake_quantize(x) for every format, axis, rounding and way to supply scales.
 #include <doctest/doctest.h>
 
 #include "compare_bits.hpp"
@@ -222,7 +222,7 @@ TEST_CASE("codes of every width, at any place") {
         std::vector<std::uint32_t> in(203), out(203);
         for (std::uint32_t& c : in) c = r.word() & qk::detail::low_bits(width);
         std::vector<std::byte> plane((in.size() * static_cast<std::size_t>(width) + 7) / 8, std::byte{0xff});
-        for (std::size_t first = 0; first < in.size();) {  // in pieces, the second half first
+        for (std::size_t first = 0; first < in.size();) {  // in pieces of random length
             const std::size_t n = std::min<std::size_t>(1 + r.below(40), in.size() - first);
             qk::detail::put_codes<qk::kernels::native>(plane, first, n, width, in.data() + first);
             first += n;
@@ -278,7 +278,7 @@ TEST_CASE("what has no code is refused, and nothing is written") {
 }
 
 TEST_CASE("the fast forms write the bytes that the tiles write") {
-    // Eight blocks, or values, are too few for the fast forms where vectors have 16 lanes: pieces of them go through the tiles.
+    // Eight blocks (or values) are too few for the fast forms where vectors have 16 lanes, so the pieces go through the tiles.
     for (const test_format& t : all_formats()) {
         if (!qk::encodable(t.format, qk::semantics::ocp) || qk::block_size(t.format) > 128) continue;
         const std::size_t block = static_cast<std::size_t>(std::max(1, qk::block_size(t.format)));
@@ -324,7 +324,7 @@ TEST_CASE("blocks along an axis, and in rows with a short last block, have the c
         const auto block = static_cast<std::size_t>(qk::block_size(t.format));
         if (block < 2 || block > 128) continue;
         const auto* micro = std::get_if<qk::microexponent>(&t.format);
-        // Two blocks and a piece: too few for the fast form of a row.
+        // Two blocks and part of a third are too few for the fast form of a row.
         const std::size_t length = 2 * block + block / 2 + 1, outer = 2, inner = 83, n = outer * length * inner;
         const qk::along_axis rows{outer * inner, length, 1}, columns{outer, length, inner}, row{1, length, 1};
         for (const data kind :
@@ -347,7 +347,7 @@ TEST_CASE("blocks along an axis, and in rows with a short last block, have the c
                     if (!qk::encodable(t.format, how)) continue;
                     const auto encoded = [&](std::span<const float> x, qk::along_axis a, const std::uint32_t* words) {
                         qk::codec_parameters p = a;
-                        p.one.scale = 0.01f;  // NVFP4's
+                        p.one.scale = 0.01f;  // NVFP4's tensor scale
                         p.has_one = true;
                         how.random_words = words;
                         std::vector<std::byte> packed(qk::packed_bytes(t.format, a));
@@ -382,7 +382,7 @@ TEST_CASE("blocks along an axis, and in rows with a short last block, have the c
 }
 
 TEST_CASE("layout 1, bit by bit") {
-    // docs/reference/layouts.md: first code in the low bits.
+    // docs/reference/layouts.md: the first code lies in the low bits.
     const std::vector<float> x{0.5f, -6.0f, 1.0f, 3.0f};
     std::vector<std::byte> packed(qk::packed_bytes<qk::fp4_e2m1>(4));
     REQUIRE(under_test::encode(qk::fp4_e2m1, x, packed) == qk::encode_status::done);

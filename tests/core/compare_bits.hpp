@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two arrays bit for bit: NaN equals NaN, zeros compare with their sign. A failure prints hexadecimal floats.
+// Compares two arrays bit for bit: NaN equals NaN, +0 differs from -0. A failure prints hexadecimal floats.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@ inline bool same_bits(float a, float b) {
     return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b) || (std::isnan(a) && std::isnan(b));
 }
 
-/// How many differ; the first few go to standard error as input, expected and actual value under `what`.
+/// Returns how many values differ. Prints the first `shown` to standard error, under `what`: input, expected and actual value.
 inline std::size_t count_mismatches(std::span<const float> x, std::span<const float> expected, std::span<const float> actual,
                                     const std::string& what, std::size_t shown = 4) {
     std::size_t mismatches = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// decode of floats of 8, 6 and 4 bits, alone and in blocks, from random codes: each value is that of its code times its scale, whatever the
-// format's split, bias and special values, wherever the code stands.
+// Decodes random codes of floats of 8, 6 and 4 bits, elementwise and in blocks. Each value must be its code's value times its scale, for
+// every split, bias, kind of special values and position of the code.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -105,7 +105,7 @@ TEST_CASE("blocks: every code under every scale, whole groups and what is left o
     }
 }
 
-// float16 as memory: below 2^-14 a code counts steps of 2^-24, so what is expected is an integer.
+// decode writes float16 here. Below 2^-14 a float16 code counts steps of 2^-24, so the expected code is an integer.
 TEST_CASE("16-bit floats: every subnormal, every middle between two, and the floats beside it") {
     std::vector<float> x;
     std::vector<std::uint16_t> expected;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// x86's own dot product instructions against their devices, where the processor has them.
+// Compares x86's own dot product instructions with qk's devices for them, where the processor has them.
 #include <doctest/doctest.h>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ bool skipped(bool there, const char* what) {
     return !there;
 }
 
-/// The device's result for one lane: `bytes` of a and b, and the accumulator's code.
+/// Returns the device's result for one lane of 32 bits: a and b point to four bytes of codes, c is the accumulator's code.
 std::uint32_t by_device(const device& d, const void* a, const void* b, std::uint32_t c) {
     const auto k = static_cast<std::size_t>(d.k);
     const std::span<const std::byte> x(static_cast<const std::byte*>(a), 4), y(static_cast<const std::byte*>(b), 4);

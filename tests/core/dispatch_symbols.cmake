@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DNM=... -DARCHIVE=... -P: no function is shared by the objects of two instruction sets. The linker keeps one copy of a shared
-# function, and a processor without that copy's instructions would meet it.
+# cmake -DNM=... -DARCHIVE=... -P: checks that objects of two instruction sets share no function. The linker keeps one copy of a shared
+# function, and a processor without that copy's instructions would run it.
 execute_process(COMMAND ${NM} --defined-only ${ARCHIVE} OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
 string(REPLACE "\n" ";" lines "${listing}")
 set(object "")

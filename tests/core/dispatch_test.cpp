@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// qk::dispatch gives the oracle's bits under whatever QK_ARCH says (CMake runs this program once for each), and says so when it cannot.
+// Tests that qk::dispatch gives the oracle's bits whatever QK_ARCH says (CMake runs this program once for each), or says why it cannot.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -22,7 +22,7 @@ TEST_CASE("the instruction set is the one asked for, or a sentence says why not"
     } else if (qk::dispatch::problem() == nullptr) {
         CHECK(std::string(qk::dispatch::architecture()) == asked);
     } else {
-        MESSAGE(qk::dispatch::problem());  // a processor without it
+        MESSAGE(qk::dispatch::problem());  // the processor lacks it
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of dot products against the oracle: rows of A times columns of B, so that operands are made, packed and taken apart once for
-// several sums; alone, held, with counts and without, and in lanes of columns where an accumulator has them.
+// Compares batches of dot products with the oracle. A batch is one sum, or the rows of A times the columns of B, whose operands are made,
+// packed and taken apart once for all sums. Half of the batches count flags; lanes of columns are compared where they support the kind.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 #include "dot_inputs.hpp"
 #include "qk/dot/aligned_columns.hpp"
 
-/// Codes in their planes: rows of A one after the other, or columns of B beside each other.
+/// Packs codes into planes: the rows of A one after the other, or the columns of B side by side.
 struct packed_dot_rows {
     std::vector<std::byte> elements, scales, shifts;
 
@@ -61,7 +61,7 @@ struct packed_dot_rows {
     }
 };
 
-/// The lanes of aligned_columns.hpp, for kinds that they serve: finite elements, C zero.
+/// Computes sums with aligned_columns(), for the kinds that it supports, finite elements and C = 0.
 class dot_lanes {
   public:
     static constexpr int lanes = 8;
@@ -70,7 +70,7 @@ class dot_lanes {
     }
     bool serves() const { return serves_; }
 
-    /// The codes of one row times `lanes` columns; empty where the lanes leave it to the general form.
+    /// Returns the codes of one row times `lanes` columns; an empty vector where only the general form can compute the sums.
     std::vector<std::uint32_t> multiply(const qk::reference::dot_row& row, std::span<const qk::reference::dot_row> columns) const {
         const std::size_t k = row.elements.size();
         std::vector<std::int16_t> bn(k * lanes), be(k * lanes);
@@ -104,7 +104,7 @@ class dot_lanes {
     bool serves_ = false;
 };
 
-/// Batches of one kind, and how many of their sums differ from the oracle.
+/// Compares batches of one kind and counts the sums that differ from the oracle.
 class dot_comparison {
   public:
     dot_comparison(const dot_kind& kind, std::uint64_t seed)
@@ -134,7 +134,7 @@ class dot_comparison {
         for (auto& r : rows_) r = inputs_.row(kind_.a, k_, mood_);
         for (auto& r : columns_) r = inputs_.row(kind_.b, k_, below(3) == 0 ? below(7) : mood_);
         cancels_ = below(4) == 0 && k_ > 1;
-        if (cancels_) {  // pairs of opposite signs, against equal ones in about half of the columns
+        if (cancels_) {  // rows have pairs x, -x; about half of the columns repeat one element
             const auto* f = std::get_if<qk::floating>(&kind_.a);
             const std::uint64_t sign = f != nullptr && is_signed(*f) ? std::uint64_t{1} << (f->exponent_bits + f->mantissa_bits) : 0;
             for (auto& r : rows_)
@@ -146,7 +146,7 @@ class dot_comparison {
         for (std::uint64_t& c : c_) c = c_mood > 6 ? 0 : inputs_.c(kind_.how.addend, c_mood == 6 ? below(6) : c_mood);
     }
 
-    /// The value of a register's code, and the code as it is stored.
+    /// value() decodes a register's code. stored() encodes a value as matrices hold it: float32 bits for registers of 17 to 32 bits.
     static double value(qk::floating f, std::uint64_t code) {
         return f == qk::fp64 ? std::bit_cast<double>(code) : double{qk::reference::value_of(f, static_cast<std::uint32_t>(code))};
     }
@@ -171,7 +171,7 @@ class dot_comparison {
         bool zeros = true;
         for (std::size_t at = 0; at < m * n; ++at) {
             double c = value(how.addend, c_[at]);
-            if (cancels_ && below(2) == 0 && how.result == how.addend) {  // against the sum of the others
+            if (cancels_ && below(2) == 0 && how.result == how.addend) {  // C cancels the sum of the products
                 const double s = oracle_.sum(x[at / n], y[at % n], 0);
                 if (std::isfinite(s)) c = -s;
             }
@@ -214,7 +214,7 @@ class dot_comparison {
     bool cancels_ = false;
 };
 
-/// `count` dot products of a kind; how many differ from the oracle.
+/// Compares `count` dot products of a kind. Returns how many differ from the oracle.
 inline std::size_t compare_dots(const dot_kind& kind, std::size_t count, std::uint64_t seed) {
     return dot_comparison(kind, seed).run(count);
 }

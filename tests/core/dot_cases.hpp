@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of accumulator that dot products are compared with the oracle for.
+// Lists the kinds of accumulator whose dot products are compared with the oracle.
 #pragma once
 
 #include <vector>

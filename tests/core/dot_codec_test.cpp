@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dot products of what encode wrote, and matrix products.
+// Tests dot products of what encode wrote, and matrix products.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -33,7 +33,7 @@ TEST_CASE("what encode packed is what dot multiplies, in every format") {
         std::vector<float> p(n), q(n);
         dispatch::decode(fa, a, p);
         dispatch::decode(fb, b, q);
-        double sum = 0;  // exact enough: float32 rounds to 29 bits less
+        double sum = 0;  // exact enough: float32 keeps 29 bits less
         for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(p[i]) * static_cast<double>(q[i]);
         const float d = value(dot(fa, fb, accumulators::exact, {a, n}, {b, n}, 0));
         CHECK(static_cast<double>(d) == doctest::Approx(sum).epsilon(1e-6));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of dot products that find mistakes: ordinary, any bits, few large among small, small, sparse, special.
+// Makes operands of dot products that find mistakes.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 #include "qk/reference/dot.hpp"
 #include "test_inputs.hpp"
 
-/// Codes of one row: ordinary, any bits, few large among small, small, cancelling, special.
+/// Makes codes. Moods of floats: 0 any bits, 1 ordinary, 2 few large, 3 small, 4 sparse, 5 every exponent, 6 one of these for each element.
 class dot_inputs {
   public:
     explicit dot_inputs(std::uint64_t seed) : g_{seed} {}
@@ -18,7 +18,7 @@ class dot_inputs {
         std::visit([&](const auto& form) { fill(form, k, mood, r); }, f);
         return r;
     }
-    /// C: far or near, small or special; a code of f.
+    /// Returns a code of f for C, by the same moods up to 5.
     std::uint64_t c(qk::floating f, unsigned mood) { return floating_code(f, mood); }
     generator& random() { return g_; }
 

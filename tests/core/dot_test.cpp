@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dot products against the oracle in whole numbers, against plain loops, and against hand-made cases of every algorithm of the
-// catalogue.
+// Compares dot products with the oracle in whole numbers, with plain loops, and with cases of every algorithm of the catalogue that
+// bench/dot_python.py made.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -28,7 +28,7 @@ TEST_CASE("every kind of accumulator equals the oracle on 10^5 random and advers
         for (std::size_t i; (i = next++) < kinds.size() * pieces;) {
             tally& t = of[i / pieces];
             t.mismatches += compare_dots(kinds[i / pieces], count / pieces, 1000 * i + 17);
-            if (++t.pieces_done == pieces && wanted != nullptr)  // a long run says how far it is
+            if (++t.pieces_done == pieces && wanted != nullptr)  // a long run reports its progress
                 std::fprintf(stderr, "%s: %zu dot products, %zu mismatches\n", kinds[i / pieces].name, count / pieces * pieces,
                              t.mismatches.load());
         }
@@ -48,7 +48,7 @@ namespace {
 
 std::vector<float> some_floats(std::size_t n, std::uint64_t seed) { return make_inputs(data::ordinary, n, seed); }
 
-/// fp32's codes are its bits.
+/// Returns x as fp32 codes, which are the floats' bits.
 std::vector<std::byte> packed(const std::vector<float>& x) {
     std::vector<std::byte> bytes(4 * x.size());
     if (!x.empty()) std::memcpy(bytes.data(), x.data(), bytes.size());

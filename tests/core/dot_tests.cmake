@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Dot products against the oracle: 10^5 of every kind by default, 10^8 with the exhaustive tests.
+# Tests dot products against the oracle: 10^5 of every kind by default, 10^8 in the exhaustive tests.
 find_package(Threads REQUIRED)
 set(dot_tests accumulator_test aligned_columns_test devices_x86_test dot_test)
 if(TARGET qk::dispatch)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// encode of formats of at most 8 bits, whose codes some instruction sets make many at a time: what is decoded is what the oracle rounds to,
-// whatever the split, bias, width, zero point and size of block, wherever the value stands, and no byte behind the codes is touched.
+// Tests encode, above all for formats of at most 8 bits, whose codes some instruction sets make many at a time. The decoded values must be
+// the oracle's for every split, bias, width, zero point, block size and position, and no byte behind the codes is written.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr data kinds[] = {data::ordinary, data::ties, data::sparse, data::top, data::special, data::tiny_runs};
 
-/// Codes of x under `scale`, decoded, beside the oracle.
+/// Encodes x under `scale`, decodes it, and compares the values with the oracle.
 void check(const qk::format& f, data kind, std::size_t n, qk::affine scale, const qk::semantics& how = {}) {
     const std::vector<float> x = make_inputs(kind, n, n);
     std::vector<float> expected(n), y(n);
@@ -34,7 +34,7 @@ void check(const qk::format& f, data kind, std::size_t n, qk::affine scale, cons
     CHECK_MESSAGE(count_mismatches(x, expected, y, what) == 0, what);
 }
 
-/// Fake-quantized values beside the oracle.
+/// Compares fake_quantize with the oracle.
 void check_fake(const qk::format& f, data kind, std::size_t n, qk::affine scale, const qk::semantics& how) {
     const std::vector<float> x = make_inputs(kind, n, n);
     std::vector<float> expected(n), y(n);
@@ -49,7 +49,7 @@ void check_fake(const qk::format& f, data kind, std::size_t n, qk::affine scale,
     CHECK_MESSAGE(count_mismatches(x, expected, y, what) == 0, what);
 }
 
-/// The same with a scale and a zero point for each of seven channels, whose planes of `plane` values begin at any bit.
+/// Does what check() does with a scale and a zero point for each of seven channels. Their planes of `plane` values begin at any bit.
 void check_planes(const qk::format& f, data kind, std::size_t plane, std::int64_t zero, const qk::semantics& how) {
     const qk::along_axis axis{3, 7, plane};
     const std::size_t n = 21 * plane;
@@ -59,7 +59,7 @@ void check_planes(const qk::format& f, data kind, std::size_t plane, std::int64_
     for (std::size_t c = 0; c < 7; ++c) scale[c] = 0.05f + 0.01f * static_cast<float>(c);
     for (std::size_t p = 0; p < 21; ++p) {
         qk::semantics here = how;
-        here.first_index += p * plane;  // random bits go by the place in the whole array
+        here.first_index += p * plane;  // random bits depend on the index in the whole array
         qk::reference::fake_quantize(f, std::span(x).subspan(p * plane, plane), std::span(expected).subspan(p * plane, plane),
                                      qk::affine{scale[p % 7], zeros.empty() ? 0 : zero}, here);
     }
@@ -91,7 +91,7 @@ TEST_CASE("every rounding, flushed or not, zero points added before it, planes t
                                                            : *qk::parse_format(name);
         const bool whole = qk::is_integer_format(f);
         CAPTURE(name);
-        // Of formats with float32's exponents fake_quantize flushes products with the scale, which have codes.
+        // In formats with float32's exponents fake_quantize flushes products with the scale, although they have codes.
         const bool reaches_subnormals = name == std::string("bf16") || name == std::string("e8m0");
         for (const qk::semantics& how : all)
             for (const data kind : {data::ordinary, data::ties, data::special, data::top, data::subnormal}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels in another floating-point environment: FTZ and DAZ, and the three other rounding modes of MXCSR. The oracle runs in the
-// default one. What is promised stands in docs/reference/numerics.md, "The environment".
+// Runs kernels in other floating-point environments: FTZ and DAZ, and the three other rounding modes of MXCSR. The oracle runs in the
+// default one. docs/reference/numerics.md, "The environment", says what is promised.
 #include <doctest/doctest.h>
 
 #if defined(__SSE2__)
@@ -75,7 +75,7 @@ TEST_CASE("formats that need no quotient: the same bits in every environment") {
 
 TEST_CASE("formats with a quotient: the same bits under FTZ and DAZ where no operand, quotient or result is subnormal") {
     for (const environment& e : environments) {
-        if ((e.bits & 0x6000) != 0) continue;  // their rounding mode must be the default one: a precondition
+        if ((e.bits & 0x6000) != 0) continue;  // formats with a quotient require the default rounding mode
         for (const test_format& f : all_formats()) {
             affine scale{0.37f, 0};
             if (const integer* g = std::get_if<integer>(&f.format)) scale.zero_point = (qmin(*g) + qmax(*g) + 1) / 2;

@@ -2,8 +2,8 @@
 """Runs the tests that compare numbers, and writes what they compared into docs/results/evidence.md.
 
 usage: evidence_table.py BUILD_FOLDER [--exhaustive] [--from ROWS.tsv ...]
-  --exhaustive   the sweeps over all 2^32 floats too
-  --from         rows that were recorded before (QK_EVIDENCE=ROWS.tsv in the environment of any test), beside those of this run
+  --exhaustive   also runs the sweeps over all 2^32 floats
+  --from         adds rows that an earlier run recorded (of any test with QK_EVIDENCE=ROWS.tsv in its environment)
 """
 import argparse
 import collections
@@ -19,7 +19,7 @@ DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "results" / "e
 
 
 def catalogue(build):
-    """Names of the catalogue, in its order."""
+    """Returns the names of the catalogue in its order."""
     header = (DOCUMENT.parents[2] / "include/qk/formats/catalogue.hpp").read_text()
     return [line.split('"')[1] for line in header.splitlines() if line.startswith('    {"')]
 

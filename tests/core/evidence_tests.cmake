@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The oracle against packages of Python: the environment that ./dev test makes, or QK_PYTHON.
+# Tests the oracle against Python packages, from the environment that ./dev test makes or from QK_PYTHON.
 add_executable(oracle_tool oracle_tool.cpp)
 target_link_libraries(oracle_tool PRIVATE qk::qk)
 set_target_properties(oracle_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
@@ -8,7 +8,7 @@ add_test(NAME ml_dtypes_evidence COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRE
          -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
 set_tests_properties(ml_dtypes_evidence PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no")
 
-# Wrong use is refused by the compiler, in a sentence.
+# The compiler refuses wrong use with a clear sentence.
 file(GLOB wrong_uses ${CMAKE_CURRENT_SOURCE_DIR}/must_not_compile/*.cpp)
 foreach(file ${wrong_uses})
   get_filename_component(name ${file} NAME_WE)
@@ -16,7 +16,7 @@ foreach(file ${wrong_uses})
            -P ${CMAKE_CURRENT_SOURCE_DIR}/must_not_compile.cmake)
 endforeach()
 
-# A defect planted in the kernels is caught (minutes: with the exhaustive tests).
+# The tests catch defects planted in the kernels. This takes minutes, so it belongs to the exhaustive tests.
 find_program(QK_PYTHON3 python3)
 if(QK_PYTHON3)
   add_test(NAME mutation_check COMMAND ${QK_PYTHON3} ${PROJECT_SOURCE_DIR}/tests/mutation/mutation_check.py ${PROJECT_SOURCE_DIR} ${CMAKE_CXX_COMPILER})

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sweeps of block formats through qk::dispatch, for the instruction set that QK_ARCH names (the best one otherwise): every float of the
-// 34 binades below a block's largest value, and every small subnormal, of both signs.
+// Sweeps of block formats through qk::dispatch, for the instruction set that QK_ARCH names (the best one otherwise): every float of the 34
+// binades (NVFP4: 6) below a block's largest value, and the 2^16 smallest magnitudes, of both signs.
 //
 //   exhaustive_blocks_test FORMAT [THREADS]   fake_quantize, and encode with decode, against the oracle; a block format of the catalogue
 //
-// A block holds its largest value twice (a pair of a microexponent has an exponent of its own), then floats whose bit patterns follow each
-// other. Under one largest value rounding is monotone, as it is without blocks: the oracle is asked at the ends of a stretch of floats,
-// and inside it where they differ.
+// A block holds its largest value twice (a pair of a microexponent has an exponent of its own), then floats whose bit patterns are
+// consecutive. Under one largest value rounding is monotone, as it is without blocks, so the oracle computes the ends of a stretch of
+// floats, and its inside only where the ends differ.
 //
 // Exit status 1 when anything differs.
 #include "all_floats.hpp"
@@ -23,8 +23,9 @@ namespace {
 constexpr std::uint32_t binade = 1u << 23;
 constexpr std::uint32_t sign_bit = 1u << 31;
 
-/// The largest values of the blocks. Scales that are powers of two: subnormals, both ends of the exponents, the middle. NVFP4: every
-/// scale that a block may have, its value to the float, and the last float before the next scale.
+/// Returns the largest values of the blocks. For scales that are powers of two these are subnormals, both ends of the exponents and the
+/// middle. For NVFP4 they are, for every scale that a block may have, the value that gives it and the last float before the middle to
+/// the next scale.
 std::vector<float> largest_values(const format& f) {
     std::vector<float> a;
     if (std::holds_alternative<nvfloat>(f)) {
@@ -45,11 +46,11 @@ std::vector<float> largest_values(const format& f) {
 struct block_sweep {
     const named_format& named;
     semantics how;
-    codec_parameters given;  ///< NVFP4: the tensor's scale, so that the block's follows from its largest value
+    codec_parameters given;  ///< NVFP4: the tensor's scale, so that a block's scale follows from its largest value
     float largest;
     std::size_t block = static_cast<std::size_t>(block_size(named.format));
 
-    /// What the oracle gives for x in a block of that largest value.
+    /// Returns the oracle's result for x in a block with that largest value.
     float ask(float x) const {
         std::vector<float> in(block, x), out(block);
         in[0] = in[1] = largest;
@@ -57,7 +58,7 @@ struct block_sweep {
         return out[2];
     }
 
-    /// `y` for `count` floats from `bits` on, of which `first` and `last` are known.
+    /// Writes the results of `count` floats from bit pattern `bits` on to y; `first` and `last` are the results of the two ends.
     void fill(std::uint32_t bits, std::size_t count, float first, float last, float* y) const {
         if (same_bits(first, last)) return void(std::fill_n(y, count, first));
         y[0] = first;
@@ -74,7 +75,7 @@ struct block_sweep {
         under_test::fake_quantize(named.format, x, y, how);
     }
 
-    /// Floats from `begin` up to `end` (bit patterns): how many were compared, and how many differ.
+    /// Compares the floats with bit patterns from `begin` up to `end`. Adds how many were compared, and how many differ.
     void run(std::uint32_t begin, std::uint32_t end, unsigned threads, std::size_t& inputs, std::size_t& wrong) const {
         const std::size_t each = block - 2, blocks = piece / block;
         const auto step = static_cast<std::uint32_t>(each * blocks);

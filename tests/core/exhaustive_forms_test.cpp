@@ -3,7 +3,7 @@
 //
 //   exhaustive_forms_test FORMAT [THREADS]   kernel against oracle; FORMAT is an elementwise name of the catalogue
 //   exhaustive_forms_test cpu-fp16           oracle against the CPU's own conversion
-//   exhaustive_forms_test cpu-bf16           likewise, but for subnormal inputs, which the CPU flushes
+//   exhaustive_forms_test cpu-bf16           the same, without subnormal inputs, which the CPU flushes
 //
 // Exit status 1 when anything differs.
 #if defined(__F16C__)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sweeps over all 2^32 floats of qk::dispatch, for the instruction set that QK_ARCH names (the best one otherwise).
 //
-//   exhaustive_test FORMAT [THREADS]   fake_quantize, and encode with decode, against the oracle; FORMAT is an elementwise name of the
-//   catalogue exhaustive_test splits             every float split: every value, every middle and their neighbours, and 2^24 samples
-//   (QK_SPLIT_SAMPLES)
+//   exhaustive_test FORMAT [THREADS]   fake_quantize, and encode with decode, against the oracle; FORMAT is an elementwise name
+//                                      of the catalogue
+//   exhaustive_test splits [THREADS]   every float split: every value, every middle and their neighbours, and 2^24 random floats
+//                                      (or QK_SPLIT_SAMPLES)
 //
 // Exit status 1 when anything differs.
 #include "all_floats.hpp"
@@ -45,7 +46,7 @@ int sweep_format(const named_format& named, const swept& s, unsigned threads) {
     return status;
 }
 
-/// Every value of f, every middle between two of them, and the floats beside those.
+/// Returns every finite value of f, the middles beside it, a point between it and the upper middle, and the neighbours of each of these.
 std::vector<float> boundaries(floating f) {
     constexpr float huge = std::numeric_limits<float>::infinity();
     std::vector<float> x;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names, textual forms and checks of formats.
+// Tests names, textual forms and checks of formats.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the name of a golden file, SYSTEM.FORMAT[.MODE].CASE.npy, means: format, scale and semantics.
+// Reads the name of a golden file, SYSTEM.FORMAT[.MODE].CASE.npy, as format, scale and semantics.
 #pragma once
 
 #include <map>
@@ -14,10 +14,10 @@ struct golden_case {
     std::string system, format_name, mode, input;
     qk::format format;
     qk::semantics how;
-    float scale = 0;  ///< 0: none
+    float scale = 0;  ///< 0: the name has none
     std::int64_t zero_point = 0;
-    bool per_row = false;  ///< scales.per_row.npy, one a row
-    /// Defects of the system itself, which need not be reproduced.
+    bool per_row = false;  ///< the scales are in scales.per_row.npy, one for each row
+    /// The case shows a defect of the system itself, which need not be reproduced.
     bool outside_pass_mark = false;
 };
 

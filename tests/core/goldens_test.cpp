@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle against what other systems computed: every golden file, bit for bit.
+// Compares the oracle with what other systems computed: every golden file, bit for bit.
 #include <doctest/doctest.h>
 
 #include <algorithm>

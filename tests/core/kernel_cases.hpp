@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of kernels against the oracle share: semantics, roundings, scales, the comparison.
+// Shared by the tests that compare kernels with the oracle: semantics, roundings, scales, the comparison.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -19,7 +19,6 @@ namespace qk {
 
 using under_test::isa;
 
-/// A named set of choices to run with.
 struct test_semantics {
     std::string name;
     semantics how;
@@ -84,7 +83,7 @@ inline affine scale_of(const format& f) {
     return {std::holds_alternative<nvfloat>(f) ? 0.0f : 1.0f, 0};
 }
 
-/// Mismatches of the run-time form with one scale, blocks along `axis`.
+/// Compares the run-time form with the oracle, under one scale and with blocks along `axis`. Returns the number of mismatches.
 inline std::size_t compare(const test_format& f, const std::vector<float>& x, along_axis axis, affine scale, const test_semantics& s,
                            const char* kind) {
     std::vector<float> expected(x.size()), actual(x.size(), 12345.0f);

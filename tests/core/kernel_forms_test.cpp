@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels as whoever includes them has them: formats known when compiling, and 16-bit memory. QK_TEST_ISA names what this file is compiled
-// for.
+// Tests kernels as a program that includes them compiles them: formats known when compiling, and 16-bit memory. QK_TEST_ISA names the
+// instruction set that this file is compiled for.
 #include "kernel_cases.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/kernels/lanes/sixteen_bits.hpp"
@@ -26,7 +26,7 @@ TEST_CASE("vectors of 16-bit floats widen and narrow as single ones do") {
             for (const std::uint32_t bits : {u - 1, u, u + 1, middle - 1, middle, middle + 1, g.word(), g.word(), g.word() & 0xb8ffffffu})
                 around.push_back(std::bit_cast<float>(bits));
         }
-        around.push_back(0x1p-25f);  // a tail
+        around.push_back(0x1p-25f);  // leaves a tail
         narrowed.resize(around.size());
         kernels::narrow_all<native>(around.data(), around.size(), narrowed.data());
         wrong = 0;
@@ -39,7 +39,7 @@ TEST_CASE("vectors of 16-bit floats widen and narrow as single ones do") {
 
 namespace {
 
-/// A compile-time form against the oracle.
+/// Compares a compile-time form with the oracle.
 template <auto f>
 void compare_compile_time_form(const std::string& name) {
     const affine scale = scale_of(f);
@@ -68,19 +68,19 @@ void compare_compile_time_form(const std::string& name) {
 
 }  // namespace
 
-// What is known of a format picks the loops that are compiled: one format for each choice. (exhaustive_test and bench/kernels have all of
-// the catalogue.)
+// What is known of a format selects the loops that are compiled, so one format stands for each choice. (exhaustive_forms_test has all
+// elementwise formats of the catalogue, bench/kernels all of at most 16 bits.)
 TEST_CASE("the compile-time form gives the same bits") {
     compare_compile_time_form<fp8_e4m3fn>("fp8_e4m3fn");
     compare_compile_time_form<bf16>("bf16");
     compare_compile_time_form<e8m0>("e8m0");
     compare_compile_time_form<int8>("int8");
-    compare_compile_time_form<bfp16>("bfp16");    // 8: half a vector of 16
-    compare_compile_time_form<mx9>("mx9");        // 16, in pairs
-    compare_compile_time_form<mxint8>("mxint8");  // 32, a step for a block
-    compare_compile_time_form<mxfp4>("mxfp4");    // 32, a step for an element
+    compare_compile_time_form<bfp16>("bfp16");    // blocks of 8: half a vector of 16
+    compare_compile_time_form<mx9>("mx9");        // blocks of 16, in pairs
+    compare_compile_time_form<mxint8>("mxint8");  // blocks of 32, one grid step for the block
+    compare_compile_time_form<mxfp4>("mxfp4");    // blocks of 32, a grid step for each element
     compare_compile_time_form<nvfp4>("nvfp4");
     compare_compile_time_form<block_float{.block_size = 64, .exponent_bits = 8, .mantissa_bits = 5}>(
-        "bfp64");  // more vectors than are unrolled
+        "bfp64");  // more vectors in a block than are unrolled
     compare_compile_time_form<block_float{.block_size = 7, .exponent_bits = 8, .mantissa_bits = 5}>("bfp7");  // no tiles
 }

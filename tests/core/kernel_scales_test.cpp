@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels against the oracle under scales: one, per channel, per block, extreme ones, those by which a quotient is nearly a tie; in rows
-// and in columns. Built with kernel_test.cpp.
+// Compares kernels with the oracle under scales: one, per channel, per block, extreme ones, and scales by which a quotient is nearly a tie,
+// in rows and in columns. Built with kernel_test.cpp.
 #include <algorithm>
 #include <cmath>
 
@@ -77,14 +77,14 @@ void test_quotients_by_ties(const test_format& f, Family family) {
         const float scale = scale_by_a_coarse_one(g, trial);
         const std::int64_t zero = any_zero_point(family, trial, g);
         std::vector<float> x;
-        for (int k = 0; k < 300; ++k) push_around(x, tie_of(family, zero, g), scale);  // long enough for a product
+        for (int k = 0; k < 300; ++k) push_around(x, tie_of(family, zero, g), scale);  // enough for a product to replace the quotient
         mismatches += compare(f, x, along_axis{}, {scale, zero}, {"onnx", semantics::onnx}, "ties of the quotient");
         compared += x.size();
     }
     record_evidence(f.name, "oracle: quotients by ties x scales near coarse ones", isa, compared, mismatches);
 }
 
-/// Rows that are divided and rows that are multiplied, side by side; a short last block; with and without streaming.
+/// Compares rows that are divided beside rows that are multiplied, with a short last block, with and without streaming stores.
 template <class Family>
 void test_rows_under_scales(const test_format& f, Family family) {
     const along_axis axis{2, 37, 21 * 7};
@@ -104,7 +104,7 @@ void test_rows_under_scales(const test_format& f, Family family) {
                 for (std::size_t k = 0; k < axis.inner / 7; ++k) push_around(x, tie_of(family, zero[s], g), scale[s]);
             }
         }
-        // Blocks have scales of [outer][blocks][inner]: along the last axis the rows are theirs.
+        // The scales of per_block have shape [outer][blocks][inner]. With inner = 1 a block of `size` values is a block of rows.
         const along_axis along = channels ? axis : along_axis{2, axis.length * axis.inner, 1};
         const std::size_t size = block * axis.inner;
         std::vector<float> expected(x.size()), actual(x.size());
@@ -127,7 +127,7 @@ void test_rows_under_scales(const test_format& f, Family family) {
     }
 }
 
-/// Columns under scales of their own, in rows of every kind of length, a few of them with scales that the fast forms decline or divide by.
+/// Compares columns under scales of their own, in rows of many lengths. A few scales make the fast forms divide or leave the tile.
 void test_columns_under_scales(const test_format& f) {
     const integer* whole = std::get_if<integer>(&f.format);
     generator g{818};
@@ -150,7 +150,7 @@ void test_columns_under_scales(const test_format& f) {
                     if (whole != nullptr && rows != 3) zero.push_back(any_zero_point(*whole, static_cast<int>(i), g));
                 }
                 std::vector<float> x = make_inputs(rows == 9 ? data::special : data::ordinary, count, 19 + width);
-                for (std::size_t i = 0; i + 8 < count; i += 1 + g.below(16)) {  // by a tie of that column
+                for (std::size_t i = 0; i + 8 < count; i += 1 + g.below(16)) {  // next to a tie of that column
                     const std::size_t s = i % width + (blocks ? i / width / 8 * width : 0);
                     const double q = whole != nullptr ? tie_of(*whole, zero.empty() ? 0 : zero[s], g)
                                                       : std::ldexp(1.0 + 2.0 * g.below(16), static_cast<int>(g.below(12)) - 10);
@@ -203,7 +203,7 @@ TEST_CASE("blocks whose scale lies by a coarse multiple, and quotients by a tie"
             const float tensor = trial == 0 ? 0x1.fffffep-5f : scale_by_a_coarse_one(g, trial);
             std::vector<float> rows, columns(blocks * size), around;
             for (std::size_t b = 0; b < blocks; ++b) {
-                // Led by an element that makes the block's scale (8 + k) / 8, of which three mantissa bits hold every one.
+                // The first element makes the block's scale (8 + k) / 8, which three mantissa bits hold for every k.
                 const float scale = (8.0f + static_cast<float>(g.below(8))) / 8.0f * tensor,
                             largest = static_cast<float>(max_value(nv->element)) * scale;
                 around.clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels against the oracle, bit for bit: every format, data, rounding, semantics, length, alignment and axis, for the instruction
+// Compares kernels with the oracle, bit for bit: every format, data, rounding, semantics, length, alignment and axis, for the instruction
 // set that under_test.hpp names.
 #include <algorithm>
 
@@ -13,7 +13,7 @@ TEST_CASE("every format, data and rounding; blocks along rows and along the midd
         for (int kind = 0; kind < static_cast<int>(data::count); ++kind) {
             for (const test_semantics& s : all_roundings({"ocp", semantics::ocp})) {
                 for (const along_axis axis :
-                     {along_axis{}, along_axis{3, 77, 1}, along_axis{2, 37, 21}, along_axis{2, 384, 1}}) {  // the last: whole blocks
+                     {along_axis{}, along_axis{3, 77, 1}, along_axis{2, 37, 21}, along_axis{2, 384, 1}}) {  // the last has whole blocks
                     const std::size_t count = axis.inner == 0 ? 1031 : axis.outer * axis.length * axis.inner;
                     const std::vector<float> x = make_inputs(data(kind), count, 5 + axis.inner);
                     mismatches += compare(f, x, axis, scale_of(f.format), s, name_of(data(kind)));
@@ -90,7 +90,7 @@ TEST_CASE("streaming stores, at any alignment, write the same bits and nothing o
             }
         }
     }
-    // Along a strided axis rows are streamed when they begin on whole vectors.
+    // Along a strided axis, rows are streamed when they begin on a whole vector.
     const along_axis axis{2, 37, 96};
     const std::size_t count = 2 * 37 * 96;
     std::vector<float> scales(37);
@@ -156,7 +156,7 @@ TEST_CASE("stochastic rounding with the caller's words, and cut anywhere") {
         compare(f, x, along_axis{1, 47, 11}, scale_of(f.format), s, "random words");
         s.how.random_words = nullptr;
         s.how.seed = 7;
-        s.how.first_index = (std::uint64_t{1} << 32) - 100;  // the index passes 2^32 inside
+        s.how.first_index = (std::uint64_t{1} << 32) - 100;  // the index passes 2^32 inside the array
         compare(f, x, along_axis{}, scale_of(f.format), s, "index past 2^32");
         compare(f, x, along_axis{1, 47, 11}, scale_of(f.format), s, "index past 2^32");
     }
@@ -175,7 +175,7 @@ TEST_CASE("block formats: every block exponent x every element exponent x ties")
         for (int top = 254; top >= 0; top -= step) {
             x.clear();
             for (int e = top; e >= 0 && e > top - 40; --e) {
-                // 23 tie positions and their neighbours, each block led by an element of the largest exponent
+                // 23 tie positions and their neighbours; each block begins with an element of the largest exponent
                 for (int p = 0; p < 69; ++p) {
                     if (x.size() % block == 0)
                         x.push_back(assemble(g.below(2) != 0, static_cast<std::uint32_t>(top),

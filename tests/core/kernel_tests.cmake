@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Kernels against the oracle: one program over qk::dispatch, run for each instruction set, and programs that compile the kernels as a
-# consumer would. A CPU (or a cross compiler) that is missing is a test that says so and counts as skipped.
+# Tests kernels against the oracle: programs over qk::dispatch run for each instruction set, and programs compile the kernels as a consumer
+# would. If a CPU's instructions or the cross compiler are missing, the test says so and counts as skipped.
 
-# on_each_isa(PROGRAM ARCH ...): the program as a test for each instruction set of qk::dispatch.
+# on_each_isa(PROGRAM ARCH ...) adds the program as a test for each instruction set of qk::dispatch.
 function(on_each_isa program)
   foreach(arch ${ARGN})
     one_of_tests(${program}_${arch} ${program})
@@ -22,7 +22,7 @@ if(TARGET qk::dispatch)
   endforeach()
 endif()
 
-# They instantiate the same kernels: one source for whoever compiles the three.
+# These three instantiate the same kernels, so programs that need all of them compile them as one source.
 set(consumer_sources kernel_test.cpp kernel_scales_test.cpp kernel_forms_test.cpp)
 function(one_source out name)
   set(text "")
@@ -34,7 +34,7 @@ function(one_source out name)
 endfunction()
 one_source(consumer_source consumer_test ${consumer_sources})
 
-# consumer_program(NAME ISA SOURCES [FLAGS ...]): compiled for exactly that instruction set, whatever QK_NATIVE says.
+# consumer_program(NAME ISA SOURCES [FLAGS ...]) adds a program compiled for exactly that instruction set, even with QK_NATIVE.
 function(consumer_program name isa sources)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE doctest_main qk::qk)
@@ -45,13 +45,13 @@ function(consumer_program name isa sources)
   target_compile_options(${name} PRIVATE ${ARGN})
 endfunction()
 
-# run_on(NAME CPU_FLAGS): the program as a test, skipped where the CPU lacks a flag.
+# run_on(NAME CPU_FLAGS) adds the program as a test, which is skipped if the CPU lacks a flag.
 function(run_on name cpu_flags)
   add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${name}> -DCPU_FLAGS=${cpu_flags} -P ${CMAKE_CURRENT_SOURCE_DIR}/run_on_cpu.cmake)
   set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
 endfunction()
 
-# Formats known when compiling have loops of their own on each instruction set.
+# Compile-time formats have loops of their own on each instruction set.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   consumer_program(kernel_forms_test_avx2 AVX2+FMA kernel_forms_test.cpp -march=x86-64 -mavx2 -mfma)
   run_on(kernel_forms_test_avx2 "avx2,fma")
@@ -66,7 +66,7 @@ else()
 endif()
 qk_test(codec_forms_test qk::qk)
 
-# kernel_object(OBJECT SOURCE ISA COMPILER [FLAGS ...]): the source compiled by another compiler than CMake's.
+# kernel_object(OBJECT SOURCE ISA COMPILER [FLAGS ...]) compiles the source with a compiler other than CMake's.
 function(kernel_object object source isa compiler)
   add_custom_command(
     OUTPUT ${object}
@@ -77,8 +77,8 @@ function(kernel_object object source isa compiler)
     VERBATIM)
 endfunction()
 
-# NEON: cross-compiled for aarch64, run by qemu-user. doctest gets a folder of its own, so that no header of this
-# machine's architecture is seen.
+# NEON kernels are cross-compiled for aarch64 and run by qemu-user. doctest is linked into a folder of its own, so that the cross compiler
+# sees no header of this machine's architecture.
 find_program(QK_AARCH64_CXX aarch64-linux-gnu-g++)
 find_program(QK_QEMU_AARCH64 NAMES qemu-aarch64 qemu-aarch64-static)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_AARCH64)
@@ -96,13 +96,13 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
     VERBATIM)
   add_custom_target(kernel_test_neon ALL DEPENDS ${neon})
   add_test(NAME kernel_test_neon COMMAND ${QK_QEMU_AARCH64} ${neon})
-  set_tests_properties(kernel_test_neon PROPERTIES COST 100)  # the longest: begun first
+  set_tests_properties(kernel_test_neon PROPERTIES COST 100)  # starts first, because it takes longest
 else()
   add_test(NAME kernel_test_neon COMMAND ${CMAKE_COMMAND} -E echo "skipped: no aarch64-linux-gnu-g++ and qemu-aarch64 here (g++-aarch64-linux-gnu, qemu-user)")
   set_tests_properties(kernel_test_neon PROPERTIES SKIP_REGULAR_EXPRESSION "skipped:")
 endif()
 
-# What consumers do: default flags with contraction, another compiler.
+# Consumers may compile with contraction of products and sums, or with another compiler.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   consumer_program(kernel_test_contracted "-O2 -mfma" ${consumer_source} -O2 -march=x86-64 -mfma -ffp-contract=fast)
   run_on(kernel_test_contracted "fma")
@@ -120,9 +120,9 @@ if(QK_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR 
   add_test(NAME kernel_test_clang COMMAND ${CMAKE_COMMAND} -DPROGRAM=${clang_program} -DCPU_FLAGS=avx2,fma -P ${CMAKE_CURRENT_SOURCE_DIR}/run_on_cpu.cmake)
   set_tests_properties(kernel_test_clang PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
 endif()
-# All 2^32 floats, and blocks of every float beside chosen largest values: qk::dispatch for each instruction set, and the kernels of formats known
-# when compiling as this machine's processor has them. One thread each: ctest -j runs them side by side. Three formats are swept in every run, the
-# others by `./dev test --exhaustive`, which also builds the last program (it takes half a minute to compile).
+# Sweeps all 2^32 floats, and blocks of every float beside chosen largest values, through qk::dispatch for each instruction set and through
+# compile-time formats on this machine's processor. Each runs on one thread; ctest -j runs them side by side. Every test run sweeps three
+# formats, `./dev test --exhaustive` the others; it also builds the last program, which takes half a minute to compile.
 find_package(Threads REQUIRED)
 set(swept_formats fp32 fp16 bf16 fp8_e4m3fn fp8_e5m2 fp8_e4m3fnuz fp8_e5m2fnuz fp8_e4m3 fp8_e3m4 fp8_e4m3b11fnuz e8m0 fp6_e3m2 fp6_e2m3
     fp4_e2m1 int2 int4 int8 int16 int32 uint2 uint4 uint8 uint16 uint32)
@@ -137,7 +137,7 @@ function(sweep_test name)
   add_test(NAME exhaustive.${name} COMMAND ${ARGN})
   set_tests_properties(exhaustive.${name} PROPERTIES LABELS exhaustive COST 100 TIMEOUT 3600 SKIP_REGULAR_EXPRESSION "skipped: this CPU has no;^skipped: QK_ARCH")
 endfunction()
-# sweep_on_each_isa(PROGRAM WHAT ...): through qk::dispatch.
+# sweep_on_each_isa(PROGRAM WHAT ...) adds sweeps through qk::dispatch for each instruction set.
 function(sweep_on_each_isa program)
   sweep_program(${program} qk::dispatch)
   set(isas neon)
@@ -160,7 +160,7 @@ if(TARGET qk::dispatch)
 endif()
 sweep_program(exhaustive_forms_test qk::qk)
 set_target_properties(exhaustive_forms_test PROPERTIES EXCLUDE_FROM_ALL ON)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # the undefined operand of g++ 12's AVX-512 intrinsics, once more
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # a false alarm about the undefined operand of g++ 12's AVX-512 intrinsics
   target_compile_options(exhaustive_forms_test PRIVATE -Wno-uninitialized)
 endif()
 foreach(what ${swept_formats} cpu-fp16 cpu-bf16)

@@ -16,7 +16,7 @@
 
 namespace {
 
-/// What the child said on standard error before it was aborted; "lived" if it was not.
+/// Returns what the child wrote to standard error before it was aborted; "lived" if it was not.
 std::string last_words(const std::function<void()>& call) {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The oracle against ml_dtypes and numpy: the value of every code, and the codes of many floats.
+"""Compares the oracle with ml_dtypes and numpy: the value of every code, and the codes of many floats.
 
 usage: ml_dtypes_evidence.py ORACLE_TOOL
-Floats: every value, every middle between neighbours, the floats beside those, and 2^22 random bit patterns.
+The floats are every value, every middle between neighbours, the floats beside those, and 2^22 random bit patterns.
 Exit status 1 when anything differs. QK_EVIDENCE names a file that gets a row for each comparison.
 """
 import os
@@ -60,7 +60,7 @@ def compare(name, dtype):
     wrong = report(name, "ml_dtypes / numpy: the value of every code", len(ours), int(np.count_nonzero(~same(ours, theirs))))
 
     x = inputs(ours)
-    if name == "e8m0":  # outside the normal range ml_dtypes rounds subnormals up, and 0 to the smallest power
+    if name == "e8m0":  # ml_dtypes rounds subnormal floats up, and 0 to the smallest power of two
         x = x[(x >= 2.0**-126) | (x < 0) | np.isnan(x)]
     if np.isnan(ours).sum() == 0:  # no code for NaN: ml_dtypes gives the zero of the opposite sign, semantics::ml_dtypes always -0
         x = x[~(np.isnan(x) & np.signbit(x))]

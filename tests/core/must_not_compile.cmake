@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles FILE, which is wrong use: the compiler must refuse it, with the sentence of the file's line "// expect: ...".
+# Compiles FILE, which uses qk wrongly: the compiler must refuse it with the sentence of the file's line "// expect: ...".
 cmake_minimum_required(VERSION 3.25)
 file(READ ${FILE} text)
 string(REGEX MATCH "// expect: ([^\n]*)" line "${text}")
@@ -16,7 +16,7 @@ string(FIND "${output}" "${expected}" at)
 if(at EQUAL -1)
   message(FATAL_ERROR "${FILE} is refused, but not with '${expected}':\n${output}")
 endif()
-# A sentence, and where it was met: not a list of every overload.
+# The compiler must print one sentence and its place, not a list of every overload.
 string(REGEX MATCHALL "error:" errors "${output}")
 string(REGEX MATCHALL "\n" lines "${output}")
 list(LENGTH errors error_count)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failed parse_format leaves gives NaN everywhere, and no codes: it cannot be taken for float32. Without assertions, as in a release
-// build.
+// Tests the value of a failed parse_format: it gives NaN everywhere and no codes, so it cannot be taken for float32. Assertions are off, as
+// in a release build.
 #ifndef NDEBUG
 #define NDEBUG
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The core neither allocates nor throws: operator new counts, every family runs in every form, and all of it is noexcept.
+// Tests that the core neither allocates nor throws: operator new counts while every format runs, and the functions are noexcept.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace {
 std::size_t allocations = 0;
 }
 
-// The compiler cannot see that both of a pair are replaced.
+// The compiler cannot see that both new and delete are replaced.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif

@@ -19,7 +19,7 @@ inline float_array read_float_npy(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(file)), {});
     if (bytes.size() < 12 || bytes.compare(1, 5, "NUMPY") != 0) throw std::runtime_error(path + ": not an .npy file");
-    const std::size_t prefix = bytes[6] == 1 ? 10 : 12;  // version 1: two bytes of header length, later four
+    const std::size_t prefix = bytes[6] == 1 ? 10 : 12;  // the header's length has two bytes in version 1, four later
     std::size_t header_size = static_cast<std::uint8_t>(bytes[8]) + 256u * static_cast<std::uint8_t>(bytes[9]);
     const std::string header = bytes.substr(prefix, header_size);
     if (header.find("'<f4'") == std::string::npos || header.find("'fortran_order': False") == std::string::npos) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle for scripts: raw little-endian words in, raw words out.
+// Runs the oracle for scripts: reads and writes raw little-endian words.
 //
 //   oracle_tool values FORMAT                 the float32 value of every code of a floating format, in order
 //   oracle_tool codes FORMAT SEMANTICS        float32 on standard input -> a uint32 code each

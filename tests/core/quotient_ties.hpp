@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements whose quotient by the scale lies by a tie, and scales with which a product could take it for the wrong side.
+// Makes elements whose quotient by the scale lies next to a tie, and scales with which a product could round it to the wrong side.
 #pragma once
 
 #include <cmath>
@@ -13,15 +13,15 @@
 
 namespace qk {
 
-/// A float whose significand is a multiple of 2^zeros, of 6 to 23, or lies by one: where kernels/rounding/quotient.hpp divides by a
-/// product, and where it must not.
+/// Returns a float whose significand lies within 18 of a multiple of 2^zeros, for zeros from 6 to 23. kernels/rounding/quotient.hpp may
+/// divide by a product for some of these, and must not for others.
 inline float scale_by_a_coarse_one(generator& g, int trial) {
     const int zeros = 6 + trial % 18, off = trial / 18 * 4 - 17 + static_cast<int>(g.below(4));
     const auto significand = static_cast<std::uint32_t>((1 << 23) + ((g.word() & 0x7fffff) >> zeros << zeros) + off);
     return std::ldexp(static_cast<float>(significand), static_cast<int>(g.below(40)) - 43);
 }
 
-/// A point in the middle of two neighbours on the grid of f, and a little beyond its ends.
+/// Returns a middle of two neighbours on the grid of f, or one just beyond its ends.
 inline double tie_of(integer f, std::int64_t zero, generator& g) {
     const auto half_steps = 2 * static_cast<std::int64_t>(qmax(f) - qmin(f) + 2);
     return static_cast<double>(2 * (qmin(f) - zero) - 1 +
@@ -37,7 +37,7 @@ inline double tie_of(floating f, std::int64_t, generator& g) {
 inline bool is_tied(floating f) { return f.mantissa_bits > 0 && f.mantissa_bits < 20 && f.specials != specials::e8m0; }
 inline bool is_tied(integer f) { return f.bits <= 16; }
 
-/// The quotient and its neighbours as multiples of the scale.
+/// Appends quotient * scale as a float, and its three neighbours on each side.
 inline void push_around(std::vector<float>& x, double quotient, float scale) {
     float v = static_cast<float>(quotient * static_cast<double>(scale));
     for (int i = 0; i < 3; ++i) v = std::nextafter(v, -std::numeric_limits<float>::infinity());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle against itself: codes and values, ties between neighbouring codes, the law decode(encode(x)) == fake_quantize(x), and the
+// Tests the oracle by itself: codes and values, ties between neighbouring codes, the law decode(encode(x)) == fake_quantize(x), and the
 // properties that every format promises.
 #include <doctest/doctest.h>
 
@@ -26,7 +26,7 @@ std::vector<test_format> floats_to_16_bits() {
     return all;
 }
 
-/// Every finite value of a format in ascending order, without -0.
+/// Returns every finite value of a format in ascending order, without -0.
 std::vector<float> finite_values(floating f) {
     std::vector<float> values;
     for (std::uint32_t code = 0; code < 1u << bits(f); ++code) {
@@ -78,7 +78,7 @@ TEST_CASE("between neighbouring values: nearest, ties to the even code, and each
         for (std::size_t i = 0; i + 1 < values.size(); ++i) {
             const float low = values[i], high = values[i + 1];
             const float middle = static_cast<float>((static_cast<double>(low) + high) / 2);
-            if (static_cast<double>(middle) != (static_cast<double>(low) + high) / 2) continue;  // below float32
+            if (static_cast<double>(middle) != (static_cast<double>(low) + high) / 2) continue;  // the middle is no float32
             const auto rounded = [&](float x, rounding r) {
                 semantics how;
                 how.rounding = r;
@@ -143,8 +143,8 @@ TEST_CASE("properties inside the range: idempotent, monotonic, symmetric, half a
                 reference::fake_quantize(f.format, x, y, scale, how);
                 reference::fake_quantize(f.format, y, again, scale, how);
                 const integer* whole = std::get_if<integer>(&f.format);
-                // Not idempotent by nature: truncated quotients (k * scale / scale may lie below k), and a
-                // block whose code -2^m raises the exponent when it comes again.
+                // Two cases are not idempotent by nature: truncated quotients (k * scale / scale may lie below k), and a block whose code
+                // -2^m raises the exponent when it is quantized again.
                 const bool bumps = std::holds_alternative<block_float>(f.format) && std::get<block_float>(f.format).bump;
                 const bool truncated_quotient = whole != nullptr && r == rounding::toward_zero;
                 if (!bumps && !truncated_quotient) CHECK(count_mismatches(x, y, again, f.name + " again") == 0);
@@ -233,7 +233,7 @@ TEST_CASE("facts of NUMERICS that are easy to get wrong") {
     CHECK(reference::quantize(e8m0, 0x1.8p127f, semantics::ocp, 0) == 0x1p127f);
     CHECK(reference::quantize(e8m0, 0x1p-149f, semantics::ocp, 0) == 0x1p-127f);
     CHECK(std::isnan(reference::quantize(e8m0, 0, semantics::ocp, 0)));
-    CHECK(reference::quantize(int32, 0x1p31f, 1, 0, true, semantics::ocp, 0) == 0x1p31f);  // 2147483647 rounds to 2^31 on the way back
+    CHECK(reference::quantize(int32, 0x1p31f, 1, 0, true, semantics::ocp, 0) == 0x1p31f);  // 2147483647 becomes 2^31 as a float
     CHECK(reference::code_of(int32, 0x1p31f, 1, 0, true, semantics::ocp, 0) == 2147483647);
     CHECK(reference::code_of(uint32, 0x1p32f, 1, 0, true, semantics::ocp, 0) == 4294967295);
     CHECK(reference::code_of(int8, 2.5f, 1, 1, true, semantics::ocp, 0) == 3);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs SCRIPT with ARGUMENT by the tests' Python: $QK_PYTHON, or VENV's, or the system's.
+# Runs SCRIPT with ARGUMENT in the tests' Python: $QK_PYTHON, or VENV's, or the system's.
 cmake_minimum_required(VERSION 3.25)
 if(DEFINED ENV{QK_PYTHON})
   set(python $ENV{QK_PYTHON})

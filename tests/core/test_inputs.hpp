@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Input arrays that find mistakes: ordinary, every exponent, ties, subnormal, special, sparse. All from a seed.
+// Makes input arrays that find mistakes: ordinary, every exponent, ties, subnormal, special, sparse and others, all from a seed.
 #pragma once
 
 #include <bit>
@@ -28,12 +28,12 @@ inline const char* name_of(data kind) {
     return names[static_cast<int>(kind)];
 }
 
-/// A float32 from its fields.
+/// Returns the float32 with these fields.
 inline float assemble(bool negative, std::uint32_t exponent, std::uint32_t mantissa) {
     return std::bit_cast<float>(std::uint32_t{negative} << 31 | exponent << 23 | (mantissa & 0x7fffffu));
 }
 
-/// Few significant bits and then a 1, or the neighbours of that: ties and almost ties of every format with up to 23 mantissa bits.
+/// Returns up to 15 mantissa bits followed by a 1, or a neighbour of that: a tie, or almost one, of formats with up to 15 mantissa bits.
 inline float tie(generator& g, std::uint32_t exponent) {
     const std::uint32_t kept = g.below(16);
     const std::uint32_t mantissa = (g.word() & (0x7fffffu << (23 - kept))) | 1u << (22 - kept);
@@ -77,7 +77,7 @@ inline std::vector<float> make_inputs(data kind, std::size_t count, std::uint64_
                 break;
             case data::narrow_range: x[i] = tie(g, 125 + g.below(3)); break;
             case data::top: x[i] = tie(g, 240 + g.below(15)); break;
-            case data::tiny_runs: {  // whole blocks of nothing but subnormals, or zeros
+            case data::tiny_runs: {  // runs of 48 ties, 48 subnormals and 48 zeros: whole blocks of each
                 const std::size_t run = i / 48 % 3;
                 x[i] = run == 0 ? tie(g, 118 + g.below(14)) : run == 1 ? assemble(g.below(2) != 0, 0, g.word()) : 0.0f;
                 break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients against finite differences of the straight-through function, and observers against plain loops.
+// Compares gradients with finite differences of the straight-through function, and observers with plain loops.
 #include <doctest/doctest.h>
 
 #include "qk/backward.hpp"
@@ -32,7 +32,7 @@ TEST_CASE("the gradient by x is that of the clipped identity") {
 }
 
 TEST_CASE("the gradients by scale and zero point are those of LSQ") {
-    // With q held where it is: y(s, z) = s (v + r) where r = q - z - v is the rounding's residue, or s (limit - z) outside.
+    // With the code q held fixed, y(s, z) = s (v + r) where r = q - z - v is the rounding's residue, or s (limit - z) outside the range.
     const qk::integer f = qk::uint4;
     const std::vector<float> x = [] {
         std::vector<float> v = make_inputs(data::ordinary, 400, 8);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels a program tests. With QK_TEST_ISA (its name) those that its own files are compiled for, in a consumer's way; else those of
-// qk::dispatch, of the instruction set that QK_ARCH names: the program is compiled once, and run once for each.
+// Selects the kernels that a program tests. With QK_TEST_ISA (an instruction set's name) they are compiled with the program, as a consumer
+// would. Otherwise they are those of qk::dispatch for the instruction set that QK_ARCH names: one program, run once for each.
 #pragma once
 
 #include <string>
@@ -33,7 +33,7 @@ using qk::dispatch::decode;
 using qk::dispatch::encode;
 using qk::dispatch::fake_quantize;
 
-/// As the table of evidence calls it. A program for an instruction set that is not there says so and ends (CMake counts it as skipped).
+/// The instruction set's name in the table of evidence. If it is missing, the program says so and ends (CMake counts it as skipped).
 inline const std::string isa = [] {
     if (qk::dispatch::problem() != nullptr) {
         std::printf("skipped: %s\n", qk::dispatch::problem());
@@ -42,7 +42,7 @@ inline const std::string isa = [] {
     const std::string name = qk::dispatch::architecture();
     return name == "avx512" ? "AVX-512" : name == "avx2" ? "AVX2+FMA" : name == "sse2" ? "SSE2" : name == "neon" ? "NEON" : name;
 }();
-/// Only the best one sees every pair of exponents.
+/// Is true where tests sample the pairs of exponents; only the best instruction set sees every pair.
 inline const bool sampled = isa != "AVX-512" && isa != "NEON";
 
 }  // namespace under_test

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documentation shows works: C++ of README.md and docs/ compiles, commands of README.md and of every verb's help run, JSON is read.
+"""Tests the examples of README.md, docs/ and every verb's help: C++ compiles, JSON parses, commands run.
 
     documentation_test.py QK SOURCE_FOLDER COMPILER
 """
@@ -27,7 +27,7 @@ void documented(std::span<const float> x, std::span<float> y, const qk::graph::m
 {body}
 }}
 """
-# What no folder can be prepared for: several processes, a device to ask, a model of two inputs, the machine's own speed.
+# Commands that have one of these are not run: they need several processes, a device, a model of two inputs, or measure the machine.
 LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "qk bench", "./dev")
 
 
@@ -36,7 +36,7 @@ def blocks(path, language):
 
 
 def prepare(folder, qk, source):
-    """The files that the examples name."""
+    """Makes the files that the examples name."""
     digits = source / "examples" / "digits"
     for name in ("model.onnx", "m.onnx"):
         shutil.copy(digits / "digits.onnx", folder / name)
@@ -70,7 +70,7 @@ def run(qk, folder, line):
 
 def main():
     qk, source, compiler = Path(sys.argv[1]).resolve(), Path(sys.argv[2]), sys.argv[3]
-    # tests/tool/transformers.py runs the lines of language_models.md, with models of its own.
+    # tests/tool/transformers.py runs the lines of language_models.md with models of its own.
     pages = [source / "README.md", *(p for p in sorted((source / "docs").rglob("*.md")) if p.name != "language_models.md")]
     failures, counted = [], {"C++": 0, "JSON": 0, "commands": 0}
     for page in pages:
@@ -103,7 +103,7 @@ def main():
         for where, lines in shown.items():
             with tempfile.TemporaryDirectory() as folder:
                 shutil.copytree(prepared, folder, dirs_exist_ok=True)
-                for line in lines:  # one after the other: a line may read what those before it wrote
+                for line in lines:  # in order: a line may read what the lines before it wrote
                     if not line.startswith("qk ") or any(part in line for part in LEFT_OUT):
                         continue
                     counted["commands"] += 1

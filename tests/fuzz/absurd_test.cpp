@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models that ask for what no machine has, or never end: each stops early with a sentence that names the node.
+// Runs models that need more than any machine has, or never end: each must stop early with a sentence that names the node.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -21,7 +21,7 @@ builder& integers(builder& b, const std::string& name, const std::vector<std::in
     return b;
 }
 
-/// The evaluator's sentence within 16 MB and 10000 steps; "" if it ran.
+/// Runs the model within 16 MB and 10000 steps of loop bodies. Returns the error's sentence, or "" if it ran.
 std::string sentence(const builder& b) {
     try {
         const model m = b.model();
@@ -48,7 +48,7 @@ onnx::GraphProto& body_of(onnx::NodeProto& n, const std::string& attribute) {
     return *a->mutable_g();
 }
 
-/// x' = x + x, while the condition that comes in.
+/// Fills a loop's body: x' = x + x, while the incoming condition holds.
 void endless_body(onnx::GraphProto& g) {
     builder::declare(*g.add_input(), "i", {}, 7), builder::declare(*g.add_input(), "going", {}, 9),
         builder::declare(*g.add_input(), "state", {2});

@@ -30,7 +30,7 @@ namespace {
 using namespace qk::graph;
 namespace fs = std::filesystem;
 
-/// The bytes as a file of this process; for readers that take nothing else.
+/// Writes the bytes to a file of this process, for readers that take only a path.
 class temporary {
   public:
     temporary(std::string_view bytes, const char* extension)
@@ -203,7 +203,7 @@ void feed_input(std::string_view bytes) {
     const auto which = static_cast<std::size_t>(static_cast<unsigned char>(bytes[0]) - '0') % readers.size();
     try {
         readers[which](bytes.substr(1));
-    } catch (const error&) {  // a sentence: what bad bytes are for
+    } catch (const error&) {  // a sentence: what bad bytes should end in
     }
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes to every reader but that of models: plans, requests, encodings, arrays, tensors, calibrations, tables, packed files, texts of
-// options.
+// Feeds bytes to every reader except that of models: plans, requests, encodings, arrays, tensors, calibrations, tables, packed files, texts
+// of options.
 #pragma once
 
 #include <string_view>
 
 namespace qk_fuzz {
 
-/// The first byte chooses the reader, '0' and up; what is read goes on to whoever uses it. Nothing comes out but what is no
-/// qk::graph::error.
+/// Gives the bytes to the reader that the first byte chooses, '0' and up, and what was read to the code that uses it. Catches
+/// qk::graph::error and no other exception.
 void feed_input(std::string_view bytes);
 
 }  // namespace qk_fuzz

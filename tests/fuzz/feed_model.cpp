@@ -27,14 +27,14 @@ using namespace qk::graph;
 constexpr std::size_t most_input_elements = 1024, most_elements = 1 << 20;
 constexpr run_limits small{.memory = std::size_t{4} << 20, .body_steps = 2000};
 
-/// FNV-1a: what is left open by the bytes themselves (values of inputs, formats) is drawn from it, so that a file always does the same.
+/// FNV-1a. What the bytes leave open (values of inputs, formats) is drawn from this hash, so that a file always does the same.
 std::uint32_t hash_of(std::string_view bytes) {
     std::uint32_t h = 2166136261u;
     for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 16777619u;
     return h;
 }
 
-/// Small integers (0 1 2 3 ..., some with negative ones, one absurd), and floats that are their quarters.
+/// Returns small integers (random, some negative, 0 1 2 3 4 in turn, or some absurd), or quarters of them for floats. Advances `state`.
 tensor values_for(data_type type, const dims& shape, std::uint32_t& state) {
     tensor t(type, shape);
     const std::uint32_t kind = state % 4;
@@ -63,7 +63,7 @@ tensor values_for(data_type type, const dims& shape, std::uint32_t& state) {
     return t;
 }
 
-/// Data for what the model declares; false where that is no tensor or too large.
+/// Makes data for the inputs that the model declares. Returns false if one is no tensor or too large.
 bool make_inputs(const model& m, std::uint32_t state, named_tensors& inputs) {
     for (const value_info& v : m.inputs()) {
         const data_type type = v.type == data_type::undefined ? data_type::float32 : v.type;
@@ -127,7 +127,7 @@ void feed_model(std::string_view bytes) {
         if (!runs) return;
         static_cast<void>(evaluator(m, {.threads = 1, .plain_kernels = true, .limits = small}).run(inputs));
         plan_and_export(m, inputs, choice);
-    } catch (const error&) {  // a sentence: what bad bytes are for
+    } catch (const error&) {  // a sentence: what bad bytes should end in
     }
 }
 

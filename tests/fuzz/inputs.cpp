@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target over everything that is read and is no model. cmake --preset fuzz, then
+// libFuzzer target for every reader except that of models. cmake --preset fuzz, then
 //   build/fuzz/tests/fuzz_inputs -rss_limit_mb=2048 -timeout=10 -dict=tests/fuzz/inputs.dict CORPUS tests/fuzz/corpus/inputs
 #include <cstdint>
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that fuzzing or reading broke, smallest form: each read or wrote out of bounds, ran for minutes, or was undefined; now a sentence
-// or a result.
+// Runs nodes that fuzzing or reading found broken, in their smallest form: each read or wrote out of bounds, ran for minutes, or was
+// undefined. Now each gives a sentence or a result.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target over model bytes. docs/hacking: cmake --preset fuzz, then
+// libFuzzer target for model bytes (docs/reference/malformed_input.md). cmake --preset fuzz, then
 //   build/fuzz/tests/fuzz_model_bytes -rss_limit_mb=2048 -timeout=10 CORPUS tests/fuzz/corpus/model
 #include <onnx/onnx_pb.h>
 
@@ -13,7 +13,7 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 
 namespace {
 
-/// Into the fuzzer's buffer; 0: too large.
+/// Writes the model to the fuzzer's buffer. Returns its size, or 0 if it is too large.
 std::size_t write(const onnx::ModelProto& m, std::uint8_t* data, std::size_t most) {
     const std::size_t size = m.ByteSizeLong();
     return size <= most && m.SerializePartialToArray(data, static_cast<int>(size)) ? size : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definition of mutate_model.hpp, by reflection: no message is known by name but where a field is worth more than a random change.
+// Definition of mutate_model.hpp, by reflection: names of messages appear only where a field is worth more than a random change.
 #include "mutate_model.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class mutator {
 
     void change_one() {
         if (places_.empty()) return;
-        // A field of a type that was drawn first: otherwise shapes and names, the most frequent, take nearly all changes.
+        // Every collected field is as likely as another; a list counts once.
         const place& p = places_[below(places_.size())];
         const Message& m = *p.message;
         const auto* r = m.GetReflection();
@@ -176,7 +176,7 @@ class mutator {
             std::string bytes = old;
             const std::size_t size = bytes.size();
             if (size == 0) return bytes;
-            if (below(2) == 0) {  // a whole element, at an edge of its range
+            if (below(2) == 0) {  // one element becomes an edge of its range
                 const std::int64_t v = number();
                 const std::size_t width = std::min<std::size_t>(size, std::size_t{1} << below(4));
                 std::copy_n(reinterpret_cast<const char*>(&v), width, bytes.data() + below(size / width) * width);
@@ -207,7 +207,7 @@ class mutator {
         return names_[below(names_.size())];
     }
 
-    /// Sets a single field, or element `at` of a list.
+    /// Changes a single field (at < 0), or element `at` of a list.
     void change(const place& p, int at) {
         Message& m = *p.message;
         const auto* r = m.GetReflection();
@@ -243,7 +243,7 @@ class mutator {
                 const Message* d = donor_of(f->message_type());
                 if (d == nullptr) return;
                 const std::string copy =
-                    d->SerializePartialAsString();  // the donor may lie inside what is replaced, or be the other of a oneof
+                    d->SerializePartialAsString();  // the donor may lie inside what is replaced, or be another case of its oneof
                 (list ? r->MutableRepeatedMessage(&m, f, at) : r->MutableMessage(&m, f))->ParsePartialFromString(copy);
                 return;
             }
@@ -284,7 +284,7 @@ class mutator {
 
 void mutate_model(onnx::ModelProto& m, const onnx::ModelProto& donor, random_source& random, byte_mutator change_bytes) {
     const int changes = 1 + static_cast<int>(random() / 7 % 3);
-    for (int i = 0; i < changes; ++i) mutator(m, donor, random, change_bytes).change_one();  // anew: what was collected may be gone
+    for (int i = 0; i < changes; ++i) mutator(m, donor, random, change_bytes).change_one();  // collects anew: messages may be gone
 }
 
 }  // namespace qk_fuzz

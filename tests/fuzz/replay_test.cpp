@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every file of the corpus once more: what the fuzzers found, and small files that between them reach most of the code.
+// Replays every file of the corpus: what the fuzzers found, and small files that between them reach most of the code.
 #include <doctest/doctest.h>
 
 #include <algorithm>

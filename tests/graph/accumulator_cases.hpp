@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands as codes, and a model run under units: what the tests of layers under an accumulator share.
+// Helpers of the tests of layers under an accumulator: operands encoded as codes, and a run of a model with units assigned to layers.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -9,7 +9,7 @@
 #include "qk/graph/plan/accumulators.hpp"
 #include "qk/graph/plan/plan.hpp"
 
-/// An operand's codes: what encode makes of float32 values under one scale.
+/// An operand's format, scale and zero point; `of` encodes float32 values under them.
 struct coded {
     qk::format format;
     float scale = 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every unit of the catalogue without blocks, in the evaluator's lanes over columns: the bits of matrix_multiply_add on hard values.
+// The evaluator computes several columns side by side in vector lanes; for every unit of the catalogue whose operands have no blocks it
+// must give the bits of matrix_multiply_add, on values that tell units apart.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -17,7 +18,8 @@ using namespace qk::graph;
 
 namespace {
 
-/// Values that tell units apart: ordinary, any exponent, subnormal results, the ends of the range, cancelling, Inf and NaN.
+/// Returns values that tell units apart. `mood` 0: ordinary, 1: any exponent, 2: subnormal results, 3: the upper end of the range,
+/// 4: cancelling, else: with Inf and NaN.
 std::vector<float> hard_values(std::size_t count, int mood, std::mt19937& random) {
     std::vector<float> x(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -39,7 +41,7 @@ std::vector<float> hard_values(std::size_t count, int mood, std::mt19937& random
     return x;
 }
 
-/// y = MatMul(x, w), both inputs, [5,k] and [k,21]: whole panels of columns and a part of one.
+/// Checks y = MatMul(x, w) with inputs x [5,k] and w [k,21]; 21 columns are whole panels and a part of one.
 void check_hard_matmul(const std::string& unit, const qk::format& a, const qk::format& b, std::mt19937& random) {
     for (const std::size_t k : {3, 40, 70}) {
         for (int mood = 0; mood < 6; ++mood) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers under an accumulator: the evaluator's values are those of matrix_multiply_add on operands that this test lays out itself.
+// Layers under an accumulator: the evaluator must give the values of matrix_multiply_add on operands that this test lays out itself.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -32,7 +32,7 @@ tensor values(dims shape, float scale) {
     return t;
 }
 
-/// [m][k] times [k][n] by matrix_multiply_add, times both scales, plus a bias for each row or column.
+/// Returns [m][k] times [k][n] by matrix_multiply_add; element i is multiplied by scales[i], then bias(row, column) is added.
 std::vector<float> expected(const std::string& unit, const coded& a, const std::vector<float>& rows, const coded& b,
                             const std::vector<float>& columns, std::size_t m, std::size_t n, std::size_t k,
                             const std::vector<float>& scales, const std::function<float(std::size_t, std::size_t)>& bias) {
@@ -66,7 +66,7 @@ void same(const tensor& got, const std::vector<float>& wanted) {
     CHECK(different == 0);
 }
 
-/// y = MatMul(x, w) with x [5,k], w [k,6].
+/// Checks y = MatMul(x, w) with x [5,k] and the constant w [k,6].
 void check_matmul(const std::string& unit, const coded& cx, const coded& cw, std::size_t k, float scale) {
     const auto length = static_cast<std::int64_t>(k);
     small_graph g;
@@ -99,8 +99,8 @@ TEST_CASE("MatMul under units is matrix_multiply_add") {
         check_matmul("sum=exact", shifted, signed8, k, 2.0f);
         check_matmul("sum=exact", e4m3, scaled, k, 2.0f);
         check_matmul("sum=exact,result=fp16,round=toward-zero", {qk::fp4_e2m1}, {qk::fp6_e3m2}, k, 2.0f);
-        check_matmul("sum=exact,groups=16", e4m3, scaled, k, 2.0f);  // the general way where k is more
-        check_matmul("sum=exact", sixteen, sixteen, k, 2.0f);        // the general way
+        check_matmul("sum=exact,groups=16", e4m3, scaled, k, 2.0f);  // the general form where k is larger than a group
+        check_matmul("sum=exact", sixteen, sixteen, k, 2.0f);        // the general form
         check_matmul("sum=integer,width=32", shifted, signed8, k, 2.0f);
         check_matmul("sum=integer,width=12", shifted, signed8, k, 2.0f);
         check_matmul("sum=integer,groups=4,place=after,width=17", signed8, {qk::int4, 0.3f}, k, 2.0f);
@@ -108,7 +108,7 @@ TEST_CASE("MatMul under units is matrix_multiply_add") {
         check_matmul("sum=integer,width=20,saturate", shifted, signed8, k, 2.0f);
     }
     check_matmul("nvidia.hopper.wgmma.f16.e4m3.e5m2", e4m3, {qk::fp8_e5m2, 8.0f}, 64, 100.0f);
-    check_matmul("nvidia.hopper.wgmma.f16.f16.f16", sixteen, sixteen, 300, 1000.0f);  // Inf in float16: some sums go the general way
+    check_matmul("nvidia.hopper.wgmma.f16.f16.f16", sixteen, sixteen, 300, 1000.0f);  // Inf in float16: some sums take the general form
 }
 
 TEST_CASE("Conv under a unit is matrix_multiply_add on the gathered operands") {
@@ -130,7 +130,7 @@ TEST_CASE("Conv under a unit is matrix_multiply_add on the gathered operands") {
     plan.tensors["w"] = by_channel;
     const auto run = under(m, {{"conv", unit}}, {{"x", x}}, plan, 2);
     std::vector<float> wanted;
-    for (std::size_t o = 0; o < 6; ++o) {  // a row for each output channel: its own scale
+    for (std::size_t o = 0; o < 6; ++o) {  // each output channel has a scale of its own
         const std::size_t group = o / 3;
         std::vector<float> row(w.as<float>().begin() + static_cast<std::ptrdiff_t>(o * 18),
                                w.as<float>().begin() + static_cast<std::ptrdiff_t>(o * 18 + 18));
@@ -240,7 +240,7 @@ tensor rounded(const tensor& x, const quantizer& q) { return execute::quantized(
 }  // namespace
 
 namespace {
-/// MatMul of x {2, 3, k} and w {k, n} under `unit` beside matrix_multiply_add of what encode packs.
+/// Checks MatMul of x [2,3,k] and w [k,n] under `unit` against matrix_multiply_add on the planes that encode packs.
 void check_product_of_blocks(const std::string& unit, const qk::format& fa, const qk::format& fb, std::int64_t k, std::int64_t n,
                              float spread) {
     CAPTURE(unit);
@@ -266,7 +266,7 @@ void check_product_of_blocks(const std::string& unit, const qk::format& fa, cons
     REQUIRE(kernel_calls::encode(fb, w.as<float>(), b, columns) == qk::encode_status::done);
     const auto how = *qk::parse_accumulator(unit);
     std::vector<std::uint64_t> d(6 * width);
-    // NVFP4's tensor scale is the whole tensor's, though the evaluator multiplies matrix by matrix.
+    // The evaluator multiplies matrix by matrix, but NVFP4 has one tensor scale for all of them.
     qk::matrix_multiply_add(fa, fb, how, {6, width, length}, {qk::planes_of(qk::layout_of(fa, rows), std::span<const std::byte>(a))},
                             {qk::planes_of(qk::layout_of(fb, columns), std::span<const std::byte>(b))}, {}, d);
     std::vector<float> wanted;
@@ -321,7 +321,7 @@ TEST_CASE("Conv of blocks sums row, column, channel; groups, padding and channel
             for (std::int64_t o = 0; o < 6; ++o)
                 for (std::int64_t i = 0; i < 3; ++i)
                     for (std::int64_t j = 0; j < 4; ++j) {
-                        double sum = 0;  // exact: few terms of few bits
+                        double sum = 0;  // exact in double: few terms of few bits
                         float loop = 0;
                         for (std::int64_t r = 0; r < 3; ++r)
                             for (std::int64_t c = 0; c < 3; ++c)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD's operators: their goldens bit for bit, their attributes, and whole networks that Quark exported.
+// AMD's quantizing operators: they reproduce Quark's goldens bit for bit; their attributes; and whole networks that Quark exported.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -93,7 +93,7 @@ TEST_CASE("axes, vectors, single elements, aliases") {
     const tensor b = call_op("com.vai.quantize:BFPFixNeuron", 1, {values<float>({6, 8}, transposed)}, bfp("to_bfp", 16, 8, 2))[0];
     for (std::size_t i = 0; i < 8; ++i)
         for (std::size_t j = 0; j < 6; ++j) CHECK(a.as<float>()[i * 6 + j] == b.as<float>()[j * 8 + i]);
-    // A vector has one axis, whatever the attribute says; one element passes through.
+    // A vector has one axis, so the attribute is ignored; a tensor of one element passes through unchanged.
     CHECK_NOTHROW(call_op("com.vai.quantize:MXFixNeuron", 1, {values<float>({48}, v)},
                           {{"element_dtype", std::string("fp4_e2m1")}, {"axis", std::int64_t{3}}}));
     CHECK(call_op("com.amd.quark:MXQuantizeDequantize", 1, {values<float>({1, 1}, {1.2345f})},
@@ -120,7 +120,7 @@ TEST_CASE("ExtendedQuantizeLinear: the zero point's type is the format") {
     CHECK(std::isinf(brain_values[2]));
     const auto integer_values = trip(scalar(0.5f), scalar<std::int32_t>(0));
     CHECK(integer_values[1] == -70000.0f);
-    CHECK(integer_values[3] == -1073741824.0f);  // Inf and NaN become the lowest code
+    CHECK(integer_values[3] == -1073741824.0f);  // Inf and NaN become the lowest code, times the scale
     CHECK(integer_values[4] == -1073741824.0f);
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("networks that Quark exported") {
         const tensor got = e.run({{m.inputs()[0].name, input}}).outputs.begin()->second;
         REQUIRE(got.shape() == expected.shape());
         const std::vector<float> errors = sorted_errors(got, expected);
-        // Outputs of BF16 are bf16, and sums in another order (another instruction set) move some by a step: half of one at the most.
+        // BF16 models have bf16 outputs. Another instruction set sums in another order, which moves some by a step; the median by half one.
         const bool brain = entry.path().stem().string().ends_with("BF16");
         CHECK(errors[errors.size() / 2] <= (brain ? 0x1p-9f : 1e-3f));
         CHECK(errors.back() <= std::max(5e-2f, sorted_errors(plain, expected).back()));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""com.microsoft's operators of language models here and in onnxruntime: attention of all kinds, rotary positions, tables of embeddings, MatMulNBits.
+"""Compares com.microsoft's operators of language models in qk and onnxruntime: attention, rotary positions, embeddings, MatMulNBits.
 
 usage: attention_evidence.py QK    (the built command)
 """
@@ -23,7 +23,7 @@ def floats(*shape, scale=1.0):
 
 
 def compare(what, kind, inputs, outputs, constants=(), tolerance=2e-5, compared=None, **attributes):
-    """`inputs`: name to value or None; those of `constants` are initializers. `outputs`: names, "" for none."""
+    """Runs one node in both. `inputs`: name to value or None; those in `constants` are initializers. `outputs`: names, "" for none."""
     global failures
     given = {k: v for k, v in inputs.items() if v is not None}
     node = helper.make_node(kind, [k if v is not None else "" for k, v in inputs.items()], outputs, name="n", domain="com.microsoft", **attributes)
@@ -38,7 +38,7 @@ def compare(what, kind, inputs, outputs, constants=(), tolerance=2e-5, compared=
     options.log_severity_level = 4
     try:
         wanted = dict(zip([o for o in outputs if o], onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, fed)))
-    except Exception as refused:  # its CPU kernels do not have every form
+    except Exception as refused:  # onnxruntime's CPU kernels lack some forms
         if "not implemented for CPU" not in str(refused) and "NOT_IMPLEMENTED" not in str(refused):
             raise
         print(f"----  {what}: not in onnxruntime on the CPU")
@@ -105,14 +105,14 @@ def group_query():
             batch = b
         lengths = np.array([past + queries] * batch, np.int32)
         if queries == 1:
-            lengths[0] -= 2  # each sample at its own length
+            lengths[0] -= 2  # samples differ in length
         def inputs(packed=False, rotary=True, **more):
             q = {"q": floats(batch, queries, (n + 2 * g) * h), "k": None, "v": None} if packed else {"q": floats(batch, queries, n * h), "k": floats(batch, queries, g * h), "v": floats(batch, queries, g * h)}
             cache = {"pk": floats(batch, g, past, h) if past else None, "pv": floats(batch, g, past, h) if past else None}
             if not past:
                 cache = {"pk": np.zeros((batch, g, 0, h), np.float32), "pv": np.zeros((batch, g, 0, h), np.float32)}
             return {**q, **cache, "last": lengths - 1, "total": np.array(past + queries, np.int32), "cos": cosine if rotary else None, "sin": sine if rotary else None, **more}
-        heads = {"num_heads": n, "kv_num_heads": g, "compared": ["y"] if queries == 1 else None}  # behind a short sample's end the cache holds what was there
+        heads = {"num_heads": n, "kv_num_heads": g, "compared": ["y"] if queries == 1 else None}  # a short sample's cache has old values behind its end
         what = f"GroupQueryAttention, {queries} tokens behind {past}"
         compare(what, "GroupQueryAttention", inputs(rotary=False), outputs, **heads)
         compare(what + ", rotary", "GroupQueryAttention", inputs(), outputs, do_rotary=1, **heads)
@@ -188,7 +188,7 @@ def experts():
                 inputs = {"x": floats(t, h), "r": floats(t, e), **first, **second}
                 if zeros:
                     inputs |= {"w3": None, "s3": None, "b3": None, "z1": z1, "z2": z2}
-                # Its CPU kernel of 8 bits in blocks rounds activations.
+                # onnxruntime's CPU kernel for 8 bits in blocks rounds activations.
                 compare(f"QMoE, {bits} bits, {f'blocks of {block}' if block else 'a scale a row'}{', zero points' if zeros else ''}", "QMoE", inputs, ["y"],
                         tuple(k for k in inputs if k[0] in "wsz"), 3e-2 if bits == 8 and block else 2e-5, activation_type="silu", k=2, normalize_routing_weights=1, expert_weight_bits=bits,
                         **({"block_size": block} if block else {}))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention as one step gives what its operators give one after the other, on any number of threads; products of values, too.
+// Attention that runs as one step has the bits of its operators run one after the other, on any number of threads.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,11 +17,11 @@ namespace {
 
 /// An attention as exporters write it: q [.., m, k], keys [.., k, n], v [.., n, w].
 struct kind {
-    dims q, k, v, mask;        ///< no mask where it is empty
+    dims q, k, v, mask;        ///< an empty mask means none
     std::string scale;         ///< "Div", "Mul", "Mul from the left" or none
-    dims scale_shape = {};     ///< a number
+    dims scale_shape = {};     ///< empty: a scalar
     std::int64_t axis = -1;    ///< of the softmax
-    const char* between = "";  ///< an operator between softmax and context, or "also" where somebody else reads the weights
+    const char* between = "";  ///< an operator between softmax and context, or "also" if another node reads softmax's output
     bool mask_first = false;   ///< Add's first operand is the mask
 };
 
@@ -75,7 +75,7 @@ double error_of(const tensor& got, const tensor& want) {
     return std::sqrt(noise / all);
 }
 
-/// The values that a run's steps make.
+/// Runs the model with an observer, puts its output into `y` and returns the names of all values that the observer saw.
 std::set<std::string> steps_seen(const built& b, const precision_plan& plan, tensor& y) {
     std::set<std::string> seen;
     const auto run =
@@ -100,7 +100,7 @@ TEST_CASE("attention in one step has the bits of its operators, whatever the mas
                                   {{40, 8}, {8, 70}, {70, 3}, {}, "Mul"},
                                   {{1, 4, 1, 16}, {1, 4, 16, 300}, {1, 4, 300, 16}, {1, 1, 1, 300}, "Div"},
                                   {{1, 2, 300, 32}, {1, 2, 32, 1500}, {1, 2, 1500, 40}, {300, 1500}, "Mul"},
-                                  // Not as one step, or not in all its parts: the operators one after the other.
+                                  // Some or all operators of these cannot run as one step and run one after the other.
                                   {q, k, v, {}, "Div", {90}},
                                   {q, k, v, {2, 4, 70, 90}, "Div", {}, 1},
                                   {{1, 4, 70, 16}, {1, 4, 16, 90}, {1, 4, 90, 24}, {3, 1, 70, 90}, "Div"},

@@ -13,7 +13,7 @@
 
 namespace qk_test {
 
-/// Normally distributed values of this standard deviation.
+/// Returns a float32 tensor of normally distributed values with mean 0 and standard deviation `spread`.
 inline qk::graph::tensor random_tensor(qk::graph::dims shape, unsigned seed, float spread) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0, spread);

@@ -21,7 +21,7 @@ using attributes = std::vector<std::pair<std::string, attribute_value>>;
 
 class heap_allocator final : public qk::graph::allocator {
   public:
-    /// Filled with a pattern, so that what an operator leaves unwritten shows.
+    /// Fills the memory with 0xCD bytes, so that elements which an operator leaves unwritten are seen.
     std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
         auto p = qk::graph::thread_memory::of_heap(bytes);
         std::memset(p.get(), 0xCD, bytes);
@@ -29,7 +29,7 @@ class heap_allocator final : public qk::graph::allocator {
     }
 };
 
-/// A node "node_under_test" of the operator "domain:name" (or "name"), without inputs and outputs.
+/// Makes a node called "node_under_test" of the operator "domain:name" (or "name"), without inputs and outputs.
 inline onnx::NodeProto make_node(const std::string& full_name, const attributes& given) {
     onnx::NodeProto node;
     const auto colon = full_name.find(':');
@@ -58,8 +58,8 @@ inline onnx::NodeProto make_node(const std::string& full_name, const attributes&
     return node;
 }
 
-/// Runs the operator "domain:name" (or "name") of an opset version; where constants can be prepared, all inputs are once, and must give the
-/// same bits.
+/// Runs the operator "domain:name" (or "name") of an opset version. An operator that can prepare constants runs a second time with all
+/// inputs as constants; throws if that changes a bit.
 inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int version, const std::vector<qk::graph::tensor>& inputs,
                                               const attributes& given = {}, std::size_t outputs = 1) {
     onnx::NodeProto node = make_node(full_name, given);
@@ -94,7 +94,7 @@ qk::graph::tensor scalar(T v) {
     return qk::graph::make_tensor<T>({}, std::span<const T>(&v, 1));
 }
 
-/// An uninitialised scalar of a type without a C++ type, set to the code 0.
+/// Makes a tensor (by default a scalar) whose bytes are all 0, for types without a C++ type.
 inline qk::graph::tensor zero_of(qk::graph::data_type type, qk::graph::dims shape = {}) {
     qk::graph::tensor t(type, std::move(shape));
     std::memset(t.bytes(), 0, t.size_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cast: every code of every small type there and back, every float16 into every small type against the oracle, integers at their edges.
+// Cast: round trips of every code of every small type, every float16 to every small type against the oracle, integers at their limits.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -40,7 +40,7 @@ TEST_CASE("every code of a small float survives a trip through float32, float16 
             const tensor there = cast(x, wide), back = cast(there, type);
             for (std::size_t i = 0; i < x.size(); ++i) {
                 const float v = ops::small_float_table(type)[i];
-                if (!std::isfinite(v)) continue;  // several codes are NaN, and Inf saturates
+                if (!std::isfinite(v)) continue;  // NaN has several codes, and Inf saturates: neither comes back as the same code
                 INFO(std::string(name_of(type)), " through ", std::string(name_of(wide)), ", code ", i);
                 CHECK(back.as<std::uint8_t>()[i] == x.as<std::uint8_t>()[i]);
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choices of a search beside formats: their text, their lists, and that each layer gets the one that does best for it.
+// What a search chooses beside formats: how choices are written, lists of them, and that each layer gets the one that is best for it.
 #include "qk/graph/quantize/choices.hpp"
 
 #include <doctest/doctest.h>
@@ -28,7 +28,7 @@ tensor drawn(dims shape, unsigned seed, bool uniform, float scale = 1) {
     return t;
 }
 
-/// Two products side by side: what the first reads had outliers when it was calibrated, what the second reads fills its range evenly.
+/// A model of two products. The calibration data of the first product's input has outliers; the second product's fills its range evenly.
 struct two_products {
     model network = made();
     named_tensors inputs;
@@ -102,7 +102,7 @@ TEST_CASE("each layer gets the method that does best for it, whatever the strate
         search_options o = d.options();
         o.strategy = strategy;
         o.narrow = {"int8@min_max|percentile|entropy/int8"};
-        // Between what the best choices give and what any other one does.
+        // The target lies between the best and the second-best metric of the all-narrow mixes, so that only the best of these meets it.
         search_options measured = o;
         measured.strategy = "exhaustive";
         measured.target = 1e30;
@@ -169,7 +169,7 @@ TEST_CASE("compensated weights: measured as the model with these weights compute
         CHECK(sum / double(a.size()) == doctest::Approx(t.result.metric).epsilon(1e-9));
     }
     CHECK(with_weights_of_both == 1);
-    // Compensated weights are others, and better for inputs that depend on each other; here they are at least not the same.
+    // Compensated weights pay off for correlated inputs. These inputs are not correlated, so only check that the metric changes.
     CHECK(std::any_of(r.history.begin(), r.history.end(), [&](const trial& t) { return t.result.metric != r.history[0].result.metric; }));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compensated rounding of weights: on the grid, better by the layer's output, near the best there is, the same for any cut of the work.
+// Compensated rounding of weights: weights stay on the grid, the layer's output gets better and comes near the optimum, and the bits do
+// not depend on how the work is divided.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -17,7 +18,7 @@ using namespace qk::graph;
 
 namespace {
 
-/// A plain, a strided and dilated, and a grouped Conv; Gemm both ways round; a MatMul.
+/// Builds a plain, a strided and dilated, and a grouped Conv, Gemm with and without transB, and a MatMul.
 model every_layer() {
     small_graph g;
     g.input("x", {1, 6, 8, 8}).output("y", {1, 10});
@@ -78,7 +79,7 @@ TEST_CASE(
             CHECK(d.left.empty());
             CHECK(d.compensated >= d.nearest);
             gain += d.compensated - d.nearest;
-            if (d.compensated == d.nearest) continue;  // left as it is
+            if (d.compensated == d.nearest) continue;  // its rounding was left as it is
             const tensor w = rounded.constant(d.weight);
             tensor again(w.type(), w.shape());
             apply(*plan.find({d.weight, d.layer, 1}), w, again.as<float>());
@@ -93,7 +94,7 @@ TEST_CASE(
             if (e.part == layer_view::part::weight)
                 CHECK(e.why.find("rounded with compensation: the layer's output at ") != std::string::npos);
     }
-    CHECK(better_outputs + 2 > rows.size());  // layers are compensated one by one: a network's output mostly gains, too
+    CHECK(better_outputs + 2 > rows.size());  // layers are compensated one by one, so the network's output gains mostly, not always
 }
 
 TEST_CASE("the error that is reported is the error of the layer's output") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantized models: a DequantizeLinear between a QuantizeLinear and a layer is read as codes by the layer and as floats by everybody else,
-// in any order and layout, with what node after node gives.
+// Quantized models: behind a pair of QuantizeLinear and DequantizeLinear a layer reads codes and every other node reads floats, in any
+// order and layout, with the results of running node after node.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -15,7 +15,7 @@ using qk_test::random_tensor;
 
 namespace {
 
-/// What a tensor's codes are: their type, scale and zero point.
+/// Type, scale and zero point of a tensor's 8-bit codes.
 struct coding {
     bool is_signed;
     float scale;
@@ -29,7 +29,7 @@ class quantized_model : public qk_test::builder {
         for (std::size_t i = 0; i < t.size(); ++i) t.bytes()[i] = static_cast<std::byte>(values[i]);
         to_proto(t, name, *g().add_initializer());
     }
-    /// from -> QuantizeLinear -> DequantizeLinear -> to
+    /// Adds `from` -> QuantizeLinear -> DequantizeLinear -> `to`.
     void pair(const std::string& from, const std::string& to, const coding& c) {
         constant(to + ".s", {}, {c.scale});
         codes(to + ".z", {}, c.is_signed, {c.zero});
@@ -47,7 +47,7 @@ class quantized_model : public qk_test::builder {
     }
 };
 
-/// How many differ by more than rounding.
+/// Counts the elements that differ by more than 1e-5 of the largest magnitude in `b`.
 std::size_t differences(const tensor& a, const tensor& b) {
     REQUIRE(a.shape() == b.shape());
     float largest = 0;
@@ -97,7 +97,7 @@ TEST_CASE("a chain of layers with a pair between each two, and a matrix product 
     for (const coding& c : codings) {
         quantized_model m;
         m.input("x", {2, 24, 19, 19}).output("y", {});
-        m.pair("x", "d0", {c.is_signed, 0x1p-5f, c.zero});  // powers of two: sums of floats are exact, too
+        m.pair("x", "d0", {c.is_signed, 0x1p-5f, c.zero});  // scales are powers of two, so that float sums are exact as well
         m.weights("w0", {32, 24, 3, 3}, 1);
         m.node("Conv", {"d0", "w0"}, {"c0"}, "first");
         m.node("Relu", {"c0"}, {"r0"});

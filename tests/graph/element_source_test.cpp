@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large weights stay in their files: read when asked for, shared while held, computed again where folding made them; files above any size
-// come out as they went in.
+// Large weights stay in their files: they are read when they are needed, shared while they are held, and computed again if folding made
+// them; a model is saved with its elements inside the file or in a file beside it.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -28,7 +28,7 @@ std::vector<float> numbers(float start) {
     return v;
 }
 
-/// y = x * transpose(w) + b, and small constants beside.
+/// Builds y = x * transpose(w) + b, where w is large enough to stay in its file and b is small.
 qk_test::builder network() {
     qk_test::builder b;
     b.input("x", {2, side}).output("y", {2, side});
@@ -45,7 +45,7 @@ void write(const fs::path& file, const std::string& bytes) {
     std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-/// The same with the elements of w in a file, behind `offset` other bytes.
+/// Writes network() as external.onnx with the elements of w in w.bin, behind `offset` other bytes.
 void write_external(const fs::path& folder, std::size_t offset) {
     qk_test::builder b = network();
     onnx::TensorProto& w = *b.g().mutable_initializer(0);
@@ -136,7 +136,7 @@ TEST_CASE("what folding makes of large weights is computed again when asked for,
         CHECK(turned.as<float>()[static_cast<std::size_t>(i * side + 1)] == w.as<float>()[static_cast<std::size_t>(side + i)]);
     CHECK(same_bits(output_of(m), expected));
     const model copy = m;
-    for (const std::size_t largest : {largest_model_file, std::size_t{1000}}) {  // one file; elements outside
+    for (const std::size_t largest : {largest_model_file, std::size_t{1000}}) {  // elements in the model's file; in a file beside it
         output_set out;
         qk::graph::save(copy, out, folder.path() / "saved.onnx", largest);
         out.commit();
@@ -144,7 +144,7 @@ TEST_CASE("what folding makes of large weights is computed again when asked for,
         const model again = model::load(folder.path() / "saved.onnx");
         CHECK(same_bits(again.constant("wt"), turned));
         CHECK(same_bits(output_of(again), expected));
-        onnx::ModelProto plain;  // as any other reader sees it
+        onnx::ModelProto plain;  // the file as any other reader sees it
         REQUIRE(plain.ParseFromString(read_file(folder.path() / "saved.onnx")));
         CHECK(plain.graph().initializer_size() == 2);
         for (const auto& t : plain.graph().initializer()) CHECK((t.data_location() == onnx::TensorProto::EXTERNAL) == (largest == 1000));
@@ -155,7 +155,7 @@ TEST_CASE("what folding makes of large weights is computed again when asked for,
 TEST_CASE("no file refers to elements of another model") {
     const model held = network().model();
     qk_test::builder b = network();
-    *b.g().mutable_initializer(0) = held.graph().initializer(0);  // what refer_to wrote, as another process would read it
+    *b.g().mutable_initializer(0) = held.graph().initializer(0);  // refers to this process's memory
     b.g().mutable_initializer(0)->mutable_external_data(0)->set_value("\x01qk 12 1");
     CHECK_THROWS_AS(b.model("/tmp"), error);
 }
@@ -170,7 +170,7 @@ TEST_CASE("an outline says where elements lie, and nothing of what is no model")
     CHECK(outline->message.size() + outline->places[0].length <= bytes.size() + 16);
     const onnx::TensorProto w = network().m.graph().initializer(0);
     CHECK(bytes.substr(outline->places[0].offset, outline->places[0].length) == w.raw_data());
-    for (std::size_t cut = 8; cut < 40; ++cut)  // inside the graph, behind which only the opset stands
+    for (std::size_t cut = 8; cut < 40; ++cut)  // cuts inside the graph; only the opset follows it
         CHECK_FALSE(detail::outline_of(std::string_view(bytes).substr(0, bytes.size() - cut), smallest_outside));
     CHECK_FALSE(detail::outline_of("\x3a\xff\xff\xff\xff\x0f", smallest_outside));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Estimates of what formats do, from gradients, against what the evaluator measures.
+// Compares errors that are estimated from gradients with errors that the evaluator measures.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ quantizer integer_quantizer(int bits, float scale) {
     return q;
 }
 
-/// Two matrix products: y = (x w) u, linear in all.
+/// Builds two matrix products, y = (x w) u, which are linear in each operand.
 qk_test::builder two_products() {
     qk_test::builder b;
     b.input("x", {-1, 6}).output("y", {-1, 4});
@@ -51,7 +51,7 @@ double measured_error(const model& m, const named_tensors& x, const precision_pl
     return sum / static_cast<double>(a.size());
 }
 
-/// Spearman's.
+/// Spearman's rank correlation; ties share their mean rank.
 double rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
     const auto ranks = [](const std::vector<double>& v) {
         std::vector<double> r(v.size());
@@ -108,7 +108,7 @@ TEST_CASE("of a linear model the estimate with all vectors is the measured error
     CHECK(e.passes == 4);
     for (std::size_t i = 0; i < plans.size(); ++i) {
         CAPTURE(i);
-        const double measured = measured_error(m, x, {}, [&] {  // errors are taken at the float model's values
+        const double measured = measured_error(m, x, {}, [&] {  // estimates assume the float model's values
             precision_plan p = plans[i];
             p.edges.erase({"x", "first", 0});
             return p;
@@ -184,7 +184,7 @@ TEST_CASE("a trained network: rows are those of measured, ranks agree, auto meas
     }
     CHECK(rank_correlation(a, b) > 0.9);
 
-    d.options.narrow = {"int4/int2"};  // too coarse to be linear
+    d.options.narrow = {"int4/int2"};  // so coarse that the error is not linear, and some rows have to be measured
     const sensitivity_result both = estimate_sensitivity(d.m, d.inputs, d.seen, d.options);
     CHECK(std::any_of(both.rows.begin(), both.rows.end(), [](const sensitivity_row& r) { return r.measured; }));
 
@@ -231,7 +231,7 @@ TEST_CASE("errors behind numbers without a gradient are seen: a product of what 
     activations.edges[{"x", "product", 0}] = integer_quantizer(3, 1.5f);
     const model m = b.model();
     const std::vector<precision_plan> plans{weights, activations};
-    for (const int passes : {0, 1, 5}) {  // 5 are all
+    for (const int passes : {0, 1, 5}) {  // the output has 5 values, so 5 passes are exact
         CAPTURE(passes);
         const change_estimates found = estimate_changes(m, inputs, {}, plans, {.threads = 1, .passes = passes});
         for (std::size_t p = 0; p < plans.size(); ++p) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The evaluator against outside references, and its promise: the same bits for any number of threads and any batch.
+// The evaluator against reference outputs of other software, and its promise that bits depend neither on threads nor on the batch.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ bool have_shared() {
     return false;
 }
 
-/// Files "MODEL.KIND.NAME.npy" of the reference folder as tensors by NAME.
+/// Reads the files "MODEL.KIND.NAME.npy" of the reference folder and returns the tensors by NAME.
 named_tensors reference(const std::string& model_name, const std::string& kind) {
     named_tensors all;
     const std::string start = model_name + "." + kind + ".";
@@ -126,7 +126,7 @@ TEST_CASE("bits do not depend on how many samples stand beside one, nor on the b
 TEST_CASE("Slice and Pad of what a convolution makes are the same as alone, whatever the order of its elements") {
     struct one {
         std::string op;
-        std::vector<std::vector<std::int64_t>> integers;  // inputs 1, 2, ...; an empty one is left out
+        std::vector<std::vector<std::int64_t>> integers;  // the node's inputs 1, 2, ...; an empty one is omitted
         std::string mode;
     };
     const std::vector<one> ones{{"Slice", {{1}, {4}, {1}}, ""},
@@ -238,12 +238,12 @@ TEST_CASE("a sum of what lies under quantizers, with a Relu behind it or not, ha
     const quantizer kinds[] = {under(qk::int16, {0.0003f}, 5), under(qk::int8, {0.03f}, -128),
                                under(qk::fp8_e4m3fn, {}, 0),   under(qk::int8, by_channel, 0),
                                under(qk::mxint8, {}, 0),       under(qk::int16, {0.01f}, 0, qk::rounding::stochastic)};
-    tensor x(data_type::float32, {1, 7, 31, 33}), r(data_type::float32, {1, 7, 31, 33});  // some pieces, and a part of one
+    tensor x(data_type::float32, {1, 7, 31, 33}), r(data_type::float32, {1, 7, 31, 33});  // several whole pieces of work and a part of one
     for (std::size_t i = 0; i < x.size(); ++i)
         x.as<float>()[i] = 5 * std::sin(static_cast<float>(i)), r.as<float>()[i] = 3 * std::cos(static_cast<float>(7 * i));
     x.as<float>()[2100] = std::numeric_limits<float>::quiet_NaN(), r.as<float>()[2101] = -std::numeric_limits<float>::infinity();
     x.as<float>()[5000] = r.as<float>()[5000] = -0.0f;
-    // A sum that others read too, one that only a Relu reads, one with a value of another shape, and one of a value with itself.
+    // Four sums: one with several readers, one that only a Relu reads, one that broadcasts an operand, and one of a value with itself.
     small_graph g;
     g.input("x", {1, 7, 31, 33}).input("r", {1, 7, 31, 33}).constant("c", {7, 1, 1});
     for (const char* y : {"read_out", "y", "own_out", "twice_out"}) g.output(y, {1, 7, 31, 33});

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts of outside evidence begin with: the packages that they need, the built command, a folder that goes when they end.
+"""Common start of the scripts that compare qk with other software: checks their packages, runs the built command, makes a temporary folder.
 
-    import evidence                        # says "skipped: ..." and ends where a package is missing
+    import evidence                        # prints "skipped: ..." and exits if a package is missing
     from evidence import FOLDER, at, check, qk, qk_json
 """
 import importlib
@@ -25,7 +25,7 @@ failures = 0
 
 
 def check(ok, what):
-    """Says so, and counts what is wrong in `failures`."""
+    """Prints whether `what` holds, and counts in `failures` what does not."""
     global failures
     print(("ok    " if ok else "WRONG ") + what, flush=True)
     failures += not ok
@@ -36,7 +36,7 @@ def at(name):
 
 
 def qk(*arguments, statuses=(0,)):
-    """The command's run; a status that is none of `statuses` ends the script with what was said."""
+    """Runs the command and returns the process; a status not in `statuses` ends the script with the command's output."""
     done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
     if done.returncode not in statuses:
         raise SystemExit(f"qk {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -44,5 +44,5 @@ def qk(*arguments, statuses=(0,)):
 
 
 def qk_json(*arguments, statuses=(0,)):
-    """What the command says as one object."""
+    """Runs the command with --json and returns its object."""
     return json.loads(qk(*arguments, "--json", statuses=statuses).stdout)

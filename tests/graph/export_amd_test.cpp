@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Style amd: operator by operator what AMD Quark exported, and clear refusals of what its operators lack.
+// Style amd: writes operator by operator what AMD Quark exported, and refuses clearly what AMD's operators cannot express.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -33,7 +33,8 @@ std::string attribute_text(const onnx::NodeProto& n) {
     return text;
 }
 
-/// Every quantizer of a model: operator, attributes, the tensor (float name) that it quantizes, scale; counted.
+/// Returns how often each quantizer stands in a model. A quantizer's text is its operator, attributes, scale, and the name that the tensor
+/// has in the float model.
 std::map<std::string, int> quantizers(const model& m, const std::string& output) {
     std::map<std::string, int> all;
     for (const onnx::NodeProto& n : m.graph().node()) {
@@ -41,7 +42,7 @@ std::map<std::string, int> quantizers(const model& m, const std::string& output)
         std::string source = n.input(0);
         for (int p = m.producer(source); p >= 0 && m.graph().node(p).op_type().find("uantize") != std::string::npos; p = m.producer(source))
             source = m.graph().node(p).input(0);
-        // The output's own name moved to the last quantizer; the float tensor before it has a name of the exporter's.
+        // The last quantizer takes over the name of the model's output; the exporter renames the float tensor before it.
         if (source.starts_with(output + "_")) source = output;
         std::string line = n.domain() + ":" + n.op_type() + attribute_text(n) + " of " + source;
         if (n.input_size() > 2)
@@ -67,7 +68,7 @@ TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
     }
     const model m = model::load(shared / "models" / "resnet20_cifar10_folded.onnx");
     const tensor input = read_npy(shared / "reference" / "resnet20_cifar10_folded.input.input.npy");
-    // Outputs are bf16, and sums in another order (another instruction set) move some by a step.
+    // Outputs are bf16. Another instruction set sums in another order, which moves some of them by one step.
     constexpr float half_a_step_of_bf16 = 0x1p-9f;
     struct row {
         const char *file, *format;
@@ -88,7 +89,7 @@ TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
         CHECK(ours.opset_after == ours.opset_before);
         CHECK(ours.exported.opset("com.amd.quark") == theirs.opset("com.amd.quark"));
         CHECK(quantizers(ours.exported, "logits") == quantizers(theirs, "logits"));
-        // Constants stay as they were, and so does everything else.
+        // Float constants keep their names.
         for (const auto& i : m.graph().initializer())
             if (i.data_type() == onnx::TensorProto::FLOAT && !i.name().ends_with("_scale")) CHECK(ours.exported.is_constant(i.name()));
 

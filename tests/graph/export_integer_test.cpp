@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Styles qoperator and qinteger: which operators a plan becomes, what stays Q/DQ pairs, and that the numbers are the plan's.
+// Styles qoperator and qinteger: which operators a plan becomes, which layers stay Q/DQ pairs, and that the results are the plan's.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -22,7 +22,7 @@ using namespace qk::graph;
 
 namespace {
 
-/// Convolutions with everything that integer kernels follow one another through.
+/// Builds a network of convolutions and a Gemm with every kind of node that integer kernels can stay integer across.
 model network() {
     small_graph g;
     g.input("x", {2, 3, 8, 8}).output("y", {2, 5});
@@ -97,7 +97,7 @@ TEST_CASE("qoperator: whole layers of 8-bit integers") {
             CHECK(ops.at("com.microsoft:QLinearConcat") == 1);
             CHECK(ops.at("com.microsoft:QLinearGlobalAveragePool") == 1);
             CHECK(ops.at("com.microsoft:QGemm") == 1);
-            CHECK(ops.at("QuantizeLinear") == 1);  // of the input
+            CHECK(ops.at("QuantizeLinear") == 1);  // the input's
             CHECK(ops.count("DequantizeLinear") == 0);
             CHECK(r.exported.opset("com.microsoft") == 1);
             const tensor planned = evaluator(m, {.threads = 1}).run({{"x", pictures()}}, plan).outputs.at("y");
@@ -125,7 +125,7 @@ TEST_CASE("qoperator: a Relu that its quantizer does not replace becomes a Clip 
 TEST_CASE("qoperator: layers that are not whole stay pairs") {
     const model m = network();
     const calibration ranges = seen(m);
-    // 16-bit weights in one layer, a float layer, a bias that nobody quantized.
+    // One layer has 16-bit weights, is excluded, or has a float bias.
     const auto ops_of = [&](const precision_requests& r) {
         return operators(export_model(m, quantize(m, r, ranges).plan, {.style = export_style::qoperator}).exported);
     };
@@ -133,7 +133,7 @@ TEST_CASE("qoperator: layers that are not whole stay pairs") {
     CHECK(wide.at("QLinearConv") == 2);
     CHECK(wide.at("Conv") == 1);
     const auto skipped = ops_of(precision_requests().set_default("uint8", "int8").exclude("conv3"));
-    CHECK(skipped.at("Conv") == 2);  // conv3, and conv2, whose result it reads in float32
+    CHECK(skipped.at("Conv") == 2);  // conv3, and conv2, whose output conv3 reads in float32
     const auto unbiased =
         ops_of(precision_requests().set_default("uint8", "int8").set_precision("conv1", "uint8", {{"weight", "int8"}, {"bias", "fp32"}}));
     CHECK(unbiased.at("Conv") == 1);
@@ -178,7 +178,7 @@ TEST_CASE("qinteger: dynamic activations times integer weights") {
             const precision_plan plan = quantize(m, precision_requests().set_default("uint8", weight), none, options).plan;
             const export_result r = export_model(m, plan, {.style = export_style::qinteger});
             const auto ops = operators(r.exported);
-            const bool held = !(per_channel && weight[0] == 'u');  // a Conv's zero point must be one
+            const bool held = !(per_channel && weight[0] == 'u');  // ConvInteger takes one zero point for all channels of its weights
             CHECK((ops.count("ConvInteger") == 1) == held);
             CHECK(ops.at("MatMulInteger") == 2);
             CHECK(ops.count("Gemm") == 0);
@@ -186,7 +186,7 @@ TEST_CASE("qinteger: dynamic activations times integer weights") {
             const tensor exported = evaluator(r.exported, {.threads = 1}).run({{"x", x}}).outputs.at("y");
             CHECK(difference(planned, exported) < 1e-2f);
         }
-    // Static activations stay pairs.
+    // Layers with static activations stay Q/DQ pairs.
     precision a{.format = qk::uint8};
     a.range = {-3.0f, 3.0f};
     const export_result fixed = export_model(m, quantize(m, precision_requests().set_default(a, precision{.format = qk::int8}), none).plan,
@@ -214,7 +214,7 @@ TEST_CASE("stored codes are the reference's, element by element: blocks and chan
             q.scale.push_back(std::ldexp(1.0f + static_cast<float>(random() % 64) / 64, static_cast<int>(random() % 5) - 3));
             q.zero_point.push_back(static_cast<std::int64_t>(random() % 3));
         }
-        for (std::size_t i = 0; i < x.size(); ++i)  // whole numbers of eighths: ties among them; and any bits
+        for (std::size_t i = 0; i < x.size(); ++i)  // multiples of 1/8, with ties among them, and random bits
             x.as<float>()[i] =
                 i % 4 != 0 ? (static_cast<float>(random() % 512) - 256) / 8 : std::bit_cast<float>(static_cast<std::uint32_t>(random()));
         x.as<float>()[1] = std::numeric_limits<float>::quiet_NaN(), x.as<float>()[2] = std::numeric_limits<float>::infinity();

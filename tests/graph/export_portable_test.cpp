@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What style portable writes: which functions, how many, where calls and pairs stand, how many bytes constants take, when the opset is
-// raised.
+// Style portable: which functions it writes and how many, where calls and Q/DQ pairs stand, how many bytes constants take, and when it
+// raises the opset.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -18,7 +18,8 @@ using namespace qk::graph;
 
 namespace {
 
-/// conv1 - relu1 - { conv2 - add <- relu1 } - relu2 - conv3; 64 channels, so that blocks are whole. Biases on the first two.
+/// Builds conv1 - relu1 - { conv2 - add <- relu1 } - relu2 - conv3. There are 64 channels, so that blocks are whole; conv1 and conv2 have
+/// biases.
 model network(int opset = 17) {
     small_graph g(opset);
     g.input("x", {1, 64, 4, 4}).output("y", {1, 64, 4, 4});
@@ -73,13 +74,13 @@ TEST_CASE("portable: one function a format, named after it, for the model's opse
         REQUIRE(f.opset_import_size() == 1);
         CHECK(f.opset_import(0).version() == r.exported.opset(""));
         CHECK(f.doc_string().starts_with(f.name().starts_with("decode_") ? f.name().substr(7) : f.name()));
-        for (const auto& n : f.node()) CHECK(n.domain().empty());  // standard operators alone
+        for (const auto& n : f.node()) CHECK(n.domain().empty());  // only standard operators
     }
-    // Readers of a tensor share a call: x, c2, r2, and r1 for its two readers.
+    // The readers of a tensor share one call: four calls for x, c2, r2 and r1, which has two readers.
     quantize_options everywhere;
     everywhere.where = placement::all;
     CHECK(count(write(network(), "mxfp8_e4m3", "mxfp4", everywhere).exported, "mxfp8_e4m3", "qk") == 4);
-    // Formats by parameters have names that ONNX allows.
+    // A format spelled with parameters gets a function name that ONNX allows.
     CHECK(function_names(write(network(), "bfp:block=16,exponent=8,mantissa=5", "fp16").exported) ==
           std::set<std::string>{"qk:bfp_block_16_exponent_8_mantissa_5"});
 }
@@ -157,11 +158,11 @@ TEST_CASE("portable: constants take the bytes that the format promises") {
 }
 
 TEST_CASE("portable: operands that onnxruntime's optimizer would spoil are kept from it, others are not") {
-    // Pairs of 8 bits, with weights of 4, and 16 with 8: nothing is in the way of fusion.
+    // onnxruntime fuses these combinations correctly, so no guard stands in the way of fusion.
     for (const auto& [a, w] :
          {std::pair{"int8", "int8"}, std::pair{"uint8", "int8"}, std::pair{"uint8", "int4"}, std::pair{"int16", "int8"}})
         CHECK(count(write(network(), a, w).exported, "Max") == 0);
-    // It drops a Relu before QuantizeLinear of 4 bits, whatever the zero point, and makes a MaxPool of 4 bits, which there is not.
+    // onnxruntime drops a Relu before a 4-bit QuantizeLinear whatever the zero point, and makes a 4-bit MaxPool, which does not exist.
     for (const char* f : {"int4", "uint4", "int:bits=3"}) {
         const model m = write(network(), f, "int4").exported;
         for (const auto& n : m.graph().node())
@@ -171,7 +172,7 @@ TEST_CASE("portable: operands that onnxruntime's optimizer would spoil are kept 
                 CHECK(m.graph().node(m.uses(pair.output(0)).at(0).node).op_type() == "Max");
             }
     }
-    // Float weights, 4 bits beside 8, FP8 and int32 weights: each of the three layers has a guard of its own input.
+    // Weights in float, 4 bits beside 8, FP8 or int32: each of the three layers has a guard on its input.
     for (const auto& [a, w] : {std::pair{"int8", "mxfp4"}, std::pair{"uint8", "fp16"}, std::pair{"int4", "int8"},
                                std::pair{"uint8", "fp8_e4m3fn"}, std::pair{"int8", "int32"}}) {
         INFO(std::string(a) << " " << std::string(w));

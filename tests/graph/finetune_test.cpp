@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning with quantizers in place, the Hessian's traces, and the search that gradients guide.
+// Fine-tuning with quantizers in place, traces of the Hessian, and searches that are guided by gradients.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -63,7 +63,7 @@ TEST_CASE("fine-tuning brings a coarse plan nearer to the float model, on sample
     CHECK(r.losses[r.best] < 0.9 * r.losses[0]);
     CHECK(d.distance(r.learned, plan, other) < 0.8 * d.distance(d.m, plan, other));
 
-    options.threads = 1;  // the same bits
+    options.threads = 1;  // must give the same bits
     const finetune_result again = finetune(d.m, plan, learn, {}, options);
     CHECK(again.losses == r.losses);
     CHECK(r.learned.proto().SerializeAsString() == again.learned.proto().SerializeAsString());
@@ -73,7 +73,7 @@ TEST_CASE("what is kept is never worse than the start; labels; wrong use") {
     const digits d;
     const named_tensors learn{{d.input, images("train_images.npy", 0, 40)}};
     const precision_plan plan = d.plan("int8", learn);
-    const finetune_result bad = finetune(d.m, plan, learn, {}, {.epochs = 2, .rate = 5});  // steps far too long
+    const finetune_result bad = finetune(d.m, plan, learn, {}, {.epochs = 2, .rate = 5});  // the learning rate is far too large
     CHECK(bad.best == 0);
     CHECK(bad.learned.proto().SerializeAsString() == d.m.proto().SerializeAsString());
 
@@ -96,7 +96,7 @@ TEST_CASE("traces of the Hessian are positive, and the same for any number of th
                               three = average_hessian_traces(d.m, data, layers, {.threads = 3});
     CHECK(one == three);
     for (const double t : one) CHECK(t > 0);
-    // All vectors: the trace itself, which the estimate is near.
+    // With 10 passes, one for each output, the trace is exact; the estimate is near it.
     const std::vector<double> exact = average_hessian_traces(d.m, data, layers, {.passes = 10});
     for (std::size_t l = 0; l < exact.size(); ++l) CHECK(one[l] == doctest::Approx(exact[l]).epsilon(0.35));
 }
@@ -118,7 +118,7 @@ TEST_CASE("searches that gradients rank, and hawq_v2, keep the promise") {
     CHECK(guided.target_met);
     CHECK(guided.metric >= 25);
     CHECK(guided.cost <= 1.02 * measured.cost);
-    options.target = -300;  // everything narrow meets it: there is no order to estimate
+    options.target = -300;  // the all-narrow mix meets it, so no order has to be estimated
     const search_result loose = search(d.m, data, seen, options);
     CHECK(loose.target_met);
     CHECK(loose.evaluations == 2);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that onnxruntime's optimizer would fuse into operators that cannot hold them: what is written loads, and computes the same with the optimizer off and on.
+"""Layers that onnxruntime's optimizer would fuse into operators that cannot express them: the exported model loads, and gives the same
+results with the optimizer off and on.
 
 usage: fusing_evidence.py QK    (the built command)
 """
@@ -47,7 +48,8 @@ def qk(*arguments):
 
 
 def check(what, m, x, options, styles=("portable", "qdq"), limit=2e-2, edges=1):
-    """The same from onnxruntime, optimizer off and on, and from `qk evaluate` of the plan and of the file; `limit` of the largest output, for values beside ties."""
+    """Compares onnxruntime with the optimizer off and on, `qk evaluate` of the file, and of the plan. Results may differ by `limit` of the
+    largest output, since values beside ties may round either way."""
     global failures, count
     with tempfile.TemporaryDirectory() as folder:
         plain, data, out, plan = (f"{folder}/{n}" for n in ("m.onnx", "x.npy", "q.onnx", "p.json"))
@@ -77,7 +79,7 @@ def check(what, m, x, options, styles=("portable", "qdq"), limit=2e-2, edges=1):
                             problem += f"{name}: {error:.2g} of the largest output; "
                     if int(done.stdout.split()[0]) < edges:
                         problem += "nothing was quantized"
-                except Exception as failed:  # a model that does not load or run
+                except Exception as failed:  # the model does not load or run
                     problem = str(failed)[:300]
             failures += bool(problem)
             print(f"{'WRONG' if problem else 'ok   '} {what}, {' '.join(options)}, {style} {problem}")
@@ -87,13 +89,13 @@ def main():
     x6, x8 = w(4, 6), w(4, 5, 8)
     u8 = ["--activation", "uint8", "--weight", "int8"]
 
-    # Gemm's bias may have any shape that broadcasts.
+    # Gemm's bias may have any shape that broadcasts to the output.
     for shape in ((5,), (1, 5), (1,), (), (1, 1), (4, 1), (4, 5)):
         m = model([node("Gemm", ["x", "w", "c"], ["y"], "gemm")], {"w": w(6, 5), "c": w(*shape) if shape else np.float32(0.7)}, [4, 6], [4, 5], 13)
         for more in ([], ["--per-channel"]):
             check(f"Gemm with a bias of shape {shape}", m, x6, [*u8, *more], ("portable", "qdq", "qoperator"))
 
-    # Scales that integer products do not have: by block, by row, of several matrices.
+    # Scales that integer products cannot express: by block, by row, of several matrices.
     for bias in (False, True):
         tail = [node("Add", ["t", "b"], ["y"], "add")] if bias else [node("Identity", ["t"], ["y"], "end")]
         m = model([node("MatMul", ["x", "w"], ["t"], "matmul"), *tail], {"w": w(24, 24), "b": w(24)}, ["N", 6, 24], ["N", 6, 24])
@@ -122,13 +124,14 @@ def main():
     convs = model([node("Conv", ["x", "w"], ["t"], "one"), node("Conv", ["t", "v"], ["y"], "two")], {"w": w(6, 8, 1), "v": w(4, 6, 1)}, ["N", 8, 5])
     check("convolutions of 2 bits", convs, w(4, 8, 5), ["--activation", "uint8", "--weight", "int2"])
 
-    # With a bias a MatMul of dynamic pairs becomes a Gemm there, which no integer operator serves: its weights would go to MatMulNBits.
+    # onnxruntime turns a MatMul of dynamic pairs with a bias into a Gemm. No integer operator exists for it, so its weights would become
+    # those of MatMulNBits.
     for bias in (("t", "b"), ("b", "t")):
         dynamic = model([node("MatMul", ["x", "w"], ["t"], "matmul"), node("Add", list(bias), ["y"], "add")], {"w": w(64, 48), "b": w(48)}, ["N", 5, 64])
         for options in (["--activation", "uint8", "--weight", "int8"], ["--activation", "uint8", "--weight", "int8", "--per-channel"], ["--activation", "int8", "--weight", "uint8"]):
             check("dynamic scales and a bias", dynamic, w(1, 5, 64), ["--approach", "dynamic", *options], ("portable",), 1e-4)
 
-    # Integers narrower than their type, behind operators that only move data.
+    # Integers with fewer bits than their type, behind operators that only move data.
     for opset in (17, 21):
         m = model([node("MatMul", ["x", "w"], ["t"], "one"), node("Transpose", ["t"], ["s"], "turn", perm=[0, 2, 1]), node("MatMul", ["s", "v"], ["y"], "two")],
                   {"w": w(8, 6), "v": w(5, 5)}, ["N", 5, 8], ["N", 6, 5], opset)
@@ -141,7 +144,7 @@ def main():
                   {"w": w(4, 3, 1, 1), "v": w(2, 4, 1, 1)}, ["N", 3, 8, 8], [None] * 4, 19)
         check(f"AveragePool {attributes}", m, w(4, 3, 8, 8), u8)
 
-    # No values, one value, one block.
+    # Tensors of no values, of one value, of one block.
     empty = model([node("Concat", ["past", "x"], ["t"], "joined", axis=1), node("MatMul", ["past", "w"], ["u"], "none"), node("MatMul", ["t", "w"], ["v"], "some"),
                    node("Concat", ["u", "v"], ["y"], "all", axis=1)], {"past": np.zeros((4, 0, 8), np.float32), "w": w(8, 6)}, [4, 5, 8])
     none = model([node("Slice", ["x", "zero", "zero", "one"], ["past"], "past"), node("MatMul", ["past", "w"], ["u"], "none"), node("MatMul", ["x", "w"], ["v"], "some"),
@@ -156,7 +159,7 @@ def main():
     for f in ("int8", "int4", "fp8_e4m3fn"):
         check("a vector of one block", vector, x8, ["--approach", "weight_only", "--weight", f, "--weight-block", "32"])
 
-    # Types that are not the first input's.
+    # Operators whose output does not have the type of the first input.
     branch = lambda name: helper.make_graph([node("Identity", ["x"], [name], name + "_node")], name, [], [helper.make_tensor_value_info(name, FLOAT, None)])
     held = {"w": w(8, 6), "three": np.int64(3), "yes": np.bool_(True)}
     body = helper.make_graph([node("Identity", ["go"], ["more"], "again"), node("Mul", ["v", "v"], ["next"], "square")], "body",
@@ -172,7 +175,7 @@ def main():
         check("integers made floats by CastLike", model([node("ArgMax", ["x"], ["i"], "largest", axis=2), node("CastLike", ["i", "x"], ["j"], "like"), node("Mul", ["x", "j"], ["t"], "times"), matmul],
                                                         held, [4, 5, 8]), x8, [*same, "--placement", "all"], ("portable",), edges=2)
 
-    # A model with a pair of its own in front of a layer whose weights change.
+    # A model that already has a Q/DQ pair in front of a layer whose weights are quantized.
     own = model([node("QuantizeLinear", ["x", "s", "z"], ["q"], "quantize"), node("DequantizeLinear", ["q", "s", "z"], ["d"], "dequantize"), node("MatMul", ["d", "w"], ["y"], "matmul")],
                 {"s": np.float32(0.01), "z": np.uint8(128), "w": w(8, 6)}, [4, 5, 8])
     check("a pair of the model's own", own, x8, ["--approach", "weight_only", "--weight", "mxfp4"], ("portable",), 1e-5)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// More nodes for gradient_test: attention as com.microsoft has it, rotations, embeddings, packed weights.
+// More nodes for gradient_test: com.microsoft's attention operators, rotary positions, embeddings, packed weights.
 #pragma once
 
 #include "gradient_cases.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One node for each operator that has a vector-Jacobian product, for gradient_test: its attributes and what it is given.
+// One node for each operator that has a vector-Jacobian product, with its attributes and inputs, for gradient_test.
 #pragma once
 
 #include <random>
@@ -11,7 +11,7 @@
 
 namespace qk_test {
 
-/// An input: random reals of a shape in [low, high], or whole numbers as they stand.
+/// An input of a node: random reals in [low, high], or the integers in `whole` if there are any.
 struct given_input {
     qk::graph::dims shape;
     double low = -2, high = 2;
@@ -24,8 +24,8 @@ struct gradient_case {
     std::vector<given_input> inputs;
     attributes given = {};
     int version = 17;
-    bool single = false;      ///< the operator computes in float32 whatever it is given
-    std::size_t outputs = 1;  ///< a gradient flows through each that is real
+    bool single = false;      ///< inputs are float32 instead of float64, because the operator computes in float32
+    std::size_t outputs = 1;  ///< number of outputs; each real one gets a gradient
 };
 
 inline given_input real(qk::graph::dims shape, double low = -2, double high = 2) { return {std::move(shape), low, high}; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`qk gradient` against an independent autograd in float64, where its results are at hand (../shared/gradients/MODEL.npz).
+"""Compares `qk gradient` with an independent autograd in float64, if its results are there (../shared/gradients/MODEL.npz).
 
     python3 tests/graph/gradient_evidence.py QK [FOLDER]
 """

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients through the bodies of Loop, Scan and If, where a gradient ends, and forward passes that are forgotten and run again.
+// Gradients through the bodies of Loop, Scan and If, operators at which a gradient ends, and forward passes that are dropped to save memory
+// and run again.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -16,7 +17,7 @@ using namespace qk::graph;
 
 namespace {
 
-constexpr int real = 11, whole = 7, truth = 9;  // double, int64, bool
+constexpr int real = 11, whole = 7, truth = 9;  // ONNX's element types double, int64, bool
 
 tensor doubles(dims shape, double first) {
     tensor t(data_type::float64, std::move(shape));
@@ -42,7 +43,7 @@ double weighted(const gradient_result& r, const tensor& v) {
     return sum;
 }
 
-/// Every real input's gradient against central differences, for an output of the model.
+/// Checks the gradient of every float64 input against central differences, for one output of the model.
 void check(const model& m, const named_tensors& inputs, const tensor& v, int output = 0) {
     const gradient_result g = vector_gradient(m, inputs, v, {.threads = 1, .output_index = output});
     for (const auto& [name, x] : inputs) {
@@ -64,7 +65,8 @@ void check(const model& m, const named_tensors& inputs, const tensor& v, int out
     }
 }
 
-/// state = tanh(state * w + x + c), scanned: state * x. `w` and `c` are inputs, an initializer around the body, or one within.
+/// Builds a Loop of state = tanh(state * w + x + c) with the scan output state * x. `w` is an input or an initializer of the outer graph,
+/// `c` an input or an initializer of the body.
 model loop_model(bool w_constant, bool c_constant, const tensor& w, const tensor& c) {
     qk_test::builder body;
     body.input("i", {}, whole).input("go", {}, truth).input("s", {2}, real).output("go_on", {}, truth).output("next", {2}, real);
@@ -106,7 +108,7 @@ TEST_CASE("a gradient flows through the runs of a Loop: carried, captured, scann
     inputs["n"] = integers({}, {0});
     const auto none = vector_gradient(loop_model(true, true, w, c), inputs, v).gradients;
     for (std::size_t i = 0; i < 2; ++i) {
-        CHECK(none.at("s0").as<double>()[i] == v.as<double>()[i]);  // what is carried comes out as it went in
+        CHECK(none.at("s0").as<double>()[i] == v.as<double>()[i]);  // without an iteration the state passes through
         CHECK(none.at("c").as<double>()[i] == 0);
     }
 }
@@ -189,14 +191,14 @@ TEST_CASE("an If within a Loop, and the initializers of branches") {
 }
 
 TEST_CASE("what would not fit is forgotten and run again: the same bits, and a lower peak") {
-    constexpr std::int64_t n = 1 << 18;  // a MiB a value
+    constexpr std::int64_t n = 1 << 18;  // each value has 1 MiB
     qk_test::builder b;
     b.input("x", {n}).output("y", {n}).constant("w", {1}, {0.9f});
     std::string at = "x";
     for (int k = 0; k < 100; ++k) {
         const std::string name = std::to_string(k);
         b.node("Mul", {at, "w"}, {"a" + name});
-        b.node("Add", {"a" + name, k % 10 == 9 ? "a" + std::to_string(k - 5) : "x"}, {"b" + name});  // some values live long
+        b.node("Add", {"a" + name, k % 10 == 9 ? "a" + std::to_string(k - 5) : "x"}, {"b" + name});  // some values are read much later
         b.node("Sin", {"b" + name}, {"c" + name});
         at = "c" + name;
     }
@@ -214,7 +216,7 @@ TEST_CASE("what would not fit is forgotten and run again: the same bits, and a l
         CAPTURE(name);
         CHECK(std::memcmp(g.bytes(), small.gradients.at(name).bytes(), g.size_bytes()) == 0);
     }
-    if (before == 0) return;  // the system does not say
+    if (before == 0) return;  // the system does not report peak memory
     CHECK(bounded < before + 200 * mib);
     CHECK(free > bounded + 120 * mib);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vector-Jacobian products against central differences in double, for every operator that has one; and gradients of small models.
+// Checks the vector-Jacobian product of every operator that has one against central differences, and gradients of small models.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -21,7 +21,7 @@ using qk_test::gradient_case;
 
 namespace {
 
-/// A node alone, its operator called as the evaluator calls it.
+/// A single node with random inputs; run() calls its operator as the evaluator does.
 struct one_node {
     onnx::NodeProto proto;
     std::vector<tensor> inputs;
@@ -69,7 +69,7 @@ double at(const tensor& t, std::size_t i) {
     return t.type() == data_type::float64 ? t.as<double>()[i] : static_cast<double>(t.as<float>()[i]);
 }
 
-/// Sum of v * y over the real outputs.
+/// Returns the sum of v * y over the real outputs.
 double weighted(const std::vector<tensor>& y, const std::vector<tensor>& v) {
     double sum = 0;
     for (std::size_t k = 0; k < y.size(); ++k)
@@ -95,13 +95,13 @@ void check(const gradient_case& c) {
     std::vector<char> wanted;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         const bool size = (c.op == "Upsample" && i == 1) || (c.op == "CastLike" && i == 1);
-        const bool region = (c.op == "RoiAlign" || c.op == "MaxRoiPool") && i == 1;  // counts as given
+        const bool region = (c.op == "RoiAlign" || c.op == "MaxRoiPool") && i == 1;  // regions are taken as constants
         wanted.push_back(gradient::is_real(node.inputs[i].type()) && !size && !region);
     }
     const node_view view(node.proto, c.version);
     const gradient::product_entry* product = gradient::find_product(node.proto.domain(), node.proto.op_type(), c.version);
     REQUIRE(product != nullptr);
-    const std::vector<tensor> seeds = v;  // a product may write over gradients that nobody else holds
+    const std::vector<tensor> seeds = v;  // a second reference to the gradients, since a product may overwrite those that it alone holds
     gradient::product_call call(view, *find_op(node.proto.domain(), node.proto.op_type(), c.version), node.inputs, y, seeds, wanted, given);
     product->run(call);
 
@@ -137,7 +137,7 @@ std::vector<gradient_case> all_cases() {
     return all;
 }
 
-/// Quantizers have straight-through gradients, which differences do not see; they have a test of their own below.
+/// Is true for quantizers: their straight-through gradients do not agree with differences and have a test of their own below.
 bool is_quantizer(std::string_view op) {
     return op.find("Quantize") != std::string_view::npos || op.find("quantize") != std::string_view::npos ||
            op.find("FixNeuron") != std::string_view::npos;
@@ -161,18 +161,18 @@ TEST_CASE("every product has a case above") {
 }
 
 TEST_CASE("every operator has a product, or no derivative to have one of, or stands on the list of what is missing") {
-    // Whole numbers, truths, shapes, choices of indices, and what is made without a real input.
+    // Operators of integers, booleans, shapes and indices, and those that have no real input.
     const std::set<std::string> no_derivative{
         ":And", ":ArgMax", ":ArgMin", ":Bernoulli", ":BitCast", ":BitShift", ":BitwiseAnd", ":BitwiseNot", ":BitwiseOr", ":BitwiseXor",
         ":BlackmanWindow", ":Constant", ":ConstantOfShape", ":Equal", ":EyeLike", ":Greater", ":GreaterOrEqual", ":HammingWindow",
         ":HannWindow", ":IsInf", ":IsNaN", ":Less", ":LessOrEqual", ":MelWeightMatrix", ":Multinomial", ":NonMaxSuppression", ":NonZero",
         ":Not", ":OptionalHasElement", ":Or", ":RandomNormal", ":RandomNormalLike", ":RandomUniform", ":RandomUniformLike", ":Range",
         ":Shape", ":Size", ":TfIdfVectorizer", ":Unique", ":Xor", "ai.onnx.ml:Binarizer", "ai.onnx.ml:LabelEncoder",
-        // The tape walks through their bodies.
+        // The tape goes through the bodies of these.
         ":If", ":Loop", ":Scan",
-        // Steps of a training that is over.
+        // Optimizer steps of a finished training.
         "ai.onnx.preview.training:Adagrad", "ai.onnx.preview.training:Adam", "ai.onnx.preview.training:Momentum"};
-    // They compute with codes: sensitivities measure the layers behind them.
+    // Operators that compute with codes: the sensitivity of layers behind them is measured, not estimated from gradients.
     const std::set<std::string> codes{":ConvInteger",
                                       ":DynamicQuantizeLinear",
                                       ":MatMulInteger",
@@ -269,7 +269,7 @@ TEST_CASE("samples are summed, alone or in a batch, with the same bits for any n
     CHECK(one.samples == 5);
     CHECK(one.output.shape() == dims{5, 2});
     for (const auto& [name, g] : one.gradients) CHECK(std::memcmp(g.bytes(), four.gradients.at(name).bytes(), g.size_bytes()) == 0);
-    double sum = 0;  // the gradient of c is the sum of v * (1 - y^2)
+    double sum = 0;  // the gradient by c is the sum of v * (1 - y^2)
     for (std::size_t i = 0; i < 5; ++i) {
         const double y = static_cast<double>(one.output.as<float>()[2 * i]);
         sum += static_cast<double>(v[2 * i]) * (1 - y * y);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Report pages: escaped, self-contained, well nested.
+// Report pages escape text, load nothing from outside, and nest their elements well.
 #include <doctest/doctest.h>
 
 #include <cstdio>
@@ -12,7 +12,7 @@
 using namespace qk::graph;
 
 namespace {
-/// Every element that is opened is closed in order (void elements and <!DOCTYPE> aside).
+/// Is true if every element that is opened is closed in order (void elements and <!DOCTYPE> aside).
 bool well_nested(const std::string& page) {
     std::vector<std::string> open;
     for (std::size_t i = page.find('<'); i != std::string::npos; i = page.find('<', i + 1)) {
@@ -53,7 +53,7 @@ TEST_CASE("a page with every kind of part is well nested and needs nothing from 
     CHECK(text.find("a&lt;b&gt;&quot;&#39;") != std::string::npos);
     CHECK(text.find("http") == std::string::npos);
     CHECK(text.find("<script") == std::string::npos);
-    CHECK(text.find("=\"nan") == std::string::npos);  // no coordinate
+    CHECK(text.find("=\"nan") == std::string::npos);  // no coordinate is NaN
     CHECK(html_bytes(1234567) == "1.177 MiB");
     CHECK(html_number(nan) == "–");
     CHECK(html_number(0.00123456) == "0.001235");
@@ -71,7 +71,7 @@ TEST_CASE("a histogram keeps its height under many markers, whose labels do not 
         std::vector<html_marker> markers;
         for (int i = 0; i < 12; ++i) markers.push_back({"method" + std::to_string(i), together ? 0.5 : -1 + i / 5.5, i});
         const std::string text = html_page("h").histogram("x", edges, counts, markers).text();
-        // The outline: from the base up to the tallest bar.
+        // Reads the path of the outline, which starts at the base, and finds the tallest bar.
         double x = 0, base = 0, highest = 1e9, height = 0;
         const std::size_t at = text.find(" d=\"M") + 5;
         REQUIRE(std::sscanf(text.c_str() + at, "%lf %lf", &x, &base) == 2);

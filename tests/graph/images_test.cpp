@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images as data: what each kind of file decodes to, folders of them, and what is wrong with a bad one.
+// Images as data: how each kind of PNG and a JPEG decode, folders of images, and errors for bad files.
 #include "qk/graph/files/images.hpp"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// 16 x 8, left half (200, 40, 30), right half (20, 60, 220).
+/// A JPEG of 16 x 8 pixels: the left half is (200, 40, 30), the right half (20, 60, 220).
 const unsigned char jpeg[] = {
     0xff, 0xd8, 0xff, 0xe0, 0x00, 0x10, 0x4a, 0x46, 0x49, 0x46, 0x00, 0x01, 0x01, 0x00, 0x00, 0x01, 0x00, 0x01, 0x00, 0x00, 0xff,
     0xdb, 0x00, 0x43, 0x00, 0x03, 0x02, 0x02, 0x03, 0x02, 0x02, 0x03, 0x03, 0x03, 0x03, 0x04, 0x03, 0x03, 0x04, 0x05, 0x08, 0x05,
@@ -81,10 +81,10 @@ TEST_CASE("every kind of PNG becomes bytes, grey or RGB") {
     const tensor color = read(png(2, {"\x01\x02\x03\x04\x05\x06"}, 2));
     CHECK(color.shape() == dims{1, 1, 2, 3});
     CHECK(pixels(color) == std::vector<int>{1, 2, 3, 4, 5, 6});
-    CHECK(pixels(read(png(1, {"\x01\x02\x03\x80"}, 6))) == std::vector<int>{1, 2, 3});  // alpha goes
+    CHECK(pixels(read(png(1, {"\x01\x02\x03\x80"}, 6))) == std::vector<int>{1, 2, 3});  // alpha is dropped
     CHECK(pixels(read(png(1, {"\x07\x10"}, 4))) == std::vector<int>{7});
-    CHECK(pixels(read(png(2, {std::string("\x12\xff\x34\x00", 4)}, 0, 16))) == std::vector<int>{0x12, 0x34});  // the upper half
-    CHECK(pixels(read(png(8, {"\xa0"}, 0, 1))) == std::vector<int>{255, 0, 255, 0, 0, 0, 0, 0});               // a bit a pixel
+    CHECK(pixels(read(png(2, {std::string("\x12\xff\x34\x00", 4)}, 0, 16))) == std::vector<int>{0x12, 0x34});  // the upper byte is kept
+    CHECK(pixels(read(png(8, {"\xa0"}, 0, 1))) == std::vector<int>{255, 0, 255, 0, 0, 0, 0, 0});               // one bit a pixel
     CHECK(pixels(read(png(2, {std::string("\x01\x00", 2)}, 3, 8, "\x0a\x0b\x0c\x14\x15\x16"))) == std::vector<int>{20, 21, 22, 10, 11, 12});
 }
 
@@ -133,8 +133,8 @@ TEST_CASE("sub-folders are classes") {
 TEST_CASE("resizing: each new pixel is the mean of what it covers") {
     if (!reads("libpng", png(1, {"a"}, 0))) return;
     save(place("r.png"), png(4, {"\x10\x10\x50\x50", "\x10\x10\x50\x50"}, 0));
-    CHECK(pixels(read_images({place("r.png")}, {2, 4})) == std::vector<int>{16, 16, 80, 80, 16, 16, 80, 80});  // as it is
-    // A triangle four pixels wide over 16 16 80 80: (3 16 + 3 16 + 1 80) / 7, since the first tap lies outside.
+    CHECK(pixels(read_images({place("r.png")}, {2, 4})) == std::vector<int>{16, 16, 80, 80, 16, 16, 80, 80});  // unchanged size
+    // The filter is a triangle four pixels wide. Over 16 16 80 80 it gives (3 16 + 3 16 + 1 80) / 7, since its first tap lies outside.
     CHECK(pixels(read_images({place("r.png")}, {1, 2})) == std::vector<int>{25, 71});
     CHECK(pixels(read_images({place("r.png")}, {1, 8})) == std::vector<int>{16, 16, 16, 32, 64, 80, 80, 80});
 }
@@ -142,7 +142,7 @@ TEST_CASE("resizing: each new pixel is the mean of what it covers") {
 TEST_CASE("what is no whole image is an error that names it") {
     if (!reads("libpng", png(1, {"a"}, 0))) return;
     const std::string good = png(3, {"\x01\x02\x03", "\x04\x05\x06"}, 0);
-    for (std::size_t size = 0; size + 12 < good.size(); size += 3) {  // the last chunk says nothing but that it is the last
+    for (std::size_t size = 0; size + 12 < good.size(); size += 3) {  // any cut before the last chunk, IEND, which holds no data
         save(place("bad.png"), good.substr(0, size));
         CHECK(has(message([] { read_image(place("bad.png")); }), "bad.png"));
     }
@@ -150,7 +150,7 @@ TEST_CASE("what is no whole image is an error that names it") {
         std::string damaged = good;
         damaged[at] = static_cast<char>(damaged[at] ^ 0x41);
         save(place("bad.png"), damaged);
-        CHECK(has(message([] { read_image(place("bad.png")); }), "bad.png"));  // each byte is under a checksum
+        CHECK(has(message([] { read_image(place("bad.png")); }), "bad.png"));  // a checksum covers each byte
     }
     CHECK(has(message([] { read_image(place("missing.png")); }), "missing.png"));
 }

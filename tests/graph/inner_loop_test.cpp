@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operator whose parts are run side by side gives the bits that it gives alone, in whatever order they are run.
+// An operator that is run in parts gives the bits of the operator run as a whole, in whatever order the parts run.
 #include "qk/graph/base/inner_loop.hpp"
 
 #include <doctest/doctest.h>
@@ -83,7 +83,7 @@ TEST_CASE("quantizers in parts give the bits of the whole, on floats and half fl
     std::size_t in_parts = 0, all = 0;
     for (const quantizer& q : quantizers())
         for (const dims& shape : {dims{37, 70, 192}, dims{1, 70, 4 * 192, 8}}) {
-            const bool last = shape.size() == 4;  // channels last: scales are those of axis 1
+            const bool last = shape.size() == 4;  // channels-last layout; `axis` still counts as in NCHW, where channels are axis 1
             if (last && q.scale.size() > 1 && q.scale.size() != 70) continue;
             if (last && (is_block_format(q.format) || q.scale.size() > 1) && q.axis != 1) continue;
             CAPTURE(std::string(qk::to_text(q.format).view()));
@@ -99,7 +99,7 @@ TEST_CASE("quantizers in parts give the bits of the whole, on floats and half fl
             CHECK(same_bits(execute::quantized(q, x, last, memory), y));
             ++all, in_parts += parts > 1;
         }
-    CHECK(in_parts + 2 >= all);  // a scale of the whole tensor: nvfp4 without one
+    CHECK(in_parts + 2 >= all);  // nvfp4 without a scale does not run in parts: its tensor scale depends on the whole tensor
 }
 
 TEST_CASE("codes and numbers of narrow forms in parts are those of the whole") {
@@ -197,7 +197,7 @@ TEST_CASE("parts are handed out once each, their errors arrive, and parts of par
                                            });
                                        }),
                          "part 3", error);
-    // Enough samples for every thread: each sample is run as a whole.
+    // There are enough samples for every thread, so each sample is run as a whole.
     bool whole = true;
     pool.for_each(12, [&](std::size_t i, execute::arena&) {
         if (i == 0) whole = runs_parts() == nullptr;

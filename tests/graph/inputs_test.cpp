@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which file feeds which input.
+// Which file is read for which input of a model.
 #include "qk/graph/evaluate/inputs.hpp"
 
 #include <doctest/doctest.h>
@@ -88,7 +88,7 @@ TEST_CASE("what does not fit is named") {
     CHECK(has(message(pair(), {"b=" + file, "b=" + file}), "'b' is given twice"));
     write_npz(scratch() / "three.npz", {{"p", one(2)}, {"q", one(1)}, {"r", one(1)}});
     CHECK(has(message(pair(), {(scratch() / "three.npz").string()}), "holds 3 tensors, beginning with 'p'"));
-    // A mask beside the ids of a model that has none is no second sample.
+    // An array that the model has no input for, such as a mask, is an error and not taken for a second sample.
     write_npz(scratch() / "more.npz", {{"x", one(2)}, {"mask", one(1)}});
     CHECK(has(message(single(), {(scratch() / "more.npz").string()}), "array 'mask' is no input of the model"));
     fs::create_directories(scratch() / "empty");

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int8 models in stock onnxruntime are as good with its optimizer as without, on this processor and on one with AVX2 and no VNNI, where products of uint8 by int8 saturate.
+"""int8 models in stock onnxruntime are as accurate with its optimizer as without, on this processor and on one that has AVX2 but no VNNI,
+where products of uint8 by int8 saturate.
 
 usage: int8_evidence.py QK    (the built command)
 
-In dB of the outputs against float32: with the optimizer at most 1 below without it for any model, 0.2 in the mean; without it at most 0.5 below the plan.
-The other processor is emulated by qemu-x86_64 where that is installed; weights kept signed show there that it saturates.
+Bounds are in dB of the outputs against float32: with the optimizer a model may lose 1 dB, the mean of all 0.2; without it 0.5 to the plan.
+qemu-x86_64 emulates the other processor if it is installed; weights kept signed show that products saturate there.
 """
 import json
 import os
@@ -38,7 +39,7 @@ def w(*shape):
 
 
 def convolutions():
-    """Plain, grouped, depthwise and pointwise, a residual, a classifier."""
+    """A network of plain, grouped, depthwise and pointwise convolutions with a residual and a classifier, and its samples."""
     nodes = [node("Conv", ["x", "w1", "b1"], ["c1"], "conv1", pads=[1, 1, 1, 1]), node("Relu", ["c1"], ["r1"], "relu1"), node("Conv", ["r1", "w2"], ["c2"], "conv2", pads=[1, 1, 1, 1], group=4),
              node("Conv", ["c2", "w3"], ["c3"], "conv3", pads=[1, 1, 1, 1], group=16), node("Relu", ["c3"], ["r3"], "relu3"), node("Conv", ["r3", "w4"], ["c4"], "conv4"), node("Add", ["c4", "r1"], ["a"], "add"),
              node("Relu", ["a"], ["r4"], "relu4"), node("GlobalAveragePool", ["r4"], ["p"], "pool"), node("Flatten", ["p"], ["f"], "flatten"), node("Gemm", ["f", "fc", "b"], ["y"], "fc", transB=1)]
@@ -47,7 +48,7 @@ def convolutions():
 
 
 def transformer():
-    """One encoder block: attention of two heads, LayerNormalization, a feed-forward network with Gelu written out."""
+    """One encoder block (two heads, LayerNormalization, a feed-forward network with Gelu written out), and its samples."""
     d, h, length = 32, 2, 12
     held = {"g1": np.ones(d, np.float32), "z1": np.zeros(d, np.float32), "heads": np.int64([0, 0, h, d // h]), "flat": np.int64([0, 0, d]), "root": np.float32(1 / np.sqrt(d // h)), "sqrt2": np.float32(2 ** .5),
             "one": np.float32(1), "half": np.float32(.5), "w_up": w(d, 4 * d), "b_up": w(4 * d, 1).ravel(), "w_down": w(4 * d, d), "b_down": w(d, 1).ravel()}
@@ -66,7 +67,7 @@ def transformer():
 
 
 def networks():
-    """(name, file, calibration, samples), smallest first; those of ../shared where they are."""
+    """Yields (name, file, calibration, samples), smallest first; ends with the networks of ../shared if it exists."""
     for make in (convolutions, transformer):
         path, x = make()
         yield make.__name__, path, x, x[:8]
@@ -84,7 +85,7 @@ def networks():
 
 STATIC = ["--activation", "int8", "--weight", "int8"]
 DYNAMIC = ["--approach", "dynamic", "--activation", "uint8", "--weight", "int8"]
-STYLES = {  # name: (options, batch, kernels that the file names itself: the optimizer off has them, too)
+STYLES = {  # name: (options, batch, whether the file itself names integer operators, which then also run with the optimizer off)
     "portable": ([*STATIC, "--per-channel"], 0, False),
     "qdq per tensor": ([*STATIC, "--export", "qdq"], 0, False),
     "qoperator": ([*STATIC, "--per-channel", "--export", "qoperator"], 0, True),
@@ -95,7 +96,7 @@ STYLES = {  # name: (options, batch, kernels that the file names itself: the opt
 
 
 class Case:
-    """A network in a style: files, and decibels as they come."""
+    """A network exported in a style: its files, and its decibels as they are measured."""
 
     def __init__(self, name, style, path, calibration, x):
         options, self.batch, self.integer = STYLES[style]
@@ -115,7 +116,7 @@ class Case:
 
 
 def compare(cases, where, emulated):
-    """Runs all; holds them to the bounds. What float operators give is taken from this processor."""
+    """Runs all cases and checks the bounds. Results of float operators come from this processor."""
     jobs = [(c, job) for c in cases for job in c.jobs(["off", "on"] if c.integer or not emulated else ["on"])]
     lost = []
     for (c, job), y in zip(jobs, runs.run_all([j for _, j in jobs], emulated)):
@@ -134,7 +135,7 @@ def compare(cases, where, emulated):
 
 
 def signed_by_request():
-    """Who knows the machine keeps int8 weights, and is told what that means. Returns the file."""
+    """Weights stay int8 on request, with a remark on what that means. Returns the float model's file and samples."""
     path, x = transformer()
     np.save(at("calibration.npy"), x)
     with open(at("profile.json"), "w") as f:
@@ -154,7 +155,7 @@ def signed_by_request():
 
 
 def recovered():
-    """A plan that is taken out of a model with uint8 weights says int8 again, symmetric and with the same scales."""
+    """A plan recovered from a model with uint8 weights has int8 again, symmetric and with the same scales."""
     path, x = convolutions()
     np.save(at("calibration.npy"), x)
     for style in ("portable", "qdq"):
@@ -169,7 +170,8 @@ def recovered():
 
 
 def tried(name, style):
-    """int8 by int8 is right as an integer operator; layers of the transformer that stay pairs are not. Large networks once or twice: an emulator is slow."""
+    """Whether a network is tried in a style. int8 by int8 is right only in integer operators, not in the transformer's layers that stay
+    pairs. Large networks run once or twice, since the emulator is slow."""
     if "keep-int8" in style:
         return name in ("convolutions", "digits")
     return name not in ("kwt1", "resnet20") or style == "portable" or (name == "resnet20" and style == "qoperator")

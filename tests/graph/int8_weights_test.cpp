@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which type exports store int8 weights: uint8 around 128 by default, int8 where that is asked for or cannot saturate; the values are
-// the same.
+// The type in which an export stores int8 weights: uint8 with zero point 128 by default, int8 if requested or if products cannot saturate.
+// The values are the same.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -19,7 +19,7 @@ using namespace qk::graph;
 
 namespace {
 
-/// Conv, MatMul and Gemm.
+/// Builds a network with a Conv, a MatMul and a Gemm.
 model network() {
     small_graph g;
     g.input("x", {2, 3, 6, 6}).output("y", {2, 5});
@@ -44,7 +44,7 @@ struct written {
     precision_plan plan;
     export_result result;
 
-    /// The type of the codes that stem from a tensor; undefined where there are none.
+    /// Returns the type in which the export stores a tensor's codes; undefined if it stores none.
     data_type type_of(const std::string& tensor) const {
         data_type found = data_type::undefined;
         for (const auto& t : result.exported.graph().initializer())
@@ -123,7 +123,7 @@ TEST_CASE("qinteger has one scalar zero point of 128, per channel too") {
         CHECK(int{zero.as<std::uint8_t>()[0]} == 128);
     }
     CHECK(products == 3);
-    // With a float sum in between nothing but its order may differ.
+    // Elsewhere results may differ only by the order of float sums.
     const tensor planned = evaluator(w.source, {.threads = 1}).run(pictures(), w.plan).outputs.at("y");
     const tensor exported = evaluator(w.result.exported, {.threads = 1}).run(pictures()).outputs.at("y");
     for (std::size_t i = 0; i < planned.size(); ++i)
@@ -159,9 +159,9 @@ TEST_CASE("int8 stays where it is asked for, and where no product can saturate")
         CHECK(w.type_of("w1") == data_type::int8);
         CHECK(w.notes().find("int8 weights written") == std::string::npos);
     };
-    quiet(write("uint8", "int8:reduce_range", {}, false));  // codes of 7 bits
+    quiet(write("uint8", "int8:reduce_range", {}, false));  // codes have 7 bits
     quiet(write("uint8", "int:bits=7", {}, false));
-    quiet(write("int16", "int8", {}, false));  // no kernels of 8 bits
+    quiet(write("int16", "int8", {}, false));  // 8-bit kernels do not apply
     quiet(write("int8", "int8", {.style = export_style::amd}, false));
     quiet(write("bf16", "int8", {}, false, approach::weight_only));
 }
@@ -192,7 +192,7 @@ TEST_CASE("a target profile asks for signed weights") {
     const qk::format f = qk::int8;
     for (const target_profile* t : {&without, &empty}) {
         CHECK(!t->signed_int8);
-        CHECK(t->allows("Conv", &f, &f));  // no list is no limit
+        CHECK(t->allows("Conv", &f, &f));  // a profile without a list of operators allows all
     }
     CHECK(!read(R"({"name": "mine", "operators": {}})").allows("Conv", &f, &f));
     CHECK_THROWS_WITH_AS(read(R"({"name": "mine", "int8_weights": "wide", "operators": {}})"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights that learn their rounding: on the grid, better by the layer's output than to nearest, the same bits for any number of threads,
-// layer by layer as asked; and biases that take up what is left on average.
+// Learned rounding of weights: weights stay on the grid, the layer's output is better than with rounding to nearest, bits do not depend on
+// the number of threads, and each layer gets the method that was requested for it. Biases absorb the remaining mean error.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -19,7 +19,7 @@ using namespace qk::graph;
 
 namespace {
 
-/// A Conv with a Relu, a grouped and strided one, a ConvTranspose, Gemm both ways round, a MatMul.
+/// Builds a Conv with a Relu, a grouped and strided Conv, a ConvTranspose, Gemm with and without transB, and a MatMul.
 model every_layer() {
     small_graph g;
     g.input("x", {1, 6, 8, 8}).output("y", {1, 10});
@@ -127,7 +127,7 @@ TEST_CASE("AdaQuant chooses the scale of what a layer alone reads by what the la
         if (shared) g.node("Add", "sum", {"a", "b"}, "y");
         const model m = g.build();
         tensor values = correlated({20, 3, 6, 6}, 1, 0.5f);
-        for (std::size_t i = 0; i < values.size(); i += 97) values.as<float>()[i] *= 12;  // a few that set the range
+        for (std::size_t i = 0; i < values.size(); i += 97) values.as<float>()[i] *= 12;  // a few outliers, which determine the range
         const named_tensors x{{"x", values}};
         const calibration seen = calibrate(m, x);
         precision_requests requests;

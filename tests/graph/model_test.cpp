@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading: order, names, checks, external data, every element type; what is malformed ends in a sentence.
+// Loading a model: order of nodes, names, checks, external data, every element type; a malformed model is an error with a clear sentence.
 #include "qk/graph/model/model.hpp"
 
 #include <doctest/doctest.h>

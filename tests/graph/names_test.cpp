@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests, saved plans and searches take the names of the file, whatever folding made of them; and every request without an effect says
-// so.
+// Requests, saved plans and searches take the names in the model's file even where folding has changed them, and every request without an
+// effect is reported.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -21,7 +21,8 @@ namespace {
 
 using kind = plan_note::kind;
 
-/// Identity(w0) -> Conv -> BatchNormalization -> Relu -> Conv with bias -> BatchNormalization -> GlobalAveragePool. One factor is negative.
+/// Builds Identity(w0) -> Conv -> BatchNormalization -> Relu -> Conv with bias -> BatchNormalization -> GlobalAveragePool; each
+/// normalization has one negative factor.
 small_graph normalized_graph() {
     small_graph g;
     g.input("x", {1, 4, 8, 8}).output("y", {1, 4, 1, 1});
@@ -75,7 +76,7 @@ precision_requests defaults() { return precision_requests().set_default("int8", 
 TEST_CASE("a folded model knows what became of every name of its file") {
     const model m = folded();
     REQUIRE(m.graph().node_size() == 4);
-    CHECK(name_of_first(successors_of_tensor(m, "w0")) == "conv1_folded_weight");  // through two passes
+    CHECK(name_of_first(successors_of_tensor(m, "w0")) == "conv1_folded_weight");  // renamed by two passes
     CHECK(name_of_first(successors_of_tensor(m, "w1")) == "conv1_folded_weight");
     CHECK(name_of_first(successors_of_tensor(m, "w2")) == "conv2_folded_weight");
     CHECK(name_of_first(successors_of_tensor(m, "b2")) == "conv2_folded_bias");
@@ -87,7 +88,7 @@ TEST_CASE("a folded model knows what became of every name of its file") {
     CHECK(name_of_first(successors_of_node(m, "same")) == "conv1_folded_weight");
     CHECK(successors_of_tensor(m, "relu_out").empty());
     CHECK(successors_of_tensor(m, "nothing").empty());
-    // Weights remember what their channels were multiplied by; of two changes nothing is said.
+    // A weight's successor holds the factor of each channel.
     REQUIRE(successors_of_tensor(m, "w2").front().factor.size() == 4);
     CHECK(successors_of_tensor(m, "w2").front().factor[1] == doctest::Approx(-0.25).epsilon(1e-4));
     const model copy = m;
@@ -111,7 +112,7 @@ TEST_CASE("requests by the names of the file are the requests by the names of th
         CHECK(contains(texts(by_old.report, kind::renamed), "'" + std::string(now) + "' now"));
         CHECK(count(by_new.report, kind::renamed) == 0);
     }
-    // A pattern means weights, not the parameters of a normalization.
+    // A pattern matches weights, but not the parameters of a normalization.
     const quantize_result pattern = plan("w?");
     CHECK(pattern.plan.find({"conv1_folded_weight", "conv1", 1})->format == qk::format(qk::int16));
     CHECK(pattern.plan.find({"conv2_folded_weight", "conv2", 1})->format == qk::format(qk::int16));
@@ -124,7 +125,7 @@ TEST_CASE("requests by the names of the file are the requests by the names of th
     precision_requests path = defaults();
     path.set_subgraph_precision("bn1", "bn2", role::weight, parse_precision("int4"));
     CHECK(quantize(m, path, seen).plan.find({"conv1_folded_weight", "conv1", 1})->format == qk::format(qk::int4));
-    // What is gone for good, and slips of the pen.
+    // Names that folding removed without a successor, and misspelled names.
     CHECK(contains(texts(quantize(m, defaults().set_precision("same", "int16"), seen).report, kind::unmatched), "ask for that tensor"));
     CHECK(
         contains(texts(quantize(m, defaults().set_type_precision("BatchNormalization", role::input, parse_precision("int16")), seen).report,
@@ -149,15 +150,15 @@ TEST_CASE("a request without an effect is a remark with the nearest names, and a
         CHECK_FALSE(contains(texts(result.report, kind::unrealised), "has no effect"));
     };
     without_effect(defaults().set_precision("*relu*", "int16"),
-                   "The nearest layers that can be: 'conv1'");  // a pattern of nothing that is quantized on its own
+                   "The nearest layers that can be: 'conv1'");  // matches only nodes that are not quantized on their own
     without_effect(defaults().set_precision("po*", "int16", {{"weight", "int16"}}).exclude("re*"), "'relu'");
     without_effect(defaults().exclude("relu"), "without it");
     without_effect(defaults().set_type_precision("Relu", role::weight, parse_precision("int4")), "Relu: 'relu'");
-    fine(defaults().set_precision("conv1", "int8", {{"weight", "int8"}}));             // what the default says as well
-    fine(defaults().set_precision("conv1", "int16").set_precision("conv*", "int16"));  // a later one says the same
+    fine(defaults().set_precision("conv1", "int8", {{"weight", "int8"}}));             // repeats the default
+    fine(defaults().set_precision("conv1", "int16").set_precision("conv*", "int16"));  // a later request repeats it
     fine(defaults().exclude("conv1"));
-    fine(defaults().set_tensor_precision("*_out", parse_precision("int16")));  // some of them can
-    // Overridden requests have their own remark.
+    fine(defaults().set_tensor_precision("*_out", parse_precision("int16")));  // some matches have an effect
+    // Overridden requests have a remark of their own.
     const quantize_result later = quantize(m,
                                            defaults()
                                                .set_precision("conv1", role::weight, parse_precision("int4"))
@@ -214,7 +215,7 @@ TEST_CASE("one count of quantized edges, in network order, remarks likewise") {
         last = n;
     }
     REQUIRE(count(r.report, kind::renamed) == 2);
-    CHECK(contains(r.report.notes[0].subject, "w0"));  // asked second, but first in the network
+    CHECK(contains(r.report.notes[0].subject, "w0"));  // requested second, but first in the network
     const quantize_report again = describe_plan(layer_view(m), r.plan, &seen, "saved");
     REQUIRE(again.edges.size() == edges.size());
     for (std::size_t i = 0; i < edges.size(); ++i) CHECK(again.edges[i].part == r.report.edges[i].part);
@@ -264,7 +265,7 @@ TEST_CASE("saved plans and encodings of the unfolded file: the same codes, with 
         apply(own, w, before);
         apply(plan.tensors.at("conv2_folded_weight"), f, after);
         const std::size_t inner = w.size() / 4;
-        // The same codes, but where a product rounded to float32 falls on the other side of a tie: then the next one.
+        // Codes are the same, except that a weight whose product with the factor rounds across a tie gets the neighbouring code.
         std::size_t equal = 0;
         for (std::size_t i = 0; i < w.size(); ++i) {
             const double wanted = static_cast<double>(before[i]) * factor[i / inner],
@@ -274,7 +275,7 @@ TEST_CASE("saved plans and encodings of the unfolded file: the same codes, with 
         }
         CHECK(equal > w.size() * 9 / 10);
     }
-    // A scale of what stood between layer and normalization fits nothing; a format without one moves.
+    // The tensor between layer and normalization is gone: its scale fits no other tensor, but a format without a scale moves.
     precision_plan between;
     between.tensors["conv1_out"] = {.format = qk::int8, .axis = 0, .scale = {0.1f}, .zero_point = {}};
     auto notes = follow_names(between, m, "p.json");
@@ -284,7 +285,7 @@ TEST_CASE("saved plans and encodings of the unfolded file: the same codes, with 
     between.tensors["conv1_out"] = {.format = qk::fp16, .scale = {}, .zero_point = {}};
     notes = follow_names(between, m, "p.json");
     CHECK(between.tensors.at("bn1_out").format == qk::format(qk::fp16));
-    // Single edges.
+    // Entries for single edges follow as well.
     precision_plan edges;
     edges.edges[{"w2", "conv2", 1}] = {.format = qk::int8, .axis = 0, .scale = {0.004f}, .zero_point = {}};
     edges.edges[{"conv2_out", "bn2", 0}] = {.format = qk::bf16, .scale = {}, .zero_point = {}};
@@ -292,7 +293,7 @@ TEST_CASE("saved plans and encodings of the unfolded file: the same codes, with 
     REQUIRE(edges.edges.size() == 1);
     CHECK(edges.edges.begin()->first == edge{"conv2_folded_weight", "conv2", 1});
     CHECK(notes.size() == 2);
-    // What the network has already stays as it is.
+    // Names that the folded network still has stay.
     precision_plan plain;
     plain.tensors["relu_out"] = {.format = qk::bf16, .scale = {}, .zero_point = {}};
     const precision_plan same = plain;

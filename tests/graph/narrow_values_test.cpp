@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narrow forms hold every value that their format gives, and convolutions and products of them are those of floats.
+// Narrow forms (values stored as bytes, pairs of bytes or bfloat16) hold every value of their format, and convolutions and products of
+// narrow operands give the results of floats.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -52,14 +53,14 @@ TEST_CASE("which formats have a narrow form") {
     CHECK(form(under("int8", 0.1f, -128)) == whole(false, 1, 0.1f));
     CHECK(form(under("uint8", 0.1f, 128)) == whole(true, 1, 0.1f));
     CHECK(form(under("int4", 0.1f, 3)) == whole(true, 1, 0.1f));
-    CHECK(form(under("int8", 0.1f, -20)) == whole(true, 2, 0.1f));  // -108 to 147
+    CHECK(form(under("int8", 0.1f, -20)) == whole(true, 2, 0.1f));  // values -108 to 147
     CHECK(form(under("int16", 0.1f)) == whole(true, 2, 0.1f));
     CHECK(form(under("int16", 0.1f, -32768)) == whole(false, 2, 0.1f));
     CHECK(form(under("uint16", 0.1f)) == whole(false, 2, 0.1f));
     for (const char* format : {"bf16", "bfp16", "mx9", "mx6", "mx4", "mxint8", "mxfp8_e4m3", "mxfp4", "float:exponent=8,mantissa=7"})
         CHECK(form(under(format)) == narrow_form{});
     CHECK(form(under("fp8_e4m3fn", 0.25f)) == narrow_form{});
-    // Neither bytes nor bfloat16.
+    // These fit neither bytes nor bfloat16.
     for (const quantizer& q : {under("int16", 0.1f, 5), under("int32", 0.1f), under("int8"), under("fp16"), under("fp8_e4m3fn", 0.3f),
                                under("nvfp4"), under("bfp:block=8,exponent=8,mantissa=9"), under("int8", 1e-42f), under("int8", 1e35f)})
         CHECK(!form(q));
@@ -79,7 +80,7 @@ TEST_CASE("a narrow form holds every value") {
               under("mxint8"), under("mxfp8_e5m2"), under("fp8_e4m3fn", 0.25f)}) {
             const auto form = execute::narrow_form_of(q);
             REQUIRE(form);
-            // Every code of 16 bits, and beyond the ends.
+            // Inputs reach every 16-bit code and beyond both ends.
             tensor x(data_type::float32, {70000}), y(data_type::float32, {70000});
             for (std::size_t i = 0; i < x.size(); ++i)
                 x.as<float>()[i] = (static_cast<float>(i) - 35000) * (q.scale.empty() ? scale / 64 : scale);
@@ -111,25 +112,25 @@ TEST_CASE("weights: bytes with a scale for each channel, or bfloat16; what does 
         CHECK(static_cast<float>(made->values.as<std::int8_t>()[i]) * q.scale[i / 36] == y.as<float>()[i]);
         CHECK(made->scale[i / 36] == q.scale[i / 36] * 0.5f);
     }
-    CHECK(!execute::narrow_weights_of(bytes, y, &q, 1, 4));       // the channels are not those of the axis
-    CHECK(!execute::narrow_weights_of(bytes, w, nullptr, 0, 4));  // floats
+    CHECK(!execute::narrow_weights_of(bytes, y, &q, 1, 4));       // scales are along another axis than the channels
+    CHECK(!execute::narrow_weights_of(bytes, w, nullptr, 0, 4));  // float weights
     CHECK(!execute::narrow_weights_of(narrow_form{}, w, nullptr, 0, 4));
     const quantizer wide = under("int16", 0.0001f), tiny = under("int8", 1e-38f), bfp = under("bfp16");
     CHECK(!execute::narrow_weights_of(bytes, rounded(wide), &wide, 0, 4));
-    CHECK(!execute::narrow_weights_of(bytes, rounded(tiny), &tiny, 0, 4));  // the scale of the products is too small
+    CHECK(!execute::narrow_weights_of(bytes, rounded(tiny), &tiny, 0, 4));  // the products' scale is too small
     CHECK(!execute::narrow_weights_of(bytes, rounded(bfp), &bfp, 0, 4));
     CHECK(execute::narrow_weights_of(narrow_form{}, rounded(bfp), &bfp, 0, 4));
 }
 
 namespace {
 
-/// A convolution, and what stands behind it.
+/// A convolution and the nodes behind it.
 struct kind {
     std::int64_t in, out, group, kernel, stride, dilation, pad, size;
     bool add, relu, bias;
 };
 
-/// Those that went wrong once, and some at random.
+/// Returns convolutions that once failed, and random ones.
 std::vector<kind> kinds_of_convolutions() {
     std::vector<kind> kinds{{16, 16, 1, 3, 1, 1, 1, 20, true, true, true},
                             {16, 32, 1, 3, 2, 1, 1, 21, false, true, true},
@@ -143,14 +144,14 @@ std::vector<kind> kinds_of_convolutions() {
                             {48, 33, 1, 1, 1, 1, 2, 14, false, false, true},
                             {48, 33, 1, 1, 1, 1, 1, 14, true, true, false},
                             {66, 31, 1, 2, 3, 1, 0, 22, false, false, true},
-                            {77, 32, 1, 2, 3, 1, 0, 23, true, true, true},  // these two: oneDNN 2.6 with AMX
-                            // Tiles of 2 x 2 results of which some lie beyond the picture, outputs that fill no vector, other pads.
+                            {77, 32, 1, 2, 3, 1, 0, 23, true, true, true},  // these two failed with oneDNN 2.6 on AMX
+                            // Tiles of 2 x 2 results that reach beyond the picture, output channels that fill no vector, other pads.
                             {16, 16, 1, 3, 1, 1, 1, 17, true, true, true},
                             {48, 33, 1, 3, 1, 1, 0, 12, false, true, true},
                             {32, 24, 1, 3, 1, 1, 2, 9, true, false, false},
                             {64, 40, 1, 3, 1, 1, 1, 7, false, false, true},
                             {16, 20, 1, 3, 1, 1, 1, 15, true, false, true}};
-    // And whatever comes (QK_SHAPES of them, from QK_SEED).
+    // Random ones: QK_SHAPES of them (20 by default), drawn with the seed QK_SEED.
     const char* seed = std::getenv("QK_SEED");
     std::mt19937 random(seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 7);
     const auto up_to = [&](std::int64_t n) { return 1 + static_cast<std::int64_t>(random()) % n; };
@@ -174,7 +175,8 @@ bool same_bits(const tensor& a, const tensor& b) {
     return a.shape() == b.shape() && std::memcmp(a.bytes(), b.bytes(), a.size_bytes()) == 0;
 }
 
-/// What every processor has to give: the sum of whole numbers, plus the bias in units of the products, times their scale.
+/// Returns what every processor must compute: the integer sum, plus the bias divided by the products' scale, times that scale; then the
+/// addend and Relu, if any.
 tensor sums_of_integers(const kind& k, const named_tensors& inputs, const dims& w_shape, const tensor& weights, const quantizer& x_format,
                         const quantizer& w_format, const tensor& bias) {
     const tensor& x = inputs.at("x");
@@ -208,7 +210,7 @@ tensor sums_of_integers(const kind& k, const named_tensors& inputs, const dims& 
     return y;
 }
 
-/// What a convolution's input and weights hold.
+/// Returns pairs of quantizers for a convolution's input and weights.
 std::vector<std::pair<quantizer, quantizer>> operand_formats() {
     return {{under("int8", 0.03f), under("int8", 0.01f)},
             {under("int8", 0.03f, -20), under("int8", 0.01f)},
@@ -217,7 +219,7 @@ std::vector<std::pair<quantizer, quantizer>> operand_formats() {
             {under("int16", 0.0003f), under("int8", 0.01f)},
             {under("uint16", 0.0003f), under("int4", 0.1f)},
             {under("int16", 0.00007f, -32768), under("int8", 0.01f)},
-            // Sums of four words: a few and, behind these, many that no word holds.
+            // Sums of four 16-bit words: in the first two rows a few overflow a word, in the next two many do.
             {under("int16", 0.0002f), under("int8", 0.02f)},
             {under("uint16", 0.0001f), under("int8", 0.02f)},
             {under("int16", 0.00005f), under("int8", 0.02f)},
@@ -259,7 +261,7 @@ TEST_CASE("a convolution of narrow operands is that of floats, and of bytes exac
             REQUIRE(quick.shape() == plain.shape());
             float largest = 0;
             for (const float v : plain.as<float>()) largest = std::max(largest, std::abs(v));
-            std::size_t different = 0;  // NaN is
+            std::size_t different = 0;  // counts NaN as well
             for (std::size_t i = 0; i < quick.size(); ++i)
                 different += !(std::abs(plain.as<float>()[i] - quick.as<float>()[i]) <= 1e-5f * largest);
             CAPTURE(k.in);
@@ -272,7 +274,7 @@ TEST_CASE("a convolution of narrow operands is that of floats, and of bytes exac
             CAPTURE(k.pad);
             CHECK(different == 0);
 
-            // Was it the narrow form? Only told: a processor without instructions for bytes takes floats.
+            // Counts narrow forms only to print them: a processor without instructions for bytes uses floats.
             ++all;
             tensor rounded(data_type::float32, w_shape);
             execute::quantize_value(w_format, w_shape, false, w.as<float>(), rounded.as<float>());
@@ -294,7 +296,7 @@ TEST_CASE("a convolution of narrow operands is that of floats, and of bytes exac
             }
         }
     std::cout << narrow << " of " << all << " convolutions were of bytes or bfloat16 on this processor\n";
-    // From AVX2 on: of bytes, of words, or of whole numbers in floats.
+    // From AVX2 on, sums are exact in bytes, in words, or in integers held by floats.
     const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), avx2 = static_cast<unsigned>(dnnl::cpu_isa::avx2);
     if ((has & avx2) == avx2) CHECK(exact > quick_ones / 8);
 }
@@ -329,7 +331,7 @@ TEST_CASE("what a convolution reads as whole numbers is the same floats to a sum
     for (const quantizer& q : {under("int16", 0.0003f), under("int16", 0.00007f, -32768), under("uint16", 0.0001f), under("int8", 0.03f),
                                under("int8", 0.02f, -128), under("int8", 0.03f, -20)}) {
         std::vector<tensor> sums;
-        for (const bool read_before : {false, true}) {  // by an Abs, so that the floats are there when the sum asks
+        for (const bool read_before : {false, true}) {  // if an Abs reads x first, its floats exist before the sum reads them
             qk_test::builder b;
             const tensor w = random_tensor({16, 16, 3, 3}, 3, 0.1f), first = random_tensor({16, 4, 1, 1}, 4, 0.5f);
             b.input("in", {1, 4, 20, 20}).output("y", {1, 16, 20, 20});

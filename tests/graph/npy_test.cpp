@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// .npy and .npz: what NumPy writes is read, what is written is what NumPy would write, and every malformed file ends in a sentence.
+// .npy and .npz: qk reads what NumPy writes, writes what NumPy would write, and reports every malformed file with a clear sentence.
 #include "qk/graph/files/npy.hpp"
 
 #include <doctest/doctest.h>
@@ -107,7 +107,7 @@ TEST_CASE("every malformed file is an error that names it") {
     CHECK(message(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0,), 'more': 1}", "")).find("'more'") != std::string::npos);
 
     std::mt19937 random(7);
-    for (int i = 0; i < 20000; ++i) {  // one or two bytes changed: a result or a sentence, never anything else
+    for (int i = 0; i < 20000; ++i) {  // changes one or two bytes; reading must succeed or throw an error, never crash
         std::string bytes = good;
         for (int k = 0; k < 2; ++k) bytes[random() % bytes.size()] = static_cast<char>(random());
         message(bytes);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs ONNX's backend node tests: onnx_node_tests [--list] [--expect-failure NAME]... DIR...
 //
-// Every folder below a DIR that holds model.onnx is a test; each of its test_data_set_* has input_*.pb and output_*.pb. A line per
-// failure with the largest error, with --list a line per unsupported test with its reason, and at the end the numbers of each.
-// Compared as ONNX's own runner does it: float32 and the like within 1e-7 + 1e-3 of the expected magnitude (bfloat16: 2^-6), NaNs equal;
-// integers, booleans and the values of FP8 and FP4 codes exactly. Exit status 0: none failed but those expected to; 1: some did; 2: no test
-// was found; 77: a DIR does not exist.
+// Every folder below a DIR that holds model.onnx is a test; each of its test_data_set_* has input_*.pb and output_*.pb. Prints a line per
+// failure with the largest error, with --list a line per unsupported test with its reason, and at the end how many tests passed, failed and
+// are unsupported. Compares as ONNX's own runner does: floats within 1e-7 + 1e-3 of the expected magnitude (bfloat16: 2^-6), NaNs equal;
+// integers, booleans and the values of FP8 and FP4 codes exactly. Exit status 0: only expected failures; 1: other failures; 2: no test was
+// found; 77: a DIR does not exist.
 
 #include <onnx/onnx_pb.h>
 
@@ -43,14 +43,14 @@ std::string read_bytes(const fs::path& file) {
     return bytes.str();
 }
 
-/// Operators whose results the standard leaves open, so that there is nothing to compare.
+/// Is true for operators that draw random numbers, whose results cannot be compared.
 bool is_random(const std::string& op) {
     static const std::set<std::string> names{"Bernoulli",        "Multinomial",   "RandomNormal",
                                              "RandomNormalLike", "RandomUniform", "RandomUniformLike"};
     return names.count(op) != 0;
 }
 
-/// Throws unsupported for an operator that is in no table.
+/// Throws unsupported for an operator that is not in the table or draws random numbers.
 void check_operators(const onnx::ModelProto& m, const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
                      const std::function<int(const std::string&)>& version) {
     for (const auto& node : nodes) {
@@ -73,7 +73,7 @@ void check_operators(const onnx::ModelProto& m, const google::protobuf::Repeated
     }
 }
 
-/// Throws unsupported for sequences, optionals, strings, maps.
+/// Throws unsupported for sequences, optionals, maps, sparse tensors, strings and unknown element types.
 void check_type(const onnx::ValueInfoProto& v) {
     const auto& type = v.type();
     if (type.has_sequence_type()) throw unsupported{"'" + v.name() + "' is a sequence"};
@@ -86,7 +86,7 @@ void check_type(const onnx::ValueInfoProto& v) {
         throw unsupported{"'" + v.name() + "' has the unknown element type " + std::to_string(static_cast<int>(element))};
 }
 
-/// Largest |got - want|, and whether every element is within tolerance.
+/// Collects the largest |got - want| and the number of elements outside the tolerance.
 struct comparison {
     double error = 0;
     std::size_t outside = 0;
@@ -118,7 +118,7 @@ void compare_exactly(const tensor& got, const tensor& want, comparison& c) {
     }
 }
 
-/// Codes of 8 or fewer bits that stand for one value become one code: the zeros, and the NaNs.
+/// Maps all codes of zero to one code and all codes of NaN to one code, for formats of 8 or fewer bits.
 std::uint8_t canonical(data_type type, std::uint8_t code) {
     switch (type) {
         case data_type::float4e2m1: return code == 0x8 ? 0 : code;
@@ -137,7 +137,7 @@ void compare_codes(const tensor& got, const tensor& want, comparison& c) {
     }
 }
 
-/// Empty if equal within tolerance; otherwise what differs.
+/// Returns what differs; empty if the tensors are equal within tolerance.
 std::string difference(const std::string& name, const tensor& got, const tensor& want) {
     if (got.type() != want.type()) return "output " + name + " is " + name_of(got.type()) + ", expected " + name_of(want.type());
     if (got.shape() != want.shape())
@@ -175,7 +175,7 @@ std::optional<tensor> read_tensor(const fs::path& file) {
     return to_tensor(proto);
 }
 
-/// Empty: passed. Otherwise the difference of the first data set that fails.
+/// Returns the difference of the first data set that fails; empty if the test passed.
 std::string run_test(const fs::path& folder) {
     onnx::ModelProto proto;
     if (!proto.ParseFromString(read_bytes(folder / "model.onnx"))) throw error("model.onnx is not a ModelProto");

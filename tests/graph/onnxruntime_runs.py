@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of models in onnxruntime for tests and benchmarks: by optimizer level, on this processor or on an emulated one that has AVX2 and no VNNI.
+"""Runs models in onnxruntime for tests and benchmarks, by optimizer level, on this processor or on an emulated one with AVX2 but no VNNI.
 
-usage: onnxruntime_runs.py JOBS.json    (what `run_all` starts under the emulator)
+usage: onnxruntime_runs.py JOBS.json    (`run_all` starts this under the emulator)
 
-onnxruntime's kernels for uint8 by int8 add pairs of products in 16 bits on such a processor, and saturate; processors with VNNI do not show it.
+On such a processor onnxruntime's kernels for uint8 by int8 add pairs of products in 16 bits and saturate; with VNNI they do not.
 """
 import json
 import os
@@ -23,7 +23,8 @@ LEVELS = {"off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL, "basic": ort.GraphO
 
 
 def run(model, x, level="on", batch=0, optimized=None):
-    """The first output for x (one array, for a model of one input), `batch` samples at a time (0: all). `optimized`: where to write what the optimizer made."""
+    """Returns the first output of a model with one input for the array x, `batch` samples at a time (0: all). The optimized model is
+    written to the file `optimized`, if given."""
     options = ort.SessionOptions()
     options.graph_optimization_level = LEVELS[level]
     options.intra_op_num_threads = 1
@@ -36,14 +37,14 @@ def run(model, x, level="on", batch=0, optimized=None):
 
 
 def run_inputs(model, inputs, level="on"):
-    """The first output for arrays by the names of inputs."""
+    """Returns the first output; `inputs` maps input names to arrays."""
     options = ort.SessionOptions()
     options.graph_optimization_level = LEVELS[level]
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, inputs)[0]
 
 
 def decibels(y, plain):
-    """Signal over noise of y as an approximation of plain; at most 200, so that equal values have a number."""
+    """Returns the signal-to-noise ratio of y against plain in dB, at most 200, so that equal arrays have a finite value."""
     plain = np.asarray(plain, np.float64)
     noise = ((np.asarray(y, np.float64).reshape(plain.shape) - plain) ** 2).sum()
     signal = (plain ** 2).sum()
@@ -51,13 +52,13 @@ def decibels(y, plain):
 
 
 def keeps(on, off, plain, bound=1.0):
-    """(whether the optimizer costs no more than `bound` dB, a sentence): outputs with it, without it, and of the float model."""
+    """Returns (whether the optimizer costs at most `bound` dB, a sentence). Outputs: with it, without it, of the float model."""
     a, b = decibels(on, plain), decibels(off, plain)
     return a >= min(b, 100) - bound, f"{a:.1f} dB with the optimizer, {b:.1f} without"
 
 
 def emulator():
-    """(command that runs a program on a processor with AVX2 and no VNNI, "") or (None, why there is none)."""
+    """Returns (command that runs a program on a processor with AVX2 but no VNNI, ""), or (None, why there is none)."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return None, "this is no x86-64"
     found = shutil.which("qemu-x86_64")
@@ -70,7 +71,7 @@ def emulator():
 
 
 def run_all(jobs, emulated=False):
-    """jobs: dicts of model (a file), x, and optionally level, batch, optimized. Returns an array or the text of an error for each."""
+    """Runs jobs: dicts of model (a file), x, and optionally level, batch, optimized. Returns an array or the text of an error for each."""
     if not emulated:
         return [attempt(job) for job in jobs]
     command, why = emulator()
@@ -95,7 +96,7 @@ def run_all(jobs, emulated=False):
 def attempt(job):
     try:
         return run(job["model"], job["x"], job.get("level", "on"), job.get("batch", 0), job.get("optimized"))
-    except Exception as failed:  # what a model that does not load or run says
+    except Exception as failed:  # the model does not load or run
         return str(failed)[:300]
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators where the standard's text, or ONNX Runtime for its own, says more than ONNX's node tests ask.
+// Cases of operators that ONNX's node tests do not cover; expected results follow the standard's text, or ONNX Runtime for its operators.
 #include <doctest/doctest.h>
 
 #include "call_op.hpp"
@@ -63,14 +63,14 @@ TEST_CASE("Pad, wrap: what wraps is what negative amounts leave") {
 TEST_CASE("QLinearMul rounds the product and then the sum; averages add the zero point where ONNX Runtime does") {
     const auto byte = [](std::uint8_t v) { return codes({}, {v}); };
     const tensor s = scalar(0.02f);
-    // (a - za) * (b - zb) * (s * s / s) + zy = -625 * 0.02f + 7: -12.5 rounded to float32 first, then -5.5, then to even.
+    // (a - za) * (b - zb) * (s * s / s) + zy = -625 * 0.02f + 7: the product rounds to -12.5 in float32, the sum is -5.5, which rounds to
+    // even.
     const tensor a = make_tensor<std::int8_t>({1}, std::vector<std::int8_t>{-25}),
                  b = make_tensor<std::int8_t>({1}, std::vector<std::int8_t>{25});
     const auto signed_byte = [](std::int8_t v) { return make_tensor<std::int8_t>({}, std::vector<std::int8_t>{v}); };
     CHECK(values<std::int8_t>(call_op("com.microsoft:QLinearMul", 1, {a, s, signed_byte(0), b, s, signed_byte(0), s, signed_byte(7)})[0]) ==
           std::vector<std::int8_t>{-6});
-    // Averages of neighbours that lie on a half: the zero point 89 makes 0.5 + 89 of it, which rounds to 90 (even), where 0 + 89 would
-    // be 89.
+    // The average is 0.5. AveragePool adds the zero point first: 89.5 rounds to the even 90. GlobalAveragePool rounds first: 0 + 89.
     const tensor pair = codes({1, 1, 2, 1}, {89, 90});
     CHECK(values<std::uint8_t>(call_op("com.microsoft:QLinearAveragePool", 1, {pair, scalar(1), byte(89), scalar(1), byte(89)},
                                        {{"kernel_shape", std::vector<std::int64_t>{2, 1}}})[0]) == std::vector<std::uint8_t>{90});
@@ -80,7 +80,7 @@ TEST_CASE("QLinearMul rounds the product and then the sum; averages add the zero
 
 namespace {
 
-/// Every result of `op` on two vectors of T, against plain C++ of 64 bits that is wrapped to T; the second vector also alone, repeated.
+/// Checks `op` on vectors of T against 64-bit C++ arithmetic wrapped to T; also with either operand broadcast from one element.
 template <class T>
 void wraps_like(const char* op, std::int64_t version, std::int64_t (*expected)(std::int64_t, std::int64_t)) {
     constexpr std::int64_t low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();

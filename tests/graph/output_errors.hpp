@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far outputs [samples, classes] are from expected ones, sample by sample.
+// Measures how far outputs [samples, classes] are from expected ones, sample by sample.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace qk::graph {
 
-/// The largest difference of each sample, as a part of the largest expected magnitude of all, in ascending order.
+/// Returns each sample's largest absolute difference over the largest expected magnitude of all samples, in ascending order.
 inline std::vector<float> sorted_errors(const tensor& got, const tensor& expected) {
     float largest = 0;
     for (const float v : expected.as<float>()) largest = std::max(largest, std::fabs(v));

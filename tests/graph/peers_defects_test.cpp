@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other systems get wrong in calibration, export and their operators, each defect under its name. Those of requests and of search are
-// with their own tests (plan_test, plan_json_test, search_test).
+// Defects of other systems in calibration, export and operators that qk must not have, each under its number. Defects of requests and of
+// search are tested in plan_test, plan_json_test and search_test.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 #include <sys/resource.h>
@@ -54,7 +54,7 @@ TEST_CASE("defect 3: a bias of any size survives the export of an integer layer"
         for (const export_style s : {export_style::qdq, export_style::qoperator}) {
             const export_result r = export_model(m, planned.plan, {.style = s});
             const tensor y = evaluator(r.exported, {.threads = 1}).run({{"x", x}}).outputs.at("y");
-            CHECK(decibels(whole, y) > 60);  // the bias is nearly all of it, and has 32 bits
+            CHECK(decibels(whole, y) > 60);  // the bias dominates the output and has 32 bits
         }
     }
 }
@@ -100,7 +100,7 @@ TEST_CASE("defect 9: models of every block format and of 32-bit integers need no
         double bytes = 0;
         for (const auto& i : r.exported.graph().initializer()) bytes += static_cast<double>(r.exported.constant(i.name()).size_bytes());
         const double wide = 64 * 256 * 4, promised = wide * qk::bits_per_value(format_from(format)) / 32;
-        CHECK(bytes < promised + wide / 16);  // what else stands in the file: tables, shapes
+        CHECK(bytes < promised + wide / 16);  // the rest of the file: tables, shapes
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of plans share: made-up ranges, and questions to a plan and its report.
+// Helpers of the tests of plans: made-up ranges, and look-ups in a plan and its report.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace qk_test {
 
 using namespace qk::graph;
 
-/// Ranges for every activation of residual_model, as if calibrated.
+/// Returns a calibration in which the k-th tensor has the range [-0.5 k, k], k from 1.
 inline calibration made_up_ranges(const std::vector<std::string>& tensors, dims shape = {1, 4, 8, 8}) {
     calibration c;
     float hi = 1;

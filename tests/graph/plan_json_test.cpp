@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests files, saved plans, encodings and calibration files: what they mean, and the sentences for what is wrong in them.
+// Requests files, saved plans, encodings and calibration files: their meaning, and the error sentences for what is wrong in them.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -163,7 +163,7 @@ TEST_CASE("calibration: the same for any number of threads; files come back equa
         for (const method_range& r : c.methods) {
             CHECK(r.range.lo >= s.range.lo);
             CHECK(r.range.hi <= s.range.hi);
-            CHECK(c.methods[4].error <= r.error * 1.0001);  // mse is the least of them
+            CHECK(c.methods[4].error <= r.error * 1.0001);  // method 4, mse, has the least error
         }
     }
     CHECK_THROWS_WITH_AS(choose_range(calibrate(m, image(1), {.histograms = false}).tensors.at("x"), {.method = range_method::mse}, "x"),
@@ -235,7 +235,7 @@ TEST_CASE("dropping a needless Relu and storing int8 as uint8 change no value") 
     const named_tensors after = evaluator(m).run(x, plan).outputs;
     const auto a = before.at("y").as<float>(), b = after.at("y").as<float>();
     CHECK(std::equal(a.begin(), a.end(), b.begin(), b.end()));
-    // A symmetric quantizer reaches below zero: the Relu stays.
+    // A symmetric quantizer has negative codes, so the Relu stays.
     model n = residual_model();
     precision symmetric = parse_precision("int8");
     symmetric.symmetric = true;
@@ -272,5 +272,5 @@ TEST_CASE("a plan's weight bits count each constant once, of every layer that re
     const quantize_result r = quantize(m, q, seen);
     const plan_cost cost = cost_of(layer_view(m), r.plan, &seen);
     CHECK(cost.float_weight_bits == (16 + 4) * 32);
-    CHECK(cost.weight_bits == 16 * 8 + 32 + 4 * 32);  // one scale; the slope stays float32
+    CHECK(cost.weight_bits == 16 * 8 + 32 + 4 * 32);  // codes, one scale, and the slope in float32
 }

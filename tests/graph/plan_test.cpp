@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests become plans: who is quantized by default, which request wins, what propagates, and what the report says.
+// Requests become plans: which tensors are quantized by default, which request wins, what propagates, and what the report says.
 #include <doctest/doctest.h>
 
 
@@ -39,9 +39,9 @@ TEST_CASE("integer default: layers, their neighbours, data movers; nothing betwe
     CHECK(format_at(r.plan, "y", "", 0) == "fp32");
     CHECK(format_at(r.plan, "w1", "conv1", 1) == "int8");
     CHECK(format_at(r.plan, "b1", "conv1", 2) == "int32");
-    // A moved tensor has the scale of where it comes from.
+    // The output of a node that only moves data has its input's scale.
     CHECK(r.plan.find({"relu2_out", "pool", 0})->scale == r.plan.find({"pool_out", "conv3", 0})->scale);
-    // Bias: s_x * s_w.
+    // A bias has the scale s_x * s_w.
     const float sx = r.plan.find({"x", "conv1", 0})->scale[0], sw = r.plan.find({"w1", "conv1", 1})->scale[0];
     CHECK(r.plan.find({"b1", "conv1", 2})->scale[0] == static_cast<float>(double(sx) * double(sw)));
     CHECK(r.report.notes.empty());
@@ -180,8 +180,8 @@ TEST_CASE("every ordered pair of formats as activation and weight, and as neighb
         }
 }
 
-TEST_CASE("scales from ranges are those of docs/reference/numerics.md, section 5") {
-    CHECK(scale_of(int8, {-1, 3}, false) == scale_pair{static_cast<float>(4.0 / 255), -64});  // -128 + 63.75, rounded to even
+TEST_CASE("scales from ranges are those of docs/reference/numerics.md") {
+    CHECK(scale_of(int8, {-1, 3}, false) == scale_pair{static_cast<float>(4.0 / 255), -64});  // -128 + 63.75, rounded
     CHECK(scale_of(int8, {2, 3}, false) == scale_pair{static_cast<float>(3.0 / 255), -128});
     CHECK(scale_of(int8, {-1, 3}, true) == scale_pair{static_cast<float>(3.0 / 127), 0});
     CHECK(scale_of(qk::uint8, {-1, 3}, true) == scale_pair{static_cast<float>(6.0 / 255), 128});
@@ -190,7 +190,7 @@ TEST_CASE("scales from ranges are those of docs/reference/numerics.md, section 5
     const qk::integer pow2{.bits = 8, .pow2 = true};
     CHECK(scale_of(pow2, {-1, 1}, true).scale == 1.0f / 64);  // defect 8: does not overflow
     CHECK(scale_of(pow2, {-127.0f / 64, 1}, true).scale == 1.0f / 64);
-    CHECK(scale_of(pow2, {-1, 1}, true, pow2_rule::nearest).scale == 1.0f / 128);  // Quark's, which clips
+    CHECK(scale_of(pow2, {-1, 1}, true, pow2_rule::nearest).scale == 1.0f / 128);  // Quark's rule, which clips
     const qk::integer reduced{.bits = 8, .reduce_range = true};
     CHECK(scale_of(reduced, {-1, 1}, true).scale == static_cast<float>(1.0 / 63));
 }
@@ -264,7 +264,7 @@ TEST_CASE("per channel, per block and grouped weights: axes") {
     const precision_plan runs = plan_of("int4", {}, 32);
     CHECK(runs.find({"m", "mat", 1})->scale.size() == 256 / 32 * 16);
     CHECK(runs.find({"m", "mat", 1})->block_size == 32);
-    // 6 decibels a bit, about: the weights of the report are measured, not estimated.
+    // A bit is worth about 6 dB; the report measures the weights' SQNR, it does not estimate it.
     const quantize_result r = p.plan(precision_requests().set_default("int8", "int8").list());
     for (const edge_report& e : r.report.edges)
         if (e.part == layer_view::part::weight) CHECK(e.sqnr > 35);

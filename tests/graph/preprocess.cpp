@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preprocessing against its formula, and every part that may be wrong.
+// Preprocessing follows its formula, and every wrong part of its text is an error.
 #include "qk/graph/evaluate/preprocess.hpp"
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ value_info image(std::vector<std::int64_t> shape) {
 }  // namespace
 
 TEST_CASE("u8 NHWC RGB becomes normalised NCHW BGR") {
-    const std::vector<std::uint8_t> pixels{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};  // 2 pixels a row, 2 rows, RGB
+    const std::vector<std::uint8_t> pixels{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};  // 2 rows of 2 RGB pixels
     const tensor x = make_tensor<std::uint8_t>({1, 2, 2, 3}, pixels);
     const auto p = preprocessing::parse("layout=nhwc,channels=bgr,scale=0.5,mean=1:2:3,std=2:4:8");
     const tensor y = p.apply(x, image({-1, 3, 2, 2}));

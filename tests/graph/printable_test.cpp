@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text from files is safe to show: nothing that a terminal obeys, always UTF-8, and the same when it goes through twice.
+// printable() makes text from files safe to show: without control characters, always UTF-8, and unchanged when it is applied twice.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -18,14 +18,14 @@ TEST_CASE("what a terminal obeys is shown instead") {
     CHECK(printable("a\nb\tc\rd\x7f") == "a\\nb\\tc\\rd\\x7f");
     CHECK(printable(std::string_view("nul\0end", 7)) == "nul\\x00end");
     CHECK(printable("\xc2\x9b") == "\\u009b");                   // the control sequence introducer in one character
-    CHECK(printable("\xe2\x80\xae") == "\\u202e");               // right to left
-    CHECK(printable("a\nb\x1b", "\n") == "a\nb\\x1b");           // laid out by its writer
-    CHECK(printable("größe 層 😀 \\x1b") == "größe 層 😀 \\x1b");  // text in any language stays, and so does what looks escaped
+    CHECK(printable("\xe2\x80\xae") == "\\u202e");               // right-to-left override
+    CHECK(printable("a\nb\x1b", "\n") == "a\nb\\x1b");           // line ends are allowed here
+    CHECK(printable("größe 層 😀 \\x1b") == "größe 層 😀 \\x1b");  // text in any language stays, and so does text that looks escaped
 }
 
 TEST_CASE("bytes that are not UTF-8 are shown as bytes") {
     CHECK(printable("w\xff\xfe") == "w\\xff\\xfe");
-    CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");               // overlong
+    CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");               // an overlong encoding
     CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");      // a surrogate
     CHECK(printable("\xf4\x90\x80\x80").starts_with("\\xf4"));  // above U+10FFFF
     CHECK(printable("cut \xe5\xb1") == "cut \\xe5\\xb1");
@@ -52,7 +52,7 @@ TEST_CASE("JSON is UTF-8, and holds no control character") {
     CHECK(is_utf8(text));
     CHECK(printable(text) == text);
     const auto back = nlohmann::json::parse(text);
-    CHECK(back.begin().value() == "\x1b[31m \xc2\x9b \xe2\x80\xae \xf3\xa0\x80\x81 \x7f");  // the same string to whoever reads it
+    CHECK(back.begin().value() == "\x1b[31m \xc2\x9b \xe2\x80\xae \xf3\xa0\x80\x81 \x7f");  // reads back as the same string
 }
 
 TEST_CASE("pages show control characters, too") {
@@ -77,9 +77,9 @@ TEST_CASE("a model's names that are not UTF-8 become UTF-8, all different, where
     const model m = b.model();
     CHECK(m.outputs().at(0).name == "y\\xff");
     CHECK(m.graph().node(0).name() == "n\\xff");
-    CHECK(m.graph().node(1).name() == "n\x1b");  // is UTF-8
+    CHECK(m.graph().node(1).name() == "n\x1b");  // valid UTF-8 stays
     REQUIRE(m.is_constant("w\\xff"));
-    CHECK(m.constant("w\\xff").as<float>()[0] == 3);  // the one that had this name
+    CHECK(m.constant("w\\xff").as<float>()[0] == 3);  // the constant that had this name keeps it
     CHECK(m.constant("w\\xff_").as<float>()[0] == 1);
     CHECK(m.graph().node(0).input(1) == "w\\xff_");
 }

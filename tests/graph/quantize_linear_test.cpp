@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// QuantizeLinear and DequantizeLinear against qk's own kernels and ONNX Runtime's goldens; integer products against plain integer sums.
+// QuantizeLinear and DequantizeLinear agree with qk's kernels and ONNX Runtime's goldens; integer products agree with plain integer sums.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -24,7 +24,7 @@ bool same(float a, float b) {
     return (std::isnan(a) && std::isnan(b)) || std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
 }
 
-/// Random values of many magnitudes, exact ties, and every special value.
+/// Returns normally distributed values, multiples of 1/8 (exact ties), and zeros, Inf, NaN, very large and subnormal values.
 std::vector<float> samples(std::size_t n, unsigned seed) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0, 3);

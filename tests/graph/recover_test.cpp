@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan written into a model and read back is the plan; models that others quantized compute the same under what was recovered.
+// A plan that is exported into a model and recovered is the same plan; models that other tools quantized compute the same under the
+// recovered plan.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -47,12 +48,12 @@ tensor values() {
     return make_tensor<float>({2, 8, 6, 6}, v);
 }
 
-/// What a plan says that a model can hold: an axis only where it matters, no rules for choosing scales.
+/// Reduces a quantizer to what a model can hold: no semantics, an axis only where it matters, no zero points that are all 0.
 quantizer plain(quantizer q) {
     q.semantics = {};
     if (q.scale.size() <= 1 && q.block_size == 0 && !is_block_format(q.format)) q.axis = -1;
     if (std::all_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z == 0; })) q.zero_point.clear();
-    if (is_block_format(q.format) && q.axis < 0) q.axis = 1;  // every such tensor here has two axes
+    if (is_block_format(q.format) && q.axis < 0) q.axis = 1;  // such tensors have two axes here
     return q;
 }
 precision_plan plain(precision_plan p) {
@@ -97,7 +98,7 @@ TEST_CASE("a plan survives export and recovery") {
         const recovered_plan found = recover_plan(written.exported);
         CHECK(found.notes.empty());
         CHECK(plain(found.plan) == plain(plan));
-        // The model underneath has the nodes and names of the original, and computes what the quantized one does.
+        // The recovered float model has the nodes and names of the original; under the plan it computes what the quantized model does.
         REQUIRE(found.plain.graph().node_size() == m.graph().node_size());
         for (const auto& n : m.graph().node()) CHECK(found.plain.node_index(n.name()) >= 0);
         const auto before = evaluator(written.exported, {.threads = 1}).run({{"x", values()}}).outputs;
@@ -137,7 +138,7 @@ TEST_CASE("a reader of its own, and a model without quantizers") {
     const precision_plan eight = quantize(m, precision_requests().set_default("uint8", "int8"), seen).plan;
     CHECK_THROWS_WITH_AS(recover_plan(export_model(m, eight, {.style = export_style::qoperator}).exported),
                          doctest::Contains("integer operators"), error);
-    // A function of the same domain that says nothing of a quantizer stays, and is told.
+    // Calls of a function in qk's domain whose text names no quantizer stay in the model, and a note says so.
     const precision_plan blocks = quantize(m, precision_requests().set_default("uint8", "int8").set_precision("fc", "mxfp4"), seen).plan;
     model silent = export_model(m, blocks, {.style = export_style::portable}).exported;
     for (auto& n : *silent.graph().mutable_node())
@@ -237,7 +238,7 @@ TEST_CASE("a plan survives style portable, semantics and all") {
             const auto after = evaluator(found.plain, {.threads = 1}).run({{"x", values()}}, found.plan).outputs;
             for (const auto& [name, y] : before) CHECK(difference(y, after.at(name)) < 1e-5f);
         }
-    // An activation whose blocks run over all axes but the first, and an output.
+    // Blocks that run over all axes but the first are recovered for an activation and for an output.
     quantizer rows{.format = qk::mx6, .axis = 0, .flatten = true, .scale = {}, .zero_point = {}};
     const precision_plan plan{.tensors = {{"r1", rows}, {"y", rows}}, .edges = {}, .accumulators = {}};
     const recovered_plan found = recover_plan(export_model(m, plan, {.style = export_style::portable}).exported);
@@ -281,7 +282,7 @@ TEST_CASE("models that AMD Quark exported compute the same under what was recove
         const recovered_plan found = recover_plan(m);
         const tensor a = evaluator(m, {.threads = 2}).run({{"input", input}}).outputs.begin()->second;
         const tensor b = evaluator(found.plain, {.threads = 2}).run({{"input", input}}, found.plan).outputs.begin()->second;
-        CHECK(difference(a, b) < 2e-2f);  // sums of a fused layer in another order: a few roundings flip
+        CHECK(difference(a, b) < 2e-2f);  // a fused layer sums in another order, which flips a few roundings
         for (const auto& [name, q] : found.plan.tensors)
             CHECK((original.is_constant(name) || original.producer(name) >= 0 || name == "input" || name == "gap_Mul"));
     }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`qk gradient` of LSTM and GRU models against the standard's formulas in numpy, differentiated by complex steps in float64.
+"""Compares `qk gradient` of LSTM and GRU models with the standard's formulas in numpy, differentiated by complex steps in float64.
 
     python3 tests/graph/recurrent_gradient_evidence.py QK
 
-f(x + i h) has the imaginary part h f'(x): no difference is taken, so the derivative is exact to the last digits of float64.
+f(x + i h) has the imaginary part h f'(x). No difference is taken, so the derivative is exact to the last digits of float64.
 """
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def sigmoid(x):
 
 
 def over_time(p, direction, first, step):
-    """Y [length, batch, hidden] of one direction; `step(x, states)` gives the next states, the output first."""
+    """Returns Y [length, batch, hidden] of one direction; `step(x, states)` returns the next states, the output first."""
     y = np.zeros((LENGTH, BATCH, HIDDEN), complex)
     for n in range(BATCH):
         states = [s[direction, n] for s in first]

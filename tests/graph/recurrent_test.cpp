@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LSTM (and its quantized form), GRU and RNN against their equations written out plainly in double, and one sample's bits whatever stands
+// LSTM (and its quantized form), GRU and RNN follow their equations, written out in double; a sample's bits do not depend on the samples
 // beside it.
 #include <doctest/doctest.h>
 
@@ -57,7 +57,7 @@ struct network {
 
 double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
 
-/// DynamicQuantizeLinear and back, in float as the standard has it.
+/// Returns x after DynamicQuantizeLinear and DequantizeLinear, computed in float as the standard defines them.
 std::vector<double> through_uint8(const std::vector<double>& x) {
     float low = 0, high = 0;
     for (const double v : x) low = std::min(low, static_cast<float>(v)), high = std::max(high, static_cast<float>(v));
@@ -71,7 +71,7 @@ std::vector<double> through_uint8(const std::vector<double>& x) {
 
 std::vector<double> unchanged(const std::vector<double>& x) { return x; }
 
-/// Y by the equations: one sample and direction after the other. `seen`: what products see of a state.
+/// Returns Y [length, directions, batch, hidden] by the equations. `seen` maps a state to the values that the recurrent products read.
 std::vector<double> expected(const network& net, const std::string& op, bool linear_before_reset, double clip,
                              std::vector<double> (*seen)(const std::vector<double>&) = unchanged) {
     std::vector<double> y(length * net.directions * batch * hidden, 0.0);
@@ -113,7 +113,7 @@ std::vector<double> expected(const network& net, const std::string& op, bool lin
     return y;
 }
 
-/// The operator on samples [first, first + count).
+/// Runs the operator on samples [first, first + count).
 template <class T>
 tensor run(const network& net, const std::string& op, bool linear_before_reset, double clip, std::size_t first = 0,
            std::size_t count = batch) {
@@ -190,7 +190,7 @@ TEST_CASE("DynamicQuantizeLSTM is LSTM on dequantized weights, its input and eac
     network net(4, 2);
     const std::vector<float> scale_w{0.01f, 0.02f}, scale_r{0.004f, 0.008f};
     const auto codes_of = [](std::vector<double>& weights, std::size_t inputs, const std::vector<float>& scale, int zero) {
-        std::vector<std::uint8_t> codes(weights.size());  // [direction, input, gate and unit]
+        std::vector<std::uint8_t> codes(weights.size());  // [direction, input, gate * hidden + unit]
         for (std::size_t d = 0; d < 2; ++d)
             for (std::size_t row = 0; row < 4 * hidden; ++row)
                 for (std::size_t k = 0; k < inputs; ++k) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of weights that are rounded with the layer's output in mind share: activations that depend on each other, a plan of
-// weights alone, and whether two tensors are the same.
+// Helpers of the tests of rounding that minimizes the error of a layer's output: correlated activations, a plan of weights alone, and
+// equality of tensors.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace qk::graph {
 
-/// Values of `shape` [samples, channels, ...]: elements depend on their neighbours and channels on each other, as those of pictures and
-/// features do.
+/// Returns values of `shape` [samples, channels, ...] in which neighbouring elements and channels are correlated, as in pictures and
+/// features.
 inline tensor correlated(dims shape, unsigned seed = 1, float mean = 0) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
@@ -32,7 +32,7 @@ inline tensor correlated(dims shape, unsigned seed = 1, float mean = 0) {
     return t;
 }
 
-/// The plan that gives every weight of a layer this precision, and nothing else.
+/// Returns the plan that gives every layer's weight this precision and leaves everything else in float32.
 inline quantize_result weights_only(const model& m, const precision& weight, bool per_channel) {
     return planner(m).plan({{.scope = scope::everything, .role = role::weight, .what = weight}},
                            {.how = approach::weight_only, .per_channel = per_channel});

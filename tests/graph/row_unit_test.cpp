@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that work on rows as one step give what they give one after the other, behind a product or not, on any number of threads.
+// Nodes that work on rows and run as one step give the bits of running one after the other, behind a product or not, on any number of
+// threads.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -15,7 +16,7 @@ using qk_test::random_tensor;
 
 namespace {
 
-/// Nodes one after the other: each call gives the name of its result.
+/// Builds a graph node by node; each call returns the name of its result.
 struct graph {
     qk_test::builder b;
     named_tensors inputs;
@@ -43,7 +44,7 @@ struct graph {
         last = &b.node(kind, in, {name}, "n_" + name);
         return name;
     }
-    /// Without a bias, which some processors' products begin with and others end with.
+    /// Adds a MatMul without a bias, since some processors' products add a bias first and others last.
     std::string product(const std::string& x, std::int64_t k, std::int64_t n) {
         return op("MatMul", {x, constant({k, n}, 1 / std::sqrt(static_cast<float>(k)))});
     }
@@ -77,7 +78,7 @@ bool same_bits(const tensor& a, const tensor& b) {
 tensor run(const graph& g, int threads, const precision_plan& plan = {}) {
     return evaluator(g.b.model(), {.threads = threads}).run(g.inputs, plan).outputs.at("y");
 }
-/// Every value on its own, since each is looked at.
+/// Runs node after node, since an observer sees every value.
 tensor run_one_by_one(const graph& g, std::size_t values, const precision_plan& plan = {}) {
     std::set<std::string> seen;
     const auto all = evaluator(g.b.model(), {.threads = 1}).run(g.inputs, plan, [&](const std::string& name, const tensor&, std::size_t) {
@@ -109,7 +110,7 @@ TEST_CASE("what works on rows has the same bits as one step, whatever its operan
             const std::string x = g.input(s), gate = g.op("Mul", {x, g.op("Sigmoid", {x})});
             return g.op("Mul", {gate, g.op("Neg", {g.op("Exp", {g.input(s)})})});
         },
-        // Behind products.
+        // Nodes behind products.
         [](graph& g, const dims& s) { return g.gelu_by_erf(g.product(g.input(s), s.back(), 200)); },
         [](graph& g, const dims& s) {
             return g.op("Add", {g.input(s), g.product(g.input(s), s.back(), s.back())});
@@ -122,7 +123,7 @@ TEST_CASE("what works on rows has the same bits as one step, whatever its operan
             const std::string x = g.input(s), gate = g.product(x, s.back(), 96);
             return g.op("Mul", {g.op("Mul", {gate, g.op("Sigmoid", {gate})}), g.product(x, s.back(), 96)});
         },
-        // Rows, columns and numbers beside one another.
+        // Operands that are rows, columns and scalars.
         [](graph& g, const dims& s) {
             dims column = s;
             column.back() = 1;
@@ -130,7 +131,7 @@ TEST_CASE("what works on rows has the same bits as one step, whatever its operan
             const std::string r = g.op("Div", {g.input({s.back()}), g.op("Relu", {g.input(s)})});
             return g.op("Sub", {g.op("Add", {c, g.op("Reciprocal", {g.op("Softplus", {r})})}), c});
         },
-        // Not as one step, or not in all its parts.
+        // Nodes of which some or all cannot run as one step.
         [](graph& g, const dims& s) {
             return g.op("Mul", {g.op("Tanh", {g.input(s)}), g.op("Tanh", {g.input({1})})});
         },
@@ -168,7 +169,7 @@ TEST_CASE("what works on rows has the same bits as one step, whatever its operan
 TEST_CASE("what lies between is never held as a whole") {
     graph g;
     finish(g, g.gelu_by_tanh(g.norm_by_parts(g.input({1, 1000, 1000}), 1000)));
-    CHECK(evaluator(g.b.model(), {.threads = 1}).run(g.inputs).peak_bytes < 6'000'000);  // of one value: 4
+    CHECK(evaluator(g.b.model(), {.threads = 1}).run(g.inputs).peak_bytes < 6'000'000);  // one value takes 4'000'000
 }
 
 TEST_CASE("a quantizer between them is not passed over") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a search that need no model to run: metrics, the cache, latency tables, mixing plans.
+// The parts of a search that run no model: metrics, the cache, latency tables, mixing of plans.
 #include <doctest/doctest.h>
 
 #include <unistd.h>
@@ -52,7 +52,7 @@ TEST_CASE("metrics by their definitions") {
     CHECK(value("kl", r, r) == doctest::Approx(0));
     const double p = std::exp(4.0) / (std::exp(1.0) + std::exp(3.0) + std::exp(4.0));
     CHECK(value("loss", {{1, 3, 4}}, {{1, 0, 0}}, {2}) == doctest::Approx(-std::log(p)));
-    CHECK(value("loss", {{0.25f, 0.5f, 0.25f}}, {{1, 0, 0}}, {1}) == doctest::Approx(std::log(2.0)));  // a distribution already
+    CHECK(value("loss", {{0.25f, 0.5f, 0.25f}}, {{1, 0, 0}}, {1}) == doctest::Approx(std::log(2.0)));  // already a distribution
 }
 
 TEST_CASE("of equal outputs the first counts, and NaN is never right") {

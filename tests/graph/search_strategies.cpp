@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every strategy on problems whose answer is known: no model, errors that add up over layers.
+// Every strategy on problems with a known answer, without a model: squared errors add up over layers.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 struct problem {
     search_space space;
-    std::vector<double> harm;  // of narrowing a layer, squared
+    std::vector<double> harm;  // the l2 error of narrowing each layer alone
     std::size_t evaluations = 0;
     std::set<assignment> seen;
 
@@ -47,7 +47,7 @@ struct problem {
             },
             limits, seed);
         r.target = target;
-        r.weigh_by_hessian = [](const assignment& narrow) {  // a poor order
+        r.weigh_by_hessian = [](const assignment& narrow) {  // weights that order the layers poorly
             std::vector<double> weight(narrow.size());
             for (std::size_t l = 0; l < narrow.size(); ++l) weight[l] = static_cast<double>(1 + l % 3);
             return weight;
@@ -58,7 +58,7 @@ struct problem {
 
 const std::vector<double> ten{0.3, 0.01, 0.02, 5.0, 0.04, 0.05, 0.9, 0.07, 0.08, 0.6};
 
-/// Cheapest assignment within the target, by trying all.
+/// Returns the least cost within the target, by trying all assignments.
 double least_cost(const problem& p, double target) {
     double least = 1e300;
     for (unsigned bits = 0; bits < (1u << p.space.size()); ++bits) {
@@ -69,7 +69,7 @@ double least_cost(const problem& p, double target) {
     return least;
 }
 
-/// The same for layers that save alike: as many of the least harmful as fit.
+/// Returns the least cost within the target when all layers save the same: narrows the least harmful ones, as many as fit.
 double least_cost_in_order(const problem& p, double target) {
     std::vector<double> squares;
     for (const double h : p.harm) squares.push_back(h * h);
@@ -108,7 +108,7 @@ TEST_CASE("defect 6: greedy narrows all that can be narrowed, past a layer in th
 }
 
 TEST_CASE("defect 6: greedy goes on after a violating layer where the metric is not additive") {
-    // Layer 0 looks harmless alone and ruins every mix: ascending order meets it first.
+    // Layer 0 looks harmless alone and ruins every mix; a search in ascending order of harm tries it first.
     problem p({0.001, 0.1, 0.1, 0.1});
     search_run run(p.space, find_metric("l2"), [&](std::span<const assignment> c) {
         std::vector<score> scores;
@@ -133,7 +133,7 @@ TEST_CASE("greedy goes to where the errors add up to the target, not by halves")
         search_run run = p.run(target);
         const search_outcome outcome = run_strategy(find_strategy("greedy"), run);
         CHECK(outcome.best.cost == least_cost_in_order(p, target));
-        // The wide model, each layer alone, two around the target, and those that fit alone but not on top.
+        // Measures the wide model, each layer alone, two mixes around the target, and each layer that fits alone but not in the mix.
         std::size_t alone = 0;
         for (const double h : harms) alone += h <= target;
         const auto narrowed = static_cast<std::size_t>(std::count(outcome.best.choice.begin(), outcome.best.choice.end(), 1));
@@ -147,7 +147,7 @@ TEST_CASE("greedy measures estimated moves near the target, and is as good with 
     problem by_measuring(harms), by_estimates(harms);
     search_run measured = by_measuring.run(1.0), guided = by_estimates.run(1.0);
     bool asked = false;
-    guided.estimate_moves = [&] {  // a fifth off, up and down
+    guided.estimate_moves = [&] {  // estimates are up to a fifth too low or too high
         asked = true;
         std::vector<std::vector<search_run::estimated_move>> moves(harms.size(), std::vector<search_run::estimated_move>(2));
         for (std::size_t l = 0; l < harms.size(); ++l) {
@@ -224,7 +224,7 @@ TEST_CASE("without a target or budget the status says what was settled on") {
     run.target.reset();
     const search_outcome outcome = run_strategy(find_strategy("pareto"), run);
     CHECK(outcome.status.starts_with("no target: the knee of the front is l2 "));
-    CHECK(outcome.target_met);  // there is nothing to miss
+    CHECK(outcome.target_met);  // without a target none is missed
     run.budget = 1e30;
     CHECK(run_strategy(find_strategy("budget"), run).status == "target met");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Searches on the shipped digits network: promises kept, and the peers' defects that concern search, each under its name.
+// Searches on the shipped digits network: they keep their promises and are free of the peers' defects that concern search (by number).
 #include "qk/graph/search/search.hpp"
 
 #include <doctest/doctest.h>
@@ -51,7 +51,7 @@ const digits& shared_digits() {
     return d;
 }
 
-/// A target between the wide and the all-narrow model's metric, so that a search has to choose.
+/// Returns a target between the wide and the all-narrow model's metric, so that a search has to choose.
 double midway(const digits& d, search_options o) {
     o.target = 1e30;
     const search_result narrow = d.search(o);
@@ -77,7 +77,7 @@ TEST_CASE("greedy meets a target midway, with fewer layers computed than evaluat
     CHECK(r.layer_evaluations < r.naive_layer_evaluations);
     CHECK(r.samples == 64);
 
-    // The promise is kept by the evaluator itself, from the plan alone.
+    // The evaluator alone, run under the plan, measures the metric that the search reports.
     const evaluator runner(d.network, {.threads = 1});
     const std::string output = d.network.outputs()[0].name;
     const tensor y = runner.run(d.inputs, r.plan).outputs.at(output), reference = runner.run(d.inputs).outputs.at(output);
@@ -101,7 +101,7 @@ TEST_CASE("where everything may be narrow two evaluations are enough; where not,
     const search_result peeked = d.search(o);
     CHECK(peeked.status == "target met");
     CHECK(peeked.evaluations > 2);
-    // A measure of the user's own is asked for whole trials alone.
+    // A user's function is called for whole trials only, never for some samples.
     o.scoring.user = [](const tensor& y, const tensor& r, std::span<const std::int64_t>) {
         double sum = 0;
         for (std::size_t s = 0; s < 256; ++s)
@@ -144,8 +144,8 @@ TEST_CASE("float outputs that calibration gave are the evaluator's, and a search
     const search_result with = d.search(o);
     CHECK(with.choice == without.choice);
     CHECK(with.metric == without.metric);
-    CHECK(with.layer_evaluations < without.layer_evaluations);                    // no run of the float model
-    o.scoring.float_outputs.begin()->second = tensor(y.type(), {7}, y.buffer());  // not one row a sample: not these samples' outputs
+    CHECK(with.layer_evaluations < without.layer_evaluations);                    // the float model is not run
+    o.scoring.float_outputs.begin()->second = tensor(y.type(), {7}, y.buffer());  // not one row a sample, so these are not used
     CHECK(d.search(o).metric == without.metric);
 }
 
@@ -177,7 +177,7 @@ TEST_CASE("defect 2: widening starts from the float weights") {
     o.narrow = {"int8/int8"};
     o.direction = "widen";
     o.target = 0;
-    const search_result r = d.search(o);  // out of reach: everything is wide in the end
+    const search_result r = d.search(o);  // the target is out of reach, so every layer is widened
     CHECK(r.choice == assignment(r.choice.size(), 0));
     CHECK(r.metric == r.baseline_metric);
     CHECK(r.plan == [&] {
@@ -278,11 +278,14 @@ TEST_CASE("a stopped search goes on from its cache") {
     CHECK(again.choice == resumed.choice);
     CHECK(again.layer_evaluations < resumed.layer_evaluations);
 
-    // What changes the numbers has trials of its own: another reference, other semantics.
+    // Cached trials are not used under another reference or other semantics, which change the numbers.
     o.baseline_wide = true;
     CHECK(d.search(o).cached == 0);
     o.baseline_wide = false;
-    o.semantics.flush_inputs = true;
+    quantizer& fixed = o.fixed_plan.tensors[d.network.inputs()[0].name] = {.format = qk::bfp16, .axis = 1, .scale = {}, .zero_point = {}};
+    CHECK(d.search(o).cached == 0);
+    CHECK(d.search(o).cached > 0);
+    fixed.semantics.bfp_zero = qk::zero_sign::positive;
     CHECK(d.search(o).cached == 0);
     std::filesystem::remove(file);
 }
@@ -365,9 +368,9 @@ TEST_CASE("choosing a calibration method: each is measured under its own plan, a
             if (t.metric == best.metric) CHECK(t.error >= best.error);
         }
     }
-    // Fewer statistics, fewer methods; and one plan for all of them where no range is needed.
+    // With fewer statistics fewer methods are tried. For a format without ranges all methods give the same plan.
     CHECK(choose(calibrate(d.network, d.inputs, {.histograms = false}), "sqnr").tried.size() == 1);
-    CHECK(choose(d.seen, "sqnr").tried.size() == 5);  // no moving average
+    CHECK(choose(d.seen, "sqnr").tried.size() == 5);  // the statistics have no moving average
     asked.set_default("bfp16", "bfp16");
     const method_choice same = choose(seen, "sqnr");
     CHECK(same.method() == range_method::min_max);

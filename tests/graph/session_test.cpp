@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session gives what the evaluator gives, computes what candidates share once, and does not depend on threads or neighbours.
+// `session` returns the evaluator's results, computes once what candidates share, and does not depend on threads or on other candidates.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -19,7 +19,7 @@ namespace {
 
 const fs::path shared = fs::path(QK_SOURCE_DIR) / ".." / "shared";
 
-/// bfp16 on inputs 0 and 1 of the given Conv and Gemm nodes, mx6 for node `narrow`.
+/// Puts bfp16 on inputs 0 and 1 of every Conv and Gemm node, mx6 on those of node `narrow`.
 precision_plan plan_of(const model& m, const std::string& narrow) {
     precision_plan p;
     for (const auto& n : m.graph().node()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ONNX models of a few nodes, written in a line each, for tests of plans.
+// Builds ONNX models of a few nodes, one line of code each, for tests of plans.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -28,7 +28,7 @@ class small_graph {
         declare(*proto_.mutable_graph()->add_output(), name, shape, 1);
         return *this;
     }
-    /// Values sin(k * 1.7) * scale; `values`, if any, instead.
+    /// Adds a constant whose element k is scale * (k * 7919 mod 201 - 100) / 100, or `values` if there are any.
     small_graph& constant(const std::string& name, std::initializer_list<std::int64_t> shape, float scale = 1,
                           std::vector<float> values = {}) {
         auto* t = proto_.mutable_graph()->add_initializer();
@@ -49,7 +49,7 @@ class small_graph {
         for (const std::int64_t v : values) t->add_int64_data(v);
         return *this;
     }
-    /// The node is called `name`; its outputs are `name` too, unless given.
+    /// Adds a node called `name` with one output, which is called `name`_out unless `output` says otherwise.
     onnx::NodeProto& node(const std::string& op, const std::string& name, std::initializer_list<std::string> inputs,
                           std::string output = {}) {
         auto* n = proto_.mutable_graph()->add_node();
@@ -84,7 +84,7 @@ class small_graph {
     onnx::ModelProto proto_;
 };
 
-/// x -> conv1 -> relu1 -> { conv2 -> add <- relu1 } -> relu2 -> pool (moves data) -> conv3 -> model output y. Four channels, 8 x 8.
+/// Builds x -> conv1 -> relu1 -> { conv2 -> add <- relu1 } -> relu2 -> pool -> conv3 -> model output y; x has four channels of 8 x 8.
 inline qk::graph::model residual_model() {
     small_graph g;
     g.input("x", {1, 4, 8, 8}).output("y", {1, 4, 4, 4});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stays float32 although it was asked for, and the remark that says so.
+// Values that stay float32 although a precision was requested for them, and the remark that says so.
 #include <doctest/doctest.h>
 
 
@@ -94,5 +94,5 @@ TEST_CASE("a default that quantizes nothing, or leaves layers inside of bodies, 
     g.node("MatMul", "last", {"t", "w"}, "y");
     const quantize_result r = quantize(g.build(), q, {});
     CHECK(says(r.report, plan_note::kind::unrealised, "2 layers in the bodies"));
-    CHECK(format_at(r.plan, "t", "last", 0) == "mx6");  // the If gives what its branches give, not what chooses one
+    CHECK(format_at(r.plan, "t", "last", 0) == "mx6");  // an If's output holds its branches' values, not its condition's
 }

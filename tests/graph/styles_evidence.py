@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Styles qoperator and qinteger in stock onnxruntime, and plans recovered from models that onnxruntime quantized.
+"""Runs models of styles qoperator and qinteger in stock onnxruntime, and recovers plans from models that onnxruntime quantized.
 
 usage: styles_evidence.py QK    (the built command)
 """
@@ -48,7 +48,7 @@ def constant(name, value):
 
 
 def network(opset):
-    """Every operator that qoperator has, at an opset."""
+    """A model with every operator that style qoperator writes, at an opset."""
     w = lambda *s: (rng.standard_normal(s) / np.sqrt(np.prod(s[1:]))).astype(np.float32)
     n = helper.make_node
     nodes = [
@@ -93,7 +93,8 @@ def run_qk(path, x, folder, *more):
 
 
 def agree(got, expected, plain, what):
-    """Median over samples at most max(1e-3, D / 2), maximum at most max(5e-2, D), the same largest output on 97 %."""
+    """Checks errors relative to the largest expected output, D being the largest error of `plain`: the median over samples is at most
+    max(1e-3, D / 2), the maximum at most max(5e-2, D); 97 % of 100 samples or more have the same largest output."""
     got, expected, plain = (v.reshape(len(v), -1) for v in (got, expected, plain))
     largest = np.abs(expected).max()
     error, d = np.abs(got - expected).max(1) / largest, np.abs(plain - expected).max() / largest
@@ -103,7 +104,7 @@ def agree(got, expected, plain, what):
 
 
 def optimized_too(path, x, plain, batch, ours, what):
-    """As qk evaluates it, with the optimizer and without, and no worse against float32 with it."""
+    """Checks that onnxruntime agrees with qk with the optimizer and without, and is no worse against float32 with it."""
     off, on = (run_ort(path, x, optimize, batch) for optimize in (False, True))
     agree(off, ours, plain, what + " as written")
     agree(on, ours, plain, what + " optimized")
@@ -131,7 +132,7 @@ def styles(path, x, calibration, folder, name, integer_ops, dynamic_ops):
         missing = dynamic_ops - operators(out)
         check(not missing, f"{name} qinteger {' '.join(flags)} has its operators {missing or ''}")
         ours = run_qk(out, x, folder, "--batch", "1")
-        optimized_too(out, x, plain, 1, ours, f"{name} qinteger {' '.join(flags)}")  # one sample at a time: a dynamic scale belongs to what is run at once
+        optimized_too(out, x, plain, 1, ours, f"{name} qinteger {' '.join(flags)}")  # one sample a run: a run shares its dynamic scales
 
 
 class Samples(CalibrationDataReader):
@@ -143,7 +144,7 @@ class Samples(CalibrationDataReader):
 
 
 def recovered(path, x, folder, name):
-    """What onnxruntime quantized, recovered, computes the same, under names that the original has."""
+    """Recovered from models that onnxruntime quantized, plan and float model compute the same and use the original's names."""
     original = onnx.load(path)
     names = {i.name for i in original.graph.input} | {i.name for i in original.graph.initializer} | {o for n in original.graph.node for o in n.output}
     for per_channel in (False, True):

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// vector_math.hpp against double: how many units in the last place, over a sample of all floats; and the same bits wherever an element
-// stands.
+// vector_math.hpp against double, in units in the last place, over a sample of all floats; an element's bits do not depend on its position.
 #include "qk/graph/ops/vector_math.hpp"
 
 #include <doctest/doctest.h>
@@ -13,7 +12,7 @@ using namespace qk::graph::ops;
 
 namespace {
 
-/// Every 8209th float of both signs with its exponents, specials, and a fine sweep where the functions bend.
+/// Returns every 8209th float of both signs, which covers all exponents, special values, and a fine sweep of [-20, 20].
 std::vector<float> inputs() {
     std::vector<float> x{0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, -1.0f, 0x1p-149f, -0x1p-149f, 0x1.fffffep127f};
     for (std::uint64_t u = 0; u < 0x1'0000'0000u; u += 8209) x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(u)));
@@ -43,7 +42,7 @@ void check(const char* name, double limit, F function, G truth) {
     INFO(name << " is " << worst << " units off at " << at);
     CHECK(worst <= limit);
 
-    // One at a time, every element goes through the padded last vector: nothing may change.
+    // Alone, an element is computed in the padded last vector; its bits must not change.
     std::size_t different = 0;
     for (std::size_t i = 0; i < x.size(); i += 97) {
         float alone = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PNG files for tests, written by the format's specification and zlib alone.
+// Writes PNG files for tests, from the format's specification and with zlib alone.
 #pragma once
 
 #include <zlib.h>
@@ -18,12 +18,13 @@ inline void put_chunk(std::string& png, const std::string& kind, const std::stri
            number(static_cast<std::uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size()))));
 }
 
-/// `rows` are packed as the format stores them: color type 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGB and alpha; 16 bits big-endian.
+/// Returns a PNG of `rows`, which are packed as the format stores them (16-bit samples big-endian). Color types: 0 grey, 2 RGB, 3 palette,
+/// 4 grey and alpha, 6 RGB and alpha.
 inline std::string png(std::uint32_t width, const std::vector<std::string>& rows, int color_type, int bits = 8,
                        const std::string& palette = "") {
     const auto number = [](std::uint32_t n) { return std::string{char(n >> 24), char(n >> 16), char(n >> 8), char(n)}; };
     std::string raw;
-    for (const std::string& row : rows) raw += '\0' + row;  // no filter
+    for (const std::string& row : rows) raw += '\0' + row;  // filter type 0: none
     std::string packed(compressBound(raw.size()), '\0');
     uLongf size = packed.size();
     compress(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(raw.data()), raw.size());

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The house rules that a compiler does not check: includes point down, folders and files stay small, functions stay short.
+"""Checks the house rules that a compiler does not: arrows of includes, small files and folders, short functions, clang-format.
 
     python3 tests/house/house_test.py SOURCE_FOLDER
 
@@ -11,13 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Lowest first (docs/design/architecture.md): a room includes itself and those before it.
+# Lowest first (docs/design/architecture.md): a room includes only itself and rooms before it.
 ROOMS = ["base", "files", "model", "ops", "plan", "evaluate", "calibrate", "gradient", "quantize", "export", "report", "recover", "search", "pipeline"]
 FILES_IN_A_FOLDER = 25
 LINES_OF_A_FILE = 400
 LINES_OF_A_FUNCTION = 80
-MANY_FILES = {"include/qk/graph/ops"}  # one header an operator
-# Tables that the formatter would spoil: one line an entry.
+MANY_FILES = {"include/qk/graph/ops"}  # one header for each operator
+# Tables with one line for each entry, which clang-format would spoil.
 HAND_FORMATTED = {"src/compare/mistakes.cpp"}
 
 
@@ -38,7 +38,7 @@ def arrows_up(name, text):
 
 
 def long_functions(name, text):
-    """Braces whose statement looks like a function's head, of one line or several; tables (`= {`) are no functions."""
+    """Finds functions over the limit: braces after what looks like a function's head, of one line or several; `= {` opens a table."""
     text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
     found, stack, head, first, depth = [], [], "", 0, 0
     for number, line in enumerate(text.split("\n"), 1):
@@ -63,7 +63,7 @@ def long_functions(name, text):
 
 
 def badly_formatted(root, names):
-    """What clang-format would change; the version that tests/requirements.txt names decides."""
+    """Returns the places that clang-format, in the version of tests/requirements.txt, would change."""
     ours = [name for name in names if name not in HAND_FORMATTED]
     run = subprocess.run([str(Path(sys.executable).parent / "clang-format"), "--dry-run", "-Werror", "--ferror-limit=1", *ours], cwd=root, capture_output=True, text=True)
     places = re.findall(r"^(\S+?:\d+):\d+: error:", run.stderr, re.M)

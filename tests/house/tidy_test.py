@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""clang-tidy by the list in .clang-tidy: over every header at once, or over every source, too.
+"""Runs clang-tidy with the checks of .clang-tidy over all headers at once and, if asked, over the sources.
 
     python3 tests/house/tidy_test.py SOURCE_FOLDER                  # the headers, as one translation unit
-    python3 tests/house/tidy_test.py SOURCE_FOLDER --sources BUILD  # and what BUILD/compile_commands.json compiles of src/ and tools/
+    python3 tests/house/tidy_test.py SOURCE_FOLDER --sources BUILD  # also what it compiles of src/graph, src/compare, tools
 
 Prints each finding, and exits with 1 if there is one.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plants one defect at a time in a copy of the kernels or the codec and reports which tests of tests/core/kernel_test.cpp and kernel_scales_test.cpp (of
-kernel_forms_test.cpp and decode_values_test.cpp, if it is in 16-bit memory), or of codec_test.cpp, catch it.
+"""Plants one defect at a time in a copy of the kernels or the codec and reports which test cases of tests/core catch it: of codec_test.cpp
+for the codec, kernel_forms_test.cpp and decode_values_test.cpp for 16-bit memory, kernel_test.cpp and kernel_scales_test.cpp for others.
 
 usage: mutation_check.py SOURCE_FOLDER COMPILER [--jobs N] [--only TEXT] [--markdown FILE] [--look]
-Exit status 1 when a defect survives, or no longer applies to the source.
+Exit status 1 when a defect survives, does not compile, or no longer applies to the source.
 """
 import argparse
 import concurrent.futures

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A full disk, a read-only folder, a file-size limit, a device that takes nothing, a kill at twenty moments: inputs intact, outputs whole
-// or absent.
+// Under a full disk, a read-only folder, a file-size limit, a device that accepts nothing, or a kill at twenty moments, inputs stay intact
+// and outputs are whole or absent.
 #include <doctest/doctest.h>
 
 #include <poll.h>
@@ -28,7 +28,7 @@ namespace {
 
 const std::string digits = std::string(QK_SOURCE_DIR) + "/examples/digits/";
 
-/// Every file below `folder` and its content.
+/// Returns the content of every file below `folder`, by its path relative to `folder`.
 std::map<std::string, std::string> files_in(const fs::path& folder) {
     std::map<std::string, std::string> all;
     for (const auto& entry : fs::recursive_directory_iterator(folder))
@@ -36,7 +36,7 @@ std::map<std::string, std::string> files_in(const fs::path& folder) {
     return all;
 }
 
-/// What the verbs read, away from where they write.
+/// The files that verbs read, in a folder apart from their outputs.
 struct material {
     scratch place;
     std::string model = place("m.onnx"), x = place("x.npy"), q = place("q.onnx");
@@ -48,7 +48,7 @@ struct material {
         qk::graph::write_npy(x, qk::graph::tensor(images.type(), shape, images.buffer()));
         REQUIRE(run_tool({"quantize", model, "-o", q, "--activation", "int8", "--weight", "int8", "--calibration", x}).status == 0);
     }
-    /// Each verb that writes, all of its outputs into `folder`.
+    /// Returns a command of each verb that writes files, with all of its outputs in `folder`.
     std::vector<words> commands(const std::string& folder) const {
         const std::string at = folder + "/";
         return {{"quantize", model, "--activation", "int8", "--weight", "int8", "--calibration", x, "-o", at + "o.onnx", "--save-plan",
@@ -64,7 +64,7 @@ struct material {
     }
 };
 
-/// A file system of its own, of `bytes`, where this process may mount one.
+/// Mounts a file system of `bytes` bytes, if this process may.
 class small_disk {
   public:
     explicit small_disk(std::size_t bytes) {
@@ -82,7 +82,7 @@ class small_disk {
     bool mounted_ = false;
 };
 
-/// `done` wrote everything and said so, or nothing and said why.
+/// Checks that the command wrote all of `whole` and succeeded, or changed nothing and said why.
 void check_all_or_none(const outcome& done, const fs::path& folder, const std::map<std::string, std::string>& before,
                        const std::map<std::string, std::string>& whole) {
     CAPTURE(done.err);
@@ -92,7 +92,7 @@ void check_all_or_none(const outcome& done, const fs::path& folder, const std::m
         for (const auto& [name, text] : whole) CHECK(after.count(name) == 1);
     } else {
         CHECK(done.status == 2);
-        if (done.err.size() < 500) CHECK(done.err.find("qk: cannot ") != std::string::npos);  // a file-size limit cuts standard error, too
+        if (done.err.size() < 500) CHECK(done.err.find("qk: cannot ") != std::string::npos);  // a file-size limit cuts stderr, too
         CHECK((after == before));
         if (before.empty()) CHECK(fs::is_empty(folder));
     }
@@ -112,7 +112,7 @@ TEST_CASE("a full disk") {
         const words first = m.commands(complete.folder().string())[k];
         REQUIRE(run_tool(first).status == 0);
         const auto whole = files_in(complete.folder());
-        std::size_t bytes = 0, failures = 0;  // an output of one page fits on the smallest disk
+        std::size_t bytes = 0, failures = 0;  // an output of one page fits even on the smallest disk
         for (const auto& [name, text] : whole) bytes += (text.size() + 4095) / 4096 * 4096;
         for (const std::size_t share : {0, 20, 40, 60, 80, 90}) {
             const small_disk disk(std::max<std::size_t>(4096, bytes * share / 100 / 4096 * 4096));
@@ -139,7 +139,7 @@ TEST_CASE("a limit on the size of files, over what stood there before") {
         const auto before = files_in(place.folder());
         std::size_t failures = 0, largest = 0;
         for (const auto& [name, text] : whole) largest = std::max(largest, text.size());
-        for (const char* blocks : {"1", "16", "64", "200"}) {  // of 512 or 1024 bytes
+        for (const char* blocks : {"1", "16", "64", "200"}) {  // blocks of 512 or 1024 bytes
             std::string line = std::string("ulimit -f ") + blocks + "; exec '" + QK_TOOL + "'";
             for (const std::string& w : command) line += " '" + w + "'";
             const outcome done = background({"sh", "-c", line}).wait();
@@ -164,7 +164,7 @@ TEST_CASE("a read-only folder, and a folder that is not there") {
     std::string closed = place("closed");
     fs::create_directory(closed);
     if (disk.mounted() && disk.make_read_only()) closed = disk.folder();
-    else if (::geteuid() == 0) closed = "/proc/self";  // where nobody makes files
+    else if (::geteuid() == 0) closed = "/proc/self";  // a folder in which even root cannot create files
     else ::chmod(closed.c_str(), 0500);
     for (const words& command : m.commands(closed)) {
         const outcome done = run_tool(command);
@@ -173,7 +173,7 @@ TEST_CASE("a read-only folder, and a folder that is not there") {
         CHECK(done.status == 2);
         CHECK(done.err.find(closed) != std::string::npos);
     }
-    // One output of several there: the others do not appear either.
+    // If one of several outputs cannot be written, the others do not appear either.
     const auto before = files_in(place.folder());
     CHECK(run_tool({"quantize", m.model, "--activation", "int8", "--weight", "int8", "--calibration", m.x, "-o", place("o.onnx"), "--log",
                     closed + "/l.txt"})
@@ -194,7 +194,7 @@ TEST_CASE("a device that takes nothing, standard output that takes nothing") {
             command.push_back(std::string(each) == option && std::string(each) != "--report" ? "/dev/full"
                                                                                              : place(std::string("out") + each + ".html"));
         }
-        if (std::string(option) == "--report") continue;  // its JSON would stand in /dev
+        if (std::string(option) == "--report") continue;  // its JSON would be a file in /dev
         const outcome done = run_tool(command);
         CAPTURE(option);
         CAPTURE(done.err);
@@ -205,7 +205,7 @@ TEST_CASE("a device that takes nothing, standard output that takes nothing") {
     const outcome closed = background({"sh", "-c", std::string("exec '") + QK_TOOL + "' formats --json > /dev/full"}).wait();
     CHECK(closed.status == 2);
     CHECK(closed.err.find("standard output") != std::string::npos);
-    // A pipe is written into, not replaced.
+    // Writing to a pipe must not replace it.
     const outcome piped =
         background({"sh", "-c", std::string("'") + QK_TOOL + "' convert '" + m.x + "' /dev/stdout --format int8 | head -c 6"}).wait();
     CHECK(piped.out == "\x93NUMPY");
@@ -230,18 +230,18 @@ TEST_CASE("killed at twenty moments of its writing") {
     line.insert(line.end(), command.begin(), command.end());
     std::size_t killed = 0, leftovers = 0;
     for (int moment = 0; moment < 20; ++moment) {
-        const bool replacing = moment % 2 == 1;  // over files that stood there, or where none did
+        const bool replacing = moment % 2 == 1;  // outputs replace existing files, or there are none
         for (const auto& [name, text] : whole) {
             fs::remove(place.folder() / name);
             if (replacing) std::ofstream(place.folder() / name, std::ios::binary) << "old";
         }
-        // The n-th thing that happens in the folder: made, written, closed, renamed, removed.
+        // Kills at the n-th event in the folder (file made, written, closed, renamed or removed).
         const int watch = ::inotify_init1(IN_CLOEXEC);
         REQUIRE(::inotify_add_watch(watch, place.folder().c_str(), IN_CREATE | IN_MODIFY | IN_MOVED_TO | IN_DELETE | IN_CLOSE_WRITE) >= 0);
         background run(line);
         for (int seen = 0; seen <= moment * 3;) {
             ::pollfd ready{watch, POLLIN, 0};
-            if (::poll(&ready, 1, 2000) <= 0) break;  // nothing happens any more
+            if (::poll(&ready, 1, 2000) <= 0) break;  // no more events
             alignas(::inotify_event) char events[4096];
             const ::ssize_t n = ::read(watch, events, sizeof events);
             for (const char* at = events; at < events + n;
@@ -255,7 +255,7 @@ TEST_CASE("killed at twenty moments of its writing") {
         for (const auto& [name, text] : files_in(place.folder())) {
             CAPTURE(name);
             if (name.front() == '.') {
-                CHECK(name.find(".qk-") != std::string::npos);  // recognisable
+                CHECK(name.find(".qk-") != std::string::npos);  // a leftover is recognisable by its name
                 ++leftovers;
             } else {
                 REQUIRE(whole.count(name) == 1);
@@ -266,7 +266,7 @@ TEST_CASE("killed at twenty moments of its writing") {
             for (const auto& [name, text] : whole) CHECK(fs::exists(place.folder() / name));
     }
     CHECK(killed >= 10);
-    REQUIRE(run_tool(command).status == 0);  // tidies up
+    REQUIRE(run_tool(command).status == 0);  // a later run removes leftovers
     CHECK((files_in(place.folder()) == whole));
     CHECK((files_in(m.place.folder()) == inputs));
     MESSAGE(killed, " of 20 runs killed, ", leftovers, " temporary files left by them, none after the next run");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ai.onnx Attention (opset 23 on) as a layer: its two products are quantized, exported, recovered, searched; its function stays.
+"""ai.onnx Attention (from opset 23 on) as a layer: its two products are quantized, exported, recovered and searched; results are preserved.
 
 usage: attention_layers.py QK    (the built command)
 """
@@ -24,7 +24,8 @@ NARROW = ["--activation", "int8", "--weight", "int8", "--per-channel"]
 
 
 def model(name, heads=4, groups=2, width=8, rank=3, dtype=np.float32, opset=23, mask=None, past=False, more=(), debug=False, **attributes):
-    """x [N,S,32] (mask, past_key, past_value, valid) -> y [N,S,32], present_key, present_value, shown: two layers of attention 'a' and a projection each."""
+    """x [N,S,32] (mask, past_key, past_value, valid) -> y [N,S,32], present_key, present_value, shown. Has two layers, each an attention
+    'a' and a projection."""
     g = Graph(3, dtype)
     own = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     hidden = heads * width
@@ -73,7 +74,7 @@ def data(name, batch=2, queries=6, past=0, groups=2, width=8, dtype=np.float32, 
     held = {"x": rng.standard_normal((batch, queries, 32)).astype(dtype)}
     if mask == "bool":
         held["mask"] = rng.random((batch, 1, queries, queries + past)) < 0.6
-        held["mask"][1, 0, 3] = False  # a query without a key
+        held["mask"][1, 0, 3] = False  # this query sees no key
     if mask == "float":
         held["mask"] = rng.standard_normal((batch, 1, queries, queries + past)).astype(dtype)
     if valid is not None:

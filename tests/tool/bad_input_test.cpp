@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong use of formats, convert, compare and vectors: exit status 2, one sentence that names what is wrong, and no file.
+// Wrong use of the verbs formats, convert, compare and vectors: exit status 2, one sentence that names what is wrong, and no file.
 #include <doctest/doctest.h>
 
 #include <algorithm>

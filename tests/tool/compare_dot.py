@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qk compare --dot --command`: a device that is a program of numpy is asked, and its accumulator named.
+"""`qk compare --dot --command` runs a device, here a numpy program, on its questions and names the device's accumulator.
 
     compare_dot.py QK
 """

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk compare` against converters with a mistake planted in each: it must find it, class it, and name the cause.
+// `qk compare` on converters with one planted mistake each: it must find the mistake, classify it, and name the cause.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -16,11 +16,11 @@ namespace {
 
 using values = std::vector<float>;
 
-/// An element converter written apart from qk: grid of `mantissa` bits from 2^least_exponent on, saturating.
+/// An element converter that shares no code with qk: rounds to `mantissa` bits, with subnormals below 2^least_exponent, and saturates.
 struct converter {
     int mantissa, least_exponent;
     double largest;
-    /// Floor of the magnitude in steps and the rest give the rounded magnitude.
+    /// Rounds a magnitude counted in grid steps: `floor` is its integer part, `rest` its fraction.
     std::function<double(double floor, double rest)> round;
     std::function<double(double magnitude)> finish = [](double m) { return m; };
     double operator()(double x) const {
@@ -42,7 +42,7 @@ values through(const values& x, const std::function<double(double)>& f) {
     return y;
 }
 
-/// Blocks of `block` values under the power of two that `exponent_of(amax)` says, less `top`.
+/// Converts blocks of `block` values, each scaled by 2^(exponent_of(amax) - top).
 values through_blocks(const values& x, std::size_t block, int top, const std::function<int(float)>& exponent_of, const converter& element) {
     values y;
     for (std::size_t b = 0; b < x.size(); b += block) {
@@ -67,7 +67,7 @@ values every_kind() {
 struct verdict {
     int status;
     nlohmann::json report;
-    /// Of every cause, and of what explains as much.
+    /// Returns the sentences of all causes, and of the alternatives that explain as much.
     std::string cause() const {
         std::string all;
         for (const auto& k : report["causes"]) all += k["sentence"].get<std::string>() + "; ";
@@ -176,7 +176,7 @@ TEST_CASE("planted mistakes of block converters are named") {
     converter c = e2m1;
     c.round = [](double f, double) { return f; };
     expect("truncated elements", judge(x, through_blocks(x, 32, 2, from_bits, c), {"mxfp4"}), "truncation", "one_code");
-    // Block float: 7 bits of magnitude; the largest of a block rounds past 127.
+    // Block float has 7 bits of magnitude; here the largest value of a block rounds past 127.
     const converter bfp{60, -6, 127.0 / 64, half_even};
     const auto fixed = [&](int extra) {
         values y;
@@ -204,7 +204,7 @@ TEST_CASE("planted mistakes of block converters are named") {
     CHECK(judge(x, fixed(0), {"bfp16"}).status == 0);
     values bumped = fixed(1);
     expect("bumped exponent", judge(x, bumped, {"bfp16"}), "bumped exponent", "block_scale");
-    // A matrix whose blocks should run down the columns.
+    // A matrix whose blocks should run down the columns but run along the rows.
     values across(x.size());
     qk::fake_quantize<qk::mxfp4>(x, across);
     expect("blocks along the wrong axis", judge(x, across, {"mxfp4", "--axis", "0"}, {32, 64}), "axis 1, not 0", "block_scale");
@@ -242,7 +242,7 @@ TEST_CASE("two mistakes at once: the listing opens with them, then where, then e
     CHECK(at("values differ") < text.out.rfind("\n  where "));
     CHECK(at("values differ") < at("one_code:"));
     CHECK(at("one_code:") < at("the input exercised"));
-    // A converter whose only mistake is truncation is not said to have wrong scales.
+    // If the only mistake is truncation, the report does not claim wrong scales.
     c = {3, -6, 448, [](double f, double) { return f; }};
     qk::graph::write_npy(place("d.npy"), qk::graph::make_tensor<float>(shape, through(x, c)));
     const auto one = qk_test::run_tool({"compare", place("x.npy"), place("d.npy"), "--format", "fp8_e4m3fn"});
@@ -280,7 +280,7 @@ TEST_CASE("packed device output") {
     write();
     const std::vector<std::string> command{"compare", place("x.npy"), place("d.bin"), "--packed", "--format", "mxfp4", "--json"};
     CHECK(qk_test::run_tool(command).status == 0);
-    packed[130] = static_cast<std::byte>(std::to_integer<int>(packed[130]) + 1);  // the scale of the third block
+    packed[130] = static_cast<std::byte>(std::to_integer<int>(packed[130]) + 1);  // changes the scale of the third block
     write();
     const auto done = qk_test::run_tool(command);
     CHECK(done.status == 1);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""qk dot, qk formats --devices and qk vectors --device from outside: every recorded case of a device (where they are at hand), exit statuses, files.
+"""Tests qk dot, qk formats --devices and qk vectors --device: every recorded case of a device (if there), exit statuses, files.
 
     python3 tests/tool/dot_evidence.py QK
 """
@@ -71,7 +71,7 @@ def made_cases(folder):
     r = qk("dot", "--case", folder / "changed.npz", "--device", device, "--json")
     report = json.loads(r.stdout)
     check(r.returncode == 1 and report["different"] == 1 and report["first"][0]["row"] == 3 and report["counts"]["nan"] > 0, "the same in JSON")
-    # unusable: status 2 and a sentence
+    # unusable input: status 2 and a sentence
     for arguments, said in ((("--case", folder / "none.npz", "--device", device), "none.npz"), (("--case", folder / "changed.npz", "--device", "amd.cdna3.mfma.f32_fp16"), device),
                             (("--case", folder / "changed.npz", "--device", "nvidia.hopper.wgmma.f32.e4m3.e4m3"), "no code of 8 bits"),
                             (("--case", folder / "changed.npz", "--accumulator", "aling=25", "--a-format", "fp16", "--b-format", "fp16"), "did you mean align"),

@@ -38,7 +38,7 @@ TEST_CASE("evaluate: outputs, comparison, errors") {
 
     const auto narrow = run_tool({"evaluate", model, "--inputs", input, "--activation", "mxfp4", "--weight", "mxfp4", "--compare",
                                   place("expected"), "--json", "--samples", "16"});
-    CHECK(narrow.status == 1);  // the results are there all the same
+    CHECK(narrow.status == 1);  // outputs differ from the expected ones; results are printed all the same
     CHECK(nlohmann::json::parse(narrow.out)["compare"]["logits"]["max_rel"] > 1e-4);
 
     const auto typo = run_tool({"evaluate", model, "--inputs", "image=" + input, "--output-dir", place("none")});

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generation by files as they are deployed: with the cache of a quantized file, behind a Concat of its own, beside an encoder; masks that begin with the cache.
+"""Generation with deployed files: with the cache of a quantized file, with a Concat of one input in front of the cache, beside an encoder,
+and with masks that cover the cache first.
 
 usage: generation.py QK    (the built command)
 """
@@ -22,7 +23,7 @@ rng = np.random.default_rng(17)
 
 
 def by_onnxruntime(path, prompt, steps):
-    """Greedy tokens, the cache handed on."""
+    """Returns greedy tokens; each step gets the cache of the step before."""
     session, fed, tokens = onnxruntime.InferenceSession(path), dict(prompt), []
     names = [o.name for o in session.get_outputs()]
     for _ in range(steps):
@@ -86,7 +87,7 @@ def masks_with_a_cache():
     model = g.save(at("cached.onnx"), [("input_ids", TensorProto.INT64, ["N", "S"]), ("attention_mask", TensorProto.INT64, ["N", "T"]), ("past", TensorProto.FLOAT, ["N", 1, "P", 16])],
                    [("logits", TensorProto.FLOAT, ["N", "S", 23]), ("present", TensorProto.FLOAT, ["N", 1, "T", 16])])
     mask = np.ones((2, 9), np.int64)
-    mask[0, 7:] = mask[1, :2] = 0  # padding behind the one, before the other's cache
+    mask[0, 7:] = mask[1, :2] = 0  # one sample is padded at its end, the other at the start of its cache
     fed = {"input_ids": rng.integers(0, 23, (2, 6)), "attention_mask": mask, "past": rng.standard_normal((2, 1, 3, 16)).astype(np.float32)}
     np.savez(at("cached.npz"), **fed)
     y = onnxruntime.InferenceSession(model).run(["logits"], fed)[0].astype(np.float64)
@@ -98,7 +99,8 @@ def masks_with_a_cache():
 
 
 def merged():
-    """One file for the first step and the others: an If by `use_cache_branch`, as optimum merges decoders. Its encoder's keys are made in the first step."""
+    """One file for all steps: an If on `use_cache_branch`, as optimum merges decoders. The first step makes the keys of the encoder's
+    output."""
     g = Graph(8)
     g.weight("table", 23, 16, scale=0.5), g.weight("head", 16, 23), g.weight("other", 16, 16)
 

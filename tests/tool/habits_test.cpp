@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The habits of a command line: typing mistakes get the nearest word, help is in groups, '-' is a stream, shells complete, images are data.
+// Conventions of the command line: a typing mistake gets the nearest word, help is in groups, '-' is a stream, shells complete words, and
+// images are data.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ const std::string folder = std::string(QK_SOURCE_DIR) + "/examples/digits/", mod
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// The command through the shell, for pipes; $QK is the program.
+/// Runs a line in bash, for pipes; $QK is the program.
 qk_test::outcome shell(const std::string& line) { return qk_test::background({"bash", "-c", "QK=" QK_TOOL "; " + line}).wait(); }
 
 void refuse(const words& command, const words& says) {
@@ -28,7 +29,7 @@ void refuse(const words& command, const words& says) {
     for (const std::string& w : command) line += " " + w;
     INFO("qk", line, ": ", done.err);
     CHECK(done.status == 2);
-    // A failure under --json is an object, too.
+    // With --json a failure is an object as well.
     const bool as_object = std::find(command.begin(), command.end(), "--json") != command.end();
     CHECK((as_object ? has(done.out, "\"status\": \"error\"") && has(done.out, "\"exit\": 2") : done.out.empty()));
     for (const std::string& s : says) CHECK(has(done.err, s));
@@ -96,14 +97,14 @@ TEST_CASE("options and values stand as people type them") {
         CHECK(run_tool(command).status == 0);
         CHECK(content(place("b.npy")) == content(place("a.npy")));
     }
-    CHECK(run_tool({"convert", place("x.npy"), place("b.npy"), "--format", "mx6", "--axis", "-2"}).status == 0);  // a number is no option
+    CHECK(run_tool({"convert", place("x.npy"), place("b.npy"), "--format", "mx6", "--axis", "-2"}).status == 0);  // no option
     const std::filesystem::path home = std::filesystem::current_path();
     std::filesystem::current_path(place.folder());
     std::filesystem::copy_file(place("x.npy"), place("-odd.npy"));
     CHECK(run_tool({"convert", "--format", "bf16", "--", "-odd.npy", "c.npy"}).status == 0);
     std::filesystem::current_path(home);
     CHECK(content(place("c.npy")) == content(place("a.npy")));
-    // A list takes words up to the next option, or between commas, and leaves what arguments need.
+    // A list takes words up to the next option, or between commas, and leaves the words that positional arguments need.
     const auto narrow = [&](words more) {
         more.insert(more.begin(),
                     {"sensitivity", "--inputs", folder + "test_images.npy", "--samples", "2", "--json", "--wide", "int16/int16"});
@@ -150,7 +151,7 @@ TEST_CASE("--version, --help in groups, the common options first") {
         longest = std::max(longest, end - at);
         at = end + 1;
     }
-    CHECK(longest < 180);  // examples; texts are wrapped at 110
+    CHECK(longest < 180);  // examples may be longer; texts are wrapped at 110
 }
 
 TEST_CASE("'-' is standard input or standard output") {
@@ -162,7 +163,7 @@ TEST_CASE("'-' is standard input or standard output") {
     CHECK(content(place("z.npy")) == content(place("y.npy")));
     shell("$QK convert - - --format mxfp4 < " + place("x.npy") + " > " + place("w.npy"));
     CHECK(content(place("w.npy")) == content(place("y.npy")));
-    // A model in and out; what is said for people does not mix with it.
+    // Reads and writes a model by streams; text for people does not mix with it.
     const std::string how = " --activation int8 --weight int8 --inputs " + folder + "test_images.npy --samples 8 ";
     REQUIRE(shell("$QK quantize " + model + " -o " + place("q.onnx") + how).status == 0);
     const auto through = shell("$QK quantize - -o -" + how + "< " + model + " > " + place("p.onnx"));
@@ -176,7 +177,7 @@ TEST_CASE("'-' is standard input or standard output") {
         shell("$QK quantize " + model + " --save-plan -" + how + "| $QK quantize " + model + " --plan - -o " + place("r.onnx") + " --json");
     CHECK(plan.status == 0);
     CHECK(content(place("r.onnx")) == content(place("q.onnx")));
-    // Not twice, and no half of anything.
+    // Two outputs cannot share standard output, and a failure leaves no partial output.
     refuse({"convert", place("x.npy"), "-", "--packed", "-", "--format", "mxfp4"}, {"'-' is standard output for OUTPUT and for --packed"});
     refuse({"quantize", model, "-o", "-", "--json", "--activation", "bf16", "--weight", "bf16"}, {"--json", "standard output"});
     const auto bad = shell("echo nothing | $QK convert - - --format mxfp4 > " + place("none"));
@@ -204,7 +205,7 @@ TEST_CASE("completion: scripts that the shells accept, from the same tables as t
     CHECK(has(completed("qk search m.onnx --metric sq"), " sqnr "));
     CHECK(has(completed("qk formats mxf"), " mxfp4 "));
     CHECK(has(completed("qk evaluate " + place("qk.b")), " " + place("qk.bash") + " "));
-    // Every option of every page is in every script.
+    // Every option of a help page is in every completion script.
     const std::string zsh = run_tool({"completion", "zsh"}).out, fish = run_tool({"completion", "fish"}).out;
     CHECK(zsh.starts_with("#compdef qk"));
     for (const char* verb : {"convert", "quantize", "search", "vectors"}) {
@@ -245,7 +246,7 @@ TEST_CASE("data that preprocessing would make fit: the error shows it, and it fi
         refuse({"evaluate", model, "--inputs", file}, {"uint8", hint + " makes it fit"});
         CHECK(run_tool({"evaluate", model, "--inputs", file, "--preprocess", hint.substr(13)}).status == 0);
     }
-    refuse({"evaluate", model, "--inputs", save("other.npy", {3, 9, 9, 1})}, {"uint8"});  // nothing would help
+    refuse({"evaluate", model, "--inputs", save("other.npy", {3, 9, 9, 1})}, {"uint8"});  // no hint helps
 }
 
 TEST_CASE("a folder of images is a data set, its sub-folders the classes") {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that are not operands of a product: a fused BERT's, experts that a router chooses; and a cache that is joined while it is empty.
+"""Weights that are not direct operands of a product: a fused BERT's, and experts that a router chooses; also a Concat with an empty cache.
 
 usage: held_weights.py QK    (the built command)
 """
@@ -38,7 +38,8 @@ def difference(a, b):
 
 
 def holds(name, model, data, weights, tables=()):
-    """Under every format the weights are weights, embeddings in weight_only too; the file runs as planned, and its plan is recovered."""
+    """Checks for every format that exactly `weights` (and `tables` under weight_only) are quantized as weights, that the file runs as
+    planned, and that its plan is recovered."""
     plain = evaluated(model, data)
     check(difference(plain, by_onnxruntime(model, data)) < 1e-5, f"{name}: as onnxruntime evaluates it")
     for kind, formats in FORMATS.items():

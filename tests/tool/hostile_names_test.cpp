@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that colour a terminal, set its title, break lines or are not UTF-8: every verb shows them escaped, in messages, logs, tables,
-// pages and JSON.
+// Every verb escapes names that would colour a terminal, set its title, break lines or are not UTF-8, in messages, logs, tables, pages and
+// JSON.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -27,10 +27,10 @@ const std::string red = "\x1b[31mred\x1b[0m", title = "t\x1b]0;owned\x07", lines
                       "\xe2\x80\xae"
                       "desrever";
 
-/// Line ends apart, nothing that a terminal obeys, and UTF-8.
+/// Is true for UTF-8 text without control characters other than line ends.
 bool is_safe(const std::string& text) { return qk::graph::is_utf8(text) && qk::graph::printable(text, "\n") == text; }
 
-/// Whether a line of `text` is what a name put there.
+/// Is true if a line of `text` begins with the text that a hostile name tries to inject.
 bool has_injected_line(const std::string& text) { return ("\n" + text).find("\nlines") != std::string::npos; }
 
 void check_text(const char* where, const std::string& text) {
@@ -40,7 +40,7 @@ void check_text(const char* where, const std::string& text) {
     CHECK_FALSE(has_injected_line(text));
 }
 
-/// What a command said and wrote. Models and arrays are binary: for their own readers.
+/// Checks a command's streams and text files. Models and arrays are binary and are not checked.
 void check_said(const outcome& done, const scratch& place) {
     check_text("standard output", done.out);
     check_text("standard error", done.err);
@@ -53,7 +53,7 @@ void check_said(const outcome& done, const scratch& place) {
     }
 }
 
-/// A convolutional network of two layers, every name of it hostile.
+/// Returns a convolutional network of two layers in which every name is hostile.
 std::string hostile_model(bool unknown_operator = false) {
     qk_test::builder b;
     b.m.set_producer_name(red + lines);
@@ -150,7 +150,7 @@ TEST_CASE("what was saved is read again: plans, statistics, encodings, the model
     REQUIRE(run_tool({"calibrate", m.model, "--inputs", m.x, "-o", seen}).status == 0);
     REQUIRE(run_tool({"quantize", m.model, "-o", two, "--activation", "int8", "--weight", "int8", "--calibration", seen}).status == 0);
     CHECK(run_tool({"evaluate", one, "--inputs", m.x, "--json"}).status == 0);
-    CHECK(run_tool({"inspect", m.model}).err.find("not UTF-8") != std::string::npos);  // said, since names of inputs and outputs may change
+    CHECK(run_tool({"inspect", m.model}).err.find("not UTF-8") != std::string::npos);  // names of inputs and outputs may change
 }
 
 TEST_CASE("errors about hostile names, as a sentence and as an object") {

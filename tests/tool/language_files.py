@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of language models share: inputs in files, outputs by qk, and when they are close."""
+"""Helpers of the tests of language models: saved inputs, outputs computed by qk, and a comparison."""
 import os
 import tempfile
 
@@ -19,7 +19,7 @@ def close(a, b, tolerance):
 
 
 def evaluated(model, data, *more):
-    """The first output, by qk."""
+    """Returns the output `logits` of `qk evaluate`."""
     folder = tempfile.mkdtemp(dir=FOLDER)
     qk("evaluate", model, "--inputs", data, "--output-dir", folder, *more)
     return np.load(os.path.join(folder, "logits.npy"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of each position of a language model, against their definitions in NumPy; samples of different lengths.
+"""Metrics over the positions of a language model agree with their definitions in NumPy, also for samples of different lengths.
 
 usage: language_metrics.py QK    (the built command)
 """
@@ -20,7 +20,7 @@ rng = np.random.default_rng(7)
 
 
 def numbers(y, r, labels, mask, next_token):
-    """The metrics by their definitions, in numpy; y, r [N,S,V]."""
+    """Returns the metrics by their definitions, in numpy; y and r are [N,S,V]."""
     shifted = np.full_like(labels, -100)
     if next_token:
         shifted[:, :-1] = np.where((mask[:, 1:] & mask[:, :-1]) > 0, labels[:, 1:], -100)
@@ -38,7 +38,7 @@ def numbers(y, r, labels, mask, next_token):
 
 def positions():
     gpt = models.gpt(at("gpt.onnx"))
-    ids = rng.integers(0, 61, (4, 11)).astype(np.int32)  # NumPy's own integers for an int64 input
+    ids = rng.integers(0, 61, (4, 11)).astype(np.int32)  # int32 for an input of int64
     lengths = [11, 7, 3, 9]
     mask = (np.arange(11)[None] < np.array(lengths)[:, None]).astype(np.int64)
     data = saved("gpt.npz", input_ids=ids, attention_mask=mask)
@@ -92,7 +92,7 @@ def ragged():
     for i, row in enumerate(rows):
         padded[i, :row.shape[1]], mask[i, :row.shape[1]] = row[0], 1
     one = saved("padded.npz", input_ids=padded, attention_mask=mask)
-    formats = ["--approach", "weight_only", "--weight", "mxfp4", "--metric", "perplexity,kl,agreement,sqnr"]  # padding would share blocks of activations
+    formats = ["--approach", "weight_only", "--weight", "mxfp4", "--metric", "perplexity,kl,agreement,sqnr"]  # activations' blocks would mix in padding
     wanted = qk_json("evaluate", gpt, "--inputs", one, "--mask", "attention_mask", "--next-token", *formats)
     for what, given in {"a list of .npz files": ",".join(files), "a folder of them": at("folder")}.items():
         got = qk_json("evaluate", gpt, "--inputs", given, "--next-token", *formats)
@@ -114,7 +114,7 @@ def ragged():
 
 
 def words():
-    """bert: what stands at a place; masks that no format should touch."""
+    """bert: labels count at their own positions, and -100 is ignored."""
     bert = models.bert(at("bert.onnx"))
     ids = rng.integers(0, 61, (3, 8))
     mask = np.ones((3, 8), np.int64)

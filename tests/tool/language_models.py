@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models as the exporters of language models write them, made with numpy and onnx alone.
+"""Makes small models like those that exporters of language models write, with numpy and onnx alone.
 
 gpt(): tied embedding behind a Transpose, fused query, key and value, masks of -3.4e38. bert(): three embeddings, Gelu by Erf, classes at each place.
 llama(): float16 weights, RMS normalization in float32, rotary positions, grouped heads, a cache, tied embedding.
@@ -13,7 +13,7 @@ LOWEST = np.float32(-3.4028234663852886e38)
 
 
 class Graph:
-    """Nodes one after the other; every call gives the name of its result."""
+    """Builds a graph node by node; every call returns the name of its result."""
 
     def __init__(self, seed, dtype=np.float32):
         self.nodes, self.held, self.rng, self.dtype, self.prefix = [], {}, np.random.default_rng(seed), dtype, ""
@@ -39,7 +39,7 @@ class Graph:
         return self.hold(self.prefix + name, (self.rng.standard_normal(shape, np.float32) * np.float32(scale)).astype(self.dtype))
 
     def save(self, path, inputs, outputs, opset=17, domains=(), outside=False):
-        """`outside`: weights in a file beside it."""
+        """Writes the model; with `outside` the weights go into a file beside it."""
         graph = helper.make_graph(self.nodes, "g", [helper.make_tensor_value_info(*i) for i in inputs], [helper.make_tensor_value_info(*o) for o in outputs],
                                   [numpy_helper.from_array(v, k) for k, v in self.held.items()])
         opsets = [helper.make_opsetid("", opset)] + [helper.make_opsetid(d, 1) for d in domains]
@@ -58,13 +58,13 @@ def attend(g, q, k, v, bias, width, hidden):
 
 
 def padding_bias(g, mask):
-    """0 where a position is real, LOWEST where it is padding: [N,1,1,S]."""
+    """Returns [N,1,1,S]: 0 for real positions, LOWEST for padding."""
     real = g.op("Cast", g.op("Unsqueeze", mask, g.ints(1, 2)), to=TensorProto.FLOAT)
     return g.op("Mul", g.op("Sub", g.number(1.0), real), g.number(LOWEST))
 
 
 def causal_bias(g, ids):
-    """[1,1,S,S], LOWEST above the diagonal."""
+    """Returns [1,1,S,S]: LOWEST above the diagonal, else 0."""
     length = g.op("Gather", g.op("Shape", ids), g.ints(1), axis=0)
     square = g.op("ConstantOfShape", g.op("Concat", length, length, axis=0), value=helper.make_tensor("v", TensorProto.FLOAT, [1], [LOWEST]))
     return g.op("Trilu", square, g.hold("above", np.array(1, np.int64)), upper=1)
@@ -83,7 +83,8 @@ def places(g, ids):
 
 
 def gpt(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, seed=1, outliers=1.0):
-    """input_ids, attention_mask -> logits [N,S,V]. `outliers`: every eighth channel before the attention is multiplied by it, its weights divided: the same function."""
+    """input_ids, attention_mask -> logits [N,S,V]. `outliers` multiplies every eighth channel before the attention and divides the weights
+    that read it, which keeps the function."""
     g = Graph(seed)
     wte = g.weight("wte", vocabulary, hidden, scale=0.3)
     x = g.op("Add", g.op("Gather", wte, "input_ids", name="tokens"), g.op("Gather", g.weight("wpe", longest, hidden, scale=0.1), places(g, "input_ids")))
@@ -109,7 +110,7 @@ def gpt(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, seed=1, o
 
 
 def bert(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, classes=5, seed=2):
-    """input_ids, attention_mask, token_type_ids -> logits [N,S,C] of each place."""
+    """input_ids, attention_mask, token_type_ids -> logits [N,S,C], one for each position."""
     g = Graph(seed)
     parts = [g.op("Gather", g.weight("word", vocabulary, hidden, scale=0.3), "input_ids"), g.op("Gather", g.weight("type", 2, hidden, scale=0.1), "token_type_ids"),
              g.op("Gather", g.weight("place", longest, hidden, scale=0.1), places(g, "input_ids"))]
@@ -135,8 +136,9 @@ def bert(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, classes=
 def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=64, seed=3, dtype=np.float16, outside=False, transposed=True, outliers=1.0, norm="parts"):
     """input_ids, position_ids, past.i.key, past.i.value [N,groups,P,width] -> logits [N,S,V], present.i.key, present.i.value.
 
-    `transposed`: weights as torch has them, [out, in] behind a Transpose each. `outliers`: every eighth channel before the attention and before
-    the gates is multiplied by it, the weights that read it are divided: the same function. `norm`: "parts", "RMSNormalization" (opset 23), or "SimplifiedLayerNormalization" (onnxruntime's)."""
+    `transposed`: weights are [out, in] as in torch, each behind a Transpose. `outliers` multiplies every eighth channel before the
+    attention and before the gates and divides the weights that read it, which keeps the function. `norm`: "parts", "RMSNormalization"
+    (opset 23), or "SimplifiedLayerNormalization" (onnxruntime's)."""
     g = Graph(seed, dtype)
     own = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     width = hidden // count
@@ -171,7 +173,7 @@ def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=6
 
     table = g.weight("embed_tokens", vocabulary, hidden, scale=0.3)
     x = g.op("Gather", table, "input_ids", name="tokens")
-    # Key j may be seen by query i if j <= its place.
+    # Query i sees key j if j is not behind the query's position.
     total = g.op("Gather", g.op("Shape", g.op("Concat", "past.0.key", g.op("Identity", "past.0.key"), axis=1)), g.ints(2), axis=0)
     keys = g.op("Range", g.hold("zero", np.array(0, np.int64)), g.op("Squeeze", g.op("Add", total, g.op("Gather", g.op("Shape", "input_ids"), g.ints(1), axis=0))), g.hold("one", np.array(1, np.int64)))
     later = g.op("Greater", g.op("Unsqueeze", keys, g.ints(0, 1)), g.op("Unsqueeze", "position_ids", g.ints(2)))
@@ -206,7 +208,7 @@ def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=6
 
 
 def whisper(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, mels=16, seed=4):
-    """input_features [N,mels,2E], input_ids [N,S] -> logits [N,S,V]: every step at once, without a cache."""
+    """input_features [N,mels,2E], input_ids [N,S] -> logits [N,S,V]. All steps run at once, without a cache."""
     g = Graph(seed)
     width = hidden // count
 

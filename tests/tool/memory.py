@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory a model of 100 MB takes to evaluate and to quantize, and that its files are what they should be.
+"""Limits the memory that evaluating and quantizing a model of 100 MB takes, and checks its files.
 
 usage: memory.py QK    (the built command)
 
-Peaks are VmHWM of a process of its own less that of the same command on a small model, which is the program and its libraries.
+A peak is the VmHWM of a process minus that of the same command on a small model, which the program and its libraries take.
 """
 import json
 import os
@@ -40,7 +40,7 @@ for name, outside, transposed in (("inside", False, False), ("outside", True, Tr
     files[name] = models.llama(at(name + ".onnx"), vocabulary=VOCABULARY, hidden=HIDDEN, layers=LAYERS, count=8, groups=GROUPS, longest=128, dtype=np.float32,
                                outside=outside, transposed=transposed)
 WEIGHTS = sum(4 * int(np.prod(t.dims)) for t in onnx.load(files["outside"], load_external_data=False).graph.initializer)
-OUTPUTS = 2 * 2 * 8 * VOCABULARY * 4  # logits of two samples, of the run and joined
+OUTPUTS = 2 * 2 * 8 * VOCABULARY * 4  # logits of two samples, once from the run and once joined
 print(f"{WEIGHTS / 1e6:.0f} MB of weights")
 
 W4 = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "32"]
@@ -49,7 +49,7 @@ I8 = ["--activation", "int8", "--weight", "int8"]
 
 
 def over(command, model, given, base_model, base_given):
-    """Peak bytes beyond those of the small model."""
+    """Returns the peak bytes beyond those of the small model."""
     peaks = [qk_json(command, m, "--threads", 1, *g)["peak_bytes"] for m, g in ((model, given), (base_model, base_given))]
     return peaks[0] - peaks[1]
 
@@ -65,8 +65,8 @@ for name, model in files.items():
                     small, [*options, *([small_x] if calibrated else []), "-o", at("s.onnx")])
         check(more <= 1.6 * WEIGHTS, f"qk quantize {what}, weights {name}: {more / WEIGHTS:.2f} of the weights (1.6)")
 
-# Texts of other lengths, and two that are first tried together: each product's weights are packed once, not in an order for every number
-# of rows. A sample needs its values, and its outputs (logits and caches) twice: of the run, and joined and padded to the longest.
+# Texts of different lengths, and two that run together: a product's weights are packed once, not once for every number of rows. A sample
+# needs its values, and its outputs (logits and caches) twice: from the run, and joined and padded to the longest.
 for what, count, lengths in (("2 x 64 tokens", 2, (64,)), ("texts of 64, 100 and 128 tokens", 1, (64, 100, 128))):
     long = ",".join(data(f"x{n}.npz", VOCABULARY, LAYERS, GROUPS, WIDTH, samples=count, length=n) for n in lengths)
     short = ",".join(data(f"small{n}.npz", 61, 2, 2, 8, samples=count, length=n) for n in lengths)
@@ -76,7 +76,7 @@ for what, count, lengths in (("2 x 64 tokens", 2, (64,)), ("texts of 64, 100 and
         more = over("evaluate", files["outside"], ["--inputs", long, *options], small, ["--inputs", short, *options])
         check(more <= 1.3 * WEIGHTS + sample, f"qk evaluate, {formats}, {what}: {more / WEIGHTS:.2f} of the weights (1.3 and what a sample needs)")
 
-# A metric takes sums of each sample, no outputs: of these texts the logits are several times the weights, the float model's as well.
+# A metric keeps sums of each sample, not outputs. These texts' logits, also the float model's, are several times as large as the weights.
 wide = {"vocabulary": 16000, "hidden": 256, "layers": 2, "count": 8, "groups": 4}
 many = models.llama(at("many.onnx"), dtype=np.float32, outside=True, longest=128, **wide)
 wide_weights = sum(4 * int(np.prod(t.dims)) for t in onnx.load(many, load_external_data=False).graph.initializer)
@@ -84,7 +84,7 @@ few, samples = 2, 40
 texts = data("many.npz", wide["vocabulary"], 2, 4, 32, samples=samples, length=64)
 with np.load(texts) as arrays:
     np.savez(at("few.npz"), **{k: v[:few] for k, v in arrays.items()})
-logits = 64 * wide["vocabulary"] * 4  # of a text
+logits = 64 * wide["vocabulary"] * 4  # bytes of a text's logits
 check((samples - few) * logits > 6 * wide_weights, f"{samples * logits / 1e6:.0f} MB of logits, {wide_weights / 1e6:.0f} MB of weights")
 for formats, metrics, options in (("float", "loss,perplexity,top1", []), ("int4 weights", "perplexity,kl,agreement,sqnr", W4)):
     asked = ["--next-token", "--metric", metrics, *options]
@@ -105,7 +105,7 @@ done = qk("evaluate", many, *asked, statuses=(2,))
 check("TMPDIR" in done.stderr, "a folder for temporary files that is none is said: " + done.stderr.strip()[-160:])
 del os.environ["TMPDIR"], planned, plain
 
-# The same numbers wherever the weights lie, and as onnxruntime has them.
+# Outputs do not depend on where the weights are stored, and agree with onnxruntime's.
 got = {}
 for name, model in files.items():
     os.makedirs(at("out"), exist_ok=True)
@@ -116,7 +116,7 @@ expected = np.concatenate([session.run(["logits"], {k: v[i:i + 1] for k, v in np
 check(np.abs(got["inside"] - expected).max() <= 1e-4 * np.abs(expected).max(), "logits are onnxruntime's")
 del session
 
-# Scales of blocks lie beside a saved plan, which is small, and comes back.
+# Scales of blocks are stored in a file beside a saved plan, so the plan is small; it is read back the same.
 qk("quantize", files["inside"], *W4, "-o", at("q.onnx"), "--save-plan", at("plan.json"), "--report", at("r.html"), "--overwrite")
 plan_bytes, report_bytes = os.path.getsize(at("plan.json")), os.path.getsize(at("r.json"))
 check(plan_bytes < 1e5 and report_bytes < 1e6, f"a plan of blocks has {plan_bytes} bytes, its report {report_bytes}")
@@ -133,7 +133,7 @@ open(at("bad.json"), "w").write(json.dumps(text))
 done = qk("evaluate", files["inside"], "--inputs", x, "--plan", at("bad.json"), statuses=(2,))
 check("bad.json:" in done.stderr and "without folders" in done.stderr, "arrays elsewhere are refused")
 
-# Portable files of packed weights: the numbers of the plan, and onnxruntime loads them in less than the float model takes.
+# Portable files with packed weights give the plan's results, and onnxruntime loads them in less memory than the float model.
 LOAD = """
 import sys, numpy as np, onnxruntime as o
 options = o.SessionOptions(); options.intra_op_num_threads = 1; options.log_severity_level = 3
@@ -165,7 +165,7 @@ for what, options, packed in (("int4", W4, 0.2), ("mxfp4", ["--approach", "weigh
     back = qk_json("evaluate", at("back.onnx"), "--inputs", x, "--metric", "sqnr", "--plan", at("back.json"))["sqnr"]
     check(back is None or back > 120, f"the plan of {what} comes back from the file: its float model is on the plan's grid, {back} dB")
 
-# Above 2 GB, which a message cannot be: said at once.
+# A file above 2 GB, the limit of a protobuf message, is refused at once.
 with open(at("huge.onnx"), "wb") as f:
     f.truncate(2 ** 31 + 10)
 done = qk("inspect", at("huge.onnx"), statuses=(2,))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --metric-server: one process for all trials, for sensitivity and search; and a server that fails in any way is an error that names it.
+// --metric-server: sensitivity and search use one process for all trials, and a server that fails in any way is an error that names it.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ qk_test::outcome measured(const std::string& verb, words more) {
     return run_tool(more);
 }
 
-/// A server of shell: `answer` is run for each trial, with $line the request.
+/// Returns a server as a shell script, which runs `answer` for each trial; $line is the request.
 std::string server(const std::string& answer, const std::string& greeting = "ready") {
     return "echo '" + greeting + "'; while read -r line; do " + answer + "; done";
 }
@@ -36,7 +36,7 @@ void refuse(const std::string& command, const words& says, const words& more = {
     const auto done = measured("sensitivity", all);
     INFO(command, ": ", done.err);
     CHECK(done.status == 2);
-    const std::size_t at = done.err.find("qk: --metric-server '" + command + "'");  // what the server said on standard error stands before
+    const std::size_t at = done.err.find("qk: --metric-server '" + command + "'");  // the server's own standard error comes first
     REQUIRE(at != std::string::npos);
     for (const std::string& s : says) CHECK(done.err.find(s, at) != std::string::npos);
     CHECK(std::count(done.err.begin() + static_cast<std::ptrdiff_t>(at), done.err.end(), '\n') == 1);
@@ -57,15 +57,15 @@ TEST_CASE("one process answers every trial of a sensitivity analysis and of a se
     const auto rows = nlohmann::json::parse(done.out);
     const std::size_t trials = static_cast<std::size_t>(std::count(said.begin(), said.end(), '\n')) - 1;
     CHECK(trials > 5);
-    // Each request is a line of JSON with files that are there.
+    // Each request is a line of JSON that names existing files.
     const auto first = nlohmann::json::parse(said.substr(6, said.find('\n', 6) - 6));
     CHECK(first["trial"] == 1);
     CHECK(first["output"].get<std::string>().ends_with("output.npy"));
     CHECK(first["reference"].get<std::string>().ends_with("reference.npy"));
     CHECK(first["labels"].get<std::string>().ends_with("labels.npy"));
     CHECK_FALSE(first.contains("model"));
-    CHECK_FALSE(std::filesystem::exists(std::filesystem::path(first["output"].get<std::string>()).parent_path()));  // gone with the search
-    CHECK(rows["layer_evaluations"] > 0);  // of a user's measure, too
+    CHECK_FALSE(std::filesystem::exists(std::filesystem::path(first["output"].get<std::string>()).parent_path()));  // removed at the end
+    CHECK(rows["layer_evaluations"] > 0);  // counted for a user's metric as well
     CHECK(rows["naive_layer_evaluations"] >= rows["layer_evaluations"]);
     const auto search = measured("search", {"--metric-server", server("echo 0.25"), "--target-metric", "1"});
     INFO(search.err);
@@ -82,8 +82,8 @@ TEST_CASE("a server that dies, hangs, or says what is no answer is an error that
     refuse(server("echo garbage"), {"'garbage', which is no number"});
     refuse(server("echo 0.5 and more"), {"'0.5 and more', which is no number"});
     refuse(server("echo"), {"which is no number"});
-    refuse(server("printf '\\033[31mred\\n'"), {"'?[31mred'"});          // no control characters reach the terminal
-    refuse(server("echo 0.5; echo 0.6"), {"0.6", "nothing asked for"});  // a slow second line is told a trial later
+    refuse(server("printf '\\033[31mred\\n'"), {"'?[31mred'"});          // control characters do not reach the terminal
+    refuse(server("echo 0.5; echo 0.6"), {"0.6", "nothing asked for"});  // a slow second line would be reported a trial later
     refuse(server("echo error: no such label"), {"reports of trial 1: 'no such label'"});
     refuse(server("echo 0.5; read -r line; exit 4"), {"ended with status 4", "trial 2"});
     refuse("sleep 30", {"in 0.3 seconds", "--metric-timeout"}, {"--metric-timeout", "0.3"});
@@ -108,7 +108,7 @@ TEST_CASE("a server gets the model of each trial, and the example measures it as
         std::cout << "skipped: no " << python << "\n";
         return;
     }
-    // Without compounding of rounding between runtimes: what the two measure is whole numbers of right answers among 40.
+    // qk and onnxruntime round differently, but top-1 of 40 images counts right answers, so they differ by one answer at most.
     const std::string example = python + " " + QK_SOURCE_DIR + "/examples/metric_server/server.py " + folder + "test_images.npy";
     const auto served = measured("sensitivity", {"--metric-server", example, "--higher-is-better"});
     INFO(served.err);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line takes the names of the model's file and counts, orders and says things one way.
+// The command line takes the names in the model's file, and counts, orders and words things consistently.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ TEST_CASE("inspect --tensors: every name, in network order, and what it became")
     const auto norm = std::find_if(layers.begin(), layers.end(), [](const json& l) { return l["name"] == "norm"; });
     REQUIRE(norm != layers.end());
     CHECK((*norm)["became"] == json::array({"stem"}));
-    // A request may use each of them: none is an error under strict for its name.
+    // `inspect --tensors` says what became of a folded node.
     const std::string text = done({"inspect", model, "--tensors"}).out;
     CHECK(contains(text, "BatchNormalization 'norm' was folded into Conv 'stem'"));
 }
@@ -91,7 +91,7 @@ TEST_CASE("requests, explain, --layers, plans and encodings take the names of th
         json::parse(done(words{"explain", model, "stem.weight", "--activation", "int8", "--weight", "int8", "--json"} + data).out);
     CHECK(j["became"][0]["tensor"] == "stem_folded_weight");
     CHECK(j["edges"].size() == 1);
-    // A saved plan is explained, too.
+    // Explains a saved plan as well.
     const auto saved = done({"explain", model, "relu.out", "--plan", place("p.json")});
     CHECK(contains(saved.out, "int16"));
     CHECK(contains(saved.out, "saved plan"));
@@ -123,11 +123,11 @@ TEST_CASE("one run has one count of quantized edges and one of remarks") {
     CHECK(summary["quantized_edges"] == std::stoi(edges));
     CHECK(summary["edges"].size() == std::stoul(edges));
     CHECK(lines_with(log, "tensor '") == std::stoul(edges));
-    // The saved plan, described again, has as many.
+    // A run with the saved plan reports as many edges.
     const auto again = done({"quantize", model, "--plan", place("p.json"), "--log", place("l2.txt"), "--save-plan", place("p2.json")});
     CHECK(contains(again.out, edges + " quantized edges"));
     CHECK(lines_with(qk_test::content(place("l2.txt")), "tensor '") == std::stoul(edges));
-    // Network order, not that of the alphabet.
+    // The log is in network order, not alphabetical.
     CHECK(log.find("tensor 'image'") < log.find("tensor 'relu.out'"));
     CHECK(log.find("tensor 'relu.out'") < log.find("tensor 'block1."));
     CHECK(log.find("tensor 'block5.") < log.find("tensor 'head.weight'"));

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files of earlier versions of qk are read as they were, and the same settings write the same files.
+"""Files of earlier versions of qk are read with the same meaning, and the same settings still write the same files.
 
     python3 tests/tool/old_files.py QK
 
-tests/data/old_files holds plans, requests, encodings and models of examples/digits: what stands in read/ is only read, what stands in
-written/ is written again and compared byte for byte. reports/ holds JSON whose keys may gain neighbours, and may not go.
+tests/data/old_files holds plans, requests, encodings and models of examples/digits. Files in read/ are only read, those in written/ are
+written again and compared byte for byte. reports/ holds JSON: new keys may be added, but none removed.
 """
 import json
 import subprocess
@@ -47,14 +47,14 @@ def written_again(folder):
 
 
 def outputs(folder, model, *arguments):
-    """The logits of 100 images."""
+    """Returns the logits of 100 images."""
     run("evaluate", model, "--inputs", IMAGES, "--samples", 100, "--output-dir", folder, *arguments)
     found = list(folder.glob("*.npy"))
     return np.load(found[0]) if len(found) == 1 else np.zeros(0)
 
 
 def read_as_before(folder):
-    """A model that was written with a plan, and the plan, give the same outputs; so do encodings, for what they hold."""
+    """A model that was written under a plan gives the plan's outputs; encodings give them as far as they can express the plan."""
     by_plan = outputs(folder / "plan", MODEL, "--plan", OLD / "plan.json")
     by_blocks = outputs(folder / "mx_plan", MODEL, "--plan", OLD / "mx_plan.json")
     for file in sorted([*OLD.glob("read/*.onnx"), *OLD.glob("written/*.onnx")]):
@@ -63,7 +63,7 @@ def read_as_before(folder):
         if got.shape != expected.shape or got.size == 0:
             failures.append(f"{file.name}: outputs of shape {got.shape}, expected {expected.shape}")
             continue
-        # An integer layer rounds its sum once where the plan's float layer rounds it twice: one step of the logits.
+        # An integer layer rounds its sum once, the plan's float layer twice, so logits may differ by one step.
         off = np.abs(got - expected).max() / np.abs(expected).max()
         if off > 0.02:
             failures.append(f"{file.name}: outputs are off by {off:.3g} of the largest")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Outputs appear together or not at all, and never in the place of an input.
+// Outputs appear together or not at all, and never replace an input.
 #include <doctest/doctest.h>
 
 #include <sys/file.h>
@@ -18,7 +18,7 @@ using qk_test::scratch;
 
 namespace {
 
-/// What the error says; empty if there is none.
+/// Returns the error's message; empty if there is none.
 template <class F>
 std::string said(const F& f) {
     try {
@@ -110,7 +110,7 @@ TEST_CASE("an output in the place of an input or of another output is an error, 
     for (const std::string& name : {place("in"), place("./in"), place("d/../in"), place("link"), place("hard")}) {
         CAPTURE(name);
         CHECK(has(said([&] { output_set().input("MODEL", place("in")).output("-o", name); }), "would replace MODEL"));
-        CHECK(has(said([&] { output_set().output("-o", name).input("MODEL", place("in")); }), "would replace MODEL"));  // learnt of later
+        CHECK(has(said([&] { output_set().output("-o", name).input("MODEL", place("in")); }), "would replace MODEL"));  // order is free
         CHECK(has(said([&] { output_set().output("-a", place("in")).output("-b", name); }), "two outputs"));
         CHECK(has(said([&] { output_set().input("MODEL", place("in")).appended("--cache", name); }), "would replace MODEL"));
         CHECK(has(said([&] { output_set().appended("--cache", place("in")).output("-o", name); }), "would replace --cache"));
@@ -120,7 +120,7 @@ TEST_CASE("an output in the place of an input or of another output is an error, 
     CHECK(has(said([&] { output_set().output("-a", place("new")).output("-b", place("d/../new")); }), "two outputs"));
     CHECK(said([&] { output_set().input("x", "/dev/null").output("-a", "/dev/null").output("-b", "/dev/null"); }).empty());
     CHECK(said([&] { output_set().input("MODEL", "").output("-o", "").output("-o", ""); }).empty());
-    // A folder as input: what is read from it.
+    // A folder as input protects the files that are read from it, not the others.
     put(place("d/x.npy"), "");
     put(place("d/notes.txt"), "");
     CHECK(has(said([&] { output_set().input("--inputs", place("d")).output("-o", place("d/x.npy")); }), "would replace --inputs"));
@@ -167,7 +167,7 @@ TEST_CASE("a model too large for one file takes its data along: both or none, an
     {
         output_set files;
         save(m, files, place("m.onnx"), 4096);
-        CHECK(place.files() == 2);  // beside their places
+        CHECK(place.files() == 2);  // temporary files beside the outputs' places
         CHECK_FALSE(fs::exists(place("m.onnx")));
     }
     CHECK(place.files() == 0);

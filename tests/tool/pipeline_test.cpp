@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One C++ call does what the command does: the same settings give the same files, byte for byte, and the same numbers.
+// One C++ call does what a command does: the same settings give the same files, byte for byte, and the same numbers.
 #include "qk/graph/pipeline.hpp"
 #include "qk/graph/search/report.hpp"
 
@@ -38,7 +38,7 @@ void same_file(const fs::path& a, const fs::path& b) {
     CHECK(content(a) == content(b));
 }
 
-/// Without what the clock says and what a file is called.
+/// Removes times, memory and file names.
 nlohmann::json timeless(nlohmann::json j) {
     for (const char* key : {"seconds", "items_per_second", "output", "peak_bytes"}) j.erase(key);
     return j;

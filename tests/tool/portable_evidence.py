@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models written by `qk quantize --export portable`, run by ONNX Runtime (optimizer off and on) and by `qk evaluate`.
+"""Runs models that `qk quantize --export portable` writes in ONNX Runtime (optimizer off and on) and in `qk evaluate`.
 
 usage: portable_evidence.py QK
-QK_EXHAUSTIVE=1 in the environment asks for every pair of format and semantics instead of every third.
-Quantizers alone are compared bit for bit with the native kernels (`qk evaluate --plan` on the float model): every format of the
-catalogue and others, blocks along every axis, ragged, of unknown length, every semantics and rounding that a plan can ask for, scales for
-each channel and each run of a block, and scales from the values themselves.
+QK_EXHAUSTIVE=1 in the environment runs every pair of format and semantics instead of every third.
+Single quantizers must agree bit for bit with the native kernels (`qk evaluate --plan` on the float model): every format of the catalogue
+and others, blocks along every axis, with a remainder or of unknown length, every semantics and rounding of a plan, scales for each channel
+and each block, and dynamic scales.
 """
 import json
 import os
@@ -43,7 +43,7 @@ def evaluate(model, x, count, *more):
 
 
 def same(a, b):
-    """Bit for bit; NaNs compare equal to NaNs, zeros with their sign."""
+    """Compares bit for bit, so signs of zeros count; NaNs are equal to NaNs."""
     return (a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))
 
 
@@ -54,7 +54,7 @@ def first_difference(x, got, expected):
 
 
 def quantizers_alone(name, shape, declared, quantizers, x, opset=13):
-    """One model whose outputs are its input under each quantizer."""
+    """Checks one model whose outputs are its input under each quantizer."""
     nodes = [helper.make_node("Identity", ["x"], [f"y{i}"], name=f"n{i}") for i in range(len(quantizers))]
     graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, declared)],
                               [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, declared and [None] * len(declared)) for i in range(len(quantizers))])
@@ -66,7 +66,7 @@ def quantizers_alone(name, shape, declared, quantizers, x, opset=13):
     with open(plan, "w") as f:
         json.dump({"qk": "plan", "version": 1, "tensors": {}, "edges": edges}, f)
     qk("quantize", source, "-o", exported, "--plan", plan, "--export", "portable")
-    if declared is not None:  # the checker wants a shape of every input
+    if declared is not None:  # the checker needs a shape for every input
         onnx.checker.check_model(onnx.load(exported), full_check=True)
     x = x.reshape(shape)
     expected = evaluate(source, x, len(quantizers), "--plan", plan)
@@ -83,7 +83,7 @@ def quantizers_alone(name, shape, declared, quantizers, x, opset=13):
 
 
 def constants_alone(name, shape, quantizers, w, weights):
-    """One model whose outputs are a constant under each quantizer. An input goes along: a model has one."""
+    """Checks one model whose outputs are a constant under each quantizer. It also has an input, since every model needs one."""
     count = len(quantizers)
     nodes = [helper.make_node("Identity", ["w"], [f"y{i}"], name=f"n{i}") for i in range(count)] + [helper.make_node("Identity", ["x"], [f"y{count}"], name="n")]
     graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2])],
@@ -113,7 +113,7 @@ def constants_alone(name, shape, quantizers, w, weights):
 
 
 def inputs(count, seed, specials):
-    """Ordinary numbers, every exponent, ties of fast formats, zeros of both signs, subnormals, large numbers; Inf and NaN on request."""
+    """Returns ordinary numbers, every exponent, ties, zeros of both signs, subnormals, large numbers; with `specials` also Inf and NaN."""
     r = np.random.default_rng(seed)
     bits = r.integers(0, 2**32, count, dtype=np.uint64).astype(np.uint32).view(np.float32)
     parts = [
@@ -135,7 +135,7 @@ def inputs(count, seed, specials):
 
 
 def scaled(format_name, scale=0.05):
-    """Integers need a scale."""
+    """Returns a quantizer, with a scale for integers, which need one."""
     q = {"format": format_name}
     if "int" in format_name and not format_name.startswith(("mx", "nv")):
         q["scale"] = [scale]
@@ -143,7 +143,7 @@ def scaled(format_name, scale=0.05):
 
 
 def matters(format_name, choice):
-    """Whether a choice of semantics is one for this format."""
+    """Whether a choice of semantics applies to this format."""
     family = "mx" if format_name.startswith("mx") and format_name not in ("mx9", "mx6", "mx4") else "integer" if "int" in format_name else "float"
     if "scale_rule" in choice:
         return family == "mx"
@@ -155,7 +155,7 @@ def matters(format_name, choice):
 
 
 def many_scales():
-    """Activations with a scale for each channel, and for each run of a block along each axis."""
+    """Checks activations with a scale for each channel, and for each block along each axis."""
     r = np.random.default_rng(5)
     shape = (6, 20, 3, 5)
     channels, grids = [], []
@@ -174,7 +174,7 @@ def many_scales():
 
 
 def dynamic_scales(names):
-    """Scale and zero point from the values. What all lies below 2^-126 * 255 is DynamicQuantizeLinear's own affair."""
+    """Checks dynamic scales and zero points. Where all values lie below 2^-126 * 255, uint8 is left out: DynamicQuantizeLinear decides."""
     more = ["int:bits=3", "int:bits=5,signed=0", "int8:narrow", "int8:symmetric", "uint8:symmetric", "int8:pow2", "uint8:pow2", "int:bits=12", "int:bits=24",
             "float:exponent=4,mantissa=2,special=fnuz", "float:exponent=6,mantissa=9"]
     asked = [{"format": n, "dynamic": True} for n in names + more if not n.startswith(("mx", "bfp"))]
@@ -209,7 +209,7 @@ def main():
     choices += [{"scale_rule": r} for r in ("ceil", "rceil", "even")]
     choices += [{"integer_mode": "reciprocal"}, {"overflow": "saturate"}, {"overflow": "ieee"}]
     choices += [{"overflow": "ieee", "rounding": r} for r in ("toward-zero", "up", "down")]
-    # What NaN and Inf become in a standard QuantizeLinear is its own affair: finite values there.
+    # The standard leaves open what QuantizeLinear makes of NaN and Inf, so its formats get finite values only.
     standard = ("int", "uint", "fp16", "bf16", "fp8_e4m3fn", "fp8_e5m2")
     for what, of, data in (("finite", some, finite), ("NaN and Inf", [q for q in some if not q["format"].startswith(standard)], special)):
         asked = [dict(q, semantics=c) for q in of for c in choices if matters(q["format"], c)]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small network with every kind of layer, in every format of the catalogue and by every approach, written by `qk quantize`.
+"""Quantizes a small network with every kind of layer in every format of the catalogue and by every approach.
 
 usage: portable_networks.py QK
-Odd numbers of channels, grouped and depthwise filters, a transposed convolution, Gemm, MatMul with weights and of two activations, a batch of any size.
-ONNX Runtime (optimizer off and on, weights packed and float) and `qk evaluate` on the exported model agree with `qk evaluate --plan` on the float one,
-up to the order of sums: that moves few roundings, so the median error stays small; a wrong rounding, scale or axis does not.
+It has odd numbers of channels, grouped and depthwise filters, a transposed convolution, Gemm, MatMul with weights and of two activations,
+and any batch size. ONNX Runtime (optimizer off and on, weights packed and float) and `qk evaluate` on the exported model agree with
+`qk evaluate --plan` on the float model up to the order of sums. That flips few roundings, so the median error stays small; with a wrong
+rounding, scale or axis it does not.
 """
 import json
 import os
@@ -74,7 +75,7 @@ def evaluate(model, *more):
 
 
 class Comparison:
-    """What `qk quantize` writes, run by ONNX Runtime and by `qk evaluate`, beside the plan on the float model."""
+    """Compares models that `qk quantize` writes, run by ONNX Runtime and by `qk evaluate`, with the plan on the float model."""
 
     def __init__(self, x):
         self.x, self.failures, self.plain = x, 0, {}
@@ -87,7 +88,7 @@ class Comparison:
             self.plain[opset] = evaluate(at("float.onnx"))
 
     def hold(self, label, flags, median=1e-3, largest=5e-2, alone=False):
-        """`alone`: sample by sample. Returns the size of the file."""
+        """Quantizes with `flags` and checks the errors; with `alone` sample by sample. Returns the size of the file."""
         qk("quantize", at("float.onnx"), "-o", at("quantized.onnx"), "--calibration", at("x.npy"), "--save-plan", at("plan.json"), *flags)
         onnx.checker.check_model(onnx.load(at("quantized.onnx")), full_check=True)
         batch = ["--batch", 1] if alone else []
@@ -96,7 +97,7 @@ class Comparison:
         spread = np.abs(expected - self.plain[self.opset]).max() / scale
         results = {"qk evaluate": evaluate(at("quantized.onnx"), *batch)}
         for optimizer in (False, True):
-            parts = [self.x[i:i + 1] for i in range(len(self.x))] if alone else [self.x[:1], self.x[1:]]  # two sizes of batch
+            parts = [self.x[i:i + 1] for i in range(len(self.x))] if alone else [self.x[:1], self.x[1:]]  # two batch sizes
             results[f"optimizer {'on' if optimizer else 'off'}"] = run(at("quantized.onnx"), parts, optimizer)
         for how, got in results.items():
             error = np.abs(got - expected).reshape(len(self.x), -1).max(1) / scale
@@ -117,21 +118,21 @@ def main():
     formats = [f["name"] for f in json.loads(qk("formats", "--json").stdout)["formats"] if f["name"] not in ("e8m0", "fp32")]
     c = Comparison(np.random.default_rng(8).standard_normal((40, 3, 9, 9)).astype(np.float32))
     for i, f in enumerate(formats + ["bfp:block=16,exponent=8,mantissa=10", "mx:element=fp6_e2m3,block=16", "float:exponent=4,mantissa=2"]):
-        c.model((13, 18, 11)[i % 3])  # ReduceMax and ReduceSum changed in between
+        c.model((13, 18, 11)[i % 3])  # ReduceMax and ReduceSum changed between these opsets
         flags = ["--activation", f, "--weight", f, *(["--per-channel"] if i % 2 else [])]
         packed, whole = (c.hold(f"{f}, {storage}", flags + ["--weights", storage]) for storage in ("packed", "float"))
         print(f"{f}: {packed} bytes packed, {whole} in float32", flush=True)
     c.model(13)
     floats = os.path.getsize(at("float.onnx"))
-    # Conversion to 16 bits: by Cast alone, half the bytes; no standard operator else.
+    # 16-bit floats are written as Cast, with no other new operator, in half the bytes.
     for f in ("fp16", "bf16"):
         size = c.hold(f"{f}, qdq", ["--activation", f, "--weight", f, "--export", "qdq"])
         operators = {n.op_type for n in onnx.load(at("quantized.onnx")).graph.node} - {n.op_type for n in onnx.load(at("float.onnx")).graph.node}
         if operators != {"Cast"} or size > 0.75 * floats:
             c.failures += 1
             print(f"{f}: new operators {operators}, {size} bytes of {floats}")
-    # Pairs that onnxruntime's optimizer would fuse into operators of other types, or requantize; and every format with some other, as activation
-    # and weight and as neighbours (QK_EXHAUSTIVE=1: with all others).
+    # Pairs that onnxruntime's optimizer would fuse into operators of other types or requantize; also each format with one other format
+    # (QK_EXHAUSTIVE=1: with all others), as activation and weight and in neighbouring layers.
     pairs = [("int4", "int8"), ("uint4", "uint8"), ("uint8", "fp8_e4m3fn"), ("int8", "int32"), ("int16", "int8"), ("uint8", "fp16"), ("uint8", "mxfp4"), ("int16", "fp32"), ("uint8", "int2")]
     n = len(formats)
     for k in range(1, n) if "QK_EXHAUSTIVE" in os.environ else (n // 2,):
@@ -143,16 +144,16 @@ def main():
             with open(at("requests.json"), "w") as f:
                 json.dump({"default": {"activation": activation, "weight": activation}, "requests": every_other, "boundary": "dual" if i % 2 else "wider"}, f)
             c.hold(f"{activation} beside {weight}", ["--plan", at("requests.json")])
-    # Zero points that are not the lowest code, behind a Relu; a Clip of ours in front of QuantizeLinear.
+    # Zero points above the lowest code behind a Relu, and a Clip that qk writes in front of QuantizeLinear.
     for f in ("int8", "uint8", "int4", "uint4", "int16", "int:bits=3", "int:bits=5", "int:bits=12"):
         c.hold(f"{f}, symmetric", ["--activation", f, "--weight", "int8", "--symmetric", "--keep-int8"])
-    # Weights alone: between float activations onnxruntime's optimizer has fusions of its own.
+    # Only weights: onnxruntime's optimizer has other fusions for float activations.
     for f in ("int8", "uint8", "int4", "uint4", "int16", "fp8_e4m3fn", "fp16", "bf16", "mxfp4", "nvfp4"):
         for how in ([], ["--per-channel"], ["--weight-block", "16"] if "fp4" not in f and "16" not in f else ["--weights", "float"]):
             c.hold(f"weights {f} {how}", ["--weight", f, "--approach", "weight_only", *how], median=1e-5, largest=1e-5)
-    for f in ("fp16", "bf16"):  # int8 of a product becomes MatMulNBits there, which rounds its activations
+    for f in ("fp16", "bf16"):  # not int8: onnxruntime would make MatMulNBits of it, which rounds activations
         c.hold(f"weights {f}, qdq", ["--weight", f, "--approach", "weight_only", "--per-channel", "--export", "qdq"])
-    # Scales from the values of each sample: one rounding more or less of a tensor's largest value moves all the others.
+    # Dynamic scales of each sample: a different rounding of a tensor's largest value moves all its other values.
     for f in ("int8", "uint8", "int4", "int16", "int:bits=5", "fp8_e4m3fn", "fp8_e5m2", "fp6_e2m3", "nvfp4", "fp16"):
         c.hold(f"dynamic {f}", ["--activation", f, "--weight", f, "--per-channel", "--approach", "dynamic"], alone=True)
     for flags in ([], ["--per-channel"]):

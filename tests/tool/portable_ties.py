@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where ONNX Runtime and `qk evaluate` part on a quantized network with normalizations and pools: only where a value lies on a tie.
+"""ONNX Runtime and `qk evaluate` differ on a quantized network with normalizations and pools only where a value lies on a tie.
 
 usage: portable_ties.py QK
-Every activation is quantized (--placement every), ONNX Runtime's optimizer is off; with it on the outputs are no further from float32's. Follows the quantizers in order: in samples that agree so far, both
-sides differ in front of one by the order of float sums, and behind it only in elements that lay between two codes. Samples without such an element end equal.
+Every activation is quantized (--placement every) and ONNX Runtime's optimizer is off; with it on, outputs are no further from float32's.
+Follows the quantizers in order: among samples that agree so far, both sides differ before a quantizer by the order of float sums, and
+behind it only in elements that lay between two codes. Samples without such an element have equal outputs.
 """
 import os
 import sys
@@ -46,7 +47,7 @@ def network(r):
 
 
 def quantizers(model):
-    """(float tensor, what a function or a Q/DQ pair makes of it), of activations, in order."""
+    """Returns (float tensor, result of its function or Q/DQ pair) of each quantized activation, in order."""
     constants = {i.name for i in model.graph.initializer}
     coded, pairs = {}, []
     for n in model.graph.node:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One search over several processes (MPI, on this machine): the same result as one process, and nothing lost when one dies.
+// One search over several MPI processes on this machine: it has the result of one process, and loses no trials when a process dies.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -38,7 +38,7 @@ std::vector<std::string> launched(int processes, const std::vector<std::string>&
     return command;
 }
 
-/// What the search says, but for the time it took.
+/// Returns the search's JSON without its times.
 nlohmann::json said(const outcome& o) {
     CAPTURE(o.err);
     auto json = nlohmann::json::parse(o.out, nullptr, false);
@@ -52,7 +52,7 @@ std::size_t lines(const std::string& file) {
     return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-/// Of the launcher: the processes of the search.
+/// Returns the child processes of the launcher, which are the processes of the search.
 std::vector<pid_t> children(pid_t parent) {
     std::vector<pid_t> all;
     std::istringstream list(content("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children"));
@@ -85,7 +85,7 @@ TEST_CASE("a command of the user's runs once for each measurement, not once for 
     const outcome o =
         background(launched(2, search({"--target-metric", "1", "--metric-command", "echo 1 >> " + log + "; echo 0.5 #"}))).wait();
     CHECK(o.status == 0);
-    CHECK(lines(log) == said(o)["evaluations"].get<std::size_t>() + 1);  // the reference itself
+    CHECK(lines(log) == said(o)["evaluations"].get<std::size_t>() + 1);  // the log also holds the reference
 }
 
 TEST_CASE("a process that dies ends the run, and the cache goes on from there") {

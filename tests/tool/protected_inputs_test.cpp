@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No output takes the place of an input or of another output: each verb with each of its outputs named as each of its inputs, by its name,
-// through a folder, a link and a hard link.
+// No output replaces an input or another output: runs each verb with each of its outputs named as each of its inputs, by its own name,
+// through a folder, a symbolic link and a hard link.
 #include <doctest/doctest.h>
 
 #include <cctype>
@@ -21,14 +21,14 @@ namespace {
 
 const std::string digits = std::string(QK_SOURCE_DIR) + "/examples/digits/";
 
-/// An output option; what stands in its place when the file that it writes is to be `file`.
+/// An output option, and how its argument is made so that the file it writes is `file`.
 struct output {
-    std::string option;  ///< "": an argument of its own, behind the others
+    std::string option;  ///< "": a positional argument, after the others
     enum class kind { itself, json_beside, in_folder } how = kind::itself;
     std::string name_in_folder{};
 };
 
-/// Names all files below a folder, with their content.
+/// Returns all paths below a folder, with the content of files.
 std::map<std::string, std::string> everything(const fs::path& folder) {
     std::map<std::string, std::string> all;
     for (const auto& entry : fs::recursive_directory_iterator(folder))
@@ -36,7 +36,7 @@ std::map<std::string, std::string> everything(const fs::path& folder) {
     return all;
 }
 
-/// The file `original`, seen under a name that the output can write, in as many ways as there are.
+/// Returns all spellings of the file `original` that the output option can write to.
 std::vector<std::string> spellings(const scratch& place, const std::string& original, const output& o) {
     const std::string name = fs::path(original).filename().string(), folder = fs::path(original).parent_path().string();
     std::vector<std::string> all;
@@ -67,7 +67,7 @@ words with(words command, const output& o, const std::string& file) {
     return command;
 }
 
-/// `command` reads each of `inputs` and lacks its outputs.
+/// Checks that no output can replace an input. `command` reads each of `inputs` and has no outputs yet.
 void protects(const scratch& place, const words& command, const words& inputs, const std::vector<output>& outputs) {
     for (const output& o : outputs)
         for (const std::string& input : inputs)
@@ -86,7 +86,7 @@ void protects(const scratch& place, const words& command, const words& inputs, c
             }
 }
 
-/// What every verb reads, in a folder that goes away.
+/// The files that verbs read, in a temporary folder.
 struct material {
     scratch place;
     std::string model = place("model.onnx"), x = place("x.npy"), c = place("c.npy"), y = place("y.npy"), requests = place("requests.json"),
@@ -260,9 +260,9 @@ TEST_CASE("two outputs with one name") {
     refused({"calibrate", m.model, "--inputs", m.x}, {"-o", a, "--report", b});
     refused({"inspect", m.model}, {"--save-plan", a, "--save-float", b});
     refused({"convert", m.x, a, "--format", "mxfp4"}, {"--packed", b});
-    refused({"sensitivity", m.model, "--inputs", m.x}, {"--report", a});  // the JSON beside it
+    refused({"sensitivity", m.model, "--inputs", m.x}, {"--report", a});  // the JSON is written beside the page
 
-    // Two outputs of a model whose names make one file name.
+    // Two outputs of a model whose names become the same file name.
     qk_test::builder two;
     two.input("x", {1, 2}).output("a/b", {1, 2}).output("a:b", {1, 2});
     two.node("Relu", {"x"}, {"a/b"}, "p"), two.node("Neg", {"x"}, {"a:b"}, "q");
@@ -282,7 +282,7 @@ TEST_CASE("--overwrite says so, and sizes before are those before") {
     CHECK(nlohmann::json::parse(done.out)["file_bytes"] == fs::file_size(m.model));
     CHECK(run_tool({"convert", m.x, m.x, "--format", "int8", "--overwrite"}).status == 0);
     CHECK(run_tool({"convert", m.x, m.place("links.npy"), "--format", "int8"}).status == 0);
-    CHECK(run_tool({"convert", m.x, m.place("links.npy"), "--format", "int8"}).status == 0);  // what is none of the inputs is replaced
+    CHECK(run_tool({"convert", m.x, m.place("links.npy"), "--format", "int8"}).status == 0);  // a file that is not an input is replaced
     const material again;
     const std::string quantized = again.place("q.onnx");
     REQUIRE(run_tool({"quantize", again.model, "-o", quantized, "--plan", again.requests, "--calibration", again.c}).status == 0);

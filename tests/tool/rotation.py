@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotation of residual streams: the same function, less noise where channels stand out, refused where it cannot be; and searches behind it.
+"""Rotation of residual streams keeps the function, lowers noise if some channels are large, or is refused; searches run after it.
 
 usage: rotation.py QK    (the built command)
 """
@@ -31,7 +31,7 @@ def texts(name, dtype=np.float32, samples=3, length=9, width=8):
 
 
 def evaluated(model, data, *more):
-    """The logits, by qk."""
+    """Returns the logits computed by qk."""
     folder = tempfile.mkdtemp(dir=FOLDER)
     qk("evaluate", model, "--inputs", data, "--output-dir", folder, *more)
     return np.load(os.path.join(folder, "logits.npy")).astype(np.float64)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the built command `qk` and keeps what it said, for tests of the command line.
+// Runs the built command `qk` and keeps its output, for tests of the command line.
 #pragma once
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ extern char** environ;
 
 namespace qk_test {
 
-/// A folder that goes away with the test.
+/// A temporary folder that is removed with the object.
 class scratch {
   public:
     scratch() {
@@ -30,7 +30,7 @@ class scratch {
     scratch& operator=(const scratch&) = delete;
     std::string operator()(const std::string& name) const { return (folder_ / name).string(); }
     const std::filesystem::path& folder() const { return folder_; }
-    /// Files whose name is none of the test's own inputs: what an aborted command must not leave.
+    /// Returns the number of entries in the folder, for checks that an aborted command leaves no file.
     std::size_t files() const {
         std::size_t n = 0;
         for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_)) ++n;
@@ -47,11 +47,11 @@ inline std::string content(const std::filesystem::path& file) {
 }
 
 struct outcome {
-    int status = -1;  ///< of the process; -1: it did not exit by itself
+    int status = -1;  ///< exit status; -1 if the process did not exit by itself
     std::string out, err;
 };
 
-/// A program that runs while the test goes on, its output kept in files.
+/// Runs a program in the background and keeps its output in files.
 class background {
   public:
     explicit background(const std::vector<std::string>& command) {

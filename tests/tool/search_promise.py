@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mix that `qk search` saves keeps its promise: measured again in ONNX Runtime it meets the target, and is what the report says.
+"""The mix that `qk search` saves keeps its promise: measured again in ONNX Runtime it meets the target and has the reported metric.
 
 usage: search_promise.py QK
-On the shipped digits: targets of the output's error and of top-1, integers and block formats, several strategies, layers ranked by measuring and by gradients.
+Runs on the shipped digits, with targets of the output's error and of top-1, integers and block formats, several strategies, and layers
+ranked by measuring and by gradients.
 """
 import json
 import os
@@ -56,7 +57,7 @@ def main():
     float_top1 = float(np.mean(reference.argmax(1) == LABELS))
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
-        # A target between the ends, so that there is something to choose.
+        # The target lies between the wide and the narrow model's metric, so that a search has to choose.
         for pair in (("int8/int8", "int8/int4"), ("mxfp8_e4m3/mxfp8_e4m3", "mxfp4/mxfp4"), ("bf16/bf16", "bfp16/mx4")):
             formats = ("--wide", pair[0], "--narrow", pair[1], "--per-channel")
             narrow = search(folder, *formats, "--target-l2", "1e9")[0]
@@ -73,7 +74,7 @@ def main():
                 for optimizer in (False, True):
                     y = outputs(model, optimizer)
                     if "--target-l2" in how:
-                        # Sums in another order flip a few roundings: a hundredth of the target, far less than a wrong format makes.
+                        # Another order of sums flips a few roundings, worth a hundredth of the target; a wrong format is worth far more.
                         got, target, slack = l2(y, reference), middle, 0.01 * middle
                         kept = got <= target + slack and abs(got - r["metric"]) <= slack
                     else:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A state-space model in chunks, as mamba 2 is exported: a depthwise convolution over time, segment sums, masks of -Inf, tensors of four and five axes.
+"""A state-space model in chunks, like an exported mamba 2: a depthwise convolution over time, segment sums, masks of -Inf, tensors of four
+and five axes.
 
 usage: state_space.py QK    (the built command)
 """
@@ -87,7 +88,7 @@ for style in ("portable", "amd"):
             got = onnxruntime.InferenceSession(at("file.onnx")).run(None, dict(np.load(data)))[0]
             check(close(got, planned, 3e-2), "and runs in onnxruntime")
 
-# What is reported beside it changes neither plan nor file, whether samples are at hand or not.
+# Reports and logs change neither plan nor file, with or without calibration samples.
 for asked in (formats("bfp16", "--placement", "all"), formats("mxfp4", "--placement", "every")):
     qk("quantize", model, "-o", at("bare.onnx"), *asked, "--save-plan", at("bare.json"), "--overwrite")
     for more in (["--json"], ["--report", at("page.html")], ["--log", at("log.txt")]):
@@ -102,12 +103,12 @@ check(quantized[nodes["conv"].input[0]]["axis"] == 1, "blocks run along the chan
 check(quantized[nodes["sums"].output[0]]["axis"] == -1, "and along the rows of a tensor of four axes that is no picture")
 check(nodes["root"].input[0] not in quantized and nodes["root"].output[0] not in quantized, "numbers that lengths say are no data")
 
-# The same of a cache of keys: rows of a head.
+# Blocks of a cache of keys run along the rows of a head.
 qk("quantize", models.llama(at("llama.onnx"), dtype=np.float32), "-o", at("kept.onnx"), "--kv-cache", "mxfp8_e4m3", "--save-plan", at("kept.json"))
 with open(at("kept.json")) as f:
     check({q["axis"] for q in json.load(f)["tensors"].values()} == {-1}, "blocks of a cache run along the rows of its heads")
 
-# Operands of attention: lengths follow through Reshape and Transpose, or at least what lies behind an axis does.
+# Operands of attention: known lengths, or at least the sizes behind an axis, follow through Reshape and Transpose.
 decoder = models.llama(at("decoder.onnx"), dtype=np.float32, hidden=128, count=4)  # heads of 32
 past = {k: rng.standard_normal((1, 2, 3, 32)).astype(np.float32) for k in models.cache()}
 np.savez(at("text.npz"), input_ids=rng.integers(0, 61, (1, 6)), position_ids=np.arange(3, 9)[None], **past)
@@ -132,7 +133,7 @@ told = qk_json("quantize", scattered, *formats("bfp16", "--placement", "all"))["
 check(any("masked/y" in n["subject"] and "holds a mask" in n["text"] for n in told), "a scattered mask is found without samples")
 check(close(evaluated(scattered, at("one.npz"), *formats("bfp16", "--placement", "all")), evaluated(scattered, at("one.npz")), 0.1), "and left")
 
-# Integer operators come back as the products that they were.
+# Integer operators are recovered as the products that they came from.
 dynamic = ["--approach", "dynamic", "--activation", "uint8", "--weight", "int8"]
 for more in ([], ["--per-channel"]):
     planned = evaluated(model, data, *dynamic, *more)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk convert` against every golden file: what other systems gave, bit for bit (docs/reference/numerics.md, section 4).
+// `qk convert` reproduces every golden file, the outputs of other systems, bit for bit.
 #include <doctest/doctest.h>
 
 #include "../core/compare_bits.hpp"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Language models from the float file to the quantized one: weights behind constant paths, float16, masks, caches, packed weights, and the guide.
+"""Quantizes language models: weights behind constant paths, float16, masks, caches, packed weights, and the commands of the guide.
 
 usage: transformers.py QK    (the built command)
 """
@@ -25,7 +25,7 @@ rng = np.random.default_rng(7)
 
 
 def weights_are_weights():
-    """A tied embedding above the folding limits."""
+    """A tied embedding larger than the folding limits is still a weight."""
     big = models.gpt(at("big.onnx"), vocabulary=33000, hidden=512, layers=1, count=8)
     check(33000 * 512 * 4 > 2**26, "the tied embedding is beyond the limit of other constants")
     data = saved("big.npz", input_ids=rng.integers(0, 33000, (2, 5)), attention_mask=np.ones((2, 5), np.int64))
@@ -46,7 +46,7 @@ def weights_are_weights():
 
 
 def halves():
-    """float16 and float32 models of the same kind get the same quantizers, in their own type."""
+    """Equal models in float16 and float32 get the same quantizers, each in its own type."""
     places = np.arange(7)[None].repeat(2, 0)
     ids = rng.integers(0, 61, (2, 7))
     files = {t: models.llama(at(f"llama_{np.dtype(t).name}.onnx"), dtype=t) for t in (np.float16, np.float32)}
@@ -75,7 +75,7 @@ def halves():
 
 
 def speech():
-    """whisper: convolutions, an encoder, a decoder that looks at it; int8 with the optimizer and without."""
+    """whisper: convolutions, an encoder, and a decoder that reads it; int8 with onnxruntime's optimizer and without."""
     model = models.whisper(at("whisper.onnx"))
     data = saved("whisper.npz", input_features=rng.standard_normal((2, 16, 24)).astype(np.float32), input_ids=rng.integers(0, 61, (2, 7)))
     plain = evaluated(model, data)
@@ -87,7 +87,7 @@ def speech():
 
 
 def masks():
-    """Values down to the lowest of the type are left; a strict plan refuses them."""
+    """Masks that reach the lowest value of the type stay float; a strict plan refuses to leave them."""
     gpt = models.gpt(at("masked.onnx"))
     data = saved("masked.npz", input_ids=rng.integers(0, 61, (2, 8)), attention_mask=np.array([[1] * 8, [1] * 5 + [0] * 3]))
     all_of = ["--activation", "int8", "--weight", "int8", "--placement", "all", "--calibration", data]
@@ -101,7 +101,7 @@ def masks():
     qk("quantize", gpt, "-o", at("none.onnx"), *all_of, "--strict", statuses=(2,))
     plain, planned = evaluated(gpt, data), evaluated(gpt, data, *all_of)
     check(np.abs(planned - plain).max() < 0.3 * np.abs(plain).max(), "the model still says something")
-    # Torch masks by -Inf: behind a Where, and in a constant.
+    # Torch masks with -Inf, by a Where or by adding a constant.
     g = models.Graph(5)
     seen = g.hold("seen", np.tril(np.ones((8, 8), bool)))
     bias = g.hold("bias", np.where(np.tril(np.ones((8, 8), bool), 2), 0, -np.inf).astype(np.float32))
@@ -130,7 +130,7 @@ def noise(model, data, *formats):
 
 
 def channels():
-    """SmoothQuant and AWQ where some channels are 30 times the others."""
+    """SmoothQuant and AWQ on models in which some channels are 30 times as large as the others."""
     gpt = models.gpt(at("outliers.onnx"), outliers=30.0)
     data = saved("outliers.npz", input_ids=rng.integers(0, 61, (4, 12)), attention_mask=np.ones((4, 12), np.int64))
     for formats in (["--activation", "int8", "--weight", "int8", "--per-channel"], ["--activation", "mxfp4", "--weight", "mxfp4"]):
@@ -169,7 +169,7 @@ def caches():
     session = onnxruntime.InferenceSession(at("cached_q.onnx"))
     check(close(session.run(None, dict(np.load(text)))[0], evaluated(half, text, "--kv-cache", "fp8_e4m3fn", "--calibration", text), 3e-2), "the file runs in onnxruntime")
 
-    # Generation: by hand in onnxruntime, with the cache.
+    # Generation in onnxruntime, written out here, with the cache.
     def by_hand(path, steps, forced=None):
         session = onnxruntime.InferenceSession(path)
         names = [o.name for o in session.get_outputs()]
@@ -235,7 +235,7 @@ def nbits():
 
 
 def recovered():
-    """Plan and float model come back from a float16 model's file in each style: the same outputs, in float16."""
+    """Plan and float model are recovered from a quantized float16 model in each style, and give the same outputs in float16."""
     half = models.llama(at("recover.onnx"))
     text = saved("recover.npz", input_ids=rng.integers(0, 61, (2, 8)), position_ids=np.tile(np.arange(8), (2, 1)), **models.cache(samples=2))
     four, eight = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "16"], ["--activation", "int8", "--weight", "int8", "--calibration", text]
@@ -247,10 +247,10 @@ def recovered():
 
 
 def threads():
-    """Where there are fewer samples than threads, the parts of one sample run side by side: with the bits of one thread."""
+    """With fewer samples than threads, parts of one sample run side by side and give the bits of one thread."""
     cases = {"bert": (models.bert(at("wide_bert.onnx"), vocabulary=300, hidden=256, layers=1, longest=256), ["attention_mask", "token_type_ids"]),
              "gpt": (models.gpt(at("wide_gpt.onnx"), vocabulary=300, hidden=192, layers=1, longest=256), ["attention_mask"]),
-             # An output of 2.3 M weights is multiplied some columns after the other.
+             # The output's 2.3 M weights are multiplied in groups of columns, one after the other.
              "llama": (models.llama(at("wide_llama.onnx"), vocabulary=9000, hidden=256, layers=1, longest=256, dtype=np.float32), ["position_ids"])}
     for what, (file, others) in cases.items():
         for samples, length in ((1, 200), (1, 77), (3, 33)):
@@ -270,7 +270,7 @@ def threads():
 
 
 def guide():
-    """Every line of docs/guide/language_models.md."""
+    """Runs every command of docs/guide/language_models.md."""
     page = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guide", "language_models.md")).read()
     folder = at("guide")
     os.makedirs(os.path.join(folder, "texts"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a search may choose beside formats: calibration method, scheme, granularity and rounding of weights, for all layers, by type, by
-// layer.
+// A search may choose more than formats: calibration method, scheme, granularity and rounding of weights, for all layers, by operator type
+// or by layer.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -28,7 +28,7 @@ json said(const std::string& verb, const words& more) {
     return json::parse(done.out);
 }
 
-/// The metric of each layer narrowed alone to `option`.
+/// Returns by layer the metric when that layer alone is narrowed to `option`.
 std::map<std::string, double> measured(const json& result, const std::string& option) {
     std::map<std::string, double> all;
     for (const json& row : result["sensitivity"])
@@ -36,7 +36,7 @@ std::map<std::string, double> measured(const json& result, const std::string& op
     return all;
 }
 
-/// Everything narrow: whatever is offered fits the budget, and only what is narrow does.
+/// Options of a search whose budget every narrow option meets and no wide one.
 const words all_narrow{"--strategy", "budget", "--budget-ratio", "0.55", "--metric", "sqnr"};
 
 }  // namespace
@@ -61,7 +61,7 @@ TEST_CASE("a model that a search wrote under a choice is the one that quantize w
     const qk_test::scratch place;
     const auto same = [&](const std::string& choice, words search, words quantize) {
         INFO(choice);
-        const std::string ratio = choice.find("int4") == std::string::npos ? "0.25" : "0.125";  // of 16 by 16 bits, with nothing wide
+        const std::string ratio = choice.find("int4") == std::string::npos ? "0.25" : "0.125";  // of 16 by 16 bits, all layers narrow
         search.insert(search.end(), {"--narrow", choice, "-o", place("found.onnx"), "--strategy", "budget", "--metric", "sqnr", "--cost",
                                      "bit_operations", "--budget-ratio", ratio});
         const json found = said("search", search);
@@ -82,7 +82,7 @@ TEST_CASE("a model that a search wrote under a choice is the one that quantize w
 }
 
 TEST_CASE("a search takes from its choices what does best, and lists in a requests file are the same search") {
-    // 95 per cent of the values lose the largest ones: min_max does better, and costs the same.
+    // The 95th percentile clips the largest values, so min_max does better at the same cost.
     words flags{"--percentile", "95", "--narrow", "int8@percentile|min_max/int8"};
     flags.insert(flags.end(), all_narrow.begin(), all_narrow.end());
     json found = said("search", flags);
@@ -141,7 +141,7 @@ TEST_CASE("choices by type and by layer: nobody is offered another's, and the la
                                                "int8@entropy/int8@per_tensor", "int8@entropy/int8@per_channel"});
         else CHECK(own == std::set<std::string>{"int8/int4"});
     }
-    // The same on the command line, and every strategy keeps to what is offered.
+    // Options on the command line give the same result, and every strategy chooses only among the offered options.
     const json flags =
         said("sensitivity", {"--narrow", "int8/int4", "--narrow-for", "Conv=int8@min_max|entropy/int8@per_tensor|per_channel",
                              "--narrow-for", a_conv + "=int8@sym|asym/int4"});

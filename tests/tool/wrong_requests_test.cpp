@@ -110,7 +110,7 @@ TEST_CASE("compensated rounding reaches the file, the evaluator and the page; a 
             .status;
     };
     CHECK(agrees("c.onnx") == 0);
-    CHECK(agrees("n.onnx") == 1);  // to nearest is another model
+    CHECK(agrees("n.onnx") == 1);  // rounding to nearest gives another model
     CHECK(qk_test::run_tool({"quantize", model, "-o", place("s.onnx"), "--plan", place("plan.json"), "--weight-rounding", "compensated",
                              "--calibration", folder + "train_images.npy"})
               .status == 0);
@@ -151,7 +151,7 @@ TEST_CASE("learned rounding and corrected biases: by the command, by a requests 
     CHECK(sqnr_of(with({"adaquant", "--iterations", "300"})) > nearest + 1);
     CHECK(sqnr_of(with({"nearest", "--bias-correction"})) > nearest);
 
-    // One layer alone: better than none, and not what all together give.
+    // If only block2's layers learn their rounding, the result is neither that of all layers nor that of none.
     std::ofstream(other("requests.json")) << R"({"default": {"weight": "int4"}, "approach": "weight_only", "per_channel": true,
         "requests": [{"layer": "block2*", "weight": {"format": "int4", "weight_rounding": "adaround"}}]})";
     const double one = sqnr_of({"--plan", other("requests.json"), "--iterations", "300"});
@@ -215,7 +215,7 @@ TEST_CASE("the best calibration method needs samples, labels for each, and somet
            {"saved plan", "drop --calibration-method best"});
     const auto search = qk_test::run_tool({"search", model, "--inputs", folder + "test_images.npy", "--samples", "8", "--wide", "int8/int8",
                                            "--narrow", "int4/int4", "--calibration-method", "best"});
-    CHECK(search.status == 2);  // for want of a target, not for the method
+    CHECK(search.status == 2);  // fails because there is no target, not because of the method
     CHECK(search.err.find("needs a target") != std::string::npos);
 }
 

@@ -96,7 +96,7 @@ void add_search(command& app, verb_result& result) {
     verb.section("Output");
     verb.add_option("-o,--output", given->output, "write the quantized model").type_name("OUT.onnx").common().writes();
     verb.add_option("--export", given->style,
-                    "portable (default): every format, in standard operators or functions of them; qdq, qoperator, qinteger, amd: "
+                    "portable (default): every format, in standard operators or functions of them; qdq, qoperator, qinteger, nbits, amd: "
                     "docs/guide/export.md")
         .type_name("STYLE")
         .suggest(style_words());

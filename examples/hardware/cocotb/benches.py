@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two benches of the folder above in Python: each device with its mistake (BUG = 1) and without, against qk's scoreboard."""
+"""The two benches of the folder above in Python: check each device, with its mistake (BUG=1) and without, against qk's scoreboard."""
 import os
 
 import cocotb
@@ -11,7 +11,7 @@ has_mistake = os.environ.get("BUG") == "1"
 
 
 def word(lanes, bits):
-    """A packed array of SystemVerilog: lane 0 lowest."""
+    """Packs lanes into an integer as SystemVerilog packs an array, with lane 0 in the lowest bits."""
     return sum(lane << (i * bits) for i, lane in enumerate(lanes))
 
 

@@ -5,7 +5,7 @@
     x = board.draw()  ...  board.element(code); board.scale(code)  ...
     if board.check() != 0: print(board.verdict())
 
-QK_LIBRARY says which libqk.so; without it the system's is taken. A text that qk does not know is a ValueError with its sentence.
+QK_LIBRARY names the libqk.so to load; without it the system's is loaded. A text that qk does not know raises ValueError with qk's sentence.
 """
 import ctypes
 import os
@@ -52,7 +52,7 @@ class _Board:
         return getattr(qk, self.prefix + name)(self.board, *arguments)
 
     def check(self):
-        """Differences, or -1 where nothing can be compared."""
+        """Returns the number of differences, or -1 if nothing can be compared."""
         return self._call("check")
 
     def verdict(self):
@@ -64,7 +64,7 @@ class _Board:
 
 
 class ConverterScoreboard(_Board):
-    """A converter: float32 in, codes (or float32) out."""
+    """Scoreboard of a converter: float32 in, codes (or float32) out."""
 
     prefix = "qk_scoreboard_"
 
@@ -72,7 +72,7 @@ class ConverterScoreboard(_Board):
         super().__init__(qk.qk_scoreboard_new(number_format.encode(), semantics.encode(), row, scale, zero_point))
 
     def draw(self):
-        """The next input, as float32's bits; it is recorded."""
+        """Returns the next input as the bits of a float32, and records it."""
         return self._call("draw")
 
     def record(self, float_bits):
@@ -89,7 +89,7 @@ class ConverterScoreboard(_Board):
 
 
 class DotScoreboard(_Board):
-    """A unit that multiplies and adds: codes in, codes out."""
+    """Scoreboard of a unit that multiplies and adds: codes in, codes out."""
 
     prefix = "qk_dot_scoreboard_"
 
@@ -97,7 +97,7 @@ class DotScoreboard(_Board):
         super().__init__(qk.qk_dot_scoreboard_new(accumulator.encode(), a_format.encode(), b_format.encode(), k))
 
     def draw(self):
-        """Makes the next question; a, b, c and scales are its codes."""
+        """Draws the next question; a(), b(), c(), scale_a() and scale_b() return its codes."""
         if self._call("draw") != 0:
             raise ValueError(qk.qk_last_error().decode())
 
@@ -120,5 +120,5 @@ class DotScoreboard(_Board):
         return self._call("expected")
 
     def answer(self, d):
-        """What the device gave; the question is recorded with it."""
+        """Records the device's answer d to the question."""
         self._call("answer", d)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of layers.hpp. Block axes: docs/reference/numerics.md, section 6.
+// Definitions of layers.hpp. Block axes: docs/reference/numerics.md, "Where blocks run".
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>

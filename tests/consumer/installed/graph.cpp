@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A deployment program against the installed package: an unreadable model is an error in a sentence.
+// A deployment program that uses the installed package: loading a missing model throws an error that names the file.
 #include <cstdio>
 #include <qk/graph/evaluate/evaluator.hpp>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scales and zero points from ranges and from weights. docs/reference/numerics.md, section 5.
+// Scales and zero points from ranges and from weights. docs/reference/numerics.md, "Calibration".
 #pragma once
 
 #include <cstdint>

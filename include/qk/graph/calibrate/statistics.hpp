@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calibration records of a tensor, and the ranges that its methods choose from it. docs/reference/numerics.md, section 5.
+// What calibration records of a tensor, and the ranges that its methods choose from it. docs/reference/numerics.md, "Calibration".
 #pragma once
 
 #include <cstdint>

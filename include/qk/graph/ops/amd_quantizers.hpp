@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements AMD's operators (com.amd.quark, formerly com.vai.quantize): block formats, and Q/DQ with types that ONNX's lack.
-// docs/reference/numerics.md, section 6.
+// docs/reference/numerics.md, "Block float" and "Where blocks run".
 #pragma once
 
 #include <cmath>

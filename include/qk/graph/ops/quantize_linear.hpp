@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements QuantizeLinear and DequantizeLinear (per tensor, per axis, blocked; every type) and DynamicQuantizeLinear.
-// docs/reference/numerics.md, section 2.
+// docs/reference/numerics.md, "Elementwise".
 #pragma once
 
 #include <cmath>

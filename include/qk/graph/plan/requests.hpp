@@ -17,7 +17,7 @@
 
 namespace qk::graph {
 
-/// How an activation's range is chosen from what calibration saw. docs/reference/numerics.md, section 5.
+/// How an activation's range is chosen from what calibration saw. docs/reference/numerics.md, "Calibration".
 enum class range_method : std::uint8_t { min_max, moving_average, percentile, layerwise_percentile, entropy, mse };
 
 /// How a power-of-two scale is chosen from the scale that follows from the range.

@@ -38,7 +38,7 @@ inline along_axis axis_of(const dims& shape, int axis, bool flatten) {
 /// Returns the smallest and the largest finite value, with zero among them.
 std::pair<float, float> finite_range(std::span<const float> x);
 
-/// Returns scale and zero point for one tensor's own range (dynamic quantization); docs/reference/numerics.md, calibration.
+/// Returns scale and zero point for one tensor's own range (dynamic quantization); docs/reference/numerics.md, "Calibration".
 inline affine range_scale(const format& f, std::span<const float> x) {
     const auto [low, high] = finite_range(x);
     const float largest = std::max(-low, high);
