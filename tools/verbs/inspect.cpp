@@ -142,8 +142,8 @@ void inspect(const inspect_arguments& given) {
     if (layers.empty()) return;
     print("\n{:<40} {:<14} {:<20} {:>12} {:>12} {:>12}\n", "layer", "operator", "weight", "values", "lowest", "highest");
     for (const layer_row& l : layers) {
-        print("{:<40} {:<14} {:<20} {:>12.0f} {:>12.5g} {:>12.5g}\n", l.name, l.op_type, l.weight.empty() ? "(not constant)" : l.shape,
-              l.values, l.lowest, l.highest);
+        if (l.weight.empty()) print("{:<40} {:<14} (not constant)\n", l.name, l.op_type);
+        else print("{:<40} {:<14} {:<20} {:>12.0f} {:>12.5g} {:>12.5g}\n", l.name, l.op_type, l.shape, l.values, l.lowest, l.highest);
     }
 }
 

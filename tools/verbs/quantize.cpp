@@ -41,9 +41,9 @@ void quantize(const quantize_arguments& given) {
             print("{} {} {:.6g}", &t == method->tried.data() ? "" : ",", graph::name_of(t.method), t.metric);
         print("\n");
     }
-    print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", done.edges,
-          done.result.report.notes.size() + done.export_notes.size(), static_cast<std::uint64_t>(done.cost.weight_bits / 8),
-          static_cast<std::uint64_t>(done.cost.float_weight_bits / 8),
+    const std::size_t remarks = done.result.report.notes.size() + done.export_notes.size();
+    print("{} quantized edges, {} remark{}; weights {} of {} bytes{}\n", done.edges, remarks, remarks == 1 ? "" : "s",
+          static_cast<std::uint64_t>(done.cost.weight_bits / 8), static_cast<std::uint64_t>(done.cost.float_weight_bits / 8),
           !given.output.empty() ? fmt::format("; {} ({} bytes, was {})", standard_streams::in_words(given.output),
                                               static_cast<std::uint64_t>(done.bytes_after), static_cast<std::uint64_t>(done.bytes_before))
                                 : "");
@@ -138,7 +138,7 @@ void explain(const quantize_arguments& given, const std::string& tensor) {
 void add_quantize(command& app, verb_result&) {
     auto given = std::make_shared<quantize_arguments>();
     option_table& verb = app.add_subcommand("quantize", "Choose a precision for every tensor and write a model that other runtimes run");
-    verb.add_option("MODEL", given->model, "ONNX model in float32").required().reads();
+    verb.add_option("MODEL", given->model, "ONNX model of floats").required().reads();
     verb.add_option("-o,--output", given->output, "the quantized model").type_name("OUT.onnx").common().writes();
     add_precision(verb, given->precision);
     add_data(verb, given->data, false);
@@ -187,7 +187,7 @@ void add_explain(command& app, verb_result&) {
     auto given = std::make_shared<quantize_arguments>();
     auto tensor = std::make_shared<std::string>();
     option_table& verb = app.add_subcommand("explain", "Why a tensor has its precision: request, range, scale, error");
-    verb.add_option("MODEL", given->model, "ONNX model in float32").required().reads();
+    verb.add_option("MODEL", given->model, "ONNX model of floats").required().reads();
     verb.add_option("TENSOR", *tensor, "its name in the model's file (`qk inspect MODEL --tensors` lists them)").required();
     add_precision(verb, given->precision);
     add_data(verb, given->data, false);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of plan_file.hpp: reads and writes a precision, a quantizer, semantics or a target profile as JSON.
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "qk/graph/base/format_text.hpp"
@@ -247,6 +248,8 @@ target_profile read_target(const json_cursor& c) {
 }
 target_profile load_target(const std::filesystem::path& file) {
     if (auto known = builtin_target(file.string())) return *known;
+    if (std::error_code ignored; !std::filesystem::exists(file, ignored))
+        throw error("--target: there is no file '" + file.string() + "'; a name without a file is onnxruntime alone");
     return read_target(json_cursor::load(file));
 }
 
