@@ -60,6 +60,8 @@ inline const char* first_of(std::span<const obstacle> table, const quantizer& q,
     return nullptr;
 }
 
+/// Returns whether DynamicQuantizeLinear computes this: uint8, asymmetric, one scale.
+inline bool is_dynamic_linear(const quantizer& q, const integer& f) { return f == uint8 && q.block_size == 0; }
 inline bool is_shifted(const quantizer& q) {
     return std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; });
 }
@@ -69,7 +71,7 @@ inline constexpr obstacle integer_obstacles[] = {
     {[](const quantizer& q, const integer& f) { return f.bits > 16 && is_shifted(q); }, "has no DequantizeLinear with a zero point"},
     {[](const quantizer& q, const integer&) { return q.flatten && q.block_size > 0; },
      "with blocks over a flattened filter has no DequantizeLinear form"},
-    {[](const quantizer& q, const integer&) { return q.dynamic && !is_dynamic_linear(q); },
+    {[](const quantizer& q, const integer& f) { return q.dynamic && !is_dynamic_linear(q, f); },
      "with scales from each run's own values has no standard operator (uint8 has one, DynamicQuantizeLinear)"},
     {[](const quantizer& q, const integer&) { return !q.dynamic && q.scale.empty(); }, "has no scale in the plan"},
 };
@@ -183,11 +185,6 @@ class qdq_writer : public quantizer_writer {
         bool many = false;
     };
 
-    /// Returns whether DynamicQuantizeLinear computes this: uint8, asymmetric, one scale.
-    static bool is_dynamic_linear(const quantizer& q) {
-        const integer* f = std::get_if<integer>(&q.format);
-        return f != nullptr && *f == uint8 && q.block_size == 0;
-    }
     std::string dynamic_linear(const quantized_value& v) {
         g_.require_opset(11, "DynamicQuantizeLinear");
         const std::string codes = g_.fresh(v.name + marks::quantized), scale = g_.fresh(v.name + "_scale"),
