@@ -34,8 +34,16 @@ TEST_CASE("an accumulator's text is read back as the same value") {
     there_and_back({.addend = {6, 9, 31, specials::ieee}, .partial = {6, 9, 31, specials::ieee}, .result = {6, 9, 31, specials::ieee}});
     // A field whose value is 1 is printed with its value: a bare key would not be read back.
     there_and_back({.sum = summation::aligned, .align = 1});
-    there_and_back({.sum = summation::aligned, .groups = 4, .lanes = 2, .place = place::after, .align = 24, .join = 1, .join_addend = 1, .join_drop = 1});
-    there_and_back({.sum = summation::integer, .requantize = {.by = requantize_by::gemmlowp, .multiplier = 1, .shift = 1, .zero_point = 1}});
+    there_and_back({.sum = summation::aligned,
+                    .groups = 4,
+                    .lanes = 2,
+                    .place = place::after,
+                    .align = 24,
+                    .join = 1,
+                    .join_addend = 1,
+                    .join_drop = 1});
+    there_and_back(
+        {.sum = summation::integer, .requantize = {.by = requantize_by::gemmlowp, .multiplier = 1, .shift = 1, .zero_point = 1}});
     CHECK(texts > 190);
 
     const auto issue = parse_accumulator("groups=16,align=25,round=toward-zero");

@@ -2,7 +2,6 @@
 // Requests become plans: which tensors are quantized by default, which request wins, what propagates, and what the report says.
 #include <doctest/doctest.h>
 
-
 #include "plan_cases.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"

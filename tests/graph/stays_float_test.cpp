@@ -2,7 +2,6 @@
 // Values that stay float32 although a precision was requested for them, and the remark that says so.
 #include <doctest/doctest.h>
 
-
 #include "plan_cases.hpp"
 #include "small_graph.hpp"
 

@@ -29,7 +29,8 @@ void check_plan(const precision_plan& plan, const model& m, const std::string& l
             if (e.index < 0 || static_cast<std::size_t>(e.index) >= m.outputs().size())
                 throw error(label + ": the model has no output number " + std::to_string(e.index));
             if (const std::string& name = m.outputs()[static_cast<std::size_t>(e.index)].name; name != e.tensor)
-                throw error(label + ": output " + std::to_string(e.index) + " of the model is '" + name + "', not tensor '" + e.tensor + "'");
+                throw error(label + ": output " + std::to_string(e.index) + " of the model is '" + name + "', not tensor '" + e.tensor +
+                            "'");
             continue;
         }
         const int n = m.node_index(e.consumer);

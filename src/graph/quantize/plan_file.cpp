@@ -262,7 +262,9 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
     if (const auto v = c.find("target")) {
         if (v->is_string()) {
             f.target = builtin_target(v->text());
-            if (!f.target) v->fail("unknown target '" + v->text() + "': \"onnxruntime\", or an object with \"name\" and, if it has limits, \"operators\"");
+            if (!f.target)
+                v->fail("unknown target '" + v->text() +
+                        "': \"onnxruntime\", or an object with \"name\" and, if it has limits, \"operators\"");
         } else {
             f.target = read_target(*v);
         }

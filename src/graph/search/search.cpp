@@ -34,10 +34,18 @@ inline void add_to(content_hash& h, const quantizer& q) {
     h.add(plain, sizeof plain);
     // What caches of earlier versions did not tell apart is added where it is not the default: their keys stay valid.
     const auto others = [](const qk::semantics& t) {
-        return std::array{static_cast<int>(t.bfp_specials), int{t.mxint_uses_lowest}, static_cast<int>(t.mx_zero), static_cast<int>(t.bfp_zero),
-                          static_cast<int>(t.mxint_zero), static_cast<int>(t.nan_without_code), static_cast<int>(t.integer_nan),
-                          static_cast<int>(t.integer_infinity), static_cast<int>(t.integer_infinity_per_channel), int{t.zero_point_before},
-                          int{t.flush_inputs}, int{t.flush_outputs}};
+        return std::array{static_cast<int>(t.bfp_specials),
+                          int{t.mxint_uses_lowest},
+                          static_cast<int>(t.mx_zero),
+                          static_cast<int>(t.bfp_zero),
+                          static_cast<int>(t.mxint_zero),
+                          static_cast<int>(t.nan_without_code),
+                          static_cast<int>(t.integer_nan),
+                          static_cast<int>(t.integer_infinity),
+                          static_cast<int>(t.integer_infinity_per_channel),
+                          int{t.zero_point_before},
+                          int{t.flush_inputs},
+                          int{t.flush_outputs}};
     };
     if (const auto own = others(s); own != others(qk::semantics::ocp)) h.add(own.data(), sizeof own);
     if (s.seed != 0) h.add(std::to_string(s.seed));
