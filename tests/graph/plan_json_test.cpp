@@ -109,6 +109,17 @@ TEST_CASE("saved plans come back equal; plans that do not fit the model are refu
     precision_plan wrong = plan;
     wrong.tensors["relu1_oot"] = {.format = qk::bfp16, .scale = {}, .zero_point = {}};
     CHECK_THROWS_WITH_AS(check_plan(wrong, m, "saved"), doctest::Contains("'relu1_out'"), error);
+
+    precision_plan runs;  // w1 has shape [4,4,1,1]: two runs of two along axis 1 for each row
+    quantizer& w1 = runs.tensors["w1"] = {.format = qk::int8, .axis = 1, .scale = std::vector<float>(8, 0.1f), .zero_point = {}};
+    w1.block_size = 2;
+    CHECK_NOTHROW(check_plan(runs, m, "saved"));
+    w1.scale.pop_back();
+    CHECK_THROWS_WITH_AS(check_plan(runs, m, "saved"),
+                         doctest::Contains("'w1' has shape [4,4,1,1], whose blocks of 2 need 8 scales, not 7"), error);
+    precision_plan output;
+    output.edges[{"w1", "", 0}] = {.format = qk::bfp16, .scale = {}, .zero_point = {}};
+    CHECK_THROWS_WITH_AS(check_plan(output, m, "saved"), doctest::Contains("not tensor 'w1'"), error);
 }
 
 TEST_CASE("calibration: ranges are those of the finite values, whatever stands among them") {

@@ -3,6 +3,7 @@
 #include <onnx/onnx_pb.h>
 
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/plan/axis_view.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph {
@@ -11,8 +12,18 @@ void check_plan(const precision_plan& plan, const model& m, const std::string& l
     const auto check = [&](const std::string& tensor, const quantizer& q) {
         if (!has_tensor(m, tensor))
             throw error(label + ": the model has no tensor '" + tensor + "'." + did_you_mean(tensor, tensor_names(m)));
-        if (!m.is_constant(tensor) || q.scale.size() <= 1 || q.block_size > 0) return;
+        if (!m.is_constant(tensor) || q.scale.empty()) return;
         const dims shape = m.constant_shape(tensor);
+        if (q.block_size > 0) {
+            const along_axis a = detail::seen_by_blocks(shape, q.axis, q.flatten);
+            const auto block = static_cast<std::size_t>(q.block_size);
+            if (const std::size_t blocks = a.outer * ((a.length + block - 1) / block) * a.inner; q.scale.size() != blocks)
+                throw error(label + ": tensor '" + tensor + "' has shape " + to_string(shape) + ", whose blocks of " +
+                            std::to_string(q.block_size) + " need " + std::to_string(blocks) + " scales, not " +
+                            std::to_string(q.scale.size()));
+            return;
+        }
+        if (q.scale.size() == 1) return;
         const std::size_t axis = resolve_axis(q.axis, shape.size());
         if (shape.empty() || static_cast<std::size_t>(shape[axis]) != q.scale.size())
             throw error(label + ": tensor '" + tensor + "' has shape " + to_string(shape) + " and " + std::to_string(q.scale.size()) +
