@@ -3,7 +3,7 @@
 
 namespace qk::tool {
 
-void add_data(option_table& verb, data_settings& data, bool inputs_required) {
+void add_data(option_table& verb, data_settings& data, bool inputs_required, bool calibrates) {
     verb.section("Data");
     verb.add_option("--inputs", data.inputs,
                     "data: FILE or INPUT=FILE (.npy, .npz, .pb, .png, .jpg, a folder of any; a list with commas); repeat it for several "
@@ -26,11 +26,12 @@ void add_data(option_table& verb, data_settings& data, bool inputs_required) {
             "for example layout=nhwc,channels=bgr,scale=1,mean=104:117:123,std=1:1:1: (x * scale - mean) / std by channel; resize=HxW for "
             "images")
         .type_name("SPEC");
-    verb.add_option("--calibration", data.calibration, "data to choose ranges from, like --inputs; the inputs if not given")
-        .one_each()
-        .type_name("[INPUT=]FILE")
-        .common()
-        .reads();
+    if (calibrates)
+        verb.add_option("--calibration", data.calibration, "data to choose ranges from, like --inputs; the inputs if not given")
+            .one_each()
+            .type_name("[INPUT=]FILE")
+            .common()
+            .reads();
     verb.add_option("--samples", data.samples, "use exactly the first N samples of the inputs; all if not given")
         .type_name("N")
         .at_least(1, "leave --samples out to use all of them");

@@ -9,8 +9,8 @@ namespace qk::tool {
 
 using data_settings = graph::pipeline::data_settings;
 
-/// Adds the options to a verb.
-void add_data(option_table& verb, data_settings& data, bool inputs_required = true);
+/// Adds the options to a verb. A verb that chooses no ranges (`calibrates` false) has no --calibration.
+void add_data(option_table& verb, data_settings& data, bool inputs_required = true, bool calibrates = true);
 
 /// Adds --mask, --next-token and --per-position to a verb that measures.
 void add_positions(option_table& verb, data_settings& data);

@@ -35,7 +35,7 @@ void add_gradient(command& app, verb_result&) {
     auto given = std::make_shared<gradient_arguments>();
     option_table& verb = app.add_subcommand("gradient", "Gradients of an output by every float input and float initializer");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
-    add_data(verb, given->data);
+    add_data(verb, given->data, true, false);
     verb.section("Gradient");
     verb.add_option("--vector", given->vector, "an array of the output's shape: the gradient of the sum of v * y, over all samples")
         .type_name("FILE")
