@@ -7,7 +7,7 @@
 #include "qk/codec/layout/layout.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/kernels/drivers/row_tiles.hpp"
-#include "qk/kernels/rounding/fast.hpp"
+#include "qk/kernels/steps/any_rounding.hpp"
 
 namespace qk::detail {
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "qk/codec/layout/unpack.hpp"
-#include "qk/kernels/rounding/fast.hpp"
+#include "qk/kernels/steps/any_rounding.hpp"
 
 namespace qk::detail {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "qk/kernels/drivers/row_tiles.hpp"
-#include "qk/kernels/rounding/fast.hpp"
+#include "qk/kernels/steps/any_rounding.hpp"
 
 namespace qk::kernels {
 

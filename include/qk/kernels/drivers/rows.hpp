@@ -4,7 +4,7 @@
 
 #include "qk/kernels/drivers/scale_table.hpp"
 #include "qk/kernels/lanes/streaming.hpp"
-#include "qk/kernels/rounding/fast.hpp"
+#include "qk/kernels/steps/any_rounding.hpp"
 #include "qk/kernels/steps/fast.hpp"
 
 namespace qk::kernels {

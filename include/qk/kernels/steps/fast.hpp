@@ -64,7 +64,7 @@ QK_INLINE vf<Arch> multiplied(vf<Arch> y, const fast_scale<Arch>& by) noexcept {
     return y;
 }
 
-/// The half-even form of floating formats (kernels/rounding/fast.hpp has the other roundings). prepare(x, by) divides by the scale, limit
+/// The half-even form of floating formats (any_rounding.hpp has the other roundings). prepare(x, by) divides by the scale, limit
 /// is the largest quotient that the form covers, and finish(x, i, by) rounds the quotient and multiplies. The vector stands at position i.
 template <class Arch>
 struct fast_floating {
