@@ -85,7 +85,8 @@ def every_nth(source, tree, names, n):
     size = {}
     for c in commands:
         made = c.get("output") or c["command"].split(" -o ")[1].split()[0]
-        size[os.path.relpath(made, tree) if os.path.isabs(made) else made] = os.path.getsize(c["file"])
+        generated = not os.path.exists(c["file"])  # made when it is built
+        size[os.path.relpath(made, tree) if os.path.isabs(made) else made] = 0 if generated else os.path.getsize(c["file"])
     objects = sorted((o for o in size if o in set(wanted)), key=lambda o: (size[o], o))
     return objects[n // 2::n], len(objects)
 
