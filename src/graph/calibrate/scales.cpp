@@ -183,7 +183,7 @@ quantizer weight_quantizer(const tensor& value, const precision& what, const ope
         q.scale.push_back(s.scale);
         q.zero_point.push_back(s.zero_point);
     });
-    if (std::ranges::all_of(q.zero_point, [](std::int64_t z) { return z == 0; })) q.zero_point.clear();
+    if (!is_shifted(q)) q.zero_point.clear();
     return q;
 }
 
@@ -223,12 +223,12 @@ void apply(const quantizer& q, const tensor& value, std::span<float> y) {
     }
     if (q.scale.size() <= 1) return kernel_calls::fake_quantize(q.format, x, y, detail::only_scale(q), q.semantics);
     const std::span<const std::int64_t> zero_point = q.zero_point;
+    if (q.scale.size() != scales_along(q, a))
+        throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for axis " + std::to_string(q.axis) + " of a tensor " +
+                    to_string(value.shape()));
     if (q.block_size > 0)
         return kernel_calls::fake_quantize(q.format, x, y, per_block{q.scale, zero_point, a, static_cast<std::size_t>(q.block_size)},
                                            q.semantics);
-    if (q.scale.size() != a.length)
-        throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for axis " + std::to_string(q.axis) + " of a tensor " +
-                    to_string(value.shape()));
     kernel_calls::fake_quantize(q.format, x, y, per_channel{q.scale, zero_point, a}, q.semantics);
 }
 

@@ -59,22 +59,23 @@ evaluate_result run_samples(execute::runner& r, const evaluate_options& options,
     return result;
 }
 
-void check(const evaluate_options& options) {
+evaluate_options checked(const evaluate_options& options) {
     if (options.threads < 0 || options.threads > 1024) throw error("the number of threads must be 0 (one per core) to 1024");
     if (options.batch < 0) throw error("the batch size must be 0 (chosen here) or more");
+    return options;
 }
 
 }  // namespace
 
 struct evaluator::state {
-    state(const model& m, const evaluate_options& o) : run((check(o), m), o.threads, o.limits, execute::large_constants::late), options(o) {
+    state(const model& m, const evaluate_options& o) : run(m, o.threads, o.limits, execute::large_constants::late), options(o) {
         run.shared.plain_kernels = o.plain_kernels;
     }
     execute::runner run;
     evaluate_options options;
 };
 
-evaluator::evaluator(const model& m, evaluate_options options) : state_(std::make_unique<state>(m, options)) {}
+evaluator::evaluator(const model& m, evaluate_options options) : state_(std::make_unique<state>(m, checked(options))) {}
 evaluator::~evaluator() = default;
 evaluator::evaluator(evaluator&&) noexcept = default;
 evaluator& evaluator::operator=(evaluator&&) noexcept = default;

@@ -10,9 +10,6 @@
 namespace qk::graph {
 
 namespace detail {
-inline bool all_zero(const std::vector<std::int64_t>& zero_points) {
-    return std::ranges::all_of(zero_points, [](std::int64_t z) { return z == 0; });
-}
 inline quantizer read_encoding(const json_cursor& e) {
     e.only({"name", "enc_type", "dtype", "bw", "is_sym", "scale", "offset", "block_size"});
     const int bits = static_cast<int>(e.at("bw").integer(1, 32));
@@ -48,7 +45,7 @@ inline quantizer read_encoding(const json_cursor& e) {
     } else if (!symmetric) {
         e.fail("an asymmetric encoding needs its offset");
     }
-    if (all_zero(q.zero_point)) q.zero_point.clear();
+    if (!is_shifted(q)) q.zero_point.clear();
     return q;
 }
 }  // namespace detail
@@ -101,7 +98,7 @@ nlohmann::ordered_json write_encodings(const precision_plan& plan, const model& 
     for (const auto& [name, q] : all) {
         json e{{"name", name}};
         if (const integer* f = std::get_if<integer>(&q->format); f != nullptr && !q->dynamic) {
-            const bool symmetric = f->is_signed && detail::all_zero(q->zero_point);
+            const bool symmetric = f->is_signed && !is_shifted(*q);
             const std::int64_t shift = f->is_signed ? std::int64_t{1} << (f->bits - 1) : 0;
             json offsets = json::array();
             for (std::size_t i = 0; i < q->scale.size(); ++i) offsets.push_back(-(q->zero_point.empty() ? 0 : q->zero_point[i]) - shift);

@@ -16,8 +16,7 @@ void check_plan(const precision_plan& plan, const model& m, const std::string& l
         const dims shape = m.constant_shape(tensor);
         if (q.block_size > 0) {
             const along_axis a = detail::seen_by_blocks(shape, q.axis, q.flatten);
-            const auto block = static_cast<std::size_t>(q.block_size);
-            if (const std::size_t blocks = a.outer * ((a.length + block - 1) / block) * a.inner; q.scale.size() != blocks)
+            if (const std::size_t blocks = scales_along(q, a); q.scale.size() != blocks)
                 throw error(label + ": tensor '" + tensor + "' has shape " + to_string(shape) + ", whose blocks of " +
                             std::to_string(q.block_size) + " need " + std::to_string(blocks) + " scales, not " +
                             std::to_string(q.scale.size()));

@@ -83,7 +83,7 @@ class product_match {
         if (scale.size() > 1) q.axis = static_cast<int>(axis);
         q.scale.assign(scale.as<float>().begin(), scale.as<float>().end());
         for (std::size_t c = 0; c < zero.size() && !zero_name.empty(); ++c) q.zero_point.push_back(code_at(zero, c));
-        if (std::ranges::all_of(q.zero_point, [](std::int64_t z) { return z == 0; })) q.zero_point.clear();
+        if (!is_shifted(q)) q.zero_point.clear();
         if (q.zero_point.size() > q.scale.size()) q.scale.assign(channels, q.scale[0]), q.axis = static_cast<int>(axis);
         found_.value = tensor(data_type::float32, codes.shape());
         for (std::size_t i = 0; i < codes.size(); ++i) {

@@ -180,7 +180,7 @@ class plan_recovery {
             const auto zero = constant(n.input(2));
             if (!zero || zero->type() != codes) return std::nullopt;
             for (std::size_t i = 0; i < zero->size(); ++i) q.zero_point.push_back(code_at(*zero, i));
-            if (std::ranges::all_of(q.zero_point, [](std::int64_t z) { return z == 0; })) q.zero_point.clear();
+            if (!is_shifted(q)) q.zero_point.clear();
         }
         return q;
     }

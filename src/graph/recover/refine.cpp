@@ -48,7 +48,7 @@ bool narrow(quantizer& how, const tensor& low, const tensor& high) {
 void make_signed(quantizer& how, integer f) {
     if (how.zero_point.empty()) how.zero_point = {0};
     for (std::int64_t& z : how.zero_point) z -= 128;
-    if (std::ranges::all_of(how.zero_point, [](std::int64_t z) { return z == 0; })) how.zero_point.clear();
+    if (!is_shifted(how)) how.zero_point.clear();
     how.format = f;
 }
 

@@ -26,7 +26,7 @@ class scale_places {
           block_(q.block_size > 0 ? static_cast<std::size_t>(q.block_size) : 1),
           blocks_((along_.length + block_ - 1) / block_),
           many_(q.scale.size() > 1 || q.block_size > 0) {
-        const std::size_t expected = q.block_size > 0 ? along_.outer * blocks_ * along_.inner : along_.length;
+        const std::size_t expected = scales_along(q, along_);
         if (many_ && q.scale.size() != expected)
             throw error("the plan has " + std::to_string(q.scale.size()) + " scales where " + to_string(shape) + " needs " +
                         std::to_string(expected));

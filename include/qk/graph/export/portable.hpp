@@ -132,7 +132,7 @@ class portable_writer : public quantizer_writer {
             key.scales = 1;
             inputs.push_back(
                 g_.constant(v.name + "_scale", make_tensor<float>(shape, blocked ? std::vector<float>{p.tensor_scale} : q.scale)));
-            if (std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; })) {
+            if (is_shifted(q)) {
                 key.scales = 2;
                 inputs.push_back(
                     g_.constant(v.name + "_zero_point", zero_points(q, q.zero_point.size() == 1 && !key.block_scales ? dims{} : shape)));
@@ -262,7 +262,7 @@ class portable_writer : public quantizer_writer {
                 shape[0] = static_cast<std::int64_t>(q.scale.size());
             }
             inputs.push_back(g_.constant(v.name + "_scale", make_tensor<float>(shape, q.scale)));
-            if (std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; })) {
+            if (is_shifted(q)) {
                 key.scales = 2;
                 inputs.push_back(g_.constant(v.name + "_zero_point", zero_points(q, q.zero_point.size() == 1 ? dims{} : shape)));
             }

@@ -62,9 +62,6 @@ inline const char* first_of(std::span<const obstacle> table, const quantizer& q,
 
 /// Returns whether DynamicQuantizeLinear computes this: uint8, asymmetric, one scale.
 inline bool is_dynamic_linear(const quantizer& q, const integer& f) { return f == uint8 && q.block_size == 0; }
-inline bool is_shifted(const quantizer& q) {
-    return std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; });
-}
 
 /// The obstacles to QuantizeLinear and DequantizeLinear of integers.
 inline constexpr obstacle integer_obstacles[] = {

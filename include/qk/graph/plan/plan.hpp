@@ -2,13 +2,16 @@
 // The precision plan: which format every edge of a model carries. Only plans travel between requests, evaluator, search and export.
 #pragma once
 
+#include <algorithm>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "qk/formats/format.hpp"
+#include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk::graph {
@@ -34,6 +37,17 @@ struct quantizer {
     bool dynamic = false;  ///< scale and zero point are computed from each run's own value, where the format has them
     friend bool operator==(const quantizer&, const quantizer&) = default;
 };
+
+/// Returns whether some zero point is not 0. Where it is false, zero_point may as well be empty.
+inline bool is_shifted(const quantizer& q) {
+    return std::ranges::any_of(q.zero_point, [](std::int64_t z) { return z != 0; });
+}
+/// Returns the scales that a quantizer with many has on this axis: one for each run of block_size elements, or for each channel.
+inline std::size_t scales_along(const quantizer& q, const along_axis& a) {
+    if (q.block_size == 0) return a.length;
+    const auto block = static_cast<std::size_t>(q.block_size);
+    return a.outer * ((a.length + block - 1) / block) * a.inner;
+}
 
 /// Returns whether scales are chosen for a format: not for those of 16 bits and more, whose exponents reach far enough, nor for e8m0.
 constexpr bool is_scaled(floating f) { return bits(f) < 16 && f.specials != specials::e8m0; }

@@ -88,7 +88,6 @@ inline void quantize_elements(const quantizer& q, std::span<const float> x, std:
 inline void quantize_value(const quantizer& q, const dims& shape, bool channels_last, std::span<const float> x, std::span<float> y) {
     along_axis axis = axis_of(shape, q.axis, q.flatten);
     if (channels_last) axis = {static_cast<std::size_t>(shape[0]) * axis.inner, axis.length, 1};
-    const std::size_t length = std::max<std::size_t>(axis.length, 1);
     if (x.empty()) return;
     if (has_one_scale(q)) return quantize_elements(q, x, y);
     if (is_block_format(q.format)) {
@@ -98,17 +97,12 @@ inline void quantize_value(const quantizer& q, const dims& shape, bool channels_
             return kernel_calls::fake_quantize(f, x, y, axis, affine{q.scale.empty() || q.dynamic ? 0.0f : q.scale[0], 0}, q.semantics);
         return kernel_calls::fake_quantize(f, x, y, axis, q.semantics);
     }
-    if (q.block_size > 0) {
-        const std::size_t blocks = (length + static_cast<std::size_t>(q.block_size) - 1) / static_cast<std::size_t>(q.block_size);
-        if (q.scale.size() != axis.outer * blocks * axis.inner)
-            throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for " +
-                        std::to_string(axis.outer * blocks * axis.inner) + " blocks of shape " + to_string(shape));
+    if (const std::size_t wanted = scales_along(q, axis); q.scale.size() != wanted)
+        throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for " + std::to_string(wanted) +
+                    (q.block_size > 0 ? " blocks" : " channels") + " of shape " + to_string(shape));
+    if (q.block_size > 0)
         return kernel_calls::fake_quantize(q.format, x, y, per_block{q.scale, q.zero_point, axis, static_cast<std::size_t>(q.block_size)},
                                            q.semantics);
-    }
-    if (q.scale.size() != length)
-        throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for " + std::to_string(length) + " channels of shape " +
-                    to_string(shape));
     kernel_calls::fake_quantize(q.format, x, y, per_channel{q.scale, q.zero_point, axis}, q.semantics);
 }
 
