@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One search over several MPI processes on this machine: it has the result of one process, and loses no trials when a process dies.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <csignal>
@@ -124,6 +125,27 @@ TEST_CASE("wrong use is said once, and only search and sensitivity divide their 
     }
 }
 
+TEST_CASE("a failure that all processes meet is said once, however slowly the launcher ends them") {
+    const scratch place;
+    const std::string model = place("m.onnx");
+    REQUIRE(::mkfifo(model.c_str(), 0600) == 0);
+    background run(launched(2, {"search", model, "--inputs", digits + "test_images.npy", "--target-l2", "1", "--json"}));
+    for (int i = 0; i < 100 && children(run.pid()).size() < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // by now both wait for the model
+    ::kill(run.pid(), SIGSTOP);
+    std::ofstream(model) << "no model";
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    ::kill(run.pid(), SIGCONT);
+    const outcome failed = run.wait();
+    CAPTURE(failed.err);
+    CHECK(failed.status == 2);
+    CHECK(failed.err.find("m.onnx") != std::string::npos);
+    CHECK(failed.err.find("m.onnx") == failed.err.rfind("m.onnx"));
+    const auto json = nlohmann::json::parse(failed.out, nullptr, false);
+    REQUIRE(json.is_object());
+    CHECK(json["status"] == "error");
+}
+
 TEST_CASE("outputs of several processes: written once, whole, and never over what is read") {
     const scratch place;
     const std::string model = place("m.onnx"), page = place("r.html");
@@ -146,7 +168,9 @@ TEST_CASE("outputs of several processes: written once, whole, and never over wha
         const std::string says = over.size() == 2 ? "would replace" : "two outputs";
         CHECK(refused.err.find(says) != std::string::npos);
         CHECK(refused.err.find(says) == refused.err.rfind(says));
-        CHECK(nlohmann::json::parse(refused.out, nullptr, false)["status"] == "error");
+        const auto json = nlohmann::json::parse(refused.out, nullptr, false);
+        REQUIRE(json.is_object());
+        CHECK(json["status"] == "error");
         CHECK(content(model) == before);
         CHECK(place.files() == 2);
     }

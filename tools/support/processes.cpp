@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <thread>
+#include <vector>
 
 #include "support/console.hpp"
 
@@ -36,6 +38,39 @@ std::string from_first(std::string text) {
     for (std::size_t at = 0; at < text.size(); at += most)
         MPI_Bcast(text.data() + at, static_cast<int>(std::min(most, text.size() - at)), MPI_CHAR, 0, MPI_COMM_WORLD);
     return text;
+}
+
+using namespace std::chrono_literals;
+
+/// Asks `holds` until it is true or the time is over; returns its last answer.
+bool wait_until(std::chrono::seconds longest, const std::function<bool()>& holds) {
+    const auto end = std::chrono::steady_clock::now() + longest;
+    while (!holds()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(1ms);
+    }
+    return true;
+}
+
+constexpr int failure = 1;  // the tag of the message by which the first process says that it reports a failure
+
+void tell_others() {
+    std::vector<MPI_Request> sent(static_cast<std::size_t>(shared.size) - 1);
+    for (int rank = 1; rank < shared.size; ++rank)
+        MPI_Isend(nullptr, 0, MPI_BYTE, rank, failure, MPI_COMM_WORLD, &sent[static_cast<std::size_t>(rank) - 1]);
+    wait_until(1s, [&] {
+        int all = 0;
+        MPI_Testall(shared.size - 1, sent.data(), &all, MPI_STATUSES_IGNORE);
+        return all != 0;
+    });
+}
+
+bool first_fails_too() {
+    return wait_until(5s, [] {
+        int told = 0;
+        MPI_Iprobe(0, failure, MPI_COMM_WORLD, &told, MPI_STATUS_IGNORE);
+        return told != 0;
+    });
 }
 
 bool launched() {
@@ -71,9 +106,15 @@ const graph::ranks& processes::together() { return shared; }
 void processes::fail([[maybe_unused]] std::string_view sentence, [[maybe_unused]] int status) const {
 #ifdef QK_HAVE_MPI
     if (shared.alone()) return;
-    // A failure that all processes meet is reported by the first, which ends the others before they repeat it.
-    if (!shared.first()) std::this_thread::sleep_for(std::chrono::seconds(1));
-    report_failure(shared.first() ? std::string(sentence) : fmt::format("process {}: {}", shared.rank, sentence), status);
+    // A failure that all processes meet is reported by the first, which ends the others.
+    if (shared.first()) {
+        tell_others();
+        report_failure(sentence, status);
+    } else if (first_fails_too()) {
+        std::this_thread::sleep_for(30s);
+    } else {
+        report_failure(fmt::format("process {}: {}", shared.rank, sentence), status);
+    }
     MPI_Abort(MPI_COMM_WORLD, status);
 #endif
 }
