@@ -91,12 +91,14 @@ def every_nth(source, tree, names, n):
     return objects[n // 2::n], len(objects)
 
 
+def has_targets(source):
+    return "QK_DISPATCH_ISAS" in (source / "src/dispatch/CMakeLists.txt").read_text()
+
+
 def build(source, target, jobs, folder, sample):
     """Returns the seconds of all compilers, linkers and generators, and of each compiled file. With a sample of n only every n-th file is
     built and its time counts n times, without linking."""
-    settings, names = TARGETS[target]
-    if "QK_DISPATCH_ISAS" not in (source / "src/dispatch/CMakeLists.txt").read_text():
-        settings, names = [], ["all"]
+    settings, names = TARGETS[target] if has_targets(source) else ([], ["all"])
     log = folder / f"{target}.log"
     log.unlink(missing_ok=True)
     launcher = folder / "timed"
@@ -153,6 +155,9 @@ def main():
         result = {"unit_seconds": unit, "builds": []}
         for source in sources:
             for target in given.target or sorted(TARGETS):
+                if result["builds"] and result["builds"][-1]["source"] == str(source) and not has_targets(source):
+                    result["builds"].append({**result["builds"][-1], "target": target})  # it builds the same
+                    continue
                 print(f"building {target} of {source}", file=sys.stderr)
                 total, files = build(source, target, given.jobs, folder, given.sample)
                 files.sort(key=lambda f: -f[1])

@@ -31,8 +31,8 @@ struct double_sum {
     void add(const tensor& g) {  // float64 or float32, as gradients are
         if (values.empty()) values.assign(g.size(), 0.0);
         const auto of = [&]<class T>(T) {
-            const T* from = g.as<T>().data();
-            for (std::size_t i = 0; i < values.size(); ++i) values[i] += static_cast<double>(from[i]);
+            std::transform(values.begin(), values.end(), g.as<T>().data(), values.begin(),
+                           [](double sum, T v) { return sum + static_cast<double>(v); });
         };
         g.type() == data_type::float64 ? of(double{}) : of(float{});
     }

@@ -1,28 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of vector-Jacobian products: each header of operators is one line here, or in rare_products.cpp if training and sensitivities
-// hardly need it.
+// The table of vector-Jacobian products: each header of operators is one line here.
 #include <map>
 
 #include "qk/graph/gradient/ops/arithmetic.hpp"
 #include "qk/graph/gradient/ops/convolution.hpp"
 #include "qk/graph/gradient/ops/decoder.hpp"
+#include "qk/graph/gradient/ops/features.hpp"
 #include "qk/graph/gradient/ops/fused.hpp"
+#include "qk/graph/gradient/ops/grid.hpp"
+#include "qk/graph/gradient/ops/linear_attention.hpp"
+#include "qk/graph/gradient/ops/loss.hpp"
 #include "qk/graph/gradient/ops/matrix.hpp"
 #include "qk/graph/gradient/ops/movement.hpp"
 #include "qk/graph/gradient/ops/normalization.hpp"
+#include "qk/graph/gradient/ops/packed.hpp"
 #include "qk/graph/gradient/ops/pooling.hpp"
 #include "qk/graph/gradient/ops/quantization.hpp"
+#include "qk/graph/gradient/ops/recurrent.hpp"
 #include "qk/graph/gradient/ops/reduction.hpp"
+#include "qk/graph/gradient/ops/regions.hpp"
+#include "qk/graph/gradient/ops/signal.hpp"
 #include "qk/graph/gradient/ops/unary.hpp"
-#include "rare_products.hpp"
 
 namespace qk::graph::gradient {
 namespace {
 
+template <class... Tables>
+std::vector<product_entry> joined(const Tables&... tables) {
+    std::vector<product_entry> all;
+    (all.insert(all.end(), std::begin(tables), std::end(tables)), ...);
+    return all;
+}
+
 const std::vector<product_entry>& table() {
-    static const std::vector<product_entry> all = joined_products(
-        unary_products, arithmetic_products, convolution_products, matrix_products, pooling_products, reduction_products,
-        normalization_products, movement_products, quantization_products, fused_products, decoder_products, rare_products());
+    static const std::vector<product_entry> all = joined(
+        arithmetic_products, convolution_products, decoder_products, feature_products, fused_products, grid_products,
+        linear_attention_products, loss_products, matrix_products, movement_products, normalization_products, packed_products,
+        pooling_products, quantization_products, recurrent_products, reduction_products, region_products, signal_products, unary_products);
     return all;
 }
 

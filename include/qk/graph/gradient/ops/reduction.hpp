@@ -61,9 +61,9 @@ inline void reduce_choice_product(product_call& call) {
     });
 }
 
-/// y = softmax(x): dx = y * (g - sum(g * y)).  y = log softmax(x): dx = g - e^y * sum(g).
-inline void softmax_product(product_call& call) {
-    const bool logarithm = call.node().op_type() == "LogSoftmax";
+/// Sums term(g, y) along the axis, and gives slope(g, y, sum).
+template <class Term, class Slope>
+void map_along_axis(product_call& call, Term term, Slope slope) {
     with_gradient_type(call, [&]<class T>(T) {
         const ops::axis_split s = ops::softmax_axis(call.context(), call.input(0));
         const tensor y = call.result<T>(0);
@@ -74,12 +74,19 @@ inline void softmax_product(product_call& call) {
                 const T *g = call.gradient().as<T>().data() + base, *v = y.as<T>().data() + base;
                 T* to = dx.as<T>().data() + base;
                 double sum = 0;
-                for (std::size_t i = 0; i < s.length * s.inner; i += s.inner) sum += static_cast<double>(logarithm ? g[i] : g[i] * v[i]);
-                for (std::size_t i = 0; i < s.length * s.inner; i += s.inner)
-                    to[i] = logarithm ? g[i] - std::exp(v[i]) * static_cast<T>(sum) : v[i] * (g[i] - static_cast<T>(sum));
+                for (std::size_t i = 0; i < s.length * s.inner; i += s.inner) sum += static_cast<double>(term(g[i], v[i]));
+                for (std::size_t i = 0; i < s.length * s.inner; i += s.inner) to[i] = slope(g[i], v[i], static_cast<T>(sum));
             }
         call.give(0, dx);
     });
+}
+inline void softmax_product(product_call& call) {
+    map_along_axis(
+        call, []<class T>(T g, T y) { return g * y; }, []<class T>(T g, T y, T sum) { return y * (g - sum); });
+}
+inline void log_softmax_product(product_call& call) {
+    map_along_axis(
+        call, []<class T>(T g, T) { return g; }, []<class T>(T g, T y, T sum) { return g - std::exp(y) * sum; });
 }
 
 /// The product of a sum over the elements before is a sum over those after.
@@ -120,7 +127,7 @@ inline constexpr product_entry reduction_products[] = {
     {"", "ReduceMin", 1, reduce_choice_product},
     {"", "ReduceProd", 1, reduce_choice_product},
     {"", "Softmax", 1, softmax_product},
-    {"", "LogSoftmax", 1, softmax_product},
+    {"", "LogSoftmax", 1, log_softmax_product},
     {"", "CumSum", 1, cumulative_sum_product},
 };
 
