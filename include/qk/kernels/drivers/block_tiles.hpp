@@ -120,7 +120,7 @@ struct tile_shape {
     std::size_t given;                  ///< vectors of a block, where that is not known when compiling
     vi<Arch> halves[half ? count : 1];  ///< the lanes that spread_halves() takes for each vector, kept in registers
 
-    explicit tile_shape(std::size_t size) noexcept : given(size / w) {
+    QK_INLINE explicit tile_shape(std::size_t size) noexcept : given(size / w) {
         if constexpr (half) unrolled<count>([&](auto i) QK_INLINE_CALL { halves[i] = opaque<Arch>(lanes_of_halves<Arch>(i)); });
     }
     QK_INLINE std::size_t each() const noexcept { return Each != 0 ? Each : given; }
@@ -299,8 +299,9 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         }
         if constexpr (Out::any_rounding) to.make_words(words, t * shape.floats(), shape.floats());
 #if defined(__GNUC__)
-        // Makes the compiler broadcast from memory, which costs a load; out of a register it would take two shuffles.
-        asm volatile("" : : "r"(&memory) : "memory");
+        // Makes the compiler broadcast from memory, which costs a load; out of a register it would take two shuffles. (What halves share is
+        // spread from registers.)
+        if constexpr (!shape_type::half) asm volatile("" : : "r"(&memory) : "memory");
 #endif
         const auto one_by_one = [&](auto streams) QK_INLINE_CALL {
 #pragma GCC unroll 1

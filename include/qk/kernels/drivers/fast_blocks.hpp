@@ -50,7 +50,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
     Out out = given;
     constexpr std::size_t together = 8;  // rows
     [[maybe_unused]] alignas(64) std::uint32_t words[Out::any_rounding ? together * Width * w : 1];
-    const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : p.rows;
+    const std::size_t sub = Pairs && q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : p.rows;
     // With Width == 1 the last vector may have fewer columns.
     const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, p.columns - i) : Width * w; };
     const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < p.columns : i + Width * w <= p.columns; };
@@ -71,7 +71,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
         if (!surveyed) most = survey(x, p.rows, count);
         typename Form::shared_type shared[Width], mine[Width];
         bool served = true;
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share_in_lanes<Arch>(q, most.of[k], shared[k]) && served; });
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share_in_lanes<Arch, Pairs>(q, most.of[k], shared[k]) && served; });
         next = i + count;
         const bool more = are_there(next);
         const std::size_t next_count = more ? columns(next) : count;

@@ -213,10 +213,10 @@ concept may_have_sub_blocks = requires(const Form& form, const typename Form::sh
     form.held(b, vi<Arch>(0));
 };
 
-/// Calls Form::share for blocks that lie in a lane each, with or without sub-blocks.
-template <class Arch, class Form>
+/// Calls Form::share for blocks that lie in a lane each. `Pairs`: they may have sub-blocks.
+template <class Arch, bool Pairs, class Form>
 QK_INLINE bool share_in_lanes(const Form& form, vi<Arch> amax, typename Form::shared_type& b) noexcept {
-    if constexpr (may_have_sub_blocks<Form, Arch>) {
+    if constexpr (Pairs) {
         if (form.sub_block_size > 0) return form.template share<1>(amax, form.ratio(amax), b);
     }
     return form.template share<0>(amax, form.ratio(amax), b);
