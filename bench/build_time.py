@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-# Name: options added to the preset, and targets. A checkout from before QK_DISPATCH_ISAS existed builds everything for both.
+# Name: options added to the preset, and targets.
 TARGETS = {
     "demo": (["-DQK_DISPATCH_ISAS=native"], ["qk_tool", "demo"]),
     "test": (["-DQK_DISPATCH_ISAS=all"], ["all"]),
@@ -92,6 +92,7 @@ def every_nth(source, tree, names, n):
 
 
 def has_targets(source):
+    """Returns whether a checkout builds less for the demo than for the tests; one from before QK_DISPATCH_ISAS builds everything for both."""
     return "QK_DISPATCH_ISAS" in (source / "src/dispatch/CMakeLists.txt").read_text()
 
 

@@ -141,9 +141,7 @@ TEST_CASE("a failure that all processes meet is said once, however slowly the la
     CHECK(failed.status == 2);
     CHECK(failed.err.find("m.onnx") != std::string::npos);
     CHECK(failed.err.find("m.onnx") == failed.err.rfind("m.onnx"));
-    const auto json = nlohmann::json::parse(failed.out, nullptr, false);
-    REQUIRE(json.is_object());
-    CHECK(json["status"] == "error");
+    CHECK(said(failed)["status"] == "error");
 }
 
 TEST_CASE("outputs of several processes: written once, whole, and never over what is read") {
@@ -168,9 +166,7 @@ TEST_CASE("outputs of several processes: written once, whole, and never over wha
         const std::string says = over.size() == 2 ? "would replace" : "two outputs";
         CHECK(refused.err.find(says) != std::string::npos);
         CHECK(refused.err.find(says) == refused.err.rfind(says));
-        const auto json = nlohmann::json::parse(refused.out, nullptr, false);
-        REQUIRE(json.is_object());
-        CHECK(json["status"] == "error");
+        CHECK(said(refused)["status"] == "error");
         CHECK(content(model) == before);
         CHECK(place.files() == 2);
     }

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <functional>
 #include <thread>
 #include <vector>
 
@@ -43,7 +42,8 @@ std::string from_first(std::string text) {
 using namespace std::chrono_literals;
 
 /// Asks `holds` until it is true or the time is over; returns its last answer.
-bool wait_until(std::chrono::seconds longest, const std::function<bool()>& holds) {
+template <class Holds>
+bool wait_until(std::chrono::seconds longest, const Holds& holds) {
     const auto end = std::chrono::steady_clock::now() + longest;
     while (!holds()) {
         if (std::chrono::steady_clock::now() > end) return false;
@@ -111,7 +111,7 @@ void processes::fail([[maybe_unused]] std::string_view sentence, [[maybe_unused]
         tell_others();
         report_failure(sentence, status);
     } else if (first_fails_too()) {
-        std::this_thread::sleep_for(30s);
+        std::this_thread::sleep_for(30s);  // is ended meanwhile
     } else {
         report_failure(fmt::format("process {}: {}", shared.rank, sentence), status);
     }

@@ -2,6 +2,7 @@
 // Gradients in one call: samples run side by side, each on one thread with a tape of its own; sums over samples run in their order.
 #include "qk/graph/gradient/gradient.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>

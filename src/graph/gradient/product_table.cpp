@@ -21,19 +21,13 @@
 #include "qk/graph/gradient/ops/regions.hpp"
 #include "qk/graph/gradient/ops/signal.hpp"
 #include "qk/graph/gradient/ops/unary.hpp"
+#include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::gradient {
 namespace {
 
-template <class... Tables>
-std::vector<product_entry> joined(const Tables&... tables) {
-    std::vector<product_entry> all;
-    (all.insert(all.end(), std::begin(tables), std::end(tables)), ...);
-    return all;
-}
-
 const std::vector<product_entry>& table() {
-    static const std::vector<product_entry> all = joined(
+    static const std::vector<product_entry> all = ops::join(
         arithmetic_products, convolution_products, decoder_products, feature_products, fused_products, grid_products,
         linear_attention_products, loss_products, matrix_products, movement_products, normalization_products, packed_products,
         pooling_products, quantization_products, recurrent_products, reduction_products, region_products, signal_products, unary_products);

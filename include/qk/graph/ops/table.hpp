@@ -2,6 +2,8 @@
 // Assembles the explicit table of operators from groups. Each group has a source file of its own, so that they compile in parallel.
 #pragma once
 
+#include <iterator>
+#include <ranges>
 #include <vector>
 
 #include "qk/graph/ops/op.hpp"
@@ -10,15 +12,16 @@ namespace qk::graph::ops {
 
 using op_group = std::vector<op_entry>;
 
-/// Makes a group of the tables in its operator headers: `return join(relu_ops, clip_ops);`
-template <class... Tables>
-op_group join(const Tables&... tables) {
-    op_group all;
-    all.reserve((std::size(tables) + ... + 0));
+/// Joins the tables of several headers, for example to a group of operators: `return join(relu_ops, clip_ops);`
+template <class First, class... Rest>
+auto join(const First& first, const Rest&... rest) {
+    std::vector<std::ranges::range_value_t<const First&>> all;
+    all.reserve((std::size(first) + ... + std::size(rest)));
     const auto add = [&](const auto& table) {
-        for (const op_entry& e : table) all.push_back(e);  // one by one: g++ 12 sees an overflow in a range insertion
+        for (const auto& e : table) all.push_back(e);  // one by one: g++ 12 sees an overflow in a range insertion
     };
-    (add(tables), ...);
+    add(first);
+    (add(rest), ...);
     return all;
 }
 
