@@ -120,9 +120,10 @@ TEST_CASE("streaming stores, at any alignment, write the same bits and nothing o
 }
 
 TEST_CASE("every axis of small arrays, in place too") {
-    const along_axis shapes[] = {{1, 1, 1},   {5, 1, 7},    {1, 5, 1},    {4, 16, 3},   {2, 33, 16}, {1, 48, 17},
-                                 {7, 8, 1},   {3, 9, 64},   {1, 2, 100},  {64, 3, 1},   {0, 8, 4},   {2, 8, 31},
-                                 {2, 40, 49}, {70, 100, 1}, {300, 33, 1}, {3, 1001, 1}, {2, 17, 113}};
+    // In the last four, columns fill their vectors, in several panels of equal and of unequal numbers of rows.
+    const along_axis shapes[] = {{1, 1, 1},    {5, 1, 7},    {1, 5, 1},    {4, 16, 3},  {2, 33, 16}, {1, 48, 17},  {7, 8, 1},
+                                 {3, 9, 64},   {1, 2, 100},  {64, 3, 1},   {0, 8, 4},   {2, 8, 31},  {2, 40, 49},  {70, 100, 1},
+                                 {300, 33, 1}, {3, 1001, 1}, {2, 17, 113}, {4, 16, 64}, {2, 96, 64}, {3, 40, 128}, {2, 72, 192}};
     for (const test_format& f : all_formats()) {
         if (!is_block_format(f.format)) continue;
         for (const along_axis axis : shapes) {

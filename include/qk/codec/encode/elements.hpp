@@ -55,6 +55,7 @@ using tile_call = kernels::call_with<std::size_t, std::size_t, std::size_t, std:
 template <class Arch>
 void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width, bool by_quotients, const quick_call& quick,
                  const tile_call& tile_of) noexcept {
+    constexpr std::size_t together = 2 * widened;  // values of 16-bit memory that are widened for one coder
     const bool planes_of_scales = !p.one_scale() && p.group == 0 && a.inner != 1;
     const auto alike = [&] {
         return std::all_of(p.zero_point.begin(), p.zero_point.end(), [&](std::int64_t z) { return z == p.zero_point[0]; });
@@ -80,8 +81,8 @@ void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width
             const std::int64_t zero = p.one_scale() ? p.one.zero_point : p.zero_point.empty() ? 0 : p.zero_point[l];
             if (x.floats() != nullptr) {
                 if (quick(x.floats() + first, first, n, scale, zero, kernels::range_call(complete))) return;
-            } else if (n <= widened) {
-                alignas(64) float value[widened];
+            } else if (n <= together) {
+                alignas(64) float value[together];
                 x.template copy<Arch>(first, n, value);
                 if (quick(value, first, n, scale, zero, kernels::range_call(complete))) return;
             }
@@ -90,7 +91,7 @@ void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width
     };
     if (!p.one_scale()) return for_each_run(a, 0, run);
     if (x.floats() != nullptr) return run(0, 0, 0, 0, x.size());
-    for (std::size_t k = 0; k < x.size(); k += widened) run(0, k, 0, k, std::min(widened, x.size() - k));
+    for (std::size_t k = 0; k < x.size(); k += together) run(0, k, 0, k, std::min(together, x.size() - k));
 }
 
 /// Is true when subnormal elements get the same codes whether they are flushed or not: all are nearer to zero than to the least step.

@@ -211,7 +211,7 @@ constexpr int shift_width(const Format& f) {
 template <class Arch, int Known, class Elements, class Scales>
 struct codes_of_blocks {
     static constexpr bool flat = false, any_rounding = requires(const Elements&e) { e.rounded; }
-    , in_fours = has_byte_codes<Arch>(), may_stream = false, compact = kernels::is_baseline<Arch>;
+    , in_fours = has_byte_codes<Arch>(), may_stream = false, reads_ahead = true, compact = kernels::is_baseline<Arch>;
     using elements_type = Elements;
     Elements elements;
     Scales scales;

@@ -54,7 +54,7 @@ struct grid_codes {
     }
 };
 
-/// Elementwise coders: the tile test looks at the result of prepare(), and the result of code() is stored.
+/// Elementwise coders: prepare() divides four vectors by the scale; the tile test looks at these, and the result of code() is stored.
 template <class Arch>
 struct floating_coder {
     kernels::fast_floating<Arch> quick;
@@ -69,7 +69,9 @@ struct floating_coder {
     }
     bool usable() const noexcept { return quick.limit != kernels::no_value && grid.width <= 16; }
     std::int32_t limit() const noexcept { return quick.limit; }
-    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? over_scale(x) : x; }
+    QK_INLINE void prepare(kernels::vf<Arch>* x) const noexcept {
+        if (scaled) kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { x[k] = over_scale(x[k]); });
+    }
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept { return grid(x, quick.least, quick.magic); }
     /// Returns the codes of four vectors, if the width is at most 8.
     QK_INLINE auto bytes(const kernels::vf<Arch>* x) const noexcept requires(has_byte_codes<Arch>()) {
@@ -90,7 +92,9 @@ struct truncated_coder {
     truncated_coder(const kernels::fast_floating<Arch>& q, float s) noexcept : quick(q), scale(s), scaled(s != 1.0f) {}
     bool usable() const noexcept { return true; }
     std::int32_t limit() const noexcept { return quick.limit; }
-    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, scale) : x; }
+    QK_INLINE void prepare(kernels::vf<Arch>* x) const noexcept {
+        if (scaled) kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { x[k] = kernels::quotient<Arch>(x[k], scale); });
+    }
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
         const kernels::vi<Arch> u = kernels::as_int<Arch>(x);
         return kernels::as_int<Arch>(kernels::as_unsigned<Arch>(u + quick.below_half + ((u >> quick.shift) & quick.one)) >> quick.shift);
@@ -108,7 +112,9 @@ struct power_coder {
     bool usable() const noexcept { return quick.usable(); }
     std::int32_t limit() const noexcept { return quick.limit; }
     QK_INLINE kernels::vi<Arch> tested(kernels::vf<Arch> x) const noexcept { return quick.tested(x); }
-    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, scale) : x; }
+    QK_INLINE void prepare(kernels::vf<Arch>* x) const noexcept {
+        if (scaled) kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { x[k] = kernels::quotient<Arch>(x[k], scale); });
+    }
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
         using V = kernels::vi<Arch>;
         const V u = kernels::as_int<Arch>(x);
@@ -144,7 +150,7 @@ struct integer_coder {
     }
     bool usable() const noexcept { return by.limit != kernels::no_value; }
     std::int32_t limit() const noexcept { return by.limit; }
-    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return x; }
+    QK_INLINE void prepare(kernels::vf<Arch>*) const noexcept {}
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
         return ((quick.multiply ? quick.template sum<true>(x, by) : quick.clamped(over_scale(x), by)) + offset) & mask;
     }
@@ -248,10 +254,10 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
         kernels::vf<Arch> v[4];
         V most(INT32_MIN), codes[4];
         kernels::read_ahead<Arch, 4>(x + i);
-        for (std::size_t k = 0; k < 4; ++k) {
-            v[k] = coder.prepare(kernels::opaque<Arch>(kernels::load<Arch>(x + i + k * w)));
-            most = max(most, kernels::tested<Arch>(coder, v[k]));
-        }
+        __builtin_prefetch(out + writer.bytes(i) + 512, 1);
+        for (std::size_t k = 0; k < 4; ++k) v[k] = kernels::load_in_turn<Arch>(x + i + k * w);
+        coder.prepare(v);
+        for (std::size_t k = 0; k < 4; ++k) most = max(most, kernels::tested<Arch>(coder, v[k]));
         if (__builtin_expect(any(most > limit), 0)) {
             complete(i, count);
             continue;

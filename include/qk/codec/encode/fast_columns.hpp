@@ -110,7 +110,8 @@ void encode_columns(const packing& packed, const Form& form, const Codes& codes,
     const auto encode = [&](const kernels::column_panel& p, std::size_t element, std::size_t scale, std::size_t shift,
                             const kernels::range_call& declined) {
         const codes_of_columns<Arch, Codes> to{codes, codes.elements, element, scale, shift, a.inner};
-        kernels::run_panel_of_blocks<Arch, loop>(p, form, to, declined);
+        kernels::column_maxima<Arch, 4> surveyed;
+        kernels::run_panel_of_blocks<Arch, loop>(p, form, to, declined, surveyed);
     };
     each_panel<Arch>(packed, x, a, complete, panel_call(encode));
 }

@@ -39,12 +39,12 @@ constexpr bool starts_line(std::size_t k) noexcept {
 
 /// Returns, lane by lane, the largest magnitude of `vectors` vectors of p (a power of two; one only if `MayBeOne`), of which the first is
 /// number `first`. Prefetches what lies `ahead` floats further on.
-template <class Arch, bool MayBeOne>
+template <class Arch, bool MayBeOne, bool Prefetches>
 QK_INLINE vi<Arch> magnitude_across(const float* p, std::size_t first, std::size_t vectors, std::size_t ahead) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     const float* x = p + first * w;
     const auto magnitude = [&](std::size_t k) QK_INLINE_CALL {
-        if (starts_line<Arch>(first + k)) __builtin_prefetch(x + k * w + ahead);
+        if (Prefetches && starts_line<Arch>(first + k)) __builtin_prefetch(x + k * w + ahead);
         return as_int<Arch>(load<Arch>(x + k * w)) & vi<Arch>(magnitude_bits);
     };
     vi<Arch> m = magnitude(0);
@@ -75,6 +75,7 @@ struct values_of_blocks {
     static constexpr bool any_rounding = false;       ///< may round otherwise than half-even
     static constexpr bool in_fours = false;           ///< takes four vectors at a time
     static constexpr bool may_stream = true;          ///< has put<Grid, true>, which stores past the caches
+    static constexpr bool reads_ahead = false;        ///< writes little: tiles to come are prefetched while elements are rounded
     static constexpr bool looks_ahead = true;         ///< columns: takes the maxima of the next ones while it rounds these
     float* y;
     bool streaming = false;
@@ -161,8 +162,8 @@ struct tile_memory {
 };
 
 /// Returns the largest magnitude of each block of the tile at p, a lane each (of halves in the order of maxima_of_halves). Where `Shape`
-/// stores pairs, stores their exponents and returns exponent fields only.
-template <class Arch, class Shape>
+/// stores pairs, stores their exponents and returns exponent fields only. `Prefetches` the tiles to come.
+template <class Arch, bool Prefetches, class Shape>
 QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unused]] std::int32_t* exponents) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
@@ -170,7 +171,7 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
     const auto of_block = [&](std::size_t b) QK_INLINE_CALL {
         if constexpr (Shape::stores_pairs) {
             const auto of_vector = [&](std::size_t v) QK_INLINE_CALL {
-                if (starts_line<Arch>(v)) __builtin_prefetch(p + v * w + shape.ahead());
+                if (Prefetches && starts_line<Arch>(v)) __builtin_prefetch(p + v * w + shape.ahead());
                 const V of_pairs = max_of_group<2, Arch>(as_int<Arch>(load<Arch>(p + v * w)) & V(exponent_mask));
                 store<Arch>(exponents + v * w, of_pairs);
                 return of_pairs;
@@ -178,7 +179,7 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
             m[b] = of_vector(b * Shape::known_each);
             if constexpr (Shape::known_each == 2) m[b] = max(m[b], of_vector(2 * b + 1));
         } else {
-            m[b] = magnitude_across<Arch, true>(p, b * shape.each(), shape.each(), shape.ahead());
+            m[b] = magnitude_across<Arch, true, Prefetches>(p, b * shape.each(), shape.each(), shape.ahead());
         }
     };
     if constexpr (Shape::known_each != 0) {
@@ -187,7 +188,7 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
         alignas(64) std::int32_t across[Shape::count * w];
 #pragma GCC unroll 1
         for (std::size_t b = 0; b < Shape::count; ++b)
-            store<Arch>(across + b * w, magnitude_across<Arch, false>(p, b * shape.each(), shape.each(), shape.ahead()));
+            store<Arch>(across + b * w, magnitude_across<Arch, false, Prefetches>(p, b * shape.each(), shape.each(), shape.ahead()));
         unrolled<Shape::count>([&](auto b) QK_INLINE_CALL { m[b] = load<Arch>(across + b * w); });
     }
     if constexpr (Shape::half) return maxima_of_halves<Arch>(m);
@@ -204,8 +205,9 @@ QK_INLINE bool share_tile(const Shape&, Memory& memory, std::size_t at, const Fo
     return served;
 }
 
-/// Hands block b (of halves: vector b) of tile t, which starts at x, to `to`, which rounds and stores it.
-template <class Arch, bool Grid, bool Streams, class Shape, class Memory, class Form, class Out>
+/// Hands block b (of halves: vector b) of tile t, which starts at x, to `to`, which rounds and stores it. `Prefetches` the tile that is
+/// surveyed after the next two.
+template <class Arch, bool Grid, bool Streams, bool Prefetches, class Shape, class Memory, class Form, class Out>
 QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t t, std::size_t b, const float* x,
                            const typename Form::shared_type& mine, const Form& q, const Out& to) noexcept {
     constexpr std::size_t w = lanes<Arch>;
@@ -223,6 +225,7 @@ QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t
     if constexpr (w == 8 && !Shape::pairs) shared.*shared_type::parts[1] = opaque<Arch>(shared.*shared_type::parts[1]);
     const auto vector = [&](std::size_t k) QK_INLINE_CALL {
         const std::size_t i = (b * each + k) * w;
+        if (Prefetches && starts_line<Arch>(b * each + k)) __builtin_prefetch(x + i + 2 * shape.floats() + shape.ahead());
         const vf<Arch> v = opaque<Arch>(load<Arch>(x + i));  // loaded once
         shared_type own = shared;
         if constexpr (Shape::pairs) {
@@ -264,6 +267,7 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
     using shape_type = tile_shape<Arch, Fit, Each, Pairs>;
+    constexpr bool late = Out::reads_ahead && Fit == block_fit::many && !Pairs;  // prefetches evenly, not in the short time of a survey
     const std::size_t tiles = blocks / w;
     if (tiles == 0) return 0;
     const Form q = form;  // a copy, whose constants stay in registers
@@ -286,7 +290,8 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         ratio = next_ratio;
         served = share_tile<Arch>(shape, memory, 1 - step % 2, q, amax, ratio, here);
         if (step < tiles) {
-            next_amax = survey_tile<Arch>(shape, x + step * shape.floats(), memory.of_pairs[step % (shape_type::stores_pairs ? 4 : 1)]);
+            next_amax =
+                survey_tile<Arch, !late>(shape, x + step * shape.floats(), memory.of_pairs[step % (shape_type::stores_pairs ? 4 : 1)]);
             next_ratio = q.ratio(next_amax);
         }
         if (step < 2) continue;
@@ -306,13 +311,13 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         const auto one_by_one = [&](auto streams) QK_INLINE_CALL {
 #pragma GCC unroll 1
             for (std::size_t b = 0; b < shape_type::count; ++b)
-                round_block<Arch, Grid, decltype(streams)::value>(shape, memory, t, b, p, mine, q, to);
+                round_block<Arch, Grid, decltype(streams)::value, late>(shape, memory, t, b, p, mine, q, to);
         };
         if (streams_tiles(to)) {
             one_by_one(std::true_type());
         } else if constexpr (Out::flat && Each != 0 && Each <= 2) {
 #pragma GCC unroll 16
-            for (std::size_t b = 0; b < shape_type::count; ++b) round_block<Arch, Grid, false>(shape, memory, t, b, p, mine, q, to);
+            for (std::size_t b = 0; b < shape_type::count; ++b) round_block<Arch, Grid, false, late>(shape, memory, t, b, p, mine, q, to);
         } else {
             one_by_one(std::false_type());
         }

@@ -11,16 +11,19 @@
 
 namespace qk::kernels {
 
-/// Neighbouring columns, each with a block of its own down the axis: row j of column k is x[j * stride + k].
+/// Neighbouring columns, each with a block of its own down the axis: row j of column k is x[j * stride + k]. `next` is the x of a panel of
+/// the same shape that comes after this one, or null.
 struct column_panel {
     const float* x;
     std::size_t stride, rows, columns;
+    const float* next = nullptr;
 };
 
 /// The largest magnitudes of `Width` vectors of columns, as bits.
 template <class Arch, std::size_t Width>
 struct column_maxima {
     vi<Arch> of[Width];
+    bool are_taken = false;  ///< for a panel whose first columns were surveyed while the one before it was rounded
 
     /// Loads a vector of a row. With Width == 1 the last one of a panel may have fewer columns; its other lanes are 0.
     QK_INLINE static vf<Arch> values(const float* x, std::size_t count) noexcept {
@@ -34,48 +37,65 @@ struct column_maxima {
             of[k] = max(of[k], as_int<Arch>(values(x + k * lanes<Arch>, count)) & vi<Arch>(magnitude_bits));
         });
     }
+    QK_INLINE static column_maxima of_rows(const float* x, std::size_t stride, std::size_t rows, std::size_t count) noexcept {
+        column_maxima m;
+        m.clear();
+        for (std::size_t j = 0; j < rows; ++j, x += stride) m.add(x, count);
+        return m;
+    }
+};
+
+/// The random words of several rows of columns, for an output `Out` that rounds by words.
+template <class Arch, std::size_t Width, class Out>
+struct words_of_rows {
+    static constexpr std::size_t together = 8, each = Width * lanes<Arch>;
+    alignas(64) std::uint32_t words[Out::any_rounding ? together * each : 1];
+
+    words_of_rows() noexcept {}  // leaves the words uninitialised
+    /// Makes `out` use the words of row j, from column i on, of a panel of `rows` rows.
+    QK_INLINE void use(Out& out, std::size_t j, std::size_t i, std::size_t rows, std::size_t count) noexcept {
+        if constexpr (Out::any_rounding) {
+            if (!out.rounds().random.used) return;
+            if (j % together == 0) out.rounds().make_words(words, out.number(j, i), {std::min(together, rows - j), count, out.stride});
+            out.rounds().use_words(words + j % together * each, out.number(j, i));
+        }
+    }
 };
 
 /// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1
 /// leaves a remainder; Width == 1 masks it. `form` computes what a block shares. `given` receives that, column by column (scales, shifts),
 /// and then every row of a block (row); random words are made for several rows at a time. complete(first, n) runs the columns that the form
-/// does not cover. `Pairs`: blocks may have sub-blocks.
+/// does not cover. `surveyed` brings the maxima of the first columns, if they are taken, and takes those of the next panel's. `Pairs`:
+/// blocks may have sub-blocks.
 template <class Arch, std::size_t Width, bool Grid, bool Pairs, class Form, class Out>
-std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& form, const Out& given,
-                                  const range_call& complete) noexcept {
+std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& form, const Out& given, const range_call& complete,
+                                  column_maxima<Arch, Width>& surveyed) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     constexpr bool looks_ahead = Out::looks_ahead;  // the maxima of the next columns are taken while these are rounded
     using vectors = column_maxima<Arch, Width>;
     const Form q = form;
     Out out = given;
-    constexpr std::size_t together = 8;  // rows
-    [[maybe_unused]] alignas(64) std::uint32_t words[Out::any_rounding ? together * Width * w : 1];
+    words_of_rows<Arch, Width, Out> words;
     const std::size_t sub = Pairs && q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : p.rows;
     // With Width == 1 the last vector may have fewer columns.
     const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, p.columns - i) : Width * w; };
     const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < p.columns : i + Width * w <= p.columns; };
-    const auto survey = [&](const float* x, std::size_t rows, std::size_t count) QK_INLINE_CALL {
-        vectors m;
-        m.clear();
-        for (std::size_t j = 0; j < rows; ++j, x += p.stride) m.add(x, count);
-        return m;
-    };
-    // How far ahead rows are prefetched from memory: to the same columns of the next blocks if these are near, else two groups on.
+    // When streaming, memory is further away: the same columns of the next blocks are prefetched, if they are near.
     const std::size_t beyond = p.stride * p.rows <= 16384 ? p.stride * p.rows : 2 * Width * w;
+    const float* following = p.next != nullptr ? p.next + from : p.x + from;
     std::size_t i = from;
-    vectors most;
-    bool surveyed = false;
+    vectors most = surveyed;
     for (std::size_t next = 0; are_there(i); i = next) {
         const std::size_t count = columns(i);
         const float* x = p.x + i;
-        if (!surveyed) most = survey(x, p.rows, count);
+        if (!most.are_taken) most = vectors::of_rows(x, p.stride, p.rows, count);
         typename Form::shared_type shared[Width], mine[Width];
         bool served = true;
         unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share_in_lanes<Arch, Pairs>(q, most.of[k], shared[k]) && served; });
         next = i + count;
         const bool more = are_there(next);
         const std::size_t next_count = more ? columns(next) : count;
-        surveyed = served && looks_ahead;
+        most.are_taken = false;
         if (__builtin_expect(!served, 0)) {
             complete(i, count);
             continue;
@@ -83,13 +103,16 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
         const vectors amax = most;
         for (std::size_t k = 0; k < Width; ++k) out.scales(i + k * w, std::min(w, count), amax.of[k], q);
         most.clear();
-        const float* ahead = more ? x + Width * w : x;  // the last columns survey themselves, to no use
+        // While these columns are rounded, the next ones are surveyed and those after them prefetched. (At the very end to no use.)
+        const float* ahead = more ? x + count : following;
+        const float* later = !more ? following + count : are_there(next + next_count) ? x + count + next_count : following;
+        most.are_taken = looks_ahead && (more || p.next != nullptr);
         for (std::size_t begin = 0, number = 0; begin < p.rows; begin += sub, ++number) {
             const std::size_t end = std::min(begin + sub, p.rows);
             unrolled<Width>([&](auto k) QK_INLINE_CALL { mine[k] = shared[k]; });
             if constexpr (Pairs) {
                 if (q.sub_block_size > 0) {
-                    const vectors part = survey(x, end - begin, count);
+                    const vectors part = vectors::of_rows(x, p.stride, end - begin, count);
                     unrolled<Width>([&](auto k) QK_INLINE_CALL {
                         mine[k] = q.held(shared[k], part.of[k]);
                         out.shifts(number, i + k * w, std::min(w, count), amax.of[k], part.of[k]);
@@ -98,16 +121,18 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
             }
             const auto round_rows = [&]<bool Streaming>() QK_INLINE_CALL {
                 for (std::size_t j = begin; j < end; ++j, x += p.stride, ahead += p.stride) {
-                    if constexpr (Out::any_rounding) {
-                        if (j % together == 0)
-                            out.rounds().make_words(words, out.number(j, i), {std::min(together, p.rows - j), count, out.stride});
-                        out.rounds().use_words(words + j % together * Width * w, out.number(j, i));
-                    }
+                    words.use(out, j, i, p.rows, count);
                     out.template row<Width, Grid, Streaming>(
                         j, i, count, [&](std::size_t k) QK_INLINE_CALL { return opaque<Arch>(vectors::values(x + k * w, count)); }, mine,
                         q);
-                    if constexpr (Streaming) unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(x + beyond + k * w); });
-                    if constexpr (looks_ahead) most.add(ahead, next_count);
+                    if constexpr (looks_ahead) {
+                        if constexpr (Width > 1 && !Out::any_rounding) {  // other roundings have no registers left
+                            const float* soon = Streaming ? x + beyond : later;
+                            unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(soon + k * w); });
+                            later += p.stride;
+                        }
+                        most.add(ahead, next_count);
+                    }
                 }
             };
             if constexpr (Width > 1 && looks_ahead) {
@@ -119,22 +144,36 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
             round_rows.template operator()<false>();
         }
     }
+    surveyed = most;
     return i;
 }
 
 /// Runs all columns of a panel: four vectors side by side, for which there are registers, then single ones (baseline: the general form).
 template <class Arch, element_step Known, class Form, class Out>
-void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const range_call& complete) noexcept {
-    const auto run = [&]<bool Grid>() {
-        constexpr bool pairs = !Grid && may_pair<Arch, Form>(Known);
-        const std::size_t i = run_columns_of_blocks<Arch, 4, Grid, pairs>(p, 0, form, out, complete);
+void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const range_call& complete,
+                         column_maxima<Arch, 4>& surveyed) noexcept {
+    const auto run = [&]<bool Grid, bool Pairs>() {
+        const std::size_t i = run_columns_of_blocks<Arch, 4, Grid, Pairs>(p, 0, form, out, complete, surveyed);
         if (i == p.columns) return;
-        if constexpr (!is_baseline<Arch>) run_columns_of_blocks<Arch, 1, Grid, pairs>(p, i, form, out, complete);
-        else complete(i, p.columns - i);
+        if constexpr (!is_baseline<Arch>) {
+            column_maxima<Arch, 1> none;
+            run_columns_of_blocks<Arch, 1, Grid, Pairs>({p.x, p.stride, p.rows, p.columns}, i, form, out, complete, none);
+        } else {
+            complete(i, p.columns - i);
+        }
     };
-    if constexpr (Out::any_rounding || Known == element_step::block || Known == element_step::pair) run.template operator()<false>();
-    else if constexpr (Known == element_step::element) run.template operator()<true>();
-    else form.grid ? run.template operator()<true>() : run.template operator()<false>();
+    constexpr bool may_have_pairs = may_pair<Arch, Form>(Known);
+    if constexpr (Known == element_step::element && !Out::any_rounding) {
+        run.template operator()<true, false>();
+    } else {
+        if constexpr (Known == element_step::unknown && !Out::any_rounding) {
+            if (form.grid) return run.template operator()<true, false>();
+        }
+        if constexpr (Known == element_step::unknown && may_have_pairs) {
+            if (form.sub_block_size == 0) return run.template operator()<false, false>();
+        }
+        run.template operator()<false, may_have_pairs>();
+    }
 }
 
 /// The output of run_columns_of_blocks that stores values: `values` rounds them and knows where they are stored.
@@ -166,15 +205,19 @@ void run_strided(const float* x, float* y, along_axis axis, std::size_t size, co
                  const complete_form<Arch>& complete) noexcept {
     const bool whole_lines = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && axis.inner % lanes<Arch> == 0;
     const bool streaming = whole_lines && streams<Arch>(x, y, axis.outer * axis.length * axis.inner);
+    column_maxima<Arch, 4> surveyed;
     for (std::size_t o = 0; o < axis.outer; ++o) {
         for (std::size_t begin = 0; begin < axis.length; begin += size) {
             const std::size_t at = (o * axis.length + begin) * axis.inner;
-            const column_panel panel{x + at, axis.inner, std::min(size, axis.length - begin), axis.inner};
+            const std::size_t rows = std::min(size, axis.length - begin), left = axis.length - begin - rows;
+            const bool is_followed = left >= rows || (left == 0 && rows == std::min(size, axis.length) && o + 1 < axis.outer);
+            const float* next = is_followed ? x + at + rows * axis.inner : nullptr;
+            const column_panel panel{x + at, axis.inner, rows, axis.inner, next};
             const values_of_columns<Arch, Out> to{out.at(y + at, 0, streaming), axis.inner, at};
             const auto decline = [&](std::size_t first, std::size_t n) {
                 complete.groups(complete.step, {x + at + first, y + at + first, 1, axis.inner, n, panel.rows, at + first});
             };
-            run_panel_of_blocks<Arch, Known.step>(panel, form, to, range_call(decline));
+            run_panel_of_blocks<Arch, Known.step>(panel, form, to, range_call(decline), surveyed);
         }
     }
     if (streaming) end_streaming<Arch>();
@@ -202,20 +245,28 @@ struct gathered_blocks {
             store_random<Arch>(*random, at, length, words + count * size);
             std::fill(words + count * size + length, words + (count + 1) * size, 0u);
         }
+        float* to = values + count * size;
+        places[count++] = {at, length};
+        if (is_whole(length, size)) return copy_whole(x + at, to, size);
         for (std::size_t k = 0; k < size; k += w) {
             const std::size_t some = length > k ? std::min(length - k, w) : 0;
-            store_first<Arch>(values + count * size + k, std::min(size, w),
-                              some == w ? load<Arch>(x + at + k) : load_first<Arch>(x + at + k, some));
+            store_first<Arch>(to + k, std::min(size, w), some == w ? load<Arch>(x + at + k) : load_first<Arch>(x + at + k, some));
         }
-        places[count++] = {at, length};
     }
     /// Copies the k-th block, without padding, to its place in y.
     void put_back(float* y, std::size_t k, std::size_t size) const noexcept {
         constexpr std::size_t w = lanes<Arch>;
-        for (std::size_t i = 0; i < places[k].length; i += w) {
-            store_first<Arch>(y + places[k].at + i, std::min(places[k].length - i, w),
-                              load_first<Arch>(values + k * size + i, std::min(size, w)));
-        }
+        const auto [at, length] = places[k];
+        const float* from = values + k * size;
+        if (is_whole(length, size)) return copy_whole(from, y + at, size);
+        for (std::size_t i = 0; i < length; i += w)
+            store_first<Arch>(y + at + i, std::min(length - i, w), load_first<Arch>(from + i, std::min(size, w)));
+    }
+
+  private:
+    static bool is_whole(std::size_t length, std::size_t size) noexcept { return length == size && size % lanes<Arch> == 0; }
+    static void copy_whole(const float* from, float* to, std::size_t n) noexcept {
+        for (std::size_t k = 0; k < n; k += lanes<Arch>) store<Arch>(to + k, load<Arch>(from + k));
     }
 };
 

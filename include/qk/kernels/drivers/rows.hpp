@@ -31,33 +31,27 @@ QK_INLINE void run_some_tiles(const float* x, float* y, std::size_t n, Streaming
                               const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
+    const auto put = [&](std::size_t at, vf<Arch> v) QK_INLINE_CALL { streaming ? stream<Arch>(y + at, v) : store<Arch>(y + at, v); };
     std::size_t i = 0;
-    for (; i + tile <= n; i += tile) {
-        streaming ? read_ahead<Arch, 4>(x + i) : own_ahead<Arch, 4>(y + i);
+    for (; i + tile <= n; i += tile) {  // stores stand apart, each behind the work on its vector
+        read_ahead<Arch, 4>(x + i);
+        if (!streaming) own_ahead<Arch, 4>(y + i);
         const auto &p = scale_at(i), &q = scale_at(i + w), &r = scale_at(i + 2 * w), &s = scale_at(i + 3 * w);
-        vf<Arch> a = form.template prepare<Choice>(load<Arch>(x + i), p), b = form.template prepare<Choice>(load<Arch>(x + i + w), q);
-        vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w), r),
-                 d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w), s);
+        vf<Arch> a = load_in_turn<Arch>(x + i), b = load_in_turn<Arch>(x + i + w);
+        vf<Arch> c = load_in_turn<Arch>(x + i + 2 * w), d = load_in_turn<Arch>(x + i + 3 * w);
+        a = form.template prepare<Choice>(a, p);
+        b = form.template prepare<Choice>(b, q);
+        c = form.template prepare<Choice>(c, r);
+        d = form.template prepare<Choice>(d, s);
         const V most = max(max(tested<Arch>(form, a), tested<Arch>(form, b)), max(tested<Arch>(form, c), tested<Arch>(form, d)));
         if (__builtin_expect(any(most > V(p.limit)), 0)) {
             complete(i, tile);
             continue;
         }
-        a = form.template finish<Choice>(a, i, p);
-        b = form.template finish<Choice>(b, i + w, q);
-        c = form.template finish<Choice>(c, i + 2 * w, r);
-        d = form.template finish<Choice>(d, i + 3 * w, s);
-        if (streaming) {
-            stream<Arch>(y + i, a);
-            stream<Arch>(y + i + w, b);
-            stream<Arch>(y + i + 2 * w, c);
-            stream<Arch>(y + i + 3 * w, d);
-        } else {
-            store<Arch>(y + i, a);
-            store<Arch>(y + i + w, b);
-            store<Arch>(y + i + 2 * w, c);
-            store<Arch>(y + i + 3 * w, d);
-        }
+        put(i, form.template finish<Choice>(a, i, p));
+        put(i + w, form.template finish<Choice>(b, i + w, q));
+        put(i + 2 * w, form.template finish<Choice>(c, i + 2 * w, r));
+        put(i + 3 * w, form.template finish<Choice>(d, i + 3 * w, s));
     }
     for (; i < n; i += w) {
         const std::size_t count = std::min(w, n - i);

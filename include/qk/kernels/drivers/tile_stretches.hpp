@@ -34,7 +34,7 @@ QK_INLINE std::uint32_t share_stretch(const Shape& shape, Memory& memory, const 
     constexpr std::size_t w = lanes<Arch>;
     const std::size_t floats = shape.floats();
     for (std::size_t t = 0; t < n; ++t) {
-        const vi<Arch> amax = survey_tile<Arch>(shape, p + t * floats, memory.exponents(t * floats));
+        const vi<Arch> amax = survey_tile<Arch, true>(shape, p + t * floats, memory.exponents(t * floats));
         store<Arch>(memory.amax + t * w, amax);
         if constexpr (Form::has_ratio) store<Arch>(memory.ratio + t * w, q.ratio(amax));
     }

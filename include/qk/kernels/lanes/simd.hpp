@@ -317,4 +317,19 @@ batch<T, Arch> opaque(batch<T, Arch> v) noexcept {
     return v;
 }
 
+/// Loads a vector before those that are loaded in turn after it. A compiler that orders loads as it likes reads a tile up and down, and
+/// processors foresee such addresses badly.
+template <class Arch>
+QK_INLINE vf<Arch> load_in_turn(const float* p) noexcept {
+    vf<Arch> v = load<Arch>(p);
+#if defined(__AVX512F__)
+    asm volatile("" : "+v"(v.data));
+#elif defined(__SSE2__)
+    asm volatile("" : "+x"(v.data));
+#elif defined(__ARM_NEON)
+    asm volatile("" : "+w"(v.data));
+#endif
+    return v;
+}
+
 }  // namespace qk::kernels

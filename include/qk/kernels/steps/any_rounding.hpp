@@ -228,7 +228,7 @@ struct rounded_block {
     fast_rounding<Arch> rounds;
     block_rules rules;
     bool uses_lowest = false;  ///< two's complement: negative elements go one step further
-    vi<Arch> further;          ///< from the limit of positive elements to that of negative ones
+    vi<Arch> further{0};       ///< from the limit of positive elements to that of negative ones
     vi<Arch> step_below;       ///< from the exponent of a binade to that of its step
     vi<Arch> per_step_over;    ///< less the exponent of a binade: that of one over its step
     vi<Arch> per_scale_over;   ///< less the base of a block: the exponent of one over its scale
@@ -240,7 +240,7 @@ struct rounded_block {
         using V = vi<Arch>;
         quick.to_base = quick.to_base & V(~half_bit);  // the base is not added here: it is the binade of elements with one step
         step_below = V((quick.grid ? quick.mantissa_bits : 23) << 23);
-        further = V(1 << 23) - (quick.to_limit & V(0x7fffff));
+        if (uses_lowest) further = V(1 << 23) - (quick.to_limit & V(0x7fffff));
         per_step_over = V(254 << 23) + step_below;
         per_scale_over = V(254 << 23) - quick.scale_from_base;
     }
@@ -267,8 +267,7 @@ struct rounded_block {
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const block_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
         const counted<Arch> c = count<OneStep>(i, x, b);
-        V limit = as_int<Arch>(b.largest);
-        if (uses_lowest) limit = select(as_int<Arch>(x) < V(0), limit + further, limit);
+        const V limit = as_int<Arch>(b.largest) + (further & (as_int<Arch>(x) >> 31));
         return as_float<Arch>(as_int<Arch>(min(c.steps * as_float<Arch>(c.binade - step_below), as_float<Arch>(limit))) | c.sign);
     }
 };
@@ -326,7 +325,8 @@ rounded_block<Arch> rounded_of(const Step& step) noexcept {
 /// one step.
 template <class Arch, class Rounded, bool OneStep = false>
 struct rounded_values_of_blocks {
-    static constexpr bool flat = false, any_rounding = true, in_fours = false, may_stream = false, looks_ahead = true, compact = false;
+    static constexpr bool flat = false, any_rounding = true, in_fours = false, may_stream = false, reads_ahead = false, looks_ahead = true,
+                          compact = false;
     float* y;
     Rounded rounded;
     std::size_t position = 0;  ///< of the first value in the caller's span
