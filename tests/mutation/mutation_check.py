@@ -48,7 +48,7 @@ DEFECTS = [
     ("fast form: a panel takes the maxima of more rows than it has", "kernels/drivers/fast_blocks.hpp", "left >= rows ||", "left > 0 ||"),
     ("fast form: columns take the random bits of their first row", "kernels/drivers/fast_blocks.hpp", "return position + j * stride + i;", "return position + i;"),
     ("fast form: two's complement ends at its positive end", "kernels/steps/any_rounding.hpp", "(further & (as_int<Arch>(x) >> 31))", "vi<Arch>(0)"),
-    ("fast form: zeros keep the sign of a lost quotient", "kernels/steps/any_rounding.hpp", "return select(lost(), V(0), sign);", "return sign;"),
+    ("fast form: zeros keep the sign of a lost quotient", "kernels/steps/any_rounding.hpp", "lost(rule == zero_sign::underflow_positive ? -1 : 0)", "lost(-1)"),
     ("codes in other roundings forget their binade", "codec/encode/fast_blocks.hpp", "((c.binade - kernels::as_int<Arch>(b.base)) >> (23 - form.mantissa_bits))", "kernels::vi<Arch>(0)"),
     ("blocks of zeros have shifts", "codec/encode/fast_blocks.hpp", "if (__builtin_expect(zeros == 0, 1)) return;", "if (zeros < 0x10000u) return;"),
     ("columns: a pair's shift is its block's", "codec/encode/fast_blocks.hpp", "(amax >> 23) - (own >> 23)", "(amax >> 23) - (amax >> 23)"),

@@ -183,7 +183,10 @@ struct code_writer {
 
     QK_INLINE int width() const noexcept { return Known > 0 ? Known : given; }
     QK_INLINE bool waits() const noexcept { return may_wait && width() < 8; }
-    QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
+    QK_INLINE std::size_t bytes(std::size_t codes) const noexcept {
+        if constexpr (Known > 0 && Known % 8 == 0) return codes * (Known / 8);
+        return codes * static_cast<std::size_t>(width()) / 8;
+    }
 
 #if defined(__AVX2__)
     /// Writes four vectors of codes of at most 8 bits, in the order of kernels::packed_bytes.
@@ -249,8 +252,8 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
     const V limit = kernels::opaque<Arch>(V(coder.limit()));  // in a register
     [[maybe_unused]] bool in_bytes = false;
     if constexpr (requires { coder.serves_bytes(); }) in_bytes = coder.serves_bytes();
-    for (std::size_t at = 0; at < n; at += count) {
-        const std::size_t i = std::min(at, n - count);
+    const std::size_t last = n - count;
+    for (std::size_t i = 0, next = 0; next < n; next += count, i = std::min(next, last)) {
         kernels::vf<Arch> v[4];
         V most(INT32_MIN), codes[4];
         kernels::read_ahead<Arch, 4>(x + i);

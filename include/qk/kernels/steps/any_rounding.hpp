@@ -201,17 +201,25 @@ struct integer_by_words {
     }
 };
 
-/// Returns the sign of a result whose magnitude is zero. lost() tells where the float32 quotient by the scale is zero.
-template <class Arch, class Lost>
-QK_INLINE vi<Arch> sign_of_zero(zero_sign rule, vi<Arch> sign, const Lost& lost) noexcept {
-    using V = vi<Arch>;
-    switch (rule) {
-        case zero_sign::positive: return V(0);
-        case zero_sign::underflow_positive: return select(lost(), sign, V(0));
-        case zero_sign::zero_quotient_positive: return select(lost(), V(0), sign);
-        default: return sign;
+/// The signs of results whose magnitude is zero.
+template <class Arch>
+struct signs_of_zeros {
+    bool kept;
+    vi<Arch> lost, other;  ///< the bits of a sign that stay: where the float32 quotient by the scale is zero, and elsewhere
+
+    explicit signs_of_zeros(zero_sign rule) noexcept
+        : kept(rule == zero_sign::kept),
+          lost(rule == zero_sign::underflow_positive ? -1 : 0),
+          other(rule == zero_sign::zero_quotient_positive ? -1 : 0) {}
+    /// Returns the signs of results of `steps` steps, where those of the inputs are `sign`. is_lost() tells where the quotient is zero.
+    template <class Steps, class Lost>
+    QK_INLINE vi<Arch> of(vi<Arch> sign, Steps steps, const Lost& is_lost) const noexcept {
+        using V = vi<Arch>;
+        if (kept) return sign;
+        const V zero = sign & select(is_lost(), lost, other);
+        return select(V(__builtin_bit_cast(typename V::register_type, steps.data)) == V(0), zero, sign);
     }
-}
+};
 
 /// An element as a rounded number of steps, not yet clamped to the range. `binade` is the one whose step it has, `sign` the result's sign
 /// bit.
@@ -227,6 +235,7 @@ struct rounded_block {
     fast_block<Arch> quick;
     fast_rounding<Arch> rounds;
     block_rules rules;
+    signs_of_zeros<Arch> zeros;
     bool uses_lowest = false;  ///< two's complement: negative elements go one step further
     vi<Arch> further{0};       ///< from the limit of positive elements to that of negative ones
     vi<Arch> step_below;       ///< from the exponent of a binade to that of its step
@@ -234,7 +243,8 @@ struct rounded_block {
     vi<Arch> per_scale_over;   ///< less the base of a block: the exponent of one over its scale
 
     template <class Step>
-    explicit rounded_block(const Step& s) noexcept : quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules) {
+    explicit rounded_block(const Step& s) noexcept
+        : quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules), zeros(s.rules.zero) {
         if constexpr (requires { s.largest_negative; }) uses_lowest = s.largest_negative != s.largest;
         if (quick.usable()) quick.raise_lowest();
         using V = vi<Arch>;
@@ -255,11 +265,10 @@ struct rounded_block {
         V a = u & V(magnitude_bits), sign = u & V(sign_bit);
         if (rules.least_input != 0) a = select(a < V(rules.least_input), V(0), a);
         const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(per_step_over - binade), u, rounds.words(i));
-        if (!Signless && rules.zero != zero_sign::kept) {
-            const V zero = sign_of_zero<Arch>(rules.zero, sign, [&] {  // for block float the scale is the step
+        if (!Signless) {
+            sign = zeros.of(sign, k, [&] {  // for block float the scale is the step
                 return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(per_scale_over - base)) == V(0);
             });
-            sign = select(V(__builtin_bit_cast(typename V::register_type, k.data)) == V(0), zero, sign);
         }
         return {k, binade, sign};
     }
@@ -279,14 +288,14 @@ struct rounded_nvfloat {
     fast_nvfloat<Arch, false> quick;
     int mantissa_bits;
     fast_rounding<Arch> rounds;
-    zero_sign zero_rule;
+    signs_of_zeros<Arch> zeros;
     fast_flush flush;
 
     explicit rounded_nvfloat(const nvfloat_step<Arch>& s) noexcept
         : quick(s, true),
           mantissa_bits(s.element.mantissa_bits),
           rounds(s.rules.how, s.rules.random),
-          zero_rule(s.rules.zero),
+          zeros(s.rules.zero),
           flush(s.rules.least_input, 0) {}
 
     template <bool = false, bool = false, bool Integers = false>
@@ -297,10 +306,7 @@ struct rounded_nvfloat {
         const V c = max(q & V(exponent_mask), quick.least), a = q & V(magnitude_bits);
         const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
         V sign = u & as_int<Arch>(b.kept_sign);
-        if (zero_rule != zero_sign::kept) {
-            const V zero = sign_of_zero<Arch>(zero_rule, sign, [&] { return a == V(0); });
-            sign = select(V(__builtin_bit_cast(typename V::register_type, k.data)) == V(0), zero, sign);
-        }
+        sign = zeros.of(sign, k, [&] { return a == V(0); });
         return {k, c, sign};
     }
     template <bool = false>
