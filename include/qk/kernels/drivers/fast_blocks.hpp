@@ -358,17 +358,9 @@ void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noe
         if (const auto form = fast_of<Arch>(step); form.usable()) return run(form, values_of_blocks<Arch>{y});
         if constexpr (!is_baseline<Arch>) {
             const auto any = rounded_of<Arch>(step);
-            using rounded = std::remove_const_t<decltype(any)>;
             constexpr bool one_step = Known.step == element_step::block;
-            if (any.quick.usable()) {
-                if constexpr (Known.step == element_step::unknown && !Known.one_row) {
-                    constexpr block_shape of_one_step{Known.size, element_step::block};  // a binade for each column, not for each element
-                    if (axis.inner != 1 && !any.quick.grid && any.quick.sub_block_size == 0)
-                        return run_strided<Arch, of_one_step>(x, y, axis, size, any.quick,
-                                                              rounded_values_of_blocks<Arch, rounded, true>{y, any}, complete);
-                }
-                return run(any.quick, rounded_values_of_blocks<Arch, rounded, one_step>{y, any});
-            }
+            if (any.quick.usable())
+                return run(any.quick, rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>, one_step>{y, any});
         }
     }
     run_blocks_completely<Arch>(x, y, axis, step);
