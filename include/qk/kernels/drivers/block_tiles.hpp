@@ -38,7 +38,7 @@ constexpr bool starts_line(std::size_t k) noexcept {
 }
 
 /// Returns, lane by lane, the largest magnitude of `vectors` vectors of p (a power of two; one only if `MayBeOne`), of which the first is
-/// number `first`. Prefetches what lies `ahead` floats further on.
+/// number `first`. `Prefetches` what lies `ahead` floats further on.
 template <class Arch, bool MayBeOne, bool Prefetches>
 QK_INLINE vi<Arch> magnitude_across(const float* p, std::size_t first, std::size_t vectors, std::size_t ahead) noexcept {
     constexpr std::size_t w = lanes<Arch>;

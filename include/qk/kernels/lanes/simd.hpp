@@ -303,16 +303,21 @@ QK_INLINE vf<Arch> clamp_magnitude(vf<Arch> v, vf<Arch> limit) noexcept {
     return min(max(v, -limit), limit);
 }
 
+// How asm names an operand that it reads and writes.
+#if defined(__AVX512F__)
+#define QK_IN_VECTOR_REGISTER "+v"
+#elif defined(__SSE2__)
+#define QK_IN_VECTOR_REGISTER "+x"
+#elif defined(__ARM_NEON)
+#define QK_IN_VECTOR_REGISTER "+w"
+#endif
+
 /// Returns v and hides from the compiler what it is: a constant stays in a register and is not made anew, and a product is rounded before
 /// it meets a sum, not contracted with it into an fma.
 template <class Arch, class T>
 batch<T, Arch> opaque(batch<T, Arch> v) noexcept {
-#if defined(__AVX512F__)
-    asm("" : "+v"(v.data));
-#elif defined(__SSE2__)
-    asm("" : "+x"(v.data));
-#elif defined(__ARM_NEON)
-    asm("" : "+w"(v.data));
+#if defined(QK_IN_VECTOR_REGISTER)
+    asm("" : QK_IN_VECTOR_REGISTER(v.data));
 #endif
     return v;
 }
@@ -322,14 +327,11 @@ batch<T, Arch> opaque(batch<T, Arch> v) noexcept {
 template <class Arch>
 QK_INLINE vf<Arch> load_in_turn(const float* p) noexcept {
     vf<Arch> v = load<Arch>(p);
-#if defined(__AVX512F__)
-    asm volatile("" : "+v"(v.data));
-#elif defined(__SSE2__)
-    asm volatile("" : "+x"(v.data));
-#elif defined(__ARM_NEON)
-    asm volatile("" : "+w"(v.data));
+#if defined(QK_IN_VECTOR_REGISTER)
+    asm volatile("" : QK_IN_VECTOR_REGISTER(v.data));
 #endif
     return v;
 }
+#undef QK_IN_VECTOR_REGISTER
 
 }  // namespace qk::kernels

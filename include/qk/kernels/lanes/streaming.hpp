@@ -48,7 +48,8 @@ QK_INLINE void own_ahead(const float* y) noexcept {
     for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(y + distance + i, 1);
 }
 
-/// Prefetches lines for reading, in loops that do so much between two loads that the processor itself looks less far ahead.
+/// Prefetches lines for reading. By itself the processor looks less far ahead where a loop does much between two loads, and foresees
+/// some loops and not others.
 template <class Arch, std::size_t Vectors>
 QK_INLINE void read_ahead(const float* x) noexcept {
     constexpr std::size_t distance = 320, line = 16, floats = Vectors * lanes<Arch>;
