@@ -221,10 +221,10 @@ QK_INLINE std::size_t each_in_bytes([[maybe_unused]] const Values& values, [[may
     return i;
 }
 
-/// Computes the values of `N` vectors of codes: of floating formats, which branch often, for all N together where registers are many.
-template <std::size_t N, class Arch, class Values>
-QK_INLINE void values_of(const Values& values, const kernels::vi<Arch>* code, kernels::vf<Arch>* to) noexcept {
-    if constexpr (kernels::lanes<Arch> == 16 && std::same_as<Values, floating_values<Arch>>) values.template each<N>(code, to);
+/// Computes the values of `N` vectors of codes of a floating format, which branch often: for all N together where registers are many.
+template <std::size_t N, class Arch>
+QK_INLINE void values_of(const floating_values<Arch>& values, const kernels::vi<Arch>* code, kernels::vf<Arch>* to) noexcept {
+    if constexpr (kernels::lanes<Arch> == 16) values.template each<N>(code, to);
     else kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { to[k] = values(code[k]); });
 }
 
@@ -242,12 +242,18 @@ std::size_t decode_row(const Values& given, std::span<const std::byte> plane, st
     });
     in += codes.bytes(i);
     for (; i + count <= n; i += count, in += codes.bytes(count)) {
-        kernels::vi<Arch> code[4];
-        kernels::vf<Arch> v[4];
-        codes.template read<count>(in, code);
-        values_of<4, Arch>(values, code, v);
-        for (std::size_t k = 0; k < 4; ++k)
-            streaming ? kernels::stream<Arch>(y + i + k * w, v[k] * factor) : kernels::store<Arch>(y + i + k * w, v[k] * factor);
+        const auto put = [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL {
+            streaming ? kernels::stream<Arch>(y + i + k, v * factor) : kernels::store<Arch>(y + i + k, v * factor);
+        };
+        if constexpr (std::same_as<Values, floating_values<Arch>>) {
+            kernels::vi<Arch> code[4];
+            kernels::vf<Arch> v[4];
+            codes.template read<count>(in, code);
+            values_of<4, Arch>(values, code, v);
+            for (std::size_t k = 0; k < 4; ++k) put(k * w, v[k]);
+        } else {
+            codes.template each_vector<count>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { put(k, values(code)); });
+        }
     }
     return i;
 }

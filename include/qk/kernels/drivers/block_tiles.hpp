@@ -126,8 +126,8 @@ struct tile_shape {
     }
     QK_INLINE std::size_t each() const noexcept { return Each != 0 ? Each : given; }
     QK_INLINE std::size_t floats() const noexcept { return count * each() * w; }
-    /// How many floats ahead a survey prefetches: past its own tile, and (for tiles of 128 floats or more) no multiple of a tile.
-    QK_INLINE std::size_t ahead() const noexcept { return std::max<std::size_t>(floats() + 128, 448); }
+    /// How many floats ahead a survey prefetches: as far past its own tile as read_ahead() looks, and no multiple of a tile.
+    QK_INLINE std::size_t ahead() const noexcept { return std::max<std::size_t>(floats() + 320, 448); }
 };
 
 /// What blocks share, in memory: an array for each part, with an entry for each block.

@@ -48,6 +48,7 @@ QK_INLINE vi<Arch> narrowed(vf<Arch> v, float16) noexcept {
 template <class Arch, class Half>
 void widen_all(const Half* from, std::size_t n, float* to) noexcept {
     std::size_t i = 0;
+#pragma GCC unroll 4
     for (; i + lanes<Arch> <= n; i += lanes<Arch>)
         store<Arch>(to + i, widened<Arch>(load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(from + i)), Half()));
     for (; i < n; ++i) to[i] = widen(from[i]);

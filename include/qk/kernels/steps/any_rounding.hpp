@@ -241,6 +241,8 @@ struct rounded_block {
     vi<Arch> step_below;       ///< from the exponent of a binade to that of its step
     vi<Arch> per_step_over;    ///< less the exponent of a binade: that of one over its step
     vi<Arch> per_scale_over;   ///< less the base of a block: the exponent of one over its scale
+    bool half_even;            ///< value() rounds by a sum, as the other fast forms do
+    vi<Arch> to_many;          ///< from a binade to 2^23 of its steps, the number by whose sum it is rounded
 
     template <class Step>
     explicit rounded_block(const Step& s) noexcept
@@ -253,6 +255,8 @@ struct rounded_block {
         if (uses_lowest) further = V(1 << 23) - (quick.to_limit & V(0x7fffff));
         per_step_over = V(254 << 23) + step_below;
         per_scale_over = V(254 << 23) - quick.scale_from_base;
+        half_even = s.rules.how == rounding::half_even && !s.rules.random.used;
+        to_many = V(23 << 23) - step_below;
     }
 
     /// Counts an element in steps and rounds the count. Where a block has one step, its base lies above every element, and is the binade of
@@ -261,23 +265,38 @@ struct rounded_block {
     template <bool OneStep = false, bool Signless = false, bool Integers = false>
     QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const block_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
-        const V u = as_int<Arch>(x), base = as_int<Arch>(b.base), binade = OneStep ? base : max(u & V(exponent_mask), base);
-        V a = u & V(magnitude_bits), sign = u & V(sign_bit);
-        if (rules.least_input != 0) a = select(a < V(rules.least_input), V(0), a);
+        const V u = as_int<Arch>(x), binade = binade_of<OneStep>(u, b), a = magnitude(u);
         const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(per_step_over - binade), u, rounds.words(i));
-        if (!Signless) {
-            sign = zeros.of(sign, k, [&] {  // for block float the scale is the step
-                return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(per_scale_over - base)) == V(0);
-            });
-        }
-        return {k, binade, sign};
+        return {k, binade, Signless ? u & V(sign_bit) : sign(u, a, k, b)};
     }
     template <bool OneStep = false>
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const block_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
+        const V u = as_int<Arch>(x), limit = as_int<Arch>(b.largest) + (further & (u >> 31));
+        if (half_even) {
+            const V a = magnitude(u);
+            const vf<Arch> many = as_float<Arch>(binade_of<OneStep>(u, b) + to_many), v = (as_float<Arch>(a) + many) - many;
+            return as_float<Arch>(as_int<Arch>(min(v, as_float<Arch>(limit))) | sign(u, a, v, b));
+        }
         const counted<Arch> c = count<OneStep>(i, x, b);
-        const V limit = as_int<Arch>(b.largest) + (further & (as_int<Arch>(x) >> 31));
         return as_float<Arch>(as_int<Arch>(min(c.steps * as_float<Arch>(c.binade - step_below), as_float<Arch>(limit))) | c.sign);
+    }
+
+  private:
+    template <bool OneStep>
+    static QK_INLINE vi<Arch> binade_of(vi<Arch> u, const block_shared<Arch>& b) noexcept {
+        return OneStep ? as_int<Arch>(b.base) : max(u & vi<Arch>(exponent_mask), as_int<Arch>(b.base));
+    }
+    QK_INLINE vi<Arch> magnitude(vi<Arch> u) const noexcept {
+        const vi<Arch> a = u & vi<Arch>(magnitude_bits);
+        return rules.least_input != 0 ? select(a < vi<Arch>(rules.least_input), vi<Arch>(0), a) : a;
+    }
+    /// Returns the sign of an element with the magnitude `a` that is rounded to `to`, of which only 0 matters.
+    template <class Rounded>
+    QK_INLINE vi<Arch> sign(vi<Arch> u, vi<Arch> a, Rounded to, const block_shared<Arch>& b) const noexcept {
+        return zeros.of(u & vi<Arch>(sign_bit), to, [&] {  // for block float the scale is the step
+            return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(per_scale_over - as_int<Arch>(b.base))) == vi<Arch>(0);
+        });
     }
 };
 
