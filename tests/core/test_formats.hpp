@@ -73,6 +73,7 @@ inline std::vector<test_format> unnamed_formats() {
         "mx:element=int16,block=16",
         "mx:element=float:exponent=3,mantissa=1,special=none,block=32",
         "mx:element=fp8_e3m4,block=1",
+        "mx:element=float:exponent=4,mantissa=3,bias=20,special=none,block=32",  // the largest element is below 1
         "nvfp:block=32",
         "nvfp:block=8,element=fp6_e2m3",
         "nvfp:block=16,element=fp4_e2m1,scale=fp8_e5m2",

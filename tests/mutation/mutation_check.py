@@ -51,6 +51,7 @@ DEFECTS = [
     ("fast form: half-even with other signs of zeros has steps twice as long", "kernels/steps/any_rounding.hpp", "V(23 << 23) - step_below", "V(24 << 23) - step_below"),
     ("fast form: zeros keep the sign of a lost quotient", "kernels/steps/any_rounding.hpp", "lost(rule == zero_sign::underflow_positive ? -1 : 0)", "lost(-1)"),
     ("codes in other roundings forget their binade", "codec/encode/fast_blocks.hpp", "((c.binade - kernels::as_int<Arch>(b.base)) >> (23 - form.mantissa_bits))", "kernels::vi<Arch>(0)"),
+    ("blocks of zeros have the code of their elements' largest exponent", "codec/encode/fast_blocks.hpp", "if (element_max_exponent(f) < 0) return 0;", ""),
     ("blocks of zeros have shifts", "codec/encode/fast_blocks.hpp", "if (__builtin_expect(zeros == 0, 1)) return;", "if (zeros < 0x10000u) return;"),
     ("columns: a pair's shift is its block's", "codec/encode/fast_blocks.hpp", "(amax >> 23) - (own >> 23)", "(amax >> 23) - (amax >> 23)"),
     ("columns: a row of codes lies where the first one does", "codec/encode/fast_columns.hpp", "return element + j * stride + i;", "return element + i;"),

@@ -55,7 +55,7 @@ using tile_call = kernels::call_with<std::size_t, std::size_t, std::size_t, std:
 template <class Arch>
 void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width, bool by_quotients, const quick_call& quick,
                  const tile_call& tile_of) noexcept {
-    constexpr std::size_t together = 4 * widened;  // values of 16-bit memory that are widened for one coder
+    constexpr std::size_t together = 2 * widened;  // values of 16-bit memory that are widened for one coder
     const bool planes_of_scales = !p.one_scale() && p.group == 0 && a.inner != 1;
     const auto alike = [&] {
         return std::all_of(p.zero_point.begin(), p.zero_point.end(), [&](std::int64_t z) { return z == p.zero_point[0]; });

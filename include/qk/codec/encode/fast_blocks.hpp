@@ -128,7 +128,8 @@ struct rounded_codes {
                                      const Form& form) const noexcept {
         using V = kernels::vi<Arch>;
         const kernels::counted<Arch, true> c = rounded.template count<OneStep, false, true>(i, x, b);
-        const V code = magnitude(c, b, form), negative = c.sign >> 31;  // all ones where negative
+        const V code = magnitude(c, b, form), negative = c.sign >> 31;                        // all ones where negative
+        if constexpr (requires { form.least; }) return with_sign<Arch>(code, c.sign, width);  // nvfloat: the quotient is clamped
         if (!complement) return with_sign<Arch>(min(code, most), c.sign, width);
         const V held = min(code, rounded.uses_lowest ? most - negative : most);
         return ((held ^ negative) - negative) & V(static_cast<std::int32_t>(low_bits(width)));
@@ -160,7 +161,8 @@ struct rounded_codes {
 #endif
 };
 
-/// Makes codes of shared exponents from the largest magnitude of a block: its exponent plus an offset, clamped to a range.
+/// Makes codes of shared exponents from the largest magnitude of a block: its exponent plus an offset, clamped to a range. The offset is at
+/// most 0, so that the code of a block of zeros is 0.
 template <class Arch>
 struct exponent_codes {
     kernels::vi<Arch> add, offset, top;
@@ -173,7 +175,7 @@ struct exponent_codes {
     template <class Form>
     QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, const Form&) const noexcept {
         using V = kernels::vi<Arch>;
-        return select(amax == V(0), V(0), min(max(((amax + add) >> 23) + offset, V(0)), top));
+        return min(max(((amax + add) >> 23) + offset, V(0)), top);
     }
     template <class Form>
     QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, kernels::vf<Arch>, const Form& form) const noexcept {
@@ -317,6 +319,9 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
     using kernels::element_step;
     const int width = element_width(f);
     if (scale_width(f) != 8 || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return 0;
+    if constexpr (std::same_as<Format, microscaling>) {
+        if (element_max_exponent(f) < 0) return 0;  // exponent_codes has a code above 0 for blocks of zeros then
+    }
     const auto with = [&]<element_step OfElement, class Elements>(const auto& form, const Elements& elements) {
         using scales = scale_codes_of<Arch, Format>;
         return call.template operator()<OfElement>(
