@@ -19,6 +19,7 @@ struct step_codes {
     int width;
     bool complement;
     kernels::vi<Arch> most, mask;
+    kernels::vi<Arch> magnitude = kernels::opaque<Arch>(kernels::vi<Arch>(kernels::magnitude_bits));  ///< kept, not made for each tile
     bytes_if_any<Arch, step_bytes> packed;
 
     step_codes(int w, bool twos_complement) noexcept
@@ -35,7 +36,7 @@ struct step_codes {
             const V steps = kernels::as_int<Arch>(x + b.base) - zero;
             return min(max(steps, V(0) - most), most) & mask;
         }
-        const V steps = kernels::as_int<Arch>(kernels::as_float<Arch>(u & V(kernels::magnitude_bits)) + b.base) - zero;
+        const V steps = kernels::as_int<Arch>(kernels::as_float<Arch>(u & magnitude) + b.base) - zero;
         return with_sign<Arch>(min(steps, most), u, width);
     }
     static constexpr bool serves() noexcept { return true; }

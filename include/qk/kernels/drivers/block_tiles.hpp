@@ -40,12 +40,12 @@ constexpr bool starts_line(std::size_t k) noexcept {
 /// Returns, lane by lane, the largest magnitude of `vectors` vectors of p (a power of two; one only if `MayBeOne`), of which the first is
 /// number `first`. `Prefetches` what lies `ahead` floats further on.
 template <class Arch, bool MayBeOne, bool Prefetches>
-QK_INLINE vi<Arch> magnitude_across(const float* p, std::size_t first, std::size_t vectors, std::size_t ahead) noexcept {
+QK_INLINE vi<Arch> magnitude_across(const float* p, std::size_t first, std::size_t vectors, std::size_t ahead, vi<Arch> mask) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     const float* x = p + first * w;
     const auto magnitude = [&](std::size_t k) QK_INLINE_CALL {
         if (Prefetches && starts_line<Arch>(first + k)) __builtin_prefetch(x + k * w + ahead);
-        return as_int<Arch>(load<Arch>(x + k * w)) & vi<Arch>(magnitude_bits);
+        return as_int<Arch>(load<Arch>(x + k * w)) & mask;
     };
     vi<Arch> m = magnitude(0);
     if (!MayBeOne || vectors > 1) m = max(m, magnitude(1));
@@ -120,9 +120,13 @@ struct tile_shape {
 
     std::size_t given;                  ///< vectors of a block, where that is not known when compiling
     vi<Arch> halves[half ? count : 1];  ///< the lanes that spread_halves() takes for each vector, kept in registers
+    vi<Arch> magnitude{magnitude_bits};
 
     QK_INLINE explicit tile_shape(std::size_t size) noexcept : given(size / w) {
-        if constexpr (half) unrolled<count>([&](auto i) QK_INLINE_CALL { halves[i] = opaque<Arch>(lanes_of_halves<Arch>(i)); });
+        if constexpr (half) {
+            unrolled<count>([&](auto i) QK_INLINE_CALL { halves[i] = opaque<Arch>(lanes_of_halves<Arch>(i)); });
+            magnitude = opaque<Arch>(magnitude);  // in a register: small tiles would make it anew too often
+        }
     }
     QK_INLINE std::size_t each() const noexcept { return Each != 0 ? Each : given; }
     QK_INLINE std::size_t floats() const noexcept { return count * each() * w; }
@@ -179,7 +183,7 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
             m[b] = of_vector(b * Shape::known_each);
             if constexpr (Shape::known_each == 2) m[b] = max(m[b], of_vector(2 * b + 1));
         } else {
-            m[b] = magnitude_across<Arch, true, Prefetches>(p, b * shape.each(), shape.each(), shape.ahead());
+            m[b] = magnitude_across<Arch, true, Prefetches>(p, b * shape.each(), shape.each(), shape.ahead(), shape.magnitude);
         }
     };
     if constexpr (Shape::known_each != 0) {
@@ -188,7 +192,8 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
         alignas(64) std::int32_t across[Shape::count * w];
 #pragma GCC unroll 1
         for (std::size_t b = 0; b < Shape::count; ++b)
-            store<Arch>(across + b * w, magnitude_across<Arch, false, Prefetches>(p, b * shape.each(), shape.each(), shape.ahead()));
+            store<Arch>(across + b * w,
+                        magnitude_across<Arch, false, Prefetches>(p, b * shape.each(), shape.each(), shape.ahead(), shape.magnitude));
         unrolled<Shape::count>([&](auto b) QK_INLINE_CALL { m[b] = load<Arch>(across + b * w); });
     }
     if constexpr (Shape::half) return maxima_of_halves<Arch>(m);

@@ -134,6 +134,7 @@ struct fast_power_of_two {
     static constexpr bool declines_zero = true;
     std::int32_t limit = no_value;
     vi<Arch> nan;
+    vi<Arch> half = opaque<Arch>(vi<Arch>(half_bit)), exponent = opaque<Arch>(vi<Arch>(exponent_mask));  ///< stay in registers
 
     explicit fast_power_of_two(const floating_rules& r) noexcept : nan(r.nan) {
         // From 1.5 * 2^127 on magnitudes round beyond the largest.
@@ -154,7 +155,7 @@ struct fast_power_of_two {
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const fast_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x);
-        const vf<Arch> y = as_float<Arch>(select(u < V(0), nan, (u + V(half_bit)) & V(exponent_mask)));
+        const vf<Arch> y = as_float<Arch>(select(u < V(0), nan, (u + half) & exponent));
         return multiplied<Scaled>(y, by);
     }
 };
