@@ -3,6 +3,8 @@
 // vector of elements loads its own from memory.
 #pragma once
 
+#include <cstring>
+
 #include "qk/codec/decode/fast_values.hpp"
 #include "qk/codec/layout/layout.hpp"
 
@@ -71,14 +73,21 @@ struct block_factors<Arch, nvfloat> {
     QK_INLINE void make(kernels::vi<Arch> code, kernels::vf<Arch>* factor) const noexcept { factor[0] = scale(code) * tensor; }
 };
 
-/// Returns the lanes of a vector whose pair has its bit set in the plane of one-bit shifts.
+/// Returns the one-bit shifts of the pairs of four vectors, the first of which is number `vector`, in every lane.
 template <class Arch>
-QK_INLINE kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::size_t vector) noexcept {
+QK_INLINE kernels::vi<Arch> shifts_of_four(std::span<const std::byte> shifts, std::size_t vector) noexcept {
+    constexpr std::size_t bytes = 4 * kernels::lanes<Arch> / 2 / 8;
+    std::int32_t bits = 0;
+    std::memcpy(&bits, shifts.data() + vector / 4 * bytes, bytes);
+    return kernels::vi<Arch>(bits);
+}
+
+/// Returns the lanes of vector k of four whose pair has its bit set in shifts_of_four().
+template <class Arch>
+QK_INLINE kernels::mask<Arch> pairs_set(kernels::vi<Arch> shifts, std::size_t k) noexcept {
     using V = kernels::vi<Arch>;
-    constexpr std::size_t pairs = kernels::lanes<Arch> / 2;
-    const auto bits = std::to_integer<std::int32_t>(shifts[vector * pairs / 8]) >> (vector * pairs % 8);
-    const V own = V(1) << (kernels::iota<Arch>() >> 1);
-    return (V(bits) & own) != V(0);
+    const V own = V(1) << ((kernels::iota<Arch>() >> 1) + V(static_cast<std::int32_t>(k * kernels::lanes<Arch> / 2)));
+    return (shifts & own) != V(0);
 }
 
 /// decode_row_of_blocks for codes that byte_values supports, 32 at a time: decodes `groups` groups of as many blocks as there are lanes.
@@ -156,6 +165,8 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
             if constexpr (with_pairs) fill(1);
         }
         for (std::size_t v = 0; v < size; v += 4) {  // vectors
+            [[maybe_unused]] kernels::vi<Arch> shifts;
+            if constexpr (with_pairs) shifts = shifts_of_four<Arch>(p.shifts, g * size + v);
             codes.template each_vector<count>(in + codes.bytes(v * w), [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
                 const std::size_t vector = v + k / w, block = vector >> per_block;
                 const auto of = [&](std::size_t kind) QK_INLINE_CALL {
@@ -164,7 +175,7 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
                 kernels::vf<Arch> scale = of(0);
                 if constexpr (with_pairs) {
                     const kernels::vi<Arch> low = kernels::as_int<Arch>(of(1)), high = kernels::as_int<Arch>(scale);
-                    scale = kernels::as_float<Arch>(select(pairs_set<Arch>(p.shifts, g * size + vector), low, high));
+                    scale = kernels::as_float<Arch>(select(pairs_set<Arch>(shifts, k / w), low, high));
                 }
                 const kernels::vf<Arch> out = values(code) * scale;
                 streaming ? kernels::stream<Arch>(y + at + vector * w, out) : kernels::store<Arch>(y + at + vector * w, out);
