@@ -129,8 +129,10 @@ struct rounded_codes {
                                      const Form& form) const noexcept {
         using V = kernels::vi<Arch>;
         const kernels::counted<Arch, true> c = rounded.template count<OneStep, false, true>(i, x, b);
-        const V code = magnitude(c, b, form), negative = c.sign >> 31;                        // all ones where negative
-        if constexpr (requires { form.least; }) return with_sign<Arch>(code, c.sign, width);  // nvfloat: the quotient is clamped
+        const V code = magnitude(c, b, form);
+        // The quotient of nvfloat is clamped before it is rounded.
+        if constexpr (requires { form.least; }) return with_sign<Arch>(code, c.sign, width);
+        const V negative = c.sign >> 31;  // all ones where negative
         if (!complement) return with_sign<Arch>(min(code, most), c.sign, width);
         const V held = min(code, rounded.uses_lowest ? most - negative : most);
         return ((held ^ negative) - negative) & V(static_cast<std::int32_t>(low_bits(width)));

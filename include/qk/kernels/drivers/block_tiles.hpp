@@ -118,9 +118,9 @@ struct tile_shape {
     static constexpr std::size_t known_each = Each;
     static constexpr std::size_t count = half ? w / 2 : w;
 
-    std::size_t given;                  ///< vectors of a block, where that is not known when compiling
-    vi<Arch> halves[half ? count : 1];  ///< the lanes that spread_halves() takes for each vector, kept in registers
-    vi<Arch> magnitude{magnitude_bits};
+    std::size_t given;                   ///< vectors of a block, where that is not known when compiling
+    vi<Arch> halves[half ? count : 1];   ///< the lanes that spread_halves() takes for each vector, kept in registers
+    vi<Arch> magnitude{magnitude_bits};  ///< the mask that leaves an element's magnitude
 
     QK_INLINE explicit tile_shape(std::size_t size) noexcept : given(size / w) {
         if constexpr (half) {
@@ -131,7 +131,7 @@ struct tile_shape {
     QK_INLINE std::size_t each() const noexcept { return Each != 0 ? Each : given; }
     QK_INLINE std::size_t floats() const noexcept { return count * each() * w; }
     /// How many floats ahead a survey prefetches: as far past its own tile as read_ahead() looks, and no multiple of a tile.
-    QK_INLINE std::size_t ahead() const noexcept { return std::max<std::size_t>(floats() + 320, 448); }
+    QK_INLINE std::size_t ahead() const noexcept { return std::max<std::size_t>(floats() + read_distance, 448); }
 };
 
 /// What blocks share, in memory: an array for each part, with an entry for each block.

@@ -48,12 +48,15 @@ QK_INLINE void own_ahead(const float* y) noexcept {
     for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(y + distance + i, 1);
 }
 
+/// How many floats ahead lines are prefetched for reading.
+inline constexpr std::size_t read_distance = 320;
+
 /// Prefetches lines for reading. By itself the processor looks less far ahead where a loop does much between two loads, and foresees
 /// some loops and not others.
 template <class Arch, std::size_t Vectors>
 QK_INLINE void read_ahead(const float* x) noexcept {
-    constexpr std::size_t distance = 320, line = 16, floats = Vectors * lanes<Arch>;
-    for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(x + distance + i);
+    constexpr std::size_t line = 16, floats = Vectors * lanes<Arch>;
+    for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(x + read_distance + i);
 }
 
 }  // namespace kernels
