@@ -38,6 +38,7 @@ DEFECTS = [
     ("fast form: ties of truncated floats go up", "kernels/steps/fast.hpp", "(bits + below_half + ((bits >> shift) & one)) & kept", "(bits + below_half + one) & kept"),
     ("fast form: floats pass the largest value", "kernels/steps/fast.hpp", "clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest)", "to_grid<Arch>(x, least, magic)"),
     ("fast form: Inf and NaN reach it", "kernels/drivers/rows.hpp", "any(most > V(p.limit))", "any(most > V(0x7fffffff))"),
+    ("streamed lines: Inf and NaN reach the fast form", "kernels/drivers/rows.hpp", "any(most > vi<Arch>(scale_at(i).limit))", "any(most > vi<Arch>(0x7fffffff))"),
     ("fast form: the last element of a row is forgotten", "kernels/drivers/rows.hpp", "store_first<Arch>(y + i, count,", "store_first<Arch>(y + i, count - 1,"),
     ("fast form: a tile of columns is divided as its first one", "kernels/drivers/columns.hpp", "hold_to_least(scales.product);", "std::fill(scales.product + t, scales.product + end, scales.product[t]);"),
     ("fast form: a tile of columns has its first one's limit", "kernels/drivers/columns.hpp", "hold_to_least(scales.limit);", "std::fill(scales.limit + t, scales.limit + end, scales.limit[t]);"),

@@ -188,10 +188,12 @@ struct code_reader {
     /// Reads `Count` codes likewise and calls put(k, codes from number k on) for each vector.
     template <std::size_t Count, class Put>
     QK_INLINE void each_vector(const std::byte* in, const Put& put) const {
-        constexpr std::size_t w = kernels::lanes<Arch>;
-        kernels::vi<Arch> code[Count / w];
-        read<Count>(in, code);
-        for (std::size_t k = 0; k < Count / w; ++k) put(k * w, code[k]);
+        constexpr std::size_t w = kernels::lanes<Arch>, together = w % 8 == 0 && Known % 8 == 0 && Known > 0 ? w : Count;
+        kernels::unrolled<Count / together>([&](auto g) QK_INLINE_CALL {
+            kernels::vi<Arch> code[together / w];
+            read<together>(in + bytes(g * together), code);
+            for (std::size_t k = 0; k < together / w; ++k) put(g * together + k * w, code[k]);
+        });
     }
 };
 

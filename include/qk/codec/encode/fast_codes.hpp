@@ -252,12 +252,11 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
     const V limit = kernels::opaque<Arch>(V(coder.limit()));  // in a register
     [[maybe_unused]] bool in_bytes = false;
     if constexpr (requires { coder.serves_bytes(); }) in_bytes = coder.serves_bytes();
-    const std::size_t last = n - count;
+    const std::size_t last = n - count, ahead = kernels::distance_in_row(n);
     for (std::size_t i = 0, next = 0; next < n; next += count, i = std::min(next, last)) {
         kernels::vf<Arch> v[4];
         V most(INT32_MIN), codes[4];
-        kernels::read_ahead<Arch, 4>(x + i);
-        __builtin_prefetch(out + writer.bytes(i) + 512, 1);
+        kernels::read_ahead<Arch, 4>(x + i, ahead);
         for (std::size_t k = 0; k < 4; ++k) v[k] = kernels::load_in_turn<Arch>(x + i + k * w);
         coder.prepare(v);
         for (std::size_t k = 0; k < 4; ++k) most = max(most, kernels::tested<Arch>(coder, v[k]));

@@ -130,8 +130,8 @@ struct tile_shape {
     }
     QK_INLINE std::size_t each() const noexcept { return Each != 0 ? Each : given; }
     QK_INLINE std::size_t floats() const noexcept { return count * each() * w; }
-    /// How many floats ahead a survey prefetches: as far past its own tile as read_ahead() looks, and no multiple of a tile.
-    QK_INLINE std::size_t ahead() const noexcept { return std::max<std::size_t>(floats() + read_distance, 448); }
+    /// How many floats ahead a survey prefetches: `distance` past its own tile, and no multiple of a tile.
+    QK_INLINE std::size_t ahead(std::size_t distance) const noexcept { return std::max<std::size_t>(floats() + distance, 448); }
 };
 
 /// What blocks share, in memory: an array for each part, with an entry for each block.
@@ -166,16 +166,17 @@ struct tile_memory {
 };
 
 /// Returns the largest magnitude of each block of the tile at p, a lane each (of halves in the order of maxima_of_halves). Where `Shape`
-/// stores pairs, stores their exponents and returns exponent fields only. `Prefetches` the tiles to come.
+/// stores pairs, stores their exponents and returns exponent fields only. `Prefetches` what lies `ahead` floats further on.
 template <class Arch, bool Prefetches, class Shape>
-QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unused]] std::int32_t* exponents) noexcept {
+QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unused]] std::size_t ahead,
+                               [[maybe_unused]] std::int32_t* exponents) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
     V m[w];
     const auto of_block = [&](std::size_t b) QK_INLINE_CALL {
         if constexpr (Shape::stores_pairs) {
             const auto of_vector = [&](std::size_t v) QK_INLINE_CALL {
-                if (Prefetches && starts_line<Arch>(v)) __builtin_prefetch(p + v * w + shape.ahead());
+                if (Prefetches && starts_line<Arch>(v)) __builtin_prefetch(p + v * w + ahead);
                 const V of_pairs = max_of_group<2, Arch>(as_int<Arch>(load<Arch>(p + v * w)) & V(exponent_mask));
                 store<Arch>(exponents + v * w, of_pairs);
                 return of_pairs;
@@ -183,7 +184,7 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
             m[b] = of_vector(b * Shape::known_each);
             if constexpr (Shape::known_each == 2) m[b] = max(m[b], of_vector(2 * b + 1));
         } else {
-            m[b] = magnitude_across<Arch, true, Prefetches>(p, b * shape.each(), shape.each(), shape.ahead(), shape.magnitude);
+            m[b] = magnitude_across<Arch, true, Prefetches>(p, b * shape.each(), shape.each(), ahead, shape.magnitude);
         }
     };
     if constexpr (Shape::known_each != 0) {
@@ -193,7 +194,7 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
 #pragma GCC unroll 1
         for (std::size_t b = 0; b < Shape::count; ++b)
             store<Arch>(across + b * w,
-                        magnitude_across<Arch, false, Prefetches>(p, b * shape.each(), shape.each(), shape.ahead(), shape.magnitude));
+                        magnitude_across<Arch, false, Prefetches>(p, b * shape.each(), shape.each(), ahead, shape.magnitude));
         unrolled<Shape::count>([&](auto b) QK_INLINE_CALL { m[b] = load<Arch>(across + b * w); });
     }
     if constexpr (Shape::half) return maxima_of_halves<Arch>(m);
@@ -210,10 +211,10 @@ QK_INLINE bool share_tile(const Shape&, Memory& memory, std::size_t at, const Fo
     return served;
 }
 
-/// Hands block b (of halves: vector b) of tile t, which starts at x, to `to`, which rounds and stores it. `Prefetches` the tile that is
-/// surveyed after the next two.
+/// Hands block b (of halves: vector b) of tile t, which starts at x, to `to`, which rounds and stores it. `Prefetches` what lies `ahead`
+/// floats past the tile that is surveyed.
 template <class Arch, bool Grid, bool Streams, bool Prefetches, class Shape, class Memory, class Form, class Out>
-QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t t, std::size_t b, const float* x,
+QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t t, std::size_t b, const float* x, std::size_t ahead,
                            const typename Form::shared_type& mine, const Form& q, const Out& to) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     const std::size_t at = t % 2, each = shape.each();
@@ -230,7 +231,7 @@ QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t
     if constexpr (w == 8 && !Shape::pairs) shared.*shared_type::parts[1] = opaque<Arch>(shared.*shared_type::parts[1]);
     const auto vector = [&](std::size_t k) QK_INLINE_CALL {
         const std::size_t i = (b * each + k) * w;
-        if (Prefetches && starts_line<Arch>(b * each + k)) __builtin_prefetch(x + i + 2 * shape.floats() + shape.ahead());
+        if (Prefetches && starts_line<Arch>(b * each + k)) __builtin_prefetch(x + i + 2 * shape.floats() + ahead);
         const vf<Arch> v = opaque<Arch>(load<Arch>(x + i));  // loaded once
         shared_type own = shared;
         if constexpr (Shape::pairs) {
@@ -279,6 +280,8 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
     std::conditional_t<Out::any_rounding, Out, const Out> to = out;
     [[maybe_unused]] alignas(64) std::uint32_t words[Out::any_rounding ? 8 * w * w : 1];  // room for the largest tile
     const shape_type shape(size);
+    // What streams has code of its own for data from memory.
+    const std::size_t ahead = shape.ahead(Out::may_stream ? read_distance : distance_in_row(blocks * size));
     tile_memory<Arch, shape_type, Form> memory;
     typename Form::shared_type here{};  // what `memory` holds, in registers
     V amax(0), next_amax(0);            // of the tile that is rounded next, and of the one behind it
@@ -295,8 +298,8 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         ratio = next_ratio;
         served = share_tile<Arch>(shape, memory, 1 - step % 2, q, amax, ratio, here);
         if (step < tiles) {
-            next_amax =
-                survey_tile<Arch, !late>(shape, x + step * shape.floats(), memory.of_pairs[step % (shape_type::stores_pairs ? 4 : 1)]);
+            next_amax = survey_tile<Arch, !late>(shape, x + step * shape.floats(), ahead,
+                                                 memory.of_pairs[step % (shape_type::stores_pairs ? 4 : 1)]);
             next_ratio = q.ratio(next_amax);
         }
         if (step < 2) continue;
@@ -316,13 +319,15 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         const auto one_by_one = [&](auto streams) QK_INLINE_CALL {
 #pragma GCC unroll 1
             for (std::size_t b = 0; b < shape_type::count; ++b)
-                round_block<Arch, Grid, decltype(streams)::value, late>(shape, memory, t, b, p, mine, q, to);
+                round_block<Arch, Grid, streams, late || streams>(shape, memory, t, b, p, streams ? shape.ahead(memory_distance) : ahead,
+                                                                  mine, q, to);
         };
         if (streams_tiles(to)) {
             one_by_one(std::true_type());
         } else if constexpr (Out::flat && Each != 0 && Each <= 2) {
 #pragma GCC unroll 16
-            for (std::size_t b = 0; b < shape_type::count; ++b) round_block<Arch, Grid, false, late>(shape, memory, t, b, p, mine, q, to);
+            for (std::size_t b = 0; b < shape_type::count; ++b)
+                round_block<Arch, Grid, false, late>(shape, memory, t, b, p, ahead, mine, q, to);
         } else {
             one_by_one(std::false_type());
         }

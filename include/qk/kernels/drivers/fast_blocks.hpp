@@ -80,7 +80,9 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
     // With Width == 1 the last vector may have fewer columns.
     const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, p.columns - i) : Width * w; };
     const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < p.columns : i + Width * w <= p.columns; };
-    // When streaming, memory is further away: the same columns of the next blocks are prefetched, if they are near.
+    // When streaming, memory is further away: if the columns after the next ones are nearer than that, the same columns of the next blocks
+    // are prefetched in their place, where these are not too far.
+    const bool too_near = 2 * p.rows * Width * w < memory_distance;
     const std::size_t beyond = p.stride * p.rows <= 16384 ? p.stride * p.rows : 2 * Width * w;
     const float* following = p.next != nullptr ? p.next + from : p.x + from;
     std::size_t i = from;
@@ -127,7 +129,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
                         q);
                     if constexpr (looks_ahead) {
                         if constexpr (Width > 1 && !Out::any_rounding) {  // other roundings have no registers left
-                            const float* soon = Streaming ? x + beyond : later;
+                            const float* soon = Streaming && too_near ? x + beyond : later;
                             unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(soon + k * w); });
                             later += p.stride;
                         }

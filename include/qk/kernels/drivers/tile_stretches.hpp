@@ -27,14 +27,14 @@ struct stretch_memory {
 };
 
 /// Computes what the blocks of n tiles at p share, of which the first is block `first`. Returns a bit for each tile, set if the fast form
-/// does not cover it.
+/// does not cover it. `ahead` is what survey_tile takes.
 template <class Arch, class Shape, class Memory, class Form, class Out>
-QK_INLINE std::uint32_t share_stretch(const Shape& shape, Memory& memory, const float* p, std::size_t n, std::size_t first, const Form& q,
-                                      const Out& to) noexcept {
+QK_INLINE std::uint32_t share_stretch(const Shape& shape, Memory& memory, const float* p, std::size_t n, std::size_t first,
+                                      std::size_t ahead, const Form& q, const Out& to) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     const std::size_t floats = shape.floats();
     for (std::size_t t = 0; t < n; ++t) {
-        const vi<Arch> amax = survey_tile<Arch, true>(shape, p + t * floats, memory.exponents(t * floats));
+        const vi<Arch> amax = survey_tile<Arch, true>(shape, p + t * floats, ahead, memory.exponents(t * floats));
         store<Arch>(memory.amax + t * w, amax);
         if constexpr (Form::has_ratio) store<Arch>(memory.ratio + t * w, q.ratio(amax));
     }
@@ -88,13 +88,14 @@ std::size_t run_tile_stretches(const float* x, std::size_t blocks, std::size_t s
     stretch_memory<Arch, shape_type, Form> memory;
     [[maybe_unused]] alignas(64) std::uint32_t words[Out::any_rounding ? memory.floats : 1];
     const shape_type shape(size);
-    const std::size_t tiles = blocks / w, floats = shape.floats(), together = memory.floats / floats;
+    const std::size_t tiles = blocks / w, floats = shape.floats(), together = memory.floats / floats,
+                      ahead = shape.ahead(distance_in_row(blocks * size));
     const int each = std::countr_zero(shape.each());
     const Form q = form;  // a copy, whose constants stay in registers
     std::conditional_t<Out::any_rounding, Out, const Out> to = out;
     for (std::size_t first = 0; first < tiles; first += together) {
         const std::size_t n = std::min(together, tiles - first), at = first * floats;
-        std::uint32_t declined = share_stretch<Arch>(shape, memory, x + at, n, first * w, q, to);
+        std::uint32_t declined = share_stretch<Arch>(shape, memory, x + at, n, first * w, ahead, q, to);
         if constexpr (Out::any_rounding) to.make_words(words, at, n * floats);
         const std::size_t vectors = n * floats / w;
 #pragma GCC unroll 1

@@ -48,15 +48,21 @@ QK_INLINE void own_ahead(const float* y) noexcept {
     for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(y + distance + i, 1);
 }
 
-/// How many floats ahead lines are prefetched for reading.
-inline constexpr std::size_t read_distance = 320;
+/// How many floats ahead lines are prefetched for reading: in the caches, and in data that come from memory. That is a page further,
+/// since no processor looks past the page that it reads.
+inline constexpr std::size_t read_distance = 320, memory_distance = 1024 + read_distance;
+
+/// Returns how far ahead to prefetch in a row of `n` floats.
+inline std::size_t distance_in_row(std::size_t n) noexcept {
+    return 2 * n * sizeof(float) >= streaming_bytes.load() ? memory_distance : read_distance;
+}
 
 /// Prefetches lines for reading. By itself the processor looks less far ahead where a loop does much between two loads, and foresees
 /// some loops and not others.
 template <class Arch, std::size_t Vectors>
-QK_INLINE void read_ahead(const float* x) noexcept {
+QK_INLINE void read_ahead(const float* x, std::size_t distance = read_distance) noexcept {
     constexpr std::size_t line = 16, floats = Vectors * lanes<Arch>;
-    for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(x + read_distance + i);
+    for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(x + distance + i);
 }
 
 }  // namespace kernels
