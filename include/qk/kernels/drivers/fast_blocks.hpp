@@ -80,8 +80,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
     // With Width == 1 the last vector may have fewer columns.
     const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, p.columns - i) : Width * w; };
     const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < p.columns : i + Width * w <= p.columns; };
-    // When streaming, memory is further away: if the columns after the next ones are nearer than that, the same columns of the next blocks
-    // are prefetched in their place, where these are not too far.
+    // When streaming, columns nearer than memory_distance would come too late: the next blocks' are prefetched, if these are not too far.
     const bool too_near = 2 * p.rows * Width * w < memory_distance;
     const std::size_t beyond = p.stride * p.rows <= 16384 ? p.stride * p.rows : 2 * Width * w;
     const float* following = p.next != nullptr ? p.next + from : p.x + from;

@@ -14,21 +14,21 @@ namespace qk::kernels {
 /// Formats whose blocks share what follows from amax alone.
 template <class Arch>
 struct block_shared {
-    vf<Arch> base;     ///< M, or the least c (kernels/steps/fast.hpp)
-    vf<Arch> largest;  ///< largest magnitude
+    vf<Arch> base{};     ///< M, or the least c (kernels/steps/fast.hpp)
+    vf<Arch> largest{};  ///< largest magnitude
     static constexpr vf<Arch> block_shared::*parts[] = {&block_shared::base, &block_shared::largest};
 };
 
 /// NVFP4 and its like. With `Product` elements are multiplied by 1 / scale = high + low; without it they are divided.
 template <class Arch, bool Product>
 struct nvfloat_shared {
-    vf<Arch> scale, high, low;
+    vf<Arch> scale, high, low;  // not cleared: g++ clears arrays of these by `rep stos`, which waits for streamed lines
     static constexpr vf<Arch> nvfloat_shared::*parts[] = {&nvfloat_shared::scale, &nvfloat_shared::high, &nvfloat_shared::low};
 };
 template <class Arch>
 struct nvfloat_shared<Arch, false> {
-    vf<Arch> scale;
-    vf<Arch> kept_sign;  ///< the sign bit; nothing in a block of zeros, whose elements become +0
+    vf<Arch> scale{};
+    vf<Arch> kept_sign{};  ///< the sign bit; nothing in a block of zeros, whose elements become +0
     static constexpr vf<Arch> nvfloat_shared::*parts[] = {&nvfloat_shared::scale, &nvfloat_shared::kept_sign};
 };
 
