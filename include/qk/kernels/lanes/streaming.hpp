@@ -34,11 +34,14 @@ inline shared_size streaming_bytes{std::size_t{32} << 20};
 
 namespace kernels {
 
+/// Is true when n floats that are read, and as many that are written, do not fit the caches.
+inline bool exceeds_caches(std::size_t n) noexcept { return 2 * n * sizeof(float) >= streaming_bytes.load(); }
+
 /// Is true when n results are to be stored past the caches. If y is x nothing is gained: y overwrites what was just read. Vectors are
 /// streamed to aligned addresses only.
 template <class Arch>
 bool streams(const float* x, const float* y, std::size_t n) noexcept {
-    return x != y && 2 * n * sizeof(float) >= streaming_bytes.load();
+    return x != y && exceeds_caches(n);
 }
 
 /// Prefetches, for writing, the lines that stores will need `distance` floats after the `Vectors` vectors at y.
@@ -49,13 +52,11 @@ QK_INLINE void own_ahead(const float* y) noexcept {
 }
 
 /// How many floats ahead lines are prefetched for reading: in the caches, and in data that come from memory. That is a page further,
-/// since no processor looks past the page that it reads.
+/// since what processors prefetch by themselves mostly ends with the page that is read.
 inline constexpr std::size_t read_distance = 320, memory_distance = 1024 + read_distance;
 
 /// Returns how far ahead to prefetch in a row of `n` floats.
-inline std::size_t distance_in_row(std::size_t n) noexcept {
-    return 2 * n * sizeof(float) >= streaming_bytes.load() ? memory_distance : read_distance;
-}
+inline std::size_t distance_in_row(std::size_t n) noexcept { return exceeds_caches(n) ? memory_distance : read_distance; }
 
 /// Prefetches lines for reading. By itself the processor looks less far ahead where a loop does much between two loads, and foresees
 /// some loops and not others.
