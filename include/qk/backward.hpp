@@ -11,6 +11,8 @@
 // Preconditions as in fake_quantize.hpp, asserted likewise; no_format lets no gradient through.
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <span>
@@ -121,3 +123,5 @@ scale_gradient fake_quantize_backward(const format& f, std::span<const float> x,
 }
 
 }  // namespace qk
+
+#include "qk/exact/end.hpp"

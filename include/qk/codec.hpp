@@ -13,6 +13,8 @@
 //     be encoded: it does not compile, or at run time gives encode_status::no_code, and nothing is written.
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include "qk/codec/decode/blocks.hpp"
 #include "qk/codec/decode/elements.hpp"
 #include "qk/codec/encode/coders.hpp"
@@ -190,3 +192,5 @@ void decode(const format& f, std::span<const std::byte> packed, values_out y, co
 }
 
 }  // namespace qk
+
+#include "qk/exact/end.hpp"

@@ -17,6 +17,8 @@
 //     point 0.
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include <type_traits>
 
 #include "qk/dot/check_operands.hpp"
@@ -67,3 +69,5 @@ inline void matrix_multiply_add(const format& fa, const format& fb, const accumu
 }  // namespace qk
 
 #include "qk/dot/multiply.hpp"
+
+#include "qk/exact/end.hpp"

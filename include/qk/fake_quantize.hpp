@@ -10,6 +10,8 @@
 //     NDEBUG is not defined (preconditions.hpp). One invalid format has an answer: no_format, of a failed parse, gives NaN everywhere.
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -225,3 +227,5 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 }
 
 }  // namespace qk
+
+#include "qk/exact/end.hpp"

@@ -5,6 +5,8 @@
 // be merged: the result is the same for every way of cutting.
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cassert>
@@ -72,3 +74,5 @@ inline void observe_histogram(std::span<const float> x, float low, float high, s
 }
 
 }  // namespace qk
+
+#include "qk/exact/end.hpp"

@@ -6,6 +6,8 @@
 // quiet NaN; its sign and payload mean nothing. The floating-point environment is the default one.
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include <span>
 
 #include "qk/formats/format.hpp"
@@ -101,3 +103,5 @@ inline void fake_quantize(const format& f, std::span<const float> x, std::span<f
 }
 
 }  // namespace qk::reference
+
+#include "qk/exact/end.hpp"

@@ -2,6 +2,8 @@
 // Sixteen-bit floats as storage: tensors may be stored as float, float16 or bfloat16; arithmetic is always float32.
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include "qk/inline.hpp"
 
 #include <bit>
@@ -75,3 +77,5 @@ QK_INLINE constexpr float16 narrow<float16>(float v) {
 }
 
 }  // namespace qk
+
+#include "qk/exact/end.hpp"

@@ -2,6 +2,8 @@
 // What a table of formats says about each: largest and smallest numbers, special values. All of it is derived from the format.
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include "qk/formats/format.hpp"
 
 namespace qk {
@@ -69,3 +71,5 @@ constexpr const char* family_name(const format& f) {
 }
 
 }  // namespace qk
+
+#include "qk/exact/end.hpp"

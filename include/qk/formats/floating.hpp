@@ -2,6 +2,8 @@
 // Element formats with sign, exponent and mantissa: fp16, bf16, fp8, fp6, fp4, e8m0 and every other split.
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include <bit>
 #include <cstdint>
 
@@ -84,3 +86,5 @@ constexpr double min_normal(floating f) { return power_of_two(min_exponent(f)); 
 constexpr double min_subnormal(floating f) { return power_of_two(min_exponent(f) - f.mantissa_bits); }
 
 }  // namespace qk
+
+#include "qk/exact/end.hpp"

@@ -2,6 +2,8 @@
 // Any format as one run-time value: what files, command lines and plans hold.
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include <variant>
 
 #include "qk/formats/block_float.hpp"
@@ -55,3 +57,5 @@ constexpr bool is_identity(const format& f) {
 }
 
 }  // namespace qk
+
+#include "qk/exact/end.hpp"

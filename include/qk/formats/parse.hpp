@@ -15,6 +15,8 @@
 // to_text gives the catalogue's name, or the form above with no default spelled out; parse_format(to_text(f)) == f for every valid f.
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include <initializer_list>
 #include <limits>
 #include <span>
@@ -328,3 +330,5 @@ inline format_text to_text(const format& f) {
 }
 
 }  // namespace qk
+
+#include "qk/exact/end.hpp"

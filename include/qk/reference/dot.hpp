@@ -3,6 +3,8 @@
 // with the kernels in qk/dot/. docs/reference/numerics.md, (D1) to (D14).
 #pragma once
 
+#include "qk/exact/begin.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -371,3 +373,5 @@ inline double dot(const format& fa, const format& fb, const accumulator& how, co
 }
 
 }  // namespace qk::reference
+
+#include "qk/exact/end.hpp"

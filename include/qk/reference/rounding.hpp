@@ -2,9 +2,7 @@
 // The oracle's arithmetic: exact doubles, and one function that rounds. It shares no line with the kernels.
 #pragma once
 
-#if defined(__FAST_MATH__)
-#error "qk's results are defined bit for bit, and -ffast-math (or -Ofast) permits other ones: compile this file without it"
-#endif
+#include "qk/exact/flags.hpp"
 
 #include <bit>
 #include <cmath>

@@ -7,9 +7,7 @@
 // over the compiler's own vectors: a compiler spends its time on calls that it has to inline, and a kernel has thousands of operators.
 #pragma once
 
-#if defined(__FAST_MATH__)
-#error "qk's results are defined bit for bit, and -ffast-math (or -Ofast) permits other ones: compile this file without it"
-#endif
+#include "qk/exact/flags.hpp"
 
 #if defined(__AVX__)
 #pragma GCC diagnostic push

@@ -7,16 +7,20 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <bit>
 #include <dnnl.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "qk/graph/base/tensor.hpp"
+#include "qk/graph/evaluate/execute/check_convolution.hpp"
 #include "qk/graph/ops/op.hpp"
 
 namespace qk::graph::execute {
@@ -98,7 +102,8 @@ class dnn_convolution {
     /// Weights in oneDNN's layouts. Convolutions of several shapes that need the same layout share them.
     using packed_weights = std::vector<std::pair<dnnl::memory::desc, dnnl::memory>>;
 
-    /// Returns nullopt if oneDNN has only slow code for this shape and these operands, or code whose sums saturate.
+    /// Returns nullopt if oneDNN has only slow code for this shape and these operands, code whose sums saturate, or code that fails the
+    /// check of computes_right().
     static std::optional<dnn_convolution> make(const shape& s, const std::function<tensor()>& weights, const float* bias,
                                                packed_weights& packed) {
         using namespace dnnl;
@@ -142,6 +147,7 @@ class dnn_convolution {
         c.primitive_ = convolution_forward(made);
         c.x_ = made.src_desc(), c.y_ = made.dst_desc(), c.w_ = made.weights_desc(), c.b_ = b, c.scratch_ = made.scratchpad_desc();
         c.has_bias_ = own_bias, c.bias_behind_ = bias_behind;
+        if (!c.is_right(s, made.impl_info_str(), weight_type)) return std::nullopt;
         const auto known = std::find_if(packed.begin(), packed.end(), [&](const auto& p) { return p.first == c.w_; });
         if (known == packed.end()) {
             const tensor values = weights();
@@ -164,10 +170,7 @@ class dnn_convolution {
             std::copy_n(bias, s.y[1], to);
             for (std::size_t i = 0; i < s.scale.size(); ++i) to[i] /= s.scale[i];  // the bias is added before the scale
         }
-        if (s.zero != 0) {
-            c.zero_ = memory({{1}, memory::data_type::s32, tag::x}, cpu_engine());
-            *static_cast<std::int32_t*>(c.zero_.get_data_handle()) = s.zero;
-        }
+        if (s.zero != 0) c.zero_ = zero_point(s.zero);
         if (whole) {
             c.scale_ = memory({{1, s.y[1], 1, 1}, f32, tag::nhwc}, cpu_engine());
             std::copy_n(s.scale.data(), s.scale.size(), static_cast<float*>(c.scale_.get_data_handle()));
@@ -197,6 +200,81 @@ class dnn_convolution {
         return type == operand::f32 || has("amx") || has("vnni");
     }
 
+    /// Returns whether the primitive passes the check; each shape, kind of operand and implementation is checked once in a process.
+    bool is_right(const shape& s, const std::string& implementation, operand weight_type) const {
+        static std::mutex guard;
+        static std::map<std::string, bool> checked;
+        std::string key =
+            implementation + (s.bias ? " bias" : "") + (s.add ? " add" : "") + (s.relu ? " relu" : "") + (s.scale.empty() ? "" : " scaled");
+        for (const dnnl::memory::dims* d : {&s.x, &s.weights, &s.y, &s.stride, &s.dilation, &s.pad_begin, &s.pad_end})
+            for (const auto extent : *d) key += " " + std::to_string(extent);
+        key += " " + std::to_string(static_cast<int>(s.type)) + " " + std::to_string(s.zero);
+        {
+            const std::scoped_lock lock(guard);
+            if (const auto at = checked.find(key); at != checked.end()) return at->second;
+        }
+        const bool right = computes_right(case_of(s), [&](convolution_numbers& d) { run_numbers(s, weight_type, d); });
+        const std::scoped_lock lock(guard);
+        return checked[key] = right;
+    }
+
+    static convolution_case case_of(const shape& s) {
+        const std::size_t first = s.grouped ? 1 : 0;  // of the weights' axes behind the groups
+        convolution_case c{};
+        c.n = s.x[0], c.groups = s.grouped ? s.weights[0] : 1, c.out = s.weights[first], c.in = s.weights[first + 1];
+        for (std::size_t i = 0; i < 2; ++i)
+            c.x[i] = s.x[2 + i], c.y[i] = s.y[2 + i], c.kernel[i] = s.weights[first + 2 + i], c.stride[i] = s.stride[i],
+            c.dilation[i] = s.dilation[i] + 1, c.pad[i] = s.pad_begin[i];
+        const bool bytes = s.type == operand::u8 || s.type == operand::s8;
+        c.lowest_x = s.type == operand::u8 ? 0 : bytes ? -128 : -8, c.highest_x = s.type == operand::u8 ? 255 : bytes ? 127 : 8;
+        c.lowest_w = bytes ? -128 : -8, c.highest_w = bytes ? 127 : 8;
+        c.zero = s.zero, c.bias = s.bias, c.scaled = !s.scale.empty(), c.add = s.add, c.relu = s.relu;
+        return c;
+    }
+
+    /// Runs the primitive on these numbers in place of the layer's own operands.
+    void run_numbers(const shape& s, operand weight_type, convolution_numbers& d) const {
+        using dnnl::memory;
+        using tag = memory::format_tag;
+        const auto stored = [](const std::vector<std::int32_t>& from, const memory::desc& as, operand type) {
+            memory to(as, cpu_engine());
+            const auto fill = [&](auto convert) {
+                using element = decltype(convert(0));
+                std::transform(from.begin(), from.end(), static_cast<element*>(to.get_data_handle()), convert);
+            };
+            if (type == operand::u8) fill([](std::int32_t v) { return static_cast<std::uint8_t>(v); });
+            else if (type == operand::s8) fill([](std::int32_t v) { return static_cast<std::int8_t>(v); });
+            else if (type == operand::f32) fill([](std::int32_t v) { return static_cast<float>(v); });
+            else fill([](std::int32_t v) { return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(v)) >> 16); });
+            return to;
+        };
+        const auto floats = [](const memory::desc& as, std::vector<float>& values) { return memory(as, cpu_engine(), values.data()); };
+        const memory::desc by_channel({1, s.y[1], 1, 1}, operand::f32, tag::nhwc);
+        dnn_convolution own = *this;
+        own.calls_ = nullptr;
+        memory given = stored(d.w, memory::desc(s.weights, weight_type, s.grouped ? tag::goihw : tag::oihw), weight_type),
+               x = stored(d.x, x_, s.type);
+        own.weights_ = memory(w_, cpu_engine());
+        dnnl::stream order(cpu_engine());
+        dnnl::reorder(given, own.weights_).execute(order, given, own.weights_);
+        if (s.bias) own.bias_ = floats(bias_behind_ ? by_channel : b_, d.bias);
+        if (!s.scale.empty()) own.scale_ = floats(by_channel, d.scale);
+        if (s.zero != 0) own.zero_ = zero_point(s.zero);
+        call c(own);
+        memory scratch(scratch_, cpu_engine());
+        c.x.set_data_handle(x.get_data_handle());
+        c.y.set_data_handle(d.y.data());
+        c.scratch.set_data_handle(scratch.get_data_handle());
+        primitive_.execute(order, c.arguments);
+        order.wait();
+    }
+
+    static dnnl::memory zero_point(int zero) {
+        dnnl::memory held({{1}, operand::s32, dnnl::memory::format_tag::x}, cpu_engine());
+        *static_cast<std::int32_t*>(held.get_data_handle()) = zero;
+        return held;
+    }
+
     struct call {  ///< arguments of one call
         explicit call(const dnn_convolution& d)
             : x(d.x_, cpu_engine(), nullptr),
@@ -217,7 +295,7 @@ class dnn_convolution {
     dnnl::memory::desc x_, y_, w_, b_, scratch_;
     dnnl::memory weights_, bias_, scale_, zero_;
     bool has_bias_ = false, bias_behind_ = false;
-    std::unique_ptr<spare_calls<call>> calls_ = std::make_unique<spare_calls<call>>();
+    std::shared_ptr<spare_calls<call>> calls_ = std::make_shared<spare_calls<call>>();
 };
 
 /// y = x * w + bias for float32 matrices of one shape.
