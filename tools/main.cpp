@@ -2,11 +2,14 @@
 // The command `qk`: parses the command line, runs one verb, and turns every error into one sentence and exit status 2.
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "options/standard_streams.hpp"
 #include "qk/dispatch.hpp"
@@ -49,13 +52,19 @@ int main(int argc, char** argv) {
 #define QK_VERB(name) add_##name(app, result);
 #include "verbs.inc"
 #undef QK_VERB
-        app.run({argv + 1, argv + argc});
-        if (!finish_output()) return bad_use("cannot write to standard output; the files that were asked for are written");
+        const bool wrote_files = app.run({argv + 1, argv + argc});
+        const int problem = finish_output();
+        if (problem != 0 && problem != EPIPE)  // a reader that has seen enough, as `head` has, is no failure
+            return bad_use(fmt::format("cannot write to standard output: {}{}", std::strerror(problem),
+                                       wrote_files ? "; the files that were asked for are written" : ""));
         return static_cast<int>(result.status);
     } catch (const qk::graph::error& e) {
         return bad_use(e.what());
     } catch (const std::bad_alloc&) {
         return bad_use("out of memory; give less at once (a smaller batch, fewer threads)");
+    } catch (const std::system_error& e) {  // from fmt, when standard output takes no more
+        if (e.code().value() == EPIPE) return static_cast<int>(result.status);
+        return bad_use(e.what());
     } catch (const std::exception& e) {
         return bad_use(fmt::format("unexpected error: {}", e.what()));
     }

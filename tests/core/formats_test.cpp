@@ -113,8 +113,25 @@ TEST_CASE("text and back for every split, width and block") {
     }
 }
 
+TEST_CASE("elements as papers name them") {
+    const auto is = [](std::string_view text, const format& f) { return *parse_format(text) == f; };
+    CHECK(is("e4m3", fp8_e4m3fn));
+    CHECK(is("e5m2", fp8_e5m2));
+    CHECK(is("e2m1", fp4_e2m1));
+    CHECK(is("e3m2", fp6_e3m2));
+    CHECK(is("mx:element=e2m1,block=32", mxfp4));
+    CHECK(is("nvfp:block=16,scale=e4m3", nvfp4));
+    CHECK(to_text(*parse_format("e2m1")).view() == "fp4_e2m1");
+}
+
 TEST_CASE("wrong text gets a sentence") {
     CHECK(mentions(error_of("mxfp5"), "did you mean mxfp4"));
+    // Names that leave something open, or belong to others.
+    CHECK(error_of("fp8") == "unknown format 'fp8'; say fp8_e4m3fn or fp8_e5m2");
+    CHECK(error_of("msfp12") == "unknown format 'msfp12'; say bfp:block=16,exponent=8,mantissa=3");
+    CHECK(error_of("bfloat16") == "unknown format 'bfloat16'; say bf16");
+    CHECK(error_of("int9") == "unknown format 'int9'; say int:bits=9");
+    CHECK(error_of("uint3") == "unknown format 'uint3'; say int:bits=3,signed=0");
     CHECK(mentions(error_of("fp8_e4m3f"), "did you mean fp8_e4m3"));
     CHECK(mentions(error_of("nonsense_format"), "unknown format"));
     CHECK(mentions(error_of(""), "empty"));

@@ -11,7 +11,7 @@ struct results {
     std::vector<float> fake_quantized, decoded, oracle;
 };
 
-inline constexpr std::size_t format_count = 7;
+inline constexpr std::size_t format_count = 5;
 inline constexpr float integer_scale = 0.05f;  ///< for int8
 
 std::vector<results> run_kernels(std::span<const float> x);

@@ -232,7 +232,13 @@ TEST_CASE("AIMET encodings 1.0.0, there and back: the same values") {
     const auto floating = [](const qk::format& f) { return quantizer{.format = f, .axis = 0, .scale = {}, .zero_point = {}}; };
     const precision_plan floats{.tensors = {{"x", floating(qk::fp16)}, {"y", floating(qk::fp32)}}, .edges = {}, .accumulators = {}};
     CHECK(parse_plan_file(write_encodings(floats, m).dump(), "m.encodings").plan->tensors == floats.tensors);
-    contains(error_of(R"({"version": "0.6.1", "activation_encodings": []})"), "export version 1.0.0");
+    contains(error_of(R"({"version": "0.6.1", "activation_encodings": []})"), "export them as version 1.0.0");
+    contains(error_of(R"({"version": "2.0.0", "encodings": [{"name": "x", "output_dtype": "int8", "y_scale": 0.1}]})"),
+             "AIMET encodings of version 2.0.0 are not read; export them as version 1.0.0");
+    contains(
+        error_of(R"({"version": "1.0.0", "param_encodings": [{"name": "w", "enc_type": "LPBQ", "dtype": "INT", "bw": 8, "compressed_bw": 4,
+                       "is_sym": true, "block_size": 64, "scale": [0.1], "offset": [-128], "per_block_int_scale": [3]}]})"),
+        "LPBQ encodings, whose blocks have integer scales within a channel, are not read; export this tensor as PER_BLOCK");
 }
 
 TEST_CASE("dropping a needless Relu and storing int8 as uint8 change no value") {

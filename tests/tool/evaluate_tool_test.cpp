@@ -3,9 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "../graph/build_model.hpp"
+#include "qk/graph/files/npy.hpp"
 #include "run_tool.hpp"
 
 namespace fs = std::filesystem;
@@ -47,4 +50,25 @@ TEST_CASE("evaluate: outputs, comparison, errors") {
     CHECK_FALSE(fs::exists(place("none")));
     CHECK(run_tool({"evaluate", model, "--inputs", input, "--activation", "int9x", "--weight", "int8"}).status == 2);
     CHECK(run_tool({"evaluate", place("missing.onnx"), "--inputs", input}).status == 2);
+}
+
+TEST_CASE("outputs whose names become one file name, or too long a one, have files of their own, which --compare finds") {
+    const qk_test::scratch place;
+    const std::string lengthy = std::string(299, 'n') + "\xc3\xa4";
+    qk_test::builder b;
+    b.input("x", {1, 2}).output("a/b", {1, 2}).output("a_b", {1, 2}).output("a:b", {1, 2}).output(lengthy, {1, 2});
+    b.node("Relu", {"x"}, {"a/b"}, "p"), b.node("Neg", {"x"}, {"a_b"}, "q"), b.node("Abs", {"x"}, {"a:b"}, "r"),
+        b.node("Sign", {"x"}, {lengthy}, "s");
+    std::ofstream(place("m.onnx"), std::ios::binary) << b.bytes();
+    qk::graph::write_npy(place("x.npy"), qk::graph::make_tensor<float>({1, 2}, std::vector<float>{3, -2}));
+    const auto done = run_tool({"evaluate", place("m.onnx"), "--inputs", place("x.npy"), "--output-dir", place("out"), "--json"});
+    CAPTURE(done.err);
+    REQUIRE(done.status == 0);
+    const auto second = [&](const std::string& file) { return qk::graph::read_npy(place("out/" + file)).as<float>()[1]; };
+    CHECK(second("a_b.npy") == 0);
+    CHECK(second("a_b-2.npy") == 2);
+    CHECK(second("a_b-3.npy") == 2);
+    CHECK(second(std::string(200, 'n') + "~.npy") == -1);
+    CHECK(nlohmann::json::parse(done.out)["files"]["a_b"] == "a_b-2.npy");
+    CHECK(run_tool({"evaluate", place("m.onnx"), "--inputs", place("x.npy"), "--compare", place("out")}).status == 0);
 }

@@ -261,14 +261,6 @@ TEST_CASE("two outputs with one name") {
     refused({"inspect", m.model}, {"--save-plan", a, "--save-float", b});
     refused({"convert", m.x, a, "--format", "mxfp4"}, {"--packed", b});
     refused({"sensitivity", m.model, "--inputs", m.x}, {"--report", a});  // the JSON is written beside the page
-
-    // Two outputs of a model whose names become the same file name.
-    qk_test::builder two;
-    two.input("x", {1, 2}).output("a/b", {1, 2}).output("a:b", {1, 2});
-    two.node("Relu", {"x"}, {"a/b"}, "p"), two.node("Neg", {"x"}, {"a:b"}, "q");
-    std::ofstream(m.place("two.onnx"), std::ios::binary) << two.bytes();
-    qk::graph::write_npy(m.place("two.npy"), qk::graph::make_tensor<float>({1, 2}, std::vector<float>{1, 2}));
-    refused({"evaluate", m.place("two.onnx"), "--inputs", m.place("two.npy")}, {"--output-dir", m.place("out")});
 }
 
 TEST_CASE("--overwrite says so, and sizes before are those before") {

@@ -8,18 +8,32 @@
 #include "qk/graph/base/error.hpp"
 #include "qk/graph/base/names.hpp"
 #include "standard_streams.hpp"
+#include "support/console.hpp"
 
 namespace qk::tool {
 namespace {
 bool asks_help(const std::string& word) { return word == "--help" || word == "-h"; }
+
+bool names_output(const option& o) {
+    if (!o.is_output) return false;
+    if (const auto* text = std::get_if<std::string*>(&o.to)) return !(*text)->empty();
+    const auto* list = std::get_if<std::vector<std::string>*>(&o.to);
+    return list != nullptr && !(*list)->empty();
+}
+
+/// Prints a page that was asked for in place of work.
+bool show(const std::string& page) {
+    detail::put(stdout, page);
+    return false;
+}
 }  // namespace
 
-void command::run(std::vector<std::string> words) const {
+bool command::run(std::vector<std::string> words) const {
     const std::string first = words.empty() ? "" : words.front();
     if (first.empty()) throw graph::error(fmt::format("say what to do: {} VERB ... (`{} --help` lists the verbs)", name_, name_));
-    if (first == "--version" || first == "-V") return fmt::print("{} {}\n", name_, version_);
-    if (asks_help(first) || (first == "help" && words.size() == 1)) return fmt::print("{}", help());
-    if (first == "help") return fmt::print("{}", help_of(find(words[1]), name_));
+    if (first == "--version" || first == "-V") return show(fmt::format("{} {}\n", name_, version_));
+    if (asks_help(first) || (first == "help" && words.size() == 1)) return show(help());
+    if (first == "help") return show(help_of(find(words[1]), name_));
     if (first.front() == '-')
         throw graph::error(
             fmt::format("{} has no option {} before the verb (`{} --help` lists the verbs, `{} VERB --help` a verb's options)", name_,
@@ -27,12 +41,13 @@ void command::run(std::vector<std::string> words) const {
     const option_table& verb = find(first);
     words.erase(words.begin());
     const auto rest = std::find(words.begin(), words.end(), "--");
-    if (std::any_of(words.begin(), rest, asks_help)) return fmt::print("{}", help_of(verb, name_));
+    if (std::any_of(words.begin(), rest, asks_help)) return show(help_of(verb, name_));
     read_options(verb, std::move(words));
     standard_streams streams;
     streams.replace(verb);
     verb.work();
     streams.commit();
+    return std::any_of(verb.options().begin(), verb.options().end(), names_output);
 }
 
 const option_table& command::find(const std::string& verb) const {

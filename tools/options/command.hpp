@@ -21,8 +21,8 @@ class command {
     const std::deque<option_table>& verbs() const { return verbs_; }
 
     /// Does what `words` (without the program's name) ask for: --help, --version, or a verb's work. Throws qk::graph::error, with the
-    /// nearest words, for unknown ones; lets errors of a verb through.
-    void run(std::vector<std::string> words) const;
+    /// nearest words, for unknown ones; lets errors of a verb through. Returns whether the words name a file to be written.
+    bool run(std::vector<std::string> words) const;
 
   private:
     const option_table& find(const std::string& verb) const;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 
 #include "qk/graph/base/error.hpp"
@@ -14,6 +15,7 @@ namespace qk::tool {
 namespace {
 std::string remembered;
 bool wants_json = false;
+int output_problem = 0;  ///< the first errno of standard output
 }  // namespace
 
 std::string command_line() { return remembered; }
@@ -30,7 +32,11 @@ void remember_command_line(int argc, char** argv) {
 
 void print_json(const nlohmann::ordered_json& object) { detail::put(stdout, graph::json_text(object, 2) + "\n"); }
 
-void detail::put(std::FILE* to, std::string_view text) { std::fwrite(text.data(), 1, text.size(), to); }
+void detail::put(std::FILE* to, std::string_view text) {
+    errno = 0;
+    if (std::fwrite(text.data(), 1, text.size(), to) != text.size() && to == stdout && output_problem == 0)
+        output_problem = errno != 0 ? errno : EIO;
+}
 
 void print_lines(std::string_view text) { detail::put(stdout, graph::printable(text, "\n")); }
 
@@ -41,7 +47,11 @@ void report_failure(std::string_view sentence, int exit_status) {
     std::fflush(stdout);
 }
 
-bool finish_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
+int finish_output() {
+    errno = 0;
+    if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && output_problem == 0) output_problem = errno != 0 ? errno : EIO;
+    return output_problem;
+}
 
 std::string time_left(std::size_t done, std::size_t total, double seconds) {
     if (done == 0 || done >= total || seconds < 1) return "";

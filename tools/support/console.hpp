@@ -58,8 +58,8 @@ void remember_command_line(int argc, char** argv);
 
 /// Prints the sentence to standard error, and with --json {"status": "error", "message", "exit"} to standard output.
 void report_failure(std::string_view sentence, int exit_status);
-/// Returns false when standard output did not take everything, as when its disk is full.
-bool finish_output();
+/// Returns 0, or the errno of standard output when it did not take everything: ENOSPC for a full disk, EPIPE for a reader that is gone.
+int finish_output();
 
 /// Returns the time left when `done` of `total` took `seconds`, as "2 min left"; empty where there is no estimate (under a second, nothing
 /// done, no total, or all done).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Formats from text and back.
 //
-//   NAME                                         a name of the catalogue: mxfp4
+//   NAME                                         a name of the catalogue (mxfp4), or an element alone as papers write it (e2m1)
 //   INTEGER[:symmetric][,pow2][,narrow][,reduce_range]        int8:symmetric,pow2
 //   int:bits=N[,signed=0][,symmetric]...         integers of 1 to 32 bits
 //   float:exponent=E,mantissa=M[,bias=B][,special=ieee|fn|fnuz|none]
@@ -35,6 +35,35 @@ format_text to_text(const format& f);
 namespace detail {
 
 inline constexpr std::string_view specials_names[] = {"ieee", "fn", "fnuz", "none", "e8m0"};  // in the order of qk::specials
+
+/// Elements as papers and data sheets name them, without their width. e4m3 is OCP's, so without Inf.
+struct short_name {
+    std::string_view name, catalogued;
+};
+inline constexpr short_name short_names[] = {{"e4m3", "fp8_e4m3fn"}, {"e4m3fn", "fp8_e4m3fn"},     {"e5m2", "fp8_e5m2"},
+                                             {"e3m4", "fp8_e3m4"},   {"e3m2", "fp6_e3m2"},         {"e2m3", "fp6_e2m3"},
+                                             {"e2m1", "fp4_e2m1"},   {"e4m3fnuz", "fp8_e4m3fnuz"}, {"e5m2fnuz", "fp8_e5m2fnuz"}};
+/// Names that leave something open or belong to others, and what to say for them here.
+inline constexpr short_name other_names[] = {{"fp8", "fp8_e4m3fn or fp8_e5m2"},
+                                             {"float8", "fp8_e4m3fn or fp8_e5m2"},
+                                             {"fp6", "fp6_e3m2 or fp6_e2m3"},
+                                             {"fp4", "fp4_e2m1, or with scales mxfp4 or nvfp4"},
+                                             {"float4", "fp4_e2m1, or with scales mxfp4 or nvfp4"},
+                                             {"mxfp8", "mxfp8_e4m3 or mxfp8_e5m2"},
+                                             {"mxfp6", "mxfp6_e3m2 or mxfp6_e2m3"},
+                                             {"msfp12", "bfp:block=16,exponent=8,mantissa=3"},
+                                             {"msfp16", "bfp:block=16,exponent=8,mantissa=7"},
+                                             {"float32", "fp32"},
+                                             {"float16", "fp16"},
+                                             {"half", "fp16"},
+                                             {"bfloat16", "bf16"}};
+
+/// Returns the catalogue's entry of a name or a short name, or null.
+constexpr const named_format* find_named(std::string_view name) {
+    for (const short_name& s : short_names)
+        if (s.name == name) return find_format(s.catalogued);
+    return find_format(name);
+}
 
 /// Takes the text up to `separator` (or all of it) off the front.
 constexpr std::string_view take_until(std::string_view& rest, char separator) {
@@ -144,7 +173,7 @@ inline parsed<floating> parse_split(std::string_view keys_text) {
 
 inline parsed<floating> parse_element(std::string_view text) {
     if (text.substr(0, 6) == "float:") return parse_split(text.substr(6));
-    const named_format* entry = find_format(text);
+    const named_format* entry = find_named(text);
     if (entry == nullptr || !std::holds_alternative<floating>(entry->format)) {
         return {{},
                 message("'").append(text).append(
@@ -224,6 +253,12 @@ inline parsed<format> parse_nvfloat(std::string_view keys_text) {
 inline message unknown_format(std::string_view name) {
     message m("unknown format '");
     m.append(name.substr(0, 60)).append("'");
+    for (const short_name& other : other_names)
+        if (other.name == name) return m.append("; say ").append(other.catalogued);
+    const std::string_view width = name.substr(name.substr(0, 1) == "u" ? 1 : 0);
+    int bits = 0;
+    if (width.substr(0, 3) == "int" && parse_number(width.substr(3), bits) && bits >= 1 && bits <= 32)
+        return m.append("; say int:bits=").append(bits).append(width.size() == name.size() ? "" : ",signed=0");
     constexpr std::string_view families[] = {"int", "float", "bfp", "microexponent", "mx", "nvfp"};
     for (std::string_view family : families) {
         if (family == name)
@@ -295,7 +330,7 @@ inline format_text text_of(const nvfloat& f) {
 inline parsed<format> parse_format(std::string_view text) {
     if (text.empty()) return {no_format, "the format is empty; `qk formats` lists the names"};
     if (text.size() > 191) return {no_format, message("the format '").append(text.substr(0, 60)).append("...' is too long")};
-    if (const named_format* entry = find_format(text)) return {entry->format, {}};
+    if (const named_format* entry = detail::find_named(text)) return {entry->format, {}};
     std::string_view keys = text;
     const std::string_view head = detail::take_until(keys, ':');
     const named_format* entry = find_format(head);

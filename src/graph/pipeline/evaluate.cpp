@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "qk/graph/base/process_memory.hpp"
 #include "qk/graph/evaluate/fold.hpp"
@@ -18,8 +20,24 @@
 namespace qk::graph::pipeline {
 namespace {
 
-std::filesystem::path file_in(const std::string& folder, const std::string& name) {
-    return std::filesystem::path(folder) / (as_file_name(name) + ".npy");
+/// Returns the file of each output: its name as a file name, cut where file systems would refuse it ("features~.npy"), and numbered where
+/// an output before it has that file ("a_b-2.npy"). Depends on the model alone, so that --compare finds what --output-dir wrote.
+std::map<std::string, std::filesystem::path> files_of_outputs(const model& m, const std::string& folder) {
+    constexpr std::size_t longest = 200;  // bytes; file systems take 255, with the ending and what is written beside
+    std::map<std::string, std::filesystem::path> files;
+    std::set<std::string> taken;
+    for (const value_info& o : m.outputs()) {
+        std::string name = as_file_name(o.name);
+        if (name.size() > longest) {
+            std::size_t cut = longest;
+            while (cut > 0 && (static_cast<unsigned char>(name[cut]) & 0xc0u) == 0x80u) --cut;  // not inside a character
+            name = name.substr(0, cut) + "~";
+        }
+        std::string own = name;
+        for (int n = 2; !taken.insert(own).second; ++n) own = name + "-" + std::to_string(n);
+        files[o.name] = std::filesystem::path(folder) / (own + ".npy");
+    }
+    return files;
 }
 
 /// Makes the plan that the settings ask for; --accumulator overrides the plan's accumulators. Where planning changes weights, `original`
@@ -65,11 +83,11 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
         throw error("--generate prints tokens and metrics: leave --output-dir and --compare out");
     model m = model::load(settings.model);
     if (!settings.output_dir.empty())
-        for (const auto& o : m.outputs()) files.output("--output-dir", file_in(settings.output_dir, o.name));
+        for (const auto& [name, file] : files_of_outputs(m, settings.output_dir)) files.output("--output-dir", file);
     const named_tensors inputs = settings.data.load_inputs(m);
     named_tensors expected;
     if (!settings.compare.empty())
-        for (const auto& o : m.outputs()) expected[o.name] = read_npy(file_in(settings.compare, o.name));
+        for (const auto& [name, file] : files_of_outputs(m, settings.compare)) expected[name] = read_npy(file);
     const bool planned = settings.precision.any() || !settings.accumulators.empty();
     const std::vector<std::string> asked = settings.generate > 0 ? std::vector<std::string>() : settings.metrics;
     for (const std::string& name : settings.metrics) find_metric(name);  // throws for a wrong name before the work starts
@@ -113,7 +131,10 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     }
     if (!expected.empty()) json["agree"] = done.agree;
     if (!settings.output_dir.empty())
-        for (const auto& [name, value] : run.outputs) files.write(file_in(settings.output_dir, name), to_npy(value));
+        for (const auto& [name, file] : files_of_outputs(m, settings.output_dir)) {
+            files.write(file, to_npy(run.outputs.at(name)));
+            if (file.stem() != name) json["files"][name] = file.filename().string();
+        }
     files.commit();
     return done;
 }

@@ -11,6 +11,10 @@ namespace qk::graph {
 
 namespace detail {
 inline quantizer read_encoding(const json_cursor& e) {
+    if (const auto kind = e.find("enc_type"); kind && kind->is_string() && kind->text() == "LPBQ")
+        kind->fail(
+            "LPBQ encodings, whose blocks have integer scales within a channel, are not read; export this tensor as PER_BLOCK or "
+            "PER_CHANNEL");
     e.only({"name", "enc_type", "dtype", "bw", "is_sym", "scale", "offset", "block_size"});
     const int bits = static_cast<int>(e.at("bw").integer(1, 32));
     quantizer q{.format = fp32, .axis = 0, .scale = {}, .zero_point = {}};
@@ -51,9 +55,9 @@ inline quantizer read_encoding(const json_cursor& e) {
 }  // namespace detail
 
 precision_plan read_encodings(const json_cursor& c) {
-    c.only({"version", "activation_encodings", "param_encodings", "quantizer_args", "excluded_layers", "producer"});
     if (const std::string version = c.at("version").text(); version != "1.0.0")
-        c.at("version").fail("encodings of version " + version + " are not read; export version 1.0.0");
+        c.at("version").fail("AIMET encodings of version " + version + " are not read; export them as version 1.0.0");
+    c.only({"version", "activation_encodings", "param_encodings", "quantizer_args", "excluded_layers", "producer"});
     precision_plan plan;
     for (const char* key : {"activation_encodings", "param_encodings"}) {
         const auto list = c.find(key);

@@ -201,7 +201,8 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
     const json_cursor c = json_cursor::parse(text, label);
     if (!c.is_object()) c.fail("a requests file or a saved plan is one JSON object");
     plan_file f;
-    if (c.has("activation_encodings") || c.has("param_encodings")) {
+    // Version 2.0.0 has one list, "encodings".
+    if (c.has("activation_encodings") || c.has("param_encodings") || (c.has("encodings") && c.has("version"))) {
         f.plan = read_encodings(c);
         return f;
     }
