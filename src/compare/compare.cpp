@@ -182,6 +182,11 @@ std::string to_text(const location& p) {
     return (p.words.empty() ? "everywhere: " : "where " + p.words + ": ") + count + (p.values == 1 ? " value" : " values");
 }
 
+std::string to_text(const location& p, std::size_t mismatches) {
+    const std::string all = std::to_string(mismatches) + " differences";
+    return to_text(p) + ", " + (p.differences == mismatches ? "all " + all : std::to_string(p.differences) + " of the " + all);
+}
+
 flag_counts count_flags(const conversion& c, std::span<const float> x, std::span<const float> y) {
     flag_counts n;
     n.values = x.size();

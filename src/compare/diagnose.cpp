@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A beam search. A state is a set of mistakes, each with the region where it is made; it predicts for a value what a converter with the
 // mistakes of that value's regions gives. The best state has the shortest description in bits: of the mistakes, their regions, and the
-// values that they leave wrong. So a further mistake must explain more than it takes to state.
+// values that they leave wrong. So a further mistake must explain more than it takes to state. The search looks at some values; what it
+// finds is judged over all of them, and only what explains at least four fifths of the differences there, and makes none, is a cause.
 #include "diagnose.hpp"
 
 #include <algorithm>
@@ -13,8 +14,10 @@ namespace qk::compare {
 namespace {
 
 constexpr double mistake_bits = 10, property_bits = 6, value_bits = 14;
-constexpr std::size_t searched = 8192;  ///< differing and agreeing values that the search looks at, each
-constexpr std::size_t beam = 10, deepest = 4;
+constexpr std::size_t searched = 2048;  ///< differing and agreeing values that the search looks at, each
+constexpr std::size_t of_each = 32;     ///< differing and agreeing values of every property that are among them
+constexpr std::size_t beam = 8, deepest = 4, judged = 6, rounds = 3;
+constexpr std::size_t most_arrays = 24;  ///< mistakes of whole arrays that extend a state with one; each converts the array anew
 
 struct made {
     int mistake;
@@ -26,6 +29,7 @@ struct state {
     std::vector<made> mistakes;
     std::vector<float> y;   ///< predicted, at the values that the search looks at
     std::size_t wrong = 0;  ///< how many of `y` are wrong
+    std::size_t added = 0;  ///< how many of these the device gives rightly
     double bits = 0;
 };
 
@@ -43,31 +47,42 @@ std::vector<std::size_t> thinned(const std::vector<std::size_t>& v, std::size_t 
     return few;
 }
 
-std::vector<std::size_t> values_to_search(const problem& p) {
-    std::vector<std::size_t> differ, agree;
-    for (std::size_t i = 0; i < p.x.size(); ++i) (same_value(p.expected[i], p.device[i]) ? agree : differ).push_back(i);
-    std::vector<std::size_t> all = thinned(differ, searched);
-    const std::vector<std::size_t> more = thinned(agree, searched);
-    all.insert(all.end(), more.begin(), more.end());
-    std::sort(all.begin(), all.end());
-    return all;
+/// Returns values to look at: of those that differ and of those that agree some of every property, and some of all.
+std::vector<std::size_t> values_to_search(const properties& all, const value_set& differ) {
+    const auto positions = [](const value_set& v) {
+        std::vector<std::size_t> at;
+        for (std::size_t i = 0; i < v.size(); ++i) {
+            if (v.contains(i)) at.push_back(i);
+        }
+        return at;
+    };
+    value_set everything(all.count());
+    for (std::size_t i = 0; i < all.count(); ++i) everything.insert(i);
+    value_set taken(all.count());
+    for (const value_set& side : {differ, everything.without(differ)}) {
+        for (const std::size_t i : thinned(positions(side), searched)) taken.insert(i);
+        for (int k = 0; k < static_cast<int>(all.size()); ++k) {
+            for (const std::size_t i : thinned(positions(side & all[k].values), of_each)) taken.insert(i);
+        }
+    }
+    return positions(taken);
 }
 
 class search {
   public:
     search(const problem& p, const properties& all, std::vector<std::size_t> at)
-        : p_(p), all_(all), predict_(p, std::move(at)), whole_(up_to(predict_.at().size())) {
+        : p_(p), predict_(p, std::move(at)), all_(all.among(predict_.at())), whole_(up_to(predict_.at().size())) {
         for (const std::size_t i : predict_.at()) device_.push_back(p.device[i]), expected_.push_back(p.expected[i]);
     }
 
     state nothing() const {
-        state s{{}, expected_, 0, 0};
+        state s{{}, expected_};
         finish(s);
         return s;
     }
     /// Returns the state of these mistakes, predicted anew.
     state of(std::vector<made> mistakes) {
-        state s{std::move(mistakes), expected_, 0, 0};
+        state s{std::move(mistakes), expected_};
         predict(s.mistakes, s.y);
         finish(s);
         return s;
@@ -86,15 +101,15 @@ class search {
         std::size_t gained = 0, lost = 0;
         for (std::size_t n = 0; n < y.size(); ++n) {
             const bool was = same_value(s.y[n], device_[n]), is = same_value(y[n], device_[n]);
-            if (is && !was) better.insert(predict_.at()[n]), ++gained;
-            if (was && !is) worse.insert(predict_.at()[n]), ++lost;
+            if (is && !was) better.insert(n), ++gained;
+            if (was && !is) worse.insert(n), ++lost;
         }
         if (gained == 0) return std::nullopt;
         if (lost != 0) more.back().where = all_.separate(better, worse);
-        state found{std::move(more), std::move(y), 0, 0};
+        state found{std::move(more), std::move(y)};
         const region& where = found.mistakes.back().where;
         for (std::size_t n = 0; n < found.y.size() && !where.properties.empty(); ++n) {
-            if (!holds(where, predict_.at()[n])) found.y[n] = s.y[n];
+            if (!holds(where, n)) found.y[n] = s.y[n];
         }
         finish(found);
         return found;
@@ -102,26 +117,52 @@ class search {
     /// Returns the mistakes that change a value on which the device differs.
     std::vector<int> telling() {
         std::vector<int> found;
-        std::vector<float> y(expected_.size());
+        alone_.resize(known_mistakes().size());
         for (int m = 0; m < static_cast<int>(known_mistakes().size()); ++m) {
             const mistake& k = known_mistakes()[static_cast<std::size_t>(m)];
             if (k.applies != nullptr && !k.applies(p_)) continue;
+            std::vector<float> y(expected_.size());
             predict_.predict({m}, whole_, y);
             const auto tells = [&](std::size_t n) { return !same_value(expected_[n], device_[n]) && !same_value(y[n], expected_[n]); };
-            if (std::any_of(whole_.begin(), whole_.end(), tells)) found.push_back(m);
+            if (!std::any_of(whole_.begin(), whole_.end(), tells)) continue;
+            found.push_back(m);
+            alone_[static_cast<std::size_t>(m)] = std::move(y);
         }
+        return found;
+    }
+    /// Returns those of `known` that may extend a state: they change a value that it leaves wrong. If both it and they convert the whole
+    /// array anew, those that give most of these values alone.
+    std::vector<int> promising(const state& s, const std::vector<int>& known) const {
+        if (s.mistakes.empty()) return known;
+        const bool has_array = std::any_of(s.mistakes.begin(), s.mistakes.end(), [](const made& k) { return converts_arrays(k.mistake); });
+        std::vector<int> found;
+        std::vector<std::pair<std::size_t, int>> arrays;
+        for (const int m : known) {
+            std::size_t given = 0, changed = 0;
+            const std::vector<float>& y = alone_[static_cast<std::size_t>(m)];
+            for (std::size_t n = 0; n < y.size(); ++n) {
+                if (same_value(s.y[n], device_[n])) continue;
+                given += same_value(y[n], device_[n]);
+                changed += !same_value(y[n], expected_[n]);
+            }
+            if (changed == 0) continue;
+            if (has_array && converts_arrays(m)) arrays.push_back({4 * given + changed, m});
+            else found.push_back(m);
+        }
+        std::stable_sort(arrays.begin(), arrays.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+        for (std::size_t k = 0; k < std::min(most_arrays, arrays.size()); ++k) found.push_back(arrays[k].second);
         return found;
     }
     /// Returns the pairs, made everywhere, that leave the fewest wrong values: the mistakes of a pair may explain nothing alone.
     std::vector<state> best_pairs(const std::vector<int>& known) {
         std::vector<std::size_t> some;  // enough to tell pairs apart
-        const std::size_t step = std::max<std::size_t>(1, whole_.size() / 3072);
+        const std::size_t step = std::max<std::size_t>(1, whole_.size() / 512);
         for (std::size_t n = 0; n < whole_.size(); n += step) some.push_back(n);
         std::vector<float> y(some.size());
         std::vector<std::pair<std::size_t, std::pair<int, int>>> found;
         for (std::size_t a = 0; a < known.size(); ++a) {
             for (std::size_t b = a + 1; b < known.size(); ++b) {
-                if (about(known[a]) == about(known[b])) continue;
+                if (about(known[a]) == about(known[b]) || (converts_arrays(known[a]) && converts_arrays(known[b]))) continue;
                 predict_.predict({known[a], known[b]}, some, y);
                 std::size_t wrong = 0;
                 for (std::size_t n = 0; n < y.size(); ++n) wrong += !same_value(y[n], device_[some[n]]);
@@ -150,18 +191,58 @@ class search {
         }
         return s;
     }
+    /// Narrows the regions of mistakes that make differences where the device is right.
+    state narrowed(state s) {
+        for (std::size_t k = 0; k < s.mistakes.size() && s.added != 0; ++k) {
+            std::vector<made> others = s.mistakes, wider = s.mistakes;
+            others.erase(others.begin() + static_cast<std::ptrdiff_t>(k));
+            wider[k].where = {};
+            const state without = of(others), everywhere = of(wider);
+            value_set better(all_.count()), worse(all_.count());
+            for (std::size_t n = 0; n < device_.size(); ++n) {
+                const bool was = same_value(without.y[n], device_[n]), is = same_value(everywhere.y[n], device_[n]);
+                if (is && !was) better.insert(n);
+                if (was && !is) worse.insert(n);
+            }
+            wider[k].where = all_.separate(better, worse, 64);
+            state narrow = of(wider);
+            if (narrow.added < s.added) s = std::move(narrow);
+        }
+        return s;
+    }
+    /// Returns the differences of a state's set that it gives as the device does.
+    value_set explained(const state& s) const {
+        value_set v(device_.size());
+        for (std::size_t n = 0; n < device_.size(); ++n) {
+            if (!same_value(expected_[n], device_[n]) && same_value(s.y[n], device_[n])) v.insert(n);
+        }
+        return v;
+    }
+    /// Returns the positions that a state gets wrong.
+    std::vector<std::size_t> wrong(const state& s) const {
+        std::vector<std::size_t> at;
+        for (std::size_t n = 0; n < device_.size(); ++n) {
+            if (!same_value(s.y[n], device_[n])) at.push_back(predict_.at()[n]);
+        }
+        return at;
+    }
 
   private:
     static topic about(int m) { return known_mistakes()[static_cast<std::size_t>(m)].about; }
-    bool holds(const region& r, std::size_t i) const {
-        return std::all_of(r.properties.begin(), r.properties.end(), [&](int k) { return all_[k].values.contains(i); });
+    static bool converts_arrays(int m) {
+        const mistake& k = known_mistakes()[static_cast<std::size_t>(m)];
+        return k.settings != nullptr || k.input != nullptr || k.scales != nullptr || k.arrange != nullptr || k.path != nullptr;
+    }
+    /// Does value n, counted among those that the search looks at, lie in the region?
+    bool holds(const region& r, std::size_t n) const {
+        return std::all_of(r.properties.begin(), r.properties.end(), [&](int k) { return all_[k].values.contains(n); });
     }
     /// Predicts each value with the mistakes in whose regions it lies.
     void predict(const std::vector<made>& mistakes, std::vector<float>& y) {
         std::map<unsigned, std::vector<std::size_t>> groups;
         for (std::size_t n = 0; n < whole_.size(); ++n) {
             unsigned mask = 0;
-            for (std::size_t k = 0; k < mistakes.size(); ++k) mask |= unsigned{holds(mistakes[k].where, predict_.at()[n])} << k;
+            for (std::size_t k = 0; k < mistakes.size(); ++k) mask |= unsigned{holds(mistakes[k].where, n)} << k;
             groups[mask].push_back(n);
         }
         for (const auto& [mask, which] : groups) {
@@ -180,8 +261,12 @@ class search {
         }
     }
     void finish(state& s) const {
-        s.wrong = 0;
-        for (std::size_t n = 0; n < s.y.size(); ++n) s.wrong += !same_value(s.y[n], device_[n]);
+        s.wrong = s.added = 0;
+        for (std::size_t n = 0; n < s.y.size(); ++n) {
+            const bool wrong = !same_value(s.y[n], device_[n]);
+            s.wrong += wrong;
+            s.added += wrong && same_value(expected_[n], device_[n]);
+        }
         s.bits = value_bits * static_cast<double>(s.wrong);
         for (const made& m : s.mistakes)
             s.bits +=
@@ -189,10 +274,11 @@ class search {
     }
 
     const problem& p_;
-    const properties& all_;
     predictor predict_;
+    properties all_;  ///< of the values that the search looks at
     std::vector<float> device_, expected_;
     std::vector<std::size_t> whole_;
+    std::vector<std::vector<float>> alone_;  ///< by mistake: what it predicts alone
 };
 
 bool shorter(const state& a, const state& b) { return a.bits < b.bits; }
@@ -233,23 +319,16 @@ std::vector<location> describe(const properties& all, const value_set& differ) {
     return found;
 }
 
-}  // namespace
-
-void diagnose(const problem& p, const properties& all, report& r) {
-    value_set differ(p.x.size());
-    for (std::size_t i = 0; i < p.x.size(); ++i) {
-        if (!same_value(p.expected[i], p.device[i])) differ.insert(i);
-    }
-    r.where = describe(all, differ);
-
-    search look(p, all, values_to_search(p));
+/// Returns the best states of every depth, the best first, and those of one mistake.
+std::pair<std::vector<state>, std::vector<state>> best_states(search& look) {
     const std::vector<int> known = look.telling();
-    state best = look.nothing();
-    std::vector<state> level{best}, singles;
-    for (std::size_t depth = 1; depth <= deepest && best.bits > mistake_bits * static_cast<double>(depth); ++depth) {
+    const state nothing = look.nothing();
+    double least = nothing.bits;
+    std::vector<state> level{nothing}, found, singles;
+    for (std::size_t depth = 1; depth <= deepest && least > mistake_bits * static_cast<double>(depth); ++depth) {
         std::vector<state> next;
         for (const state& s : level) {
-            for (const int m : known) {
+            for (const int m : look.promising(s, known)) {
                 if (auto more = look.extended(s, m)) next.push_back(std::move(*more));
             }
         }
@@ -259,44 +338,142 @@ void diagnose(const problem& p, const properties& all, report& r) {
         if (depth == 1) singles = next;
         keep_best(next);
         if (next.empty()) break;
-        if (shorter(next.front(), best)) best = next.front();
+        least = std::min(least, next.front().bits);
+        found.insert(found.end(), next.begin(), next.end());
         level = std::move(next);
     }
-    best = look.simplified(best);
+    std::erase_if(found, [&](const state& s) { return s.bits >= nothing.bits; });
+    std::stable_sort(found.begin(), found.end(), shorter);
+    std::stable_sort(singles.begin(), singles.end(), [](const state& a, const state& b) { return a.wrong < b.wrong; });
+    return {std::move(found), std::move(singles)};
+}
 
-    // The verdict is over all values, not those that were searched.
-    search whole(p, all, up_to(p.x.size()));
-    const state final = whole.of(best.mistakes);
-    r.unexplained = final.wrong;
-    const auto cause_of = [&](const state& s, std::size_t k) {
+/// The judge of states, over all values.
+class court {
+  public:
+    court(const problem& p, const properties& all, const value_set& differ)
+        : p_(p), all_(all), mismatches_(differ.count()), whole_(p, all, up_to(p.x.size())) {}
+
+    /// Returns the state over all values, without mistakes that explain nothing, if it explains four fifths of the differences and makes
+    /// none where the device is right.
+    std::optional<state> accepted(const state& s) {
+        state w = whole_.of(s.mistakes);
+        if (w.added != 0) w = whole_.narrowed(std::move(w));
+        for (std::size_t k = 0; k < w.mistakes.size();) {
+            const state others = without(w, k);
+            if (whole_.explained(w).without(whole_.explained(others)).count() != 0) ++k;
+            else w = others, k = 0;
+        }
+        if (w.mistakes.empty() || w.added != 0 || 5 * w.wrong > mismatches_) return std::nullopt;
+        return w;
+    }
+    state over_all(const state& s) { return whole_.of(s.mistakes); }
+    std::vector<std::size_t> wrong(const state& s) const { return whole_.wrong(s); }
+
+    /// Describes mistake k of a state over all values.
+    cause cause_of(const state& s, std::size_t k) {
+        const state alone = whole_.of({s.mistakes[k]});
+        const value_set explained = whole_.explained(s).without(whole_.explained(without(s, k)));
+        cause c{.sentence = sentence_of(known_mistakes()[static_cast<std::size_t>(s.mistakes[k].mistake)], p_),
+                .where = {},
+                .restricted = !s.mistakes[k].where.properties.empty(),
+                .explains = explained.count(),
+                .alone = whole_.explained(alone).count(),
+                .makes = s.added};
+        c.where = location_of(all_, c.restricted ? s.mistakes[k].where : all_.describe(explained, 0.5), explained);
+        return c;
+    }
+    /// Returns the mistake that comes nearest: it explains most differences, less those that it makes.
+    std::optional<cause> nearest(const std::vector<state>& singles) {
+        std::optional<cause> best;
+        for (std::size_t k = 0; k < std::min(judged, singles.size()); ++k) {
+            const cause c = cause_of(whole_.of(singles[k].mistakes), 0);
+            const auto worth = [](const cause& a) {
+                return std::pair(static_cast<double>(a.explains) - static_cast<double>(a.makes), a.explains);
+            };
+            if (c.explains > c.makes && (!best || worth(c) > worth(*best))) best = c;
+        }
+        return best;
+    }
+
+  private:
+    state without(const state& s, std::size_t k) {
         std::vector<made> others = s.mistakes;
         others.erase(others.begin() + static_cast<std::ptrdiff_t>(k));
-        const state without = whole.of(others);
-        value_set explained(p.x.size());
-        for (std::size_t i = 0; i < p.x.size(); ++i) {
-            if (differ.contains(i) && same_value(s.y[i], p.device[i]) && !same_value(without.y[i], p.device[i])) explained.insert(i);
-        }
-        cause c{sentence_of(known_mistakes()[static_cast<std::size_t>(s.mistakes[k].mistake)], p),
-                {},
-                !s.mistakes[k].where.properties.empty(),
-                explained.count()};
-        c.where = location_of(all, c.restricted ? s.mistakes[k].where : all.describe(explained, 0.5), explained);
-        return c;
-    };
-    for (std::size_t k = 0; k < final.mistakes.size(); ++k) r.causes.push_back(cause_of(final, k));
+        return whole_.of(std::move(others));
+    }
+    const problem& p_;
+    const properties& all_;
+    std::size_t mismatches_;
+    search whole_;
+};
+
+}  // namespace
+
+std::vector<hypothesis> diagnose(const problem& p, const properties& all, report& r) {
+    value_set differ(p.x.size());
+    for (std::size_t i = 0; i < p.x.size(); ++i) {
+        if (!same_value(p.expected[i], p.device[i])) differ.insert(i);
+    }
+    r.where = describe(all, differ);
+
+    court judge(p, all, differ);
+    std::vector<std::size_t> at = values_to_search(all, differ);
+    std::optional<state> final;
+    std::vector<state> singles;
+    for (std::size_t round = 0; round < rounds; ++round) {
+        search look(p, all, at);
+        std::vector<state> found;
+        std::tie(found, singles) = best_states(look);
+        std::optional<state> here;
+        for (std::size_t k = 0; k < std::min(judged, found.size()) && !here; ++k) here = judge.accepted(look.simplified(found[k]));
+        if (here && (!final || here->wrong < final->wrong)) final = here;
+        if ((final && final->wrong == 0) || found.empty() || at.size() == p.x.size()) break;
+        // What the best leaves wrong belongs to what the search looks at.
+        std::vector<std::size_t> more = thinned(judge.wrong(here ? *here : judge.over_all(found.front())), searched / 2);
+        more.insert(more.end(), at.begin(), at.end());
+        std::sort(more.begin(), more.end());
+        more.erase(std::unique(more.begin(), more.end()), more.end());
+        if (more.size() == at.size()) break;
+        at = std::move(more);
+    }
+    r.unexplained = final ? final->wrong : r.mismatches;
+    if (!final) {
+        r.nearest = judge.nearest(singles);
+        return {};
+    }
+    for (std::size_t k = 0; k < final->mistakes.size(); ++k) r.causes.push_back(judge.cause_of(*final, k));
     std::stable_sort(r.causes.begin(), r.causes.end(), [](const cause& a, const cause& b) { return a.explains > b.explains; });
-    if (final.mistakes.size() == 1) {
+    if (final->mistakes.size() == 1) {
         for (const state& s : singles) {
-            if (s.wrong == 0 && s.mistakes.front().where.properties.empty() && s.mistakes.front().mistake != final.mistakes.front().mistake)
-                r.alternatives.push_back(sentence_of(known_mistakes()[static_cast<std::size_t>(s.mistakes.front().mistake)], p));
+            const made& other = s.mistakes.front();
+            if (s.wrong != 0 || !other.where.properties.empty() || other.mistake == final->mistakes.front().mistake) continue;
+            if (judge.over_all(s).wrong == 0)
+                r.alternatives.push_back(sentence_of(known_mistakes()[static_cast<std::size_t>(other.mistake)], p));
         }
     }
-    if (r.causes.empty()) {
-        for (const state& s : singles) {  // it may be wrong elsewhere: what counts is how many differences it explains
-            const cause c = cause_of(whole.of(s.mistakes), 0);
-            if (c.explains > (r.nearest ? r.nearest->explains : 0)) r.nearest = c;
-        }
+    std::vector<hypothesis> made_of;
+    for (const made& m : final->mistakes) {
+        made_of.push_back({m.mistake, {}});
+        for (const int k : m.where.properties) made_of.back().where.push_back(all[k].words);
     }
+    return made_of;
+}
+
+std::vector<float> predicted(const problem& p, const properties& all, const std::vector<hypothesis>& hypotheses) {
+    std::vector<made> mistakes;
+    for (const hypothesis& h : hypotheses) {
+        made m{h.mistake, {}};
+        bool there = true;
+        for (const std::string& words : h.where) {
+            int k = 0;
+            while (k < static_cast<int>(all.size()) && all[k].words != words) ++k;
+            there = there && k < static_cast<int>(all.size());
+            if (there) m.where.properties.push_back(k);
+        }
+        if (there) mistakes.push_back(std::move(m));
+    }
+    return search(p, all, up_to(p.x.size())).of(std::move(mistakes)).y;
 }
 
 }  // namespace qk::compare

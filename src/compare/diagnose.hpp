@@ -7,7 +7,17 @@
 
 namespace qk::compare {
 
-/// Sets where, causes, unexplained, alternatives and nearest of `r`.
-void diagnose(const problem& p, const properties& all, report& r);
+/// A mistake, and the words of the properties that hold where it is made; none: everywhere.
+struct hypothesis {
+    int mistake;
+    std::vector<std::string> where;
+};
+
+/// Sets where, causes, unexplained, alternatives and nearest of `r`; returns the mistakes that are its causes.
+std::vector<hypothesis> diagnose(const problem& p, const properties& all, report& r);
+
+/// Returns what a converter with these mistakes gives for the values of `p`. A mistake that is made in a region is left out if no value of
+/// `p` lies there.
+std::vector<float> predicted(const problem& p, const properties& all, const std::vector<hypothesis>& hypotheses);
 
 }  // namespace qk::compare

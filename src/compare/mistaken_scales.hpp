@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 
 #include "model.hpp"
 #include "qk/reference.hpp"
@@ -19,6 +21,10 @@ void scales_off(const problem&, const conversion& c, std::span<const float>, std
         if (limited && u == u) u = std::clamp(u, 0x1p-127f, 0x1p127f);
     }
 }
+/// Takes the factors from values that are a power of two too large or too small, before the exponent is held within its range.
+template <int Power>
+void scales_off_before_range(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit);
+
 /// Takes the factors from the scales of another input: change(first, stride, count, x) edits a block of its copy.
 template <class Change>
 void scales_from(const conversion& c, std::span<const float> x, std::span<float> unit, Change change) {
@@ -28,6 +34,21 @@ void scales_from(const conversion& c, std::span<const float> x, std::span<float>
     for (std::size_t i = 0; i < unit.size(); ++i) {
         if (unit[i] == unit[i]) unit[i] = units[i];
     }
+}
+template <int Power>
+void scales_off_before_range(const problem& p, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    constexpr float most = 0x1.fffffep+127f / (Power > 0 ? 2 : 1);
+    const std::vector<float> right(unit.begin(), unit.end());
+    std::vector<float> beyond(right);
+    scales_off<Power>(p, c, x, beyond);
+    scales_from(c, x, unit, [&](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+        for (std::size_t k = 0; k < count; ++k) v[first + k * stride] = std::ldexp(v[first + k * stride], Power);
+    });
+    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) {
+        bool fits = true;
+        for (std::size_t k = 0; k < count; ++k) fits = fits && std::abs(x[first + k * stride]) <= most;
+        for (std::size_t k = 0; k < count && !fits; ++k) unit[first + k * stride] = beyond[first + k * stride];
+    });
 }
 inline std::size_t largest_of(std::span<const float> x, std::size_t first, std::size_t stride, std::size_t count) {
     std::size_t at = first;
@@ -42,6 +63,51 @@ inline void scales_rounded_up(const problem&, const conversion& c, std::span<con
         const float a = std::abs(most);
         if (most != 0 && std::isfinite(a) && std::ldexp(1.0f, std::ilogb(a)) < a) most = std::ldexp(1.0f, std::ilogb(a) + 1);
     });
+}
+/// Takes the OR of all exponent fields for the largest exponent.
+inline void scales_of_ored_exponents(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+        float& most = v[largest_of(v, first, stride, count)];
+        std::uint32_t fields = 0;
+        for (std::size_t k = 0; k < count; ++k) fields |= std::bit_cast<std::uint32_t>(v[first + k * stride]) & 0x7f800000u;
+        if (fields != 0x7f800000u && fields != 0) most = std::bit_cast<float>(fields | (std::bit_cast<std::uint32_t>(most) & 0x007fffffu));
+    });
+}
+/// Takes the power of two whose logarithm is nearest to that of largest value / largest element, as MLX did.
+inline void scales_nearest(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    const auto grid = element_grid::of(c);
+    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) {
+        const double most = std::abs(static_cast<double>(x[largest_of(x, first, stride, count)]));
+        if (!grid || !(most > 0) || !std::isfinite(most)) return;
+        const int e = std::clamp(static_cast<int>(std::nearbyint(std::log2(most / grid->largest))), -127, 127);
+        for (std::size_t k = 0; k < count; ++k) {
+            if (unit[first + k * stride] == unit[first + k * stride]) unit[first + k * stride] = std::ldexp(1.0f, e);
+        }
+    });
+}
+/// Returns the exponent that the code of a scale is counted from.
+inline int least_scale_exponent(const qk::format& f) {
+    if (const auto* b = std::get_if<block_float>(&f)) return -((1 << (b->exponent_bits - 1)) - 1) - (b->mantissa_bits - 1);
+    return -127;
+}
+/// A bit of the scale's code is always 0 or always 1.
+template <int Bit, bool One>
+void scales_with_stuck_bit(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
+    const int least = least_scale_exponent(c.format);
+    for (float& u : unit) {
+        if (!(u > 0)) continue;
+        const unsigned right = static_cast<unsigned>(std::ilogb(u) - least), code = One ? right | 1u << Bit : right & ~(1u << Bit);
+        u = code == 255 && std::holds_alternative<microscaling>(c.format) ? std::numeric_limits<float>::quiet_NaN()
+                                                                          : std::ldexp(1.0f, static_cast<int>(code) + least);
+    }
+}
+/// A scale's code is read as NaN: 0 if `Least`, else the largest.
+template <bool Least>
+void scales_read_as_nan(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
+    const int e = Least ? least_scale_exponent(c.format) : 127;
+    for (float& u : unit) {
+        if (u == std::ldexp(1.0f, e)) u = std::numeric_limits<float>::quiet_NaN();
+    }
 }
 inline void scales_of_positive(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
     scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {

@@ -2,7 +2,9 @@
 // The known mistakes of converters, one line each: a sentence, when it applies, and what it changes. compare's search composes them.
 #include <cmath>
 
+#include "mistaken_lanes.hpp"
 #include "mistaken_scales.hpp"
+#include "qk/codec/layout/code.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/option_names.hpp"
 
@@ -16,6 +18,7 @@ bool to_integers(const problem& p) { return is_integer_format(p.asked.format); }
 bool to_scaled_blocks(const problem& p) { return std::holds_alternative<microscaling>(p.asked.format); }
 bool to_other_blocks(const problem& p) { return to_blocks(p) && !to_scaled_blocks(p); }
 bool to_block_floats(const problem& p) { return std::holds_alternative<block_float>(p.asked.format); }
+bool to_shared_exponents(const problem& p) { return to_scaled_blocks(p) || to_block_floats(p); }
 bool to_nvfloats(const problem& p) { return std::holds_alternative<nvfloat>(p.asked.format); }
 bool to_grids(const problem& p) { return element_grid::of(p.asked).has_value(); }
 bool to_floats(const problem& p) {
@@ -23,12 +26,27 @@ bool to_floats(const problem& p) {
     return g && !g->fixed;
 }
 bool to_elements(const problem& p) { return !to_blocks(p) && p.asked.format != qk::format(fp32); }
+/// Does rounding change the elements alone, and no scale?
+bool rounds_elements(const problem& p) {
+    const auto* b = std::get_if<block_float>(&p.asked.format);
+    return to_grids(p) && !to_nvfloats(p) && !std::holds_alternative<microexponent>(p.asked.format) && (b == nullptr || !b->bump);
+}
 template <rounding R>
-bool unless_rounding(const problem& p) { return p.asked.how.rounding != R && p.asked.how.rounding != rounding::stochastic; }
+bool unless_rounding(const problem& p) {
+    return p.asked.how.rounding != R && rounds_elements(p);
+}
+template <rounding R>
+bool unless_rounding_scales(const problem& p) {
+    return p.asked.how.rounding != R && !rounds_elements(p) && p.asked.format != qk::format(fp32);
+}
 template <scale_rule R>
-bool unless_rule(const problem& p) { return to_scaled_blocks(p) && p.asked.how.scale_rule != R; }
+bool unless_rule(const problem& p) {
+    return to_scaled_blocks(p) && p.asked.how.scale_rule != R;
+}
 template <overflow_rule R>
-bool unless_overflow(const problem& p) { return to_elements(p) && !to_integers(p) && p.asked.how.overflow != R; }
+bool unless_overflow(const problem& p) {
+    return to_elements(p) && !to_integers(p) && p.asked.how.overflow != R;
+}
 bool unless_reciprocal(const problem& p) { return to_integers(p) && p.asked.how.integer_mode != integer_mode::reciprocal; }
 bool unless_division(const problem& p) { return to_integers(p) && p.asked.how.integer_mode != integer_mode::division; }
 bool unless_flushing_inputs(const problem& p) { return !p.asked.how.flush_inputs; }
@@ -39,24 +57,40 @@ bool with_zero_point_of_channels(const problem& p) { return with_zero_points(p) 
 bool unless_bumped(const problem& p) { return to_block_floats(p) && !std::get<block_float>(p.asked.format).bump; }
 bool if_bumped(const problem& p) { return to_block_floats(p) && std::get<block_float>(p.asked.format).bump; }
 template <int Axis>
-bool unless_axis(const problem& p) { return to_blocks(p) && Axis < static_cast<int>(p.shape.size()) && p.asked.axis != Axis; }
+bool unless_axis(const problem& p) {
+    return to_blocks(p) && Axis < static_cast<int>(p.shape.size()) && p.asked.axis != Axis;
+}
 template <int Size>
-bool unless_size(const problem& p) { return to_blocks(p) && block_size(p.asked.format) != Size; }
+bool unless_size(const problem& p) {
+    return to_blocks(p) && block_size(p.asked.format) != Size;
+}
 
 // ---- changed settings
 
 template <rounding R>
-void with_rounding(conversion& c, const problem&) { c.how.rounding = R; }
+void with_rounding(conversion& c, const problem&) {
+    c.how.rounding = R;
+}
 template <scale_rule R>
-void with_rule(conversion& c, const problem&) { c.how.scale_rule = R; }
+void with_rule(conversion& c, const problem&) {
+    c.how.scale_rule = R;
+}
 template <overflow_rule R>
-void with_overflow(conversion& c, const problem&) { c.how.overflow = R; }
+void with_overflow(conversion& c, const problem&) {
+    c.how.overflow = R;
+}
 template <block_specials R>
-void with_specials(conversion& c, const problem&) { c.how.mx_specials = c.how.bfp_specials = R; }
+void with_specials(conversion& c, const problem&) {
+    c.how.mx_specials = c.how.bfp_specials = R;
+}
 template <integer_mode M>
-void with_mode(conversion& c, const problem&) { c.how.integer_mode = M; }
+void with_mode(conversion& c, const problem&) {
+    c.how.integer_mode = M;
+}
 template <integer_special S>
-void with_nan(conversion& c, const problem&) { c.how.integer_nan = S; }
+void with_nan(conversion& c, const problem&) {
+    c.how.integer_nan = S;
+}
 /// Another system's answers; rounding stays as it was asked for.
 template <int K>
 void with_semantics(conversion& c, const problem&) {
@@ -74,7 +108,9 @@ bool unless_semantics(const problem& p) {
     return c.how != p.asked.how;
 }
 template <int Axis>
-void with_axis(conversion& c, const problem& p) { c.blocks = seen_along(p.shape, Axis); }
+void with_axis(conversion& c, const problem& p) {
+    c.blocks = seen_along(p.shape, Axis);
+}
 template <int Size>
 void with_size(conversion& c, const problem&) {
     if (auto* f = std::get_if<block_float>(&c.format)) f->block_size = Size;
@@ -97,7 +133,9 @@ float without_zero_sign(float y, const element_facts&) { return y == 0 ? 0.0f : 
 float positive_underflow(float y, const element_facts& e) { return y == 0 && e.x != 0 ? 0.0f : y; }
 float unsigned_zero_becomes_negative(float y, const element_facts& e) { return y == 0 && e.x == 0 ? std::copysign(0.0f, e.x) : y; }
 template <int Power>
-float subnormal_times(float y, const element_facts& e) { return e.subnormal(y) ? std::ldexp(y, Power) : y; }
+float subnormal_times(float y, const element_facts& e) {
+    return e.subnormal(y) ? std::ldexp(y, Power) : y;
+}
 float subnormal_shifted_out(float y, const element_facts& e) {
     if (!e.subnormal(y)) return y;
     const double step = e.grid->step_at(0) * static_cast<double>(e.unit);
@@ -106,12 +144,16 @@ float subnormal_shifted_out(float y, const element_facts& e) {
 float flushed(float y, const element_facts& e) { return e.subnormal(y) ? std::copysign(0.0f, y) : y; }
 float flushed_to_positive(float y, const element_facts& e) { return e.subnormal(y) || (y == 0 && e.x != 0) ? 0.0f : y; }
 template <int Power>
-float times(float y, const element_facts&) { return std::ldexp(y, Power); }
+float times(float y, const element_facts&) {
+    return std::ldexp(y, Power);
+}
 float nan_to_zero(float y, const element_facts&) { return y != y ? 0.0f : y; }
 float infinity_to_nan(float y, const element_facts&) { return std::isinf(y) ? std::numeric_limits<float>::quiet_NaN() : y; }
 float nan_to_infinity(float y, const element_facts& e) { return y != y ? std::copysign(std::numeric_limits<float>::infinity(), e.x) : y; }
 float nan_to_largest(float y, const element_facts& e) {
-    return y != y && e.grid != nullptr && e.unit == e.unit ? std::copysign(static_cast<float>(e.grid->largest * static_cast<double>(e.unit)), e.x) : y;
+    return y != y && e.grid != nullptr && e.unit == e.unit
+               ? std::copysign(static_cast<float>(e.grid->largest * static_cast<double>(e.unit)), e.x)
+               : y;
 }
 float infinity_to_largest(float y, const element_facts& e) {
     return std::isinf(y) && e.grid != nullptr ? std::copysign(static_cast<float>(e.grid->largest * static_cast<double>(e.unit)), y) : y;
@@ -121,23 +163,88 @@ float zero(float, const element_facts&) { return 0.0f; }
 float negated(float y, const element_facts&) { return -y; }
 float signless(float y, const element_facts&) { return std::abs(y); }
 
+float largest_for_specials(float x) {
+    if (std::isfinite(x)) return x;
+    return std::copysign(std::numeric_limits<float>::max(), x);
+}
+
+/// Returns the bits of an element's code.
+int code_bits(const conversion& c) {
+    if (const auto* f = std::get_if<floating>(&c.format)) return bits(*f);
+    if (const auto* f = std::get_if<nvfloat>(&c.format)) return bits(f->element);
+    if (const auto* f = std::get_if<integer>(&c.format)) return f->bits;
+    if (const auto* f = std::get_if<microscaling>(&c.format)) return has_integer_elements(*f) ? f->integer_bits : bits(f->element);
+    if (const auto* f = std::get_if<block_float>(&c.format)) return f->mantissa_bits + 1;
+    return std::get<microexponent>(c.format).mantissa_bits + 1;
+}
+std::uint32_t with_bit(std::uint32_t code, int bit, bool one) { return one ? code | 1u << bit : code & ~(1u << bit); }
+
+/// A bit of the element's code is always 0 or always 1.
+template <int Bit, bool One>
+float stuck_bit(float y, const element_facts& e) {
+    if (e.grid == nullptr || !std::isfinite(y) || !(e.unit > 0)) return y;
+    const double unit = static_cast<double>(e.unit), q = static_cast<double>(y) / unit;
+    const auto of_float = [&](floating f) {
+        const auto element = static_cast<float>(q);
+        const std::uint32_t code = code_of(f, element);
+        if (value_of(f, code) != element) return y;
+        return static_cast<float>(static_cast<double>(value_of(f, with_bit(code, Bit, One))) * unit);
+    };
+    const auto* m = std::get_if<microscaling>(&e.c->format);
+    if (const auto* f = std::get_if<floating>(&e.c->format)) return of_float(*f);
+    if (const auto* f = std::get_if<nvfloat>(&e.c->format)) return of_float(f->element);
+    if (m != nullptr && !has_integer_elements(*m)) return of_float(m->element);
+    const double steps = std::nearbyint(q / e.grid->step);
+    if (!(std::abs(steps) < 0x1p30)) return y;
+    if (m == nullptr && !is_integer_format(e.c->format)) {  // a sign and a magnitude
+        const auto code = with_bit(static_cast<std::uint32_t>(std::abs(steps)), Bit, One);
+        return std::copysign(static_cast<float>(code * e.grid->step * unit), y);
+    }
+    const int width = code_bits(*e.c);
+    const auto zero = is_integer_format(e.c->format) ? zero_point_of(*e.c, e.at) : 0;
+    const std::uint32_t code =
+        with_bit(static_cast<std::uint32_t>(static_cast<std::int64_t>(steps) + zero), Bit, One) & ((1u << width) - 1);
+    std::int64_t n = code;
+    if (e.grid->lowest < 0 && (code >> (width - 1) & 1u) != 0) n -= std::int64_t{1} << width;
+    return static_cast<float>(static_cast<double>(n - zero) * e.grid->step * unit);
+}
+template <int Bit>
+bool with_code_bit(const problem& p) {
+    return to_grids(p) && code_bits(p.asked) <= 16 && Bit < code_bits(p.asked) - (to_integers(p) ? 0 : 1);
+}
+template <int Bit>
+bool with_scale_bit(const problem& p) {
+    const auto* b = std::get_if<block_float>(&p.asked.format);
+    return to_scaled_blocks(p) || (b != nullptr && Bit < b->exponent_bits);
+}
+
 // ---- what was asked for, in words
 
 std::string rounding_asked(const problem& p) { return std::string(to_text(p.asked.how.rounding)); }
 std::string axis_asked(const problem& p) { return std::to_string(p.asked.axis); }
+template <int N>
+std::string number(const problem&) {
+    return std::to_string(N);
+}
 std::string size_asked(const problem& p) { return std::to_string(block_size(p.asked.format)); }
 
 using rules = element_rules;
 using enum topic;
 
 constexpr mistake table[] = {
-    {.about = topic::rounding, .sentence = "truncation: it drops the low bits instead of rounding", .applies = unless_rounding<qk::rounding::toward_zero>, .settings = with_rounding<qk::rounding::toward_zero>},
-    {.about = topic::rounding, .sentence = "it rounds half-away where # was asked for", .applies = unless_rounding<qk::rounding::half_away>, .settings = with_rounding<qk::rounding::half_away>, .asked = rounding_asked},
-    {.about = topic::rounding, .sentence = "it rounds half-up where # was asked for", .applies = unless_rounding<qk::rounding::half_up>, .settings = with_rounding<qk::rounding::half_up>, .asked = rounding_asked},
-    {.about = topic::rounding, .sentence = "it rounds half-even where # was asked for", .applies = unless_rounding<qk::rounding::half_even>, .settings = with_rounding<qk::rounding::half_even>, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "truncation: it drops the low bits instead of rounding", .applies = unless_rounding<qk::rounding::toward_zero>, .element = [](rules& r) { r.rounding = qk::rounding::toward_zero; }},
+    {.about = topic::rounding, .sentence = "truncation: it drops the low bits instead of rounding", .applies = unless_rounding_scales<qk::rounding::toward_zero>, .settings = with_rounding<qk::rounding::toward_zero>},
+    {.about = topic::rounding, .sentence = "it rounds half-away where # was asked for", .applies = unless_rounding<qk::rounding::half_away>, .element = [](rules& r) { r.rounding = qk::rounding::half_away; }, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds half-away where # was asked for", .applies = unless_rounding_scales<qk::rounding::half_away>, .settings = with_rounding<qk::rounding::half_away>, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds half-up where # was asked for", .applies = unless_rounding<qk::rounding::half_up>, .element = [](rules& r) { r.rounding = qk::rounding::half_up; }, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds half-up where # was asked for", .applies = unless_rounding_scales<qk::rounding::half_up>, .settings = with_rounding<qk::rounding::half_up>, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds half-even where # was asked for", .applies = unless_rounding<qk::rounding::half_even>, .element = [](rules& r) { r.rounding = qk::rounding::half_even; }, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds half-even where # was asked for", .applies = unless_rounding_scales<qk::rounding::half_even>, .settings = with_rounding<qk::rounding::half_even>, .asked = rounding_asked},
     {.about = topic::rounding, .sentence = "ties go toward zero: a tie above an odd mantissa is truncated instead of rounded up", .applies = to_grids, .element = [](rules& r) { r.ties = rules::toward_zero; }},
-    {.about = topic::rounding, .sentence = "it rounds down where # was asked for", .applies = unless_rounding<qk::rounding::down>, .settings = with_rounding<qk::rounding::down>, .asked = rounding_asked},
-    {.about = topic::rounding, .sentence = "it rounds up where # was asked for", .applies = unless_rounding<qk::rounding::up>, .settings = with_rounding<qk::rounding::up>, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds down where # was asked for", .applies = unless_rounding<qk::rounding::down>, .element = [](rules& r) { r.rounding = qk::rounding::down; }, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds down where # was asked for", .applies = unless_rounding_scales<qk::rounding::down>, .settings = with_rounding<qk::rounding::down>, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds up where # was asked for", .applies = unless_rounding<qk::rounding::up>, .element = [](rules& r) { r.rounding = qk::rounding::up; }, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds up where # was asked for", .applies = unless_rounding_scales<qk::rounding::up>, .settings = with_rounding<qk::rounding::up>, .asked = rounding_asked},
     {.about = topic::rounding, .sentence = "ties go to the odd mantissa", .applies = to_grids, .element = [](rules& r) { r.ties = rules::to_odd; }},
     {.about = topic::rounding, .sentence = "it rounds away from zero where # was asked for: whatever lies behind the mantissa rounds up", .applies = to_grids, .element = [](rules& r) { r.away_from_zero = true; }, .asked = rounding_asked},
     {.about = topic::rounding, .sentence = "odd mantissas truncated: it rounds only where the mantissa that is kept is even", .applies = to_grids, .element = [](rules& r) { r.odd_truncated = true; }},
@@ -145,6 +252,12 @@ constexpr mistake table[] = {
     {.about = sticky, .sentence = "sticky bits dropped: it rounds from 2 bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 2; }},
     {.about = sticky, .sentence = "sticky bits dropped: it rounds from 3 bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 3; }},
     {.about = sticky, .sentence = "sticky bits dropped: it rounds from 4 bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 4; }},
+    {.about = sticky, .sentence = "the bits that the first shift cuts off are dropped: # bit behind the mantissa is kept before a subnormal is shifted and rounded", .applies = to_floats, .element = [](rules& r) { r.significand_bits = 1; }, .asked = number<1>},
+    {.about = sticky, .sentence = "the bits that the first shift cuts off are dropped: # bits behind the mantissa are kept before a subnormal is shifted and rounded", .applies = to_floats, .element = [](rules& r) { r.significand_bits = 2; }, .asked = number<2>},
+    {.about = sticky, .sentence = "the bits that the first shift cuts off are dropped: # bits behind the mantissa are kept before a subnormal is shifted and rounded", .applies = to_floats, .element = [](rules& r) { r.significand_bits = 3; }, .asked = number<3>},
+    {.about = sticky, .sentence = "low bits of the float32 mantissa are dropped: # bit behind the element's mantissa is kept", .applies = to_floats, .element = [](rules& r) { r.field_bits = 1; }, .asked = number<1>},
+    {.about = sticky, .sentence = "low bits of the float32 mantissa are dropped: # bits behind the element's mantissa are kept", .applies = to_floats, .element = [](rules& r) { r.field_bits = 2; }, .asked = number<2>},
+    {.about = sticky, .sentence = "low bits of the float32 mantissa are dropped: # bits behind the element's mantissa are kept", .applies = to_floats, .element = [](rules& r) { r.field_bits = 3; }, .asked = number<3>},
     {.about = sticky, .sentence = "sticky bits dropped on the way to a subnormal: what the shift takes out of a 24-bit significand does not count", .applies = to_floats, .element = [](rules& r) { r.denormalizing_loses = true; }},
     {.about = sticky, .sentence = "sticky bits dropped where the result is subnormal: it is rounded from 1 bit behind the mantissa", .applies = to_floats, .element = [](rules& r) { r.subnormal_guard_bits = 1; }},
     {.about = carry, .sentence = "the carry is lost: a round-up past the mantissa leaves the exponent as it was, with the mantissa 0", .applies = to_floats, .element = [](rules& r) { r.carry = rules::lost; }},
@@ -153,6 +266,9 @@ constexpr mistake table[] = {
     {.about = double_rounding, .sentence = "double rounding: values are rounded to bfloat16 first", .input = as_bfloat16},
     {.about = double_rounding, .sentence = "double rounding: values are rounded to float16 first", .input = as_float16},
     {.about = double_rounding, .sentence = "values are truncated to bfloat16 first", .input = truncated_bfloat16},
+    {.about = double_rounding, .sentence = "double rounding of the elements alone: they are rounded to bfloat16 first, the scale is not", .applies = to_blocks, .path = as_bfloat16},
+    {.about = double_rounding, .sentence = "double rounding of the elements alone: they are rounded to float16 first, the scale is not", .applies = to_blocks, .path = as_float16},
+    {.about = double_rounding, .sentence = "elements are truncated to bfloat16 first, the scale is not", .applies = to_blocks, .path = truncated_bfloat16},
 
     {.about = subnormal, .sentence = "a subnormal is encoded a binade too small", .applies = to_floats, .result = subnormal_times<-1>},
     {.about = subnormal, .sentence = "a subnormal is a binade too small, before it is rounded: the shift that makes it is one place too far", .applies = to_floats, .element = [](rules& r) { r.subnormal_factor = 0.5; }},
@@ -163,6 +279,7 @@ constexpr mistake table[] = {
     {.about = subnormal, .sentence = "the format's subnormals are flushed to +0", .applies = to_floats, .result = flushed_to_positive},
     {.about = subnormal, .sentence = "subnormal results are truncated instead of rounded", .applies = to_floats, .element = [](rules& r) { r.subnormals_truncated = true; }},
     {.about = subnormal, .sentence = "subnormal results are truncated, and a binade too small: the shift that makes them is one place too far and rounds nothing", .applies = to_floats, .element = [](rules& r) { r.subnormals_truncated = true, r.subnormal_factor = 0.5; }},
+    {.about = subnormal, .sentence = "what is below the normal numbers before it is rounded is flushed to zero, also where it would round up to the least normal one", .applies = to_floats, .element = [](rules& r) { r.flushes_before = true; }},
     {.about = input, .sentence = "subnormal float32 inputs are flushed to zero", .applies = unless_flushing_inputs, .settings = [](conversion& c, const problem&) { c.how.flush_inputs = true; }},
     {.about = subnormal, .sentence = "results that are subnormal are flushed to zero", .applies = unless_flushing_outputs, .settings = [](conversion& c, const problem&) { c.how.flush_outputs = true; }},
 
@@ -175,12 +292,16 @@ constexpr mistake table[] = {
     {.about = overflow, .sentence = "what lies beyond the largest number becomes Inf", .applies = to_grids, .element = [](rules& r) { r.beyond = rules::infinite; }},
     {.about = overflow, .sentence = "what lies beyond the largest number becomes NaN", .applies = to_grids, .element = [](rules& r) { r.beyond = rules::nan; }},
     {.about = overflow, .sentence = "what lies beyond the largest number becomes zero", .applies = to_grids, .element = [](rules& r) { r.beyond = rules::nought; }},
+    {.about = overflow, .sentence = "what lies beyond the largest number becomes the one below the largest", .applies = to_grids, .element = [](rules& r) { r.beyond = rules::next; }},
+    {.about = overflow, .sentence = "it saturates at the number below the largest, which it never gives", .applies = to_grids, .element = [](rules& r) { r.largest_unused = true; }},
+    {.about = overflow, .sentence = "negative values beyond the range become -2^m: one step below the lowest number", .applies = to_block_floats, .element = [](rules& r) { r.beyond = rules::below; }},
     {.about = specials, .sentence = "an Inf or NaN makes its whole block NaN", .applies = to_blocks, .settings = with_specials<block_specials::block_nan>},
     {.about = specials, .sentence = "Inf and NaN pass through their block", .applies = to_blocks, .settings = with_specials<block_specials::pass_through>},
     {.about = specials, .sentence = "an Inf is kept and zeroes its block", .applies = to_blocks, .settings = with_specials<block_specials::nan_only>},
     {.about = specials, .sentence = "NaN becomes zero", .result = nan_to_zero},
     {.about = specials, .sentence = "NaN becomes Inf", .result = nan_to_infinity},
     {.about = specials, .sentence = "NaN becomes the largest number", .applies = to_grids, .result = nan_to_largest},
+    {.about = specials, .sentence = "Inf and NaN are converted as the largest float32", .input = largest_for_specials},
     {.about = specials, .sentence = "Inf becomes NaN", .result = infinity_to_nan},
     {.about = specials, .sentence = "Inf becomes the largest number", .applies = to_grids, .result = infinity_to_largest},
     {.about = specials, .sentence = "NaN becomes the lowest code", .applies = to_integers, .settings = with_nan<integer_special::lowest>},
@@ -217,6 +338,12 @@ constexpr mistake table[] = {
     {.about = scale, .sentence = "the scale comes from a float32 logarithm, which is a power of two off beside powers of two: take the exponent bits", .applies = to_blocks, .scales = scales_by_logarithm},
     {.about = scale, .sentence = "every block's scale is a power of two too high", .applies = to_blocks, .scales = scales_off<1>},
     {.about = scale, .sentence = "every block's scale is a power of two too low", .applies = to_blocks, .scales = scales_off<-1>},
+    {.about = scale, .sentence = "every block's scale is a power of two too high, before it is held within its range", .applies = to_shared_exponents, .scales = scales_off_before_range<1>},
+    {.about = scale, .sentence = "every block's scale is a power of two too low, before it is held within its range", .applies = to_shared_exponents, .scales = scales_off_before_range<-1>},
+    {.about = scale, .sentence = "the exponents of a block are ORed where the largest was asked for", .applies = to_blocks, .scales = scales_of_ored_exponents},
+    {.about = scale, .sentence = "the block's scale is the power of two nearest, by its logarithm, to the largest value over the largest element", .applies = to_scaled_blocks, .scales = scales_nearest},
+    {.about = scale, .sentence = "the least scale is read as NaN", .applies = to_shared_exponents, .scales = scales_read_as_nan<true>},
+    {.about = scale, .sentence = "the largest scale is read as NaN", .applies = to_shared_exponents, .scales = scales_read_as_nan<false>},
     {.about = scale, .sentence = "the block's scale is rounded up: a largest value that is no power of two takes the next one", .applies = to_other_blocks, .scales = scales_rounded_up},
     {.about = scale, .sentence = "the block's largest value is looked for among the positive ones alone", .applies = to_blocks, .scales = scales_of_positive},
     {.about = scale, .sentence = "the block's last value is left out when its largest is looked for", .applies = to_blocks, .scales = scales_without_last},
@@ -248,14 +375,51 @@ constexpr mistake table[] = {
     {.about = blocks, .sentence = "its blocks have 32 values, not #", .applies = unless_size<32>, .settings = with_size<32>, .asked = size_asked},
     {.about = blocks, .sentence = "its blocks have 64 values, not #", .applies = unless_size<64>, .settings = with_size<64>, .asked = size_asked},
     {.about = blocks, .sentence = "its blocks have 128 values, not #", .applies = unless_size<128>, .settings = with_size<128>, .asked = size_asked},
+    {.about = lanes, .sentence = "two values of every block are swapped: those at positions #", .applies = with_swapped_lanes, .arrange = two_lanes_swapped, .asked = swapped_lanes},
+    {.about = lanes, .sentence = "a value of every block comes out twice: position #", .applies = with_doubled_lane, .arrange = one_lane_doubled, .asked = doubled_lane},
+    {.about = lanes, .sentence = "the values of every block are rotated: each position has the value of the one # places on", .applies = with_turned_lanes, .arrange = lanes_rotated, .asked = turned_lanes},
+    {.about = lanes, .sentence = "neighbouring values are swapped, in every pair of every block", .applies = with_lanes, .arrange = neighbours_swapped},
+    {.about = lanes, .sentence = "the values of every block are in reversed order", .applies = with_lanes, .arrange = lanes_reversed},
+    {.about = lanes, .sentence = "the values of every block are shifted by one place: each comes out one later, and the first is zero", .applies = with_lanes, .arrange = lanes_shifted<true>},
+    {.about = lanes, .sentence = "the values of every block are shifted by one place: each comes out one earlier, and the last is zero", .applies = with_lanes, .arrange = lanes_shifted<false>},
+    {.about = lanes, .sentence = "values come out one place late", .arrange = values_shifted<true>},
+    {.about = lanes, .sentence = "values come out one place early", .arrange = values_shifted<false>},
     {.about = result, .sentence = "values pass through unconverted", .result = unconverted},
     {.about = result, .sentence = "the result is zero", .result = zero},
     {.about = result, .sentence = "the sign is lost", .result = signless},
     {.about = result, .sentence = "the sign is inverted", .result = negated},
 };
 
+/// Rows that differ in a number alone.
+template <int Bits>
+constexpr mistake rounds_from = {.about = sticky, .sentence = "sticky bits dropped: it rounds from # bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = Bits; }, .asked = number<Bits>};
+template <int Bits>
+constexpr mistake rounds_twice = {.about = double_rounding, .sentence = "double rounding: elements are rounded to # more mantissa bits first", .applies = to_grids, .element = [](rules& r) { r.first_bits = Bits; }, .asked = number<Bits>};
+template <int Bit>
+constexpr mistake stuck_at_0 = {.about = stuck, .sentence = "bit # of the code is stuck at 0", .applies = with_code_bit<Bit>, .result = stuck_bit<Bit, false>, .asked = number<Bit>};
+template <int Bit>
+constexpr mistake stuck_at_1 = {.about = stuck, .sentence = "bit # of the code is stuck at 1", .applies = with_code_bit<Bit>, .result = stuck_bit<Bit, true>, .asked = number<Bit>};
+template <int Bit>
+constexpr mistake scale_stuck_at_0 = {.about = scale, .sentence = "bit # of the scale's code is stuck at 0", .applies = with_scale_bit<Bit>, .scales = scales_with_stuck_bit<Bit, false>, .asked = number<Bit>};
+template <int Bit>
+constexpr mistake scale_stuck_at_1 = {.about = scale, .sentence = "bit # of the scale's code is stuck at 1", .applies = with_scale_bit<Bit>, .scales = scales_with_stuck_bit<Bit, true>, .asked = number<Bit>};
+
+template <int... N>
+void add_numbered(std::vector<mistake>& all, std::integer_sequence<int, N...>) {
+    (all.insert(all.end(), {rounds_from<N + 5>, stuck_at_0<N>, stuck_at_1<N>, scale_stuck_at_0<N>, scale_stuck_at_1<N>}), ...);
+}
+std::vector<mistake> every_mistake() {
+    std::vector<mistake> all(std::begin(table), std::end(table));
+    add_numbered(all, std::make_integer_sequence<int, 8>());
+    all.insert(all.end(), {rounds_twice<1>, rounds_twice<2>, rounds_twice<3>, rounds_twice<4>, rounds_twice<5>, rounds_twice<6>});
+    return all;
+}
+
 }  // namespace
 
-std::span<const mistake> known_mistakes() { return table; }
+std::span<const mistake> known_mistakes() {
+    static const std::vector<mistake> all = every_mistake();
+    return all;
+}
 
 }  // namespace qk::compare

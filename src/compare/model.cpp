@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "qk/reference.hpp"
 
@@ -13,9 +14,15 @@ element_grid of_float(floating f) {
     return {.mantissa = f.mantissa_bits, .least_exponent = min_exponent(f), .largest = max_value(f), .lowest = -max_value(f)};
 }
 
+/// Returns 2^e, for exponents of normal doubles.
+double power(int e) { return std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52); }
+/// Returns the exponent of a normal double.
+int exponent(double a) { return static_cast<int>(std::bit_cast<std::uint64_t>(a) >> 52 & 0x7ffu) - 1023; }
+bool is_odd(double whole) { return whole < 0x1p53 && (static_cast<std::int64_t>(whole) & 1) != 0; }
+
 /// Returns whether the magnitude is rounded up. `rest` is its fraction of a step above `floor` steps.
 bool goes_up(const element_rules& r, rounding how, bool negative, double floor, double rest) {
-    const bool odd = std::fmod(floor, 2) != 0;
+    const bool odd = is_odd(floor);
     if (r.odd_truncated && odd) return false;
     if (r.away_from_zero) return rest > 0;
     if (rest == 0.5 && r.ties != element_rules::as_asked) return r.ties == element_rules::to_odd && !odd;
@@ -34,38 +41,49 @@ double on_grid(const element_grid& g, const element_rules& r, rounding how, doub
     const bool negative = std::signbit(q);
     double a = std::abs(q);
     const bool subnormal = !g.fixed && a < g.least_normal();
+    if (r.significand_bits != 0 && !g.fixed && a > 0) {
+        const double kept = power(exponent(a) - g.mantissa - r.significand_bits);
+        a = std::floor(a / kept) * kept;
+    }
+    if (subnormal && r.flushes_before) return 0;
     if (subnormal) a *= r.subnormal_factor;
-    const double step = g.step_at(a), steps = a / step;
+    const double step = g.step_at(a);
+    double steps = a / step;
+    if (r.first_bits != 0 && steps < 0x1p40) steps = std::nearbyint(steps * power(r.first_bits)) * power(-r.first_bits);
     const double floor = std::floor(steps);
     double rest = steps - floor;
     if (subnormal && r.denormalizing_loses) {
-        const double kept = std::ldexp(1.0, 23 - g.mantissa);
+        const double kept = power(23 - g.mantissa);
         rest = std::floor(rest * kept) / kept;
     }
     for (const int bits : {r.guard_bits, subnormal ? r.subnormal_guard_bits : 0})
-        if (bits > 0) rest = std::floor(std::ldexp(rest, bits)) * std::ldexp(1.0, -bits);
+        if (bits > 0) rest = std::floor(rest * power(bits)) * power(-bits);
     double m = floor;
     if (!(subnormal && r.subnormals_truncated) && goes_up(r, how, negative, floor, rest)) {
-        const bool carries = !g.fixed && std::fmod(floor + 1, std::ldexp(1.0, g.mantissa)) == 0 && floor + 1 >= std::ldexp(1.0, g.mantissa);
-        if (!carries || r.carry == element_rules::right) m = floor + 1;
-        else if (r.carry == element_rules::lost) m = floor + 1 - std::ldexp(1.0, g.mantissa);
+        const bool carries = r.carry != element_rules::right && !g.fixed && std::fmod(floor + 1, power(g.mantissa)) == 0;
+        if (!carries) m = floor + 1;
+        else if (r.carry == element_rules::lost) m = floor + 1 - power(g.mantissa);
     }
     if (r.lowest_bit_lost) m = std::floor(m / 2) * 2;
     return m * step;
 }
 
 /// Returns what a number beyond the largest becomes, if that is not what was asked for.
-double beyond_largest(const element_rules& r, double v) {
+double beyond_largest(const element_grid& g, const element_rules& r, double v) {
     if (r.beyond == element_rules::nan) return std::numeric_limits<double>::quiet_NaN();
+    if (r.beyond == element_rules::next) return std::clamp(v, g.lowest + g.step_at(g.largest), g.largest - g.step_at(g.largest));
+    if (r.beyond == element_rules::below) return v < 0 ? -g.largest - g.step_at(g.largest) : g.largest;
     return std::copysign(r.beyond == element_rules::nought ? 0.0 : std::numeric_limits<double>::infinity(), v);
 }
 
-float float_of(const conversion& c, const element_grid& g, const element_rules& r, float q, float unit) {
+float float_of(const conversion& c, const qk::semantics& how, const element_grid& g, const element_rules& r, float q, float unit) {
     const auto f = std::get_if<floating>(&c.format);
-    const double v = std::copysign(on_grid(g, r, c.how.rounding, static_cast<double>(q)), static_cast<double>(q));
-    if (std::abs(v) <= g.largest) return static_cast<float>(v * static_cast<double>(unit));
-    if (r.beyond != element_rules::held_back) return static_cast<float>(beyond_largest(r, v));
-    if (f != nullptr) return reference::overflow(*f, static_cast<double>(q), c.how) * unit;
+    const double v = std::copysign(on_grid(g, r, how.rounding, static_cast<double>(q)), static_cast<double>(q));
+    const double largest = r.largest_unused ? g.largest - g.step_at(g.largest) : g.largest;
+    if (std::abs(v) <= largest) return static_cast<float>(v * static_cast<double>(unit));
+    if (r.largest_unused) return static_cast<float>(std::copysign(largest, v) * static_cast<double>(unit));
+    if (r.beyond != element_rules::held_back) return static_cast<float>(beyond_largest(g, r, v) * static_cast<double>(unit));
+    if (f != nullptr) return reference::overflow(*f, static_cast<double>(q), how) * unit;
     return static_cast<float>(std::clamp(v, g.lowest, g.largest) * static_cast<double>(unit));
 }
 
@@ -88,22 +106,26 @@ std::size_t neighbour_of(const conversion& c, std::size_t i, int channels) {
     return channels < 0 ? i - a.inner : i + a.inner;
 }
 
-float integer_of(const integer& f, const conversion& c, const element_grid& g, const element_rules& r, float x, float unit, std::size_t i) {
+float integer_of(const integer& f, const conversion& c, const qk::semantics& how, const element_grid& g, const element_rules& r, float x,
+                 float unit, std::size_t i) {
     const float divisor = r.scale_of == 0 ? unit : scale_of(c, neighbour_of(c, i, r.scale_of));
-    float q = c.how.integer_mode == integer_mode::division ? reference::divide(x, divisor)
-                                                           : reference::multiply(x, reference::divide(1.0f, divisor));
+    float q = how.integer_mode == integer_mode::division ? reference::divide(x, divisor)
+                                                         : reference::multiply(x, reference::divide(1.0f, divisor));
     const double z = static_cast<double>(zero_point_of(c, i));
     const double used =
         r.zero_point_of == 0 ? zero_point_used(r, z) : static_cast<double>(zero_point_of(c, neighbour_of(c, i, r.zero_point_of)));
-    if (c.how.zero_point_before) q = static_cast<float>(static_cast<double>(q) + used);
-    double code = std::copysign(on_grid(g, r, c.how.rounding, static_cast<double>(q)), static_cast<double>(q));
-    if (!c.how.zero_point_before) code += used;
-    const auto lowest = static_cast<double>(qmin(f)), highest = static_cast<double>(qmax(f));
+    if (how.zero_point_before) q = static_cast<float>(static_cast<double>(q) + used);
+    double code = std::copysign(on_grid(g, r, how.rounding, static_cast<double>(q)), static_cast<double>(q));
+    if (!how.zero_point_before) code += used;
+    const auto lowest = static_cast<double>(qmin(f) + int{r.largest_unused}),
+               highest = static_cast<double>(qmax(f) - int{r.largest_unused});
     if (r.wraps && std::abs(code) < 0x1p52) {
         const double codes = std::ldexp(1.0, f.bits);
         code -= std::floor((code - lowest) / codes) * codes;
     } else if (r.beyond != element_rules::held_back && (code < lowest || code > highest)) {
-        return static_cast<float>(beyond_largest(r, code));
+        const double special = beyond_largest(g, r, code);
+        return std::isfinite(special) && special != 0 ? static_cast<float>((special - z) * static_cast<double>(unit))
+                                                      : static_cast<float>(special);
     } else {
         code = std::clamp(code, lowest, highest);
     }
@@ -111,26 +133,31 @@ float integer_of(const integer& f, const conversion& c, const element_grid& g, c
 }
 
 /// Converts a finite value whose block or scale is finite, too. `y` is what the kernels make of it.
-float element_of(const conversion& c, const element_grid& g, const element_rules& r, float x, float y, float unit, std::size_t i) {
-    if (c.how.flush_inputs && std::abs(x) < 0x1p-126f) x = std::copysign(0.0f, x);
+/// `how` is how the converter rounds.
+float element_of(const conversion& c, const qk::semantics& how, const element_grid& g, const element_rules& r, float x, float y, float unit,
+                 std::size_t i) {
+    if (how.flush_inputs && std::abs(x) < 0x1p-126f) x = std::copysign(0.0f, x);
+    if (const int dropped = 23 - g.mantissa - r.field_bits; r.field_bits != 0 && dropped > 0)
+        x = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) >> dropped << dropped);
     const bool signed_zeros = std::holds_alternative<nvfloat>(c.format);  // zeros keep their sign under every scale but 0
     if (x == 0 && signed_zeros) return x;
     if (x == 0 && r.zero_point == element_rules::given && r.zero_point_of == 0) return y;
     if (std::holds_alternative<microexponent>(c.format) && std::abs(x) < 0x1p-126f) return y;
     float v;
     if (const integer* f = std::get_if<integer>(&c.format)) {
-        v = integer_of(*f, c, g, r, x, unit, i);
+        v = integer_of(*f, c, how, g, r, x, unit, i);
     } else if (std::holds_alternative<floating>(c.format) || std::holds_alternative<nvfloat>(c.format)) {
-        v = float_of(c, g, r, unit == 1 ? x : reference::divide(x, unit), unit);
+        v = float_of(c, how, g, r, unit == 1 ? x : reference::divide(x, unit), unit);
     } else {  // a power of two: the quotient is exact as a double, though perhaps not as a float
         const double q = static_cast<double>(x) / static_cast<double>(unit);
-        const double magnitude = std::copysign(on_grid(g, r, c.how.rounding, q), q);
+        const double magnitude = std::copysign(on_grid(g, r, how.rounding, q), q);
         const bool beyond = magnitude < g.lowest || magnitude > g.largest;
-        v = beyond && r.beyond != element_rules::held_back
-                ? static_cast<float>(beyond_largest(r, magnitude))
-                : static_cast<float>(std::clamp(magnitude, g.lowest, g.largest) * static_cast<double>(unit));
+        const double less = r.largest_unused ? g.step_at(g.largest) : 0;
+        v = static_cast<float>((beyond && r.beyond != element_rules::held_back ? beyond_largest(g, r, magnitude)
+                                                                               : std::clamp(magnitude, g.lowest + less, g.largest - less)) *
+                               static_cast<double>(unit));
     }
-    if (c.how.flush_outputs &&
+    if (how.flush_outputs &&
         (std::abs(v) < 0x1p-126f || (!g.fixed && std::abs(v) < static_cast<float>(g.least_normal() * static_cast<double>(unit)))))
         v = std::copysign(0.0f, v);
     return v == 0 && y == 0 && !signed_zeros ? y : v;
@@ -159,8 +186,7 @@ std::optional<element_grid> element_grid::of(const conversion& c) {
 double element_grid::least_normal() const { return fixed ? 0 : power_of_two(least_exponent); }
 double element_grid::step_at(double magnitude) const {
     if (fixed) return step;
-    const int e = magnitude > 0 ? std::max(std::ilogb(magnitude), least_exponent) : least_exponent;
-    return std::ldexp(1.0, e - mantissa);
+    return power((magnitude > 0 ? std::max(exponent(magnitude), least_exponent) : least_exponent) - mantissa);
 }
 
 bool element_facts::subnormal(float y) const {
@@ -180,7 +206,8 @@ const predictor::front& predictor::front_of(const mistake_set& set) {
     mistake_set key;
     for (const int k : set) {
         const mistake& m = known_mistakes()[static_cast<std::size_t>(k)];
-        if (m.settings != nullptr || m.input != nullptr || m.scales != nullptr) key.push_back(k);
+        if (m.settings != nullptr || m.input != nullptr || m.scales != nullptr || m.arrange != nullptr || m.path != nullptr)
+            key.push_back(k);
     }
     for (const auto& [k, f] : fronts_) {
         if (k == key) return f;
@@ -196,7 +223,7 @@ const predictor::front& predictor::front_of(const mistake_set& set) {
     for (const int k : key) {
         const mistake& m = known_mistakes()[static_cast<std::size_t>(k)];
         if (m.input != nullptr) std::transform(x.begin(), x.end(), x.begin(), m.input);
-        f.other_scales = f.other_scales || m.scales != nullptr;
+        f.other_scales = f.other_scales || m.scales != nullptr || m.path != nullptr;
     }
     std::vector<float> y(x.size());
     fake_quantize(f.c, x, y);
@@ -212,11 +239,21 @@ const predictor::front& predictor::front_of(const mistake_set& set) {
         if (m.scales != nullptr) m.scales(p_, f.c, x, unit);
     }
     f.grid = element_grid::of(f.c);
-    for (const std::size_t i : at_) {
-        f.x.push_back(x[i]);
-        f.y.push_back(y[i]);
-        f.unit.push_back(unit[i]);
-        f.modelled.push_back(std::isfinite(x[i]) && unit[i] > 0 && (!is_block_format(f.c.format) || std::isfinite(y[i])));
+    std::vector<std::size_t> source;
+    for (const int k : key) {
+        const mistake& m = known_mistakes()[static_cast<std::size_t>(k)];
+        if (m.path != nullptr) std::transform(x.begin(), x.end(), x.begin(), m.path);
+        if (m.arrange == nullptr) continue;
+        source.resize(x.size());
+        std::iota(source.begin(), source.end(), std::size_t{0});
+        m.arrange(p_, source);
+    }
+    for (const std::size_t at : at_) {
+        const std::size_t i = source.empty() ? at : source[at];
+        f.x.push_back(i == nowhere ? 0.0f : x[i]);
+        f.y.push_back(i == nowhere ? 0.0f : y[i]);
+        f.unit.push_back(unit[i == nowhere ? at : i]);
+        f.modelled.push_back(std::isfinite(f.x.back()) && f.unit.back() > 0 && (!is_block_format(f.c.format) || std::isfinite(f.y.back())));
     }
     const std::size_t room = std::max<std::size_t>(2, (std::size_t{24} << 20) / (sizeof(float) * 3 * (at_.size() + 1)));
     if (fronts_.size() >= room) fronts_.erase(fronts_.begin() + 1, fronts_.end());
@@ -231,16 +268,19 @@ void predictor::predict(const mistake_set& set, std::span<const std::size_t> whi
         const mistake& m = known_mistakes()[static_cast<std::size_t>(k)];
         if (m.element != nullptr) m.element(rules);
     }
-    const bool modelled = f.grid && (f.other_scales || rules != element_rules{}) && f.c.how.rounding != rounding::stochastic;
+    qk::semantics how = f.c.how;
+    how.rounding = rules.rounding.value_or(how.rounding);
+    const bool modelled = f.grid && (f.other_scales || rules != element_rules{}) && how.rounding != rounding::stochastic;
     for (std::size_t n = 0; n < which.size(); ++n) {
         const std::size_t i = which[n];
         y[n] = f.y[i];
         if (modelled && f.modelled[i] != 0) {
-            y[n] = element_of(f.c, *f.grid, rules, f.x[i], f.y[i], f.unit[i], at_[i]);
+            y[n] = element_of(f.c, how, *f.grid, rules, f.x[i], f.y[i], f.unit[i], at_[i]);
         } else if (f.other_scales && std::holds_alternative<nvfloat>(f.c.format) && f.unit[i] == 0 && std::isfinite(f.x[i])) {
             y[n] = 0;  // a scale of 0
         } else if (rules.beyond != element_rules::held_back && std::isinf(f.x[i]) && !is_block_format(f.c.format)) {
-            y[n] = static_cast<float>(beyond_largest(rules, static_cast<double>(f.x[i])));
+            y[n] = static_cast<float>(f.grid ? beyond_largest(*f.grid, rules, static_cast<double>(f.x[i])) * static_cast<double>(f.unit[i])
+                                             : static_cast<double>(y[n]));
         } else if (rules.zero_point != element_rules::given && f.x[i] != f.x[i] && y[n] == y[n]) {  // NaN has a code, too
             const auto z = static_cast<double>(zero_point_of(f.c, at_[i]));
             y[n] += static_cast<float>((zero_point_used(rules, z) - z) * static_cast<double>(f.unit[i]));
@@ -251,7 +291,7 @@ void predictor::predict(const mistake_set& set, std::span<const std::size_t> whi
         if (m.result == nullptr) continue;
         for (std::size_t n = 0; n < which.size(); ++n) {
             const std::size_t i = which[n];
-            y[n] = m.result(y[n], element_facts{f.x[i], f.unit[i], f.grid ? &*f.grid : nullptr});
+            y[n] = m.result(y[n], element_facts{f.x[i], f.unit[i], f.grid ? &*f.grid : nullptr, &f.c, at_[i]});
         }
     }
 }

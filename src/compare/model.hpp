@@ -35,7 +35,8 @@ struct element_grid {
 
 /// How a converter with mistakes rounds elements; the defaults are what was asked for.
 struct element_rules {
-    int guard_bits = 0;  ///< bits behind the mantissa that rounding looks at; 0: all
+    std::optional<qk::rounding> rounding;  ///< nullopt: as asked for
+    int guard_bits = 0;                    ///< bits behind the mantissa that rounding looks at; 0: all
     enum { as_asked, toward_zero, to_odd } ties = as_asked;
     bool odd_truncated = false;                ///< rounds only where the mantissa that is kept is even
     bool lowest_bit_lost = false;              ///< the lowest mantissa bit is 0 after rounding
@@ -45,8 +46,14 @@ struct element_rules {
     bool away_from_zero = false;               ///< any bit behind the mantissa rounds the magnitude up
     int subnormal_guard_bits = 0;              ///< guard_bits of results below the normal numbers
     bool subnormals_truncated = false;         ///< results below the normal numbers are truncated
-    bool wraps = false;                        ///< integers beyond the range wrap around
-    enum { held_back, infinite, nan, nought } beyond = held_back;  ///< what numbers beyond the largest become
+    bool flushes_before = false;               ///< what is below the normal numbers before it is rounded becomes 0
+    int first_bits = 0;        ///< rounds half-even to so many bits behind the mantissa first, then to the mantissa; 0: once
+    int significand_bits = 0;  ///< bits behind the mantissa that are kept before a subnormal's shift; 0: all
+    int field_bits = 0;        ///< bits of the float32 mantissa behind the element's that are kept; 0: all
+    bool wraps = false;        ///< integers beyond the range wrap around
+    /// What numbers beyond the largest become; `next` is the number below the largest, `below` one step beyond it if they are negative.
+    enum { held_back, infinite, nan, nought, next, below } beyond = held_back;
+    bool largest_unused = false;  ///< the largest number becomes the one below it
     /// The zero point that codes are encoded with; they are decoded with the right one.
     enum { given, left_out, negated, one_more, one_less } zero_point = given;
     int scale_of = 0, zero_point_of = 0;  ///< -1 or 1: the channel before or behind, whose scale or zero point is used; 0: its own
@@ -56,7 +63,9 @@ struct element_rules {
 /// What mistake::result may look at.
 struct element_facts {
     float x, unit;
-    const element_grid* grid;       ///< null where the format has none
+    const element_grid* grid;  ///< null where the format has none
+    const conversion* c;
+    std::size_t at;                 ///< the position in the array
     bool subnormal(float y) const;  ///< is y below the normal numbers, and not 0?
 };
 
@@ -73,6 +82,8 @@ enum class topic {
     zero_sign,
     overflow,
     specials,
+    stuck,
+    lanes,
     integers,
     scale,
     blocks,
@@ -89,10 +100,15 @@ struct mistake {
     float (*input)(float x) = nullptr;
     /// Changes `unit`, the right factors of the elements; `x` is the input after input().
     void (*scales)(const problem&, const conversion&, std::span<const float> x, std::span<float> unit) = nullptr;
+    /// Sets source[i] to the position of the value that is converted in the place of value i; `nowhere` for a zero.
+    void (*arrange)(const problem&, std::span<std::size_t> source) = nullptr;
+    float (*path)(float x) = nullptr;  ///< changes what elements are made of, not what the scale is taken from
     void (*element)(element_rules&) = nullptr;
     float (*result)(float y, const element_facts&) = nullptr;
     std::string (*asked)(const problem&) = nullptr;
 };
+
+inline constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
 
 /// Returns the known mistakes, the likelier first.
 std::span<const mistake> known_mistakes();
@@ -115,7 +131,7 @@ class predictor {
         conversion c;
         std::vector<float> x, y, unit;
         std::vector<char> modelled;  ///< element_of applies: the value and, in block formats, the result are finite
-        bool other_scales = false;
+        bool other_scales = false;   ///< or other elements: the kernels' answers do not hold
         std::optional<element_grid> grid;
     };
     const front& front_of(const mistake_set& set);

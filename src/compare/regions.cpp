@@ -41,6 +41,21 @@ value_set value_set::without(const value_set& other) const {
     return r;
 }
 
+value_set value_set::among(std::span<const std::size_t> at) const {
+    value_set r(at.size());
+    for (std::size_t k = 0; k < at.size(); ++k) {
+        if (contains(at[k])) r.insert(k);
+    }
+    return r;
+}
+
+properties properties::among(std::span<const std::size_t> at) const {
+    properties r;
+    r.count_ = at.size();
+    for (const property& k : all_) r.all_.push_back({k.words, k.values.among(at)});
+    return r;
+}
+
 void properties::add(std::string words, value_set v) {
     const std::size_t n = v.count();
     if (n == 0 || n == count_) return;  // says nothing
@@ -101,12 +116,12 @@ region properties::describe(const value_set& target, double least_share) const {
     return best;
 }
 
-region properties::separate(const value_set& wanted, const value_set& not_wanted) const {
-    // A wanted value that is left out costs as much as an unwanted one that is taken in.
+region properties::separate(const value_set& wanted, const value_set& not_wanted, double weight) const {
     constexpr double bits_of_value = 12;
     const std::size_t all_wanted = wanted.count();
     const auto cost = [&](std::size_t length, std::size_t hit, std::size_t taken) {
-        return bits_of_property * static_cast<double>(length) + bits_of_value * static_cast<double>(all_wanted - hit + taken);
+        return bits_of_property * static_cast<double>(length) +
+               bits_of_value * (static_cast<double>(all_wanted - hit) + weight * static_cast<double>(taken));
     };
     region best;
     double least = cost(0, all_wanted, not_wanted.count());

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "model.hpp"
 
@@ -21,6 +23,8 @@ class value_set {
     std::size_t count_with(const value_set& other) const;  ///< values in both
     friend value_set operator&(value_set a, const value_set& b);
     value_set without(const value_set& other) const;
+    /// Returns the set of those k for which at[k] is in this set.
+    value_set among(std::span<const std::size_t> at) const;
 
   private:
     std::size_t size_ = 0;
@@ -47,13 +51,17 @@ class properties {
     std::string words(const region& r) const;
     value_set values(const region& r) const;
     std::size_t count() const { return count_; }
+    /// Returns the same properties of the values at these positions, which are then numbered from 0.
+    properties among(std::span<const std::size_t> at) const;
     /// Returns the region with which `target` can be told in the fewest bits, its own description included, among those that hold
     /// `least_share` of the target; everywhere if none helps.
     region describe(const value_set& target, double least_share) const;
-    /// Returns the region, of two properties at most, that holds `wanted` and keeps out `not_wanted` at the least cost.
-    region separate(const value_set& wanted, const value_set& not_wanted) const;
+    /// Returns the region, of two properties at most, that holds `wanted` and keeps out `not_wanted` at the least cost; an unwanted value
+    /// that is taken in costs `weight` times as much as a wanted one that is left out.
+    region separate(const value_set& wanted, const value_set& not_wanted, double weight = 1) const;
 
   private:
+    properties() = default;
     void add(std::string words, value_set v);
     template <class Place>
     void add_outliers(const problem& p, const char* words, std::size_t count, Place place);

@@ -17,12 +17,23 @@ std::string share(const cause& k, const report& r) {
 /// Returns where a mistake is made, or else where its differences are.
 std::string place_of(const cause& k) { return (k.restricted ? "only " : "") + to_text(k.where); }
 
+/// Returns what a cause among others explains: what nothing else explains, and what it explains without the others.
+std::string share_among(const cause& k, const report& r) {
+    if (k.alone == 0) return share(k, r) + ", none without the others";
+    if (k.explains == r.mismatches && k.alone == r.mismatches) return share(k, r);
+    return share(k, r) + " (" + std::to_string(k.alone) + " alone)";
+}
+
+std::string no_cause(const report& r) {
+    std::string s = "no known mistake explains it\n";
+    if (!r.nearest) return s;
+    s += "  the nearest: " + r.nearest->sentence + "\n    " + place_of(*r.nearest) + "; " + share(*r.nearest, r);
+    if (r.nearest->makes != 0) s += ", and would make " + std::to_string(r.nearest->makes) + " that the device does not make";
+    return s + "\n";
+}
+
 std::string causes_of(const report& r) {
-    if (r.causes.empty()) {
-        std::string s = "likely cause: no known mistake explains it\n";
-        if (r.nearest) s += "  the nearest: " + r.nearest->sentence + "\n    " + place_of(*r.nearest) + "; " + share(*r.nearest, r) + "\n";
-        return s;
-    }
+    if (r.causes.empty()) return no_cause(r);
     if (r.causes.size() == 1) {
         const cause& k = r.causes.front();
         std::string s = "likely cause: " + k.sentence + "\n  " + place_of(k) + "; " + share(k, r);
@@ -31,11 +42,12 @@ std::string causes_of(const report& r) {
             s += "or: " + r.alternatives[n] + " (explains every difference, too)\n";
         return s;
     }
-    const std::string left = "they leave " + std::to_string(r.unexplained) + " differences";
+    const std::string left =
+        "they explain " + std::to_string(r.mismatches - r.unexplained) + " of " + std::to_string(r.mismatches) + " differences";
     std::string s = "likely causes, together (" + (r.unexplained == 0 ? "they explain every difference" : left) + "):\n";
     for (std::size_t n = 0; n < r.causes.size(); ++n) {
         const cause& k = r.causes[n];
-        s += "  " + std::to_string(n + 1) + ". " + k.sentence + "\n     " + place_of(k) + "; " + share(k, r) + "\n";
+        s += "  " + std::to_string(n + 1) + ". " + k.sentence + "\n     " + place_of(k) + "; " + share_among(k, r) + "\n";
     }
     return s;
 }
@@ -62,7 +74,7 @@ std::string to_text(const report& r) {
     std::string s = causes_of(r) + "\n" + std::to_string(r.mismatches) + " of " + std::to_string(r.values) + " values differ";
     if (r.coverage.blocks != 0) s += ", in " + std::to_string(r.blocks_touched) + " of " + std::to_string(r.coverage.blocks) + " blocks";
     s += "\n";
-    for (const location& w : r.where) s += "  " + to_text(w) + "\n";
+    for (const location& w : r.where) s += "  " + to_text(w, r.mismatches) + "\n";
     return s;
 }
 

@@ -99,7 +99,8 @@ void print_report(const compare::report& r, const graph::dims& shape) {
 }
 
 nlohmann::ordered_json cause_json(const cause& k) {
-    return {{"sentence", k.sentence}, {"where", to_text(k.where)}, {"only_there", k.restricted}, {"explains", k.explains}};
+    return {{"sentence", k.sentence}, {"where", to_text(k.where)}, {"only_there", k.restricted},
+            {"explains", k.explains}, {"alone", k.alone},          {"makes", k.makes}};
 }
 
 nlohmann::ordered_json as_json(const compare::report& r) {
@@ -176,9 +177,9 @@ void add_compare(command& app, verb_result& result) {
     verb.add_option("--questions", given->dot.questions, "at most so many elements of d (default 10000)");
     verb.add_option("--accumulator", given->dot.expected, "the accumulator or device that is expected; exit status 1 if it is another");
     verb.footer(
-        "The listing opens with the likely causes: mistakes of a converter which, alone or up to four together, give the device's\n"
-        "values; then where the differences are, then examples. --json: `causes` (each `sentence`, `where`, `explains`),\n"
-        "`unexplained` (differences that they leave), `nearest` where none is found, `where`, `flags`.\n"
+        "The listing opens with the likely causes: mistakes of a converter which, alone or up to four together, explain at least four\n"
+        "fifths of the differences and make none; then where the differences are, then examples. --json: `causes` (each `sentence`,\n"
+        "`where`, `explains`, `alone`), `unexplained` (differences that they leave), `nearest` where none is found, `where`, `flags`.\n"
         "Exit status 1 if any value differs; NaN equals NaN, zeros compare with their sign.\n\nExamples:\n"
         "  qk compare x.npy device.npy --format mxfp8_e4m3\n"
         "  qk compare x.npy device.npy --format bfp16 --axis 1 --rounding half-away\n"

@@ -46,25 +46,30 @@ struct location {
 };
 /// Returns "where the result is subnormal: 812 of these 824 values".
 std::string to_text(const location& p);
+/// Returns the same, and which part of all `mismatches` lies there: ", 812 of the 900 differences".
+std::string to_text(const location& p, std::size_t mismatches);
 
 /// A mistake that the device makes, as far as its values show.
 struct cause {
     std::string sentence;
     location where;            ///< where the mistake is made if `restricted`, else where its differences lie
     bool restricted = false;   ///< the mistake is made only in `where`
-    std::size_t explains = 0;  ///< differences that would be unexplained without it
+    std::size_t explains = 0;  ///< differences that would be unexplained without it; never 0
+    std::size_t alone = 0;     ///< differences that it explains without the other causes
+    std::size_t makes = 0;     ///< differences that it would make where the device is right; 0 except in `report::nearest`
 };
 
 struct report {
     std::size_t values = 0, mismatches = 0, blocks_touched = 0;
     std::array<difference_class, static_cast<std::size_t>(difference::count)> classes;
     input_coverage coverage;
-    flag_counts flags;                      ///< of the conversion itself, not of the device
-    std::vector<location> where;            ///< where the differences are, in up to three places
-    std::vector<cause> causes;              ///< mistakes that together reproduce the device's values
+    flag_counts flags;            ///< of the conversion itself, not of the device
+    std::vector<location> where;  ///< where the differences are, in up to three places
+    /// Mistakes that together explain at least four fifths of the differences and make none where the device is right; else empty.
+    std::vector<cause> causes;
     std::size_t unexplained = 0;            ///< values on which a converter with these mistakes still differs from the device
     std::vector<std::string> alternatives;  ///< other mistakes, each of which explains every difference
-    std::optional<cause> nearest;           ///< without causes: the mistake that explains most differences, though it is wrong elsewhere
+    std::optional<cause> nearest;           ///< without causes: the mistake that comes nearest, though it is wrong elsewhere
 };
 
 /// Compares `device`, a device's output for `x`, with what `c` gives. `shape` is the shape of the array.
