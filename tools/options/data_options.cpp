@@ -35,6 +35,10 @@ void add_data(option_table& verb, data_settings& data, bool inputs_required, boo
     verb.add_option("--samples", data.samples, "use exactly the first N samples of the inputs; all if not given")
         .type_name("N")
         .at_least(1, "leave --samples out to use all of them");
+    verb.add_option("--batch-axis", data.batch_axis,
+                    "the axis that samples stand along; none: the whole input, or each file of a folder, is one sample; if not given, the "
+                    "graph says whether rows of axis 0 are samples")
+        .type_name("N|none");
     verb.add_option("--threads", data.threads, "one for each core if not given; results do not depend on it")
         .type_name("T")
         .between(1, 1024, "leave --threads out for one for each core");

@@ -53,6 +53,7 @@ void calibrate(const calibrate_arguments& given) {
         progress bar("calibrating");
         seen = graph::calibrate(m, inputs, options, [&](std::size_t done, std::size_t all) { bar.show(done, all); });
     }
+    if (!seen.whole.empty()) print(stderr, "the data: {}\n", seen.whole);
     std::vector<graph::method_comparison> all = graph::compare_methods(seen, methods, what, given.percentile);
     // In network order: a tensor stands at the node that makes it, the model's inputs come first.
     std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return m.producer(a.tensor) < m.producer(b.tensor); });

@@ -105,13 +105,14 @@ calibration calibrate(const model& m, const named_tensors& inputs, const calibra
         detail::observe(own.tensors[name], value, options.histograms);
         if (options.moving_average) own.samples[name][sample] = range_of(value.as<float>());
     };
-    // Each run has one sample: shapes and moving averages then mean the same for every model and thread count.
-    const evaluator run(
-        m, {.threads = options.threads, .batch = 1, .keep_outputs = outputs != nullptr, .any_order = true, .limits = options.limits});
+    // Each run has one sample, or all rows if they are none by themselves: shapes and moving averages then mean the same for every thread
+    // count.
+    const evaluator run(m, {.threads = options.threads, .keep_outputs = outputs != nullptr, .any_order = true, .limits = options.limits});
     calibration result;
     evaluate_result ran = run.run(inputs, {}, observe, report);
     result.samples = ran.samples;
-    if (outputs != nullptr && ran.one_by_one) *outputs = std::move(ran.outputs);
+    result.whole = ran.whole;
+    if (outputs != nullptr) *outputs = std::move(ran.outputs);
 
     std::map<std::string, std::map<std::size_t, value_range>> samples;
     for (const auto& [id, own] : threads) {

@@ -13,10 +13,10 @@ namespace {
 
 evaluate_result run_samples(execute::runner& r, const evaluate_options& options, const named_tensors& inputs, const precision_plan& plan,
                             const tensor_observer& observe, const progress& report, const output_consumer& consume) {
-    const execute::sample_set data = execute::make_samples(r.source, inputs);
+    execute::sample_set data = execute::make_samples(r.source, inputs);
     const precision_plan* p = &plan;
     const auto program = execute::make_program(*r.net, r.shared, {&p, 1}, static_cast<bool>(observe));
-    const auto cut = r.decide(data, *program, options.batch);
+    const auto cut = r.decide(data, options.batch);
     std::optional<execute::joined_outputs> outputs;
     // Runs once beforehand, so that `seconds` leaves out what is made on first use.
     if (options.keep_outputs) outputs.emplace(r.source, cut, r.once(*program, r.inputs_of(data, cut, 0)));
@@ -55,6 +55,7 @@ evaluate_result run_samples(execute::runner& r, const evaluate_options& options,
     if (outputs) result.outputs = outputs->take();
     result.samples = cut.samples;
     result.one_by_one = cut.one_by_one;
+    result.whole = cut.whole;
     result.peak_bytes = r.pool.held();
     return result;
 }
@@ -84,6 +85,12 @@ const model& evaluator::source() const { return state_->run.source; }
 evaluate_result evaluator::run(const named_tensors& inputs, const precision_plan& plan, const tensor_observer& observe,
                                const progress& report, const output_consumer& consume) const {
     return run_samples(state_->run, state_->options, inputs, plan, observe, report, consume);
+}
+
+std::string batch_remark(const model& m, const named_tensors& inputs) {
+    execute::sample_set data = execute::make_samples(m, inputs);
+    if (data.count == 1 && data.uncut.empty()) return {};
+    return execute::runner(m, 1, {}, execute::large_constants::late).decide(data, 0).whole;
 }
 
 }  // namespace qk::graph

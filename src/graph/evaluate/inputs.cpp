@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "qk/graph/base/printable.hpp"
-#include "qk/graph/evaluate/execute/samples.hpp"
+#include "qk/graph/evaluate/execute/runner.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/evaluate/tensor_files.hpp"
 #include "qk/graph/files/file.hpp"
@@ -81,6 +81,99 @@ inline tensor join_ragged(const std::vector<tensor>& parts, const value_info& in
     if (!differ) return {};
     for (const tensor& t : samples) ragged[input.name].push_back(t.shape());
     return execute::join_padded(std::move(samples), longest);
+}
+
+/// The data given for one input, and the argument that gave it.
+struct given_parts {
+    std::vector<tensor> parts;
+    std::string source;
+};
+
+/// Returns whether each file is a sample by itself: the graph does not keep the rows of a file apart, so files are no rows either.
+inline bool files_are_samples(const model& m, const std::map<std::string, given_parts>& given, std::optional<int> batch_axis) {
+    if (batch_axis) return *batch_axis == no_batch_axis;
+    named_tensors first;
+    bool several = false;
+    for (const value_info& v : m.inputs()) {
+        const auto own = given.find(v.name);
+        if (own == given.end()) return false;
+        first[v.name] = own->second.parts.front();
+        if (own->second.parts.size() < 2) continue;
+        several = true;
+        if (!v.has_shape || v.shape.empty() || v.shape[0].value >= 0 || first[v.name].rank() != v.shape.size()) return false;
+    }
+    if (!several) return false;
+    try {
+        const execute::sample_set data = execute::make_samples(m, first);
+        if (!data.symbolic) return !data.uncut.empty();
+        const auto network = execute::make_network(m, execute::large_constants::late);
+        return !execute::follow_samples(*network, data, data.axes).rows() &&
+               (data.wider.empty() || !execute::follow_samples(*network, data, data.wider).rows());
+    } catch (const error&) {
+        return false;  // the data does not fit before it is preprocessed, or not at all: its error comes where it is used
+    }
+}
+
+/// Joins files, each of them a sample, and appends the shape of each to `ragged`.
+inline tensor join_files(std::vector<tensor> parts, const std::string& name, const std::string& source,
+                         std::map<std::string, std::vector<dims>>& ragged) {
+    dims longest = parts.front().shape();
+    for (const tensor& t : parts) {
+        if (t.rank() != longest.size() || t.rank() == 0 || t.type() != parts.front().type())
+            throw error(source + ": " + name_of(t.type()) + " " + to_string(t.shape()) + " and " + name_of(parts.front().type()) + " " +
+                        to_string(parts.front().shape()) + " are no samples of one input");
+        for (std::size_t k = 0; k < longest.size(); ++k) longest[k] = std::max(longest[k], t.dim(k));
+        ragged[name].push_back(t.shape());
+    }
+    return execute::join_padded(std::move(parts), longest);
+}
+
+/// Joins tensors along another axis than 0.
+inline tensor join_along(const std::vector<tensor>& parts, int axis, const std::string& source) {
+    const auto at = static_cast<std::size_t>(axis);
+    if (parts.size() == 1) return parts.front();
+    dims shape = parts.front().shape();
+    if (shape.size() <= at) return join(parts, source);
+    shape[at] = 0;
+    for (const tensor& t : parts) {
+        dims other = t.shape();
+        const std::int64_t rows = other.size() > at ? other[at] : 0;
+        if (other.size() > at) other[at] = 0;
+        dims wanted = shape;
+        wanted[at] = 0;
+        if (other != wanted || t.type() != parts.front().type())
+            throw error(source + ": " + name_of(t.type()) + " " + to_string(t.shape()) + " cannot be joined to " +
+                        name_of(parts.front().type()) + " " + to_string(parts.front().shape()) + " on axis " + std::to_string(axis));
+        shape[at] += rows;
+    }
+    tensor all(parts.front().type(), shape);
+    std::size_t first = 0;
+    for (const tensor& t : parts) {
+        execute::put_rows(all, axis, first, t);
+        first += static_cast<std::size_t>(t.dim(at));
+    }
+    return all;
+}
+
+/// Joins the parts of each input to its data.
+inline named_tensors joined_inputs(const model& m, std::map<std::string, given_parts> given, std::optional<int> batch_axis) {
+    named_tensors all;
+    all.batch_axis = batch_axis;
+    const bool apart = files_are_samples(m, given, batch_axis);
+    for (auto& [name, own] : given) {
+        const auto input = std::ranges::find(m.inputs(), name, &value_info::name);
+        if (apart && own.parts.size() > 1) {
+            all[name] = join_files(std::move(own.parts), name, own.source, all.ragged);
+            continue;
+        }
+        if (batch_axis && *batch_axis > 0) {
+            all[name] = join_along(own.parts, *batch_axis, own.source);
+            continue;
+        }
+        tensor joined = join_ragged(own.parts, *input, all.ragged);
+        all[name] = joined.empty() ? join(own.parts, own.source) : std::move(joined);
+    }
+    return all;
 }
 
 }  // namespace detail
@@ -167,7 +260,8 @@ tensor join(const std::vector<tensor>& parts, const std::string& what) {
     return all;
 }
 
-named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option, image_size size) {
+named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option, image_size size,
+                          std::optional<int> batch_axis) {
     const auto& inputs = m.inputs();
     const auto named = [&](const std::string& name) -> const value_info* {
         for (const value_info& v : inputs)
@@ -176,12 +270,10 @@ named_tensors read_inputs(const model& m, const std::vector<std::string>& argume
             if (as_file_name(v.name) == name) return &v;
         return nullptr;
     };
-    named_tensors all;
-    const auto give = [&](const std::string& name, const std::vector<tensor>& parts, const std::string& source) {
-        const auto input = std::ranges::find(inputs, name, &value_info::name);
-        tensor joined = detail::join_ragged(parts, *input, all.ragged);
-        if (joined.empty()) joined = join(parts, source);
-        if (!all.emplace(name, std::move(joined)).second) throw error(option + " " + source + ": input '" + name + "' is given twice");
+    std::map<std::string, detail::given_parts> all;
+    const auto give = [&](const std::string& name, std::vector<tensor> parts, const std::string& source) {
+        if (!all.emplace(name, detail::given_parts{std::move(parts), source}).second)
+            throw error(option + " " + source + ": input '" + name + "' is given twice");
     };
     for (const std::string& argument : arguments) {
         const std::size_t equals = argument.find('=');
@@ -217,7 +309,7 @@ named_tensors read_inputs(const model& m, const std::vector<std::string>& argume
         if (by_name) {
             std::map<std::string, std::vector<tensor>> parts;
             for (named_tensor& t : found) parts[named(t.name)->name].push_back(std::move(t.value));
-            for (auto& [name, list] : parts) give(name, list, argument);
+            for (auto& [name, list] : parts) give(name, std::move(list), argument);
         } else if (missing.size() == 1 || (found.size() == 1 && !missing.empty())) {
             std::vector<tensor> parts;
             for (named_tensor& t : found) parts.push_back(std::move(t.value));
@@ -232,7 +324,7 @@ named_tensors read_inputs(const model& m, const std::vector<std::string>& argume
     for (const value_info& v : inputs)
         if (all.find(v.name) == all.end())
             throw error("no data for the model's input " + detail::describe(v) + "; give it with " + option + " " + v.name + "=FILE.npy");
-    return all;
+    return detail::joined_inputs(m, std::move(all), batch_axis);
 }
 
 }  // namespace qk::graph

@@ -11,13 +11,7 @@ namespace qk::graph {
 struct session::state {
     state(const model& m, named_tensors given, session_options o)
         : run(m, o.threads, {}, execute::large_constants::late), options(std::move(o)), data(execute::make_samples(run.source, given)) {
-        if (options.one_by_one && !data.ragged) {
-            cut = execute::runner::alone(data);
-            return;
-        }
-        const precision_plan none;
-        const precision_plan* p = &none;
-        cut = run.decide(data, *execute::make_program(*run.net, run.shared, {&p, 1}), 0);
+        cut = run.decide(data, 0);
     }
     /// Adds what ran since `start` to the statistics.
     void count(const execute::program& p, std::chrono::steady_clock::time_point start) {

@@ -133,7 +133,8 @@ class trainer {
           visitor_(net(), plan_) {
         if (runs_.cut.samples_per_run != 1 || runs_.cut.runs < 2)
             throw error("fine-tuning needs two samples or more that run alone; this model and data give " + std::to_string(runs_.cut.runs) +
-                        " run(s) of " + std::to_string(runs_.cut.samples_per_run) + " samples");
+                        " run(s) of " + std::to_string(runs_.cut.samples_per_run) + " samples" +
+                        (runs_.cut.whole.empty() ? "" : ": " + runs_.cut.whole));
         if (!labels.empty() && labels.size() != runs_.cut.samples)
             throw error("there are " + std::to_string(labels.size()) + " labels for " + std::to_string(runs_.cut.samples) + " samples");
         choose_parameters(m);

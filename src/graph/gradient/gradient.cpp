@@ -142,12 +142,11 @@ class gradient_run {
         outputs_[run] = r.output;
         for (std::size_t i = 0; i < net().inputs.size(); ++i) {
             const auto v = static_cast<std::size_t>(net().inputs[i]);
-            if (roots_[v] == 0 || runs_.data.cut[i] == 0) continue;
+            if (roots_[v] == 0 || runs_.data.axes[i] < 0) continue;
             tensor& all = inputs_[i];
             if (all.empty()) all = real_tensor(runs_.data.inputs[i].type(), runs_.data.inputs[i].shape(), {});
             if (r.gradients[v].empty()) continue;
-            const std::size_t row = all.size_bytes() / static_cast<std::size_t>(std::max<std::int64_t>(all.dim(0), 1));
-            std::memcpy(all.bytes() + runs_.first_of(run) * row, r.gradients[v].bytes(), r.gradients[v].size_bytes());
+            execute::put_rows(all, runs_.data.axes[i], runs_.first_of(run) * runs_.data.rows_each(i), r.gradients[v]);
             r.gradients[v] = tensor();
         }
         for (std::size_t v = 0; v < r.gradients.size(); ++v)

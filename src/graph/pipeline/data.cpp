@@ -2,6 +2,7 @@
 #include "qk/graph/pipeline/data.hpp"
 
 #include "qk/graph/calibrate/statistics.hpp"
+#include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/evaluate/preprocess.hpp"
 #include "qk/graph/ops/elements.hpp"
@@ -33,18 +34,52 @@ std::string data_settings::misfit(const tensor& value, const value_info& input, 
 
 named_tensors data_settings::load(const model& m, const std::vector<std::string>& arguments, const char* option, bool cut) const {
     const preprocessing prepare = preprocessing::parse(preprocess);
-    named_tensors data = read_inputs(m, arguments, option, {prepare.resize_height, prepare.resize_width});
+    named_tensors data = read_inputs(m, arguments, option, {prepare.resize_height, prepare.resize_width}, read_batch_axis());
     for (const value_info& input : m.inputs()) {
         tensor& value = data.at(input.name);
         if (!preprocess.empty() && input.type == data_type::float32) value = prepare.apply(value, input);
         if (const std::string more = fitting_preprocessing(value, input); !more.empty()) throw error(misfit(value, input, option, more));
-        if (cut && samples > 0 && input.has_shape && !input.shape.empty()) {
-            const std::int64_t rows = std::max<std::int64_t>(input.shape[0].value, 1);
-            value = first_rows(value, static_cast<std::int64_t>(samples) * rows, "the data of input '" + input.name + "'");
-            if (const auto own = data.ragged.find(input.name); own != data.ragged.end()) own->second.resize(samples);
-        }
     }
+    if (cut && samples > 0) keep_first(m, data);
     return data;
+}
+
+/// Cuts data to the first `samples`.
+void data_settings::keep_first(const model& m, named_tensors& data) const {
+    const auto n = static_cast<std::int64_t>(samples);
+    if (data.batch_axis == no_batch_axis && data.ragged.empty() && samples > 1)
+        throw error("--samples " + std::to_string(samples) + ": with --batch-axis none the data is one sample");
+    if (data.batch_axis && data.ragged.empty()) {
+        if (*data.batch_axis == no_batch_axis) return;
+        const execute::sample_set all = execute::make_samples(m, data);
+        if (all.count < samples) throw error("--samples asks for more than the data has: " + std::to_string(all.count));
+        for (std::size_t i = 0; i < all.inputs.size(); ++i)
+            if (all.axes[i] >= 0) data[m.inputs()[i].name] = execute::rows_along(all.inputs[i], all.axes[i], 0, samples * all.rows_each(i));
+        return;
+    }
+    for (const value_info& input : m.inputs()) {
+        if (!input.has_shape || input.shape.empty()) continue;
+        tensor& value = data.at(input.name);
+        const std::string what = "the data of input '" + input.name + "'";
+        std::int64_t rows = std::max<std::int64_t>(input.shape[0].value, 1);
+        if (const auto own = data.ragged.find(input.name); own != data.ragged.end()) {
+            if (own->second.size() < samples)
+                throw error("--samples asks for more than " + what + " has: " + std::to_string(own->second.size()));
+            rows = value.dim(0) / static_cast<std::int64_t>(own->second.size());
+            own->second.resize(samples);
+        } else if (!data.ragged.empty() && value.rank() > 0 && value.dim(0) < n * rows) {
+            continue;  // given whole to each sample
+        }
+        value = first_rows(value, n * rows, what);
+    }
+}
+
+std::optional<int> data_settings::read_batch_axis() const {
+    if (batch_axis.empty()) return std::nullopt;
+    if (batch_axis == "none") return no_batch_axis;
+    const bool number = batch_axis.size() <= 2 && batch_axis.find_first_not_of("0123456789") == std::string::npos;
+    if (!number) throw error("--batch-axis '" + batch_axis + "' is neither none nor an axis: 0, 1, ...");
+    return std::stoi(batch_axis);
 }
 
 bool data_settings::has_statistics() const {

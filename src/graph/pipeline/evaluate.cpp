@@ -116,6 +116,8 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     const output_consumer consumer = measure.any() ? measure.measured() : output_consumer{};
     evaluate_result& run = done.run = evaluator(m, kept).run(inputs, plan, {}, progress_of(progress, "evaluating"), consumer);
 
+    if (!run.whole.empty()) done.remarks.push_back("--inputs: " + run.whole);
+
     nlohmann::ordered_json& json = done.summary;
     json["samples"] = run.samples;
     if (!plan.accumulators.empty()) json["accumulators"] = plan.accumulators;

@@ -17,6 +17,7 @@ gradient_outcome gradient(const gradient_settings& settings) {
     files.input("--vector", settings.vector).output("-o", settings.output);
     const model m = model::load(settings.model);
     const named_tensors inputs = settings.data.load_inputs(m);
+    if (const std::string whole = batch_remark(m, inputs); !whole.empty()) done.remarks.push_back("--inputs: " + whole);
     const gradient_options options{.threads = settings.data.threads, .output_index = settings.output_index};
     done.result = settings.vector.empty() ? loss_gradient(m, inputs, settings.data.load_labels(), options)
                                           : vector_gradient(m, inputs, read_npy(settings.vector), options);

@@ -141,11 +141,14 @@ std::vector<float> output_measure::floats(const tensor& t) const {
 }
 
 void output_measure::take(std::size_t sample, const tensor& y) {
-    if (y.rank() == 3) sequences_ = true;
-    if (y.rank() != 3 && !labels_.empty() && labels_.size() != samples_)
+    // A sample of a fixed batch has a label for each of its rows.
+    const bool rows = y.rank() == 2 && y.dim(0) > 1 && labels_.size() == samples_ * static_cast<std::size_t>(y.dim(0));
+    const bool sequence = y.rank() == 3 || rows;
+    if (sequence) sequences_ = true;
+    if (!sequence && !labels_.empty() && labels_.size() != samples_)
         throw error("'" + labels_file_ + "' has " + std::to_string(labels_.size()) + " labels for " + std::to_string(samples_) +
                     " samples");
-    if (names_.empty() && y.rank() != 3) {
+    if (names_.empty() && !sequence) {
         if (labels_.empty())
             throw error("--next-token measures outputs [N,S,V]; '" + output_name_ + "' is " + to_string(y.shape()) + " for each sample");
         const std::int64_t label = where_.labels().at(sample);

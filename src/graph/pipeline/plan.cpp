@@ -156,6 +156,7 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
         const calibration* seen_values = own.empty() ? nullptr : &own;
         result = planner(m, needed_ranges(asked) ? seen_values : nullptr, seen_values).plan(asked.requests, asked.options);
     }
+    if (!own.whole.empty()) result.report.notes.push_back({plan_note::kind::together, "the data", own.whole, "calibration"});
     result.plan.accumulators.merge(asked.accumulators);
     result.report.method = std::move(method);
     add_to(result.report, changed);

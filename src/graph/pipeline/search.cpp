@@ -85,6 +85,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     settings.fill(options, m, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
     transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
+    if (const std::string whole = batch_remark(m, inputs); !whole.empty()) options.remarks.push_back("--inputs: " + whole);
     options.strategy = settings.strategy;
     options.direction = settings.direction;
     options.ranking = settings.ranking;

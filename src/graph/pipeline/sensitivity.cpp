@@ -22,6 +22,7 @@ sensitivity_result sensitivity(const sensitivity_settings& settings, const progr
     settings.fill(options, m, "l2");
     transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
+    if (const std::string whole = batch_remark(m, inputs); !whole.empty()) options.remarks.push_back("--inputs: " + whole);
     const calibration seen = calibrate_mix(m, settings.data, inputs, options, !settings.report.empty(), progress);
     const estimation_options how{.method = settings.method == "gradient" ? sensitivity_method::gradient
                                            : settings.method == "auto"   ? sensitivity_method::automatic

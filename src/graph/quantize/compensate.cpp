@@ -10,8 +10,7 @@
 #include <optional>
 
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/evaluate/execute/samples.hpp"
-#include "qk/graph/evaluate/execute/workers.hpp"
+#include "qk/graph/evaluate/execute/runner.hpp"
 #include "qk/graph/ops/conv.hpp"
 #include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/compensate.hpp"
@@ -157,7 +156,8 @@ inline std::optional<compensation> compensation_of(const model& m, int index, co
 
 /// Runs the samples, as many at once as `memory` holds of the layers' inputs, and adds up each layer's inputs in the order of the samples.
 inline void add_up(const evaluator& run, const model& m, std::span<compensation*> layers, const execute::sample_set& data,
-                   execute::workers& pool, std::size_t memory, const std::function<void(std::size_t)>& done) {
+                   std::optional<int> batch_axis, execute::workers& pool, std::size_t memory,
+                   const std::function<void(std::size_t)>& done) {
     std::map<std::string, std::vector<tensor>> kept;
     for (const compensation* c : layers) kept[c->node->input(0)];
     std::mutex lock;
@@ -166,6 +166,7 @@ inline void add_up(const evaluator& run, const model& m, std::span<compensation*
         const std::size_t n = std::min(at_once, data.count - first);
         for (auto& [name, values] : kept) values.assign(n, {});
         named_tensors part;
+        part.batch_axis = batch_axis;
         const std::vector<tensor> slice = data.slice(first, n);
         for (std::size_t i = 0; i < slice.size(); ++i) part[m.inputs()[i].name] = slice[i];
         std::size_t bytes = 0;
@@ -201,15 +202,19 @@ std::vector<compensated_weight> compensate_rounding(model& m, const precision_pl
     for (detail::compensation& c : all)
         if (c.problem.empty()) able.push_back(&c);
 
-    const execute::sample_set data = execute::make_samples(m, samples);
-    const evaluator run(m, {.threads = options.threads, .batch = 1, .keep_outputs = false, .limits = options.limits});
+    execute::sample_set data = execute::make_samples(m, samples);
+    if (const auto cut = execute::runner(m, 1, {}, execute::large_constants::late).decide(data, 0); !cut.one_by_one) {
+        data.axes.assign(data.axes.size(), -1);  // its rows are no samples: they run together
+        data.count = 1;
+    }
+    const evaluator run(m, {.threads = options.threads, .keep_outputs = false, .limits = options.limits});
     execute::workers pool(options.threads, std::make_shared<memory_budget>(options.limits.memory));
     for (std::size_t from = 0; from < able.size();) {
         std::size_t to = from, held = 0;
         while (to < able.size() && (to == from || held + able[to]->bytes() <= options.memory)) held += able[to++]->bytes();
         const std::span<detail::compensation*> now(able.data() + from, to - from);
         for (detail::compensation* c : now) c->begin();
-        detail::add_up(run, m, now, data, pool, options.memory / 2, [&](std::size_t done) {
+        detail::add_up(run, m, now, data, samples.batch_axis, pool, options.memory / 2, [&](std::size_t done) {
             if (report) report((from * data.count + done * now.size()) / able.size(), data.count);
         });
         pool.for_each(now.size(), [&](std::size_t i, execute::arena&) { now[i]->round(); });

@@ -89,7 +89,7 @@ inline std::map<std::string, tensor_channels> look(const model& m, const std::se
                                                    int threads) {
     std::map<std::string, std::map<std::size_t, channels_of_sample>> seen;
     std::mutex lock;
-    const evaluator run(m, {.threads = threads, .batch = 1, .keep_outputs = false});
+    const evaluator run(m, {.threads = threads, .keep_outputs = false});
     run.run(samples, {}, [&](const std::string& name, const tensor& value, std::size_t sample) {
         if (!tensors.contains(name) || value.rank() == 0 || value.size() == 0) return;
         channels_of_sample s = look_at(ops::widened(value), 64);

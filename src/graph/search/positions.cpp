@@ -118,6 +118,9 @@ bool positions::counts(std::size_t sample, std::size_t position, std::size_t len
 
 metric_terms positions::terms(const metric& m, const dims& shape, std::span<const float> y, std::span<const float> reference,
                               std::size_t sample) const {
+    const auto each = static_cast<std::int64_t>(labels_per_sample_);
+    if (shape.size() == 2 && each > 1 && shape[0] == each)  // a fixed batch: a label for each of its rows
+        return terms(m, {1, shape[0], shape[1]}, y, reference, sample);
     metric_terms sums{};
     const bool sequence = shape.size() == 3 && shape[0] * shape[1] > 0;
     const std::size_t rows = sequence ? static_cast<std::size_t>(shape[0] * shape[1]) : 1;

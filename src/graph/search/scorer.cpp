@@ -18,13 +18,6 @@
 namespace qk::graph {
 namespace detail {
 
-/// If calibration returned outputs, the model does not mix samples.
-inline session_options with_known_samples(const score_options& o) {
-    session_options session = o.session;
-    session.one_by_one = session.one_by_one || !o.float_outputs.empty();
-    return session;
-}
-
 inline std::string quoted(const std::filesystem::path& p) { return "'" + p.string() + "'"; }
 
 }  // namespace detail
@@ -57,7 +50,7 @@ scorer::scorer(const model& m, named_tensors inputs, score_options options)
     : options_(std::move(options)),
       metric_(options_.has_user() ? qk::graph::metric{"user", options_.user_higher_is_better, false, false, false, nullptr, nullptr, ""}
                                   : find_metric(options_.metric)),
-      session_(m, inputs, detail::with_known_samples(options_)) {
+      session_(m, inputs, options_.session) {
     const auto& outputs = m.outputs();
     if (options_.output_index < 0 || static_cast<std::size_t>(options_.output_index) >= outputs.size()) {
         throw error("--output-index " + std::to_string(options_.output_index) + " is out of range: the model has " +
@@ -69,7 +62,8 @@ scorer::scorer(const model& m, named_tensors inputs, score_options options)
         throw error("metric " + std::string(metric_.name) + " needs --labels, or --next-token for a language model");
     options_.labels = positions_.labels();
     const auto known = options_.float_outputs.find(output_name_);
-    const bool fits = known != options_.float_outputs.end() && options_.float_outputs.ragged.empty() && known->second.rank() > 0 &&
+    const bool fits = known != options_.float_outputs.end() && options_.float_outputs.ragged.empty() &&
+                      options_.float_outputs.joined_along.empty() && known->second.rank() > 0 &&
                       known->second.dim(0) % static_cast<std::int64_t>(session_.samples()) == 0;
     if (fits) take_reference(known->second);
     else set_reference({});

@@ -92,6 +92,7 @@ std::string mix_problem::key(const named_tensors& inputs) const {
     for (const auto& [name, each] : rounded_->all())
         for (const auto& [how, value] : each) h.add(value.bytes(), value.size_bytes());
     for (const std::string& layer : space_.layers) h.add(layer);
+    if (inputs.batch_axis) h.add("samples along axis " + std::to_string(*inputs.batch_axis));
     h.add(scorer_->description());
     return h.text();
 }

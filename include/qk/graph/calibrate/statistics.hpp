@@ -55,6 +55,7 @@ struct tensor_statistics {
 struct calibration {
     std::map<std::string, tensor_statistics> tensors;
     std::size_t samples = 0;
+    std::string whole{};  ///< why rows of the data ran together (evaluate_result::whole); no file keeps it
     bool empty() const { return tensors.empty(); }
     friend bool operator==(const calibration&, const calibration&) = default;
 };

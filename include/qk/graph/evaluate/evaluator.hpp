@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,16 +18,21 @@
 
 namespace qk::graph {
 
-/// Tensors by name. If the data is ragged (samples of different lengths), the tensor holds each sample padded to the longest, and `ragged`
-/// the shape of each sample (leading dimension 1). Samples run without their padding.
+/// Instead of an axis: the samples stand along none, so the whole input is one sample, or each file of a folder.
+inline constexpr int no_batch_axis = -1;
+
+/// Tensors by name. If the data is ragged (samples with shapes of their own), the tensor holds each sample padded to the longest, and
+/// `ragged` the shape of each sample. Samples run without their padding.
 struct named_tensors : std::map<std::string, tensor> {
     using std::map<std::string, tensor>::map;
     std::map<std::string, std::vector<dims>> ragged{};
+    std::optional<int> batch_axis{};            ///< of data: the axis that samples stand along, if the user says it
+    std::map<std::string, int> joined_along{};  ///< of outputs: where samples are joined along another axis than 0
 };
 
 struct evaluate_options {
     int threads = 0;             ///< 0: one per core
-    int batch = 0;               ///< samples in one run of a model that mixes samples; 0: all. Other models run them one by one
+    int batch = 0;               ///< rows in one run of a model whose rows are no samples by themselves; 0: all. Others run one by one
     bool keep_outputs = true;    ///< false: a run returns no outputs, to save memory where only the observer matters
     bool any_order = false;      ///< the observer accepts a value's elements in any order, which saves conversions
     bool plain_kernels = false;  ///< use Eigen even if oneDNN is available, as a reference for the fast path
@@ -42,15 +48,17 @@ using progress = std::function<void(std::size_t done, std::size_t all)>;
 /// Receives outputs as they are made, so that they are not kept for every sample.
 struct output_consumer {
     std::function<void(std::size_t samples)> begin;  ///< called once, before the first take()
-    /// Receives a sample's outputs in the model's order, leading dimension 1 (the whole output if axis 0 does not divide among the samples
-    /// of a run). Called from several threads at once, in no particular order. The tensors are valid during the call only.
+    /// Receives a sample's outputs in the model's order, as they are for that sample alone (the whole output if axis 0 does not divide
+    /// among the samples of a run). Called from several threads at once, in no particular order. The tensors are valid during the call
+    /// only.
     std::function<void(std::size_t sample, std::span<const tensor> outputs)> take;
 };
 
 struct evaluate_result {
-    named_tensors outputs;  ///< joined on axis 0
+    named_tensors outputs;  ///< joined on axis 0, or where the samples stand in them
     std::size_t samples = 0;
-    bool one_by_one = false;     ///< each sample ran alone, because the model does not mix them
+    bool one_by_one = false;     ///< each sample ran alone, because the graph keeps them apart
+    std::string whole;           ///< otherwise, why rows ran together; empty if there is one sample
     double seconds = 0;          ///< time of the runs, without loading, preparation and the consumer's work
     std::size_t peak_bytes = 0;  ///< sum over all threads of the most that each one's arena held
 };
@@ -63,9 +71,10 @@ class evaluator {
     evaluator(evaluator&&) noexcept;
     evaluator& operator=(evaluator&&) noexcept;
 
-    /// Batching rule: if every input fits the model's shapes, symbols bound consistently, the data runs as given, cut along the leading
-    /// symbol. Otherwise, if every input is N times a fixed leading 1, samples run one by one and outputs are joined on axis 0. Otherwise
-    /// an error names the input.
+    /// Batching rule: if every input fits the model's shapes, symbols bound consistently, and the graph keeps rows along the leading symbol
+    /// apart (execute/batch_axis.hpp), each row is a sample; if it does not, or that cannot be decided, the data runs as a whole (see
+    /// batch_remark). Otherwise, if every input is N times a fixed leading length, each of these is a sample. Outputs are joined. Otherwise
+    /// an error names the input. `inputs.batch_axis` overrides this.
     evaluate_result run(const named_tensors& inputs, const precision_plan& plan = {}, const tensor_observer& observe = {},
                         const progress& report = {}, const output_consumer& consume = {}) const;
 
@@ -75,5 +84,9 @@ class evaluator {
     struct state;
     std::unique_ptr<state> state_;
 };
+
+/// Says in a sentence why data runs as a whole though its first axis is open: which node computes with several rows, or could not be
+/// decided. Empty if samples run one by one, or the data has one.
+std::string batch_remark(const model& m, const named_tensors& inputs);
 
 }  // namespace qk::graph

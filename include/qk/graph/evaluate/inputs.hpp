@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,12 @@ std::vector<named_tensor> read_tensors(const std::filesystem::path& path, image_
 
 /// Reads a model's inputs from the arguments of `option`: FILE, or NAME=FILE (split at the first '=' if the text before it names an input).
 /// Tensors without a matching name go to the model's inputs in order; if the model has one input, several of them are samples and are
-/// joined on axis 0. Samples whose lengths differ along axes that the model leaves open stay ragged (named_tensors). FILE may be a list
-/// with commas, and a folder may hold .npz files of several inputs each, one file for each sample. Unless every input is given exactly
-/// once, throws an error that names the file, the input and what is expected.
+/// joined on axis 0. Samples whose lengths differ along axes that the model leaves open stay ragged (named_tensors). If the graph does not
+/// keep rows apart (execute/batch_axis.hpp), or `batch_axis` is no_batch_axis, files are not joined: each is a sample, ragged too. FILE may
+/// be a list with commas, and a folder may hold .npz files of several inputs each, one file for each sample. Unless every input is given
+/// exactly once, throws an error that names the file, the input and what is expected.
 named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option = "--inputs",
-                          image_size size = {});
+                          image_size size = {}, std::optional<int> batch_axis = {});
 
 /// Returns a tensor's name as a file name: '/', ':', control characters and bytes that are not UTF-8 become '_'.
 std::string as_file_name(std::string name);

@@ -23,7 +23,6 @@ struct session_options {
     int threads = 0;             ///< 0: one per core
     ranks together{};            ///< processes that divide the samples; each evaluates its own share
     std::function<bool()> stop;  ///< called between samples, from several threads; true ends the call early
-    bool one_by_one = false;     ///< the model is known not to mix samples, so the trial that finds out is skipped
 };
 
 /// Totals over all calls of evaluate() and outputs() on one object.
@@ -35,8 +34,8 @@ struct session_statistics {
     std::size_t peak_bytes = 0;               ///< sum over all threads of the most that each one's arena held
 };
 
-/// Returns the score of a candidate on one sample from the model's outputs (in the model's order; leading dimension 1). Called once for
-/// each (candidate, sample), from several threads at once and in no particular order: keep state, if there is any, by sample.
+/// Returns the score of a candidate on one sample from the model's outputs (in the model's order, as they are for the sample alone). Called
+/// once for each (candidate, sample), from several threads at once and in no particular order: keep state, if there is any, by sample.
 using sample_metric = std::function<double(std::size_t candidate, std::size_t sample, std::span<const tensor> outputs)>;
 
 class session {
@@ -57,7 +56,7 @@ class session {
     void rest();
 
     /// Calls `metric` for the first `samples` samples only, with candidate number 0; the statistics do not count it. Returns false if the
-    /// model mixes samples, there are fewer samples, they are divided among processes, or `stop` returned true.
+    /// rows are no samples, there are fewer samples, they are divided among processes, or `stop` returned true.
     bool peek(const precision_plan& candidate, std::size_t samples, const sample_metric& metric);
 
     /// Replaces the constant `name` under the quantizer `how` by `value` under `how`, in programs that are made from now on. Used for

@@ -19,12 +19,11 @@ struct sample_runs {
             throw error("--output-index " + std::to_string(output) + " is out of range: the model has " +
                         std::to_string(m.outputs().size()) + " outputs, counted from 0");
         output_name = m.outputs()[static_cast<std::size_t>(output)].name;
-        runner.shared.plain_kernels = true;  // decide() only finds out whether samples mix: no weights are packed for it
-        const precision_plan none;
-        const precision_plan* plan = &none;
-        cut = data.count > 1 && data.symbolic
-                  ? runner.decide(data, *execute::make_program(*runner.net, runner.shared, {&plan, 1}, false), 0)
-                  : execute::runner::alone(data);
+        runner.shared.plain_kernels = true;  // no weights are packed
+        cut = data.ragged ? execute::runner::alone(data) : runner.decide(data, 0);
+        // Sums and vectors are laid out along axis 0 of the output.
+        if (data.symbolic && cut.one_by_one && !cut.axes.empty() && cut.axes[static_cast<std::size_t>(output)] != 0)
+            cut = execute::runner::together(data, 0);
     }
     const execute::network& net() const { return *runner.net; }
     /// Calls body(i) for i in [0, n) on all threads, each with memory of its own for the tensors that it makes.

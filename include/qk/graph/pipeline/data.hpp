@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct data_settings {
     std::vector<std::string> inputs, calibration;  ///< FILE or INPUT=FILE
     std::string labels, preprocess;
     std::size_t samples = 0;       ///< 0: all
+    std::string batch_axis;        ///< "": the graph says whether rows of axis 0 are samples; "none", or the axis they stand along
     int threads = 0;               ///< 0: one for each core
     position_options positions{};  ///< --mask, --next-token, --per-position
 
@@ -26,6 +28,8 @@ struct data_settings {
     named_tensors load_calibration(const model& m) const;
     /// Returns the labels, as many as `samples` says; empty if none are given.
     std::vector<std::int64_t> load_labels() const;
+    /// Returns batch_axis as named_tensors has it. Throws if it is no axis.
+    std::optional<int> read_batch_axis() const;
     /// Is true when `calibration` names statistics instead of samples.
     bool has_statistics() const;
 
@@ -33,6 +37,7 @@ struct data_settings {
     std::string misfit(const tensor& value, const value_info& input, const char* option, const std::string& more) const;
     std::vector<std::int64_t> folder_labels() const;
     named_tensors load(const model& m, const std::vector<std::string>& arguments, const char* option, bool cut) const;
+    void keep_first(const model& m, named_tensors& data) const;
 };
 
 }  // namespace qk::graph::pipeline

@@ -66,6 +66,7 @@ struct plan_note {
         cache,          ///< a tensor that holds keys or values takes the format asked of the cache
         scaled,         ///< input channels were scaled against the weights (scale_channels.hpp)
         rotated,        ///< a residual stream was rotated into another basis (rotate.hpp)
+        together,       ///< rows of the data are no samples by themselves, so they run together
     };
     kind what = kind::unmatched;
     std::string subject;   ///< tensor, layer or request

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the batching rule: data as given, cut along a leading symbol, or N times a fixed leading 1.
+// Implements the batching rule: data as given, cut along a leading symbol, or N times a fixed leading length; or cut as the user says.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -17,10 +17,52 @@ tensor rows(const tensor& t, std::size_t first, std::size_t n) {
     return tensor(t.type(), std::move(shape), std::shared_ptr<std::byte>(t.buffer(), t.buffer().get() + first * row));
 }
 
+namespace {
+
+/// The rows of an axis as runs of bytes.
+struct axis_runs {
+    std::size_t runs = 1, length = 0, row = 1;
+    axis_runs(const tensor& t, int axis) : length(static_cast<std::size_t>(t.dim(static_cast<std::size_t>(axis)))), row(size_of(t.type())) {
+        for (std::size_t k = 0; k < static_cast<std::size_t>(axis); ++k) runs *= static_cast<std::size_t>(t.dim(k));
+        for (std::size_t k = static_cast<std::size_t>(axis) + 1; k < t.rank(); ++k) row *= static_cast<std::size_t>(t.dim(k));
+    }
+};
+
+}  // namespace
+
+tensor rows_along(const tensor& t, int axis, std::size_t first, std::size_t n) {
+    if (axis == 0) return rows(t, first, n);
+    const axis_runs from(t, axis);
+    dims shape = t.shape();
+    shape[static_cast<std::size_t>(axis)] = static_cast<std::int64_t>(n);
+    tensor part(t.type(), std::move(shape));
+    if (part.size_bytes() == 0) return part;
+    for (std::size_t r = 0; r < from.runs; ++r)
+        std::memcpy(part.bytes() + r * n * from.row, t.bytes() + (r * from.length + first) * from.row, n * from.row);
+    return part;
+}
+
+void put_rows(tensor& whole, int axis, std::size_t first, const tensor& part) {
+    if (part.size_bytes() == 0) return;
+    const axis_runs to(whole, axis);
+    const std::size_t bytes = part.size_bytes() / to.runs;
+    for (std::size_t r = 0; r < to.runs; ++r)
+        std::memcpy(whole.bytes() + (r * to.length + first) * to.row, part.bytes() + r * bytes, bytes);
+}
+
+std::size_t sample_set::rows_each(std::size_t input) const {
+    return static_cast<std::size_t>(inputs[input].dim(static_cast<std::size_t>(axes[input]))) / count;
+}
+
 std::vector<tensor> sample_set::slice(std::size_t first, std::size_t n) const {
     std::vector<tensor> part;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        part.push_back(cut[i] ? rows(inputs[i], first, n) : inputs[i]);
+        if (axes[i] < 0) {
+            part.push_back(inputs[i]);
+            continue;
+        }
+        const std::size_t each = rows_each(i);
+        part.push_back(rows_along(inputs[i], axes[i], first * each, n * each));
         if (i < own.size() && !own[i].empty() && n == 1) part.back() = corner(part.back(), own[i][first]);
     }
     return part;
@@ -66,6 +108,11 @@ tensor padded(const tensor& t, const dims& shape) {
 tensor sample_of(const named_tensors& joined, const std::string& name, std::size_t sample, std::size_t samples) {
     const tensor& t = joined.at(name);
     const auto n = static_cast<std::int64_t>(std::max<std::size_t>(samples, 1));
+    if (const auto along = joined.joined_along.find(name); along != joined.joined_along.end()) {
+        if (along->second < 0) return t;
+        const auto each = static_cast<std::size_t>(t.dim(static_cast<std::size_t>(along->second)) / n);
+        return rows_along(t, along->second, sample * each, each);
+    }
     if (t.rank() == 0 || t.dim(0) % n != 0) return t;
     const auto each = static_cast<std::size_t>(t.dim(0) / n);
     const tensor own = rows(t, sample * each, each);
@@ -95,25 +142,50 @@ std::string describe(const value_info& v) { return v.has_shape ? "[" + dims_text
 
 namespace {
 
-/// Cuts inputs along the leading symbol of the first input that has one; unknown leading dimensions count as one symbol if they agree.
+/// Cuts inputs along the leading symbol of the first input that has one, wherever an input has it; unknown leading dimensions count as one
+/// symbol if they agree.
 void cut_at_leading_symbol(const std::vector<value_info>& declared, sample_set& s) {
     std::string symbol;
     std::int64_t extent = -1;
+    const auto open = [&](std::size_t i) { return declared[i].has_shape && !declared[i].shape.empty() && declared[i].shape[0].value < 0; };
     for (std::size_t i = 0; i < declared.size(); ++i) {
-        const value_info& v = declared[i];
-        if (!v.has_shape || v.shape.empty() || v.shape[0].value >= 0) continue;
-        if (extent >= 0 && (v.shape[0].symbol != symbol || s.inputs[i].dim(0) != extent)) continue;
-        symbol = v.shape[0].symbol;
+        if (!open(i)) continue;
+        if (extent >= 0 && (declared[i].shape[0].symbol != symbol || s.inputs[i].dim(0) != extent)) continue;
+        symbol = declared[i].shape[0].symbol;
         extent = s.inputs[i].dim(0);
-        s.cut[i] = 1;
+        s.axes[i] = 0;
     }
-    bool elsewhere = false;
-    for (const auto& v : declared)
-        for (std::size_t k = 1; v.has_shape && k < v.shape.size(); ++k)
-            elsewhere = elsewhere || (!symbol.empty() && v.shape[k].symbol == symbol);
-    if (extent < 1 || elsewhere) return s.cut.assign(declared.size(), 0);
+    for (std::size_t i = 0; i < declared.size(); ++i)
+        for (std::size_t k = 1; declared[i].has_shape && !symbol.empty() && k < declared[i].shape.size(); ++k) {
+            if (declared[i].shape[k].symbol != symbol) continue;
+            if (s.axes[i] >= 0 && s.uncut.empty()) s.uncut = "input '" + declared[i].name + "' has " + symbol + " along two axes";
+            s.axes[i] = static_cast<int>(k);
+        }
+    if (extent < 1 || !s.uncut.empty()) return s.axes.assign(declared.size(), -1);
     s.count = static_cast<std::size_t>(extent);
     s.symbolic = true;
+    s.wider = s.axes;
+    for (std::size_t i = 0; i < declared.size(); ++i)
+        if (open(i) && s.inputs[i].dim(0) == extent && s.wider[i] < 0) s.wider[i] = 0;
+    if (s.wider == s.axes) s.wider.clear();
+}
+
+/// Cuts inputs along the axis that the user names: those that have as many rows there as the first, in units of a fixed length.
+void cut_as_asked(const std::vector<value_info>& declared, int axis, sample_set& s) {
+    const auto at = static_cast<std::size_t>(axis);
+    s.asked = axis;
+    std::int64_t count = -1;
+    for (std::size_t i = 0; i < declared.size(); ++i) {
+        const value_info& v = declared[i];
+        const std::int64_t unit = v.has_shape && at < v.shape.size() ? std::max<std::int64_t>(v.shape[at].value, 1) : 1;
+        if (s.inputs[i].rank() <= at) continue;
+        const std::int64_t extent = s.inputs[i].dim(at);
+        if (extent < 1 || extent % unit != 0 || (count >= 0 && extent / unit != count)) continue;
+        count = extent / unit;
+        s.axes[i] = axis;
+    }
+    if (count < 0) throw error("--batch-axis " + std::to_string(axis) + ": no input of the data has rows along such an axis");
+    s.count = static_cast<std::size_t>(count);
 }
 
 /// Converts integers to the width that an input has, if every value fits: ids as NumPy makes them. Returns other tensors unchanged.
@@ -134,11 +206,25 @@ tensor as_integers_of(const tensor& t, data_type wanted) {
     return y;
 }
 
+/// Checks that a sample fits the model.
+void check_samples(const std::vector<value_info>& declared, const sample_set& s) {
+    const std::vector<tensor> one = s.slice(0, 1);
+    for (std::size_t i = 0; i < declared.size(); ++i) {
+        const value_info& v = declared[i];
+        bool fits = !v.has_shape || one[i].rank() == v.shape.size();
+        for (std::size_t k = 0; fits && v.has_shape && k < v.shape.size(); ++k)
+            fits = v.shape[k].value < 0 || v.shape[k].value == one[i].dim(k);
+        if (!fits)
+            throw error("input '" + v.name + "' has shape " + describe(v) + " in the model, and a sample of the data along axis " +
+                        std::to_string(s.asked) + " has shape " + to_string(one[i].shape()));
+    }
+}
+
 /// Cuts ragged data into samples; each must fit the model by itself.
 sample_set ragged_samples(const std::vector<value_info>& declared, const named_tensors& given, sample_set s) {
     s.ragged = true;
     s.own.resize(declared.size());
-    s.cut.assign(declared.size(), 0);
+    s.axes.assign(declared.size(), -1);
     s.count = given.ragged.begin()->second.size();
     for (std::size_t i = 0; i < declared.size(); ++i) {
         const value_info& v = declared[i];
@@ -147,7 +233,7 @@ sample_set ragged_samples(const std::vector<value_info>& declared, const named_t
                  v.shape[0].value < 2)
             s.own[i].assign(s.count, rows(s.inputs[i], 0, 1).shape());
         else continue;
-        s.cut[i] = 1;
+        s.axes[i] = 0;
         if (s.own[i].size() != s.count)
             throw error("input '" + v.name + "' has " + std::to_string(s.own[i].size()) + " samples and '" + given.ragged.begin()->first +
                         "' " + std::to_string(s.count));
@@ -156,7 +242,7 @@ sample_set ragged_samples(const std::vector<value_info>& declared, const named_t
         std::map<std::string, std::int64_t> symbols;
         for (std::size_t i = 0; i < declared.size(); ++i) {
             const value_info& v = declared[i];
-            if (!v.has_shape || !s.cut[i]) continue;
+            if (!v.has_shape || s.axes[i] < 0) continue;
             const dims& shape = s.own[i][n];
             bool fits = shape.size() == v.shape.size();
             for (std::size_t k = 0; fits && k < shape.size(); ++k) {
@@ -194,7 +280,12 @@ sample_set make_samples(const model& m, const named_tensors& given) {
         s.inputs.push_back(fitting);
     }
     if (!given.ragged.empty()) return ragged_samples(declared, given, std::move(s));
-    s.cut.assign(declared.size(), 0);
+    s.axes.assign(declared.size(), -1);
+    if (given.batch_axis && *given.batch_axis != no_batch_axis) {
+        cut_as_asked(declared, *given.batch_axis, s);
+        check_samples(declared, s);
+        return s;
+    }
 
     // The data as given: every input fits, and a symbol has one value throughout.
     std::map<std::string, std::pair<std::int64_t, std::string>> symbols;  // value, and the input that bound it
@@ -220,24 +311,27 @@ sample_set make_samples(const model& m, const named_tensors& given) {
                 "input '" + v.name + "' has shape " + describe(v) + " in the model, and the data given has shape " + to_string(shape) + why;
     }
     if (problem.empty()) {
-        cut_at_leading_symbol(declared, s);
+        if (!given.batch_axis) cut_at_leading_symbol(declared, s);
         return s;
     }
+    if (given.batch_axis) throw error(problem + "; --batch-axis none takes the data as it is");
 
-    // N times a fixed leading 1.
+    // N times a fixed leading length.
     std::int64_t n = -1;
     for (std::size_t i = 0; i < declared.size(); ++i) {
         const value_info& v = declared[i];
         const dims& shape = s.inputs[i].shape();
-        bool fits = v.has_shape && !shape.empty() && shape.size() == v.shape.size() && v.shape[0].value == 1 && (n < 0 || shape[0] == n) &&
-                    shape[0] > 0;
+        bool fits = v.has_shape && !shape.empty() && shape.size() == v.shape.size() && v.shape[0].value > 0 && shape[0] > 0;
         for (std::size_t k = 1; fits && k < shape.size(); ++k) fits = v.shape[k].value < 0 || v.shape[k].value == shape[k];
         if (!fits) throw error(problem);
-        n = shape[0];
+        const std::int64_t unit = v.shape[0].value;
+        if (shape[0] % unit != 0 && unit > 1) throw error(problem + ": give a multiple of " + std::to_string(unit) + " along axis 0");
+        if (n >= 0 && shape[0] / unit != n) throw error(problem);
+        n = shape[0] / unit;
     }
     if (n < 0) throw error(problem);
     s.count = static_cast<std::size_t>(n);
-    s.cut.assign(declared.size(), 1);
+    s.axes.assign(declared.size(), 0);
     return s;
 }
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
+#include "qk/graph/evaluate/execute/batch_axis.hpp"
 #include "qk/graph/evaluate/execute/program.hpp"
 #include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/evaluate/execute/workers.hpp"
@@ -26,20 +26,24 @@ class runner {
     runner(const model& m, int threads, run_limits limits = {}, large_constants how = large_constants::held)
         : source(m), net(make_network(source, how)), shared(limits), pool(threads, shared.budget) {}
 
-    /// How data is divided into runs: one sample each, or batches of several if the model mixes samples.
+    /// How data is divided into runs: one sample each, or batches of several if the rows are no samples by themselves.
     struct cut {
         std::size_t runs = 1;
         std::size_t samples_per_run = 1;
         std::size_t samples = 1;
-        bool join = false;        ///< outputs of runs are joined on axis 0
+        bool join = false;        ///< outputs of runs are joined
         bool one_by_one = false;  ///< samples do not mix
         bool ragged = false;      ///< outputs of different lengths
+        std::vector<int> axes;    ///< by output, where samples stand in it; -1: the same for all; -2: not known. Empty: axis 0 everywhere
+        int asked = 0;            ///< the axis for those that are not known, if they have one row there
+        std::string whole;        ///< why rows run together; empty if they do not
     };
-    /// Decides how data is divided. If it could run as a batch, compares two samples that run together with each one alone, once per
-    /// runner.
-    cut decide(const sample_set& data, const program& p, int batch);
-    /// Returns the division into single samples, without a trial.
+    /// Decides how data is divided, from the graph alone. May cut more inputs of `data`.
+    cut decide(sample_set& data, int batch) const;
+    /// Returns the division into single samples.
     static cut alone(const sample_set& data);
+    /// Returns the division into runs of `batch` rows, or one of all if that is 0.
+    static cut together(const sample_set& data, int batch);
 
     std::vector<tensor> inputs_of(const sample_set& data, const cut& c, std::size_t run) const {
         const std::size_t first = run * c.samples_per_run;
@@ -74,13 +78,12 @@ class runner {
     std::unique_ptr<network> net;
     cache shared;
     workers pool;
-
-  private:
-    bool mixes_samples(const sample_set& data, const program& p);
-    std::optional<bool> mixes_;
 };
 
-/// Joins the outputs of many runs on axis 0, into one tensor for each output. Each run has its own place, so the order of calls does not
+/// Follows the samples of data through a network if its inputs are cut along these axes.
+batch_verdict follow_samples(const network& net, const sample_set& data, const std::vector<int>& axes);
+
+/// Joins the outputs of many runs, into one tensor for each output. Each run has its own place, so the order of calls does not
 /// matter.
 class joined_outputs {
   public:
@@ -94,7 +97,8 @@ class joined_outputs {
     const model* model_;
     runner::cut cut_;
     std::vector<tensor> all_;
-    std::vector<std::int64_t> rows_;  ///< axis-0 rows of one sample
+    std::vector<std::int64_t> rows_;  ///< rows of one sample along the axis
+    std::vector<int> axes_;           ///< -1: one value for all samples
     named_tensors take_ragged();
     std::vector<std::vector<tensor>> each_;  ///< outputs of ragged data, by run
 };

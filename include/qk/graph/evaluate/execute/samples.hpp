@@ -11,14 +11,20 @@
 
 namespace qk::graph::execute {
 
-/// Data in the order of the model's inputs. An input is either cut along axis 0 into `count` samples, or given whole to each.
+/// Data in the order of the model's inputs. An input is either cut along an axis into `count` samples, or given whole to each.
 struct sample_set {
     std::size_t count = 1;
-    bool symbolic = false;  ///< cut along a symbol: a whole batch could run at once, too
+    bool symbolic = false;  ///< cut along a symbol: whether its rows are samples is for the graph to say
     std::vector<tensor> inputs;
-    std::vector<char> cut;
+    std::vector<int> axes;               ///< by input, the axis that is cut; -1: given whole
+    std::vector<int> wider;              ///< if not empty, what `axes` would be if inputs of other symbols with as many rows were cut, too
+    std::string uncut;                   ///< why data that is open along axis 0 is not cut at all
+    int asked = 0;                       ///< the axis that the user named
     std::vector<std::vector<dims>> own;  ///< by input, the shape of each sample of ragged data; empty: all alike
     bool ragged = false;                 ///< samples have shapes of their own and run one by one
+
+    /// Returns the rows of one sample of an input along the axis that is cut.
+    std::size_t rows_each(std::size_t input) const;
 
     /// Returns the inputs for samples [first, first + n).
     std::vector<tensor> slice(std::size_t first, std::size_t n) const;
@@ -29,6 +35,10 @@ sample_set make_samples(const model& m, const named_tensors& given);
 
 /// Returns rows [first, first + n) of axis 0, which share the buffer.
 tensor rows(const tensor& t, std::size_t first, std::size_t n);
+/// Returns rows [first, first + n) of an axis; a copy if that is not axis 0.
+tensor rows_along(const tensor& t, int axis, std::size_t first, std::size_t n);
+/// Copies `part` to the rows of an axis of `whole` that begin at `first`.
+void put_rows(tensor& whole, int axis, std::size_t first, const tensor& part);
 
 /// Returns one sample of a joined tensor, without the padding of ragged data; the whole tensor if axis 0 does not divide among the samples.
 tensor sample_of(const named_tensors& joined, const std::string& name, std::size_t sample, std::size_t samples);
