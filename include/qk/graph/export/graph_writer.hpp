@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "qk/graph/export/marks.hpp"
+#include "qk/graph/export/taken_names.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/check.hpp"
 #include "qk/graph/model/edit.hpp"
 #include "qk/graph/model/model.hpp"
 
@@ -17,17 +17,13 @@ namespace qk::graph::detail {
 
 class graph_writer {
   public:
-    explicit graph_writer(model& m) : model_(&m) { collect(m.graph()); }
+    explicit graph_writer(model& m) : model_(&m) { names_.take_graph(m.graph()); }
 
     onnx::GraphProto& graph() { return model_->graph(); }
     model& target() { return *model_; }
 
     /// Returns `stem`, or `stem_2`, ...: a name that neither a tensor nor a node has.
-    std::string fresh(const std::string& stem) {
-        std::string name = stem;
-        for (int i = 2; !names_.insert(name).second; ++i) name = stem + "_" + std::to_string(i);
-        return name;
-    }
+    std::string fresh(const std::string& stem) { return names_.fresh(stem); }
 
     onnx::NodeProto& node(const std::string& op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
                           const std::string& domain = "") {
@@ -84,20 +80,8 @@ class graph_writer {
     }
 
   private:
-    void collect(const onnx::GraphProto& g) {
-        for (const auto& v : g.input()) names_.insert(v.name());
-        for (const auto& t : g.initializer()) names_.insert(t.name());
-        for (const auto& n : g.node()) {
-            names_.insert(n.name());
-            names_.insert(n.output().begin(), n.output().end());
-            for (const auto& a : n.attribute()) {
-                if (a.has_g()) collect(a.g());
-                for (const auto& inner : a.graphs()) collect(inner);
-            }
-        }
-    }
     model* model_;
-    string_set names_;
+    taken_names names_;
     int opset_ = 0;
     std::string opset_reason_;
 };

@@ -66,8 +66,9 @@ inline void elu(op_context& call) {
 }
 
 inline void selu(op_context& call) {
-    const double alpha = call.node().get_float("alpha", 1.67326319217681884765625f);
-    const double gamma = call.node().get_float("gamma", 1.05070102214813232421875f);
+    const bool old = call.node().version() < 6;  // the constants had fewer digits
+    const double alpha = call.node().get_float("alpha", old ? 1.6732f : 1.67326319217681884765625f);
+    const double gamma = call.node().get_float("gamma", old ? 1.0507f : 1.05070102214813232421875f);
     map_activation(call,
                    [=]<class V>(V x) -> V { return like<V>(gamma) * (x > like<V>(0) ? x : like<V>(alpha) * (any_exp(x) - like<V>(1))); });
 }

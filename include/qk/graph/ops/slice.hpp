@@ -90,8 +90,10 @@ inline void expand(op_context& call) {
 /// Every axis becomes two axes of a copy: the repeats, with stride 0 in the input, then the axis itself.
 inline void tile(op_context& call) {
     const tensor& x = call.input(0);
-    std::vector<std::int64_t> repeats = int_values(call, call.input(1));
-    if (call.node().version() < 6) {  // a number of tiles along one axis
+    std::vector<std::int64_t> repeats;
+    if (call.node().version() >= 6) {
+        repeats = int_values(call, call.input(1));
+    } else {  // a number of tiles along one axis, both in floats
         const std::int64_t tiles = scalar_value<std::int64_t>(call, call.input(1));
         repeats.assign(x.rank(), 1);
         repeats[normal_axis(call, scalar_value<std::int64_t>(call, call.input(2)), x.rank())] = tiles;
