@@ -48,8 +48,8 @@ struct export_result {
 export_result export_model(const model& m, const precision_plan& plan, const export_options& options = {});
 
 /// Rewrites the standard operators for a newer opset, in the graph, in bodies inside it and in the model's functions, and the imports with
-/// them: the model computes what it computed (docs/reference/opset_changes.md). Throws error naming node, operator and opset where an operator
-/// changed in a way that cannot be rewritten; the model is then as it was. Does nothing when it has this opset or a newer one.
+/// them: the model computes what it computed (docs/reference/opset_changes.md). Throws error naming node, operator and opset where an
+/// operator changed in a way that cannot be rewritten; the model is then as it was. Does nothing when it has this opset or a newer one.
 void raise_opset(model& m, int version);
 
 /// These parse "qdq", "packed" and so on; they throw error listing the names for anything else.
