@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that stay float32 although a precision was requested for them, and the remark that says so.
+// Values that stay as they are although a precision was requested for them, and the remark that says so.
 #include <doctest/doctest.h>
 
+#include "build_model.hpp"
 #include "plan_cases.hpp"
 #include "small_graph.hpp"
 
@@ -94,4 +95,70 @@ TEST_CASE("a default that quantizes nothing, or leaves layers inside of bodies, 
     const quantize_result r = quantize(g.build(), q, {});
     CHECK(says(r.report, plan_note::kind::unrealised, "2 layers in the bodies"));
     CHECK(format_at(r.plan, "t", "last", 0) == "mx6");  // an If's output holds its branches' values, not its condition's
+}
+
+TEST_CASE("layers in the model's functions, of float64 and with sparse weights stay as they are, and a remark names them") {
+    precision_requests q;
+    q.set_default("mx6", "mx6");
+
+    builder called;
+    called.input("x", {4, 8}).output("y", {4, 6}).constant("w", {8, 6}, std::vector<float>(48, 0.5f));
+    auto* import = called.m.add_opset_import();
+    import->set_domain("pkg"), import->set_version(1);
+    for (const char* name : {"Lin", "Twice"}) {  // the second calls the first twice
+        auto& f = *called.m.add_functions();
+        f.set_domain("pkg"), f.set_name(name);
+        for (const char* i : {"a", "b"}) f.add_input(i);
+        f.add_output("o");
+        f.add_opset_import()->set_version(17);
+        *f.add_opset_import() = *import;
+        const bool inner = name == std::string("Lin");
+        for (const char* o : {"unused", "o"}) {
+            auto& n = *f.add_node();
+            n.set_op_type(inner ? "MatMul" : "Lin"), n.set_domain(inner ? "" : "pkg");
+            n.add_input("a"), n.add_input("b"), n.add_output(o);
+        }
+    }
+    called.node("Twice", {"x", "w"}, {"y"}, "call").set_domain("pkg");
+    const quantize_result functions = quantize(called.model(), q, {});
+    CHECK(functions.plan.edges.empty());
+    CHECK(says(functions.report, plan_note::kind::unrealised, "4 layers in functions of the model ('Twice', which 'call' calls)"));
+    CHECK(says(functions.report, plan_note::kind::unrealised, "nothing was quantized"));
+
+    builder wide;
+    wide.input("x", {4, 8}, 11).output("y", {4, 8}, 11);
+    to_proto(make_tensor<double>({8, 8}, std::vector<double>(64, 0.5)), "w", *wide.g().add_initializer());
+    wide.node("MatMul", {"x", "w"}, {"t"}, "first"), wide.node("MatMul", {"t", "w"}, {"y"}, "second");
+    CHECK(says(quantize(wide.model(), q, {}).report, plan_note::kind::unrealised, "2 layers ('first', ...) of float64"));
+
+    builder thin;
+    thin.input("x", {4, 8}).output("y", {4, 8});
+    auto& w = *thin.g().add_sparse_initializer();
+    to_proto(make_tensor<float>({2}, std::vector<float>{1.5f, 3}), "w", *w.mutable_values());
+    to_proto(make_tensor<std::int64_t>({2}, std::vector<std::int64_t>{0, 3}), "w_indices", *w.mutable_indices());
+    w.add_dims(8), w.add_dims(8);
+    thin.node("MatMul", {"x", "w"}, {"y"}, "product");
+    const quantize_result sparse = quantize(thin.model(), q, {});
+    CHECK(format_at(sparse.plan, "w", "product", 1) == "fp32");
+    CHECK(format_at(sparse.plan, "x", "product", 0) == "mx6");
+    CHECK(says(sparse.report, plan_note::kind::unrealised, "1 sparse initializer ('w')"));
+}
+
+TEST_CASE("the weights of recurrent layers stay float32, and a remark names them unless they are asked for") {
+    builder b;
+    b.input("x", {3, 1, 8}).output("y", {3, 1, 1, 8});
+    b.constant("w", {1, 32, 8}, std::vector<float>(256, 0.25f)).constant("r", {1, 32, 8}, std::vector<float>(256, 0.125f));
+    b.constant("v", {8, 8}, std::vector<float>(64, 0.5f));
+    b.node("MatMul", {"x", "v"}, {"t"}, "product");
+    qk_test::set(b.node("LSTM", {"t", "w", "r"}, {"y"}, "lstm"), "hidden_size", std::int64_t{8});
+    const model m = b.model();
+    precision_requests q;
+    q.set_default("mx6", "mx6");
+    const quantize_result r = quantize(m, q, {});
+    CHECK(says(r.report, plan_note::kind::unrealised, "the weights of 1 LSTM node ('lstm')"));
+    CHECK_FALSE(says(r.report, plan_note::kind::unrealised, "nothing was quantized"));
+    q.set_type_precision("LSTM", role::weight, precision{.format = qk::mx6});
+    const quantize_result asked = quantize(m, q, {});
+    CHECK(format_at(asked.plan, "w", "lstm", 1) == "mx6");
+    CHECK_FALSE(says(asked.report, plan_note::kind::unrealised, "LSTM"));
 }

@@ -152,7 +152,11 @@ layer_view::layer_view(const model& m) : model_(&m) {
     };
     std::map<std::string, int, std::less<>> types;
     for (const auto& i : m.graph().initializer()) types[i.name()] = i.data_type();
-    for (const auto& i : m.graph().sparse_initializer()) types[i.values().name()] = i.values().data_type();
+    std::unordered_set<std::string_view> sparse;  // no format is stored in them
+    for (const auto& i : m.graph().sparse_initializer()) {
+        types[i.values().name()] = i.values().data_type();
+        sparse.insert(i.values().name());
+    }
     const auto numbers = detail::numbers_of_lengths(m);
     const auto seen_as_pictures = detail::reach_convolutions(m);
     for (const value_info& i : m.inputs()) {
@@ -185,7 +189,7 @@ layer_view::layer_view(const model& m) : model_(&m) {
                 const bool convolution = op == "Conv" || op == "ConvTranspose";
                 if (constant && i == 2 && (convolution || op == "Gemm")) p = part::bias;
                 if (constant && i == 3 && detail::one_of(op, {"LSTM", "GRU", "RNN"})) p = part::bias;
-                if (numbers.contains(name)) p = part::none;
+                if (numbers.contains(name) || sparse.contains(name)) p = part::none;
                 // Bounds, sizes and paddings are not data, and a mover has one data input.
                 if (i > 0 && (info.kind == layer_kind::activation || info.kind == layer_kind::mover)) p = part::none;
             }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "qk/graph/model/attribute.hpp"
+#include "qk/graph/model/check.hpp"
 #include "qk/graph/model/subgraphs.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/quantize/plan_remarks.hpp"
@@ -28,6 +30,84 @@ inline std::vector<std::string> projections_by_einsum(const model& m, const std:
     return names;
 }
 
+/// Counts layers of one kind, and keeps the first one's name.
+struct counted_layers {
+    std::size_t count = 0;
+    std::string first;
+    void add(const std::string& name, std::size_t more = 1) {
+        if (count == 0 && more > 0) first = name;
+        count += more;
+    }
+    /// Returns "1 layer ('a')" or "3 layers ('a', ...)".
+    std::string text(const std::string& what) const {
+        return std::to_string(count) + " " + what + (count == 1 ? "" : "s") + " ('" + first + (count == 1 ? "')" : "', ...)");
+    }
+};
+
+inline bool is_recurrent(const onnx::NodeProto& n) { return n.domain().empty() && one_of(n.op_type(), {"LSTM", "GRU", "RNN"}); }
+
+/// Returns how many layers run when a node runs one of the model's functions; 0 for any other node. Calls are not circular (check.hpp).
+inline std::size_t layers_behind(const onnx::ModelProto& m, const onnx::NodeProto& n) {
+    const onnx::FunctionProto* f = n.domain() == "qk" ? nullptr : find_function(m, n);  // those of domain qk are quantizers of an export
+    if (f == nullptr) return 0;
+    std::size_t sum = 0;
+    const auto add = [&](const auto& self, const auto& nodes) -> void {
+        for (const onnx::NodeProto& inner : nodes) {
+            sum += kind_of(inner) == layer_kind::compute || is_recurrent(inner) ? 1 : layers_behind(m, inner);
+            for_each_subgraph(inner, [&](const onnx::GraphProto& g) { self(self, g.node()); });
+        }
+    };
+    add(add, f->node());
+    return sum;
+}
+
+inline bool is_double(const model& m, const std::string& tensor) {
+    if (m.is_constant(tensor)) return m.constant_type(tensor) == data_type::float64;
+    return std::ranges::any_of(m.inputs(), [&](const value_info& i) { return i.name == tensor && i.type == data_type::float64; });
+}
+inline bool is_sparse(const model& m, const std::string& tensor) {
+    return std::ranges::any_of(m.graph().sparse_initializer(), [&](const auto& t) { return t.values().name() == tensor; });
+}
+
+/// Returns sentences about layers of the graph that no default reaches, whatever its formats are.
+inline std::vector<std::string> out_of_reach(const model& m, const std::map<edge, quantizer>& chosen) {
+    counted_layers called, doubles, sparse, recurrent;
+    std::string function, operators;
+    for (const auto& n : m.graph().node()) {
+        if (const std::size_t layers = layers_behind(m.proto(), n); layers > 0) {
+            if (called.count == 0) function = n.op_type();
+            called.add(n.name(), layers);
+        }
+        if (kind_of(n) == layer_kind::compute || is_recurrent(n)) {
+            if (std::ranges::any_of(n.input(), [&](const auto& i) { return is_double(m, i); })) doubles.add(n.name());
+            for (const auto& i : n.input())
+                if (is_sparse(m, i)) sparse.add(i);
+        }
+        const auto left = [&](int i) {
+            return i < n.input_size() && m.is_constant(n.input(i)) && !is_double(m, n.input(i)) && !is_sparse(m, n.input(i)) &&
+                   !chosen.contains({n.input(i), n.name(), i});
+        };
+        if (is_recurrent(n) && (left(1) || left(2))) {
+            recurrent.add(n.name());
+            if (operators.find(n.op_type()) == std::string::npos) operators += (operators.empty() ? "" : ", ") + n.op_type();
+        }
+    }
+    std::vector<std::string> said;
+    if (called.count > 0)
+        said.push_back(std::to_string(called.count) + (called.count == 1 ? " layer" : " layers") + " in functions of the model ('" +
+                       function + "', which '" + called.first +
+                       "' calls): left in float32; onnx.inliner.inline_local_functions puts functions in the place of their calls");
+    if (doubles.count > 0)
+        said.push_back(doubles.text("layer") +
+                       " of float64: left as it is, since formats stand for float32, float16 and bfloat16; convert the "
+                       "model to float32 first");
+    if (sparse.count > 0) said.push_back(sparse.text("sparse initializer") + ": left in float32; write it as a dense one first");
+    if (recurrent.count > 0)
+        said.push_back("the weights of " + recurrent.text(operators + " node") + ": left in float32; an entry {\"op_type\": \"" +
+                       operators.substr(0, operators.find(',')) + "\", ...} in a requests file asks for them");
+    return said;
+}
+
 }  // namespace detail
 
 void note_what_stayed(const model& m, const std::vector<request>& requests, const std::map<edge, quantizer>& chosen,
@@ -44,7 +124,7 @@ void note_what_stayed(const model& m, const std::vector<request>& requests, cons
     std::size_t inner = 0;
     const auto count = [&](const auto& self, const onnx::NodeProto& n) -> void {
         detail::for_each_subgraph(n, [&](const onnx::GraphProto& g) {
-            for (const auto& i : g.node()) inner += kind_of(i) == layer_kind::compute, self(self, i);
+            for (const auto& i : g.node()) inner += kind_of(i) == layer_kind::compute || detail::is_recurrent(i), self(self, i);
         });
     };
     for (const auto& n : m.graph().node()) count(count, n);
@@ -57,6 +137,8 @@ void note_what_stayed(const model& m, const std::vector<request>& requests, cons
                              (einsums.size() > 1 ? "', ...)" : "')") +
                              ": left in float32; an entry {\"op_type\": \"Einsum\", ...} in a requests file asks for them",
                          general->origin});
+    for (std::string& text : detail::out_of_reach(m, chosen))
+        notes.push_back({plan_note::kind::unrealised, m.label(), std::move(text), general->origin});
     if (nothing)
         notes.push_back({plan_note::kind::unrealised, m.label(), "nothing was quantized: no layer has float values that the requests mean",
                          general->origin});

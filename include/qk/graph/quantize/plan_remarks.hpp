@@ -17,8 +17,9 @@ namespace qk::graph {
 void note_tied_weights(const model& m, const std::map<edge, quantizer>& chosen, const std::map<edge, edge_precision>& asked,
                        std::vector<plan_note>& notes);
 
-/// Adds notes about what a request for everything did not reach: layers in the bodies of If, Loop and Scan, Einsums that multiply by
-/// constant weights (no request for layers means them), or every layer. Without such a request, notes a plan that changes nothing.
+/// Adds notes about what a request for everything did not reach: layers in the bodies of If, Loop and Scan and in the model's functions,
+/// layers of float64, sparse weights, those of LSTM, GRU and RNN, Einsums that multiply by constant weights (no request for layers means
+/// them), or every layer. Without such a request, notes a plan that changes nothing.
 void note_what_stayed(const model& m, const std::vector<request>& requests, const std::map<edge, quantizer>& chosen,
                       std::vector<plan_note>& notes);
 
