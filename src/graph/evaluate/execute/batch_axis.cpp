@@ -113,6 +113,7 @@ class batch_walk {
     }
 
     states follow(const net_node& node, const states& values) {
+        if (++steps_ > most_steps) return all(node, state_kind::undecided, "is reached only after a million others");
         std::vector<const batch_value*> in;
         for (const net_input& i : node.inputs) in.push_back(i.value < 0 ? nullptr : &values[static_cast<std::size_t>(i.value)]);
         std::vector<const batch_value*> seen = in;
@@ -330,7 +331,9 @@ class batch_walk {
         return named(node, std::move(result));
     }
 
+    static constexpr std::size_t most_steps = 1 << 20;  ///< bodies are walked more than once, and those inside them more often
     const batch_counts& counts_;
+    std::size_t steps_ = 0;
 };
 
 }  // namespace
