@@ -5,6 +5,7 @@ where products of uint8 by int8 saturate.
 usage: int8_evidence.py QK    (the built command)
 
 Bounds are in dB of the outputs against float32: with the optimizer a model may lose 1 dB, the mean of all 0.2; without it 0.5 to the plan.
+Weights are int8 and pair-safe by default; `operators` has a small model for each operator whose kernel pairs, with weights that saturate.
 qemu-x86_64 emulates the other processor if it is installed; weights kept signed show that products saturate there.
 """
 import json
@@ -83,6 +84,77 @@ def networks():
     yield "resnet20", os.path.join(SHARED, "models", "resnet20_cifar10_folded.onnx"), pictures, pictures[:8]
 
 
+def heavy(outputs, inputs):
+    """Weights [outputs, inputs] of mostly one sign and near the largest, so that most pairs saturate at full range."""
+    values = rng.uniform(.3, 1, (outputs, inputs)) * np.where(rng.random((outputs, inputs)) < .2, -1, 1) * np.where(np.arange(outputs) % 3 == 0, -1, 1)[:, None]
+    return (values / inputs).astype(np.float32)
+
+
+def operators():
+    """Yields (name, file, calibration, samples) for each operator whose kernel pairs, each followed by one that reads 8 bits."""
+    pictures = {"conv": (8, 8, 1, {"kernel": (3, 3), "pads": [1, 1, 1, 1]}), "conv of odd length": (3, 8, 1, {"kernel": (3, 3)}), "grouped conv": (12, 8, 4, {"kernel": (3, 3)}),
+                "conv of two outputs a channel": (6, 12, 6, {"kernel": (3, 3)}), "depthwise conv": (8, 8, 8, {"kernel": (3, 3)}), "pointwise conv": (5, 16, 1, {"kernel": (1, 1)}),
+                "strided conv": (8, 8, 1, {"kernel": (3, 3), "strides": [2, 2]}), "dilated conv": (7, 8, 1, {"kernel": (3, 3), "dilations": [2, 2]}), "conv of one axis": (6, 8, 1, {"kernel": (5,)})}
+    for name, (channels, outputs, group, how) in pictures.items():
+        kernel = how.pop("kernel")
+        held = {"w": heavy(outputs, channels // group * int(np.prod(kernel))).reshape(outputs, channels // group, *kernel), "b": w(outputs, 1).ravel() / 10, "w2": heavy(4, outputs).reshape(4, outputs, *[1] * len(kernel))}
+        nodes = [node("Conv", ["x", "w", "b"], ["c"], "first", group=group, **how), node("Relu", ["c"], ["r"], "relu"), node("Conv", ["r", "w2"], ["y"], "second")]
+        x = np.abs(rng.standard_normal((24, channels, *[11] * len(kernel)))).astype(np.float32)
+        yield name, model(name, nodes, held, x.shape[1:], (4, *[None] * len(kernel))), x[:16], x[16:]
+    held = {"w": heavy(20, 33), "b": w(20, 1).ravel() / 10, "w2": heavy(6, 20)}
+    x = np.abs(rng.standard_normal((48, 33))).astype(np.float32)
+    yield "gemm transB", model("gemm transB", [node("Gemm", ["x", "w", "b"], ["c"], "first", transB=1), node("Relu", ["c"], ["r"], "relu"), node("Gemm", ["r", "w2"], ["y"], "second", transB=1)], held, (33,), (6,)), x[:32], x[32:]
+    held = {k: v.T.copy() if k != "b" else v for k, v in held.items()}
+    yield "gemm", model("gemm", [node("Gemm", ["x", "w", "b"], ["c"], "first"), node("Relu", ["c"], ["r"], "relu"), node("Gemm", ["r", "w2"], ["y"], "second")], held, (33,), (6,)), x[:32], x[32:]
+    del held["b"]
+    products = [node("MatMul", ["x", "w"], ["c"], "first"), node("Relu", ["c"], ["r"], "relu"), node("MatMul", ["r", "w2"], ["y"], "second")]
+    yield "matmul", model("matmul", products, held, (33,), (6,)), x[:32], x[32:]
+    x = np.abs(rng.standard_normal((24, 7, 33))).astype(np.float32)
+    yield "batched matmul", model("batched matmul", products, held, (7, 33), (7, 6)), x[:16], x[16:]
+
+
+def pair_models():
+    """Yields (name, file, x, groups): integer operators whose output j sees 255 * 127 at the places j and j + 1 of the sum, in the order that
+    pair_safe.hpp assumes. Only outputs whose two places are a pair saturate."""
+    held = {"one": np.float32(1), "zero": np.uint8(0), "zero8": np.int8(0), "step": np.float32(512)}
+    ends = [node("DequantizeLinear", ["yq", "step", "zero"], ["y"])]
+    begin = [node("QuantizeLinear", ["x", "one", "zero"], ["xq"])]
+
+    def save(name, nodes, weights, x, groups=1):
+        graph = helper.make_graph([*begin, *nodes], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *x.shape[1:]])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                                  [numpy_helper.from_array(np.asarray(v), k) for k, v in {**held, "w": weights}.items()])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)], ir_version=8), at(f"pairs {name}.onnx"))
+        return name, at(f"pairs {name}.onnx"), x, groups
+
+    def places(length):
+        return np.int8([[127 if k in (j, j + 1) else 0 for k in range(length)] for j in range(length - 1)])
+
+    for channels, kernel, group in ((3, (2, 2), 1), (4, (1, 1), 1), (5, (3,), 1), (5, (1, 2), 3), (8, (2, 2), 2)):
+        taps = int(np.prod(kernel))
+        rows = places(channels * taps).reshape(-1, taps, channels)  # the place of the kernel, then the channel
+        weights = np.concatenate([np.moveaxis(rows, 2, 1).reshape(-1, channels, *kernel)] * group)
+        operands = ["xq", "one", "zero", "w", "one", "zero8", "step", "zero"]
+        yield save(f"QLinearConv of {channels} channels, {kernel}, {group} groups", [node("QLinearConv", operands, ["yq"], group=group), *ends], weights, np.full((1, channels * group, *kernel), 255, np.float32), group)
+    for length, rows in ((9, 1), (9, 4), (32, 1), (600, 5)):
+        x = np.full((rows, length), 255, np.float32)
+        yield save(f"QLinearMatMul of {length}, {rows} rows", [node("QLinearMatMul", ["xq", "one", "zero", "w", "one", "zero8", "step", "zero"], ["yq"]), *ends], places(length).T.copy(), x)
+        yield save(f"QGemm of {length}, {rows} rows", [node("QGemm", ["xq", "one", "zero", "w", "one", "zero8", "", "step", "zero"], ["yq"], domain="com.microsoft", transB=1), *ends], places(length), x)
+        yield save(f"MatMulInteger of {length}, {rows} rows", [node("MatMulInteger", ["xq", "w", "zero", "zero8"], ["i"]), node("Cast", ["i"], ["y"], to=TensorProto.FLOAT)], places(length).T.copy(), x)
+
+
+def kernel_order(where, emulated):
+    """Checks which places pair, if products saturate here at all; on the emulated processor they must."""
+    models = list(pair_models())
+    results = runs.run_all([{"model": path, "x": x} for _, path, x, _ in models], emulated)
+    seen = [(groups, y if isinstance(y, str) else np.asarray(y).reshape(len(x), -1)[0] < 1.5 * 255 * 127) for (_, _, x, groups), y in zip(models, results)]
+    if not emulated and not any(np.any(pairs) for _, pairs in seen if not isinstance(pairs, str)):
+        print(f"{where}: products do not saturate")
+        return
+    for (name, *_), (groups, pairs) in zip(models, seen):
+        fits = not isinstance(pairs, str) and all(p == (j % (len(pairs) // groups) % 2 == 0) for j, p in enumerate(pairs))
+        check(fits, f"{where}, {name}: places 2i and 2i + 1 are a pair")
+
+
 STATIC = ["--activation", "int8", "--weight", "int8"]
 DYNAMIC = ["--approach", "dynamic", "--activation", "uint8", "--weight", "int8"]
 STYLES = {  # name: (options, batch, whether the file itself names integer operators, which then also run with the optimizer off)
@@ -98,8 +170,9 @@ STYLES = {  # name: (options, batch, whether the file itself names integer opera
 class Case:
     """A network exported in a style: its files, and its decibels as they are measured."""
 
-    def __init__(self, name, style, path, calibration, x):
+    def __init__(self, name, style, path, calibration, x, more=()):
         options, self.batch, self.integer = STYLES[style]
+        options = [*options, *more]
         self.name, self.style, self.x, self.file = name, style, x, at(f"{name} {style}.onnx")
         np.save(at("calibration.npy"), calibration)
         np.save(at("x.npy"), x)
@@ -110,6 +183,10 @@ class Case:
         (result,) = os.listdir(at("out"))
         self.planned = runs.decibels(np.load(os.path.join(at("out"), result)), self.plain)
         os.remove(os.path.join(at("out"), result))
+
+    def code_types(self):
+        """Returns the types of the weights' codes in the file, by the name of the weight."""
+        return {t.name.removesuffix("_quantized"): t.data_type for t in onnx.load(self.file).graph.initializer if t.data_type in (TensorProto.INT8, TensorProto.UINT8) and len(t.dims) > 1}
 
     def jobs(self, levels):
         return [{"model": self.file, "x": self.x, "level": level, "batch": self.batch} for level in levels]
@@ -147,6 +224,7 @@ def signed_by_request():
         check(types == {TensorProto.INT8}, f"{flags[0]}: weights are int8")
         check(any("written as int8" in n and "saturate" in n for n in out["export_notes"]), f"{flags[0]}: a remark says what that means")
     digits = [os.path.join(DIGITS, n) for n in ("digits.onnx", "test_images.npy", "test_labels.npy")]
+    # A search measures weights as they are: what it writes is not pair-safe, and uint8.
     for flags, expected in (([], TensorProto.UINT8), (["--target", at("profile.json")], TensorProto.INT8)):
         qk("search", digits[0], "--inputs", digits[1], "--labels", digits[2], "--samples", 32, "--wide", "int8/int8", "--narrow", "int8/int4", "--wide-share", 1, "-o", at("mix.onnx"), *flags)
         types = {t.data_type for t in onnx.load(at("mix.onnx")).graph.initializer if t.name.endswith("weight_quantized")}
@@ -155,13 +233,16 @@ def signed_by_request():
 
 
 def recovered():
-    """A plan recovered from a model with uint8 weights has int8 again, symmetric and with the same scales."""
+    """A plan recovered from a model with uint8 weights, or pair-safe ones, has int8 again, symmetric and with the same scales."""
     path, x = convolutions()
     np.save(at("calibration.npy"), x)
-    for style in ("portable", "qdq"):
-        qk("quantize", path, "-o", at("moved.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), "--export", style, "--save-plan", at("asked.json"))
+    with open(at("unsigned.json"), "w") as f:
+        json.dump({"name": "mine", "int8_weights": "unsigned"}, f)
+    for style, flags, kind in (("portable", ["--target", at("unsigned.json")], TensorProto.UINT8), ("qdq", ["--target", at("unsigned.json")], TensorProto.UINT8), ("portable", [], TensorProto.INT8)):
+        notes = qk_json("quantize", path, "-o", at("moved.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), "--export", style, "--save-plan", at("asked.json"), *flags)["export_notes"]
         types = {t.name: t.data_type for t in onnx.load(at("moved.onnx")).graph.initializer}
-        check(all(types[f"{n}_quantized"] == TensorProto.UINT8 for n in ("w1", "w2", "w3", "w4", "fc")), f"{style}: weights are uint8 in the file")
+        check(all(types[f"{n}_quantized"] == kind for n in ("w1", "w2", "w3", "w4", "fc")), f"{style} {' '.join(flags[:1])}: the type of weights in the file")
+        check(any("int8 weights written as uint8" in n for n in notes) == bool(flags), f"{style} {' '.join(flags[:1])}: a remark where weights are uint8")
         qk("inspect", at("moved.onnx"), "--save-plan", at("found.json"), "--save-float", at("float.onnx"))
         asked, found = (json.load(open(at(f)))["tensors"] for f in ("asked.json", "found.json"))
         for name in ("w1", "w2", "w3", "w4", "fc"):
@@ -180,11 +261,19 @@ def tried(name, style):
 def main():
     cases = [Case(name, style, path, calibration, x) for name, path, calibration, x in networks() for style in STYLES
              if tried(name, style)]
+    for name, path, calibration, x in operators():
+        for style in STYLES:
+            dynamic = style in ("dynamic", "qinteger")
+            if "keep-int8" not in style and not (dynamic and "conv" in name):
+                cases.append(Case(name, style, path, calibration, x))
     for c in cases:
+        # A Conv with dynamic scales is no product of uint8 by int8: its weights stay uint8.
+        kept = {k: t for k, t in c.code_types().items() if t == TensorProto.UINT8 and not (c.style in ("dynamic", "qinteger") and c.name in ("convolutions", "digits", "resnet20", "kwt1"))}
         if "keep-int8" not in c.style:
-            check(any("int8 weights written as uint8" in n for n in c.notes), f"{c.name}, {c.style}: a remark says that int8 weights are uint8")
+            check(not kept, f"{c.name}, {c.style}: pair-safe weights are int8 in the file, and not {kept}")
     path, x = signed_by_request()
     recovered()
+    kernel_order("this processor", False)
     compare(cases, "this processor", False)
     command, why = runs.emulator()
     if command is None:
@@ -194,6 +283,7 @@ def main():
         (y,) = runs.run_all([{"model": at("signed.onnx"), "x": x, "level": "on"}], True)
         seen = isinstance(y, np.ndarray) and runs.decibels(y, plain) < runs.decibels(runs.run(at("signed.onnx"), x, "off"), plain) - 3
         check(seen, f"AVX2 without VNNI, emulated by {' '.join(command)}: signed weights lose there, so that this test sees what it is for")
+        kernel_order("AVX2 without VNNI", True)
         compare(cases, "AVX2 without VNNI", True)
     print(f"{evidence.failures} failures")
     return 1 if evidence.failures else 0

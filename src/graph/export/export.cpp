@@ -20,6 +20,7 @@
 #include "qk/graph/model/subgraphs.hpp"
 #include "qk/graph/ops/widened.hpp"
 #include "qk/graph/plan/layers.hpp"
+#include "qk/graph/quantize/pair_safe.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -141,8 +142,9 @@ class exporter {
             }
             const bool called = v.nbits && is_portable();  // a function decodes them
             if (constant && !called && options_.style != export_style::amd && fusing_->may_saturate(*q, uses)) {
-                v.as_unsigned = options_.int8_weights == int8_codes::as_unsigned;
-                ++int8_weights_;
+                const bool safe = options_.int8_weights == int8_codes::where_safe && fits_pairs(*q, uses, value);
+                v.as_unsigned = !safe && options_.int8_weights != int8_codes::as_signed;
+                ++(safe ? safe_weights_ : int8_weights_);
             }
             std::string result;
             try {
@@ -175,20 +177,28 @@ class exporter {
         return false;
     }
 
+    /// Returns whether these weights meet what their readers' kernels need.
+    bool fits_pairs(const quantizer& q, const std::vector<use>& readers, const tensor& value) const {
+        return std::ranges::all_of(
+            readers, [&](const use u) { return u.node >= 0 && is_pair_safe(source_.graph().node(u.node), u.input, q, value); });
+    }
+
     void note_int8_weights() {
         if (int8_weights_ == 0) return;
-        const bool moved = options_.int8_weights == int8_codes::as_unsigned;
-        result_.notes.push_back(std::to_string(int8_weights_) +
-                                (moved ? " int8 weights written as uint8 with zero point + 128: the same values; onnxruntime's "
-                                         "kernels of uint8 by int8 saturate on x86-64 without VNNI, "
-                                         "those of uint8 by uint8 are right everywhere (where VNNI is sure to be, int8 takes "
-                                         "down to half the time: \"int8_weights\": \"signed\" in a "
-                                         "--target profile)"
-                                       : " int8 weights written as int8, as asked: their products with uint8 activations "
-                                         "saturate in onnxruntime on x86-64 without VNNI; so do those "
-                                         "with int8 activations in Q/DQ pairs, which its optimizer makes uint8; integer "
-                                         "operators of style qoperator with int8 activations are right "
-                                         "everywhere"));
+        const bool moved = options_.int8_weights != int8_codes::as_signed;
+        result_.notes.push_back(
+            std::to_string(int8_weights_) +
+            (moved ? " int8 weights written as uint8 with zero point + 128: the same values; they are not pair-safe (from "
+                     "a saved plan or a search, or not one product with its own weights), and onnxruntime's "
+                     "kernels of uint8 by int8 saturate on x86-64 without VNNI, "
+                     "those of uint8 by uint8 are right everywhere (where VNNI is sure to be, int8 takes "
+                     "down to half the time: \"int8_weights\": \"signed\" in a "
+                     "--target profile)"
+                   : " int8 weights written as int8, as asked: their products with uint8 activations "
+                     "saturate in onnxruntime on x86-64 without VNNI; so do those "
+                     "with int8 activations in Q/DQ pairs, which its optimizer makes uint8; integer "
+                     "operators of style qoperator with int8 activations are right "
+                     "everywhere"));
     }
 
     /// Adds a guard where a DequantizeLinear of the model itself feeds a layer whose weights the plan changes.
@@ -271,6 +281,7 @@ class exporter {
     std::unique_ptr<quantizer_writer> writer_;
     std::optional<fusing_rules> fusing_;
     std::size_t int8_weights_ = 0;  ///< weights of layers whose products may saturate
+    std::size_t safe_weights_ = 0;  ///< such weights that are pair-safe
 };
 
 }  // namespace detail

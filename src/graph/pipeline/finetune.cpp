@@ -18,6 +18,7 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
     expand_for(m, settings.precision);
     const named_tensors inputs = settings.data.load_inputs(m);
     asked_precision asked = settings.precision.read(m);
+    asked.pair_safe = false;  // what is learned is quantized later
     if (asked.changes_weights())
         throw error(
             "fine-tuning learns weights and biases itself: leave --weight-rounding and --bias-correction out, and give them to "

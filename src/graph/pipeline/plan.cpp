@@ -11,6 +11,7 @@
 #include "qk/graph/pipeline/transform.hpp"
 #include "qk/graph/quantize/compensate.hpp"
 #include "qk/graph/quantize/learn_rounding.hpp"
+#include "qk/graph/quantize/pair_safe.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/recover/recover.hpp"
 #include "qk/graph/search/choose_method.hpp"
@@ -100,6 +101,57 @@ void round_weights(model& m, const data_settings& data, const asked_precision& a
             throw error(n.subject + ": " + n.text + " (strict)");
 }
 
+/// Makes the int8 weights of products pair-safe: before other rounding chooses how weights are rounded at their scales, and after it.
+class pair_safety {
+  public:
+    pair_safety(model& m, const data_settings& data, const asked_precision& asked, quantize_result& result,
+                const progress_function& progress)
+        : m_(&m), asked_(&asked), result_(&result), options_{.threads = data.threads} {
+        if (!asked.pair_safe || asked.saved || codes_for(asked.options) != int8_codes::where_safe) return;
+        for (const std::string& layer : pairing_layers(m, result.plan)) (is_rounded(layer) ? rounded_ : nearest_).push_back(layer);
+        const bool given =
+            asked.options.how == approach::dynamic ? !data.calibration.empty() : !(data.calibration.empty() && data.inputs.empty());
+        if (given && !data.has_statistics() && !(nearest_.empty() && rounded_.empty()))
+            moments_ = gather_moments(m, result.plan, data.load_calibration(m), options_, progress_of(progress, "looking at inputs"));
+    }
+
+    void before_rounding() {
+        pair_safe_options only_scales = options_;
+        only_scales.moves = false;
+        make(rounded_, only_scales);
+        const std::vector<pair_safe_weight> done = make(nearest_, options_);
+        add_to(result_->report, done);
+        if (asked_->options.transforms()) return;  // the saved plan fits the transformed model alone
+        for (const pair_safe_weight& w : done)
+            if (!w.values.place.empty()) result_->plan.moved[w.weight] = w.values;
+    }
+    void after_rounding() {
+        pair_safe_options only_moves = options_;
+        only_moves.rescales = false;
+        add_to(result_->report, make(rounded_, only_moves));
+    }
+
+  private:
+    bool is_rounded(const std::string& layer) const {
+        const auto own = result_->rounding.find(layer);
+        return (own != result_->rounding.end() ? own->second : asked_->options.rounding) != weight_rounding::nearest;
+    }
+    std::vector<pair_safe_weight> make(const std::vector<std::string>& layers, const pair_safe_options& options) {
+        if (layers.empty()) return {};
+        auto done = make_pair_safe(*m_, result_->plan, layers, moments_, options);
+        for (edge_report& e : result_->report.edges)
+            if (const quantizer* q = result_->plan.find(e.edge)) e.how = *q;
+        return done;
+    }
+
+    model* m_;
+    const asked_precision* asked_;
+    quantize_result* result_;
+    pair_safe_options options_;
+    std::vector<std::string> nearest_, rounded_;
+    layer_moments moments_;
+};
+
 /// Takes a saved plan as it is and describes it.
 quantize_result take_saved(const model& m, const asked_precision& asked, const calibration& seen) {
     quantize_result result{*asked.saved,
@@ -150,8 +202,10 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
         asked.options.method = method->method();
     }
     quantize_result result;
-    if (asked.saved) result = take_saved(m, asked, own);
-    else {
+    if (asked.saved) {
+        apply_moved(m, *asked.saved);
+        result = take_saved(m, asked, own);
+    } else {
         // A report alone gathers statistics, too; the plan must be the same without one, so they serve the report only.
         const calibration* seen_values = own.empty() ? nullptr : &own;
         result = planner(m, needed_ranges(asked) ? seen_values : nullptr, seen_values).plan(asked.requests, asked.options);
@@ -161,9 +215,19 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     result.report.method = std::move(method);
     add_to(result.report, changed);
     throw_violations(result.report, asked.options.strict);
+    pair_safety pairs(m, data, asked, result, progress);
+    pairs.before_rounding();
     round_weights(m, data, asked, result, progress);
+    pairs.after_rounding();
     if (seen != nullptr) *seen = std::move(own);
     return result;
+}
+
+int8_codes codes_for(const quantize_options& options) {
+    if (!options.target) return int8_codes::where_safe;
+    return options.target->signed_int8     ? int8_codes::as_signed
+           : options.target->unsigned_int8 ? int8_codes::as_unsigned
+                                           : int8_codes::where_safe;
 }
 
 export_result write_plan(const model& m, const precision_plan& plan, export_options options, bool keep_int8) {

@@ -53,8 +53,12 @@ channel_scaling scaling(const std::string& option, const std::string& text, chan
 std::vector<std::string> pow2_rule_names() { return {"non_overflow", "nearest", "min_mse"}; }
 
 bool asked_precision::changes_weights() const {
-    return options.rounding != weight_rounding::nearest || options.correct_bias ||
-           std::ranges::any_of(requests, [](const request& r) { return r.what.rounding.has_value(); });
+    return options.rounding != weight_rounding::nearest || options.correct_bias || (saved && !saved->moved.empty()) ||
+           std::ranges::any_of(requests, [this](const request& r) {
+               const integer* f = std::get_if<integer>(&r.what.format);
+               const bool pairs = pair_safe && !saved && f != nullptr && f->is_signed && f->bits == 8 && has(r.role, role::weight);
+               return pairs || r.what.rounding.has_value();
+           });
 }
 
 asked_precision precision_settings::read(const model& m) const {

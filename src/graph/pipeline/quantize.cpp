@@ -41,8 +41,9 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     model m = load_for_planning(settings.model);
     expand_for(m, settings.precision);
     calibration seen;
-    const asked_precision asked = settings.precision.read(m);
-    if (asked.options.target && asked.options.target->signed_int8) style.int8_weights = int8_codes::as_signed;
+    asked_precision asked = settings.precision.read(m);
+    asked.pair_safe = style.style != export_style::amd && !settings.keep_int8;
+    style.int8_weights = codes_for(asked.options);
     done.result =
         make_plan(m, settings.data, asked, &seen, !settings.report.empty() || !settings.log.empty() || settings.estimates, progress);
     const quantize_result& result = done.result;

@@ -53,10 +53,9 @@ std::vector<std::string> write_results(const search_settings& settings, const mo
                                        const search_result& result, const calibration& seen, output_set& files) {
     std::vector<std::string> notes;
     if (!settings.output.empty()) {
-        const bool keeps_signed = options.quantize.target && options.quantize.target->signed_int8;
-        export_result exported = write_plan(with_weights(m, result.weights), result.plan,
-                                            {export_style_from(settings.style), weight_storage_from(settings.weights),
-                                             keeps_signed ? int8_codes::as_signed : int8_codes::as_unsigned});
+        export_result exported =
+            write_plan(with_weights(m, result.weights), result.plan,
+                       {export_style_from(settings.style), weight_storage_from(settings.weights), codes_for(options.quantize)});
         save(exported.exported, files, settings.output);
         notes = std::move(exported.notes);
     }

@@ -141,12 +141,6 @@ struct neighbours {
     }
 };
 
-/// Returns the plan's entry for an edge: the edge's own, else the tensor's.
-quantizer& entry_of(precision_plan& plan, const edge& e) {
-    const auto own = plan.edges.find(e);
-    return own != plan.edges.end() ? own->second : plan.tensors.at(e.tensor);
-}
-
 double decibels(double signal, double error) { return 10 * std::log10(signal / error); }
 
 class learner {
@@ -221,7 +215,7 @@ class learner {
     double learn_input(const target& t, const side_by_side::visit& here, layer_problem& problem, std::vector<layer_samples>& samples,
                        const std::vector<place>& places, const tensor& w, const tensor& nearest, double start) {
         if (!input_scale_learns(*m_, *plan_, *t.node)) return start;
-        quantizer& how = entry_of(*plan_, {t.node->input(0), t.node->name(), 0});
+        quantizer& how = *plan_->entry_of({t.node->input(0), t.node->name(), 0});
         const quantizer before = how;
         side_by_side::visit moved = here;
         const auto read_with = [&](float factor) {
@@ -249,7 +243,7 @@ class learner {
 
     void learn(target& t, const side_by_side::visit& here) {
         const tensor w = ops::widened(constant_of(here, 1));
-        quantizer& how = entry_of(*plan_, {t.result.weight, t.node->name(), 1});
+        quantizer& how = *plan_->entry_of({t.result.weight, t.node->name(), 1});
         const std::vector<place> places = choose_places(here, t.rows, place_limit(t.rows), options_.seed);
         std::vector<layer_samples> samples = samples_of(t, here, w, places);
         layer_problem problem{&t.rows, &samples, bias_of(t, here, true), t.least, t.most, options_.iterations};
@@ -297,14 +291,14 @@ class learner {
     void bias_follows(const target& t, const Factor& factor) {
         const edge of_bias{has_bias(t) ? t.node->input(2) : std::string(), t.node->name(), 2};
         if (!has_bias(t) || plan_->find(of_bias) == nullptr) return;
-        quantizer& bias = entry_of(*plan_, of_bias);
+        quantizer& bias = *plan_->entry_of(of_bias);
         if (bias.format != qk::format(int32)) return;
         for (std::size_t i = 0; i < bias.scale.size(); ++i) bias.scale[i] *= factor(i);
     }
 
     /// Puts the learned scales of the weight into the plan.
     void rescale(const target& t, const quantizer& learned) {
-        quantizer& how = entry_of(*plan_, {t.result.weight, t.node->name(), 1});
+        quantizer& how = *plan_->entry_of({t.result.weight, t.node->name(), 1});
         if (how.scale.empty()) return;
         bias_follows(t, [&](std::size_t i) {
             const std::size_t c = how.scale.size() == 1 ? 0 : i % how.scale.size();

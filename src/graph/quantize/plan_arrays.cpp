@@ -28,7 +28,14 @@ class list_mover {
         if (q.zero_point.size() > longest_list(q)) json["zero_point"] = put(narrow(q.zero_point));
     }
 
+    static bool is_long(const moved_values& m) { return m.place.size() > longest_moved; }
+    void move(const moved_values& m, nlohmann::ordered_json& json) {
+        json["place"] = put(narrow(m.place));
+        json["value"] = put(make_tensor<float>({static_cast<std::int64_t>(m.value.size())}, m.value));
+    }
+
   private:
+    static constexpr std::size_t longest_moved = 1024;
     nlohmann::ordered_json put(tensor t) {
         const std::string name = std::to_string(arrays_->size());
         arrays_->push_back({name, std::move(t)});
@@ -60,7 +67,11 @@ std::string plan_text(const precision_plan& plan, const std::string& file, std::
     precision_plan rest = plan;
     for (auto& [name, q] : rest.tensors) mover.shorten(q);
     for (auto& [e, q] : rest.edges) mover.shorten(q);
+    for (auto& [name, moved] : rest.moved)
+        if (mover.is_long(moved)) moved = {};
     nlohmann::ordered_json json = to_json(rest);
+    for (const auto& [name, moved] : plan.moved)
+        if (mover.is_long(moved)) mover.move(moved, json["moved"][name]);
     for (const auto& [name, q] : plan.tensors)
         if (mover.is_long(q)) mover.move(q, json["tensors"][name]);
     std::size_t at = 0;

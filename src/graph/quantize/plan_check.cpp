@@ -29,6 +29,14 @@ void check_plan(const precision_plan& plan, const model& m, const std::string& l
                         " scales along axis " + std::to_string(axis));
     };
     for (const auto& [name, q] : plan.tensors) check(name, q);
+    for (const auto& [name, moved] : plan.moved) {
+        if (!m.is_constant(name)) throw error(label + ": \"moved\" names '" + name + "', which is no constant of the model");
+        const auto size = static_cast<std::int64_t>(element_count(m.constant_shape(name)));
+        for (const std::int64_t i : moved.place)
+            if (i < 0 || i >= size)
+                throw error(label + ": \"moved\" has place " + std::to_string(i) + " of tensor '" + name + "', which has " +
+                            std::to_string(size) + " elements");
+    }
     for (const auto& [layer, unit] : plan.accumulators)
         if (m.node_index(layer) < 0)
             throw error(label + ": the model has no layer '" + layer + "', which " + unit + " would multiply." +

@@ -123,7 +123,7 @@ inline void add_choices(const json_cursor& entry, bool everything, plan_file& f)
 }
 
 inline precision_plan read_saved_plan(const json_cursor& c) {
-    c.only({"qk", "version", "tensors", "edges", "accumulators"});
+    c.only({"qk", "version", "tensors", "edges", "accumulators", "moved"});
     precision_plan plan;
     if (const auto units = c.find("accumulators"))
         for (const std::string& layer : units->keys()) {
@@ -140,6 +140,8 @@ inline precision_plan read_saved_plan(const json_cursor& c) {
             edge key{e.at("tensor").text(), e.at("consumer").text(), static_cast<int>(e.at("index").integer(0, 1 << 20))};
             if (!plan.edges.emplace(std::move(key), read_quantizer(e.at("quantizer"), arrays)).second) e.fail("the same edge stands twice");
         }
+    if (const auto moved = c.find("moved"))
+        for (const std::string& name : moved->keys()) plan.moved[name] = read_moved(moved->at(name), arrays);
     return plan;
 }
 
@@ -282,6 +284,7 @@ nlohmann::ordered_json to_json(const precision_plan& plan) {
     for (const auto& [e, q] : plan.edges)
         j["edges"].push_back({{"tensor", e.tensor}, {"consumer", e.consumer}, {"index", e.index}, {"quantizer", to_json(q)}});
     if (!plan.accumulators.empty()) j["accumulators"] = plan.accumulators;
+    for (const auto& [name, moved] : plan.moved) j["moved"][name] = {{"place", moved.place}, {"value", moved.value}};
     return j;
 }
 /// Returns a quantizer's JSON for a report. A long list of scales is reduced to its count, lowest and highest; a saved plan holds it all.

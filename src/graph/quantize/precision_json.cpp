@@ -173,6 +173,14 @@ inline std::vector<std::int64_t> integers_of(const json_cursor& c, plan_arrays& 
     return values;
 }
 
+moved_values read_moved(const json_cursor& c, plan_arrays& arrays) {
+    c.only({"place", "value"});
+    moved_values moved{integers_of(c.at("place"), arrays), floats_of(c.at("value"), arrays)};
+    if (moved.place.size() != moved.value.size())
+        c.fail("there are " + std::to_string(moved.place.size()) + " places and " + std::to_string(moved.value.size()) + " values");
+    return moved;
+}
+
 quantizer read_quantizer(const json_cursor& c, plan_arrays& arrays) {
     c.only({"format", "axis", "flatten", "scale", "zero_point", "block_size", "semantics", "dynamic"});
     quantizer q{.format = detail::read_format(c.at("format")), .scale = {}, .zero_point = {}};
@@ -222,9 +230,12 @@ target_profile read_target(const json_cursor& c) {
     target_profile t{.name = c.at("name").text(), .operators = {}};
     if (const auto v = c.find("int8_weights")) {
         const std::string codes = v->text();
-        if (codes != "signed" && codes != "unsigned")
-            v->fail("\"int8_weights\" is \"unsigned\" (stored as uint8, right on every processor) or \"signed\", not \"" + codes + "\"");
-        t.signed_int8 = codes == "signed";
+        if (codes != "signed" && codes != "unsigned" && codes != "pair_safe")
+            v->fail(
+                "\"int8_weights\" is \"pair_safe\" (int8 that is right on every processor), \"unsigned\" (stored as uint8) or \"signed\", "
+                "not \"" +
+                codes + "\"");
+        t.signed_int8 = codes == "signed", t.unsigned_int8 = codes == "unsigned";
     }
     const auto listed = c.find("operators");
     if (!listed) {  // no limits, like an operator without lists

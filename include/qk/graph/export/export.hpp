@@ -26,6 +26,7 @@ enum class weight_storage : std::uint8_t {
 
 /// How int8 weights of layers are stored beside activations of 8 bits. The values are the same; style amd always has signed codes.
 enum class int8_codes : std::uint8_t {
+    where_safe,   ///< int8 where the weights are pair-safe (quantize/pair_safe.hpp), which is right everywhere and fast; else as_unsigned
     as_unsigned,  ///< uint8, zero point + 128: right on every processor
     as_signed,    ///< int8: onnxruntime's kernels of uint8 by int8 saturate on x86-64 without VNNI, and are the fastest with it
 };
@@ -33,7 +34,7 @@ enum class int8_codes : std::uint8_t {
 struct export_options {
     export_style style = export_style::qdq;
     weight_storage weights = weight_storage::packed;
-    int8_codes int8_weights = int8_codes::as_unsigned;
+    int8_codes int8_weights = int8_codes::where_safe;
 };
 
 struct export_result {

@@ -27,6 +27,9 @@ calibration calibrate_for(const model& m, const data_settings& data, const asked
 quantize_result make_plan(model& m, const data_settings& data, asked_precision asked, calibration* seen = nullptr, bool full = false,
                           const progress_function& progress = {});
 
+/// Returns how int8 weights are stored for what was asked: as the target profile says, else pair-safe.
+int8_codes codes_for(const quantize_options& options);
+
 /// Calls export_model after two changes that alter no value: Relu and Clip nodes that the quantizers behind them make needless are left out
 /// (not in style amd), and int8 activations are stored as uint8 unless `keep_int8` (not in styles amd and qinteger), which keeps int8
 /// weights, too. The notes say so.

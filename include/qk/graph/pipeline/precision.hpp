@@ -24,6 +24,7 @@ struct asked_precision {
     layer_accumulators accumulators{};      ///< accumulators of the layers for which the requests file names one
     int iterations = 0;                     ///< per layer, for weights that learn their rounding; 0: learn_options' own
     std::uint64_t seed = 0;                 ///< for weights that learn their rounding
+    bool pair_safe = true;                  ///< int8 weights become pair-safe unless the target says otherwise (quantize/pair_safe.hpp)
 
     /// Is true when the plan changes weights or biases: weights are not rounded to nearest, or biases are corrected.
     bool changes_weights() const;

@@ -52,17 +52,32 @@ inline std::size_t scales_along(const quantizer& q, const along_axis& a) {
 /// Returns whether scales are chosen for a format: not for those of 16 bits and more, whose exponents reach far enough, nor for e8m0.
 constexpr bool is_scaled(floating f) { return bits(f) < 16 && f.specials != specials::e8m0; }
 
+/// Elements of a constant that planning changed, so that they are rounded elsewhere than to nearest: their numbers and values.
+struct moved_values {
+    std::vector<std::int64_t> place;
+    std::vector<float> value;
+    friend bool operator==(const moved_values&, const moved_values&) = default;
+};
+
 /// The quantizers of tensors and of single edges, where an edge's own entry wins over its tensor's; and for layers what multiplies them.
 struct precision_plan {
     std::map<std::string, quantizer> tensors;
     std::map<edge, quantizer> edges;
     std::map<std::string, std::string> accumulators;  ///< by layer: a device's name or an accumulator's text
+    std::map<std::string, moved_values> moved;  ///< by tensor. The model that was planned has these values already; apply_moved() puts them
+                                                ///< into the model that a saved plan was made for
 
     /// Returns the quantizer on an edge, or nullptr for float32.
     const quantizer* find(const edge& e) const {
         if (const auto i = edges.find(e); i != edges.end()) return is_identity(i->second.format) ? nullptr : &i->second;
         if (const auto i = tensors.find(e.tensor); i != tensors.end()) return is_identity(i->second.format) ? nullptr : &i->second;
         return nullptr;
+    }
+    /// Returns the entry that an edge has, its own or its tensor's, to be changed; nullptr if it has none.
+    quantizer* entry_of(const edge& e) {
+        if (const auto i = edges.find(e); i != edges.end()) return &i->second;
+        const auto i = tensors.find(e.tensor);
+        return i == tensors.end() ? nullptr : &i->second;
     }
     friend bool operator==(const precision_plan&, const precision_plan&) = default;
 };

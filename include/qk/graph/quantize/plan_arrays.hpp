@@ -42,6 +42,8 @@ class plan_arrays {
 
 /// Reads a quantizer whose lists may be references.
 quantizer read_quantizer(const json_cursor& c, plan_arrays& arrays);
+/// Likewise the places and values of a plan's moved elements.
+moved_values read_moved(const json_cursor& c, plan_arrays& arrays);
 
 }  // namespace detail
 }  // namespace qk::graph

@@ -24,7 +24,9 @@ struct target_profile {
     };
     std::string name;
     std::map<std::string, formats> operators;
-    bool signed_int8 = false;  ///< from "int8_weights": "signed"; exports keep int8 weights in int8 (export.hpp, int8_codes)
+    /// From "int8_weights": "signed" or "unsigned": exports write all int8 weights as int8, or as uint8 (export.hpp, int8_codes), and none
+    /// is made pair-safe. Neither: "pair_safe".
+    bool signed_int8 = false, unsigned_int8 = false;
     /// Is true when a layer of that type may have these formats (nullptr: float32). Integers compare by width and signedness alone.
     bool allows(const std::string& op_type, const qk::format* activation, const qk::format* weight) const;
 };
