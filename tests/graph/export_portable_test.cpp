@@ -10,8 +10,10 @@
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/recover/recover.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;
@@ -200,4 +202,40 @@ TEST_CASE("portable: what cannot be written is an error that names it") {
         export_style_from("portabel"),
         "unknown export style 'portabel'; the styles are qdq, portable, amd, qoperator, qinteger, nbits. Did you mean 'portable'?", error);
     CHECK_THROWS_WITH_AS(weight_storage_from("zip"), "unknown weight storage 'zip'; it is packed or float.", error);
+}
+
+TEST_CASE("portable: zero points of blocks take as many bits as the codes, and are read back") {
+    for (const char* format : {"uint4", "int4", "uint8", "int:bits=3,signed=0"}) {
+        CAPTURE(format);
+        small_graph g(17);
+        g.input("x", {8, 128}).output("y", {8, 48});
+        g.constant("w", {128, 48}, 0.2f);
+        g.node("MatMul", "mm", {"x", "w"}, "y");
+        const model m = g.build();
+        quantizer q = of(format_from(format));
+        const qk::integer f = std::get<qk::integer>(q.format);
+        q.axis = 0, q.block_size = 32;
+        for (std::int64_t i = 0; i < 4 * 48; ++i)
+            q.scale.push_back(0.02f + 0.0001f * static_cast<float>(i)), q.zero_point.push_back(qmin(f) + i * 7 % (qmax(f) - qmin(f) + 1));
+        const precision_plan plan = only("w", q);
+        const export_result r = export_model(m, plan, {.style = export_style::portable});
+        std::size_t bytes = 0, floats = 0;
+        for (const auto& t : r.exported.graph().initializer()) {
+            if (t.name() == "w_zero_codes") bytes = r.exported.constant(t.name()).size_bytes();
+            floats += t.name().find("zero_point") != std::string::npos && t.data_type() == onnx::TensorProto::FLOAT;
+        }
+        if (count(r.exported, "DequantizeLinear") == 0) CHECK(bytes == static_cast<std::size_t>(4 * 48 * f.bits / 8));
+        CHECK(floats == 0);
+        std::vector<float> v(8 * 128);
+        for (std::size_t i = 0; i < v.size(); ++i) v[i] = std::sin(static_cast<float>(i));
+        const named_tensors x{{"x", make_tensor<float>({8, 128}, v)}};
+        const auto planned = evaluator(m, {.threads = 1}).run(x, plan).outputs.at("y"),
+                   written = evaluator(r.exported, {.threads = 1}).run(x).outputs.at("y");
+        for (std::size_t i = 0; i < planned.size(); ++i) CHECK(planned.as<float>()[i] == doctest::Approx(written.as<float>()[i]));
+        const recovered_plan found = recover_plan(r.exported);
+        const quantizer* back = found.plan.find({"w", "mm", 1});
+        REQUIRE(back != nullptr);
+        CHECK(back->scale == q.scale);
+        CHECK(back->zero_point == q.zero_point);
+    }
 }

@@ -18,6 +18,8 @@ inline constexpr const char* wide = "_wide";            ///< float32 copy of a 1
 inline constexpr const char* own = "_own";              ///< cast back to the 16-bit type of the model
 inline constexpr const char* as_float = "_float";       ///< float32, of a tensor whose own name another type took
 
+/// Input of a function that decodes: zero points of blocks, packed like the codes (models of before have floats, `zero_point`).
+inline constexpr const char* zero_codes = "zero_codes";
 /// Domain of the functions of style portable.
 inline constexpr const char* function_domain = "qk";
 /// Key of a model's metadata: the names of int8 tensors that are stored as uint8, a line each.

@@ -134,12 +134,17 @@ class portable_writer : public quantizer_writer {
                 g_.constant(v.name + "_scale", make_tensor<float>(shape, blocked ? std::vector<float>{p.tensor_scale} : q.scale)));
             if (is_shifted(q)) {
                 key.scales = 2;
-                inputs.push_back(
-                    g_.constant(v.name + "_zero_point", zero_points(q, q.zero_point.size() == 1 && !key.block_scales ? dims{} : shape)));
+                const std::optional<tensor> codes = packed_zero_points(q);
+                key.zero_codes = codes.has_value();
+                inputs.push_back(key.zero_codes
+                                     ? g_.constant(v.name + "_zero_codes", *codes)
+                                     : g_.constant(v.name + "_zero_point",
+                                                   zero_points(q, q.zero_point.size() == 1 && !key.block_scales ? dims{} : shape)));
             }
         }
         onnx::NodeProto& n = call(v, v.how, key, inputs);
         using list = std::vector<std::int64_t>;
+        if (key.zero_codes) set_attribute(n, "zero_count", list{number(q.zero_point.size())});
         set_attribute(n, "shape", list(value.shape().begin(), value.shape().end()));
         set_attribute(n, "rows", key.whole_blocks ? list{outer * blocks, number(block), inner} : list{outer, number(p.view.length), inner});
         if (!key.whole_bytes) set_attribute(n, "count", list{number(value.size())});

@@ -14,6 +14,7 @@
 #include "qk/graph/export/description.hpp"
 #include "qk/graph/export/marks.hpp"
 #include "qk/graph/export/portable/function_builder.hpp"
+#include "qk/graph/export/portable/packed.hpp"
 #include "qk/graph/model/check.hpp"
 #include "qk/graph/model/model.hpp"
 
@@ -24,7 +25,8 @@ inline const onnx::FunctionProto* called_quantizer(const model& m, const onnx::N
     return n.domain() == marks::function_domain && n.output_size() == 1 ? find_function(m.proto(), n) : nullptr;
 }
 
-/// Returns the quantizer of a call from its description and its inputs `scale` and `zero_point`; nullopt when they do not determine one.
+/// Returns the quantizer of a call from its description and its inputs `scale` and `zero_point` (or `zero_codes`); nullopt when they do not
+/// determine one.
 inline std::optional<quantizer> quantizer_of_call(const model& m, const onnx::NodeProto& n) {
     const onnx::FunctionProto* f = called_quantizer(m, n);
     if (f == nullptr) return std::nullopt;
@@ -38,6 +40,13 @@ inline std::optional<quantizer> quantizer_of_call(const model& m, const onnx::No
     std::vector<float> scales;
     std::vector<std::int64_t> zeros;
     if (scale->type() == data_type::float32) scales.assign(scale->as<float>().begin(), scale->as<float>().end());
+    if (const std::optional<tensor> codes = argument(marks::zero_codes); !codes) return std::nullopt;
+    else if (!codes->empty()) {
+        const auto how = described(n.doc_string(), scales, {});
+        const integer* g = how ? std::get_if<integer>(&how->format) : nullptr;
+        if (g == nullptr || codes->type() != data_type::uint8) return std::nullopt;
+        zeros = unpacked_zero_points(*g, *codes, scales.size());
+    }
     for (std::size_t i = 0; i < zero_point->size(); ++i)
         zeros.push_back(static_cast<std::int64_t>(
             zero_point->type() == data_type::float64 ? zero_point->as<double>()[i] : static_cast<double>(zero_point->as<float>()[i])));

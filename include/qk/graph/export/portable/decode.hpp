@@ -159,9 +159,10 @@ inline void spread_over_blocks(function_builder& f, const function_key& k, const
 }
 
 /// Returns the body that decodes. Its inputs are the planes of the codes, of the scales and of the shifts, then `scale` and `zero_point`
-/// where the key has them. Its attributes are: `shape` of the result; `rows`, the shape as [outer, length, inner], or with whole blocks as
-/// [outer * blocks, block, inner]; `count` of elements unless they fill bytes; for blocks `grid` ([outer, blocks, inner], or [outer *
-/// blocks, 1, inner]) and `grid_count`; where some blocks are short `length`, and `parts` and `part_count` of sub-blocks.
+/// (or `zero_codes`, packed, `zero_count` of them) where the key has them. Its attributes are: `shape` of the result; `rows`, the shape as
+/// [outer, length, inner], or with whole blocks as [outer * blocks, block, inner]; `count` of elements unless they fill bytes; for blocks
+/// `grid` ([outer, blocks, inner], or [outer * blocks, 1, inner]) and `grid_count`; where some blocks are short `length`, and `parts` and
+/// `part_count` of sub-blocks.
 inline onnx::FunctionProto decode_function(const function_key& k, const std::string& name, int opset) {
     function_builder f(name, opset, text_of(k.format) + ": packed codes to float32");
     const arithmetic a(f, data_type::float32);
@@ -174,7 +175,11 @@ inline onnx::FunctionProto decode_function(const function_key& k, const std::str
     const microexponent* m = std::get_if<microexponent>(&k.format);
     const std::vector<operand> codes = planes("codes", element_bits), scales = planes("scales", scale_bits),
                                shifts = planes("shifts", m ? m->shift_bits : 0);
-    operand scale = k.scales > 0 ? f.input("scale") : "", zero_point = k.scales > 1 ? f.input("zero_point") : "";
+    operand scale = k.scales > 0 ? f.input("scale") : "",
+            zero_point = k.scales > 1 ? f.input(k.zero_codes ? marks::zero_codes : "zero_point") : "";
+    if (k.zero_codes)
+        zero_point =
+            elements_of(f, k.format, element_bits, unpack(f, {zero_point}, element_bits, f.integers_of_call("zero_count"), k.each_run));
     operand y = k.whole_bytes
                     ? elements_of_bytes(f, k.format, element_bits, whole_numbers(f, codes[0], k.each_run))
                     : elements_of(f, k.format, element_bits, unpack(f, codes, element_bits, f.integers_of_call("count"), k.each_run));

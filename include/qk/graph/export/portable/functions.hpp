@@ -24,6 +24,7 @@ struct function_key {
     bool each_run = false;      ///< decodes in each run, with nothing that a runtime folds when it loads the model
     bool whole_bytes = false;   ///< no code straddles two bytes, and every byte is full
     bool whole_blocks = false;  ///< no block is shorter than the others
+    bool zero_codes = false;    ///< zero points of blocks are packed like the elements, not floats
     friend bool operator==(const function_key&, const function_key&) = default;
 };
 

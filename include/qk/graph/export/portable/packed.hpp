@@ -43,6 +43,31 @@ inline std::vector<tensor> pack_planes(std::span<const std::uint32_t> codes, int
     return planes;
 }
 
+/// Returns the plane of the zero points of blocks as codes of the elements' width; nullopt where they are no codes, or wider than a byte.
+inline std::optional<tensor> packed_zero_points(const quantizer& q) {
+    const integer* f = std::get_if<integer>(&q.format);
+    if (f == nullptr || f->bits > 8 || q.block_size == 0 || q.zero_point.size() != q.scale.size()) return std::nullopt;
+    std::vector<std::uint32_t> codes;
+    for (const std::int64_t zero : q.zero_point) {
+        if (zero < qmin(*f) || zero > qmax(*f)) return std::nullopt;
+        codes.push_back(reference::low_bits(zero, f->bits));
+    }
+    return pack_planes(codes, f->bits).front();
+}
+/// Inverts packed_zero_points.
+inline std::vector<std::int64_t> unpacked_zero_points(const integer& f, const tensor& plane, std::size_t count) {
+    const auto bytes = plane.as<std::uint8_t>();
+    const auto width = static_cast<std::size_t>(f.bits);
+    std::vector<std::int64_t> zeros;
+    for (std::size_t i = 0; i < count && (i + 1) * width <= bytes.size() * 8; ++i) {
+        const std::size_t bit = i * width;
+        const std::uint32_t both = bytes[bit / 8] | (bit / 8 + 1 < bytes.size() ? std::uint32_t{bytes[bit / 8 + 1]} << 8 : 0u);
+        const std::uint32_t code = both >> bit % 8 & ((1u << width) - 1);
+        zeros.push_back(f.is_signed ? reference::sign_extend(code, f.bits) : std::int64_t{code});
+    }
+    return zeros;
+}
+
 struct packed_constant {
     along_axis view;         ///< the tensor as [outer][length][inner]
     std::size_t blocks = 0;  ///< number of scales along the axis; 0: one scale, or one a channel
