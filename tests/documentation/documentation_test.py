@@ -27,6 +27,8 @@ void documented(std::span<const float> x, std::span<float> y, const qk::graph::m
 {body}
 }}
 """
+# Pages whose blocks a reader types one after the other, in a clone: they run as they stand, on files that are shipped.
+AS_THEY_STAND = ("README.md", "command_line.md")
 # Commands that have one of these are not run: they need several processes, a device, a model of two inputs, or measure the machine.
 LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "qk bench", "./dev")
 
@@ -68,6 +70,16 @@ def run(qk, folder, line):
     return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, env={**os.environ, "PATH": f"{qk.parent}:{os.environ['PATH']}"})
 
 
+def run_as_it_stands(qk, source, page, counted):
+    """Runs a page's blocks in one shell, in the folder of a clone. Returns what failed."""
+    lines = [line for text in blocks(page, "sh") for line in text.splitlines() if not line.startswith("./dev")]
+    counted["commands"] += sum(line.startswith("qk ") for line in lines)
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(source / "examples", Path(folder) / "examples")
+        r = run(qk, folder, "set -euxo pipefail\n" + "\n".join(lines))
+    return [f"{page.name}, its blocks one after the other: status {r.returncode}\n{r.stderr[-1500:]}"] if r.returncode or not lines else []
+
+
 def main():
     qk, source, compiler = Path(sys.argv[1]).resolve(), Path(sys.argv[2]), sys.argv[3]
     # tests/tool/transformers.py runs the lines of language_models.md with models of its own.
@@ -91,8 +103,11 @@ def main():
                 failures.append(f"{page.name}: JSON: {e}\n{text}")
 
     verbs = re.findall(r"^  ([a-z]+) ", run(qk, source, "qk --help").stdout.split("Subcommands:")[-1], re.M)
-    shown = {"README.md": [line for text in blocks(pages[0], "sh") for line in text.splitlines()]}
-    for page in pages[1:]:
+    shown = {}
+    for page in pages:
+        if page.name in AS_THEY_STAND:
+            failures += run_as_it_stands(qk, source, page, counted)
+            continue
         shown[page.name] = [line for text in blocks(page, "sh") for line in text.splitlines()]
     for verb in verbs:
         shown[f"qk {verb} --help"] = [line.strip() for line in run(qk, source, f"qk {verb} --help").stdout.splitlines() if re.match(r"^  (qk|mpirun) ", line)]
@@ -107,8 +122,6 @@ def main():
                     if not line.startswith("qk ") or any(part in line for part in LEFT_OUT):
                         continue
                     counted["commands"] += 1
-                    if "--labels y.npy" in line:
-                        shutil.copy(Path(prepared) / "y.npy", folder)
                     if "layout=nhwc" in line:
                         np.save(Path(folder) / "x.npy", np.load(Path(folder) / "x.npy").transpose(0, 2, 3, 1))
                     r = run(qk, folder, line)
