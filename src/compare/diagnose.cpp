@@ -17,6 +17,7 @@ constexpr double mistake_bits = 10, property_bits = 6, value_bits = 14;
 constexpr std::size_t searched = 2048;  ///< differing and agreeing values that the search looks at, each
 constexpr std::size_t of_each = 32;     ///< differing and agreeing values of every property that are among them
 constexpr std::size_t beam = 8, deepest = 4, judged = 6, rounds = 3;
+constexpr std::size_t noise = 8;         ///< a mistake that explains less than this part of what is left wrong fits by chance
 constexpr std::size_t most_arrays = 24;  ///< mistakes of whole arrays that extend a state with one; each converts the array anew
 
 struct made {
@@ -114,7 +115,7 @@ class search {
         finish(found);
         return found;
     }
-    /// Returns the mistakes that change a value on which the device differs.
+    /// Returns the mistakes that change a value. One that changes none of those that differ may still belong to a pair.
     std::vector<int> telling() {
         std::vector<int> found;
         alone_.resize(known_mistakes().size());
@@ -123,8 +124,7 @@ class search {
             if (k.applies != nullptr && !k.applies(p_)) continue;
             std::vector<float> y(expected_.size());
             predict_.predict({m}, whole_, y);
-            const auto tells = [&](std::size_t n) { return !same_value(expected_[n], device_[n]) && !same_value(y[n], expected_[n]); };
-            if (!std::any_of(whole_.begin(), whole_.end(), tells)) continue;
+            if (std::all_of(whole_.begin(), whole_.end(), [&](std::size_t n) { return same_value(y[n], expected_[n]); })) continue;
             found.push_back(m);
             alone_[static_cast<std::size_t>(m)] = std::move(y);
         }
@@ -210,11 +210,11 @@ class search {
         }
         return s;
     }
-    /// Returns the differences of a state's set that it gives as the device does.
-    value_set explained(const state& s) const {
+    /// Returns the values that a state gives as the device does.
+    value_set given(const state& s) const {
         value_set v(device_.size());
         for (std::size_t n = 0; n < device_.size(); ++n) {
-            if (!same_value(expected_[n], device_[n]) && same_value(s.y[n], device_[n])) v.insert(n);
+            if (same_value(s.y[n], device_[n])) v.insert(n);
         }
         return v;
     }
@@ -269,8 +269,8 @@ class search {
         }
         s.bits = value_bits * static_cast<double>(s.wrong);
         for (const made& m : s.mistakes)
-            s.bits +=
-                mistake_bits + 0.02 * m.mistake + property_bits * static_cast<double>(m.where.properties.size());  // the likelier first
+            s.bits += mistake_bits + 0.02 * m.mistake + (about(m.mistake) == topic::semantics ? 2 : 0) +
+                      property_bits * static_cast<double>(m.where.properties.size());  // the likelier first
     }
 
     const problem& p_;
@@ -352,16 +352,16 @@ std::pair<std::vector<state>, std::vector<state>> best_states(search& look) {
 class court {
   public:
     court(const problem& p, const properties& all, const value_set& differ)
-        : p_(p), all_(all), mismatches_(differ.count()), whole_(p, all, up_to(p.x.size())) {}
+        : p_(p), all_(all), differ_(differ), mismatches_(differ.count()), whole_(p, all, up_to(p.x.size())) {}
 
-    /// Returns the state over all values, without mistakes that explain nothing, if it explains four fifths of the differences and makes
-    /// none where the device is right.
+    /// Returns the state over all values, without mistakes that explain nothing or little beside what is left, if it explains four fifths
+    /// of the differences and makes none where the device is right.
     std::optional<state> accepted(const state& s) {
         state w = whole_.of(s.mistakes);
         if (w.added != 0) w = whole_.narrowed(std::move(w));
         for (std::size_t k = 0; k < w.mistakes.size();) {
             const state others = without(w, k);
-            if (whole_.explained(w).without(whole_.explained(others)).count() != 0) ++k;
+            if (noise * whole_.given(w).without(whole_.given(others)).count() > w.wrong) ++k;
             else w = others, k = 0;
         }
         if (w.mistakes.empty() || w.added != 0 || 5 * w.wrong > mismatches_) return std::nullopt;
@@ -373,13 +373,16 @@ class court {
     /// Describes mistake k of a state over all values.
     cause cause_of(const state& s, std::size_t k) {
         const state alone = whole_.of({s.mistakes[k]});
-        const value_set explained = whole_.explained(s).without(whole_.explained(without(s, k)));
+        const value_set given = whole_.given(s).without(whole_.given(without(s, k)));
+        value_set explained = given & differ_;
         cause c{.sentence = sentence_of(known_mistakes()[static_cast<std::size_t>(s.mistakes[k].mistake)], p_),
                 .where = {},
                 .restricted = !s.mistakes[k].where.properties.empty(),
                 .explains = explained.count(),
-                .alone = whole_.explained(alone).count(),
+                .keeps = given.count() - explained.count(),
+                .alone = whole_.given(alone).count_with(differ_),
                 .makes = s.added};
+        if (c.explains == 0) explained = given;
         c.where = location_of(all_, c.restricted ? s.mistakes[k].where : all_.describe(explained, 0.5), explained);
         return c;
     }
@@ -404,6 +407,7 @@ class court {
     }
     const problem& p_;
     const properties& all_;
+    const value_set& differ_;
     std::size_t mismatches_;
     search whole_;
 };

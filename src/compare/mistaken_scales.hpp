@@ -66,12 +66,19 @@ inline void scales_rounded_up(const problem&, const conversion& c, std::span<con
 }
 /// Takes the OR of all exponent fields for the largest exponent.
 inline void scales_of_ored_exponents(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
-    scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+    std::vector<std::size_t> beyond;  // blocks whose OR is the field of Inf, an exponent above that of every number
+    scales_from(c, x, unit, [&](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
         float& most = v[largest_of(v, first, stride, count)];
         std::uint32_t fields = 0;
         for (std::size_t k = 0; k < count; ++k) fields |= std::bit_cast<std::uint32_t>(v[first + k * stride]) & 0x7f800000u;
-        if (fields != 0x7f800000u && fields != 0) most = std::bit_cast<float>(fields | (std::bit_cast<std::uint32_t>(most) & 0x007fffffu));
+        if (fields == 0 || !std::isfinite(most)) return;
+        if (fields == 0x7f800000u) {
+            fields = 0x7f000000u;
+            for (std::size_t k = 0; k < count; ++k) beyond.push_back(first + k * stride);
+        }
+        most = std::bit_cast<float>(fields | (std::bit_cast<std::uint32_t>(most) & 0x007fffffu));
     });
+    for (const std::size_t i : beyond) unit[i] *= 2;
 }
 /// Takes the power of two whose logarithm is nearest to that of largest value / largest element, as MLX did.
 inline void scales_nearest(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {

@@ -19,6 +19,7 @@ std::string place_of(const cause& k) { return (k.restricted ? "only " : "") + to
 
 /// Returns what a cause among others explains: what nothing else explains, and what it explains without the others.
 std::string share_among(const cause& k, const report& r) {
+    if (k.explains == 0) return "keeps right " + std::to_string(k.keeps) + " values that the others alone would change";
     if (k.alone == 0) return share(k, r) + ", none without the others";
     if (k.explains == r.mismatches && k.alone == r.mismatches) return share(k, r);
     return share(k, r) + " (" + std::to_string(k.alone) + " alone)";

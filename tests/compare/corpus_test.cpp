@@ -65,13 +65,14 @@ float largest_of_lanes(const values& v, std::size_t first, std::size_t count, co
 int exponent_of(float most) { return most == 0 ? -1000 : std::ilogb(most); }
 float to_bfloat16(float x) { return qk::widen(qk::narrow<qk::bfloat16>(x)); }
 
-std::vector<bug> known_bugs(generator& g) {
-    std::vector<bug> all;
+enum stage { rounding, sticky, subnormals, carry, low, zero, over, first, scale, lanes, code };
+
+/// Mistakes of elements.
+void add_element_bugs(std::vector<bug>& all, generator& g) {
     const auto add = [&](std::string name, std::vector<std::string> words, int stage, decltype(bug::to) to,
                          std::function<void(converter&)> plant) {
         all.push_back({std::move(name), std::move(words), std::move(plant), stage, to});
     };
-    enum { rounding, sticky, subnormals, carry, low, zero, over, first, scale, lanes, code };
     add("truncation", {"truncation"}, rounding, bug::any, [](converter& c) { c.how = round_to::zero; });
     add("half away", {"half-away"}, rounding, bug::any, [](converter& c) { c.how = round_to::away; });
     add("rounds down", {"rounds down"}, rounding, bug::any, [](converter& c) { c.how = round_to::floor; });
@@ -111,6 +112,14 @@ std::vector<bug> known_bugs(generator& g) {
     const int more = 1 + static_cast<int>(g.below(5));
     add("rounded to " + std::to_string(more) + " more bits first", {"more mantissa bits first"}, first, bug::any,
         [more](converter& c) { c.first_rounded_bits = more; });
+}
+
+/// Mistakes of blocks: of their scales, and in the wires of their lanes.
+void add_block_bugs(std::vector<bug>& all, generator& g) {
+    const auto add = [&](std::string name, std::vector<std::string> words, int stage, decltype(bug::to) to,
+                         std::function<void(converter&)> plant) {
+        all.push_back({std::move(name), std::move(words), std::move(plant), stage, to});
+    };
     add("scale one too high, then held", {"power of two too high"}, scale, bug::blocks, [](converter& c) { c.scale_before = 1; });
     add("scale one too high", {"power of two too high"}, scale, bug::blocks, [](converter& c) { c.scale_after = 1; });
     add("scale one too low", {"power of two too low"}, scale, bug::blocks, [](converter& c) { c.scale_after = -1; });
@@ -118,8 +127,7 @@ std::vector<bug> known_bugs(generator& g) {
         c.block_exponent = [](const values& v, std::size_t b, std::size_t n) {
             std::uint32_t field = 0;
             for (std::size_t k = b; k < b + n; ++k) field |= std::bit_cast<std::uint32_t>(v[k]) >> 23 & 255u;
-            return field == 0 ? exponent_of(largest_of_lanes(v, b, n, [](std::size_t) { return true; }))
-                              : std::min(static_cast<int>(field), 254) - 127;
+            return field == 0 ? exponent_of(largest_of_lanes(v, b, n, [](std::size_t) { return true; })) : static_cast<int>(field) - 127;
         };
     });
     add("scale rounded up", {"'ceil'", "rounded up"}, scale, bug::blocks, [](converter& c) {
@@ -172,6 +180,12 @@ std::vector<bug> known_bugs(generator& g) {
     const int scale_bit = static_cast<int>(g.below(6));
     add("bit " + std::to_string(scale_bit) + " of the scale stuck", {"scale's code is stuck"}, scale, bug::scaled,
         [scale_bit](converter& c) { c.scale_fault = [scale_bit](int s) { return std::min((s + 127) | 1 << scale_bit, 254) - 127; }; });
+}
+
+std::vector<bug> known_bugs(generator& g) {
+    std::vector<bug> all;
+    add_element_bugs(all, g);
+    add_block_bugs(all, g);
     return all;
 }
 
@@ -190,78 +204,45 @@ bug drawn_fault(generator& g, const circuit::target& to) {
     };
     constexpr const char* kinds[] = {"stuck", "inverted", "bridged", "added"};
     const std::string where = std::string(kinds[kind]) + (one ? " 1" : " 0") + (everywhere ? "" : " in lane " + std::to_string(in_lane));
-    const auto named = [&](const std::string& stage, std::function<void(converter&)> plant) {
-        return bug{stage + ": " + where, {}, std::move(plant), 0, bug::any};
+    using hook = std::function<void(lane&, const place&)>;
+    const auto at = [&](const std::string& stage, hook converter::*hooked, const std::function<void(lane&)>& change) {
+        const hook in_place = [=](lane& s, const place& p) {
+            if (here(p)) change(s);
+        };
+        return bug{stage + ": " + where, {}, [=](converter& c) { c.*hooked = in_place; }, 0, bug::any};
     };
-    const auto drawn = [&](std::uint32_t n) { return static_cast<int>(g.below(n)); };
+    const auto bit_of = [&](int least, std::uint32_t n) { return least + static_cast<int>(g.below(n)); };
+    const auto word = [=](std::int64_t w, int bit) { return std::max<std::int64_t>(0, faulty(w, bit)); };
+    const auto wire = [=](bool w, bool beside) {
+        return kind == 0 ? one : kind == 1 ? !w : kind == 2 ? (one ? w || beside : w && beside) : beside;
+    };
     switch (g.below(7)) {
         case 0: {
-            const int bit = 23 - drawn(8);
-            return named("significand bit " + std::to_string(bit), [=](converter& c) {
-                c.after_input = [=](lane& s, const place& p) {
-                    if (here(p) && s.significand != 0) s.significand = std::max<std::int64_t>(0, faulty(s.significand, bit)) & 0xffffff;
-                };
-            });
+            const int bit = bit_of(16, 8);
+            return at("significand bit " + std::to_string(bit), &converter::after_input,
+                      [=](lane& s) { s.significand = s.significand == 0 ? 0 : word(s.significand, bit) & 0xffffff; });
         }
         case 1: {
-            const int bit = drawn(3);
-            return named("shift bit " + std::to_string(bit), [=](converter& c) {
-                c.after_shift = [=](lane& s, const place& p) {
-                    if (here(p)) s.shift = static_cast<int>(faulty(s.shift, bit));
-                };
-            });
+            const int bit = bit_of(0, 3);
+            return at("shift bit " + std::to_string(bit), &converter::after_shift,
+                      [=](lane& s) { s.shift = static_cast<int>(word(s.shift, bit)); });
         }
-        case 2:
-            return named("guard", [=](converter& c) {
-                c.after_cut = [=](lane& s, const place& p) {
-                    if (here(p))
-                        s.guard = kind == 0   ? one
-                                  : kind == 1 ? !s.guard
-                                  : kind == 2 ? (one ? s.guard || s.sticky : s.guard && s.sticky)
-                                              : s.sticky;
-                };
-            });
-        case 3:
-            return named("sticky", [=](converter& c) {
-                c.after_cut = [=](lane& s, const place& p) {
-                    if (here(p))
-                        s.sticky = kind == 0   ? one
-                                   : kind == 1 ? !s.sticky
-                                   : kind == 2 ? (one ? s.guard || s.sticky : s.guard && s.sticky)
-                                               : s.guard;
-                };
-            });
-        case 4:
-            return named("round up", [=](converter& c) {
-                c.after_round = [=](lane& s, const place& p) {
-                    if (here(p))
-                        s.up = kind == 0   ? one
-                               : kind == 1 ? !s.up
-                               : kind == 2 ? (one ? s.up || s.guard : s.up && s.sticky)
-                                           : s.up != s.negative;
-                };
-            });
+        case 2: return at("guard", &converter::after_cut, [=](lane& s) { s.guard = wire(s.guard, s.sticky); });
+        case 3: return at("sticky", &converter::after_cut, [=](lane& s) { s.sticky = wire(s.sticky, s.guard); });
+        case 4: return at("round up", &converter::after_round, [=](lane& s) { s.up = wire(s.up, s.negative); });
         case 5: {
-            const int bit = drawn(static_cast<std::uint32_t>(to.mantissa + 2));
-            return named("code bit " + std::to_string(bit), [=](converter& c) {
-                c.after_code = [=](lane& s, const place& p) {
-                    if (here(p)) s.code = std::max<std::int64_t>(0, faulty(s.code, bit)) & 127;
-                };
-            });
+            const int bit = bit_of(0, static_cast<std::uint32_t>(to.mantissa + 2));
+            return at("code bit " + std::to_string(bit), &converter::after_code, [=](lane& s) { s.code = word(s.code, bit) & 127; });
         }
-        default: {
-            const int bit = drawn(4);
-            if (to.block == 0)
-                return named("kept bit " + std::to_string(bit), [=](converter& c) {
-                    c.after_cut = [=](lane& s, const place& p) {
-                        if (here(p)) s.kept = std::max<std::int64_t>(0, faulty(s.kept, bit));
-                    };
-                });
-            return named("scale bit " + std::to_string(bit), [=](converter& c) {
-                c.scale_fault = [=](int s) { return static_cast<int>(std::clamp<std::int64_t>(faulty(s + 127, bit), 0, 254)) - 127; };
-            });
-        }
+        default: break;
     }
+    const int bit = bit_of(0, 4);
+    if (to.block == 0) return at("kept bit " + std::to_string(bit), &converter::after_cut, [=](lane& s) { s.kept = word(s.kept, bit); });
+    return {"scale bit " + std::to_string(bit) + ": " + where,
+            {},
+            [=](converter& c) { c.scale_fault = [=](int s) { return std::clamp(static_cast<int>(word(s + 127, bit)), 0, 254) - 127; }; },
+            0,
+            bug::any};
 }
 
 enum class verdict { right, roughly, silent, wrong };
@@ -333,10 +314,21 @@ judged_bug drawn_bug(int kind, std::uint64_t seed) {
             const bool alone = std::none_of(planted.begin(), planted.end(), [&](const bug& o) { return o.stage == b.stage; });
             if (fits && alone) planted.push_back(b);
         }
+        const values probe = corpus_inputs(seed * 31 + 1, 48, to.block != 0);
+        for (const bug& b : planted) b.plant(device);
+        const auto shows = [&](const bug& one) {  // the others alone give other values
+            converter others(to);
+            for (const bug& b : planted)
+                if (b.name != one.name) b.plant(others);
+            const values with = device(probe, row), without = others(probe, row);
+            std::size_t n = 0;
+            for (std::size_t i = 0; i < probe.size(); ++i) n += !qk::compare::same_value(with[i], without[i]);
+            return n >= 8;
+        };
+        if (!std::all_of(planted.begin(), planted.end(), shows)) continue;
         std::vector<std::vector<std::string>> words;
         std::string name;
         for (const bug& b : planted) {
-            b.plant(device);
             words.push_back(b.words);
             name += (name.empty() ? "" : "; ") + b.name;
         }

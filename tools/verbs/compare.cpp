@@ -100,7 +100,8 @@ void print_report(const compare::report& r, const graph::dims& shape) {
 
 nlohmann::ordered_json cause_json(const cause& k) {
     return {{"sentence", k.sentence}, {"where", to_text(k.where)}, {"only_there", k.restricted},
-            {"explains", k.explains}, {"alone", k.alone},          {"makes", k.makes}};
+            {"explains", k.explains}, {"alone", k.alone},          {"keeps", k.keeps},
+            {"makes", k.makes}};
 }
 
 nlohmann::ordered_json as_json(const compare::report& r) {

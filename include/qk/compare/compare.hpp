@@ -54,7 +54,8 @@ struct cause {
     std::string sentence;
     location where;            ///< where the mistake is made if `restricted`, else where its differences lie
     bool restricted = false;   ///< the mistake is made only in `where`
-    std::size_t explains = 0;  ///< differences that would be unexplained without it; never 0
+    std::size_t explains = 0;  ///< differences that would be unexplained without it
+    std::size_t keeps = 0;     ///< values that the device gives rightly and the other causes alone would not; not 0 if `explains` is
     std::size_t alone = 0;     ///< differences that it explains without the other causes
     std::size_t makes = 0;     ///< differences that it would make where the device is right; 0 except in `report::nearest`
 };

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qk gen FORMAT | device | qk ver FORMAT` with devices written in numpy: right ones pass, each wrong case is counted.
+
+    streams.py QK
+"""
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+QK = Path(sys.argv[1]).resolve()
+
+
+def gen(*arguments):
+    made = subprocess.run([QK, "gen", *arguments], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    return [line.split() for line in made.stdout.splitlines()]
+
+
+def ver(lines, *arguments):
+    text = "".join(" ".join(words) + "\n" for words in lines)
+    return subprocess.run([QK, "ver", *arguments], input=text, capture_output=True, text=True)
+
+
+def passes(lines, *arguments):
+    done = ver(lines, *arguments)
+    assert done.returncode == 0 and done.stdout == f"{len(lines)} cases, 0 differ\n", (arguments, done)
+
+
+def differ(lines, count, *arguments):
+    done = ver(lines, *arguments)
+    shown = done.stdout.splitlines()
+    assert done.returncode == 1 and shown[-1] == f"{len(lines)} cases, {count} differ", (arguments, count, shown[-1:], done.stderr)
+    assert len(shown) == 1 + min(20, count) and " expected " in shown[0] and " device " in shown[0], shown
+    as_json = json.loads(ver(lines, *arguments, "--json").stdout)
+    assert as_json == {"cases": len(lines), "differ": count}, as_json
+
+
+def fails(words, *arguments, text=""):
+    done = subprocess.run([QK, *arguments], input=text, capture_output=True, text=True)
+    assert done.returncode == 2 and words in done.stderr, (arguments, done)
+
+
+def floats(lines):
+    return np.array([[int(w, 16) for w in words] for words in lines], np.uint32).view(np.float32)
+
+
+def appended(lines, columns, digits):
+    return [words + [f"{int(v):0{digits}x}" for v in row] for words, row in zip(lines, columns)]
+
+
+def converters():
+    lines = gen("fp8_e4m3fn")
+    with np.errstate(all="ignore"):
+        codes = floats(lines).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+    assert len(lines) > 5000
+    passes(appended(lines, codes, 2), "fp8_e4m3fn", "--overflow", "ieee")
+    wrong = codes.copy()
+    wrong[np.arange(0, len(wrong), 50)] ^= 1
+    is_nan = lambda c: (c & 0x7F) == 0x7F
+    differ(appended(lines, wrong, 2), int(((wrong != codes) & ~(is_nan(wrong) & is_nan(codes))).sum()), "fp8_e4m3fn", "--overflow", "ieee")
+    halves = gen("fp8_e5m2", "--input", "fp16", "--level", "exhaustive")
+    assert len(halves) == 65536
+    x = np.array([int(w[0], 16) for w in halves], np.uint16).view(np.float16)
+    with np.errstate(all="ignore"):
+        codes = x.astype(ml_dtypes.float8_e5m2).view(np.uint8)[:, None]
+    passes(appended(halves, codes, 2), "fp8_e5m2", "--input", "fp16", "--overflow", "ieee")
+    assert len(gen("bf16", "--level", "2")) > 10 * len(lines)
+
+
+def encoded_mxfp4(x):
+    """Returns the codes of blocks of 32, elements and then the scale."""
+    most = np.abs(x).max(axis=1).astype(np.float64)
+    e = np.where(most > 0, np.clip(np.floor(np.log2(np.where(most > 0, most, 1))) - 2, -127, 127), -127)
+    q = np.abs(x.astype(np.float64)) / 2.0 ** e[:, None]
+    step = 2.0 ** (np.clip(np.floor(np.log2(np.where(q > 0, q, 1))), 0, 2) - 1)
+    r = np.minimum(np.rint(q / step) * step, 6)
+    code = np.searchsorted([0, 0.5, 1, 1.5, 2, 3, 4, 6], r) | np.signbit(x) * 8
+    codes = np.concatenate([code, e[:, None] + 127], axis=1).astype(np.int64)
+    codes[~np.isfinite(x).all(axis=1), 32] = 255
+    return codes
+
+
+def blocks():
+    lines = gen("mxfp4")
+    codes = encoded_mxfp4(floats(lines))
+    assert all(len(words) == 32 for words in lines)
+    rows = [words + [f"{c:x}" for c in row[:32]] + [f"{row[32]:02x}"] for words, row in zip(lines, codes)]
+    passes(rows, "mxfp4")
+    finite = [i for i, row in enumerate(codes) if row[32] < 200 and (row[:32] & 7).any()][:30]
+    for i in finite:
+        rows[i][64] = f"{codes[i][32] + 1:02x}"
+    differ(rows, 30, "mxfp4")
+    coded = gen("mxfp4", "--decode", "--level", "2")
+    assert len(coded) == 256
+    w = np.array([[int(v, 16) for v in words] for words in coded])
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])[w[:, :32] & 7] * np.where(w[:, :32] & 8, -1.0, 1.0)
+    with np.errstate(all="ignore"):
+        y = (values * 2.0 ** (w[:, 32:] - 127)).astype(np.float32)
+    y[w[:, 32] == 255] = np.nan
+    passes(appended(coded, y.view(np.uint32), 8), "mxfp4", "--decode")
+    every = gen("fp8_e5m2", "--decode", "--level", "exhaustive")
+    y = np.array([int(words[0], 16) for words in every], np.uint8).view(ml_dtypes.float8_e5m2).astype(np.float32)
+    assert len(every) == 256
+    passes(appended(every, y.view(np.uint32)[:, None], 8), "fp8_e5m2", "--decode")
+
+
+def products():
+    for name, dtype in (("fp8_e4m3fn", ml_dtypes.float8_e4m3fn), ("fp8_e5m2", ml_dtypes.float8_e5m2)):
+        lines = gen("fp8_e4m3fn", "--pairs", name)
+        assert len(lines) == 65536
+        codes = np.array([[int(v, 16) for v in words] for words in lines], np.uint8)
+        with np.errstate(all="ignore"):
+            p = codes[:, 0].copy().view(ml_dtypes.float8_e4m3fn).astype(np.float32) * codes[:, 1].copy().view(dtype).astype(np.float32)
+        passes(appended(lines, p.view(np.uint32)[:, None], 8), "fp8_e4m3fn", "--pairs", name)
+    lines = gen("int8", "--pairs", "uint8")
+    codes = np.array([[int(v, 16) for v in words] for words in lines], np.uint8)
+    p = codes[:, 0].view(np.int8).astype(np.int32) * codes[:, 1].astype(np.int32)
+    passes(appended(lines, p.view(np.uint32)[:, None], 8), "int8", "--pairs", "uint8")
+    p[100] += 1
+    differ(appended(lines, p.view(np.uint32)[:, None], 8), 1, "int8", "--pairs", "uint8")
+
+
+def devices(place):
+    for name, k, types in (("amd.cdna3.mfma.f32_f16", None, (np.uint16, np.uint16)), ("nvidia.hopper.wgmma.f32.e4m3.e4m3", None, (np.uint8, np.uint8))):
+        lines = gen("--device", name, "--seed", "3")
+        k = (len(lines[0]) - 1) // 2
+        results = []
+        w = np.array([[int(v, 16) for v in words] for words in lines[:32]], np.uint64)
+        np.savez(place / "case.npz", a=w[:1, :k].astype(types[0]), b=w[:, k : 2 * k].T.astype(types[1]).copy(), c=w[:, 2 * k :].T.astype(np.uint32).copy())
+        done = subprocess.run([QK, "dot", "--case", place / "case.npz", "--device", name, "-o", place / "d.npz", "--overwrite"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        d = np.load(place / "d.npz")["d"].reshape(-1, 1)
+        passes(appended(lines[:32], d, 8), "--device", name)  # 32 cases of the first row of a
+        d[5] ^= 1
+        differ(appended(lines[:32], d, 8), 1, "--device", name)
+
+
+def memories(place):
+    lines = gen("fp8_e4m3fn", "--decode")
+    y = np.array([int(words[0], 16) for words in lines], np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32).view(np.uint32)
+    (place / "in.hex").write_text("// codes\n@0\n" + " ".join(words[0] for words in lines) + "\n")
+    out = [f"{int(v):08x}" for v in y]
+    (place / "out.hex").write_text("@00000000\n" + "\n".join(f"{v[:4]}_{v[4:]}" for v in out) + "\n")
+    files = ["ver", "fp8_e4m3fn", "--decode", "--file", place / "in.hex", "--results", place / "out.hex"]
+    assert subprocess.run([QK, *files], capture_output=True, text=True).stdout == "256 cases, 0 differ\n"
+    out[7] = "xxxxxxxx"  # a simulator that drives nothing there
+    (place / "out.hex").write_text("\n".join(out))
+    done = subprocess.run([QK, *files], capture_output=True, text=True)
+    assert done.returncode == 1 and "device xxxxxxxx" in done.stdout and done.stdout.endswith("256 cases, 1 differ\n"), done
+    (place / "out.hex").write_text("\n".join(out[:-1]))
+    fails("256 words and", *files)
+    fails("no list of all cases", "gen", "mxfp4", "--level", "exhaustive")
+    fails("exclude each other", "gen", "int8", "--decode", "--pairs", "int8")
+    fails("line 2 has 3 words", "ver", "int8", text="3f800000 01\n3f800000 01 02\n")
+    fails("operand 1 is no word", "ver", "fp8_e4m3fn", "--decode", text="100 00000000\n")
+    fails("nothing was checked", "ver", "int8")
+    fails("no hexadecimal word", "ver", "int8", text="3f800000 one\n")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        converters()
+        blocks()
+        products()
+        devices(Path(folder))
+        memories(Path(folder))
+    print("streams: converters, decoders, products, devices, memories")
+
+
+main()

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases as lines of hexadecimal words, as TestFloat has them: operands, then the results that a device appends. `qk gen` makes lines,
+// `qk ver` checks them.
+//
+//     converter     values of a block, or one value            | codes of its elements, its scale, its shifts
+//     decoder       codes of the elements, scale, shifts       | the values, float32
+//     products      a code of each of two formats              | their product, float32 or a 32-bit integer
+//     device        codes of a, its scales, of b, scales, and c | d
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "options/format_options.hpp"
+
+namespace qk::tool {
+
+struct stream_options {
+    quantize_options how;
+    std::string device, pairs, input = "fp32";
+    bool decode = false;
+};
+
+/// Words of a case; a word that is no number (x, z of a simulator) is `unknown`.
+using words = std::vector<std::uint64_t>;
+inline constexpr std::uint64_t unknown = ~std::uint64_t{0};
+inline constexpr std::size_t cases_at_once = 4096;
+
+/// One kind of cases. Widths are in bits, one for each word of a case.
+class case_kind {
+  public:
+    virtual ~case_kind() = default;
+    std::vector<int> operands, results;
+    std::string name;  ///< "mxfp8_e4m3", for errors
+
+    /// Calls take(cases) with operands of some cases, one after the other, until there are no more.
+    virtual void generate(const std::string& level, std::uint64_t seed, const std::function<void(const words&)>& take) const = 0;
+    /// Returns what a device should give for these operands, one case after the other.
+    virtual words expected(const words& asked) const = 0;
+    /// Sets wrong[n] for each case whose results are not the expected ones. NaN is NaN, whatever its code.
+    virtual std::vector<char> wrong(const words& asked, const words& given, const words& right) const = 0;
+};
+std::unique_ptr<case_kind> case_kind_of(const stream_options& given);
+
+/// Adds FORMAT, --decode, --pairs, --device, --input and the options of formats.
+class option_table;
+void add_stream_options(option_table& verb, stream_options& given);
+
+/// Returns "3f800000 40000000": words with as many digits as their widths have.
+std::string hex_words(std::span<const std::uint64_t> values, const std::vector<int>& widths);
+/// Returns the words of a line of hexadecimal text; what $readmemh leaves out (comments, @addresses, '_') is left out.
+words words_of_line(std::string line);
+
+}  // namespace qk::tool
