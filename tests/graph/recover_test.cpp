@@ -16,6 +16,8 @@
 #include "qk/graph/export/drop_activations.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/npy.hpp"
+#include "qk/graph/model/tensor_proto.hpp"
+#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/recover/recover.hpp"
@@ -123,6 +125,76 @@ TEST_CASE("int8 stored as uint8 comes back as int8, and formats below their cont
     precision six{.format = qk::integer{.bits = 6, .is_signed = false}};
     const precision_plan narrow = quantize(m, precision_requests().set_default(six, precision{.format = qk::int8}), seen).plan;
     CHECK(plain(recover_plan(export_model(m, narrow).exported).plan) == plain(narrow));
+}
+
+TEST_CASE("a bias behind a guard comes back with the scale that it has") {
+    const model m = network();
+    const calibration seen = calibrate(m, {{"x", values()}}, {.threads = 1});
+    precision_plan plan = quantize(m, precision_requests().set_default("uint8", "int8"), seen).plan;
+    plan.tensors.at("b1").scale[0] *= 1.5f;
+    for (const export_style style : {export_style::portable, export_style::qdq})
+        CHECK(plain(recover_plan(export_model(m, plan, {.style = style}).exported).plan) == plain(plan));
+}
+
+TEST_CASE("pairs without a zero point are of uint8, and zero points that are left out are 0") {
+    for (const int with : {0, 1, 2}) {  // which of both nodes has a zero point
+        small_graph g;
+        g.input("x", {2, 4}).output("y", {2, 3}).constant("s", {}, 1, {0.02f}).constant("w", {4, 3});
+        g.node("QuantizeLinear", "quantize", {"x", "s"}, "q");
+        g.node("DequantizeLinear", "dequantize", {"q", "s"}, "d");
+        g.node("MatMul", "matmul", {"d", "w"}, "y");
+        model m = g.build();
+        if (with > 0) {
+            to_proto(make_tensor<std::uint8_t>({}, std::vector<std::uint8_t>{0}), "z", *m.graph().add_initializer());
+            m.graph().mutable_node(with - 1)->add_input("z");
+            m.reindex();
+        }
+        const recovered_plan found = recover_plan(m);
+        REQUIRE(found.plan.tensors.contains("x"));
+        CHECK(found.plan.tensors.at("x").format == qk::format(qk::uint8));
+        CHECK(found.plan.tensors.at("x").scale == std::vector<float>{0.02f});
+        CHECK(found.plan.tensors.at("x").zero_point.empty());
+        CHECK(found.plain.graph().node_size() == 1);
+        const named_tensors x{{"x", make_tensor<float>({2, 4}, std::vector<float>{-1, 0.011f, 0.5f, 2, 7, 0.03f, 0.33f, 1})}};
+        CHECK(difference(evaluator(m).run(x).outputs.at("y"), evaluator(found.plain).run(x, found.plan).outputs.at("y")) == 0);
+    }
+}
+
+TEST_CASE("pairs of 16-bit floats: activations and weights") {
+    for (const data_type half : {data_type::float16, data_type::bfloat16}) {
+        small_graph g(19);
+        const auto code = static_cast<int>(half);
+        g.input("x", {2, 4}, code).output("y", {2, 3});
+        g.node("QuantizeLinear", "quantize", {"x", "s", "z"}, "q");
+        g.node("DequantizeLinear", "dequantize", {"q", "s", "z"}, "d");
+        g.node("DequantizeLinear", "weights", {"codes", "ws"}, "w");
+        g.node("MatMul", "matmul", {"d", "w"}, "y");
+        model m = g.build();
+        m.graph().mutable_output(0)->mutable_type()->mutable_tensor_type()->set_elem_type(code);
+        const auto hold = [&](const std::string& name, const tensor& t) { to_proto(t, name, *m.graph().add_initializer()); };
+        hold("s", ops::narrowed(make_tensor<float>({}, std::vector<float>{0.02f}), half));
+        hold("ws", ops::narrowed(make_tensor<float>({}, std::vector<float>{0.01f}), half));
+        hold("z", make_tensor<std::int8_t>({}, std::vector<std::int8_t>{-3}));
+        std::vector<std::int8_t> codes;
+        for (int i = 0; i < 12; ++i) codes.push_back(static_cast<std::int8_t>(i * 37 % 251 - 125));
+        hold("codes", make_tensor<std::int8_t>({4, 3}, codes));
+        m.reindex();
+        const recovered_plan found = recover_plan(m);
+        REQUIRE(found.plan.tensors.size() == 2);
+        const quantizer& q = found.plan.tensors.at("x");
+        CHECK(q.format == qk::format(qk::int8));
+        CHECK(q.zero_point == std::vector<std::int64_t>{-3});
+        CHECK(q.scale[0] == doctest::Approx(0.02f).epsilon(0.01));
+        REQUIRE(found.notes.size() == 1);
+        CHECK(found.notes[0].starts_with("1 quantizers divide in 16 bits"));
+        CHECK(found.plain.graph().node_size() == 1);
+        CHECK(found.plain.constant(found.plain.graph().node(0).input(1)).type() == half);
+        const named_tensors x{
+            {"x", ops::narrowed(make_tensor<float>({2, 4}, std::vector<float>{-1, 0.011f, 0.5f, 2, 7, 0.03f, 0.33f, 1}), half)}};
+        const tensor quantized = ops::widened(evaluator(m).run(x).outputs.at("y")),
+                     planned = ops::widened(evaluator(found.plain).run(x, found.plan).outputs.at("y"));
+        CHECK(difference(planned, quantized) < 0.02f);  // a code, where the division in 16 bits lands on a tie
+    }
 }
 
 TEST_CASE("a reader of its own, and a model without quantizers") {

@@ -38,7 +38,8 @@ class plan_recovery {
         called_ = called_constants(source_);
         look_at_rounded_constants();
         for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i), unpack(i), multiply_floats(i);
-        int calls = 0;
+        int calls = 0, pairs = 0;
+        for (const onnx::NodeProto& n : source_.graph().node()) pairs += dequantizes(n);
         for (int i = 0; i < source_.graph().node_size(); ++i)
             calls += source_.graph().node(i).domain() == marks::function_domain && !owned_[static_cast<std::size_t>(i)];
         if (links_.empty() && edges_.empty())
@@ -46,9 +47,16 @@ class plan_recovery {
                         " has no quantizers to recover a plan from: no QuantizeLinear and DequantizeLinear pairs, Cast pairs, calls of "
                         "functions of style portable, com.amd.quark operators or MatMulNBits" +
                         (has_integer_operators() ? "; its layers are integer operators, export it as qdq instead" : "") +
+                        (pairs > 0 ? "; the " + std::to_string(pairs) +
+                                         " DequantizeLinear nodes that it has read scales that are computed, or other parameters than the "
+                                         "QuantizeLinear before them"
+                                   : "") +
                         (calls > 0 ? "; its calls of functions do not say what they quantize" : ""));
         if (calls > 0)
             result_.notes.push_back(std::to_string(calls) + " calls of functions stay in the model: they do not say what they quantize");
+        if (in_halves_ > 0)
+            result_.notes.push_back(std::to_string(in_halves_) +
+                                    " quantizers divide in 16 bits, and the plan in float32: a value beside a tie may have the next code");
         rewire();
         drop_quantizers(result_.plain, owned_);
         result_.plan = gather(edges_, result_.plain);
@@ -163,12 +171,39 @@ class plan_recovery {
         return free_name(marks::without(name, {mark}), name + marks::as_float, value, own);
     }
 
+    static bool has_zero_point(const onnx::NodeProto& n) { return n.input_size() > 2 && !n.input(2).empty(); }
+
+    /// Returns the type of a QuantizeLinear's codes: that of its zero point, or what an attribute says, or uint8. Returns nullopt where the
+    /// zero point is no constant.
+    std::optional<data_type> codes_of(const onnx::NodeProto& n) const {
+        if (has_zero_point(n)) {
+            const auto zero = constant(n.input(2));
+            return zero ? std::optional(zero->type()) : std::nullopt;
+        }
+        if (is_amd(n)) return std::nullopt;  // whose formats are their zero points' types
+        const auto type = static_cast<data_type>(number(n, "output_dtype", 0));
+        return type == data_type::undefined ? data_type::uint8 : type;
+    }
+    /// Returns whether the zero points of a pair are the same; one that is left out is 0.
+    bool same_zero_point(const onnx::NodeProto& a, const onnx::NodeProto& b) const {
+        if (has_zero_point(a) && has_zero_point(b)) return same_constant(a.input(2), b.input(2));
+        for (const onnx::NodeProto* n : {&a, &b}) {
+            if (!has_zero_point(*n)) continue;
+            const auto zero = constant(n->input(2));
+            if (!zero || std::any_of(zero->bytes(), zero->bytes() + zero->size_bytes(), [](std::byte v) { return v != std::byte{0}; }))
+                return false;
+        }
+        return true;
+    }
+
     /// Returns the format, scales, zero points and axis of a DequantizeLinear; nullopt when they are not constants.
     std::optional<quantizer> parameters(const onnx::NodeProto& n, data_type codes) const {
         quantizer q;
-        const auto scale = constant(n.input(1));
+        const auto given = constant(n.input(1));
         const auto f = format_of_codes(codes);
-        if (!scale || !f || scale->type() != data_type::float32) return std::nullopt;
+        if (!given || !f) return std::nullopt;
+        const tensor wide = ops::widened(*given), *scale = &wide;
+        if (scale->type() != data_type::float32) return std::nullopt;
         q.format = *f;
         q.block_size = number(n, "block_size", 0);
         if (scale->size() > 1 || q.block_size > 0) q.axis = number(n, "axis", 1);
@@ -176,7 +211,7 @@ class plan_recovery {
         if (scaled) q.scale.assign(scale->as<float>().begin(), scale->as<float>().end());
         if (q.scale.size() == 1 && q.scale[0] == 1.0f && !is_integer_format(*f)) q.scale.clear();
         if (is_amd(n)) q.semantics = semantics::quark;
-        if (n.input_size() > 2 && !n.input(2).empty() && is_integer_format(*f)) {
+        if (has_zero_point(n) && is_integer_format(*f)) {
             const auto zero = constant(n.input(2));
             if (!zero || zero->type() != codes) return std::nullopt;
             for (std::size_t i = 0; i < zero->size(); ++i) q.zero_point.push_back(code_at(*zero, i));
@@ -192,7 +227,7 @@ class plan_recovery {
             std::vector<tensor> inputs;
             for (const std::string& in : n.input()) inputs.push_back(constant(in).value_or(tensor()));
             const std::vector<tensor> values = try_run(source_, n, inputs, std::size_t{1} << 34);
-            if (values.size() != 1 || values[0].type() != data_type::float32) return std::nullopt;
+            if (values.size() != 1 || (values[0].type() != data_type::float32 && !ops::is_half(values[0].type()))) return std::nullopt;
             return link{floats_of(n.input(0), marks::quantized, values[0], n.output(0)), *q, values[0]};
         }
         const onnx::NodeProto* q = maker(n.input(0));
@@ -202,13 +237,15 @@ class plan_recovery {
             own(n.input(0));
             return link{q->input(0), of(uint8, true), std::nullopt};
         }
-        if (!quantizes(*q) || !same_constant(q->input(1), n.input(1)) || n.input_size() < 3 || q->input_size() < 3 ||
-            !same_constant(q->input(2), n.input(2)))
+        if (!quantizes(*q) || q->input_size() < 2 || !same_constant(q->input(1), n.input(1)) || !same_zero_point(*q, n))
             return std::nullopt;
         if (number(*q, "axis", 1) != number(n, "axis", 1)) return std::nullopt;
-        const auto zero = constant(n.input(2));
-        auto how = zero ? parameters(n, zero->type()) : std::nullopt;
+        const auto codes = codes_of(*q);
+        auto how = codes ? parameters(n, *codes) : std::nullopt;
         if (!how) return std::nullopt;
+        const auto scale = constant(n.input(1));
+        if (number(n, "output_dtype", 0) != 0 && number(n, "output_dtype", 0) != static_cast<int>(scale->type())) return std::nullopt;
+        if (ops::is_half(scale->type())) ++in_halves_;
         if (number(*q, "saturate", 1) == 0) how->semantics.overflow = overflow_rule::ieee;
         own(n.input(0));
         link found{q->input(0), *how, std::nullopt};
@@ -388,6 +425,7 @@ class plan_recovery {
     std::map<std::string, link> links_;     ///< by the quantized tensor
     std::map<edge, quantizer> edges_;
     std::set<std::string> int8_;
+    int in_halves_ = 0;  ///< pairs whose quantizers compute in 16 bits
 };
 
 }  // namespace detail

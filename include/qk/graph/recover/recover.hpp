@@ -17,10 +17,11 @@ struct recovered_plan {
     std::vector<std::string> notes;  ///< what could not be recovered, a sentence each
 };
 
-/// Understands QuantizeLinear / DequantizeLinear (also com.microsoft's) with constant parameters, DequantizeLinear of constant codes,
-/// DynamicQuantizeLinear with DequantizeLinear, MatMulInteger or ConvInteger behind it, MatMulNBits, Cast to fp16 or bf16 and back,
-/// com.amd.quark's quantizers, calls and rounded constants of style portable, which say what they are (export/description.hpp). Evaluating
-/// `plain` under `plan` computes what the model computes. Throws error when the model has none of these.
+/// Understands QuantizeLinear / DequantizeLinear (also com.microsoft's, without zero points, of 16-bit floats) with constant parameters,
+/// DequantizeLinear of constant codes, DynamicQuantizeLinear with DequantizeLinear, MatMulInteger or ConvInteger behind it, MatMulNBits,
+/// Cast to fp16 or bf16 and back, com.amd.quark's quantizers, calls and rounded constants of style portable, which say what they are
+/// (export/description.hpp). Evaluating `plain` under `plan` computes what the model computes. Throws error when the model has none of
+/// these.
 recovered_plan recover_plan(const model& quantized);
 
 /// Records in an exported model which int8 activations of the plan are stored as uint8 (store_activations_unsigned), for recover_plan.
