@@ -189,6 +189,28 @@ TEST_CASE("bias correction: the mean error of every channel goes into the bias")
     CHECK(noise(whole, now) > noise(whole, plain));
 }
 
+TEST_CASE("a plan that names added biases brings them to the model that it was made for") {
+    small_graph g;
+    g.input("x", {1, 3, 6, 6}).output("y", {1, 3, 6, 6}).constant("w", {3, 3, 1, 1}).constant("w_bias", {3}).constant("v", {3, 3, 1, 1});
+    g.node("Conv", "one", {"x", "w"}, "a");
+    g.node("Conv", "two", {"a", "w"}, "b");  // shares the weights of the first, and must not share its bias's name
+    g.node("Conv", "three", {"b", "v", "w_bias"}, "y");
+    const model before = g.build();
+    model all_of_them = before, one_of_them = before, none = before;
+    add_missing_biases(all_of_them);
+    const std::string first = all_of_them.graph().node(0).input(2), second = all_of_them.graph().node(1).input(2);
+    CHECK(first != second);
+    precision_plan plan;
+    plan.tensors[second].format = qk::int32;
+    add_missing_biases(one_of_them, &plan);
+    CHECK(one_of_them.graph().node(0).input_size() == 2);
+    REQUIRE(one_of_them.graph().node(1).input_size() == 3);
+    CHECK(one_of_them.graph().node(1).input(2) == second);
+    plan.tensors.clear();
+    add_missing_biases(none, &plan);
+    CHECK(none.proto().SerializeAsString() == before.proto().SerializeAsString());
+}
+
 TEST_CASE("what cannot learn is said; what is not asked is left alone") {
     small_graph g;
     g.input("x", {1, 8})

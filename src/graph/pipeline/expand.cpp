@@ -6,6 +6,7 @@
 
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/quantize/expand_attention.hpp"
+#include "qk/graph/quantize/learn_rounding.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph::pipeline {
@@ -32,8 +33,10 @@ bool names_products(const precision_plan& plan, const std::string& name) {
 }  // namespace
 
 void expand_for(model& m, const precision_settings& asked, bool searches) {
-    if (!has_attentions(m)) return;
+    if (asked.plan.empty() && !has_attentions(m)) return;
     const plan_file file = asked.plan.empty() ? plan_file{} : load_plan_file(asked.plan);
+    if (file.plan) add_missing_biases(m, &*file.plan);
+    if (!has_attentions(m)) return;
     if (file.plan) return expand_attentions(m, [&](const std::string& name) { return names_products(*file.plan, name); });
     const approach how = asked.approach.empty() ? file.how.value_or(approach::static_ranges) : parse_approach(asked.approach);
     bool all = searches;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/gradient/product.hpp"
@@ -347,8 +348,9 @@ std::vector<learned_weight> learn_rounding(model& m, precision_plan& plan, const
     return learner(m, plan, samples, how, options).run(report);
 }
 
-void add_missing_biases(model& m) {
+void add_missing_biases(model& m, const precision_plan* only) {
     std::vector<std::pair<std::string, std::size_t>> added;
+    std::set<std::string> names;  // those of all, so that each has the same whichever are wanted
     for (auto& n : *m.graph().mutable_node()) {
         const bool one = n.op_type() == "Conv" || n.op_type() == "ConvTranspose" || n.op_type() == "Gemm";
         if (!one || !n.domain().empty() || n.input_size() < 2 || n.input_size() > 3 || !m.is_constant(n.input(1))) continue;
@@ -358,7 +360,9 @@ void add_missing_biases(model& m) {
         const weight_rows rows = n.op_type() == "ConvTranspose" ? transposed_rows_of(n, w) : rows_of(n, w);
         if (!rows.refusal.empty()) continue;
         std::string name = n.input(1) + "_bias";
-        while (m.is_constant(name) || m.producer(name) >= 0 || !m.uses(name).empty()) name += "_";
+        while (m.is_constant(name) || m.producer(name) >= 0 || !m.uses(name).empty() || names.contains(name)) name += "_";
+        names.insert(name);
+        if (only != nullptr && only->find({name, n.name(), 2}) == nullptr) continue;
         if (n.input_size() == 2) n.add_input();
         n.set_input(2, name);
         added.emplace_back(name, rows.groups * rows.rows);

@@ -48,8 +48,9 @@ std::vector<learned_weight> learn_rounding(model& m, precision_plan& plan, const
                                            const progress& report = {});
 
 /// Gives every Conv, ConvTranspose and Gemm with constant weights a bias of zeros where it has none. The correction of biases needs that
-/// before a plan is made.
-void add_missing_biases(model& m);
+/// before a plan is made. With `only`, layers whose new bias that plan names get one: so a plan that was saved with corrected biases fits
+/// the model that it was made for.
+void add_missing_biases(model& m, const precision_plan* only = nullptr);
 
 /// Adds to a report the error of each weight, and notes for weights and biases that were left.
 void add_to(quantize_report& report, const std::vector<learned_weight>& done);
