@@ -223,6 +223,34 @@ TEST_CASE("defect 3: a bias that would overflow int32 enlarges the weight's scal
     CHECK(says(r.report, plan_note::kind::adjusted, "conv"));
 }
 
+TEST_CASE("an int32 bias has the scale of its layer's products, whatever rule chose scales, and is not clipped") {
+    small_graph g;
+    g.input("x", {1, 4}).output("y", {1, 2}).constant("w", {4, 2}, 0.7f).constant("b", {2}, 1, {1.4f, -1.3f});
+    auto* alpha = g.node("Gemm", "gemm", {"x", "w", "b"}, "y").add_attribute();
+    alpha->set_name("alpha"), alpha->set_type(onnx::AttributeProto::FLOAT), alpha->set_f(0.3f);
+    const model m = g.build();
+    const calibration seen = made_up_ranges({"x"}, {1, 4});
+    for (const std::optional<pow2_rule> rule : {std::optional<pow2_rule>(), std::optional(pow2_rule::non_overflow),
+                                                std::optional(pow2_rule::nearest), std::optional(pow2_rule::min_mse)}) {
+        const auto precision_of = [&](int bits) {
+            return precision{.format = qk::integer{.bits = bits, .pow2 = rule.has_value()}, .pow2 = rule};
+        };
+        precision_requests asked;
+        asked.set_default(precision_of(8), precision_of(8)).set_precision("gemm", role::bias, precision_of(32));
+        const precision_plan p = quantize(m, asked, seen).plan;
+        const quantizer *x = p.find({"x", "gemm", 0}), *w = p.find({"w", "gemm", 1}), *b = p.find({"b", "gemm", 2});
+        CHECK(b->format == qk::format(qk::int32));
+        CHECK(b->scale == std::vector<float>{static_cast<float>(0.3f * double(x->scale[0]) * double(w->scale[0]))});
+        CHECK(applied(*b, m.constant("b")).as<float>()[0] == doctest::Approx(1.4f).epsilon(1e-3));
+    }
+    // Beside activations in float it has a scale of its own, which does not clip either.
+    precision_requests alone;
+    alone.set_default("fp32", "int8")
+        .set_precision("gemm", role::bias, {.format = qk::integer{.bits = 32, .pow2 = true}, .pow2 = pow2_rule::nearest});
+    const precision_plan p = quantize(m, alone, seen).plan;
+    CHECK(applied(*p.find({"b", "gemm", 2}), m.constant("b")).as<float>()[0] == doctest::Approx(1.4f).epsilon(1e-6));
+}
+
 TEST_CASE("per channel, per block and grouped weights: axes") {
     small_graph g;
     g.input("x", {1, 8, 4, 4})

@@ -74,7 +74,7 @@ void plan_scales::find_biases(const model& m, precision_plan& plan) {
         if (x->scale.size() != 1 || w->scale.empty() || b->scale.empty() ||
             (w->scale.size() != 1 && b->scale.size() % w->scale.size() != 0))
             continue;
-        biases_.push_back({b, x, w});
+        biases_.push_back({b, x, w, &n});
     }
 }
 
@@ -111,8 +111,7 @@ void plan_scales::write() {
         for (quantizer* q : one.members) q->scale = one.scale;
     for (const biased& b : biases_)
         for (std::size_t i = 0; i < b.bias->scale.size(); ++i)
-            b.bias->scale[i] = static_cast<float>(static_cast<double>(b.input->scale[0]) *
-                                                  static_cast<double>(b.weight->scale[i % b.weight->scale.size()]));
+            b.bias->scale[i] = static_cast<float>(bias_scale(*b.layer, b.input->scale[0], b.weight->scale[i % b.weight->scale.size()]));
 }
 
 void plan_scales::remember() {

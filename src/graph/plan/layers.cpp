@@ -121,6 +121,12 @@ layer_kind kind_of(const onnx::NodeProto& node) {
     return layer_kind::other;
 }
 
+double bias_scale(const onnx::NodeProto& layer, float input_scale, float weight_scale) {
+    const double product = static_cast<double>(input_scale) * static_cast<double>(weight_scale);
+    const float alpha = layer.op_type() == "Gemm" ? detail::float_attribute(layer, "alpha", 1) : 1;
+    return alpha > 0 ? product * static_cast<double>(alpha) : product;
+}
+
 operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) {
     const std::string& op = node.op_type();
     if (shape.size() == 1) return {.block = 0, .flatten = false, .channel = 0};

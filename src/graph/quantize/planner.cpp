@@ -27,6 +27,13 @@ inline bool same_storage(const qk::format& a, const qk::format& b) {
     return a == b;
 }
 
+/// Returns whether a bias is asked for as int32 without a scale. Rules for choosing scales, such as powers of two, say nothing there: s_x
+/// * s_w follows from scales that obeyed them.
+inline bool is_free_int32(const precision& p) {
+    const integer* f = std::get_if<integer>(&p.format);
+    return f != nullptr && f->bits == 32 && f->is_signed && p.scale.empty();
+}
+
 inline bool needs_range(const precision& p) {
     if (p.dynamic || p.range || !p.scale.empty()) return false;
     if (is_integer_format(p.format)) return true;
@@ -287,8 +294,11 @@ class planner::making {
         const operand_axes axes = axes_of(*l.node, l.bias->index, value.shape());
         const bool integers = l.activation && l.weight && is_integer_format(l.activation->format) && is_integer_format(l.weight->format);
         const precision* asked = l.bias_precision->what;
-        if (!automatic && !(asked->format == qk::format(int32) && asked->scale.empty() && integers)) {
-            chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, *asked, axes);
+        if (!automatic && !(integers && detail::is_free_int32(*asked))) {
+            precision own = *asked;
+            // A grid finer than float32 gains nothing from values that it clips.
+            if (const integer* f = std::get_if<integer>(&own.format); f != nullptr && f->bits > 24) own.pow2 = pow2_rule::non_overflow;
+            chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, own, axes);
             return;
         }
         // Scales by channel need a bias with a value for each channel; Gemm's bias may have any shape that broadcasts.
@@ -317,10 +327,10 @@ class planner::making {
         bias_in_codes(l, value.as<float>());
     }
 
-    /// Quantizes the bias to int32 at scale s_x * s_w. Enlarges a weight scale where the bias would not fit 32 bits, or where the product
-    /// would be below the smallest normal float32.
+    /// Quantizes the bias to int32 at scale s_x * s_w (bias_scale()). Enlarges a weight scale where the bias would not fit 32 bits, or
+    /// where the product would be below the smallest normal float32.
     void bias_in_codes(layer& l, std::span<const float> b) {
-        const double sx = static_cast<double>(l.activation->scale[0]);
+        const double sx = bias_scale(*l.node, l.activation->scale[0], 1.0f);
         const std::size_t channels = l.weight->scale.size();
         std::size_t grown = 0;
         for (std::size_t i = 0; i < b.size(); ++i) {

@@ -38,6 +38,7 @@ class plan_scales {
     struct biased {
         quantizer* bias;
         const quantizer *input, *weight;
+        const onnx::NodeProto* layer;
     };
     void find_biases(const model& m, precision_plan& plan);
     void write();

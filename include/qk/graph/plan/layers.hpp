@@ -35,6 +35,10 @@ struct operand_axes {
 /// One-dimensional tensors run along axis 0 (resolve_axis sees to that, where the rank is known).
 operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape);
 
+/// Returns the scale at which a layer of integers adds its bias: that of its products of codes, s_x * s_w, and of alpha in a Gemm (where
+/// alpha is above 0; others are not computed in integers).
+double bias_scale(const onnx::NodeProto& layer, float input_scale, float weight_scale);
+
 /// Returns an axis counted from 0; tensors of rank 0 and 1 have axis 0.
 inline std::size_t resolve_axis(int axis, std::size_t rank) {
     if (rank <= 1) return 0;
