@@ -184,6 +184,49 @@ TEST_CASE("portable: operands that onnxruntime's optimizer would spoil are kept 
     }
 }
 
+TEST_CASE("portable, qdq, qoperator: an int32 bias of another scale than s_x * s_w is kept from its layer, one that fits is not") {
+    const model m = network();
+    std::vector<float> v(64 * 16);
+    for (std::size_t i = 0; i < v.size(); ++i) v[i] = std::sin(static_cast<float>(i));
+    const calibration seen = calibrate(m, {{"x", make_tensor<float>({1, 64, 4, 4}, v)}}, {.threads = 1});
+    const precision_plan fits = quantize(m, precision_requests().set_default("uint8", "int8"), seen).plan;
+    for (const export_style style : {export_style::portable, export_style::qdq, export_style::qoperator}) {
+        const auto guards = [&](const auto& change) {
+            precision_plan p = fits;
+            change(p);
+            const export_result written = export_model(m, p, {.style = style});
+            int found = 0;
+            for (const auto& n : written.exported.graph().node())
+                found +=
+                    n.op_type() == "Max" && written.exported.graph().node(written.exported.producer(n.input(0))).input(0).starts_with("b1");
+            CHECK(count(written.exported, "Max") == found);  // no other layer is hindered
+            const auto says = [](const std::string& note) {
+                return note.find("the int32 bias of 1 layers ('conv1')") != std::string::npos;
+            };
+            CHECK(std::ranges::any_of(written.notes, says) == (found == 1));
+            return found;
+        };
+        CHECK(guards([](precision_plan&) {}) == 0);
+        CHECK(guards([](precision_plan& p) { p.tensors.at("b1").scale[0] *= 1.5f; }) == 1);
+        CHECK(guards([](precision_plan& p) { p.tensors.at("b1").scale[0] = 1e-9f; }) == 1);
+        CHECK(guards([](precision_plan& p) { p.tensors.at("w1").scale[0] *= 0.8f; }) == 1);
+        CHECK(guards([](precision_plan& p) { p.tensors.at("x").scale[0] *= 0.8f; }) == 1);
+        CHECK(guards([](precision_plan& p) { p.tensors.erase("x"); }) == 1);
+        // A scale written with seven digits still fits.
+        CHECK(guards([](precision_plan& p) { p.tensors.at("b1").scale[0] *= 1.0000005f; }) == 0);
+    }
+}
+
+TEST_CASE("portable: activations with a scale for each channel are kept from operators that have one") {
+    const model m = network();
+    quantizer q = of(qk::uint8);
+    q.scale.assign(64, 0.01f), q.zero_point.assign(64, 3);
+    const model written = export_model(m, only("r1", q), {.style = export_style::portable}).exported;
+    for (const auto& n : written.graph().node())
+        if (n.op_type() == "QuantizeLinear") CHECK(written.graph().node(written.producer(n.input(0))).op_type() == "Max");
+    CHECK(count(written, "Max") == 2);
+}
+
 TEST_CASE("portable: what cannot be written is an error that names it") {
     const model m = network();
     const auto refused = [&](const quantizer& q) { export_model(m, only("r1", q), {.style = export_style::portable}); };

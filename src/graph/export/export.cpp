@@ -46,6 +46,7 @@ class exporter {
         guard_own_pairs();
         writer_->finish();
         note_int8_weights();
+        note_biases_apart();
         result_.exported.reindex();
         if (writer_->wants_constants_first()) constants_first();
         drop_unused_initializers(result_.exported);
@@ -134,8 +135,12 @@ class exporter {
                 static_cast<std::size_t>(facts.length) != q->scale.size())
                 throw error(source_.label() + ": tensor '" + name + "' has " + std::to_string(facts.length) + " channels along axis " +
                             std::to_string(q->axis) + ", its quantizer " + std::to_string(q->scale.size()) + " scales");
-            for (const use u : uses) v.guard = v.guard || (u.node >= 0 && fusing_->needs_guard(u.node));
-            for (const use u : uses) v.nbits = v.nbits || fusing_->becomes_nbits(*q, u, is_portable());
+            for (const use u : uses) v.guard = v.guard || (constant ? misreads_bias(u) : fusing_->needs_guard(*q, u));
+            for (const use u : uses) {
+                const bool nbits = fusing_->becomes_nbits(*q, u, is_portable());
+                v.nbits = v.nbits || nbits;
+                v.planned_products = v.planned_products || (nbits && options_.style != export_style::amd && fusing_->plans_both(*q, u));
+            }
             if (options_.style == export_style::nbits && constant) {
                 std::erase_if(uses, [&](const use u) { return becomes_nbits(name, *q, value, own, u); });
                 if (uses.empty()) continue;
@@ -159,6 +164,20 @@ class exporter {
                 else replace_output(name, result, constant);
             }
         }
+    }
+
+    /// Returns whether this bias needs a guard, and remembers the layer for a note.
+    bool misreads_bias(use u) {
+        if (options_.style == export_style::amd || !fusing_->misreads_bias(u)) return false;
+        biases_apart_.push_back(source_.graph().node(u.node).name());
+        return true;
+    }
+    void note_biases_apart() {
+        if (biases_apart_.empty()) return;
+        result_.notes.push_back("the int32 bias of " + std::to_string(biases_apart_.size()) + " layers ('" + biases_apart_[0] + "'" +
+                                (biases_apart_.size() > 1 ? ", ..." : "") +
+                                ") has another scale than s_x * s_w, at which integer operators add: onnxruntime computes these layers in "
+                                "float32; with that scale they run in integers");
     }
 
     bool is_portable() const { return options_.style == export_style::portable || options_.style == export_style::nbits; }
@@ -280,8 +299,9 @@ class exporter {
     known_shapes shapes_;
     std::unique_ptr<quantizer_writer> writer_;
     std::optional<fusing_rules> fusing_;
-    std::size_t int8_weights_ = 0;  ///< weights of layers whose products may saturate
-    std::size_t safe_weights_ = 0;  ///< such weights that are pair-safe
+    std::vector<std::string> biases_apart_;  ///< layers whose int32 bias has a guard
+    std::size_t int8_weights_ = 0;           ///< weights of layers whose products may saturate
+    std::size_t safe_weights_ = 0;           ///< such weights that are pair-safe
 };
 
 }  // namespace detail

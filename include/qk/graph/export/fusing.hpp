@@ -6,12 +6,15 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "qk/graph/export/qdq.hpp"
 #include "qk/graph/export/writer.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/widened.hpp"
+#include "qk/graph/plan/layers.hpp"
 #include "qk/graph/plan/plan.hpp"
 
 namespace qk::graph::detail {
@@ -29,6 +32,12 @@ class fusing_rules {
     fusing_rules(const model& m, const precision_plan& plan, const quantizer_writer& writer)
         : model_(m), plan_(plan), writer_(writer), has_bytes_(has_byte_activations()) {}
 
+    /// Returns whether a reader of an activation needs a guard before it: for its own sake, or because the scale is known in a run only and
+    /// onnxruntime fuses the reader into an operator that looks for it when the model is loaded (its QLinearWhere crashes).
+    bool needs_guard(const quantizer& q, model::use u) const {
+        return u.node >= 0 && (needs_guard(u.node) || (q.dynamic && !is_layer(model_.graph().node(u.node))));
+    }
+
     /// Returns whether onnxruntime would change what this node computes if a DequantizeLinear fed it: it requantizes float constants (also
     /// those of a MatMul, which it joins with an Add behind it to a Gemm), and makes integer operators with types, scales and attributes
     /// that these do not have, so that the model does not load or run.
@@ -38,6 +47,29 @@ class fusing_rules {
         for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
             const quantizer* q = model_.is_constant(n.input(k)) ? planned(n, k) : nullptr;
             if (q != nullptr && becomes_nbits(*q, {node, k}, false)) return true;
+        }
+        return false;
+    }
+
+    /// Returns whether an int32 bias needs a guard of its own. An integer layer adds the bias's codes to sums of products of codes, whose
+    /// scale is bias_scale(); onnxruntime makes such a layer of any int32 bias and never reads the scale that it has. Where both scales are
+    /// equal to 1e-6, or the codes lead to the planned values within an eighth of that scale (zeros do whatever the scale), it may.
+    bool misreads_bias(model::use u) const {
+        if (u.node < 0 || u.input != 2 || !is_layer(model_.graph().node(u.node))) return false;
+        const onnx::NodeProto& n = model_.graph().node(u.node);
+        if (n.input_size() < 3) return false;
+        const quantizer *x = planned(n, 0), *w = planned(n, 1), *b = planned(n, 2);
+        const integer* f = b == nullptr ? nullptr : std::get_if<integer>(&b->format);
+        if (f == nullptr || f->bits <= 16 || b->scale.empty()) return false;
+        if (x == nullptr || w == nullptr) return true;  // pairs that lie further ahead may be moved here
+        if (!is_integer_format(x->format) || !is_integer_format(w->format)) return false;
+        if (x->scale.size() != 1 || w->scale.empty()) return true;
+        const tensor value = ops::widened(model_.constant(n.input(2)));
+        for (std::size_t i = 0; i < value.size(); ++i) {
+            const double sum = bias_scale(n, x->scale[0], w->scale[i % w->scale.size()]);
+            const double own = static_cast<double>(b->scale[i % b->scale.size()]);
+            const double code = std::fabs(static_cast<double>(value.as<float>()[i])) / own;
+            if (std::fabs(own - sum) * code > std::max(0.125, 1e-6 * code) * sum) return true;
         }
         return false;
     }
@@ -55,10 +87,15 @@ class fusing_rules {
         const int other = 1 - u.input;
         const quantizer* beside = planned(n, other);
         const bool pair = beside != nullptr && !(beside->dynamic && (gemm || (called && has_bias(n)))) && !cannot_fuse(n) &&
-                          (model_.is_constant(n.input(other)) || writer_.dequantizes_activation(*beside));
+                          !misreads_bias({u.node, 2}) && (model_.is_constant(n.input(other)) || writer_.dequantizes_activation(*beside));
         const integer* g = pair ? std::get_if<integer>(&beside->format) : nullptr;
         if (f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8) return true;
         return !model_.is_constant(n.input(other)) && !fills(*g, container_of(*g).type);  // what is clipped is kept apart (qdq.hpp)
+    }
+
+    /// Returns whether these are weights of 8 bits whose product's other operand is quantized, too.
+    bool plans_both(const quantizer& q, model::use u) const {
+        return std::get<integer>(q.format).bits > 4 && planned(model_.graph().node(u.node), 1 - u.input) != nullptr;
     }
 
     /// Returns whether products of a layer's int8 weights may saturate on x86-64 with AVX2 and no VNNI, where onnxruntime's kernels of

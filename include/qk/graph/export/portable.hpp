@@ -25,7 +25,9 @@ class portable_writer : public quantizer_writer {
         if (is_unpacked_in_each_run(v, value)) {
             unpacks_in_each_run_ = true;
             // Must be neither folded at load, as a function of standard operators is, nor fused: Flatten is the identity here.
-            return flattened(standard_.weight(v, value));
+            quantized_value codes = v;
+            codes.planned_products = false;  // which that does already
+            return flattened(standard_.weight(codes, value));
         }
         if (options_.weights == weight_storage::packed) {
             const std::optional<packed_constant> p = packed(v.how, value);

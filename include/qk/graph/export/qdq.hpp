@@ -129,8 +129,8 @@ class qdq_writer : public quantizer_writer {
         if (clipped) x = clip(v, *f);
         // onnxruntime drops a Relu before QuantizeLinear of FP8 and of 4 bits, whatever the zero point, and fuses what is behind them into
         // operators that have no such types. It takes a Clip before QuantizeLinear for a range of its own and, from opset 21 on, does not
-        // load the model.
-        const bool apart = t.is_float || packed_bits(t.codes.type) == 4 || clipped;
+        // load the model. It fuses pairs with a scale for each channel into operators that have one scale for an activation.
+        const bool apart = t.is_float || packed_bits(t.codes.type) == 4 || clipped || v.how.scale.size() > 1;
         if (apart) x = g_.kept_apart(x);
         const parameters p = scales(v, {}, t);
         const std::string codes = g_.fresh(v.name + marks::quantized);
@@ -168,7 +168,9 @@ class qdq_writer : public quantizer_writer {
         auto& d = g_.node("DequantizeLinear", inputs, {y});
         set_axis(d, v, p);
         remember(d, v.how, t.codes.type);
-        return v.nbits && wraps(t.codes.type) ? g_.kept_apart(y) : y;  // MatMulNBits of 2 bits gives other numbers in each run
+        // MatMulNBits of 2 bits gives other numbers in each run. With weights of 8 bits its 8-bit activations lose 3 dB, and the plan has
+        // said what activations are.
+        return v.nbits && (wraps(t.codes.type) || v.planned_products) ? g_.kept_apart(y) : guarded(v, y);
     }
 
   private:
