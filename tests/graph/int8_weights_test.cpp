@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The type in which an export stores int8 weights: uint8 with zero point 128 by default, int8 if requested or if products cannot saturate.
-// The values are the same.
+// The type in which an export stores int8 weights: uint8 with zero point 128 where they are not pair-safe (pair_safe_test.cpp), int8 if
+// requested or if products cannot saturate. The values are the same.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -87,7 +87,7 @@ constexpr const char* layer_weights[] = {"w1", "w2", "w3"};
 
 }  // namespace
 
-TEST_CASE("int8 weights are uint8 around 128 by default, in every style that onnxruntime runs") {
+TEST_CASE("int8 weights that are not pair-safe are uint8 around 128, in every style that onnxruntime runs") {
     for (const export_style style : {export_style::qdq, export_style::portable, export_style::qoperator, export_style::qinteger})
         for (const bool per_channel : {false, true}) {
             CAPTURE(static_cast<int>(style));
@@ -187,14 +187,20 @@ TEST_CASE("qoperator multiplies int8 by int8 where activations are int8") {
 TEST_CASE("a target profile asks for signed weights") {
     const auto read = [](const std::string& text) { return read_target(json_cursor::parse(text, "profile.json")); };
     CHECK(read(R"({"name": "mine", "int8_weights": "signed", "operators": {"*": {}}})").signed_int8);
-    CHECK(!read(R"({"name": "mine", "int8_weights": "unsigned", "operators": {"*": {}}})").signed_int8);
+    const target_profile wide = read(R"({"name": "mine", "int8_weights": "unsigned", "operators": {"*": {}}})"),
+                         safe = read(R"({"name": "mine", "int8_weights": "pair_safe"})");
+    CHECK(!wide.signed_int8);
+    CHECK(wide.unsigned_int8);
+    CHECK(!safe.signed_int8);
+    CHECK(!safe.unsigned_int8);
     const target_profile without = read(R"({"name": "mine"})"), empty = read(R"({"name": "mine", "operators": {"*": {}}})");
     const qk::format f = qk::int8;
     for (const target_profile* t : {&without, &empty}) {
         CHECK(!t->signed_int8);
+        CHECK(!t->unsigned_int8);
         CHECK(t->allows("Conv", &f, &f));  // a profile without a list of operators allows all
     }
     CHECK(!read(R"({"name": "mine", "operators": {}})").allows("Conv", &f, &f));
     CHECK_THROWS_WITH_AS(read(R"({"name": "mine", "int8_weights": "wide", "operators": {}})"),
-                         doctest::Contains("\"int8_weights\" is \"unsigned\""), error);
+                         doctest::Contains("\"int8_weights\" is \"pair_safe\""), error);
 }
