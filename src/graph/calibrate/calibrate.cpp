@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -56,13 +57,20 @@ inline void widen(tensor_statistics& s, value_range more) {
     s.range = first ? more : value_range{std::min(s.range.lo, more.lo), std::max(s.range.hi, more.hi)};
 }
 
-inline void observe(tensor_statistics& s, const tensor& value, bool histogram) {
+inline void note_nan(tensor_statistics& s, std::uint64_t more, std::uint64_t sample) {
+    if (more > 0) s.nan_sample = s.nan > 0 ? std::min(s.nan_sample, sample) : sample;
+    s.nan += more;
+}
+
+inline void observe(tensor_statistics& s, const tensor& value, std::size_t sample, bool histogram) {
     const std::span<const float> x = value.as<float>();
     if (s.count == 0 || value.shape() < s.shape) s.shape = value.shape();  // keeps one shape whatever the order
     const finite_range seen = range_of_finite(x);
     if (seen.count > 0) widen(s, seen.range);
     s.count += x.size();
     s.not_finite += x.size() - seen.count;
+    if (seen.count < x.size())
+        note_nan(s, static_cast<std::uint64_t>(std::ranges::count_if(x, [](float v) { return std::isnan(v); })), sample);
     if (histogram) s.histogram.add(x);
 }
 
@@ -72,6 +80,7 @@ inline void merge(tensor_statistics& into, const tensor_statistics& from) {
     if (into.shape.empty() || (!from.shape.empty() && from.shape < into.shape)) into.shape = from.shape;
     into.count += from.count;
     into.not_finite += from.not_finite;
+    note_nan(into, from.nan, from.nan_sample);
     into.histogram.add(from.histogram);
 }
 }  // namespace detail
@@ -102,7 +111,7 @@ calibration calibrate(const model& m, const named_tensors& inputs, const calibra
         if (m.is_constant(name)) return;
         const tensor value = ops::widened(given);
         detail::seen_by_thread& own = mine();
-        detail::observe(own.tensors[name], value, options.histograms);
+        detail::observe(own.tensors[name], value, sample, options.histograms);
         if (options.moving_average) own.samples[name][sample] = range_of(value.as<float>());
     };
     // Each run has one sample, or all rows if they are none by themselves: shapes and moving averages then mean the same for every thread

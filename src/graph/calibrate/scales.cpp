@@ -7,6 +7,7 @@
 #include "qk/graph/base/kernel_calls.hpp"
 #include "qk/graph/calibrate/scales.hpp"
 #include "qk/graph/plan/axis_view.hpp"
+#include "qk/graph/plan/dynamic_scale.hpp"
 
 namespace qk::graph {
 
@@ -218,7 +219,10 @@ void apply(const quantizer& q, const tensor& value, std::span<float> y) {
         return kernel_calls::fake_quantize(q.format, x, y, a, q.semantics);
     }
     if (q.dynamic) {
-        const quantizer now = activation_quantizer({.format = q.format, .semantics = q.semantics}, range_of(x), {});
+        const value_range r = range_of(x);
+        if (const auto small = subnormal_dynamic_scale(q.format, std::min(r.lo, 0.0f), std::max(r.hi, 0.0f)))
+            return kernel_calls::fake_quantize(q.format, x, y, *small, q.semantics);
+        const quantizer now = activation_quantizer({.format = q.format, .semantics = q.semantics}, r, {});
         return kernel_calls::fake_quantize(q.format, x, y, detail::only_scale(now), q.semantics);
     }
     if (q.scale.size() <= 1) return kernel_calls::fake_quantize(q.format, x, y, detail::only_scale(q), q.semantics);

@@ -40,6 +40,7 @@ std::string calibration_text(const calibration& c) {
     for (const auto& [name, s] : c.tensors) {
         json t{{"shape", s.shape}, {"range", {s.range.lo, s.range.hi}}, {"count", s.count}};
         if (s.not_finite > 0) t["not_finite"] = s.not_finite;
+        if (s.nan > 0) t["nan"] = s.nan, t["nan_sample"] = s.nan_sample;
         if (s.averaged) t["average"] = {s.average.lo, s.average.hi};
         if (!s.histogram.empty())
             t["histogram"] = {{"exponent", s.histogram.exponent()},
@@ -63,12 +64,14 @@ calibration load_calibration(const std::filesystem::path& file) {
     const json_cursor tensors = c.at("tensors");
     for (const std::string& name : tensors.keys()) {
         const json_cursor t = tensors.at(name);
-        t.only({"shape", "range", "count", "not_finite", "average", "histogram"});
+        t.only({"shape", "range", "count", "not_finite", "nan", "nan_sample", "average", "histogram"});
         tensor_statistics& s = result.tensors[name];
         s.shape = t.at("shape").integers();
         s.range = detail::read_range(t.at("range"));
         s.count = static_cast<std::uint64_t>(t.at("count").integer(0, many));
         if (const auto v = t.find("not_finite")) s.not_finite = static_cast<std::uint64_t>(v->integer(0, many));
+        if (const auto v = t.find("nan")) s.nan = static_cast<std::uint64_t>(v->integer(0, many));
+        if (const auto v = t.find("nan_sample")) s.nan_sample = static_cast<std::uint64_t>(v->integer(0, many));
         if (const auto v = t.find("average")) s.average = detail::read_range(*v), s.averaged = true;
         if (const auto h = t.find("histogram")) {
             h->only({"exponent", "positive", "negative"});

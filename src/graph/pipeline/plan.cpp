@@ -43,6 +43,16 @@ std::optional<calibrate_options> needed_ranges(const asked_precision& asked) {
 }
 
 method_choice choose_method(const model& m, const data_settings& data, const asked_precision& asked, const calibration& seen,
+/// Is true when an activation may get a format that has no scale and ends below float32's values: what calibration sees of it is a remark.
+bool may_overflow(const asked_precision& asked) {
+    return std::ranges::any_of(asked.requests, [&](const request& r) {
+        const floating* f = std::get_if<floating>(&r.what.format);
+        const bool activation = has(r.role, role::activation) || r.scope >= scope::tensor;
+        const bool reached = r.scope != scope::everything || asked.options.how != approach::weight_only;
+        return f != nullptr && !is_scaled(*f) && max_exponent(*f) < max_exponent(bf16) && activation && reached;
+    });
+}
+
                             const progress_function& progress) {
     if (data.inputs.empty() && data.has_statistics())
         throw error("--calibration-method best measures on samples, and '" + data.calibration[0] +
@@ -156,7 +166,7 @@ class pair_safety {
 quantize_result take_saved(const model& m, const asked_precision& asked, const calibration& seen) {
     quantize_result result{*asked.saved,
                            describe_plan(layer_view(m), *asked.saved, seen.empty() ? nullptr : &seen, "saved plan " + asked.file)};
-    result.report.notes = asked.notes;
+    result.report.notes.insert(result.report.notes.begin(), asked.notes.begin(), asked.notes.end());
     if (result.report.edges.empty() && asked.saved->accumulators.empty())
         result.report.notes.push_back({plan_note::kind::unchanged, m.label(),
                                        "the plan changes nothing: it has no quantizer for any value of the model", asked.file});
@@ -177,8 +187,8 @@ calibration calibrate_for(const model& m, const data_settings& data, const asked
                           const progress_function& progress, const named_tensors* inputs, named_tensors* outputs) {
     if (data.has_statistics()) return load_calibration(data.calibration[0]);
     const auto needed = needed_ranges(asked);
-    if ((!needed && !histograms) || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
-    calibrate_options wanted = needed.value_or(calibrate_options{});
+    if ((!needed && !histograms && !may_overflow(asked)) || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
+    calibrate_options wanted = needed.value_or(calibrate_options{.histograms = false});
     wanted.histograms = histograms || (needed && needed->histograms);
     wanted.threads = data.threads;
     const bool of_inputs = inputs != nullptr && data.calibration.empty();
@@ -197,7 +207,7 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     const transformation changed = transform(m, data, asked.requests, asked.options);
     calibration own = calibrate_for(m, data, asked, full, progress);
     std::optional<method_choice> method;
-    if (asked.options.best_method && !own.empty()) {
+    if (asked.options.best_method && !own.empty() && (full || needed_ranges(asked))) {
         method = choose_method(m, data, asked, own, progress);
         asked.options.method = method->method();
     }

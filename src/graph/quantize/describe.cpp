@@ -2,6 +2,7 @@
 // Lists and describes the edges of a plan for reports.
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -96,6 +97,13 @@ quantize_report describe_plan(const layer_view& layers, const precision_plan& pl
         tensor value;
         if (m.is_constant(e.tensor)) value = ops::widened(m.constant(e.tensor));
         edge_report line = describe_edge(layers, e, part, *plan.find(e), seen, m.is_constant(e.tensor) ? &value : nullptr);
+        if (m.is_constant(e.tensor)) {
+            const std::span<const float> x = value.as<float>();
+            const auto lost = std::ranges::count_if(x, [](float v) { return !std::isfinite(v); });
+            if (lost > 0)
+                report.notes.push_back({plan_note::kind::unrealised, "weight '" + e.tensor + "' of '" + e.consumer + "'",
+                                        std::to_string(lost) + " of its " + std::to_string(x.size()) + " values are NaN or Inf"});
+        }
         line.why = why;
         report.add(std::move(line));
     }

@@ -14,6 +14,7 @@
 #include "qk/graph/quantize/never_filled.hpp"
 #include "qk/graph/quantize/plan_remarks.hpp"
 #include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/quantize/softmax_masks.hpp"
 
 namespace qk::graph {
 
@@ -61,6 +62,39 @@ inline std::map<std::string, std::string> joined_tensors(const layer_view& layer
         }
     }
     return joined;
+}
+/// Returns the magnitude from which values round to no finite number; nullopt for formats whose scale follows the values.
+inline std::optional<double> overflow_from(const precision& what) {
+    const floating* f = std::get_if<floating>(&what.format);
+    if (f == nullptr || is_identity(what.format) || is_scaled(*f) || !what.scale.empty() || what.range) return std::nullopt;
+    return max_value(*f) + 0.5 * power_of_two(max_exponent(*f) - f->mantissa_bits);
+}
+/// Says what becomes of such values.
+inline std::string overflow_sentence(const precision& what, const value_range& seen) {
+    const floating f = std::get<floating>(what.format);
+    const overflow_rule rule = what.semantics.overflow;
+    const bool cut = rule == overflow_rule::saturate || (rule == overflow_rule::by_width && bits(f) <= 8) || !has_nan(f);
+    return formatted("values from %.6g to %.6g, and %s ends at %.6g: what lies beyond becomes %s", static_cast<double>(seen.lo),
+                     static_cast<double>(seen.hi), to_string(what.format).c_str(), max_value(f),
+                     cut               ? "that"
+                     : has_infinity(f) ? "Inf"
+                                       : "NaN");
+}
+inline double largest_of(const value_range& r) {
+    return std::max(std::fabs(static_cast<double>(r.lo)), std::fabs(static_cast<double>(r.hi)));
+}
+
+/// Is true when values as low as a mask's ruin a format: one scale, or a block's, is for all, or they overflow.
+inline bool cannot_hold(const precision& what, const value_range& mask) {
+    const floating* f = std::get_if<floating>(&what.format);
+    if (is_identity(what.format) || what.range || !what.scale.empty()) return false;  // a given range cuts the mask, as asked
+    if (f == nullptr || is_scaled(*f)) return true;
+    const auto limit = overflow_from(what);
+    return limit && largest_of(mask) >= *limit;
+}
+/// Is true for values so small that the scale for them would be no normal float32 and is 1 instead.
+inline bool below_any_scale(const quantizer& q, const value_range& r) {
+    return q.scale == std::vector<float>{1.0f} && largest_of(r) > 0 && largest_of(r) < 1e-30;
 }
 inline bool made_of_constants(const model& m, const std::string& tensor) {
     const int i = m.producer(tensor);
@@ -111,6 +145,23 @@ quantizer& planner::constant_quantizer(const std::string& name, const precision&
         if (e.what == what && e.axes.block == axes.block && e.axes.channel == axes.channel && e.axes.flatten == axes.flatten) return e.how;
     entries.push_back({what, axes, weight_quantizer(constant(name), what, axes)});
     return entries.back().how;
+}
+
+const planner::constant_facts& planner::facts_of(const std::string& name) {
+    const auto [at, is_new] = facts_.try_emplace(name);
+    if (!is_new) return at->second;
+    const tensor value = constant(name);
+    const std::span<const float> x = value.as<float>();
+    constant_facts& facts = at->second;
+    facts.range = range_of(x), facts.size = x.size();
+    for (const float v : x) facts.nan += std::isnan(v), facts.infinite += std::isinf(v);
+    return facts;
+}
+
+const value_range* planner::mask_before_softmax(const std::string& tensor) {
+    if (!softmax_masks_) softmax_masks_ = masks_before_softmax(layers_, seen_);
+    const auto found = softmax_masks_->find(tensor);
+    return found == softmax_masks_->end() ? nullptr : &found->second;
 }
 
 const tensor_statistics* planner::statistics_of(const std::string& tensor) const {
@@ -220,10 +271,49 @@ class planner::making {
         if (what.rounding && l.node != nullptr) result_.rounding[l.node->name()] = *what.rounding;
         what.rounding.reset();
         const bool product = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::compute;
-        if (!product && !is_identity(what.format) &&
-            detail::holds_mask(own_.constant(e.tensor).as<float>(), own_.layers_.float_type(e.tensor)))
-            return note_mask(e.tensor, nullptr, p.origin);
+        if (!product && leaves_mask(e.tensor, what, p.origin)) return;
+        note_values(l, e, what, "weight", p.origin);
         l.weight = &(chosen_[e] = own_.constant_quantizer(e.tensor, what, weight_axes(own_.layers_, l.index, e.index)));
+        note_tiny(*l.weight, own_.facts_of(e.tensor).range, "weight '" + e.tensor + "' of '" + e.consumer + "'", p.origin, l.index);
+    }
+
+    /// Leaves a constant as it is, with a note, if it holds a mask or NaN.
+    bool leaves_mask(const std::string& constant, const precision& what, const std::string& origin) {
+        if (is_identity(what.format)) return false;
+        const constant_facts& facts = own_.facts_of(constant);
+        const value_range* softmax = own_.mask_before_softmax(constant);
+        const bool mask = detail::holds_mask(facts.range, own_.layers_.float_type(constant)) || facts.infinite > 0 ||
+                          (softmax != nullptr && detail::cannot_hold(what, *softmax));
+        if (facts.nan > 0 && without_range_.insert(constant).second)
+            note(plan_note::kind::unrealised, "tensor '" + constant + "'", "holds NaN in " + counted(facts.nan, facts) + ": left as it is",
+                 origin, detail::place_of(source(), constant));
+        else if (mask && facts.nan == 0) note_mask(constant, nullptr, origin);
+        return mask || facts.nan > 0;
+    }
+    static std::string counted(std::size_t some, const constant_facts& all) {
+        return std::to_string(some) + " of its " + std::to_string(all.size) + " values";
+    }
+    /// Notes values of a weight or bias that its format has no code for.
+    void note_values(const layer& l, const edge& e, const precision& what, const char* role, const std::string& origin) {
+        if (is_identity(what.format)) return;
+        const constant_facts& facts = own_.facts_of(e.tensor);
+        const auto limit = detail::overflow_from(what);
+        const auto say = [&](const std::string& text) {
+            note(plan_note::kind::unrealised, std::string(role) + " '" + e.tensor + "' of '" + e.consumer + "'", text, origin, l.index);
+        };
+        if (facts.nan + facts.infinite > 0)
+            say(counted(facts.nan + facts.infinite, facts) + " are NaN or Inf" +
+                (is_integer_format(what.format) ? ", and the codes that stand for them are finite" : ""));
+        if (limit && detail::largest_of(facts.range) >= *limit) say("it has " + detail::overflow_sentence(what, facts.range));
+    }
+    /// Notes that a quantizer's scale is 1 because the values are too small for any.
+    void note_tiny(const quantizer& q, const value_range& r, const std::string& subject, const std::string& origin, int place) {
+        if (detail::below_any_scale(q, r))
+            note(plan_note::kind::unrealised, subject,
+                 formatted(
+                     "its values lie between %.3g and %.3g, which no scale of normal floats divides: it has scale 1, and they become 0",
+                     static_cast<double>(r.lo), static_cast<double>(r.hi)),
+                 origin, place);
     }
 
     void activation(layer& l, const edge& e, const edge_precision& p) {
@@ -250,19 +340,43 @@ class planner::making {
                  p.origin, detail::place_of(source(), e.tensor));
         const tensor_statistics* values = own_.statistics_of(e.tensor);
         const bool in_blocks = is_block_format(what.format) || what.dynamic;  // a mask value would set the scale of its neighbours
-        if (values == nullptr ? in_blocks && masks_.contains(source(), e.tensor)
-                              : (in_blocks || detail::needs_range(what)) && detail::holds_mask(*values, own_.layers_.float_type(e.tensor)))
+        const value_range* softmax = own_.mask_before_softmax(e.tensor);
+        if ((softmax != nullptr && detail::cannot_hold(what, *softmax)) ||
+            (values == nullptr
+                 ? in_blocks && masks_.contains(source(), e.tensor)
+                 : (in_blocks || detail::needs_range(what)) && detail::holds_mask(*values, own_.layers_.float_type(e.tensor))))
             return note_mask(e.tensor, values, p.origin);
         quantizer q = activation_quantizer(what, r, axes_of_activation(l, e));
         take_best_pow2(q, what, r, e.tensor);
+        note_range(e.tensor, what, r, q, p.origin);
         const auto placed = chosen_.emplace(e, std::move(q)).first;
         if (e.index == 0) l.activation = &placed->second;
     }
 
+    /// Notes what calibration shows of an activation that its format cannot hold: only zeros, values below any scale, values beyond it.
+    void note_range(const std::string& tensor, const precision& what, const value_range& r, const quantizer& q, const std::string& origin) {
+        const std::string subject = "tensor '" + tensor + "'";
+        const int place = detail::place_of(source(), tensor);
+        const tensor_statistics* s = own_.statistics_of(tensor);
+        if (detail::needs_range(what) && s != nullptr && s->count > s->not_finite &&
+            (r == value_range{} || detail::below_any_scale(q, r)) && without_range_.insert(tensor).second) {
+            if (r == value_range{})
+                note(plan_note::kind::unrealised, subject, "calibration saw only zeros of it: it has scale 1", origin, place);
+            else note_tiny(q, r, subject, origin, place);
+        }
+        const auto limit = detail::overflow_from(what);
+        if (!limit || own_.reported_ == nullptr) return;
+        const auto seen = own_.reported_->tensors.find(own_.layers_.root(tensor));
+        if (seen != own_.reported_->tensors.end() && detail::largest_of(seen->second.range) >= *limit &&
+            without_range_.insert(tensor).second)
+            note(plan_note::kind::unrealised, subject, "calibration saw " + detail::overflow_sentence(what, seen->second.range), origin,
+                 place);
+    }
+
     void note_mask(const std::string& tensor, const tensor_statistics* seen, const std::string& origin) {
         if (without_range_.insert(tensor).second)
-            note(plan_note::kind::unrealised, "tensor '" + tensor + "'", detail::mask_sentence(seen), origin,
-                 detail::place_of(source(), tensor));
+            note(plan_note::kind::unrealised, "tensor '" + tensor + "'", detail::mask_sentence(seen, own_.mask_before_softmax(tensor)),
+                 origin, detail::place_of(source(), tensor));
     }
 
     operand_axes axes_of_activation(const layer& l, const edge& e) const {
@@ -295,6 +409,7 @@ class planner::making {
         const bool integers = l.activation && l.weight && is_integer_format(l.activation->format) && is_integer_format(l.weight->format);
         const precision* asked = l.bias_precision->what;
         if (!automatic && !(integers && detail::is_free_int32(*asked))) {
+            note_values(l, *l.bias, *asked, "bias", l.bias_precision->origin);
             precision own = *asked;
             // A grid finer than float32 gains nothing from values that it clips.
             if (const integer* f = std::get_if<integer>(&own.format); f != nullptr && f->bits > 24) own.pow2 = pow2_rule::non_overflow;
@@ -316,14 +431,20 @@ class planner::making {
             const floating* f = l.weight ? std::get_if<floating>(&l.weight->format) : nullptr;
             const bool half = f != nullptr && bits(*f) == 16;
             const bool as_weight = l.weight && options_.where != placement::layers && !is_integer_format(l.weight->format);
-            if (half || as_weight)
-                chosen_[*l.bias] =
-                    own_.constant_quantizer(l.bias->tensor, {.format = l.weight->format, .semantics = l.weight->semantics}, axes);
+            const precision as_the_weight{.format = l.weight ? l.weight->format : fp32,
+                                          .semantics = l.weight ? l.weight->semantics : qk::semantics{}};
+            if (half || as_weight) {
+                if (automatic) note_values(l, *l.bias, as_the_weight, "bias", l.bias_precision->origin);
+                chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, as_the_weight, axes);
+            }
             return;
         }
         // If both formats have more than 24 bits together, the product's scale is so small that most biases overflow an int32, and enlarged
         // weight scales would pay for them.
         if (automatic && std::get<integer>(l.activation->format).bits + std::get<integer>(l.weight->format).bits > 24) return;
+        if (const constant_facts& facts = own_.facts_of(l.bias->tensor); facts.nan + facts.infinite > 0)
+            return note(plan_note::kind::unrealised, "bias '" + l.bias->tensor + "' of '" + l.node->name() + "'",
+                        counted(facts.nan + facts.infinite, facts) + " are NaN or Inf: left in float32", l.bias_precision->origin, l.index);
         bias_in_codes(l, value.as<float>());
     }
 

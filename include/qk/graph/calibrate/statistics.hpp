@@ -47,6 +47,8 @@ struct tensor_statistics {
     bool averaged = false;
     std::uint64_t count = 0;  ///< values seen
     std::uint64_t not_finite = 0;
+    std::uint64_t nan = 0;          ///< of those that are not finite
+    std::uint64_t nan_sample = 0;   ///< the first sample with a NaN, from 0
     magnitude_histogram histogram;  ///< empty when only ranges were requested
     friend bool operator==(const tensor_statistics&, const tensor_statistics&) = default;
 };

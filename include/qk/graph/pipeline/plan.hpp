@@ -16,8 +16,8 @@ namespace qk::graph::pipeline {
 model load_for_planning(const std::string& file);
 
 /// Returns statistics for planning: from a calibration file, or from a pass over the calibration data (or the inputs) that gathers what the
-/// methods need. Runs nothing when no request needs a range. `histograms` gathers histograms even where no method needs them (a report
-/// draws them). Where it runs the model on `inputs`, `outputs` gets the float outputs.
+/// methods need. Runs nothing when no request needs a range and no format may overflow. `histograms` gathers histograms even where no
+/// method needs them (a report draws them). Where it runs the model on `inputs`, `outputs` gets the float outputs.
 calibration calibrate_for(const model& m, const data_settings& data, const asked_precision& asked, bool histograms = false,
                           const progress_function& progress = {}, const named_tensors* inputs = nullptr, named_tensors* outputs = nullptr);
 

@@ -38,12 +38,20 @@ inline bool holds_mask(std::span<const float> constant, data_type type) {
     return holds_mask(range_of(constant), type) || std::ranges::any_of(constant, [](float v) { return !std::isfinite(v); });
 }
 
-/// Says why a tensor that holds a mask is left alone. `seen` is null for a weight, or where calibration saw no sample.
-inline std::string mask_sentence(const tensor_statistics* seen) {
+/// Says why a tensor that holds a mask is left alone. `seen` is null for a weight, or where calibration saw no sample; `softmax` is the
+/// mask's range where a Softmax tells that it is one.
+inline std::string mask_sentence(const tensor_statistics* seen, const value_range* softmax) {
     constexpr const char* why = ", which no scale can hold together with other values: left as it is";
+    if (seen != nullptr && seen->nan > 0)
+        return "calibration saw NaN in " + std::to_string(seen->nan) + " of its " + std::to_string(seen->count) +
+               " values, first in sample " + std::to_string(seen->nan_sample) + " (from 0): left as it is";
+    const bool finite = seen == nullptr || seen->not_finite == 0;
+    if (softmax != nullptr && finite) {
+        const double lowest = static_cast<double>(std::fabs(softmax->lo) > std::fabs(softmax->hi) ? softmax->lo : softmax->hi);
+        return formatted("holds a mask (values down to %.6g, which Softmax makes 0)%s", lowest, why);
+    }
     if (seen == nullptr) return std::string("holds a mask (a constant that is infinite or the lowest of its type goes into it)") + why;
-    const char* beside = seen->not_finite > 0 ? "Inf or NaN beside " : "";
-    return formatted("holds a mask (%svalues from %.3g to %.3g)%s", beside, static_cast<double>(seen->range.lo),
+    return formatted("holds a mask (%svalues from %.3g to %.3g)%s", finite ? "" : "Inf beside ", static_cast<double>(seen->range.lo),
                      static_cast<double>(seen->range.hi), why);
 }
 

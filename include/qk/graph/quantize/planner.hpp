@@ -131,8 +131,15 @@ class planner {
         operand_axes axes;
         quantizer how;
     };
+    /// What a constant's values are, whatever format they get.
+    struct constant_facts {
+        value_range range;  ///< of the finite ones
+        std::size_t size = 0, nan = 0, infinite = 0;
+    };
     quantizer& constant_quantizer(const std::string& name, const precision& what, const operand_axes& axes);
     tensor constant(const std::string& name);  ///< as float32
+    const constant_facts& facts_of(const std::string& name);
+    const value_range* mask_before_softmax(const std::string& tensor);  ///< nullptr: it holds none
 
     const model* model_;
     const calibration *seen_, *reported_;
@@ -141,6 +148,8 @@ class planner {
     std::pair<std::string, tensor> largest_;  ///< the large constant that was used last
     std::map<std::string, std::vector<constant_entry>> constants_;
     std::map<std::string, std::vector<std::pair<range_options, value_range>>> ranges_;
+    std::map<std::string, constant_facts> facts_;
+    std::optional<std::map<std::string, value_range>> softmax_masks_;  ///< once asked for
 };
 
 /// Makes a plan and its report from requests and calibration in one call.

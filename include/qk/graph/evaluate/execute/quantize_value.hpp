@@ -13,6 +13,7 @@
 #include "qk/graph/base/kernel_calls.hpp"
 #include "qk/graph/base/tensor.hpp"
 #include "qk/graph/ops/op.hpp"
+#include "qk/graph/plan/dynamic_scale.hpp"
 #include "qk/graph/plan/plan.hpp"
 
 namespace qk::graph::execute {
@@ -41,6 +42,7 @@ std::pair<float, float> finite_range(std::span<const float> x);
 /// Returns scale and zero point for one tensor's own range (dynamic quantization); docs/reference/numerics.md, "Calibration".
 inline affine range_scale(const format& f, std::span<const float> x) {
     const auto [low, high] = finite_range(x);
+    if (const auto small = subnormal_dynamic_scale(f, low, high)) return *small;
     const float largest = std::max(-low, high);
     affine a;
     if (const auto* g = std::get_if<integer>(&f)) {
