@@ -39,6 +39,7 @@ void add_data(option_table& verb, data_settings& data, bool inputs_required, boo
                     "the axis that samples stand along; none: the whole input, or each file of a folder, is one sample; if not given, the "
                     "graph says whether rows of axis 0 are samples")
         .type_name("N|none");
+    verb.add_flag("--skip-bad-samples", data.skip_bad_samples, "leave out samples that hold NaN, with their labels, instead of stopping");
     verb.add_option("--threads", data.threads, "one for each core if not given; results do not depend on it")
         .type_name("T")
         .between(1, 1024, "leave --threads out for one for each core");

@@ -6,6 +6,7 @@
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/evaluate/preprocess.hpp"
 #include "qk/graph/ops/elements.hpp"
+#include "qk/graph/pipeline/bad_samples.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
@@ -17,6 +18,18 @@ tensor first_rows(const tensor& t, std::int64_t rows, const std::string& what) {
     dims shape = t.shape();
     shape[0] = rows;
     return {t.type(), shape, t.buffer()};
+}
+
+/// Throws for data whose first open axis 0 has no element: there is no sample.
+void check_count(const model& m, const named_tensors& data, const char* option) {
+    for (const value_info& input : m.inputs()) {
+        const tensor& value = data.at(input.name);
+        const bool open = !input.has_shape || (!input.shape.empty() && input.shape[0].value < 0);
+        if (!open || value.rank() == 0) continue;
+        if (value.dim(0) > 0) return;
+        throw error(std::string(option) + ": the data of input '" + input.name + "' has no samples (" + name_of(value.type()) + " " +
+                    to_string(value.shape()) + ")");
+    }
 }
 
 }  // namespace
@@ -32,7 +45,8 @@ std::string data_settings::misfit(const tensor& value, const value_info& input, 
            " makes it fit (add the mean=... and std=... that the network was trained with)";
 }
 
-named_tensors data_settings::load(const model& m, const std::vector<std::string>& arguments, const char* option, bool cut) const {
+named_tensors data_settings::load(const model& m, const std::vector<std::string>& arguments, const char* option, bool cut,
+                                  bool keeps_nan) const {
     const preprocessing prepare = preprocessing::parse(preprocess);
     named_tensors data = read_inputs(m, arguments, option, {prepare.resize_height, prepare.resize_width}, read_batch_axis());
     for (const value_info& input : m.inputs()) {
@@ -40,8 +54,13 @@ named_tensors data_settings::load(const model& m, const std::vector<std::string>
         if (!preprocess.empty() && input.type == data_type::float32) value = prepare.apply(value, input);
         if (const std::string more = fitting_preprocessing(value, input); !more.empty()) throw error(misfit(value, input, option, more));
     }
+    check_count(m, data, option);
     if (cut && samples > 0) keep_first(m, data);
-    return data;
+    if (keeps_nan && !skip_bad_samples) return data;
+    const bad_samples bad = find_bad_samples(m, data);
+    if (bad.which.empty()) return data;
+    if (skip_bad_samples) return without_samples(m, data, bad, option);
+    throw error(std::string(option) + ": " + bad.text() + "; mend the data, or leave such samples out with --skip-bad-samples");
 }
 
 /// Cuts data to the first `samples`.
@@ -86,18 +105,29 @@ bool data_settings::has_statistics() const {
     return calibration.size() == 1 && std::filesystem::is_regular_file(calibration[0]) && is_calibration_file(calibration[0]);
 }
 
-named_tensors data_settings::load_inputs(const model& m) const { return load(m, inputs, "--inputs", true); }
+named_tensors data_settings::load_inputs(const model& m, bool keeps_nan) const { return load(m, inputs, "--inputs", true, keeps_nan); }
 
 named_tensors data_settings::load_calibration(const model& m) const {
-    return calibration.empty() ? load_inputs(m) : load(m, calibration, "--calibration", false);
+    return calibration.empty() ? load_inputs(m) : load(m, calibration, "--calibration", false, false);
 }
 
-std::vector<std::int64_t> data_settings::load_labels() const {
+std::vector<std::int64_t> data_settings::load_labels(const std::vector<std::size_t>& left_out) const {
+    std::size_t each = 1;
+    std::vector<std::int64_t> all = all_labels(each);
+    for (auto s = left_out.rbegin(); s != left_out.rend(); ++s)
+        if ((*s + 1) * each <= all.size())
+            all.erase(all.begin() + static_cast<std::ptrdiff_t>(*s * each), all.begin() + static_cast<std::ptrdiff_t>((*s + 1) * each));
+    return all;
+}
+
+/// Returns the labels as given, and how many each sample has.
+std::vector<std::int64_t> data_settings::all_labels(std::size_t& each) const {
     if (labels.empty()) return {};
     if (std::filesystem::is_directory(labels)) return folder_labels();
     tensor t = read_npy(labels);
     if (samples > 0) t = first_rows(t, static_cast<std::int64_t>(samples), "'" + labels + "'");
     std::vector<std::int64_t> values(t.size());
+    if (t.rank() > 0 && t.dim(0) > 0) each = t.size() / static_cast<std::size_t>(t.dim(0));
     const bool whole = t.type() != data_type::float32 && t.type() != data_type::float64 && t.type() != data_type::float16 &&
                        t.type() != data_type::bfloat16;
     if (!whole || !ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(values)))

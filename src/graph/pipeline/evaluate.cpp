@@ -11,6 +11,7 @@
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/files/npy.hpp"
+#include "qk/graph/pipeline/bad_samples.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/pipeline/generate.hpp"
@@ -84,14 +85,18 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     model m = model::load(settings.model);
     if (!settings.output_dir.empty())
         for (const auto& [name, file] : files_of_outputs(m, settings.output_dir)) files.output("--output-dir", file);
-    const named_tensors inputs = settings.data.load_inputs(m);
+    // NaN is what some models are run with. Where something is measured or quantized it is a mistake in the data.
+    const bool only_runs = !settings.precision.any() && settings.metrics.empty() && settings.data.labels.empty() && settings.generate == 0;
+    const named_tensors inputs = settings.data.load_inputs(m, only_runs);
+    if (const bad_samples bad = only_runs ? find_bad_samples(m, inputs) : bad_samples{}; !bad.which.empty())
+        done.remarks.push_back("--inputs: " + bad.text());
     named_tensors expected;
     if (!settings.compare.empty())
         for (const auto& [name, file] : files_of_outputs(m, settings.compare)) expected[name] = read_npy(file);
     const bool planned = settings.precision.any() || !settings.accumulators.empty();
     const std::vector<std::string> asked = settings.generate > 0 ? std::vector<std::string>() : settings.metrics;
     for (const std::string& name : settings.metrics) find_metric(name);  // throws for a wrong name before the work starts
-    output_measure measure(m, inputs, asked, settings.output_index, settings.data.load_labels(), settings.data.labels,
+    output_measure measure(m, inputs, asked, settings.output_index, settings.data.load_labels(inputs.left_out), settings.data.labels,
                            settings.data.positions, planned || !expected.empty());
     std::optional<model> original;
     quantize_result made = plan_of(settings, m, original, progress);

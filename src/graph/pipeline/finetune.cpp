@@ -35,8 +35,9 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
                                    .rate = settings.rate,
                                    .held_out = settings.held_out,
                                    .seed = settings.seed};
-    finetune_outcome done{graph::finetune(m, made.plan, inputs, settings.data.load_labels(), options, progress_of(progress, "learning")),
-                          std::move(made.report), std::move(remarks)};
+    finetune_outcome done{
+        graph::finetune(m, made.plan, inputs, settings.data.load_labels(inputs.left_out), options, progress_of(progress, "learning")),
+        std::move(made.report), std::move(remarks)};
     save(done.result.learned, files, settings.output);
     if (!settings.save_plan.empty()) save_plan(done.result.plan, files, settings.save_plan);
     files.commit();

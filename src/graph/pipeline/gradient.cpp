@@ -19,7 +19,7 @@ gradient_outcome gradient(const gradient_settings& settings) {
     const named_tensors inputs = settings.data.load_inputs(m);
     if (const std::string whole = batch_remark(m, inputs); !whole.empty()) done.remarks.push_back("--inputs: " + whole);
     const gradient_options options{.threads = settings.data.threads, .output_index = settings.output_index};
-    done.result = settings.vector.empty() ? loss_gradient(m, inputs, settings.data.load_labels(), options)
+    done.result = settings.vector.empty() ? loss_gradient(m, inputs, settings.data.load_labels(inputs.left_out), options)
                                           : vector_gradient(m, inputs, read_npy(settings.vector), options);
     std::vector<zip_entry> arrays;
     for (const auto& [name, value] : done.result.gradients) arrays.push_back({name + ".npy", to_npy(value)});

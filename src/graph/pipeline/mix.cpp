@@ -23,7 +23,8 @@ std::vector<std::string> mix_settings::declare(output_set& files) const {
     return remarks;
 }
 
-void mix_settings::fill(mix_options& options, const graph::model& m, const std::string& default_metric, const export_options& style) const {
+void mix_settings::fill(mix_options& options, const graph::model& m, const named_tensors& inputs, const std::string& default_metric,
+                        const export_options& style) const {
     options.wide = wide;
     options.narrow = narrow;
     options.op_types = op_types;
@@ -65,7 +66,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
     options.scoring.user_name = metric_command + metric_server;
     options.scoring.user_higher_is_better = higher_is_better && measured_by_user();
     options.scoring.output_index = output_index;
-    options.scoring.labels = data.load_labels();
+    options.scoring.labels = data.load_labels(inputs.left_out);
     options.scoring.positions = data.positions;
     options.scoring.session.threads = data.threads;
     options.scoring.session.together = together;

@@ -57,10 +57,11 @@ bool may_overflow(const asked_precision& asked) {
     if (data.inputs.empty() && data.has_statistics())
         throw error("--calibration-method best measures on samples, and '" + data.calibration[0] +
                     "' holds statistics: give --inputs X.npy too");
-    score_options scoring{
-        .metric = data.labels.empty() ? "sqnr" : "top1", .labels = data.load_labels(), .session = {.threads = data.threads, .stop = {}}};
-    return graph::choose_method(m, asked.requests, asked.options, seen,
-                                data.inputs.empty() ? data.load_calibration(m) : data.load_inputs(m), std::move(scoring),
+    const named_tensors samples = data.inputs.empty() ? data.load_calibration(m) : data.load_inputs(m);
+    score_options scoring{.metric = data.labels.empty() ? "sqnr" : "top1",
+                          .labels = data.load_labels(samples.left_out),
+                          .session = {.threads = data.threads, .stop = {}}};
+    return graph::choose_method(m, asked.requests, asked.options, seen, samples, std::move(scoring),
                                 progress_of(progress, "comparing calibration methods"));
 }
 

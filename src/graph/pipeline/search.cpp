@@ -81,7 +81,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     search_options options;
     std::string metric = "l2";
     choose_target(settings, options, metric);
-    settings.fill(options, m, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
+    settings.fill(options, m, inputs, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
     transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
     if (const std::string whole = batch_remark(m, inputs); !whole.empty()) options.remarks.push_back("--inputs: " + whole);

@@ -19,7 +19,7 @@ sensitivity_result sensitivity(const sensitivity_settings& settings, const progr
     expand_for(m, settings.precision, true);
     const named_tensors inputs = settings.data.load_inputs(m);
     mix_options options;
-    settings.fill(options, m, "l2");
+    settings.fill(options, m, inputs, "l2");
     transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
     if (const std::string whole = batch_remark(m, inputs); !whole.empty()) options.remarks.push_back("--inputs: " + whole);

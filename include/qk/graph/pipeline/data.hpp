@@ -21,13 +21,15 @@ struct data_settings {
     std::string batch_axis;        ///< "": the graph says whether rows of axis 0 are samples; "none", or the axis they stand along
     int threads = 0;               ///< 0: one for each core
     position_options positions{};  ///< --mask, --next-token, --per-position
+    bool skip_bad_samples = false;
 
-    /// Returns the data for the model's inputs, preprocessed, cut to `samples`. Throws if there are fewer.
-    named_tensors load_inputs(const model& m) const;
+    /// Returns the data for the model's inputs, preprocessed, cut to `samples`. Throws if there are fewer, or none, and where a sample
+    /// holds NaN, unless `skip_bad_samples` leaves such samples out. With `keeps_nan` NaN is data like any other.
+    named_tensors load_inputs(const model& m, bool keeps_nan = false) const;
     /// Returns data to calibrate with, preprocessed: `calibration`, or the inputs. A file of statistics is not data: see has_statistics().
     named_tensors load_calibration(const model& m) const;
-    /// Returns the labels, as many as `samples` says; empty if none are given.
-    std::vector<std::int64_t> load_labels() const;
+    /// Returns the labels, as many as `samples` says, without those of samples that were left out; empty if none are given.
+    std::vector<std::int64_t> load_labels(const std::vector<std::size_t>& left_out = {}) const;
     /// Returns batch_axis as named_tensors has it. Throws if it is no axis.
     std::optional<int> read_batch_axis() const;
     /// Is true when `calibration` names statistics instead of samples.
@@ -36,7 +38,8 @@ struct data_settings {
   private:
     std::string misfit(const tensor& value, const value_info& input, const char* option, const std::string& more) const;
     std::vector<std::int64_t> folder_labels() const;
-    named_tensors load(const model& m, const std::vector<std::string>& arguments, const char* option, bool cut) const;
+    named_tensors load(const model& m, const std::vector<std::string>& arguments, const char* option, bool cut, bool keeps_nan) const;
+    std::vector<std::int64_t> all_labels(std::size_t& each) const;
     void keep_first(const model& m, named_tensors& data) const;
 };
 

@@ -28,9 +28,10 @@ struct mix_settings {
 
     /// Declares to `files` everything that a run reads, and the report. Returns remarks.
     std::vector<std::string> declare(output_set& files) const;
-    /// Fills in mix_options, but nothing that only a search has. Uses `default_metric` where `metric` was not given; `style` is the export
-    /// for a metric server that wants models. The model must outlive the options.
-    void fill(mix_options& options, const graph::model& m, const std::string& default_metric, const export_options& style = {}) const;
+    /// Fills in mix_options, but nothing that only a search has; labels fit `inputs`. Uses `default_metric` where `metric` was not
+    /// given; `style` is the export for a metric server that wants models. The model must outlive the options.
+    void fill(mix_options& options, const graph::model& m, const named_tensors& inputs, const std::string& default_metric,
+              const export_options& style = {}) const;
     bool measured_by_user() const { return !metric_command.empty() || !metric_server.empty(); }
 };
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds samples that hold NaN: a range, a measure or a gradient from them means nothing.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/model/model.hpp"
+
+namespace qk::graph::pipeline {
+
+/// Samples that hold NaN, and the input that shows it for the first of them.
+struct bad_samples {
+    std::vector<std::size_t> which;  ///< ascending, from 0
+    std::size_t of = 0;              ///< samples in all
+    std::string input;
+    /// Returns "sample 3 (from 0) of input 'x' holds NaN (1 of 200 samples does)".
+    std::string text() const;
+};
+/// Finds NaN in the inputs of floats. Finds nothing where the model has an operator for missing values (IsNaN, Imputer, tree ensembles).
+bad_samples find_bad_samples(const model& m, const named_tensors& data);
+
+/// Returns the data without these samples, which it lists in `left_out`. Throws if none is left; `option` names the data.
+named_tensors without_samples(const model& m, const named_tensors& data, const bad_samples& bad, const std::string& option);
+
+}  // namespace qk::graph::pipeline
