@@ -42,7 +42,7 @@ void calibrate(const calibrate_arguments& given) {
 
     graph::output_set files(given.overwrite);
     declare(files, given.model);
-    graph::pipeline::declare(files, given.data);
+    for (const std::string& r : graph::pipeline::declare(files, given.data)) print(stderr, "{}\n", r);
     files.output("-o", given.output).output("--report", given.report);
     const graph::model m = graph::pipeline::load_for_planning(given.model);
     const graph::named_tensors inputs = given.data.calibration.empty() ? given.data.load_inputs(m) : given.data.load_calibration(m);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "qk/graph/base/printable.hpp"
 #include "qk/graph/evaluate/execute/runner.hpp"
@@ -25,20 +26,28 @@ inline std::string list_inputs(const model& m) {
     return s.empty() ? "none" : s;
 }
 
-/// Returns the data files of a folder in natural order; only the inputs of ONNX test data.
-inline std::vector<std::filesystem::path> data_files(const std::filesystem::path& folder) {
+/// Returns the data files of a folder in natural order; only the inputs of ONNX test data. `others` gets the rest of the folder.
+inline std::vector<std::filesystem::path> data_files(const std::filesystem::path& folder,
+                                                     std::vector<std::filesystem::path>* others = nullptr) {
     namespace fs = std::filesystem;
     std::error_code failed;
-    std::vector<fs::path> files;
+    std::vector<fs::path> files, rest;
     bool test_data = false;
+    const auto starts = [](const fs::path& f, const char* with) { return f.filename().string().starts_with(with); };
     for (const auto& e : fs::directory_iterator(folder, failed)) {
         const fs::path kind = e.path().extension();
-        if (kind != ".npy" && kind != ".npz" && kind != ".pb") continue;
-        files.push_back(e.path());
-        test_data = test_data || (kind == ".pb" && e.path().filename().string().starts_with("input_"));
+        const bool array = kind == ".npy" || kind == ".npz" || kind == ".pb";
+        (array ? files : rest).push_back(e.path());
+        test_data = test_data || (kind == ".pb" && starts(e.path(), "input_"));
     }
-    if (test_data) std::erase_if(files, [](const fs::path& f) { return !f.filename().string().starts_with("input_"); });
-    std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return natural_less(a.filename(), b.filename()); });
+    if (test_data) {
+        const auto inputs = std::partition(files.begin(), files.end(), [&](const fs::path& f) { return starts(f, "input_"); });
+        std::copy_if(inputs, files.end(), std::back_inserter(rest), [&](const fs::path& f) { return !starts(f, "output_"); });
+        files.erase(inputs, files.end());
+    }
+    for (auto* list : {&files, &rest})
+        std::ranges::sort(*list, [](const fs::path& a, const fs::path& b) { return natural_less(a.filename(), b.filename()); });
+    if (others != nullptr) *others = std::move(rest);
     return files;
 }
 
@@ -195,6 +204,7 @@ std::vector<named_tensor> read_tensors(const std::filesystem::path& path, image_
         if (path.extension() == ".pb") return {read_tensor_proto(path)};
         if (path.extension() == ".npz") return read_npz(path);
         if (is_image_name(path)) return {{path.stem().string(), read_images({path}, size)}};
+        refuse_other_image(path);
         return {{path.stem().string(), read_npy(path)}};
     }
     const std::vector<fs::path> files = detail::data_files(path);
@@ -225,6 +235,13 @@ std::vector<std::filesystem::path> files_of_tensors(const std::filesystem::path&
             if (e.key() == "location") all.push_back(file.parent_path() / e.value());
     }
     return all;
+}
+
+std::vector<std::filesystem::path> passed_over(const std::filesystem::path& path) {
+    std::error_code failed;
+    std::vector<std::filesystem::path> others;
+    if (!std::filesystem::is_directory(path, failed)) return others;
+    return detail::data_files(path, &others).empty() ? list_images(path).passed_over : others;
 }
 
 std::string as_file_name(std::string name) {

@@ -220,16 +220,19 @@ picture resized(const picture& from, image_size size) {
     return to;
 }
 
-void collect(const fs::path& folder, std::vector<fs::path>& files, std::vector<fs::path>* folders) {
+/// What stands in a folder, each list in natural order.
+struct folder_content {
+    std::vector<fs::path> images, folders, others;
+};
+folder_content content_of(const fs::path& folder) {
+    folder_content all;
     std::error_code failed;
-    for (const auto& e : fs::directory_iterator(folder, failed)) {
-        if (folders != nullptr && e.is_directory(failed)) folders->push_back(e.path());
-        else if (is_image_name(e.path())) files.push_back(e.path());
-    }
+    for (const auto& e : fs::directory_iterator(folder, failed))
+        (e.is_directory(failed) ? all.folders : is_image_name(e.path()) ? all.images : all.others).push_back(e.path());
     if (failed) throw error("cannot read the folder '" + folder.string() + "': " + failed.message());
-    const auto by_name = [](const fs::path& a, const fs::path& b) { return natural_less(a.filename().string(), b.filename().string()); };
-    std::ranges::sort(files, by_name);
-    if (folders != nullptr) std::sort(folders->begin(), folders->end(), by_name);
+    for (auto* list : {&all.images, &all.folders, &all.others})
+        std::ranges::sort(*list, [](const fs::path& a, const fs::path& b) { return natural_less(a.filename(), b.filename()); });
+    return all;
 }
 
 }  // namespace
@@ -239,18 +242,37 @@ bool is_image_name(const fs::path& file) {
     return kind == ".png" || kind == ".jpg" || kind == ".jpeg";
 }
 
+void refuse_other_image(const fs::path& file) {
+    const std::string kind = ending(file);
+    for (const char* other :
+         {".bmp", ".webp", ".gif", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".ppm", ".pgm", ".pnm", ".tga", ".ico"})
+        if (kind == other)
+            throw error("'" + file.string() + "' is an image that qk does not read (" + kind + "): convert it to .png or .jpg");
+}
+
 image_folder list_images(const fs::path& folder) {
     image_folder all;
-    std::vector<fs::path> folders;
-    collect(folder, all.files, &folders);
-    if (!all.files.empty()) return all;
-    for (const fs::path& f : folders) {
-        std::vector<fs::path> files;
-        collect(f, files, nullptr);
-        if (files.empty()) continue;
-        all.classes.insert(all.classes.end(), files.size(), static_cast<std::int64_t>(all.class_names.size()));
+    const folder_content top = content_of(folder);
+    const auto pass_over = [&](const std::vector<fs::path>& list) {
+        for (const fs::path& f : list) refuse_other_image(f);
+        all.passed_over.insert(all.passed_over.end(), list.begin(), list.end());
+    };
+    pass_over(top.others);
+    if (!top.images.empty()) {
+        all.files = top.images;
+        pass_over(top.folders);
+        return all;
+    }
+    for (const fs::path& f : top.folders) {
+        const folder_content inner = content_of(f);
+        pass_over(inner.others), pass_over(inner.folders);
+        if (inner.images.empty()) {
+            if (inner.others.empty() && inner.folders.empty()) pass_over({f});
+            continue;
+        }
+        all.classes.insert(all.classes.end(), inner.images.size(), static_cast<std::int64_t>(all.class_names.size()));
         all.class_names.push_back(f.filename().string());
-        all.files.insert(all.files.end(), files.begin(), files.end());
+        all.files.insert(all.files.end(), inner.images.begin(), inner.images.end());
     }
     return all;
 }

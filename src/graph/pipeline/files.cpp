@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/pipeline/files.hpp"
 
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/evaluate/tensor_files.hpp"
 #include "qk/graph/model/model_files.hpp"
 
@@ -8,11 +9,18 @@ namespace qk::graph::pipeline {
 namespace {
 
 /// Declares FILE or INPUT=FILE. Only the model says which of them an argument is, so a file that exists under either name is protected.
-void declare_data(output_set& files, const char* option, const std::vector<std::string>& arguments) {
+/// Adds a remark on what a folder holds besides data.
+void declare_data(output_set& files, const char* option, const std::vector<std::string>& arguments, std::vector<std::string>& remarks) {
     for (const std::string& argument : arguments) {
-        for (const auto& file : files_of_tensors(argument)) files.input(option, file);
-        if (const std::size_t equals = argument.find('='); equals != std::string::npos)
-            for (const auto& file : files_of_tensors(argument.substr(equals + 1))) files.input(option, file);
+        std::vector<std::string> names{argument};
+        if (const std::size_t equals = argument.find('='); equals != std::string::npos) names.push_back(argument.substr(equals + 1));
+        for (const std::string& name : names) {
+            for (const auto& file : files_of_tensors(name)) files.input(option, file);
+            std::vector<std::string> others;
+            for (const auto& file : passed_over(name)) others.push_back(file.lexically_relative(name).string());
+            if (!others.empty())
+                remarks.push_back(std::string(option) + " " + name + ": passes over what is no data there: " + listed(others, 8));
+        }
     }
 }
 
@@ -25,16 +33,18 @@ std::vector<std::string> declare_model(output_set& files, const std::string& mod
     return {model + ": " + std::to_string(found.renamed) + " names are not UTF-8 and are read with their bytes spelled out (\\xff)"};
 }
 
-void declare(output_set& files, const data_settings& data) {
+std::vector<std::string> declare(output_set& files, const data_settings& data) {
+    std::vector<std::string> remarks;
     files.input("--labels", data.labels);
-    declare_data(files, "--inputs", data.inputs);
-    declare_data(files, "--calibration", data.calibration);
+    declare_data(files, "--inputs", data.inputs, remarks);
+    declare_data(files, "--calibration", data.calibration, remarks);
+    return remarks;
 }
 
 std::vector<std::string> declare_run(output_set& files, const std::string& model, const data_settings& data,
                                      const precision_settings& precision) {
     std::vector<std::string> remarks = declare_model(files, model);
-    declare(files, data);
+    for (std::string& r : declare(files, data)) remarks.push_back(std::move(r));
     files.input("--plan", precision.plan).input("--target", precision.target);
     return remarks;
 }

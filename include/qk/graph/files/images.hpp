@@ -13,14 +13,17 @@ namespace qk::graph {
 
 /// Returns whether the name ends as that of an image does: .png, .jpg, .jpeg, in any case.
 bool is_image_name(const std::filesystem::path& file);
+/// Throws error if the name ends as that of an image of a kind that is not read: .bmp, .webp, .gif, .tif and others.
+void refuse_other_image(const std::filesystem::path& file);
 
 /// The image files of a folder in natural order ("x2" before "x10"). A folder without images whose sub-folders hold some is a set of
 /// classes: the files come class by class, and `classes` has for each file the index of its sub-folder in `class_names`, which lists those
-/// with images in natural order.
+/// with images in natural order. An image of a kind that is not read is an error: samples must not get lost in silence.
 struct image_folder {
     std::vector<std::filesystem::path> files;
     std::vector<std::int64_t> classes;  ///< one per file; empty without sub-folders
     std::vector<std::string> class_names;
+    std::vector<std::filesystem::path> passed_over;  ///< everything else beside the images, in natural order
 };
 image_folder list_images(const std::filesystem::path& folder);
 

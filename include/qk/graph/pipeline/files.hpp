@@ -14,8 +14,8 @@ namespace qk::graph::pipeline {
 
 /// Declares the model and its external data. Returns a remark where names in the model are not UTF-8.
 std::vector<std::string> declare_model(output_set& files, const std::string& model);
-/// Declares inputs, calibration and labels.
-void declare(output_set& files, const data_settings& data);
+/// Declares inputs, calibration and labels. Returns remarks on folders that hold more than data.
+std::vector<std::string> declare(output_set& files, const data_settings& data);
 /// Declares the model, the data, the plan and the target. Returns remarks.
 std::vector<std::string> declare_run(output_set& files, const std::string& model, const data_settings& data,
                                      const precision_settings& precision = {});
