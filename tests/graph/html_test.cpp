@@ -34,7 +34,7 @@ TEST_CASE("a page with every kind of part is well nested and needs nothing from 
     const std::vector<std::string> columns{"tensor", "dB"};
     const std::vector<std::vector<std::string>> rows{{"a<b>\"'", "12.5"}};
     const std::vector<std::pair<std::string, std::string>> facts{{"size", html_bytes(1234567)}};
-    const std::vector<html_bar> bars{{"conv<1>", 3, "note"}, {"negative", -1}, {"nan", nan}};
+    const std::vector<html_bar> bars{{"conv<1>", 3, "note"}, {"negative", -1}, {"no number", nan}};
     const std::vector<double> edges{-1, 0, 1, 2}, counts{1, 100000, 0};
     const std::vector<html_marker> markers{{"min_max", 1.5}};
     const std::vector<html_series> series{{"front", {{1, 2}, {3, nan}, {4, 5}}}, {"dots", {{2, 3}}, false, {"why"}}};
@@ -54,6 +54,7 @@ TEST_CASE("a page with every kind of part is well nested and needs nothing from 
     CHECK(text.find("http") == std::string::npos);
     CHECK(text.find("<script") == std::string::npos);
     CHECK(text.find("=\"nan") == std::string::npos);  // no coordinate is NaN
+    CHECK(text.find(":nan") == std::string::npos);
     CHECK(html_bytes(1234567) == "1.177 MiB");
     CHECK(html_number(nan) == "–");
     CHECK(html_number(0.00123456) == "0.001235");
@@ -63,6 +64,30 @@ TEST_CASE("a page with every kind of part is well nested and needs nothing from 
     CHECK(html_number(123456) == "123\u202f456");
     CHECK(html_number(-123456) == "-123\u202f456");
     CHECK(html_number(2e7) == "2e+07");
+}
+
+TEST_CASE("charts fit a narrow screen: bars are shares of the width, pictures are drawn for 640 pixels and less") {
+    const std::vector<html_bar> bars{
+        {"a layer with a long name, such as exporters write them/Conv_quantized", 3, "makes 0.1"}, {"b", -1}, {"c", 0.5}};
+    const std::vector<html_series> series{{"front", {{1, 2}, {3, 4}}}};
+    const std::vector<double> edges{-1, 0, 1}, counts{1, 4};
+    const std::string text =
+        html_page("h").bar_chart("bars", bars, "dB").line_chart("line", series, {"cost", "error"}).histogram("x", edges, counts, {}).text();
+    std::size_t found = 0;
+    for (std::size_t i = text.find("<u style=\"left:"); i != std::string::npos; i = text.find("<u style=\"left:", i + 1), ++found) {
+        double left = -1, width = -1;
+        REQUIRE(std::sscanf(text.c_str() + i, "<u style=\"left:%lf%%;width:%lf%%", &left, &width) == 2);
+        CHECK(left >= 0);
+        CHECK(left + width <= 100.11);
+    }
+    CHECK(found == bars.size());
+    for (std::size_t i = text.find("viewBox="); i != std::string::npos; i = text.find("viewBox=", i + 1)) {
+        double width = 0;
+        REQUIRE(std::sscanf(text.c_str() + i, "viewBox=\"0 0 %lf", &width) == 1);
+        CHECK(width <= 640);
+    }
+    CHECK(text.find("@media (max-width:640px)") != std::string::npos);
+    CHECK(text.find("min-width:700px") == std::string::npos);
 }
 
 TEST_CASE("a histogram keeps its height under many markers, whose labels do not cover each other") {

@@ -19,10 +19,14 @@ p{max-width:75ch}pre{background:var(--card);padding:.7rem;white-space:pre-wrap;b
 th{position:sticky;top:0;background:var(--card);text-align:left}th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap;overflow-wrap:normal;vertical-align:top}
 td.n{text-align:right;font-variant-numeric:tabular-nums}td.w{white-space:normal;overflow-wrap:anywhere;min-width:15rem}
 .facts{display:flex;flex-wrap:wrap;gap:.6rem;margin:.8rem 0}.facts div{background:var(--card);border-radius:6px;padding:.5rem .9rem}.facts b{display:block;font-size:1.15rem}.facts span{color:var(--soft);font-size:12px}
-figure{margin:.8rem 0;min-width:0}.wide{overflow-x:auto}.wide svg{min-width:700px}figcaption{font-weight:600;font-size:13px;margin-bottom:.2rem}svg{width:100%;height:auto;display:block;overflow:visible}
+figure{margin:.8rem 0;min-width:0}figcaption{font-weight:600;font-size:13px;margin-bottom:.2rem}svg{width:100%;height:auto;display:block;overflow:visible}svg.plot{max-width:860px}
+.bars{display:grid;grid-template-columns:fit-content(22rem) minmax(6rem,1fr) fit-content(24rem);gap:0 .5rem;align-items:center;font-size:12px;line-height:1.35}.bar{display:contents}.bar b{font-weight:400;text-align:right}.bar em{font-style:normal;color:var(--soft)}
+.bar i{position:relative;height:13px}.bar u{position:absolute;top:0;bottom:0;border-radius:2px;min-width:1px;print-color-adjust:exact;-webkit-print-color-adjust:exact}.bar s{position:absolute;top:-3px;bottom:-3px;border-left:1px solid var(--line)}
+.key{display:flex;flex-wrap:wrap;gap:.1rem 1.2rem;font-size:12px}.key u{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:.4em;print-color-adjust:exact;-webkit-print-color-adjust:exact}
 svg text{fill:var(--ink);font:11px system-ui,sans-serif}svg text.soft{fill:var(--soft)}svg text.mark{font-size:10px;paint-order:stroke;stroke:var(--page);stroke-width:3px}svg .axis{stroke:var(--line);fill:none}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:.4rem 1.4rem}details{margin:.5rem 0}summary{cursor:pointer;font-weight:600}
 @media print{.scroll{max-height:none}}
+@media (max-width:640px){body{padding:.8rem}.bars{display:block}.bar{display:flex;flex-wrap:wrap;gap:0 .6rem;margin-bottom:.45rem}.bar b{text-align:left}.bar em{order:1}.bar i{order:2;flex:0 0 100%;height:9px}.bar s{top:0;bottom:0}svg.plot text{font-size:18px}td.w{min-width:9rem}}
 )";
 
 inline std::string html_colour(int series) { return "var(--s" + std::to_string(((series % 6) + 6) % 6) + ")"; }
@@ -134,36 +138,25 @@ html_page& html_page::facts(std::span<const std::pair<std::string, std::string>>
 
 html_page& html_page::bar_chart(std::string_view title, std::span<const html_bar> bars, std::string_view unit) {
     double lo = 0, hi = 0;
-    std::size_t longest = 4, behind = 0;
-    const auto value_text = [&](const html_bar& b) {
-        return html_number(b.value) + (unit.empty() ? "" : " " + std::string(unit)) + (b.note.empty() ? "" : "  " + b.note);
-    };
-    for (const html_bar& b : bars) {
-        behind = std::max(behind, value_text(b).size());
+    for (const html_bar& b : bars)
         if (std::isfinite(b.value)) lo = std::min(lo, b.value), hi = std::max(hi, b.value);
-        longest = std::max(longest, std::min<std::size_t>(b.label.size(), 48));
-    }
     if (hi == lo) hi = lo + 1;
-    const double left = 6.4 * static_cast<double>(longest) + 10, width = 900,
-                 right = 6.4 * static_cast<double>(std::min<std::size_t>(behind, 60)) + 14, row = 18;
-    const auto x_of = [&](double v) { return left + (v - lo) / (hi - lo) * (width - left - right); };
-    const double height = row * static_cast<double>(bars.size()) + 8;
-    body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><div class=\"wide\"><svg viewBox=\"0 0 900 " + detail::at(height) +
-             "\" role=\"img\">";
-    double y = 4;
+    const auto per_cent = [&](double v) { return 100 * (v - lo) / (hi - lo); };
+    const auto style = [&](double from, double length) {
+        return "left:" + detail::at(from) + "%" + (length < 0 ? "" : ";width:" + detail::at(length) + "%");
+    };
+    // Elements instead of a picture: on a narrow screen a bar moves below its label.
+    body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><div class=\"bars\">";
     for (const html_bar& b : bars) {
         const double v = std::isfinite(b.value) ? b.value : b.value > 0 ? hi : lo;
-        const double x0 = x_of(std::min(v, 0.0)), x1 = x_of(std::max(v, 0.0));
-        const std::string label = b.label.size() > 48 ? "…" + b.label.substr(b.label.size() - 47) : b.label;
-        body_ += "<g>" + detail::svg_title(b.label + ": " + html_number(b.value) + (unit.empty() ? "" : " " + std::string(unit)) +
-                                           (b.note.empty() ? "" : " – " + b.note));
-        body_ += detail::svg_text(left - 6, y + 12, label, "end");
-        body_ += "<rect x=\"" + detail::at(x0) + "\" y=\"" + detail::at(y + 2) + "\" width=\"" + detail::at(std::max(x1 - x0, 0.8)) +
-                 "\" height=\"" + detail::at(row - 5) + "\" rx=\"2\" fill=\"" + detail::html_colour(b.series) + "\"/>";
-        body_ += detail::svg_text(x1 + 6, y + 12, value_text(b), "start", "soft") + "</g>";
-        y += row;
+        const double x0 = per_cent(std::min(v, 0.0)), x1 = per_cent(std::max(v, 0.0));
+        const std::string value = html_number(b.value) + (unit.empty() ? "" : " " + std::string(unit));
+        body_ += "<div class=\"bar\" title=\"" + html_escape(b.label + ": " + value + (b.note.empty() ? "" : " – " + b.note)) + "\"><b>" +
+                 html_escape(b.label) + "</b><i><s style=\"" + style(per_cent(0), -1) + "\"></s><u style=\"" + style(x0, x1 - x0) +
+                 ";background:" + detail::html_colour(b.series) + "\"></u></i><em>" +
+                 html_escape(value + (b.note.empty() ? "" : "  " + b.note)) + "</em></div>\n";
     }
-    return add(detail::svg_line(x_of(0), 2, x_of(0), height - 2, "class=\"axis\"") + "</svg></div></figure>\n");
+    return add("</div></figure>\n");
 }
 
 html_page& html_page::histogram(std::string_view title, std::span<const double> edges, std::span<const double> counts,
@@ -236,21 +229,21 @@ html_page& html_page::line_chart(std::string_view title, std::span<const html_se
     if (!any) return paragraph(std::string(title) + ": nothing to draw");
     const double mx = x1 > x0 ? (x1 - x0) * 0.04 : 1, my = y1 > y0 ? (y1 - y0) * 0.06 : 1;
     x0 -= mx, x1 += mx, y0 -= my, y1 += my;
-    const double left = 70, right = 872, top = 10, base = 330;
+    const double left = 100, right = 625, top = 10, base = 340;
     const auto sx = [&](double v) { return left + (v - x0) / (x1 - x0) * (right - left); };
     const auto sy = [&](double v) { return base - (v - y0) / (y1 - y0) * (base - top); };
-    body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><div class=\"wide\"><svg viewBox=\"0 0 900 395\" role=\"img\">";
-    for (const double t : detail::html_ticks(x0, x1, 8))
+    body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><svg class=\"plot\" viewBox=\"0 0 640 390\" role=\"img\">";
+    for (const double t : detail::html_ticks(x0, x1, 5))
         body_ += detail::svg_line(sx(t), top, sx(t), base, "class=\"axis\"") +
-                 detail::svg_text(sx(t), base + 15, html_number(axes.log_x ? std::pow(10, t) : t), "middle", "soft");
+                 detail::svg_text(sx(t), base + 18, html_number(axes.log_x ? std::pow(10, t) : t), "middle", "soft");
     for (const double t : detail::html_ticks(y0, y1, 6))
         body_ += detail::svg_line(left, sy(t), right, sy(t), "class=\"axis\"") +
                  detail::svg_text(left - 6, sy(t) + 4, html_number(axes.log_y ? std::pow(10, t) : t), "end", "soft");
-    body_ += detail::svg_text((left + right) / 2, base + 33, axes.x, "middle");
+    body_ += detail::svg_text((left + right) / 2, base + 42, axes.x, "middle");
     body_ += "<text x=\"14\" y=\"" + detail::at((top + base) / 2) + "\" text-anchor=\"middle\" transform=\"rotate(-90 14 " +
              detail::at((top + base) / 2) + ")\">" + html_escape(axes.y) + "</text>";
     int number = 0;
-    double legend = left;
+    std::string legend;
     for (const html_series& s : series) {
         const std::string colour = detail::html_colour(number++);
         std::string path;
@@ -267,14 +260,9 @@ html_page& html_page::line_chart(std::string_view title, std::span<const html_se
                                        (i < s.notes.size() && !s.notes[i].empty() ? " – " + s.notes[i] : "")) +
                      "</circle>";
         }
-        if (!s.name.empty()) {
-            body_ += "<rect x=\"" + detail::at(legend) + "\" y=\"" + detail::at(base + 44) +
-                     "\" width=\"11\" height=\"11\" rx=\"2\" fill=\"" + colour + "\"/>" +
-                     detail::svg_text(legend + 16, base + 54, s.name, "start");
-            legend += 40 + 6.6 * static_cast<double>(s.name.size());
-        }
+        if (!s.name.empty()) legend += "<span><u style=\"background:" + colour + "\"></u>" + html_escape(s.name) + "</span>";
     }
-    return add("</svg></div></figure>\n");
+    return add("</svg><div class=\"key\">" + legend + "</div></figure>\n");
 }
 
 html_page& html_page::open_details(std::string_view summary, bool open) {
