@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "qk/graph/base/process_memory.hpp"
 #include "qk/graph/export/export.hpp"
@@ -19,10 +20,17 @@
 namespace qk::graph::pipeline {
 namespace {
 
-double file_bytes(const std::filesystem::path& file) {
-    std::error_code none;
-    const auto n = std::filesystem::file_size(file, none);
-    return none ? 0 : static_cast<double>(n);
+/// Returns the bytes of a model with its external data.
+double model_bytes(const std::filesystem::path& file) {
+    std::set<std::filesystem::path> parts;
+    for (const auto& part : files_of_model(file).all) parts.insert(part.lexically_normal());
+    double all = 0;
+    for (const auto& part : parts) {
+        std::error_code none;
+        const auto n = std::filesystem::file_size(part, none);
+        if (!none) all += static_cast<double>(n);
+    }
+    return all;
 }
 
 }  // namespace
@@ -68,8 +76,8 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     summary["quantized_edges"] = edges;
     summary["remarks"] = remarks;
     if (exported) summary["output"] = settings.output, summary["opset"] = exported->opset_after, summary["export_notes"] = exported->notes;
-    const double before = done.bytes_before = file_bytes(settings.model),
-                 after = done.bytes_after = static_cast<double>(files.bytes(settings.output));
+    const double before = done.bytes_before = model_bytes(settings.model),
+                 after = done.bytes_after = static_cast<double>(files.bytes(settings.output) + files.bytes(settings.output + ".data"));
     summary["file_bytes"] = after;
     summary["original_file_bytes"] = before;
     summary["weight_bytes"] = cost.weight_bits / 8;

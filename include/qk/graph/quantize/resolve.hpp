@@ -67,6 +67,8 @@ struct plan_note {
         scaled,         ///< input channels were scaled against the weights (scale_channels.hpp)
         rotated,        ///< a residual stream was rotated into another basis (rotate.hpp)
         together,       ///< rows of the data are no samples by themselves, so they run together
+        unused,         ///< an option changes nothing beside the others
+        requantized,    ///< the model holds quantizers already
     };
     kind what = kind::unmatched;
     std::string subject;   ///< tensor, layer or request
