@@ -14,7 +14,8 @@ void print_remarks(const graph::quantize_report& report, bool all) {
             between = true;
             continue;
         }
-        if (all || graph::is_violation(n) || n.what == kind::renamed || n.what == kind::unchanged)
+        if (all || graph::is_violation(n) || n.what == kind::renamed || n.what == kind::unchanged || n.what == kind::unused ||
+            n.what == kind::requantized)
             print(stderr, "{}: {}{}: {}\n", graph::name_of(n.what), n.origin.empty() ? "" : n.origin + ": ", n.subject, n.text);
     }
 }

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 
+#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/model/model_files.hpp"
@@ -13,6 +15,7 @@
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/recover/already_quantized.hpp"
 #include "qk/graph/recover/recover.hpp"
 #include "qk/observe.hpp"
 #include "support/console.hpp"
@@ -33,13 +36,22 @@ std::string shape_text(const graph::value_info& v) { return v.has_shape ? graph:
 struct layer_row {
     std::string name, op_type, weight, shape;
     double values = 0, lowest = 0, highest = 0;
+    std::string activation_format{}, weight_format{};  ///< of a quantized model; "" otherwise
 };
 
-std::vector<layer_row> layers_of(const graph::model& m) {
+/// Returns the format on an input of a node, "fp32" without a quantizer.
+std::string format_on(const graph::precision_plan& plan, const onnx::NodeProto& node, int input) {
+    const graph::quantizer* q = input < node.input_size() ? plan.find({node.input(input), node.name(), input}) : nullptr;
+    return q == nullptr ? "fp32" : to_string(q->format);
+}
+
+/// Returns a row for each layer. `plan` belongs to the model if that was recovered from a quantized one, else null.
+std::vector<layer_row> layers_of(const graph::model& m, const graph::precision_plan* plan) {
     std::vector<layer_row> rows;
     for (const int n : graph::layer_view(m).compute_layers()) {
         const onnx::NodeProto& node = m.graph().node(n);
         layer_row row{node.name(), node.op_type(), "", "", 0, 0, 0};
+        if (plan != nullptr) row.activation_format = format_on(*plan, node, 0), row.weight_format = format_on(*plan, node, 1);
         if (node.input_size() > 1 && m.is_constant(node.input(1))) {
             const graph::tensor w = m.constant(node.input(1));
             row.weight = node.input(1);
@@ -55,6 +67,64 @@ std::vector<layer_row> layers_of(const graph::model& m) {
         rows.push_back(std::move(row));
     }
     return rows;
+}
+
+/// Returns a row for each layer that computes with codes: a float model lies under none of these.
+std::vector<layer_row> integer_layers_of(const graph::model& m) {
+    struct places {
+        const char* op;
+        int weight, activation_type, weight_type;  ///< inputs; a zero point tells the type of codes that a node makes
+    };
+    constexpr places all[] = {
+        {"QLinearConv", 3, 2, 5}, {"QLinearMatMul", 3, 2, 5}, {"QGemm", 3, 2, 5}, {"ConvInteger", 1, 2, 1}, {"MatMulInteger", 1, 2, 1}};
+    const auto type_of = [&](const std::string& name) -> std::string {
+        return m.is_constant(name) ? name_of(m.constant_type(name)) : "codes";
+    };
+    std::vector<layer_row> rows;
+    for (const onnx::NodeProto& node : m.graph().node())
+        for (const places& p : all) {
+            if (node.op_type() != p.op || node.input_size() <= p.weight) continue;
+            const auto input = [&](int i) { return i < node.input_size() ? node.input(i) : std::string(); };
+            layer_row row{node.name(), node.op_type(), "", "", 0, 0, 0, type_of(input(p.activation_type)), type_of(input(p.weight_type))};
+            if (m.is_constant(input(p.weight))) {
+                row.weight = input(p.weight), row.weight_format = type_of(row.weight);
+                row.shape = graph::to_string(m.constant_shape(row.weight));
+                row.values = static_cast<double>(graph::element_count(m.constant_shape(row.weight)));
+            }
+            rows.push_back(std::move(row));
+        }
+    return rows;
+}
+
+/// Returns the layers of a model of floats, or of the float model under a quantized one, with formats.
+std::vector<layer_row> rows_of(const graph::model& m) {
+    const bool casts = std::ranges::any_of(m.graph().node(), [](const onnx::NodeProto& n) { return n.op_type() == "Cast"; });
+    if (!casts && graph::note_quantized(m).empty()) return layers_of(m, nullptr);
+    std::vector<layer_row> rows;
+    try {
+        const graph::recovered_plan found = graph::recover_plan(m);
+        rows = layers_of(found.plain, &found.plan);
+    } catch (const graph::error&) {  // nothing that can be recovered
+        rows = layers_of(m, nullptr);
+    }
+    for (layer_row& row : integer_layers_of(m)) rows.push_back(std::move(row));
+    return rows;
+}
+
+void print_layers(const std::vector<layer_row>& layers) {
+    const bool formats = std::ranges::any_of(layers, [](const layer_row& l) { return !l.weight_format.empty(); });
+    const auto print_start = [&](const std::string& name, const std::string& op, const std::string& activation, const std::string& weight) {
+        print("{:<40} {:<14} ", name, op);
+        if (formats) print("{:<12} {:<12} ", activation, weight);
+    };
+    print("\n");
+    print_start("layer", "operator", "activation", "weight");
+    print("{:<20} {:>12} {:>12} {:>12}\n", formats ? "shape" : "weight", "values", "lowest", "highest");
+    for (const layer_row& l : layers) {
+        print_start(l.name, l.op_type, l.activation_format, l.weight_format);
+        if (l.weight.empty()) print("(not constant)\n");
+        else print("{:<20} {:>12.0f} {:>12.5g} {:>12.5g}\n", l.shape, l.values, l.lowest, l.highest);
+    }
 }
 
 nlohmann::ordered_json values_json(const std::vector<graph::value_info>& values) {
@@ -102,7 +172,7 @@ void inspect(const inspect_arguments& given) {
         weight_bytes += elements * static_cast<double>(graph::size_of(m.constant_type(init.name())));
         weight_values += elements;
     }
-    const std::vector<layer_row> layers = layers_of(m);
+    const std::vector<layer_row> layers = rows_of(m);
     if (given.json) {
         nlohmann::ordered_json opsets = nlohmann::ordered_json::object(), rows = nlohmann::ordered_json::array();
         for (const auto& o : m.proto().opset_import()) opsets[o.domain()] = o.version();
@@ -114,6 +184,8 @@ void inspect(const inspect_arguments& given) {
                             {"values", l.values},
                             {"lowest", l.lowest},
                             {"highest", l.highest}});
+            if (!l.weight_format.empty())
+                rows.back()["activation_format"] = l.activation_format, rows.back()["weight_format"] = l.weight_format;
         }
         nlohmann::ordered_json all = {{"model", given.model},
                                       {"ir_version", m.proto().ir_version()},
@@ -139,12 +211,7 @@ void inspect(const inspect_arguments& given) {
     for (const auto& [name, count] : operators) print("  {} x {}", count, name);
     print("\n");
     for (const std::string& name : unknown) print("not supported by qk evaluate: {}\n", name);
-    if (layers.empty()) return;
-    print("\n{:<40} {:<14} {:<20} {:>12} {:>12} {:>12}\n", "layer", "operator", "weight", "values", "lowest", "highest");
-    for (const layer_row& l : layers) {
-        if (l.weight.empty()) print("{:<40} {:<14} (not constant)\n", l.name, l.op_type);
-        else print("{:<40} {:<14} {:<20} {:>12.0f} {:>12.5g} {:>12.5g}\n", l.name, l.op_type, l.shape, l.values, l.lowest, l.highest);
-    }
+    if (!layers.empty()) print_layers(layers);
 }
 
 }  // namespace

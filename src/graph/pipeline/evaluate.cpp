@@ -17,6 +17,7 @@
 #include "qk/graph/pipeline/generate.hpp"
 #include "qk/graph/pipeline/output_measure.hpp"
 #include "qk/graph/plan/accumulators.hpp"
+#include "qk/graph/recover/already_quantized.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
@@ -46,11 +47,13 @@ std::map<std::string, std::filesystem::path> files_of_outputs(const model& m, co
 quantize_result plan_of(const evaluate_settings& settings, model& m, std::optional<model>& original, const progress_function& progress) {
     quantize_result made;
     if (!settings.precision.any() && settings.accumulators.empty()) return made;
+    const std::vector<plan_note> already = note_quantized(m);
     fold_constants(m);
     fold_batch_normalization(m);
     expand_for(m, settings.precision);
     if (settings.precision.any()) {
         asked_precision asked = settings.precision.read(m);
+        asked.unused.insert(asked.unused.begin(), already.begin(), already.end());
         if (asked.changes_weights()) original = m;
         made = make_plan(m, settings.data, std::move(asked), nullptr, false, progress);
     }

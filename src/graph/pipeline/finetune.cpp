@@ -14,11 +14,13 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
     output_set files(settings.overwrite);
     std::vector<std::string> remarks = declare_run(files, settings.model, settings.data, settings.precision);
     files.output("-o", settings.output).output("--save-plan", settings.save_plan);
-    model m = load_for_planning(settings.model);
+    std::vector<plan_note> already;
+    model m = load_for_planning(settings.model, &already);
     expand_for(m, settings.precision);
     const named_tensors inputs = settings.data.load_inputs(m);
     asked_precision asked = settings.precision.read(m);
     asked.pair_safe = false;  // what is learned is quantized later
+    asked.unused.insert(asked.unused.begin(), already.begin(), already.end());
     if (asked.changes_weights())
         throw error(
             "fine-tuning learns weights and biases itself: leave --weight-rounding and --bias-correction out, and give them to "

@@ -30,7 +30,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     options.op_types = op_types;
     options.layers = layers;
     options.exclude = exclude;
-    const asked_precision asked = precision.read(m);
+    const asked_precision asked = precision.read(m, true);
     if (asked.options.rounding != weight_rounding::nearest)
         throw error(
             "a search rounds weights to nearest unless a choice says otherwise: leave \"weight_rounding\" out, and say --narrow "
@@ -46,6 +46,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     if (asked.saved && asked.options.transforms())
         throw error("scaling of channels and rotation go before a plan is made, and a saved plan is given: leave one of them out");
     options.fixed_plan.accumulators.insert(asked.accumulators.begin(), asked.accumulators.end());
+    for (const plan_note& n : asked.unused) options.remarks.push_back(n.subject + " " + n.text);
     for (const plan_note& n : asked.notes) options.remarks.push_back(n.origin + ": " + n.subject + ": " + n.text);
     options.quantize = asked.options;
     options.per_channel = asked.options.per_channel;

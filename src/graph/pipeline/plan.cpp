@@ -13,6 +13,7 @@
 #include "qk/graph/quantize/learn_rounding.hpp"
 #include "qk/graph/quantize/pair_safe.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/recover/already_quantized.hpp"
 #include "qk/graph/recover/recover.hpp"
 #include "qk/graph/search/choose_method.hpp"
 
@@ -42,7 +43,6 @@ std::optional<calibrate_options> needed_ranges(const asked_precision& asked) {
     return ranges ? std::optional(wanted) : std::nullopt;
 }
 
-method_choice choose_method(const model& m, const data_settings& data, const asked_precision& asked, const calibration& seen,
 /// Is true when an activation may get a format that has no scale and ends below float32's values: what calibration sees of it is a remark.
 bool may_overflow(const asked_precision& asked) {
     return std::ranges::any_of(asked.requests, [&](const request& r) {
@@ -53,6 +53,7 @@ bool may_overflow(const asked_precision& asked) {
     });
 }
 
+method_choice choose_method(const model& m, const data_settings& data, const asked_precision& asked, const calibration& seen,
                             const progress_function& progress) {
     if (data.inputs.empty() && data.has_statistics())
         throw error("--calibration-method best measures on samples, and '" + data.calibration[0] +
@@ -177,8 +178,9 @@ quantize_result take_saved(const model& m, const asked_precision& asked, const c
 
 }  // namespace
 
-model load_for_planning(const std::string& file) {
+model load_for_planning(const std::string& file, std::vector<plan_note>* notes) {
     model m = model::load(file);
+    if (notes != nullptr) *notes = note_quantized(m);
     fold_constants(m);
     fold_batch_normalization(m);
     return m;
@@ -225,6 +227,7 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     result.plan.accumulators.merge(asked.accumulators);
     result.report.method = std::move(method);
     add_to(result.report, changed);
+    result.report.notes.insert(result.report.notes.begin(), asked.unused.begin(), asked.unused.end());
     throw_violations(result.report, asked.options.strict);
     pair_safety pairs(m, data, asked, result, progress);
     pairs.before_rounding();

@@ -6,6 +6,7 @@
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/pipeline/unused_options.hpp"
 #include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/saved_names.hpp"
@@ -61,7 +62,7 @@ bool asked_precision::changes_weights() const {
            });
 }
 
-asked_precision precision_settings::read(const model& m) const {
+asked_precision precision_settings::read(const model& m, bool searches) const {
     asked_precision a;
     a.iterations = iterations, a.seed = seed;
     // First the defaults of the command line: the file's requests outrank them wherever they stand.
@@ -111,6 +112,7 @@ asked_precision precision_settings::read(const model& m) const {
     a.options.per_channel |= per_channel;
     a.options.dual |= dual;
     a.options.strict |= strict;
+    a.unused = unused_options(*this, a, searches);
     return a;
 }
 

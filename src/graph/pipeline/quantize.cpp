@@ -12,6 +12,7 @@
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/pipeline/unused_options.hpp"
 #include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
@@ -46,12 +47,18 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     declare_report(files, settings.report);
     if (!settings.precision.any()) throw error("say what to quantize: --activation F --weight F, or --plan P.json");
     export_options style{.style = export_style_from(settings.style), .weights = weight_storage_from(settings.weights)};
-    model m = load_for_planning(settings.model);
+    std::vector<plan_note> notes;
+    model m = load_for_planning(settings.model, &notes);
     expand_for(m, settings.precision);
     calibration seen;
     asked_precision asked = settings.precision.read(m);
     asked.pair_safe = style.style != export_style::amd && !settings.keep_int8;
     style.int8_weights = codes_for(asked.options);
+    for (plan_note& n : unused_data_options(settings.data, asked)) notes.push_back(std::move(n));
+    asked.unused.insert(asked.unused.begin(), notes.begin(), notes.end());
+    std::error_code none;
+    if (!settings.data.labels.empty() && !std::filesystem::exists(settings.data.labels, none))
+        throw error("--labels '" + settings.data.labels + "': there is no such file");
     done.result =
         make_plan(m, settings.data, asked, &seen, !settings.report.empty() || !settings.log.empty() || settings.estimates, progress);
     const quantize_result& result = done.result;

@@ -73,9 +73,11 @@ std::vector<std::string> write_results(const search_settings& settings, const mo
 
 search_outcome search(const search_settings& settings, const progress_function& progress) {
     output_set files(settings.overwrite, settings.together.first());
-    const std::vector<std::string> remarks = settings.declare(files);
+    std::vector<std::string> remarks = settings.declare(files);
     files.output("-o", settings.output).output("--save-plan", settings.save_plan).appended("--cache", settings.cache);
-    model m = load_for_planning(settings.model);
+    std::vector<plan_note> already;
+    model m = load_for_planning(settings.model, &already);
+    for (const plan_note& n : already) remarks.push_back(n.subject + ": " + n.text);
     expand_for(m, settings.precision, true);
     const named_tensors inputs = settings.data.load_inputs(m);
     search_options options;

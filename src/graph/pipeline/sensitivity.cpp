@@ -14,8 +14,10 @@ namespace qk::graph::pipeline {
 
 sensitivity_result sensitivity(const sensitivity_settings& settings, const progress_function& progress) {
     output_set files(settings.overwrite, settings.together.first());
-    const std::vector<std::string> remarks = settings.declare(files);
-    model m = load_for_planning(settings.model);
+    std::vector<std::string> remarks = settings.declare(files);
+    std::vector<plan_note> already;
+    model m = load_for_planning(settings.model, &already);
+    for (const plan_note& n : already) remarks.push_back(n.subject + ": " + n.text);
     expand_for(m, settings.precision, true);
     const named_tensors inputs = settings.data.load_inputs(m);
     mix_options options;

@@ -12,9 +12,9 @@
 namespace qk::graph {
 
 const char* name_of(plan_note::kind k) {
-    constexpr const char* names[] = {"unmatched", "overridden", "contradictory", "boundary", "propagated", "moved", "unrealised",
-                                     "adjusted",  "left_out",   "renamed",       "absent",   "unchanged",  "tied",  "embedding",
-                                     "destroyed", "cache",      "scaled",        "rotated",  "together"};
+    constexpr const char* names[] = {"unmatched", "overridden", "contradictory", "boundary", "propagated", "moved",  "unrealised",
+                                     "adjusted",  "left_out",   "renamed",       "absent",   "unchanged",  "tied",   "embedding",
+                                     "destroyed", "cache",      "scaled",        "rotated",  "together",   "unused", "requantized"};
     return names[static_cast<int>(k)];
 }
 bool is_violation(const plan_note& n) {

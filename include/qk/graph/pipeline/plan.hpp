@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "qk/graph/calibrate/statistics.hpp"
 #include "qk/graph/export/export.hpp"
@@ -12,8 +13,8 @@
 
 namespace qk::graph::pipeline {
 
-/// Loads a model for planning: folds constants and batch normalization.
-model load_for_planning(const std::string& file);
+/// Loads a model for planning: folds constants and batch normalization. `notes` gets one if the model is quantized already.
+model load_for_planning(const std::string& file, std::vector<plan_note>* notes = nullptr);
 
 /// Returns statistics for planning: from a calibration file, or from a pass over the calibration data (or the inputs) that gathers what the
 /// methods need. Runs nothing when no request needs a range and no format may overflow. `histograms` gathers histograms even where no

@@ -25,6 +25,7 @@ struct asked_precision {
     int iterations = 0;                     ///< per layer, for weights that learn their rounding; 0: learn_options' own
     std::uint64_t seed = 0;                 ///< for weights that learn their rounding
     bool pair_safe = true;                  ///< int8 weights become pair-safe unless the target says otherwise (quantize/pair_safe.hpp)
+    std::vector<plan_note> unused{};        ///< options without effect, and that the model is quantized already
 
     /// Is true when the plan changes weights or biases: weights are not rounded to nearest, or biases are corrected.
     bool changes_weights() const;
@@ -49,8 +50,8 @@ struct precision_settings {
     /// Is true when anything asks for a precision.
     bool any() const { return !activation.empty() || !weight.empty() || !bias.empty() || !plan.empty() || !kv_cache.empty(); }
 
-    /// Reads the texts and the plan file. Throws for unknown names.
-    asked_precision read(const model& m) const;
+    /// Reads the texts and the plan file. Throws for unknown names. A search (`searches`) has its formats from elsewhere.
+    asked_precision read(const model& m, bool searches = false) const;
 };
 
 /// Returns the words that `pow2` may be.

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/recover/already_quantized.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "qk/graph/base/names.hpp"
+#include "qk/graph/export/marks.hpp"
+#include "qk/graph/model/attribute.hpp"
+
+namespace qk::graph {
+
+namespace {
+bool works_on_codes(const onnx::NodeProto& n) {
+    const std::string_view op = n.op_type(), domain = n.domain();
+    if (domain == marks::function_domain || domain.starts_with("com.amd.quark")) return true;
+    if (domain.empty() || domain == "ai.onnx" || domain == "com.microsoft")
+        return op.starts_with("QLinear") || op.ends_with("QuantizeLinear") || op.ends_with("Integer") ||
+               detail::one_of(op, {"DequantizeLinear", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
+                                   "MatMulNBits", "MatMulBnb4", "MatMulFpQ4", "QGemm", "QAttention", "QMoE", "GatherBlockQuantized"});
+    return false;
+}
+}  // namespace
+
+std::vector<plan_note> note_quantized(const model& m) {
+    std::map<std::string, int> found;
+    for (const onnx::NodeProto& n : m.graph().node())
+        if (works_on_codes(n)) ++found[n.domain() == marks::function_domain ? "function of style portable" : n.op_type()];
+    if (found.empty()) return {};
+    std::vector<std::string> counts;
+    for (const auto& [op, count] : found) counts.push_back(std::to_string(count) + " x " + op);
+    return {{plan_note::kind::requantized, m.label(),
+             "it is quantized already (" + comma_separated(counts) +
+                 "), and its values are rounded a second time: `qk inspect MODEL --save-float F.onnx` gives the float model underneath"}};
+}
+
+}  // namespace qk::graph
