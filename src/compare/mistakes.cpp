@@ -4,6 +4,7 @@
 
 #include "mistaken_lanes.hpp"
 #include "mistaken_scales.hpp"
+#include "mistaken_words.hpp"
 #include "qk/codec/layout/code.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/option_names.hpp"
@@ -248,6 +249,33 @@ constexpr mistake table[] = {
     {.about = topic::rounding, .sentence = "ties go to the odd mantissa", .applies = to_grids, .element = [](rules& r) { r.ties = rules::to_odd; }},
     {.about = topic::rounding, .sentence = "it rounds away from zero where # was asked for: whatever lies behind the mantissa rounds up", .applies = to_grids, .element = [](rules& r) { r.away_from_zero = true; }, .asked = rounding_asked},
     {.about = topic::rounding, .sentence = "odd mantissas truncated: it rounds only where the mantissa that is kept is even", .applies = to_grids, .element = [](rules& r) { r.odd_truncated = true; }},
+    {.about = topic::rounding, .sentence = "its random words are those of seed #", .applies = has_other_seed, .settings = with_other_seed, .asked = other_seed},
+    {.about = topic::rounding, .sentence = "its random words come one value late", .applies = rounds_stochastically, .settings = with_late_words},
+    {.about = topic::rounding, .sentence = "its random words come one value early", .applies = rounds_stochastically, .settings = with_early_words},
+    {.about = topic::rounding, .sentence = "# neighbouring values share a random word", .applies = rounds_stochastically, .settings = with_shared_words<2>, .asked = number<2>},
+    {.about = topic::rounding, .sentence = "# neighbouring values share a random word", .applies = rounds_stochastically, .settings = with_shared_words<4>, .asked = number<4>},
+    {.about = topic::rounding, .sentence = "# neighbouring values share a random word", .applies = rounds_stochastically, .settings = with_shared_words<8>, .asked = number<8>},
+    {.about = topic::rounding, .sentence = "# neighbouring values share a random word", .applies = rounds_stochastically, .settings = with_shared_words<16>, .asked = number<16>},
+    {.about = topic::rounding, .sentence = "# neighbouring values share a random word", .applies = rounds_stochastically, .settings = with_shared_words<32>, .asked = number<32>},
+    {.about = topic::rounding, .sentence = "# neighbouring values share a random word", .applies = rounds_stochastically, .settings = with_shared_words<64>, .asked = number<64>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<1>, .asked = number<1>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<2>, .asked = number<2>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<3>, .asked = number<3>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<4>, .asked = number<4>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<5>, .asked = number<5>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<6>, .asked = number<6>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<7>, .asked = number<7>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<8>, .asked = number<8>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<9>, .asked = number<9>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<10>, .asked = number<10>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<11>, .asked = number<11>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<12>, .asked = number<12>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<13>, .asked = number<13>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<14>, .asked = number<14>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<15>, .asked = number<15>},
+    {.about = topic::rounding, .sentence = "only the upper # bits of the random words are used: the others are 0", .applies = rounds_stochastically, .settings = with_upper_bits<16>, .asked = number<16>},
+    {.about = topic::rounding, .sentence = "its random words are inverted", .applies = rounds_stochastically, .settings = with_inverted_words},
+    {.about = topic::rounding, .sentence = "its random words are used with their bits in reversed order", .applies = rounds_stochastically, .settings = with_swapped_words},
     {.about = sticky, .sentence = "sticky bits dropped: it rounds from 1 bit behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 1; }},
     {.about = sticky, .sentence = "sticky bits dropped: it rounds from 2 bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 2; }},
     {.about = sticky, .sentence = "sticky bits dropped: it rounds from 3 bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 3; }},

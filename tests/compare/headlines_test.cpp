@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "../core/test_inputs.hpp"
 #include "diagnose.hpp"
@@ -136,4 +137,42 @@ TEST_CASE("a cause that explains nothing new says what it keeps right") {
     CHECK(r.unexplained == 0);
     CHECK(r.causes[1].sentence.find("bfloat16") != std::string::npos);
     CHECK(r.causes[1].explains < r.causes[1].keeps);
+}
+
+TEST_CASE("stochastic rounding: what is wrong with the random words is told from them") {
+    const values x = of_lanes(11);
+    generator g{77};
+    std::vector<std::uint32_t> words(x.size());
+    for (std::uint32_t& w : words) w = g.word();
+    const auto device = [&](const char* format, bool own_words, const std::string& sentence,
+                            const std::function<void(conversion&)>& change) {
+        conversion c = of(format, lanes);
+        c.how.rounding = qk::rounding::stochastic;
+        c.how.seed = 3;
+        if (own_words) c.use_words(words);
+        conversion other = c;
+        change(other);
+        values y(x.size());
+        qk::compare::fake_quantize(other, x, y);
+        const auto r = honest(sentence, c, lanes, x, y);
+        CHECK(r.unexplained == 0);
+        REQUIRE(r.causes.size() == 1);
+        CHECK_MESSAGE(r.causes[0].sentence.find(sentence) != std::string::npos, r.causes[0].sentence);
+    };
+    const auto changed = [&](const std::function<std::uint32_t(std::size_t)>& word) {
+        return [&words, word](conversion& c) {
+            std::vector<std::uint32_t> w(words.size());
+            for (std::size_t i = 0; i < w.size(); ++i) w[i] = word(i);
+            c.use_words(std::move(w));
+        };
+    };
+    for (const char* format : {"fp8_e5m2", "mxfp8_e4m3"}) {
+        device(format, true, "truncation", [](conversion& c) { c.how.rounding = qk::rounding::toward_zero; });
+        device(format, true, "half-even", [](conversion& c) { c.how.rounding = qk::rounding::half_even; });
+        device(format, true, "one value late", changed([&](std::size_t i) { return words[i == 0 ? 0 : i - 1]; }));
+        device(format, true, "8 neighbouring values share", changed([&](std::size_t i) { return words[i / 8 * 8]; }));
+        device(format, true, "only the upper 8 bits", changed([&](std::size_t i) { return words[i] & 0xff000000u; }));
+        device(format, true, "inverted", changed([&](std::size_t i) { return ~words[i]; }));
+        device(format, false, "those of seed 21", [](conversion& c) { c.how.seed = 21; });
+    }
 }

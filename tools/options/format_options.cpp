@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "options/hex_words.hpp"
 #include "options/words.hpp"
 #include "qk/formats/parse.hpp"
+#include "qk/graph/files/file.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/option_names.hpp"
@@ -164,6 +166,10 @@ void add_format_options(option_table& verb, quantize_options& given) {
         .suggest(words_of(integer_mode_names));
     verb.add_option("--overflow", given.overflow, "saturate or ieee").suggest(words_of(overflow_names));
     verb.add_option("--seed", given.seed, "of stochastic rounding (default 0)");
+    verb.add_option("--random-words", given.random_words,
+                    "the device's own random words: .npy of uint32, or a hexadecimal word a line, one for each value in memory order")
+        .type_name("FILE")
+        .reads();
     verb.add_flag("--zero-point-before", given.zero_point_before, "add the zero point before rounding");
     verb.add_flag("--mxint-lowest", given.mxint_lowest, "integer MX elements may use their lowest code");
     verb.add_flag("--flush-inputs", given.flush_inputs, "subnormal float32 inputs count as zero");
@@ -206,10 +212,44 @@ qk::semantics semantics_of(const quantize_options& given) {
     return how;
 }
 
+namespace {
+
+/// Reads the words of stochastic rounding, at least one for each of `count` values.
+std::vector<std::uint32_t> read_random_words(const std::string& file, std::size_t count, const std::string& name) {
+    const std::string bytes = graph::read_file(file);
+    std::vector<std::uint32_t> all;
+    if (bytes.starts_with("\x93NUMPY")) {
+        const graph::tensor t = graph::parse_npy(bytes, file);
+        if (t.type() != graph::data_type::uint32)
+            throw error(fmt::format("{} holds {}; random words are uint32", file, graph::name_of(t.type())));
+        const auto words = t.as<std::uint32_t>();
+        all.assign(words.begin(), words.end());
+    } else {
+        std::size_t line = 1;
+        for (std::size_t from = 0; from < bytes.size(); ++line) {
+            const std::size_t end = std::min(bytes.find('\n', from), bytes.size());
+            for (const std::uint64_t w : words_of_line(bytes.substr(from, end - from))) {
+                if (w >> 32 != 0) throw error(fmt::format("{}, line {}: a random word has 32 bits, 8 digits", file, line));
+                all.push_back(static_cast<std::uint32_t>(w));
+            }
+            from = end + 1;
+        }
+    }
+    if (all.size() < count) throw error(fmt::format("{} has {} words, and {} has {} values", file, all.size(), name, count));
+    return all;
+}
+
+}  // namespace
+
 conversion resolve(const quantize_options& given, const graph::dims& shape, const std::string& name) {
     conversion c;
     c.format = format_of(given);
     c.how = semantics_of(given);
+    if (!given.random_words.empty()) {
+        if (c.how.rounding != rounding::stochastic) throw error("--random-words is for --rounding stochastic");
+        if (given.seed) throw error("--random-words takes the place of --seed; leave one out");
+        c.use_words(read_random_words(given.random_words, graph::element_count(shape), name));
+    }
     if (given.axis || !shape.empty()) c.axis = axis_within(given.axis.value_or(-1), shape, name, "--axis");
     c.blocks = seen_along(shape, c.axis);
     if (!given.scales.empty()) {

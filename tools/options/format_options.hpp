@@ -22,6 +22,7 @@ struct quantize_options {
     std::string rounding, scale_rule, integer_mode, overflow;
     std::string scale, zero_point;    ///< one value for the whole tensor
     std::string scales, zero_points;  ///< .npy files
+    std::string random_words;         ///< .npy of uint32, or a hexadecimal word a line
     std::optional<int> axis, scale_axis;
     std::optional<int> scale_block;
     std::optional<std::uint64_t> seed;

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
-#include <cmath>
 
 #include "options/option_table.hpp"
 #include "options/words.hpp"
@@ -54,8 +52,13 @@ class coded {
         codes.insert(codes.end(), l.scales.count, l.scales.bits);
         codes.insert(codes.end(), l.shifts.count, l.shifts.bits);
     }
-    conversion conversion_of(std::size_t cases) const {
-        return resolve(given_, {static_cast<std::int64_t>(cases), static_cast<std::int64_t>(size)}, "the stream");
+    /// Returns the conversion of so many cases behind `before` others.
+    conversion conversion_of(std::size_t cases, std::size_t before = 0) const {
+        conversion c = resolve(given_, {static_cast<std::int64_t>(cases), static_cast<std::int64_t>(size)}, "the stream");
+        if (c.words && c.words->size() < (before + cases) * size)
+            throw error(fmt::format("{} has {} words, and the stream has more values", given_.random_words, c.words->size()));
+        c.how = from_element(c.how, before * size);
+        return c;
     }
     /// Returns the values of codes. A code that is wider than its format counts by its low bits.
     std::vector<float> values_of(const words& w) const {
@@ -74,10 +77,10 @@ class coded {
         const graph::tensor y = unpack(p);
         return {y.as<float>().begin(), y.as<float>().end()};
     }
-    words codes_of_values(const std::vector<float>& x) const {
+    words codes_of_values(const std::vector<float>& x, std::size_t before) const {
         const std::size_t cases = x.size() / size;
         const graph::dims shape{static_cast<std::int64_t>(cases), static_cast<std::int64_t>(size)};
-        packed_tensor p = pack(conversion_of(cases), graph::make_tensor<float>(shape, x));
+        packed_tensor p = pack(conversion_of(cases, before), graph::make_tensor<float>(shape, x));
         const packed_layout l = layout_of(p.how, x.size());
         words w(cases * codes.size());
         for_each_code(
@@ -131,11 +134,11 @@ class converter_kind : public case_kind {
             give(any, take);
         }
     }
-    words expected(const words& asked) const override { return format_.codes_of_values(values(asked)); }
+    words expected(const words& asked) const override { return format_.codes_of_values(values(asked), before); }
     std::vector<char> wrong(const words& asked, const words& given, const words& right) const override {
         const std::vector<float> device = format_.values_of(given), x = values(asked);
         std::vector<float> y(x.size());
-        expected_values(format_.conversion_of(x.size() / format_.size), x, y);
+        expected_values(format_.conversion_of(x.size() / format_.size, before), x, y);
         std::vector<char> wrong = wrong_words(*this, given, right, [](std::uint64_t, std::uint64_t) { return true; });
         for (std::size_t i = 0; i < y.size(); ++i) {
             if (!compare::same_value(device[i], y[i])) wrong[i / format_.size] = 1;
@@ -363,39 +366,6 @@ void add_stream_options(option_table& verb, stream_options& given) {
     verb.add_option("--scale", given.how.scale, "one scale for all values (default 1)").type_name("X");
     verb.add_option("--zero-point", given.how.zero_point, "one zero point for all values (default 0)").type_name("N");
     add_format_options(verb, given.how);
-}
-
-std::string hex_words(std::span<const std::uint64_t> values, const std::vector<int>& widths) {
-    std::string s;
-    for (std::size_t k = 0; k < values.size(); ++k) {
-        const auto digits = static_cast<std::size_t>((widths[k % widths.size()] + 3) / 4);
-        if (k != 0) s += ' ';
-        s += values[k] == unknown ? std::string(digits, 'x') : fmt::format("{:0{}x}", values[k], digits);
-    }
-    return s;
-}
-
-words words_of_line(std::string line) {
-    if (const std::size_t comment = line.find("//"); comment != std::string::npos) line.resize(comment);
-    words w;
-    std::string word;
-    for (const char ch : line + " ") {
-        if (ch == '_') continue;
-        if (!std::isspace(static_cast<unsigned char>(ch))) {
-            word += ch;
-            continue;
-        }
-        if (!word.empty() && word.front() != '@') {
-            std::uint64_t v = 0;
-            const char* const end = word.data() + word.size();
-            const bool number = std::from_chars(word.data(), end, v, 16).ptr == end;
-            if (!number && word.find_first_not_of("0123456789abcdefABCDEFxXzZ?") != std::string::npos)
-                throw error("'" + word + "' is no hexadecimal word");
-            w.push_back(number ? v : unknown);
-        }
-        word.clear();
-    }
-    return w;
 }
 
 }  // namespace qk::tool

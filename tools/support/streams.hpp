@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "options/format_options.hpp"
+#include "options/hex_words.hpp"
 
 namespace qk::tool {
 
@@ -25,9 +26,6 @@ struct stream_options {
     bool decode = false;
 };
 
-/// Words of a case; a word that is no number (x, z of a simulator) is `unknown`.
-using words = std::vector<std::uint64_t>;
-inline constexpr std::uint64_t unknown = ~std::uint64_t{0};
 inline constexpr std::size_t cases_at_once = 4096;
 
 /// One kind of cases. Widths are in bits, one for each word of a case.
@@ -35,7 +33,8 @@ class case_kind {
   public:
     virtual ~case_kind() = default;
     std::vector<int> operands, results;
-    std::string name;  ///< "mxfp8_e4m3", for errors
+    std::string name;        ///< "mxfp8_e4m3", for errors
+    std::size_t before = 0;  ///< cases before those that are asked: stochastic rounding counts values from the first case on
 
     /// Calls take(cases) with operands of some cases, one after the other, until there are no more.
     virtual void generate(const std::string& level, std::uint64_t seed, const std::function<void(const words&)>& take) const = 0;
@@ -49,10 +48,5 @@ std::unique_ptr<case_kind> case_kind_of(const stream_options& given);
 /// Adds FORMAT, --decode, --pairs, --device, --input and the options of formats.
 class option_table;
 void add_stream_options(option_table& verb, stream_options& given);
-
-/// Returns "3f800000 40000000": words with as many digits as their widths have.
-std::string hex_words(std::span<const std::uint64_t> values, const std::vector<int>& widths);
-/// Returns the words of a line of hexadecimal text; what $readmemh leaves out (comments, @addresses, '_') is left out.
-words words_of_line(std::string line);
 
 }  // namespace qk::tool

@@ -27,7 +27,7 @@ constexpr std::size_t shown_at_most = 20;
 /// Checks cases as they come, and prints the first that differ.
 class checker {
   public:
-    checker(const case_kind& kind, bool quiet) : kind_(kind), quiet_(quiet) {}
+    checker(case_kind& kind, bool quiet) : kind_(kind), quiet_(quiet) {}
 
     void add(std::span<const std::uint64_t> operands, std::span<const std::uint64_t> results, std::size_t line) {
         for (std::size_t k = 0; k < operands.size(); ++k) {
@@ -42,6 +42,7 @@ class checker {
     }
     void check() {
         if (lines_.empty()) return;
+        kind_.before = cases;
         const words right = kind_.expected(asked_);
         const std::vector<char> wrong = kind_.wrong(asked_, given_, right);
         const std::size_t operands = kind_.operands.size(), results = kind_.results.size();
@@ -58,7 +59,7 @@ class checker {
     std::size_t cases = 0, differ = 0;
 
   private:
-    const case_kind& kind_;
+    case_kind& kind_;
     bool quiet_;
     words asked_, given_;
     std::vector<std::size_t> lines_;

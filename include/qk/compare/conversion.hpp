@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -27,7 +28,13 @@ struct conversion {
     int scale_axis = 0;
     along_axis scale_blocks;  ///< the array seen along scale_axis
     std::size_t scale_block = 0;
+    /// Stochastic rounding with the caller's bits: `how.random_words` points to these, one for each value. Copies share them.
+    std::shared_ptr<const std::vector<std::uint32_t>> words;
 
+    void use_words(std::vector<std::uint32_t> w) {
+        words = std::make_shared<const std::vector<std::uint32_t>>(std::move(w));
+        how.random_words = words->data();
+    }
     affine one() const;
     per_channel channels() const { return {scale, zero_point, scale_blocks}; }
     per_block grid() const { return {scale, zero_point, scale_blocks, scale_block}; }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options/hex_words.hpp"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <charconv>
+
+#include "qk/graph/base/error.hpp"
+
+namespace qk::tool {
+
+std::string hex_words(std::span<const std::uint64_t> values, const std::vector<int>& widths) {
+    std::string s;
+    for (std::size_t k = 0; k < values.size(); ++k) {
+        const auto digits = static_cast<std::size_t>((widths[k % widths.size()] + 3) / 4);
+        if (k != 0) s += ' ';
+        s += values[k] == unknown ? std::string(digits, 'x') : fmt::format("{:0{}x}", values[k], digits);
+    }
+    return s;
+}
+
+words words_of_line(std::string line) {
+    if (const std::size_t comment = line.find("//"); comment != std::string::npos) line.resize(comment);
+    words w;
+    std::string word;
+    for (const char ch : line + " ") {
+        if (ch == '_') continue;
+        if (!std::isspace(static_cast<unsigned char>(ch))) {
+            word += ch;
+            continue;
+        }
+        if (!word.empty() && word.front() != '@') {
+            std::uint64_t v = 0;
+            const char* const end = word.data() + word.size();
+            const bool number = std::from_chars(word.data(), end, v, 16).ptr == end;
+            if (!number && word.find_first_not_of("0123456789abcdefABCDEFxXzZ?") != std::string::npos)
+                throw graph::error("'" + word + "' is no hexadecimal word");
+            w.push_back(number ? v : unknown);
+        }
+        word.clear();
+    }
+    return w;
+}
+
+}  // namespace qk::tool
