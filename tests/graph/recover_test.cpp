@@ -165,11 +165,13 @@ TEST_CASE("pairs of 16-bit floats: activations and weights") {
         small_graph g(19);
         const auto code = static_cast<int>(half);
         g.input("x", {2, 4}, code).output("y", {2, 3});
+        for (const char* name : {"s", "ws", "z", "codes"}) g.constant(name, {});  // in place of those of other types below
         g.node("QuantizeLinear", "quantize", {"x", "s", "z"}, "q");
         g.node("DequantizeLinear", "dequantize", {"q", "s", "z"}, "d");
         g.node("DequantizeLinear", "weights", {"codes", "ws"}, "w");
         g.node("MatMul", "matmul", {"d", "w"}, "y");
         model m = g.build();
+        m.graph().clear_initializer();
         m.graph().mutable_output(0)->mutable_type()->mutable_tensor_type()->set_elem_type(code);
         const auto hold = [&](const std::string& name, const tensor& t) { to_proto(t, name, *m.graph().add_initializer()); };
         hold("s", ops::narrowed(make_tensor<float>({}, std::vector<float>{0.02f}), half));
