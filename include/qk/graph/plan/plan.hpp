@@ -64,8 +64,8 @@ struct precision_plan {
     std::map<std::string, quantizer> tensors;
     std::map<edge, quantizer> edges;
     std::map<std::string, std::string> accumulators;  ///< by layer: a device's name or an accumulator's text
-    std::map<std::string, moved_values> moved;  ///< by tensor. The model that was planned has these values already; apply_moved() puts them
-                                                ///< into the model that a saved plan was made for
+    std::map<std::string, moved_values> moved{};  ///< by tensor. The model that was planned has these values already; apply_moved() puts
+                                                  ///< them into the model that a saved plan was made for
 
     /// Returns the quantizer on an edge, or nullptr for float32.
     const quantizer* find(const edge& e) const {
