@@ -276,6 +276,8 @@ void predictor::predict(const mistake_set& set, std::span<const std::size_t> whi
         y[n] = f.y[i];
         if (modelled && f.modelled[i] != 0) {
             y[n] = element_of(f.c, how, *f.grid, rules, f.x[i], f.y[i], f.unit[i], at_[i]);
+        } else if (f.other_scales && f.unit[i] != f.unit[i]) {
+            y[n] = std::numeric_limits<float>::quiet_NaN();
         } else if (f.other_scales && std::holds_alternative<nvfloat>(f.c.format) && f.unit[i] == 0 && std::isfinite(f.x[i])) {
             y[n] = 0;  // a scale of 0
         } else if (rules.beyond != element_rules::held_back && std::isinf(f.x[i]) && !is_block_format(f.c.format)) {

@@ -50,7 +50,7 @@ struct place {
 };
 
 enum class round_to { even, zero, away, floor, ceil, ties_to_zero, ties_to_odd, from_zero };
-enum class beyond { held, next, never, nan, infinite, nought };
+enum class beyond { held, next, never, nan, infinite, nought, lowest };
 
 /// A converter: settings that mistakes change, and hooks at its stages for faults.
 struct converter {
@@ -67,7 +67,7 @@ struct converter {
     std::function<float(float)> input = [](float x) { return x; }, element = [](float x) { return x; };  ///< all; behind the scale
     std::function<int(const values& row, std::size_t first, std::size_t count)> block_exponent;          ///< default: of the largest
     int scale_before = 0, scale_after = 0;  ///< error of the scale's exponent before and after it is held within its range
-    bool scale_of_last_block = false;
+    bool scale_of_last_block = false, least_scale_is_nan = false;
     std::function<std::size_t(std::size_t position, std::size_t count)> lane_of = [](std::size_t k, std::size_t) { return k; };
     std::function<int(int scale)> scale_fault = [](int s) { return s; };
     std::function<void(lane&, const place&)> after_input, after_shift, after_cut, after_round, after_code;
@@ -94,6 +94,8 @@ struct converter {
         return y;
     }
 
+    double largest() const { return value(to.largest_code); }
+
   private:
     int scale_of(const values& v, std::size_t first, std::size_t count) const {
         float most = 0;
@@ -118,7 +120,7 @@ struct converter {
         }
     }
     float convert(float f, int scale, const place& at) const {
-        if (f != f) return f;
+        if (f != f || (least_scale_is_nan && scale == to.least_scale)) return std::numeric_limits<float>::quiet_NaN();
         lane s;
         s.negative = std::signbit(f);
         if (f != 0) {
@@ -170,6 +172,7 @@ struct converter {
         const std::int64_t largest = to.largest_code - (over == beyond::never);
         if (s.code > largest) {
             s.code = over == beyond::next ? largest - 1 : over == beyond::nought ? 0 : largest;
+            if (over == beyond::lowest && s.negative) s.code = largest + 1;
             if (over == beyond::nan) s.special = std::numeric_limits<double>::quiet_NaN();
             if (over == beyond::infinite) s.special = std::numeric_limits<double>::infinity();
         }

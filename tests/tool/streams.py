@@ -162,6 +162,56 @@ def memories(place):
     fails("no hexadecimal word", "ver", "int8", text="3f800000 one\n")
 
 
+def compared(place):
+    """`qk compare` reads float32 words and codes, of values and of blocks."""
+    for name, codes in (("fp8_e5m2", None), ("mxfp4", encoded_mxfp4)):
+        lines = [words for words in gen(name) if np.isfinite(floats([words])).all()]
+        x = floats(lines)
+        (place / "x.hex").write_text("".join(" ".join(words) + "\n" for words in lines))
+        if codes is None:
+            y = np.clip(x, -57344, 57344).astype(ml_dtypes.float8_e5m2).view(np.uint8)
+            y[::40] ^= 1
+            text = "".join(f"{c:02x}\n" for c in y[:, 0])
+        else:
+            y = codes(x)
+            y[::40, 0] ^= 8
+            text = "".join("".join(f"{c:x}\n" for c in row[:32]) + f"{row[32]:02x}\n" for row in y)
+        (place / "y.hex").write_text(text)
+        done = subprocess.run([QK, "compare", place / "x.hex", place / "y.hex", "--format", name, "--json"], capture_output=True, text=True)
+        assert done.returncode == 1, done.stderr
+        report = json.loads(done.stdout)
+        assert report["values"] == x.size and 0 < report["mismatches"] <= len(y[::40]), report["mismatches"]
+    (place / "y.hex").write_text("1\n2\n")
+    fails("has 2 words; for", "compare", place / "x.hex", place / "y.hex", "--format", "mxfp4")
+
+
+def random_words(place):
+    """A unit's own random words, as .npy and as text: the same bits; words that come one value late are named."""
+    random = np.random.default_rng(4)
+    x, words = random.standard_normal((64, 32)).astype(np.float32), random.integers(0, 1 << 32, (64, 32), dtype=np.uint32)
+    np.save(place / "x.npy", x)
+    np.save(place / "w.npy", words)
+    np.save(place / "late.npy", np.roll(words.ravel(), 1))
+    (place / "w.hex").write_text("// of the unit\n" + "".join(f"{w:08x}\n" for w in words.ravel()))
+    stochastic = ["--format", "mxfp8_e5m2", "--rounding", "stochastic", "--random-words"]
+
+    def run(*arguments):
+        return subprocess.run([QK, *arguments], cwd=place, capture_output=True, text=True)
+
+    for name in ("w.npy", "w.hex", "late.npy"):
+        done = run("convert", "x.npy", f"{name}.out.npy", *stochastic, name, "--overwrite")
+        assert done.returncode == 0, done.stderr
+    y = np.load(place / "w.npy.out.npy")
+    assert np.array_equal(y, np.load(place / "w.hex.out.npy")) and (y != x).any()
+    assert run("compare", "x.npy", "w.npy.out.npy", *stochastic, "w.hex").returncode == 0
+    late = run("compare", "x.npy", "late.npy.out.npy", *stochastic, "w.hex")
+    assert late.returncode == 1 and late.stdout.startswith("likely cause: its random words come one value late"), late
+    (place / "few.hex").write_text("01234567\n")
+    for words_of, rounding, sentence in (("few.hex", "stochastic", "has 1 words"), ("w.npy", "half-even", "is for --rounding stochastic"), ("x.npy", "stochastic", "are uint32")):
+        bad = run("compare", "x.npy", "w.npy.out.npy", "--format", "mxfp8_e5m2", "--rounding", rounding, "--random-words", words_of)
+        assert bad.returncode == 2 and sentence in bad.stderr, bad
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         converters()
@@ -169,7 +219,9 @@ def main():
         products()
         devices(Path(folder))
         memories(Path(folder))
-    print("streams: converters, decoders, products, devices, memories")
+        compared(Path(folder))
+        random_words(Path(folder))
+    print("streams: converters, decoders, products, devices, memories, compare, random words")
 
 
 main()

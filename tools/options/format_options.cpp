@@ -222,8 +222,8 @@ std::vector<std::uint32_t> read_random_words(const std::string& file, std::size_
         const graph::tensor t = graph::parse_npy(bytes, file);
         if (t.type() != graph::data_type::uint32)
             throw error(fmt::format("{} holds {}; random words are uint32", file, graph::name_of(t.type())));
-        const auto words = t.as<std::uint32_t>();
-        all.assign(words.begin(), words.end());
+        const auto given = t.as<std::uint32_t>();
+        all.assign(given.begin(), given.end());
     } else {
         std::size_t line = 1;
         for (std::size_t from = 0; from < bytes.size(); ++line) {

@@ -20,9 +20,9 @@ std::string hex_words(std::span<const std::uint64_t> values, const std::vector<i
     return s;
 }
 
-words words_of_line(std::string line) {
+hex_row words_of_line(std::string line) {
     if (const std::size_t comment = line.find("//"); comment != std::string::npos) line.resize(comment);
-    words w;
+    hex_row w;
     std::string word;
     for (const char ch : line + " ") {
         if (ch == '_') continue;

@@ -10,12 +10,12 @@
 namespace qk::tool {
 
 /// A word that is no number (x, z of a simulator) is `unknown`.
-using words = std::vector<std::uint64_t>;
+using hex_row = std::vector<std::uint64_t>;
 inline constexpr std::uint64_t unknown = ~std::uint64_t{0};
 
 /// Returns "3f800000 40000000": words with as many digits as their widths have.
 std::string hex_words(std::span<const std::uint64_t> values, const std::vector<int>& widths);
 /// Returns the words of a line of hexadecimal text; what $readmemh leaves out (comments, @addresses, '_') is left out.
-words words_of_line(std::string line);
+hex_row words_of_line(std::string line);
 
 }  // namespace qk::tool

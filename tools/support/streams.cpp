@@ -20,13 +20,13 @@ namespace {
 
 using graph::error;
 
-std::size_t cases_in(const words& w, const std::vector<int>& widths) { return w.size() / widths.size(); }
+std::size_t cases_in(const hex_row& w, const std::vector<int>& widths) { return w.size() / widths.size(); }
 
 /// Are two float32 words the same number? NaN is NaN.
 bool same_float(std::uint64_t a, std::uint64_t b) {
     return compare::same_value(std::bit_cast<float>(static_cast<std::uint32_t>(a)), std::bit_cast<float>(static_cast<std::uint32_t>(b)));
 }
-std::vector<char> wrong_words(const case_kind& kind, const words& given, const words& right,
+std::vector<char> wrong_words(const case_kind& kind, const hex_row& given, const hex_row& right,
                               const std::function<bool(std::uint64_t, std::uint64_t)>& same) {
     std::vector<char> wrong(cases_in(given, kind.results), 0);
     for (std::size_t i = 0; i < given.size(); ++i) {
@@ -61,7 +61,7 @@ class coded {
         return c;
     }
     /// Returns the values of codes. A code that is wider than its format counts by its low bits.
-    std::vector<float> values_of(const words& w) const {
+    std::vector<float> values_of(const hex_row& w) const {
         const std::size_t cases = w.size() / codes.size();
         packed_tensor p{conversion_of(cases), {static_cast<std::int64_t>(cases), static_cast<std::int64_t>(size)}, {}};
         const packed_layout l = layout_of(p.how, cases * size);
@@ -77,12 +77,12 @@ class coded {
         const graph::tensor y = unpack(p);
         return {y.as<float>().begin(), y.as<float>().end()};
     }
-    words codes_of_values(const std::vector<float>& x, std::size_t before) const {
+    hex_row codes_of_values(const std::vector<float>& x, std::size_t before) const {
         const std::size_t cases = x.size() / size;
         const graph::dims shape{static_cast<std::int64_t>(cases), static_cast<std::int64_t>(size)};
         packed_tensor p = pack(conversion_of(cases, before), graph::make_tensor<float>(shape, x));
         const packed_layout l = layout_of(p.how, x.size());
-        words w(cases * codes.size());
+        hex_row w(cases * codes.size());
         for_each_code(
             l, cases,
             [&](std::span<std::byte> plane, std::size_t at, int bits, std::size_t word) {
@@ -123,7 +123,7 @@ class converter_kind : public case_kind {
         operands.assign(format_.size, input_ == fp32 ? 32 : 16);
         results = format_.codes;
     }
-    void generate(const std::string& level, std::uint64_t seed, const std::function<void(const words&)>& take) const override {
+    void generate(const std::string& level, std::uint64_t seed, const std::function<void(const hex_row&)>& take) const override {
         if (level == "exhaustive") return every_word(take);
         const conversion c = format_.conversion_of(1);
         give(make_vectors(c, seed), take);
@@ -134,8 +134,8 @@ class converter_kind : public case_kind {
             give(any, take);
         }
     }
-    words expected(const words& asked) const override { return format_.codes_of_values(values(asked), before); }
-    std::vector<char> wrong(const words& asked, const words& given, const words& right) const override {
+    hex_row expected(const hex_row& asked) const override { return format_.codes_of_values(values(asked), before); }
+    std::vector<char> wrong(const hex_row& asked, const hex_row& given, const hex_row& right) const override {
         const std::vector<float> device = format_.values_of(given), x = values(asked);
         std::vector<float> y(x.size());
         expected_values(format_.conversion_of(x.size() / format_.size, before), x, y);
@@ -147,7 +147,7 @@ class converter_kind : public case_kind {
     }
 
   private:
-    std::vector<float> values(const words& asked) const {
+    std::vector<float> values(const hex_row& asked) const {
         std::vector<float> x;
         for (const std::uint64_t w : asked) x.push_back(value_of(input_, static_cast<std::uint32_t>(w)));
         return x;
@@ -157,18 +157,18 @@ class converter_kind : public case_kind {
         if (input_ == fp16) return std::bit_cast<std::uint16_t>(narrow<float16>(x));
         return std::bit_cast<std::uint16_t>(narrow<bfloat16>(x));
     }
-    void give(std::vector<float> x, const std::function<void(const words&)>& take) const {
+    void give(std::vector<float> x, const std::function<void(const hex_row&)>& take) const {
         while (x.size() % format_.size != 0) x.push_back(0.0f);
-        words w;
+        hex_row w;
         for (const float v : x) w.push_back(word_of(v));
         take(w);
     }
-    void every_word(const std::function<void(const words&)>& take) const {
+    void every_word(const std::function<void(const hex_row&)>& take) const {
         if (format_.size != 1)
             throw error(fmt::format("--level exhaustive: a block of {} values has no list of all cases; give --level 2", format_.size));
         const std::uint64_t all = std::uint64_t{1} << operands.front();
         for (std::uint64_t from = 0; from < all; from += cases_at_once) {
-            words w;
+            hex_row w;
             for (std::uint64_t k = from; k < std::min(all, from + cases_at_once); ++k) w.push_back(k);
             take(w);
         }
@@ -186,7 +186,7 @@ class decoder_kind : public case_kind {
         operands = format_.codes;
         results.assign(format_.size, 32);
     }
-    void generate(const std::string& level, std::uint64_t seed, const std::function<void(const words&)>& take) const override {
+    void generate(const std::string& level, std::uint64_t seed, const std::function<void(const hex_row&)>& take) const override {
         const int bits = operands.front();
         if (bits > 16 && level == "exhaustive") throw error("--level exhaustive: codes of more than 16 bits are too many; give --level 2");
         const std::uint64_t all = std::uint64_t{1} << std::min(bits, 16);
@@ -195,7 +195,7 @@ class decoder_kind : public case_kind {
         const bool blocks = operands.size() > format_.size;
         const std::uint64_t scales = !blocks ? 1 : level == "1" ? 32 : std::uint64_t{1} << operands[format_.size];
         for (std::uint64_t scale = 0; scale < scales; ++scale) {  // every element, under some or all scales; shifts at random
-            words w;
+            hex_row w;
             for (std::uint64_t code = 0; code < all;) {
                 for (std::size_t k = 0; k < format_.size; ++k) w.push_back(bits > 16 ? any(bits) : code++ & (all - 1));
                 if (bits > 16) code += format_.size;
@@ -205,12 +205,12 @@ class decoder_kind : public case_kind {
             take(w);
         }
     }
-    words expected(const words& asked) const override {
-        words w;
+    hex_row expected(const hex_row& asked) const override {
+        hex_row w;
         for (const float v : format_.values_of(asked)) w.push_back(std::bit_cast<std::uint32_t>(v));
         return w;
     }
-    std::vector<char> wrong(const words&, const words& given, const words& right) const override {
+    std::vector<char> wrong(const hex_row&, const hex_row& given, const hex_row& right) const override {
         return wrong_words(*this, given, right, same_float);
     }
 
@@ -232,15 +232,15 @@ class product_kind : public case_kind {
         operands = {width_of(a_), width_of(b_)};
         results = {32};
     }
-    void generate(const std::string&, std::uint64_t, const std::function<void(const words&)>& take) const override {
+    void generate(const std::string&, std::uint64_t, const std::function<void(const hex_row&)>& take) const override {
         for (std::uint64_t a = 0; a < std::uint64_t{1} << operands[0]; ++a) {
-            words w;
+            hex_row w;
             for (std::uint64_t b = 0; b < std::uint64_t{1} << operands[1]; ++b) w.insert(w.end(), {a, b});
             take(w);
         }
     }
-    words expected(const words& asked) const override {
-        words w;
+    hex_row expected(const hex_row& asked) const override {
+        hex_row w;
         for (std::size_t i = 0; i < asked.size(); i += 2) {
             const double product = value(a_, asked[i]) * value(b_, asked[i + 1]);
             w.push_back(is_integer_format(a_) ? static_cast<std::uint32_t>(static_cast<std::int32_t>(product))
@@ -248,7 +248,7 @@ class product_kind : public case_kind {
         }
         return w;
     }
-    std::vector<char> wrong(const words&, const words& given, const words& right) const override {
+    std::vector<char> wrong(const hex_row&, const hex_row& given, const hex_row& right) const override {
         if (is_integer_format(a_)) return wrong_words(*this, given, right, std::equal_to<std::uint64_t>());
         return wrong_words(*this, given, right, same_float);
     }
@@ -276,19 +276,19 @@ class device_kind : public case_kind {
         operands.push_back(addend_bits(by_.how));
         results = {result_bits(by_.how)};
     }
-    void generate(const std::string& level, std::uint64_t seed, const std::function<void(const words&)>& take) const override {
+    void generate(const std::string& level, std::uint64_t seed, const std::function<void(const hex_row&)>& take) const override {
         if (level == "exhaustive") throw error("--level exhaustive: sums have too many cases; give --level 2");
         const std::size_t n = level == "2" ? 128 : 32;
         const auto arrays = make_case(by_, n, n, k_, seed);
         const auto array = [&](const std::string& of, int bits) { return codes_of(*find_array(arrays, of), of, bits); };
-        words a = array("a", width_of(by_.a) == 4 ? 8 : width_of(by_.a)), b = array("b", width_of(by_.b) == 4 ? 8 : width_of(by_.b));
+        hex_row a = array("a", width_of(by_.a) == 4 ? 8 : width_of(by_.a)), b = array("b", width_of(by_.b) == 4 ? 8 : width_of(by_.b));
         if (width_of(by_.a) == 4) a = parted(a, n, k_ / 2, 1);
         if (width_of(by_.b) == 4) b = parted(b, 1, k_ / 2, n);
-        const words c = array("c", addend_bits(by_.how));
-        const words scale_a = is_block_format(by_.a) ? array("scale_a", 8) : words(),
-                    scale_b = is_block_format(by_.b) ? array("scale_b", 8) : words();
+        const hex_row c = array("c", addend_bits(by_.how));
+        const hex_row scale_a = is_block_format(by_.a) ? array("scale_a", 8) : hex_row(),
+                      scale_b = is_block_format(by_.b) ? array("scale_b", 8) : hex_row();
         for (std::size_t i = 0; i < n; ++i) {
-            words w;
+            hex_row w;
             for (std::size_t j = 0; j < n; ++j) {
                 for (std::size_t l = 0; l < k_; ++l) w.push_back(a[i * k_ + l]);
                 for (std::size_t l = 0; l < scale_a.size() / n; ++l) w.push_back(scale_a[i * (scale_a.size() / n) + l]);
@@ -299,26 +299,26 @@ class device_kind : public case_kind {
             take(w);
         }
     }
-    words expected(const words& asked) const override {
-        words d;
+    hex_row expected(const hex_row& asked) const override {
+        hex_row d;
         for (std::size_t at = 0; at < asked.size(); at += operands.size()) d.push_back(multiply(case_at(asked, at), by_).front() & mask());
         return d;
     }
-    std::vector<char> wrong(const words&, const words& given, const words& right) const override {
+    std::vector<char> wrong(const hex_row&, const hex_row& given, const hex_row& right) const override {
         return wrong_words(*this, given, right, [this](std::uint64_t a, std::uint64_t b) { return same_result(by_.how, a, b); });
     }
 
   private:
     std::uint64_t mask() const { return results.front() >= 64 ? unknown : (std::uint64_t{1} << results.front()) - 1; }
     std::size_t blocks_of(const qk::format& f) const { return qk::detail::divide_up(k_, block_size(f)); }
-    dot_case case_at(const words& asked, std::size_t at) const {
+    dot_case case_at(const hex_row& asked, std::size_t at) const {
         std::vector<graph::named_tensor> arrays;
         const auto operand = [&](const std::string& which, const qk::format& f, bool row) {
-            words codes(asked.begin() + static_cast<std::ptrdiff_t>(at), asked.begin() + static_cast<std::ptrdiff_t>(at + k_));
+            hex_row codes(asked.begin() + static_cast<std::ptrdiff_t>(at), asked.begin() + static_cast<std::ptrdiff_t>(at + k_));
             at += k_;
             const bool half = width_of(f) == 4;
             if (half) codes = qk::tool::joined(codes, 1, k_, 1);
-            const auto add = [&](const std::string& as, const words& w, int bits) {
+            const auto add = [&](const std::string& as, const hex_row& w, int bits) {
                 arrays.push_back({as, codes_tensor(w, row ? 1 : w.size(), row ? w.size() : 1, bits)});
             };
             add(which, codes, half ? 8 : width_of(f));

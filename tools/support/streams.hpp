@@ -37,11 +37,11 @@ class case_kind {
     std::size_t before = 0;  ///< cases before those that are asked: stochastic rounding counts values from the first case on
 
     /// Calls take(cases) with operands of some cases, one after the other, until there are no more.
-    virtual void generate(const std::string& level, std::uint64_t seed, const std::function<void(const words&)>& take) const = 0;
+    virtual void generate(const std::string& level, std::uint64_t seed, const std::function<void(const hex_row&)>& take) const = 0;
     /// Returns what a device should give for these operands, one case after the other.
-    virtual words expected(const words& asked) const = 0;
+    virtual hex_row expected(const hex_row& asked) const = 0;
     /// Sets wrong[n] for each case whose results are not the expected ones. NaN is NaN, whatever its code.
-    virtual std::vector<char> wrong(const words& asked, const words& given, const words& right) const = 0;
+    virtual std::vector<char> wrong(const hex_row& asked, const hex_row& given, const hex_row& right) const = 0;
 };
 std::unique_ptr<case_kind> case_kind_of(const stream_options& given);
 

@@ -2,7 +2,9 @@
 // `qk compare`: compares a device's results with what the format prescribes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
+#include <sstream>
 
 #include "qk/compare/compare.hpp"
 #include "qk/formats/parse.hpp"
@@ -12,6 +14,7 @@
 #include "support/console.hpp"
 #include "support/flags_json.hpp"
 #include "support/packed_file.hpp"
+#include "support/streams.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -30,8 +33,62 @@ struct compare_arguments {
     compare_dot_options dot;
 };
 
+bool is_hex(const std::string& file) { return file.ends_with(".hex") || file.ends_with(".mem"); }
+
+/// Reads a file of hexadecimal words, and how many digits the first has.
+std::pair<hex_row, std::size_t> read_hex(const std::string& file) {
+    std::istringstream text(graph::read_file(file));
+    hex_row all;
+    std::size_t digits = 0, number = 1;
+    for (std::string line; std::getline(text, line); ++number) {
+        hex_row here;
+        try {
+            here = words_of_line(line);
+        } catch (const graph::error& e) {
+            throw graph::error(fmt::format("{}, line {}: {}", file, number, e.what()));
+        }
+        if (all.empty() && !here.empty())
+            digits = line.find_first_of(" \t\r/", line.find_first_not_of(" \t")) - line.find_first_not_of(" \t");
+        if (all.empty() && !here.empty() && digits > line.size()) digits = line.size() - line.find_first_not_of(" \t");
+        all.insert(all.end(), here.begin(), here.end());
+    }
+    if (std::ranges::find(all, unknown) != all.end()) throw graph::error(file + " has words that are no numbers (x or z)");
+    return {std::move(all), digits};
+}
+graph::tensor floats_of(const hex_row& w, graph::dims shape) {
+    std::vector<float> x;
+    for (const std::uint64_t v : w) x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(v)));
+    return graph::make_tensor<float>(std::move(shape), x);
+}
+/// Reads what the device was given: a .npy, or words of float32, in rows of a block each.
+graph::tensor read_input(const compare_arguments& given) {
+    if (!is_hex(given.input)) return float_tensor(graph::read_npy(given.input), given.input);
+    const auto [w, digits] = read_hex(given.input);
+    const auto block = static_cast<std::int64_t>(std::max(1, block_size(format_of(given.how)))), n = static_cast<std::int64_t>(w.size());
+    if (digits != 8 || n == 0 || n % block != 0)
+        throw graph::error(fmt::format("{} has {} words of {} digits; INPUT has float32 words of 8 digits, whole blocks of {}", given.input,
+                                       n, digits, block));
+    return floats_of(w, block == 1 ? graph::dims{n} : graph::dims{n / block, block});
+}
+/// Reads float32 words of 8 digits, or codes in the order of `qk gen`: of a block its elements, then its scale.
+graph::tensor read_hex_device(const compare_arguments& given, const graph::tensor& x) {
+    const auto [w, digits] = read_hex(given.device);
+    if (digits == 8 && w.size() == x.size()) return floats_of(w, x.shape());
+    stream_options codes;
+    codes.how = given.how;
+    codes.decode = true;
+    const auto decoder = case_kind_of(codes);
+    const std::size_t each = decoder->operands.size(), cases = x.size() / decoder->results.size();
+    if (w.size() != cases * each)
+        throw graph::error(fmt::format("{} has {} words; for {} values it has as many words of 8 digits, or {} codes ({} for each {})",
+                                       given.device, w.size(), x.size(), cases * each, each,
+                                       decoder->results.size() == 1 ? "value" : "block"));
+    return floats_of(decoder->expected(w), x.shape());
+}
+
 /// Reads the device's numbers: a .npy of floats, a packed .npz, or the planes one after the other (raw, or as a uint8 .npy).
 graph::tensor read_device(const compare_arguments& given, const conversion& c, const graph::tensor& x) {
+    if (is_hex(given.device)) return read_hex_device(given, x);
     const std::string bytes = graph::read_file(given.device);
     if (is_archive(bytes)) {
         const packed_tensor p = from_archive(bytes, given.device);
@@ -159,8 +216,13 @@ void add_compare(command& app, verb_result& result) {
     auto given = std::make_shared<compare_arguments>();
     option_table& verb =
         app.add_subcommand("compare", "Compare what a device gave with what the format says, and guess the cause of every difference");
-    verb.add_option("INPUT", given->input, "float32 or float16 .npy that the device was given; with --dot a case .npz").reads();
-    verb.add_option("DEVICE", given->device, "what it gave: .npy of the same shape, a packed .npz, or with --packed raw planes").reads();
+    verb.add_option("INPUT", given->input,
+                    "float32 or float16 .npy that the device was given, or .hex of float32 words; with --dot a case .npz")
+        .reads();
+    verb.add_option("DEVICE", given->device,
+                    "what it gave: .npy of the same shape, a packed .npz, .hex (float32 words, or codes as `qk gen` orders them), or with "
+                    "--packed raw planes")
+        .reads();
     verb.add_flag("--packed", given->packed,
                   "DEVICE holds the planes of docs/reference/layouts.md one after the other (raw bytes or uint8 .npy)")
         .common();
@@ -199,7 +261,7 @@ void add_compare(command& app, verb_result& result) {
                 "compare needs INPUT.npy, which the device was given, and DEVICE, what it gave; `qk compare --help` has examples");
         format_of(given->how);
         semantics_of(given->how);
-        const graph::tensor x = float_tensor(graph::read_npy(given->input), given->input);
+        const graph::tensor x = read_input(*given);
         const conversion c = resolve(given->how, x.shape(), given->input);
         const graph::tensor device = read_device(*given, c, x);
         if (device.shape() != x.shape()) {

@@ -34,7 +34,7 @@ void add_gen(command& app, verb_result&) {
         "  qk gen --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --seed 7 | head -1");
     verb.callback([given] {
         const auto kind = case_kind_of(given->what);
-        kind->generate(given->level, given->what.how.seed.value_or(0), [&](const words& cases) {
+        kind->generate(given->level, given->what.how.seed.value_or(0), [&](const hex_row& cases) {
             std::string text;
             const std::size_t n = kind->operands.size();
             for (std::size_t at = 0; at < cases.size(); at += n) text += hex_words(std::span(cases).subspan(at, n), kind->operands) + "\n";

@@ -43,7 +43,7 @@ class checker {
     void check() {
         if (lines_.empty()) return;
         kind_.before = cases;
-        const words right = kind_.expected(asked_);
+        const hex_row right = kind_.expected(asked_);
         const std::vector<char> wrong = kind_.wrong(asked_, given_, right);
         const std::size_t operands = kind_.operands.size(), results = kind_.results.size();
         for (std::size_t n = 0; n < lines_.size(); ++n) {
@@ -61,7 +61,7 @@ class checker {
   private:
     case_kind& kind_;
     bool quiet_;
-    words asked_, given_;
+    hex_row asked_, given_;
     std::vector<std::size_t> lines_;
 };
 
@@ -70,7 +70,7 @@ template <class Take>
 void for_each_line(std::istream& from, const std::string& name, Take take) {
     std::string line;
     for (std::size_t number = 1; std::getline(from, line); ++number) {
-        words w;
+        hex_row w;
         try {
             w = words_of_line(line);
         } catch (const error& e) {
@@ -88,9 +88,9 @@ std::ifstream opened(const std::string& file) {
 /// Checks operands and results of two files, words one after the other, however they are cut into lines.
 void check_memories(const ver_arguments& given, const case_kind& kind, checker& all) {
     std::ifstream operands = opened(given.file), results = opened(given.results);
-    words asked, answers;
-    for_each_line(operands, given.file, [&](const words& w, std::size_t) { asked.insert(asked.end(), w.begin(), w.end()); });
-    for_each_line(results, given.results, [&](const words& w, std::size_t) { answers.insert(answers.end(), w.begin(), w.end()); });
+    hex_row asked, answers;
+    for_each_line(operands, given.file, [&](const hex_row& w, std::size_t) { asked.insert(asked.end(), w.begin(), w.end()); });
+    for_each_line(results, given.results, [&](const hex_row& w, std::size_t) { answers.insert(answers.end(), w.begin(), w.end()); });
     const std::size_t n = kind.operands.size(), m = kind.results.size();
     if (asked.size() % n != 0 || answers.size() % m != 0 || asked.size() / n != answers.size() / m)
         throw error(fmt::format("{} has {} words and {} has {}; a case of {} has {} operands and {} results", given.file, asked.size(),
@@ -101,7 +101,7 @@ void check_memories(const ver_arguments& given, const case_kind& kind, checker& 
 
 void check_stream(std::istream& from, const std::string& name, const case_kind& kind, checker& all) {
     const std::size_t n = kind.operands.size(), m = kind.results.size();
-    for_each_line(from, name, [&](const words& w, std::size_t line) {
+    for_each_line(from, name, [&](const hex_row& w, std::size_t line) {
         if (w.size() != n + m)
             throw error(fmt::format("{}, line {} has {} words; a case of {} has {} operands and {} results", name, line, w.size(),
                                     kind.name, n, m));
