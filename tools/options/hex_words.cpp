@@ -15,7 +15,7 @@ std::string hex_words(std::span<const std::uint64_t> values, const std::vector<i
     for (std::size_t k = 0; k < values.size(); ++k) {
         const auto digits = static_cast<std::size_t>((widths[k % widths.size()] + 3) / 4);
         if (k != 0) s += ' ';
-        s += values[k] == unknown ? std::string(digits, 'x') : fmt::format("{:0{}x}", values[k], digits);
+        s += values[k] == no_number ? std::string(digits, 'x') : fmt::format("{:0{}x}", values[k], digits);
     }
     return s;
 }
@@ -36,7 +36,7 @@ hex_row words_of_line(std::string line) {
             const bool number = std::from_chars(word.data(), end, v, 16).ptr == end;
             if (!number && word.find_first_not_of("0123456789abcdefABCDEFxXzZ?") != std::string::npos)
                 throw graph::error("'" + word + "' is no hexadecimal word");
-            w.push_back(number ? v : unknown);
+            w.push_back(number ? v : no_number);
         }
         word.clear();
     }

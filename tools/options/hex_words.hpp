@@ -9,9 +9,9 @@
 
 namespace qk::tool {
 
-/// A word that is no number (x, z of a simulator) is `unknown`.
+/// A word that is no number (x, z of a simulator) is `no_number`.
 using hex_row = std::vector<std::uint64_t>;
-inline constexpr std::uint64_t unknown = ~std::uint64_t{0};
+inline constexpr std::uint64_t no_number = ~std::uint64_t{0};
 
 /// Returns "3f800000 40000000": words with as many digits as their widths have.
 std::string hex_words(std::span<const std::uint64_t> values, const std::vector<int>& widths);

@@ -31,7 +31,7 @@ std::vector<char> wrong_words(const case_kind& kind, const hex_row& given, const
     std::vector<char> wrong(cases_in(given, kind.results), 0);
     for (std::size_t i = 0; i < given.size(); ++i) {
         const int width = kind.results[i % kind.results.size()];
-        const bool fits = given[i] != unknown && (width >= 64 || given[i] >> width == 0);
+        const bool fits = given[i] != no_number && (width >= 64 || given[i] >> width == 0);
         if (!fits || !same(given[i], right[i])) wrong[i / kind.results.size()] = 1;
     }
     return wrong;
@@ -309,7 +309,7 @@ class device_kind : public case_kind {
     }
 
   private:
-    std::uint64_t mask() const { return results.front() >= 64 ? unknown : (std::uint64_t{1} << results.front()) - 1; }
+    std::uint64_t mask() const { return results.front() >= 64 ? no_number : (std::uint64_t{1} << results.front()) - 1; }
     std::size_t blocks_of(const qk::format& f) const { return qk::detail::divide_up(k_, block_size(f)); }
     dot_case case_at(const hex_row& asked, std::size_t at) const {
         std::vector<graph::named_tensor> arrays;

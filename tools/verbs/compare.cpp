@@ -52,7 +52,7 @@ std::pair<hex_row, std::size_t> read_hex(const std::string& file) {
         if (all.empty() && !here.empty() && digits > line.size()) digits = line.size() - line.find_first_not_of(" \t");
         all.insert(all.end(), here.begin(), here.end());
     }
-    if (std::ranges::find(all, unknown) != all.end()) throw graph::error(file + " has words that are no numbers (x or z)");
+    if (std::ranges::find(all, no_number) != all.end()) throw graph::error(file + " has words that are no numbers (x or z)");
     return {std::move(all), digits};
 }
 graph::tensor floats_of(const hex_row& w, graph::dims shape) {

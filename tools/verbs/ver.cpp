@@ -32,7 +32,7 @@ class checker {
     void add(std::span<const std::uint64_t> operands, std::span<const std::uint64_t> results, std::size_t line) {
         for (std::size_t k = 0; k < operands.size(); ++k) {
             const int width = kind_.operands[k];
-            if (operands[k] == unknown || (width < 64 && operands[k] >> width != 0))
+            if (operands[k] == no_number || (width < 64 && operands[k] >> width != 0))
                 throw error(fmt::format("line {}: operand {} is no word of {} bits", line, k + 1, width));
         }
         asked_.insert(asked_.end(), operands.begin(), operands.end());
