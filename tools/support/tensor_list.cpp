@@ -13,6 +13,7 @@
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/fold.hpp"
+#include "qk/graph/model/torch_names.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "support/console.hpp"
 
@@ -69,10 +70,12 @@ class lister {
     explicit lister(const graph::model& m) : file_(m), planned_(folded(m)), roles_(m), planned_roles_(planned_), known_(values_of(m)) {}
 
     std::vector<listed_name> run() {
+        const std::vector<graph::torch_module> modules = graph::torch_modules(file_);
         for (const graph::value_info& i : file_.inputs()) add_tensor(file_, i.name, "model input");
         for (int n = 0; n < file_.graph().node_size(); ++n) {
             const onnx::NodeProto& node = file_.graph().node(n);
             listed_name layer{node.name(), "layer " + node.op_type(), "", std::nullopt, {}, ""};
+            if (const std::string& path = modules[static_cast<std::size_t>(n)].path; path != node.name()) layer.module = path;
             if (planned_.node_index(node.name()) < 0) follow(layer, graph::successors_of_node(planned_, node.name()));
             all_.push_back(std::move(layer));
             add_constants(file_, roles_, n, "");
@@ -151,6 +154,7 @@ void print_names(const std::vector<listed_name>& names) {
     for (const listed_name& n : names) {
         std::string became = graph::comma_separated(n.became);
         if (!n.why.empty()) became += (became.empty() ? "" : ": ") + n.why;
+        if (!n.module.empty()) became += (became.empty() ? "module " : "; module ") + n.module;
         print("{:<{}} {:<{}} {:<10} {:<18} {}\n", (n.is_layer() ? "" : "  ") + n.name, width, n.kind, kinds, n.type,
               n.shape ? graph::to_string(*n.shape) : "", became);
     }
@@ -159,7 +163,8 @@ void print_names(const std::vector<listed_name>& names) {
 void add_names(nlohmann::ordered_json& json, const std::vector<listed_name>& names) {
     nlohmann::ordered_json tensors = nlohmann::ordered_json::array(), layers = nlohmann::ordered_json::array();
     for (const listed_name& n : names) {
-        if (n.is_layer()) layers.push_back({{"name", n.name}, {"op_type", n.kind.substr(6)}, {"became", n.became}, {"why", n.why}});
+        if (n.is_layer())
+            layers.push_back({{"name", n.name}, {"op_type", n.kind.substr(6)}, {"became", n.became}, {"why", n.why}, {"module", n.module}});
         else
             tensors.push_back({{"name", n.name},
                                {"kind", n.kind},

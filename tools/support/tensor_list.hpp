@@ -18,6 +18,7 @@ struct listed_name {
     std::optional<graph::dims> shape;  ///< for activations of one sample; nullopt: unknown
     std::vector<std::string> became;   ///< its names in the folded model; empty: unchanged
     std::string why;
+    std::string module{};  ///< of a layer: the module of torch that it comes from; empty: unknown, or its name
     bool is_layer() const { return kind.starts_with("layer "); }
 };
 

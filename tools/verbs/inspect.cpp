@@ -11,6 +11,7 @@
 #include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/model/model_files.hpp"
+#include "qk/graph/model/torch_names.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
@@ -34,7 +35,7 @@ struct inspect_arguments {
 std::string shape_text(const graph::value_info& v) { return v.has_shape ? graph::execute::describe(v) : "unknown shape"; }
 
 struct layer_row {
-    std::string name, op_type, weight, shape;
+    std::string name, op_type, weight, shape, module;
     double values = 0, lowest = 0, highest = 0;
     std::string activation_format{}, weight_format{};  ///< of a quantized model; "" otherwise
 };
@@ -48,9 +49,10 @@ std::string format_on(const graph::precision_plan& plan, const onnx::NodeProto& 
 /// Returns a row for each layer. `plan` belongs to the model if that was recovered from a quantized one, else null.
 std::vector<layer_row> layers_of(const graph::model& m, const graph::precision_plan* plan) {
     std::vector<layer_row> rows;
+    const std::vector<graph::torch_module> modules = graph::torch_modules(m);
     for (const int n : graph::layer_view(m).compute_layers()) {
         const onnx::NodeProto& node = m.graph().node(n);
-        layer_row row{node.name(), node.op_type(), "", "", 0, 0, 0};
+        layer_row row{node.name(), node.op_type(), "", "", modules[static_cast<std::size_t>(n)].path, 0, 0, 0};
         if (plan != nullptr) row.activation_format = format_on(*plan, node, 0), row.weight_format = format_on(*plan, node, 1);
         if (node.input_size() > 1 && m.is_constant(node.input(1))) {
             const graph::tensor w = m.constant(node.input(1));
@@ -122,8 +124,9 @@ void print_layers(const std::vector<layer_row>& layers) {
     print("{:<20} {:>12} {:>12} {:>12}\n", formats ? "shape" : "weight", "values", "lowest", "highest");
     for (const layer_row& l : layers) {
         print_start(l.name, l.op_type, l.activation_format, l.weight_format);
-        if (l.weight.empty()) print("(not constant)\n");
-        else print("{:<20} {:>12.0f} {:>12.5g} {:>12.5g}\n", l.shape, l.values, l.lowest, l.highest);
+        const std::string module = l.module.empty() || l.module == l.name ? "" : "  module " + l.module;
+        if (l.weight.empty()) print("(not constant){}\n", module);
+        else print("{:<20} {:>12.0f} {:>12.5g} {:>12.5g}{}\n", l.shape, l.values, l.lowest, l.highest, module);
     }
 }
 
@@ -178,6 +181,7 @@ void inspect(const inspect_arguments& given) {
         for (const auto& o : m.proto().opset_import()) opsets[o.domain()] = o.version();
         for (const layer_row& l : layers) {
             rows.push_back({{"name", l.name},
+                            {"module", l.module},
                             {"op_type", l.op_type},
                             {"weight", l.weight},
                             {"shape", l.shape},

@@ -5,6 +5,7 @@
 
 #include "qk/dot/text.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/model/torch_names.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {
@@ -12,10 +13,11 @@ namespace {
 
 bool is_multiplied(const std::string& op_type) { return detail::one_of(op_type, {"Conv", "Gemm", "MatMul"}); }
 
-bool means(const accumulator_request& r, const onnx::NodeProto& n) {
+bool means(const accumulator_request& r, const onnx::NodeProto& n, const std::string& module) {
     if (r.scope == scope::everything) return true;
     if (r.scope == scope::op_type) return n.op_type() == r.name;
     const std::string& name = n.name();
+    if (is_glob(r.name) ? glob_match(r.name, module) : is_in_module(module, r.name)) return true;
     if (name == r.name || (is_glob(r.name) && glob_match(r.name, name))) return true;
     return name.size() > r.name.size() && name.starts_with(r.name) &&
            std::string_view("/._:").find(name[r.name.size()]) != std::string_view::npos;
@@ -43,13 +45,15 @@ accumulator_request parse_accumulator_request(const std::string& text, const std
 
 layer_accumulators resolve_accumulators(const model& m, const std::vector<accumulator_request>& requests) {
     layer_accumulators found;
+    const std::vector<torch_module> modules = torch_modules(m);
     const auto enter = [&](const accumulator_request& r) {
         bool met = false;
         std::vector<std::string> names;
-        for (const onnx::NodeProto& n : m.graph().node()) {
+        for (int i = 0; i < m.graph().node_size(); ++i) {
+            const onnx::NodeProto& n = m.graph().node(i);
             if (!is_multiplied(n.op_type())) continue;
             names.push_back(n.name());
-            if (!means(r, n)) continue;
+            if (!means(r, n, modules[static_cast<std::size_t>(i)].path)) continue;
             met = true;
             found[n.name()] = r.accumulator;
         }

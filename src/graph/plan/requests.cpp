@@ -58,7 +58,7 @@ std::string describe(const request& r) {
     switch (r.scope) {
         case scope::everything: return "default" + values;
         case scope::op_type: return "op type '" + r.name + "'" + values;
-        case scope::layer: return "layer '" + r.name + "'" + values;
+        case scope::layer: return r.position ? "layer number " + std::to_string(*r.position) + values : "layer '" + r.name + "'" + values;
         case scope::group: return "group '" + r.name + "'" + values;
         case scope::subgraph: return "sub-graph '" + r.name + "' to '" + r.end + "'" + values;
         case scope::tensor: return "tensor '" + r.name + "'";

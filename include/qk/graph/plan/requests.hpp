@@ -53,9 +53,9 @@ struct precision {
 /// What a request refers to.
 enum class scope : std::uint8_t {
     everything,    ///< the default, under every other request whatever their order
-    op_type,       ///< every node of a type: "Conv"
-    layer,         ///< a node by name, or a glob ("layer1.*.conv?")
-    group,         ///< nodes whose name is the prefix, or starts with it and a separator ("/", ".", ":", "_")
+    op_type,       ///< every node of a type: "Conv", or as torch names it: "Conv2d"
+    layer,         ///< a node by name, a glob ("layer1.*.conv?"), a module of torch, or a position
+    group,         ///< nodes whose name is the prefix, or starts with it and a separator ("/", ".", ":", "_"), or a module of torch
     subgraph,      ///< every node on a path from node `name` to node `end`, both included
     tensor,        ///< a tensor by name or glob
     model_input,   ///< the model's input number `index`
@@ -71,9 +71,10 @@ constexpr bool has(role set, role r) { return (static_cast<int>(set) & static_ca
 struct request {
     qk::graph::scope scope = scope::everything;
     qk::graph::role role = role::activation;
-    std::string name{};  ///< op type, layer, prefix, first node of a sub-graph, or tensor
-    std::string end{};   ///< last node of a sub-graph
-    int index = 0;       ///< model_input, model_output
+    std::string name{};             ///< op type, layer, prefix, first node of a sub-graph, or tensor
+    std::string end{};              ///< last node of a sub-graph
+    int index = 0;                  ///< model_input, model_output; -1: the last, and so on
+    std::optional<int> position{};  ///< layer: its place among the layers instead of a name; -1: the last, and so on
     precision what{};
     std::string origin{};               ///< where it was said: "plan.json:12", "--activation", "set_precision call 3"
     std::vector<std::string> beside{};  ///< op_type: the list of types that it comes from. The model need not have every type of a list

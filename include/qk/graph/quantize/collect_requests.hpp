@@ -14,6 +14,7 @@
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/model/torch_names.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/plan/requests.hpp"
@@ -89,13 +90,15 @@ class wish_collector {
             case scope::model_output: {
                 const bool in = r.scope == scope::model_input;
                 const auto& list = in ? model_.inputs() : model_.outputs();
-                if (r.index < 0 || static_cast<std::size_t>(r.index) >= list.size())
+                const int index = r.index < 0 ? r.index + static_cast<int>(list.size()) : r.index;  // from the end
+                if (index < 0 || static_cast<std::size_t>(index) >= list.size())
                     return note(kind::unmatched, describe(r),
-                                "the model has " + std::to_string(list.size()) + (in ? " inputs" : " outputs") + ", counted from 0",
+                                "the model has " + std::to_string(list.size()) + (in ? " inputs" : " outputs") +
+                                    ", counted from 0, or from the last by -1",
                                 r.origin);
-                const std::string& name = list[static_cast<std::size_t>(r.index)].name;
+                const std::string& name = list[static_cast<std::size_t>(index)].name;
                 if (in) want(all_.tensors[name], wish_of(r), "tensor '" + name + "'", -1);
-                else want(all_.outputs[r.index], wish_of(r), "model output '" + name + "'", tensor_place(name));
+                else want(all_.outputs[index], wish_of(r), "model output '" + name + "'", tensor_place(name));
                 return;
             }
             case scope::tensor: return enter_tensor(r);
@@ -227,7 +230,7 @@ class wish_collector {
             all_.settled.insert(place.sequence);  // a later request asks for the same, or the note below tells
         if (place.asked() && place.who != w.who && !(*place.what == *w.what)) {
             const request &a = *place.who, &b = *w.who;
-            const bool same = a.scope == b.scope && a.name == b.name && a.end == b.end && a.index == b.index;
+            const bool same = a.scope == b.scope && a.name == b.name && a.end == b.end && a.index == b.index && a.position == b.position;
             all_.notes.push_back({same ? kind::contradictory : kind::overridden, subject,
                                   "asked to be " + to_string(a.what.format) + " (" + a.origin + ": " + describe(a) + ") and later " +
                                       to_string(b.what.format) + " (" + b.origin + ": " + describe(b) + "): the later one counts",
@@ -245,8 +248,17 @@ class wish_collector {
                 if (node(n).op_type() == r.name) found.push_back(n);
                 names.push_back(node(n).op_type());
             }
+            if (found.empty()) found = of_torch_type(r);
             if (found.empty()) note_no_type(r, names);
             return found;
+        }
+        if (r.position) {
+            const std::vector<int> all = layers_.compute_layers();
+            const int at = *r.position < 0 ? *r.position + static_cast<int>(all.size()) : *r.position;
+            if (at >= 0 && static_cast<std::size_t>(at) < all.size()) return {all[static_cast<std::size_t>(at)]};
+            note(kind::unmatched, describe(r),
+                 "the model has " + std::to_string(all.size()) + " layers, counted from 0, or from the last by -1", r.origin);
+            return {};
         }
         for (int n = 0; n < count; ++n) names.push_back(node(n).name());
         if (r.scope == scope::subgraph) {
@@ -265,12 +277,31 @@ class wish_collector {
         };
         for (int n = 0; n < count && r.scope == scope::layer; ++n)
             if (node(n).name() == r.name || (is_glob(r.name) && glob_match(r.name, node(n).name()))) found.push_back(n);
+        if (found.empty() && r.scope == scope::layer && !r.name.empty())
+            for (int n = 0; n < count; ++n)
+                if (module_of(n) == r.name || (is_glob(r.name) && glob_match(r.name, module_of(n)))) found.push_back(n);
         if (found.empty() && !is_glob(r.name))  // "layer1" may name a group in a request for a layer
             for (int n = 0; n < count; ++n)
-                if (in_group(node(n).name())) found.push_back(n);
+                if (in_group(node(n).name()) || is_in_module(module_of(n), r.name)) found.push_back(n);
         if (found.empty() && !is_glob(r.name))
             if (const int n = node_or_successor(r, r.name); n >= 0) found.push_back(n);
         if (found.empty()) note(kind::unmatched, describe(r), no_layer(r.name, "no layer has that name."), r.origin);
+        return found;
+    }
+
+    const std::string& module_of(int n) {
+        if (modules_.empty()) modules_ = torch_modules(model_);
+        return modules_[static_cast<std::size_t>(n)].path;
+    }
+
+    /// Returns the nodes of a type that torch has under that name, with a note on what they are here.
+    std::vector<int> of_torch_type(const request& r) {
+        const std::vector<int> found = nodes_of_torch_type(model_, torch_modules(model_), r.name);
+        std::set<std::string> types;
+        for (const int n : found) types.insert(node(n).op_type());
+        if (!found.empty())
+            note(kind::renamed, "op type '" + r.name + "'",
+                 "is a type of torch; here it is " + comma_separated({types.begin(), types.end()}), r.origin, found.front());
         return found;
     }
 
@@ -296,7 +327,10 @@ class wish_collector {
         if (!gone.empty())
             return "it names only what was folded into other layers (" + listed(gone) +
                    "): name those layers (`qk inspect --tensors` lists them)";
-        return sentence + did_you_mean(name, node_names(model_));
+        std::vector<std::string> known = node_names(model_);
+        for (const torch_module& t : torch_modules(model_))
+            if (!t.path.empty() && std::find(known.begin(), known.end(), t.path) == known.end()) known.push_back(t.path);
+        return sentence + did_you_mean(name, known);
     }
 
     /// Notes that the model has no node of a type. The note is harmless (`absent`) when the type is an operator and the model has another
@@ -341,7 +375,8 @@ class wish_collector {
     const model& model_;
     placement where_;
     wishes all_;
-    int sequence_ = 0;  ///< position of the request that is being entered
+    std::vector<torch_module> modules_;  ///< by node, once a request needs them
+    int sequence_ = 0;                   ///< position of the request that is being entered
 };
 
 }  // namespace qk::graph::detail

@@ -10,6 +10,7 @@
 
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/model/check.hpp"
+#include "qk/graph/model/torch_names.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/search/search.hpp"
@@ -19,7 +20,9 @@ namespace qk::graph::detail {
 class layer_selection {
   public:
     layer_selection(const layer_view& layers, const mix_options& options) : model_(layers.source()), options_(options) {
+        const std::vector<torch_module> modules = torch_modules(model_);
         for (const int n : layers.compute_layers()) {
+            modules_.push_back(modules[static_cast<std::size_t>(n)].path);
             all_.push_back(model_.graph().node(n).name());
             types_.push_back(model_.graph().node(n).op_type());
         }
@@ -67,6 +70,7 @@ class layer_selection {
                 now.push_back(name);
                 continue;
             }
+            if (add_module(name, now)) continue;
             const auto became = successors_of_node(model_, name);
             const auto layer =
                 std::find_if(became.begin(), became.end(), [&](const successor& s) { return s.is_node && any(all_, s.name); });
@@ -77,18 +81,30 @@ class layer_selection {
         return now;
     }
 
+    /// Adds the layers of a module of torch: those that the name or pattern means, else those that lie in that module.
+    bool add_module(const std::string& name, std::vector<std::string>& now) const {
+        const std::size_t before = now.size();
+        for (std::size_t l = 0; l < all_.size(); ++l)
+            if (!modules_[l].empty() && (is_glob(name) ? glob_match(name, modules_[l]) : is_in_module(modules_[l], name)))
+                now.push_back(all_[l]);
+        return now.size() > before;
+    }
+
     std::string no_layer(const std::string& name) const {
         std::vector<std::string> others;
         for (const auto& n : model_.graph().node())
             if (glob_match(name, n.name())) others.push_back(n.name());
-        const std::string near = did_you_mean(name, all_);
+        std::vector<std::string> known = all_;
+        for (const std::string& path : modules_)
+            if (!path.empty()) known.push_back(path);
+        const std::string near = did_you_mean(name, known);
         if (others.empty()) return "matches no layer of the model." + near;
         return "matches only what has no formats to search (" + listed(others) + "): Conv, ConvTranspose, Gemm and MatMul have." + near;
     }
 
     const model& model_;
     const mix_options& options_;
-    std::vector<std::string> all_, types_;
+    std::vector<std::string> all_, types_, modules_;
 };
 
 }  // namespace qk::graph::detail
