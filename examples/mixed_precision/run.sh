@@ -16,12 +16,12 @@ if [ "$network" = resnet20 ]; then
     model=$shared/models/resnet20_cifar10.onnx
     samples=(--inputs "$shared/data/cifar10_2000_images_u8_nhwc.npy" --preprocess "layout=nhwc,scale=0.00392156862745098,mean=0.485:0.456:0.406,std=0.229:0.224:0.225" --samples 64)
     labels=(--labels "$shared/data/cifar10_2000_labels_i64.npy")
-    declare -A name=([WEIGHT1]=conv1.weight [ACTIVATION1]=conv1_o [WEIGHT2]=layer3.2.conv2.weight [ACTIVATION2]=layer2.0.conv1_o [LEAF]=layer1.0.conv1 [GROUP]=layer2.0 [STEM]=conv1)
+    declare -A name=([WEIGHT1]=conv1.weight [ACTIVATION1]=conv1_o [WEIGHT2]=layer3.2.conv2.weight [ACTIVATION2]=layer2.0.conv1_o [LEAF]=layer1.0.conv1 [GROUP]=layer2.0 [INNER]=layer2.0.conv2 [STEM]=conv1)
 else
     model=$here/../digits/digits.onnx
     samples=(--inputs "$here/../digits/test_images.npy" --samples 200)
     labels=(--labels "$here/../digits/test_labels.npy")
-    declare -A name=([WEIGHT1]=stem.weight [ACTIVATION1]=stem.out [WEIGHT2]=block3.pointwise.weight [ACTIVATION2]=block2.depthwise.out [LEAF]=block1.pointwise [GROUP]=block2 [STEM]=stem)
+    declare -A name=([WEIGHT1]=stem.weight [ACTIVATION1]=stem.out [WEIGHT2]=block3.pointwise.weight [ACTIVATION2]=block2.depthwise.out [LEAF]=block1.pointwise [GROUP]=block2 [INNER]=block2.pointwise [STEM]=stem)
 fi
 "$qk" calibrate "$model" "${samples[@]}" -o "$out/ranges.json" > "$out/calibrate.txt"
 data=(--calibration "$out/ranges.json")
@@ -84,8 +84,9 @@ quantize --plan "$(requests quark_pow2)"
 sample "Quark tutorial 2, AutoMixprecision: Percentile, QInt16/QInt8 to QInt8/QInt8, OutputIndex=0, Top1AccTarget=0.1"
 search --calibration-method percentile --wide int16/int8 --narrow int8/int8 --output-index 0 --target-top1-drop 0.1 -o "$out/top1.onnx" --report "$out/top1.html"
 
-sample "AIMET: set_precision of a leaf, a non-leaf and a type, model input and output, apply(log_file, strict=True)"
+sample "AIMET: set_precision of a leaf, a non-leaf, a leaf in that (the latest request overrides) and a type, model input and output, apply(log_file, strict=True)"
 quantize --plan "$(requests aimet)" --strict
+said "^overridden: .*${name[INNER]}"
 head -3 "$out/log.txt"
 
 sample "AIMET: encodings out and in again"
@@ -102,7 +103,7 @@ quantize --plan "$(requests inc)"
 
 sample "INC: quantization.fit(model, calib_dataloader, eval_func), accuracy-aware tuning"
 for strategy in basic bayesian hawq_v2; do
-    search --wide fp32/fp32 --narrow uint8/int8 --per-channel --strategy "$strategy" --target-top1-drop 0.01 --max-trials 10 --time-limit 60 --seed 9527 --json | grep -E '"(status|metric)"'
+    search --wide fp32/fp32 --narrow uint8/int8 --per-channel --strategy "$strategy" --metric top1 --target-relative 0.01 --max-trials 10 --time-limit 60 --seed 9527 --json | grep -E '"(status|metric)"'
 done
 
 sample "Quark fast finetune, AIMET AdaRound: weights that learn their rounding, and corrected biases"
@@ -114,6 +115,7 @@ sample "INC: the tuning space, lists of methods, schemes and granularities by ty
 search --plan "$here/inc_tuning_space.json" --wide fp32/fp32 --strategy basic --target-top1-drop 0.01 --max-trials 40 --json > "$out/tuned.json"
 grep -E '"(status|metric)"' "$out/tuned.json"
 grep -q '"uint8@\(min_max\|entropy\)@\(sym\|asym\)/int8@per_\(tensor\|channel\)"' "$out/tuned.json" || fail "no layer has a choice of the lists"
+awk -F'[:,]' '/"cost":/ {cost = $2} /"wide_cost":/ {wide = $2} END {exit !(cost < wide / 2)}' "$out/tuned.json" || fail "the mix that tuning returns saves less than half"
 
 sample "a request that ends up with no effect: a remark with the nearest names, status 2 under --strict"
 echo '{"default": {"activation": "int8", "weight": "int8"}, "requests": [{"layer": "*relu*", "activation": "int16"}]}' > "$out/nothing.json"

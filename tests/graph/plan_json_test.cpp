@@ -66,6 +66,10 @@ TEST_CASE("a requests file says everything that calls say") {
     CHECK(f.requests.size() == 11);
     CHECK(f.where == placement::all);
     CHECK(f.dual == true);
+    CHECK(f.strict == true);
+    CHECK(f.strict_all == false);
+    CHECK(parse_plan_file("{\"strict\": \"all\"}", "x").strict_all == true);
+    CHECK(parse_plan_file("{\"criterion\": {\"relative\": 0.01}}", "x").criterion->relative);
     CHECK(f.rounding == weight_rounding::compensated);
     CHECK(f.method == range_method::mse);
     CHECK_FALSE(f.best_method);

@@ -247,6 +247,148 @@ TEST_CASE("defect 12: a time box stops a search with the best so far") {
     CHECK(outcome.best.choice == p.space.all(0));
 }
 
+namespace {
+
+/// A tuning space as Intel Neural Compressor's: lists of methods and schemes that cost the same, and of granularities that cost nearly the
+/// same. The errors of layers add up, in each option by a factor of its own.
+struct tuning_problem {
+    search_space space;
+    std::vector<std::vector<double>> error;  // squared, by layer and option
+    std::size_t evaluations = 0;
+
+    tuning_problem() {
+        space.options = {"fp32/fp32"};
+        for (const char* method : {"min_max@sym", "min_max@asym", "entropy@sym", "entropy@asym"})
+            for (const char* scales : {"per_tensor", "per_channel"})
+                space.options.push_back("uint8@" + std::string(method) + "/int8@" + scales);
+        for (std::size_t l = 0; l < 20; ++l) {
+            const double size = 1 + static_cast<double>((l * 7) % 20), harm = 0.01 * static_cast<double>(1 + (l * 11) % 17);
+            space.layers.push_back("layer" + std::to_string(l));
+            std::vector<double> cost{4 * size}, of_layer{0};
+            for (std::size_t o = 1; o < space.options.size(); ++o) {
+                const bool per_channel = o % 2 == 0;
+                cost.push_back(size + (per_channel ? 0.01 : 0));
+                of_layer.push_back((l == 5 ? 9.0 : harm) * (per_channel ? 0.7 : 1.0) * (1 + 0.1 * static_cast<double>((o + l) % 4)));
+            }
+            space.cost.push_back(cost);
+            error.push_back(of_layer);
+        }
+    }
+    double of(const assignment& a) const {
+        double sum = 0;
+        for (std::size_t l = 0; l < a.size(); ++l) sum += error[l][a[l]];
+        return sum;
+    }
+    search_run run(double target, std::size_t trials, bool ordered) {
+        search_run r(
+            space, find_metric("mse"),
+            [this](std::span<const assignment> candidates) {
+                std::vector<score> scores;
+                for (const assignment& a : candidates) ++evaluations, scores.push_back({of(a), of(a)});
+                return scores;
+            },
+            {.trials = trials}, 1);
+        r.target = target;
+        r.weigh_by_hessian = [](const assignment& narrow) { return std::vector<double>(narrow.size(), 1.0); };
+        if (ordered)
+            r.order_moves = [this] {
+                std::vector<std::vector<search_run::estimated_move>> moves;
+                for (const auto& of_layer : error) {
+                    moves.emplace_back();
+                    for (const double e : of_layer) moves.back().push_back({e, e});
+                }
+                return moves;
+            };
+        return r;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("with a trial limit a search begins with everything narrow: where that will do, every strategy needs two trials") {
+    for (const strategy& s : all_strategies()) {
+        if (s.check == all_strategies().back().check) continue;  // exhaustive takes no space of this size
+        CAPTURE(s.name);
+        tuning_problem p;
+        search_run run = p.run(100, 40, false);
+        const search_outcome outcome = run_strategy(s, run);
+        CHECK(outcome.status == "target met");
+        CHECK(p.evaluations == 2);
+        CHECK(outcome.best.choice == p.space.all(1));  // the first of every list
+    }
+}
+
+TEST_CASE("with the same trial limit no strategy returns a mix that saves less than greedy's, nor fewer trials one that saves more") {
+    for (const bool ordered : {false, true})
+        for (const double target : {0.2, 0.8, 1.5, 9.5}) {
+            double before = 1e300;
+            for (const std::size_t trials : {10, 30, 100}) {
+                CAPTURE(ordered);
+                CAPTURE(target);
+                CAPTURE(trials);
+                tuning_problem p;
+                search_run greedy = p.run(target, trials, ordered);
+                const search_outcome best = run_strategy(find_strategy("greedy"), greedy);
+                const double wide = p.space.cost_of(p.space.all(0));
+                CHECK(best.target_met);
+                CHECK(best.best.cost < wide);
+                CHECK(best.best.cost <= before);
+                before = best.best.cost;
+                for (const strategy& s : all_strategies()) {
+                    if (s.check == all_strategies().back().check) continue;
+                    CAPTURE(s.name);
+                    tuning_problem q;
+                    search_run run = q.run(target, trials, ordered);
+                    const search_outcome outcome = run_strategy(s, run);
+                    CHECK(q.evaluations <= trials);
+                    CHECK(outcome.target_met);
+                    CHECK(q.of(outcome.best.choice) <= target);
+                    CHECK(outcome.best.cost <= best.best.cost);
+                }
+            }
+        }
+    for (const strategy& s : all_strategies())  // one option for each layer
+        for (const double target : {0.05, 0.5, 1.2})
+            for (const std::size_t trials : {10, 30, 100}) {
+                CAPTURE(s.name);
+                CAPTURE(target);
+                CAPTURE(trials);
+                problem p(ten), q(ten);
+                search_run greedy = p.run(target, {.trials = trials}), run = q.run(target, {.trials = trials});
+                const search_outcome best = run_strategy(find_strategy("greedy"), greedy), outcome = run_strategy(s, run);
+                CHECK(outcome.target_met);
+                CHECK(outcome.best.cost <= best.best.cost);
+            }
+}
+
+TEST_CASE("a search that a limit stops before anything that saves is found has not met its target") {
+    for (const strategy& s : all_strategies()) {
+        CAPTURE(s.name);
+        problem p(ten);
+        search_run run = p.run(0.0, {.trials = 5});
+        const search_outcome outcome = run_strategy(s, run);
+        CHECK(outcome.status == "trial limit");
+        CHECK(outcome.best.choice == p.space.all(0));
+        CHECK(outcome.nothing_saved);
+        CHECK_FALSE(outcome.target_met);
+    }
+    problem p(ten);
+    search_run run = p.run(0.0);
+    CHECK_FALSE(run_strategy(find_strategy("greedy"), run).nothing_saved);  // it looked everywhere: nothing narrow meets the target
+}
+
+TEST_CASE("bayesian and random make as many trials as a limit above 100 allows") {
+    for (const char* name : {"bayesian", "random"}) {
+        CAPTURE(name);
+        std::vector<double> harms;
+        for (std::size_t l = 0; l < 30; ++l) harms.push_back(0.1 + 0.01 * static_cast<double>(l));
+        problem p(harms);
+        search_run run = p.run(0.7, {.trials = 150});
+        CHECK(run_strategy(find_strategy(name), run).target_met);
+        CHECK(p.evaluations == 150);
+    }
+}
+
 TEST_CASE("the same seed gives the same search") {
     for (const char* name : {"random", "bayesian"}) {
         std::vector<trial> first;

@@ -44,9 +44,6 @@ TEST_CASE("wrong requests: one clear message each, and nothing is written") {
     };
     refuse(place, strict("{\"requests\": [\n {\"layer\": \"@typo@\", \"activation\": \"int8\"}]}"),
            {"@typo@", "requests.json:2", "(strict)"});
-    refuse(place,
-           strict("{\"requests\": [{\"op_type\": \"Conv\", \"weight\": \"int8\"},\n {\"op_type\": \"Conv\", \"weight\": \"int16\"}]}"),
-           {"requests.json", "int16"});
     refuse(place, file("{\"requests\": [\n {\"op_type\": \"Conv\", \"wieght\": \"int8\"}]}"), {"requests.json:2", "wieght", "weight"});
     refuse(place, file("{\"requests\": [{\"op_type\": \"Conv\", \"weight\": \"int9x\"}]}"), {"int9x"});
     refuse(place, strict("{\"model_inputs\": [\"int8\", \"int8\"]}"), {"model input 1"});
@@ -54,6 +51,48 @@ TEST_CASE("wrong requests: one clear message each, and nothing is written") {
     refuse(place, {"--activation", "int8", "--weight", "int8", "--inputs", folder + "test_images.npy", "--export", "qdp"},
            {"qdp", "qdq, portable, amd, qoperator, qinteger"});
     refuse(place, {"--activation", "int8", "--weight", "int8"}, {"calibrat"});
+}
+
+TEST_CASE("AIMET's page under --strict: a request that a later one overrides is no error; it is one under --strict=all") {
+    // A leaf, a group and a leaf in it, the same leaf twice, a type, the model's input and output; the latest request counts.
+    const qk_test::scratch place;
+    const auto file = [&](const std::string& more) {
+        std::ofstream(place("requests.json")) << R"({"default": {"activation": "int8", "weight": "int8"}, "per_channel": true, )" << more <<
+            R"("requests": [{"layer": "block1.pointwise", "activation": "int16", "weight": "int16"},
+                {"group": "block2", "activation": "int16", "weight": "int16"},
+                {"layer": "block2.pointwise", "activation": "int8", "weight": "int8"},
+                {"layer": "block1.pointwise", "activation": "int8", "weight": "int8"},
+                {"op_type": "GlobalAveragePool", "activation": "int16"},
+                {"model_input": 0, "format": "int16"}, {"model_output": 0, "format": "int16"}]})";
+        return words{"--plan", place("requests.json"), "--calibration", folder + "train_images.npy"};
+    };
+    const auto accepted = [&](const std::string& json, words more) {
+        more.insert(more.begin(), {"quantize", model, "--samples", "8", "--save-plan", place("p.json"), "--overwrite"});
+        const words asked = file(json);
+        more.insert(more.end(), asked.begin(), asked.end());
+        const auto done = qk_test::run_tool(more);
+        INFO(done.err);
+        CHECK(done.status == 0);
+        CHECK(done.err.find("contradictory: ") != std::string::npos);  // it is said all the same
+        CHECK(done.err.find("overridden: ") != std::string::npos);
+        const auto plan = nlohmann::json::parse(qk_test::content(place("p.json")));
+        std::filesystem::remove(place("p.json"));
+        return plan;
+    };
+    const auto lenient = accepted("", {});
+    CHECK(accepted("", {"--strict"}) == lenient);
+    CHECK(accepted("\"strict\": true, ", {}) == lenient);
+    CHECK(accepted("\"strict\": true, ", {"--dual"}) == accepted("", {"--dual"}));
+    const auto refused = [&](const std::string& json, const words& more, const words& says) {
+        words w = file(json);
+        w.insert(w.end(), more.begin(), more.end());
+        refuse(place, w, says);
+    };
+    refused("", {"--strict=all"}, {"block1.pointwise", "the later one counts", "(strict)"});
+    refused("\"strict\": \"all\", ", {}, {"block1.pointwise", "the later one counts", "(strict)"});
+    refused("\"strict\": true, ", {"--strict=all"}, {"(strict)"});
+    refused("\"strict\": \"some\", ", {}, {"requests.json", "true, false or \"all\""});
+    refused("", {"--strict=some"}, {"--strict 'some'", "requests, all"});
 }
 
 TEST_CASE("a format that an export style cannot hold names tensor, format and the way out") {

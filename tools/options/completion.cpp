@@ -61,7 +61,7 @@ std::string bash_completion(const command& app) {
                 names.push_back(n);
                 pattern += fmt::format("{}'{} {}'", pattern.empty() ? "" : "|", verb.name(), n);
             }
-            if (o.is_flag() || kind_of(o) == value_kind::file) continue;
+            if (!o.takes_next_word() || kind_of(o) == value_kind::file) continue;
             values +=
                 fmt::format("        {}) COMPREPLY=({}); return ;;\n", pattern,
                             kind_of(o) == value_kind::number ? "" : fmt::format("$(compgen -W {} -- \"$word\")", quoted(joined(o.words))));
@@ -109,8 +109,8 @@ std::string zsh_completion(const command& app) {
                 continue;
             }
             for (const std::string& name : names_of(o))
-                cases += " \\\n                " +
-                         quoted((o.is_list() ? "*" : "") + name + "[" + plain(brief(o.text)) + "]" + (o.is_flag() ? "" : ":" + action(o)));
+                cases += " \\\n                " + quoted((o.is_list() ? "*" : "") + name + "[" + plain(brief(o.text)) + "]" +
+                                                          (o.takes_next_word() ? ":" + action(o) : ""));
         }
         cases += " \\\n                '--help[this page]' ;;\n";
     }

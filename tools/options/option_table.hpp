@@ -27,6 +27,7 @@ struct option {
     bool only_words = false;         ///< other words are an error
     bool is_required = false, is_common = false, is_single = false;
     bool is_input = false, is_output = false;  ///< it names files that the verb reads, or writes
+    std::string value_alone;                   ///< its value where none is attached with '='; empty: it needs one
     char separator = 0;                        ///< separates a list's values within one word; 0: none
     std::optional<double> least, most;         ///< bounds of a number, inclusive
     std::string advice;                        ///< what to do instead of giving a number out of bounds
@@ -36,6 +37,7 @@ struct option {
     option& common() { return is_common = true, *this; }  ///< --help lists it first
     option& one_of(std::vector<std::string> all) { return words = std::move(all), only_words = true, *this; }
     option& suggest(std::vector<std::string> some) { return words = std::move(some), *this; }
+    option& alone(std::string value) { return value_alone = std::move(value), *this; }  ///< "--strict" and "--strict=all"
     option& delimiter(char c) { return separator = c, *this; }
     option& one_each() { return is_single = true, *this; }  ///< each use of a list option takes one value
     /// `more` ends the error for other numbers: "leave it out to use all of them".
@@ -48,6 +50,7 @@ struct option {
 
     bool is_argument() const { return name.front() != '-'; }
     bool is_flag() const { return std::holds_alternative<bool*>(to); }
+    bool takes_next_word() const { return !is_flag() && value_alone.empty(); }
     bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(to); }
     bool is_number() const { return !is_flag() && !is_list() && !std::holds_alternative<std::string*>(to); }
     /// Returns "TEXT", "N", "X" or the name that type_name() set; empty for a flag.

@@ -103,7 +103,11 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
         .type_name("A")
         .suggest({"static", "dynamic", "weight_only"});
     verb.add_flag("--dual", precision.dual, "a tensor between two formats keeps both");
-    verb.add_flag("--strict", precision.strict, "a request that cannot be met as asked is an error");
+    verb.add_option("--strict", precision.strict,
+                    "a request that cannot be met as asked is an error; with --strict=all one that a later request overrides is, too")
+        .one_of({"requests", "all"})
+        .type_name("WHAT")
+        .alone("requests");
     verb.section("");
 }
 

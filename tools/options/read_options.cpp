@@ -68,6 +68,7 @@ class words_to_options {
         else if (!is_long && word.size() > 2) attached = word.substr(2);
         if (o->is_flag()) return given_[o].push_back(attached.value_or("true"));
         if (given_.contains(o) && !o->is_list()) fail(table_, name + " is given twice");
+        if (!attached && !o->value_alone.empty()) return given_[o].push_back(o->value_alone);
         if (!attached && (at_ == words_.size() || table_.find(words_[at_]) != nullptr))
             fail(table_, fmt::format("{} needs a value, {}", name, o->shown_value()));
         take(*o, attached ? *attached : words_[at_++]);

@@ -70,15 +70,21 @@ progress::~progress() {
 
 void progress::show(std::size_t done, std::size_t total) {
     const auto now = std::chrono::steady_clock::now();
-    if (!on_ || (drawn_ && done < total && now - last_ < std::chrono::milliseconds(100))) return;
+    const bool ended = total > 0 && done >= total;
+    if (!on_ || (drawn_ && !ended && now - last_ < std::chrono::milliseconds(100))) return;
     last_ = now;
     drawn_ = true;
-    constexpr std::size_t width = 30;
+    constexpr std::size_t width = 30, mark = 5;
     const std::size_t filled = total == 0 ? 0 : std::min(width, done * width / total);
+    std::string bar = std::string(filled, '#') + std::string(width - filled, '.'), all = "/" + std::to_string(total);
+    if (total == 0) {  // nobody knows how much there is: a mark that moves on with what is done
+        all.clear();
+        for (std::size_t i = 0; i < mark; ++i) bar[(done + i) % width] = '#';
+    }
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const std::string left = time_left(done, total, seconds);
-    fmt::print(stderr, "\r\033[K[{}{}] {}/{} {}  {:.1f} s{}{}", std::string(filled, '#'), std::string(width - filled, '.'), done, total,
-               graph::printable(label_), seconds, left.empty() ? "" : ", ", left);
+    fmt::print(stderr, "\r\033[K[{}] {}{} {}  {:.1f} s{}{}", bar, done, all, graph::printable(label_), seconds, left.empty() ? "" : ", ",
+               left);
     std::fflush(stderr);
 }
 

@@ -2,6 +2,7 @@
 // `qk search`: the mix of formats that meets a target or a budget, saved as plan, model and report.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 #include "options/mix_options.hpp"
@@ -30,18 +31,56 @@ void search(const search_arguments& given, verb_result& verdict) {
     if (result.choice == result.space.all(0)) print(stderr, "the mix found changes nothing: every layer stays wide\n");
     print("status            {}\n{:<17} {:.6g}", result.status, result.metric_name, result.metric);
     if (result.target) print(" (target {:.6g})", *result.target);
+    if (std::isfinite(result.float_metric) && result.float_metric != 0) print("\nreference         {:.6g}", result.float_metric);
     print("\nall wide          {:.6g}\ncost              {:.6g} {} of {:.6g} all wide\n", result.baseline_metric, result.cost,
           result.cost_unit, result.wide_cost);
     print("evaluations       {}; layers {} instead of {}\nseconds           {:.2f}\n\n", result.evaluations, result.layer_evaluations,
           result.naive_layer_evaluations, result.seconds);
-    for (std::size_t l = 0; l < result.space.size(); ++l)
-        print("{:<40} {}\n", result.space.layers[l], result.space.options[result.choice[l]]);
+    for (std::size_t l = 0; l < result.space.size(); ++l) {
+        const auto module = result.modules.find(result.space.layers[l]);
+        print("{:<40} {}{}\n", result.space.layers[l], result.space.options[result.choice[l]],
+              module == result.modules.end() ? "" : "  module " + module->second);
+    }
 }
 
 std::string strategies() {
     std::string s;
     for (const graph::strategy& each : graph::all_strategies()) s += fmt::format("\n  {:<11} {}", each.name, each.what);
     return s;
+}
+
+void add_targets(option_table& verb, const std::shared_ptr<search_arguments>& given) {
+    verb.section("Target");
+    for (const graph::metric& m : graph::all_metrics()) {
+        const std::string name(m.name);
+        verb.add_function(
+                "--target-" + name, [given, name](double v) { given->targets[name] = v; },
+                fmt::format("{} {} (and sets --metric)", m.higher_is_better ? "at least this" : "at most this", name))
+            .type_name("X");
+        if (!m.is_accuracy) continue;
+        verb.add_function(
+                "--target-" + name + "-drop", [given, name](double v) { given->drops[name] = v; },
+                fmt::format("{} at most this fraction below the baseline's", name))
+            .type_name("X")
+            .between(0, 1, "it is a fraction: 0.01 is one percentage point");
+    }
+    verb.add_option("--target-metric", given->target_metric, "of --metric, --metric-command or --metric-server").type_name("X");
+    verb.add_option("--target-drop", given->target_drop, "any metric at most this much worse than the reference's (--baseline)")
+        .type_name("X")
+        .at_least(0, "it is how much worse the metric may be");
+    verb.add_option("--target-relative", given->target_relative,
+                    "any metric worse by at most this share of the reference's: 0.01 is one hundredth of it")
+        .type_name("X")
+        .at_least(0, "it is a share of the reference's metric: 0.01 is one hundredth of it");
+    verb.add_option("--budget", given->budget, "cost at most this, in the cost's unit")
+        .type_name("C")
+        .at_least(0, "it is a cost; a search prints the unit");
+    verb.add_option("--budget-ratio", given->budget_ratio, "cost at most this share of all wide")
+        .type_name("R")
+        .between(0, 1, "it is a share of what the model costs all wide: 0.5 is half");
+    verb.add_option("--wide-share", given->wide_share, "this share of the layers stays wide, chosen for the best metric")
+        .type_name("R")
+        .between(0, 1, "it is a share of the searched layers: 0.25 keeps a quarter wide");
 }
 
 }  // namespace
@@ -60,30 +99,7 @@ void add_search(command& app, verb_result& result) {
                     "should take less time. What is returned is measured")
         .one_of({"gradient", "measured", "auto"});
     verb.add_option("--direction", given->direction, "greedy: from all wide, or from all narrow").one_of({"narrow", "widen"});
-    verb.section("Target");
-    for (const graph::metric& m : graph::all_metrics()) {
-        const std::string name(m.name);
-        verb.add_function(
-                "--target-" + name, [given, name](double v) { given->targets[name] = v; },
-                fmt::format("{} {} (and sets --metric)", m.higher_is_better ? "at least this" : "at most this", name))
-            .type_name("X");
-        if (!m.is_accuracy) continue;
-        verb.add_function(
-                "--target-" + name + "-drop", [given, name](double v) { given->drops[name] = v; },
-                fmt::format("{} at most this fraction below the baseline's", name))
-            .type_name("X")
-            .between(0, 1, "it is a fraction: 0.01 is one percentage point");
-    }
-    verb.add_option("--target-metric", given->target_metric, "of --metric, --metric-command or --metric-server").type_name("X");
-    verb.add_option("--budget", given->budget, "cost at most this, in the cost's unit")
-        .type_name("C")
-        .at_least(0, "it is a cost; a search prints the unit");
-    verb.add_option("--budget-ratio", given->budget_ratio, "cost at most this share of all wide")
-        .type_name("R")
-        .between(0, 1, "it is a share of what the model costs all wide: 0.5 is half");
-    verb.add_option("--wide-share", given->wide_share, "this share of the layers stays wide, chosen for the best metric")
-        .type_name("R")
-        .between(0, 1, "it is a share of the searched layers: 0.25 keeps a quarter wide");
+    add_targets(verb, given);
     verb.section("Search");
     verb.add_option("--max-trials", given->max_trials, "stop after so many evaluations with the best so far")
         .type_name("N")

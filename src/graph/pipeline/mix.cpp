@@ -40,6 +40,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     options.fixed = asked.requests;
     std::erase_if(options.fixed, [](const request& r) { return r.of_choice; });
     options.choices = asked.choices;
+    options.criterion = asked.criterion;
     for (const std::string& text : narrow_for) options.choices.push_back(parse_choice_request(text, "--narrow-for"));
     options.rounded = std::make_shared<rounded_weights>();
     if (asked.saved) options.fixed_plan = *asked.saved;
@@ -101,7 +102,7 @@ void transform_mix(model& m, const data_settings& data, mix_options& options) {
     requests.insert(requests.end(), options.fixed.begin(), options.fixed.end());
     quantize_report report;
     add_to(report, transform(m, data, requests, options.quantize));
-    throw_violations(report, options.quantize.strict);
+    throw_violations(report, options.quantize);
     for (const plan_note& n : report.notes) options.remarks.push_back(std::string(name_of(n.what)) + ": " + n.subject + ": " + n.text);
 }
 

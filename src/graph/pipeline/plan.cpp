@@ -109,7 +109,7 @@ void round_weights(model& m, const data_settings& data, const asked_precision& a
         add_to(result.report, done);
     }
     for (const plan_note& n : result.report.notes)
-        if (asked.options.strict && (n.origin == "weight rounding" || n.origin == "bias correction"))
+        if ((asked.options.strict || asked.options.strict_all) && (n.origin == "weight rounding" || n.origin == "bias correction"))
             throw error(n.subject + ": " + n.text + " (strict)");
 }
 
@@ -172,7 +172,7 @@ quantize_result take_saved(const model& m, const asked_precision& asked, const c
     if (result.report.edges.empty() && asked.saved->accumulators.empty())
         result.report.notes.push_back({plan_note::kind::unchanged, m.label(),
                                        "the plan changes nothing: it has no quantizer for any value of the model", asked.file});
-    throw_violations(result.report, asked.options.strict);
+    throw_violations(result.report, asked.options);
     return result;
 }
 
@@ -204,6 +204,8 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     for (const choice_request& c : asked.choices)
         if (!c.settled)
             throw error(c.origin + ": a list is what `qk search` and `qk sensitivity` choose from; here each key has one value");
+    if (asked.criterion)
+        throw error(asked.criterion->origin + ": a criterion is the goal of `qk search`; nothing is searched here: leave it out");
     if (asked.options.correct_bias) add_missing_biases(m);
     if (asked.options.transforms() && asked.saved)
         throw error("scaling of channels and rotation go before a plan is made, and a saved plan is given: leave one of them out");
@@ -228,7 +230,7 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     result.report.method = std::move(method);
     add_to(result.report, changed);
     result.report.notes.insert(result.report.notes.begin(), asked.unused.begin(), asked.unused.end());
-    throw_violations(result.report, asked.options.strict);
+    throw_violations(result.report, asked.options);
     pair_safety pairs(m, data, asked, result, progress);
     pairs.before_rounding();
     round_weights(m, data, asked, result, progress);

@@ -77,6 +77,7 @@ asked_precision precision_settings::read(const model& m, bool searches) const {
         plan_file file = load_plan_file(plan);
         file.fill(a.options);
         a.choices = std::move(file.choices);
+        a.criterion = std::move(file.criterion);
         a.accumulators = resolve_accumulators(m, file.accumulators);
         a.file = plan;
         if (file.plan) {
@@ -111,7 +112,10 @@ asked_precision precision_settings::read(const model& m, bool searches) const {
     if (!target.empty()) a.options.target = load_target(target);
     a.options.per_channel |= per_channel;
     a.options.dual |= dual;
-    a.options.strict |= strict;
+    if (!strict.empty() && strict != "requests" && strict != "all")
+        throw error("--strict '" + strict + "' is none of requests, all." + did_you_mean(strict, {"requests", "all"}));
+    a.options.strict |= !strict.empty();
+    a.options.strict_all |= strict == "all";
     a.unused = unused_options(*this, a, searches);
     return a;
 }

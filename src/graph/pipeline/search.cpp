@@ -21,18 +21,31 @@ namespace {
 
 /// Takes over the one target that was given; it names the metric where --metric does not.
 void choose_target(const search_settings& settings, search_options& options, std::string& metric) {
-    const std::size_t count = settings.targets.size() + settings.drops.size() + (settings.target_metric ? 1 : 0);
+    const std::size_t count = settings.targets.size() + settings.drops.size() + (settings.target_metric ? 1 : 0) +
+                              (settings.target_drop ? 1 : 0) + (settings.target_relative ? 1 : 0);
     if (count > 1) throw error("give one target; the search has one metric");
     const auto named = [&](const std::pair<const std::string, double>& t) {
         if (!settings.metric.empty() && settings.metric != t.first)
             throw error("--target-" + t.first + " does not fit --metric " + settings.metric);
-        if (settings.measured_by_user()) throw error("with --metric-command or --metric-server the target is --target-metric");
+        if (settings.measured_by_user())
+            throw error(
+                "with --metric-command or --metric-server the target is --target-metric X, or --target-drop X or --target-relative X, "
+                "which "
+                "count from what they measure of the reference");
         metric = t.first;
         return t.second;
     };
     if (!settings.targets.empty()) options.target = named(*settings.targets.begin());
     if (!settings.drops.empty()) options.target_drop = named(*settings.drops.begin());
     if (settings.target_metric) options.target = *settings.target_metric;
+    options.target_drop = settings.target_drop ? settings.target_drop : options.target_drop;
+    options.target_relative = settings.target_relative;
+}
+
+/// Takes over the goal of the requests file where the settings give none.
+void take_criterion(search_options& options) {
+    if (!options.criterion || options.target || options.target_drop || options.target_relative) return;
+    (options.criterion->relative ? options.target_relative : options.target_drop) = options.criterion->value;
 }
 
 /// Exports every option once and discards the result, so that a format that the export style cannot hold is an error before the search and
@@ -84,6 +97,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     std::string metric = "l2";
     choose_target(settings, options, metric);
     settings.fill(options, m, inputs, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
+    take_criterion(options);
     transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
     if (const std::string whole = batch_remark(m, inputs); !whole.empty()) options.remarks.push_back("--inputs: " + whole);

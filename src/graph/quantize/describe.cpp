@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 
+#include "qk/graph/model/torch_names.hpp"
 #include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
@@ -66,10 +67,22 @@ edge_report describe_edge(const layer_view& layers, const edge& e, layer_view::p
     return line;
 }
 
-void throw_violations(const quantize_report& report, bool strict) {
-    if (!strict) return;
+std::string edge_report::consumer_text() const {
+    return edge.consumer + (module.empty() || module == edge.consumer ? "" : " (" + module + ")");
+}
+
+void name_modules(quantize_report& report, const model& m) {
+    const std::vector<torch_module> modules = torch_modules(m);
+    for (edge_report& e : report.edges)
+        if (const int n = e.edge.consumer.empty() ? -1 : m.node_index(e.edge.consumer); n >= 0)
+            e.module = modules[static_cast<std::size_t>(n)].path;
+}
+
+void throw_violations(const quantize_report& report, const quantize_options& options) {
+    if (!options.strict && !options.strict_all) return;
     for (const plan_note& n : report.notes)
-        if (is_violation(n)) throw error((n.origin.empty() ? "" : n.origin + ": ") + n.subject + ": " + n.text + " (strict)");
+        if (is_violation(n) && (options.strict_all || !is_overridden(n)))
+            throw error((n.origin.empty() ? "" : n.origin + ": ") + n.subject + ": " + n.text + " (strict)");
 }
 
 std::string boundary_line(const widened_tensors& widened) {
@@ -107,6 +120,7 @@ quantize_report describe_plan(const layer_view& layers, const precision_plan& pl
         line.why = why;
         report.add(std::move(line));
     }
+    name_modules(report, m);
     return report;
 }
 

@@ -92,7 +92,9 @@ std::string quantize_report::text() const {
     }
     for (const edge_report& e : edges) {
         out += printable("tensor '" + e.edge.tensor + "' -> " +
-                         (e.edge.consumer.empty() ? "model output" : "'" + e.edge.consumer + "' (" + e.op_type + ")")) +
+                         (e.edge.consumer.empty() ? "model output"
+                                                  : "'" + e.edge.consumer + "' (" + e.op_type +
+                                                        (e.module.empty() || e.module == e.edge.consumer ? "" : ", " + e.module) + ")")) +
                " " + parts[static_cast<int>(e.part)] + ": " + to_string(e.how.format);
         if (e.how.scale.size() == 1)
             out += formatted(", scale %.9g, zero point %lld", static_cast<double>(e.how.scale[0]),

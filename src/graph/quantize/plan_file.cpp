@@ -85,7 +85,7 @@ inline void read_request(const json_cursor& c, plan_file& file) {
             for (const std::string& name : target.texts()) base.name = name, out.push_back(base);
         } else {
             base.scope = scopes[0] == "model_input" ? scope::model_input : scope::model_output;
-            base.index = static_cast<int>(target.integer(0, 1 << 20));
+            base.index = static_cast<int>(target.integer(-(1 << 20), 1 << 20));
             out.push_back(base);
         }
         return;
@@ -97,6 +97,10 @@ inline void read_request(const json_cursor& c, plan_file& file) {
         return read_roles(c, {.scope = scope::subgraph, .name = ends[0], .end = ends[1]}, file);
     }
     const scope s = scopes[0] == "op_type" ? scope::op_type : scopes[0] == "layer" ? scope::layer : scope::group;
+    if (s == scope::layer && target.value().is_number()) {
+        if (c.has("accumulator")) c.at("accumulator").fail("a layer with an accumulator is named, not counted");
+        return read_roles(c, {.scope = s, .position = static_cast<int>(target.integer(-(1 << 20), 1 << 20))}, file);
+    }
     const std::vector<std::string> names = target.texts();
     for (const std::string& name : names)
         read_roles(c, {.scope = s, .name = name, .beside = s == scope::op_type ? names : std::vector<std::string>{}}, file);
@@ -161,6 +165,18 @@ inline std::optional<channel_scaling> read_scaling(const json_cursor& c, channel
     return channel_scaling{how, alpha};
 }
 
+/// Reads {"relative": X} or {"absolute": X}.
+inline tolerable_loss read_criterion(const json_cursor& c) {
+    c.only({"relative", "absolute"});
+    const bool relative = c.has("relative");
+    if (relative == c.has("absolute"))
+        c.fail("a criterion is {\"relative\": X} or {\"absolute\": X}: how much worse than the reference's the metric may be");
+    const json_cursor value = c.at(relative ? "relative" : "absolute");
+    const double x = value.number();
+    if (!(x >= 0)) value.fail("how much worse than the reference's the metric may be is a number of at least 0");
+    return {x, relative, value.where()};
+}
+
 inline void read_model_values(const json_cursor& list, scope s, std::vector<request>& out) {
     if (!list.is_array()) list.fail("an array is expected: a format for each position, null to skip one");
     for (std::size_t i = 0; i < list.size(); ++i)
@@ -188,6 +204,7 @@ void plan_file::fill(quantize_options& o) const {
     if (how) o.how = *how;
     if (dual) o.dual = *dual;
     if (strict) o.strict = *strict;
+    if (strict_all) o.strict_all = *strict_all;
     if (per_channel) o.per_channel = *per_channel;
     if (method) o.method = *method;
     o.best_method = best_method;
@@ -216,8 +233,9 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         }
         if (kind->text() != "requests") kind->fail("\"qk\" is \"plan\" or \"requests\", not '" + kind->text() + "'");
     }
-    c.only({"qk", "version", "default", "requests", "model_inputs", "model_outputs", "placement", "approach", "boundary", "strict",
-            "per_channel", "calibration", "target", "weight_rounding", "bias_correction", "kv_cache", "smooth_quant", "awq", "rotation"});
+    c.only({"qk",           "version", "default",     "requests",    "model_inputs", "model_outputs",   "placement",       "approach",
+            "boundary",     "strict",  "per_channel", "calibration", "target",       "weight_rounding", "bias_correction", "kv_cache",
+            "smooth_quant", "awq",     "rotation",    "criterion"});
     if (const auto d = c.find("default")) {
         d->only({"activation", "input", "output", "weight", "bias", "accumulator"});
         if (has_choices(*d)) detail::add_choices(*d, true, f);
@@ -240,6 +258,7 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
             else detail::read_request(v->at(i), f);
         }
     }
+    if (const auto v = c.find("criterion")) f.criterion = detail::read_criterion(*v);
     if (const auto v = c.find("placement")) f.where = detail::at_place(*v, [&] { return parse_placement(v->text()); });
     if (const auto v = c.find("approach")) f.how = detail::at_place(*v, [&] { return parse_approach(v->text()); });
     if (const auto v = c.find("weight_rounding")) f.rounding = detail::at_place(*v, [&] { return parse_weight_rounding(v->text()); });
@@ -249,7 +268,11 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         if (rule != "wider" && rule != "dual") v->fail("\"boundary\" is \"wider\" or \"dual\", not '" + rule + "'");
         f.dual = rule == "dual";
     }
-    if (const auto v = c.find("strict")) f.strict = v->boolean();
+    if (const auto v = c.find("strict")) {
+        if (v->is_string() && v->text() != "all") v->fail("\"strict\" is true, false or \"all\", not '" + v->text() + "'");
+        f.strict = v->is_string() || v->boolean();
+        f.strict_all = v->is_string();
+    }
     if (const auto v = c.find("per_channel")) f.per_channel = v->boolean();
     if (const auto v = c.find("calibration")) {
         v->only({"method", "percentile"});
@@ -316,7 +339,8 @@ nlohmann::ordered_json to_json(const quantize_report& r) {
                          {"elements", e.elements},
                          {"sqnr", number(e.sqnr)},
                          {"why", e.why},
-                         {"origin", e.origin}});
+                         {"origin", e.origin},
+                         {"module", e.module}});
     json all = {{"notes", notes}, {"edges", edges}, {"weight_bytes", r.quantized_bits / 8}, {"float_weight_bytes", r.float_bits / 8}};
     if (r.method) {
         json tried = json::array();

@@ -489,7 +489,7 @@ class planner::making {
             if (std::find(once.rbegin(), once.rend(), n) == once.rend()) once.push_back(std::move(n));
         notes_ = std::move(once);
         result_.report.widened = std::move(found_.widened);
-        throw_violations(result_.report, options_.strict);
+        throw_violations(result_.report, options_);
     }
 
     void describe() {
@@ -505,6 +505,7 @@ class planner::making {
                 note(plan_note::kind::destroyed, "tensor '" + e.tensor + "'", detail::destroyed_sentence(line), p.origin, p.node);
             result_.report.add(std::move(line));
         }
+        name_modules(result_.report, source());
     }
 
     planner& own_;

@@ -23,6 +23,8 @@ bool is_violation(const plan_note& n) {
            (n.what == boundary && !n.origin.empty());
 }
 
+bool is_overridden(const plan_note& n) { return n.what == plan_note::kind::overridden || n.what == plan_note::kind::contradictory; }
+
 namespace detail {
 
 /// Second half of resolve(): turns the wishes for places into precisions of edges.

@@ -97,7 +97,7 @@ std::string quantize_html(const report_subject& subject, const quantize_result& 
     page.heading("Every quantized edge");
     std::vector<std::vector<std::string>> rows;
     for (const edge_report& e : report.edges)
-        rows.push_back({e.edge.tensor, e.edge.consumer.empty() ? "model output" : e.edge.consumer, e.op_type,
+        rows.push_back({e.edge.tensor, e.edge.consumer.empty() ? "model output" : e.consumer_text(), e.op_type,
                         e.edge.consumer.empty() ? "" : parts[static_cast<int>(e.part)], to_string(e.how.format),
                         html_number(static_cast<double>(e.range.lo)), html_number(static_cast<double>(e.range.hi)),
                         detail::scale_text(e.how), html_number(e.sqnr), e.why + (e.origin.empty() ? "" : " (" + e.origin + ")")});

@@ -48,8 +48,8 @@ std::vector<std::size_t> rows_to_measure(const std::vector<sensitivity_row>& row
 
 }  // namespace
 
-std::string why_not_estimated(const named_tensors& inputs, const mix_options& options) {
-    if (options.scoring.has_user()) return "a metric of your own cannot be estimated from gradients";
+std::string why_not_estimated(const named_tensors& inputs, const mix_options& options, bool only_order) {
+    if (options.scoring.has_user() && !only_order) return "a metric of your own cannot be estimated from gradients";
     if (!inputs.ragged.empty() || !(options.scoring.positions == position_options{}) || options.scoring.metric == "perplexity")
         return "gradients are those of whole outputs, not of positions";
     if (std::ranges::any_of(list_options(options).pairs, [](const format_pair& p) { return p.rounding != weight_rounding::nearest; }))

@@ -2,6 +2,8 @@
 #include "qk/graph/search/guided.hpp"
 
 #include <cmath>
+#include <limits>
+#include <memory>
 
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/gradient/estimate.hpp"
@@ -23,17 +25,27 @@ estimate_options estimation(const search_options& options, int passes) {
         .threads = options.scoring.session.threads, .output_index = options.scoring.output_index, .passes = passes, .seed = options.seed};
 }
 
+/// Returns about how long an estimate takes. The unit is a forward pass of all samples.
+double passes_of_estimate(std::size_t formats, int vectors) { return 1.5 * (2 + 1.5 * static_cast<double>(formats) + 1.8 * vectors); }
+
 /// Is true when estimating probably takes less time than measuring every move. The unit is a forward pass of all samples: a measured move
 /// runs about half of the network; an estimate runs it with a tape, sends the errors of each format through it, and runs it backwards once
 /// per vector. Of the estimated moves those near the target are measured, too, and with integers the evaluator can be faster than this.
 bool is_cheaper(std::size_t moves, std::size_t formats, int vectors) {
-    const double estimated = 2 + 1.5 * static_cast<double>(formats) + 1.8 * vectors;
     const double again = static_cast<double>(std::max<std::size_t>(2 * (moves / 10), 8)) / 2;
-    return 1.5 * estimated + again < static_cast<double>(moves) / 2;
+    return passes_of_estimate(formats, vectors) + again < static_cast<double>(moves) / 2;
 }
 
+constexpr double no_estimate = std::numeric_limits<double>::infinity();
+
+/// How moves are estimated.
+struct estimation_of_moves {
+    score start;              ///< of the wide model
+    bool may_measure = true;  ///< moves that have no estimate are measured; else they come last
+};
+
 std::vector<std::vector<search_run::estimated_move>> estimate(mix_problem& problem, const model& m, const named_tensors& inputs,
-                                                              const search_options& options) {
+                                                              const search_options& options, const estimation_of_moves& how) {
     const search_space& space = problem.space();
     const assignment wide = space.all(0);
     const precision_plan base = problem.mix().plan(wide);
@@ -41,19 +53,18 @@ std::vector<std::vector<search_run::estimated_move>> estimate(mix_problem& probl
     for (std::size_t l = 0; l < space.size(); ++l)
         for (std::size_t o = 1; o < space.options.size(); ++o)
             if (space.offers(l, o)) plans.push_back(problem.mix().plan(wide, l, static_cast<std::uint8_t>(o), mixture::part::both));
-    const score start = problem.score()(std::span(&base, 1))[0];
     estimated_harms found =
-        estimate_harms(problem.score().measure(), m, inputs, base, {plans.size(), [&](std::size_t p) { return plans[p]; }}, start,
+        estimate_harms(problem.score().measure(), m, inputs, base, {plans.size(), [&](std::size_t p) { return plans[p]; }}, how.start,
                        estimation(options, vectors_for(problem.score().samples())));
     // Moves behind an operator without a gradient are measured.
     std::vector<precision_plan> behind;
     for (std::size_t p = 0; p < plans.size(); ++p)
-        if (found.unknown[p] != 0) behind.push_back(plans[p]);
+        if (found.unknown[p] != 0 && how.may_measure) behind.push_back(plans[p]);
     const std::vector<score> measured = behind.empty() ? std::vector<score>{} : problem.score()(behind);
     for (std::size_t p = 0, next = 0; p < plans.size(); ++p) {
         if (found.unknown[p] == 0) continue;
-        found.harm[p] = detail::harm_of(problem.score().measure(), start.metric, measured[next].metric);
-        found.added[p] = measured[next++].error - start.error;
+        found.harm[p] = how.may_measure ? detail::harm_of(problem.score().measure(), how.start.metric, measured[next].metric) : no_estimate;
+        found.added[p] = how.may_measure ? measured[next++].error - how.start.error : no_estimate;
     }
     std::vector<std::vector<search_run::estimated_move>> moves(space.size(), std::vector<search_run::estimated_move>(space.options.size()));
     std::size_t i = 0;
@@ -80,6 +91,69 @@ std::vector<double> weight_errors(const mix_problem& problem, const model& m, co
     return errors;
 }
 
+/// Returns the sum of squares of each layer's weights.
+std::vector<double> weight_powers(const mix_problem& problem, const model& m) {
+    std::vector<double> powers;
+    for (const std::string& layer : problem.space().layers) {
+        const onnx::NodeProto& node = m.graph().node(m.node_index(layer));
+        double sum = 0;
+        if (node.input_size() > 1 && m.is_constant(node.input(1)))
+            if (const tensor w = m.constant(node.input(1)); gradient::is_real(w.type())) {
+                const tensor values = gradient::as_real<double>(w);
+                for (const double v : values.as<double>()) sum += v * v;
+            }
+        powers.push_back(sum);
+    }
+    return powers;
+}
+
+/// Ranks moves without gradients and without evaluations: by the squared error that the format causes in the layer's weights, as a share of
+/// their square, and by the bits of what the layer reads. The numbers have no unit that could be compared with anything.
+std::vector<std::vector<search_run::estimated_move>> rank_by_weights(const mix_problem& problem, const model& m) {
+    const search_space& space = problem.space();
+    std::vector<std::vector<search_run::estimated_move>> moves(space.size(), std::vector<search_run::estimated_move>(space.options.size()));
+    const std::vector<double> power = weight_powers(problem, m);
+    for (std::size_t o = 1; o < space.options.size(); ++o) {
+        const std::vector<double> error = weight_errors(problem, m, space.all(static_cast<std::uint8_t>(o)));
+        for (std::size_t l = 0; l < space.size(); ++l) {
+            if (!space.offers(l, o)) continue;
+            const onnx::NodeProto& node = m.graph().node(m.node_index(space.layers[l]));
+            const quantizer* read = problem.mix().uniform(o).find({node.input(0), node.name(), 0});
+            const double share = power[l] > 0 ? error[l] / power[l] : 0;
+            const double harm = share + (read != nullptr ? std::exp2(-2 * bits_per_value(read->format)) : 0);
+            moves[l][o] = {harm, harm};
+        }
+    }
+    return moves;
+}
+
+/// Is true when a limit leaves too few trials to measure every move and then to search.
+bool too_few_trials(const search_space& space, const search_options& options) {
+    std::size_t moves = 0;
+    for (std::size_t l = 0; l < space.size(); ++l)
+        for (std::size_t o = 1; o < space.options.size(); ++o) moves += space.offers(l, o);
+    return options.limits.trials > 0 && options.limits.trials < moves + space.size() + 12;
+}
+
+/// Orders moves for a search whose trials are limited. Estimates cost none of them, and only rank: what the search returns is measured. If
+/// even they would take much longer than the trials, the weights' errors rank.
+void order_for_few_trials(search_run& run, mix_problem& problem, const model& m, const named_tensors& inputs,
+                          const search_options& options) {
+    const double passes = passes_of_estimate(problem.space().options.size() - 1, vectors_for(problem.score().samples()));
+    const bool by_gradients = why_not_estimated(inputs, options, true).empty() && passes < 3 * static_cast<double>(options.limits.trials);
+    const auto kept = std::make_shared<std::vector<std::vector<search_run::estimated_move>>>();
+    run.order_moves = [&run, &problem, &m, &inputs, &options, by_gradients, kept] {
+        if (!kept->empty()) return *kept;
+        try {
+            if (by_gradients) *kept = estimate(problem, m, inputs, options, {run.evaluate(problem.space().all(0)), false});
+        } catch (const error&) {
+            kept->clear();  // an operator without a gradient
+        }
+        if (kept->empty()) *kept = rank_by_weights(problem, m);
+        return *kept;
+    };
+}
+
 }  // namespace
 
 void guide_by_gradients(search_run& run, mix_problem& problem, const model& m, const named_tensors& inputs, const search_options& options) {
@@ -92,6 +166,12 @@ void guide_by_gradients(search_run& run, mix_problem& problem, const model& m, c
         return weight;
     };
     if (options.ranking == "measured") return;
+    if (options.ranking == "auto" && options.limits.trials > 0) order_for_few_trials(run, problem, m, inputs, options);
+    if (options.ranking == "auto" && too_few_trials(problem.space(), options)) {
+        run.estimate_moves = run.order_moves;
+        run.estimates_only_rank = true;
+        return;
+    }
     if (const std::string obstacle = why_not_estimated(inputs, options); !obstacle.empty()) {
         if (options.ranking == "gradient") throw error(obstacle + ": leave --ranking out, or give --ranking measured");
         return;
@@ -104,9 +184,9 @@ void guide_by_gradients(search_run& run, mix_problem& problem, const model& m, c
     if (options.ranking == "auto" && measures_sooner) return;
     const std::string_view measure = problem.score().measure().name;
     run.estimates_only_rank = problem.score().measure().is_accuracy || measure == "cosine";
-    run.estimate_moves = [&problem, &m, &inputs, &options]() -> std::vector<std::vector<search_run::estimated_move>> {
+    run.estimate_moves = [&run, &problem, &m, &inputs, &options]() -> std::vector<std::vector<search_run::estimated_move>> {
         try {
-            return estimate(problem, m, inputs, options);
+            return estimate(problem, m, inputs, options, {run.evaluate(problem.space().all(0)), true});
         } catch (const error&) {
             if (options.ranking == "gradient") throw;
             return {};  // an operator without a gradient: moves are measured

@@ -62,6 +62,12 @@ inline void draw_alone(html_page& page, const search_result& r) {
                        bars);
 }
 
+/// Returns a layer for a table: its name, and the module of torch where that is another.
+inline std::string with_module(const std::string& layer, const std::map<std::string, std::string>& modules) {
+    const auto found = modules.find(layer);
+    return found == modules.end() ? layer : layer + " (" + found->second + ")";
+}
+
 /// Returns how many layers have each option, as text.
 inline std::string share_text(const search_space& space, const assignment& a) {
     std::string s;
@@ -98,19 +104,21 @@ nlohmann::ordered_json to_json(const sensitivity_result& r) {
                         {"standard_error", detail::finite_number(row.standard_error)},
                         {"measured", row.measured}});
     }
-    return {{"metric_name", r.metric_name},
-            {"direction", r.widened ? "widen" : "narrow"},
-            {"base_metric", detail::finite_number(r.base_metric)},
-            {"base_error", detail::finite_number(r.base_error)},
-            {"metric_definition", detail::definition_of(r.metric_name)},
-            {"remarks", r.remarks},
-            {"cost_unit", r.cost_unit},
-            {"seconds", r.seconds},
-            {"evaluations", r.statistics.evaluations},
-            {"layer_evaluations", r.statistics.layer_evaluations},
-            {"naive_layer_evaluations", r.statistics.naive_layer_evaluations},
-            {"peak_bytes", std::max(r.statistics.peak_bytes, peak_process_bytes())},
-            {"sensitivity", rows}};
+    nlohmann::ordered_json json{{"metric_name", r.metric_name},
+                                {"direction", r.widened ? "widen" : "narrow"},
+                                {"base_metric", detail::finite_number(r.base_metric)},
+                                {"base_error", detail::finite_number(r.base_error)},
+                                {"metric_definition", detail::definition_of(r.metric_name)},
+                                {"remarks", r.remarks},
+                                {"cost_unit", r.cost_unit},
+                                {"seconds", r.seconds},
+                                {"evaluations", r.statistics.evaluations},
+                                {"layer_evaluations", r.statistics.layer_evaluations},
+                                {"naive_layer_evaluations", r.statistics.naive_layer_evaluations},
+                                {"peak_bytes", std::max(r.statistics.peak_bytes, peak_process_bytes())},
+                                {"sensitivity", rows}};
+    if (!r.modules.empty()) json["modules"] = r.modules;
+    return json;
 }
 
 nlohmann::ordered_json to_json(const search_result& r) {
@@ -141,6 +149,7 @@ nlohmann::ordered_json to_json(const search_result& r) {
                                 {"remarks", r.remarks},
                                 {"layers", layers},
                                 {"front", front}};
+    if (!r.modules.empty()) json["modules"] = r.modules;
     if (r.sampling_error > 0) json["sampling_error"] = r.sampling_error;
     return json;
 }
@@ -187,9 +196,9 @@ std::string sensitivity_html(const search_subject& subject, const sensitivity_re
     }
     std::vector<std::vector<std::string>> rows;
     for (const sensitivity_row& row : r.rows) {
-        rows.push_back({row.layer, row.op_type, row.option, name_of(row.part), html_number(row.metric), html_number(row.harm),
-                        html_number(row.error), html_number(row.added) + (row.measured ? "" : " +- " + html_number(row.standard_error)),
-                        html_number(row.saving)});
+        rows.push_back({detail::with_module(row.layer, r.modules), row.op_type, row.option, name_of(row.part), html_number(row.metric),
+                        html_number(row.harm), html_number(row.error),
+                        html_number(row.added) + (row.measured ? "" : " +- " + html_number(row.standard_error)), html_number(row.saving)});
     }
     const auto estimated = std::count_if(r.rows.begin(), r.rows.end(), [](const sensitivity_row& row) { return !row.measured; });
     if (estimated > 0)
@@ -242,8 +251,8 @@ std::string search_html(const search_subject& subject, const search_result& r) {
     for (std::size_t l = 0; l < r.space.size(); ++l) {
         const std::uint8_t o = r.choice[l];
         along.push_back({r.space.layers[l], r.space.cost[l][o], r.space.options[o], o});
-        rows.push_back(
-            {r.space.layers[l], r.space.options[0], r.space.options[o], html_number(r.space.cost[l][0]), html_number(r.space.cost[l][o])});
+        rows.push_back({detail::with_module(r.space.layers[l], r.modules), r.space.options[0], r.space.options[o],
+                        html_number(r.space.cost[l][0]), html_number(r.space.cost[l][o])});
     }
     page.bar_chart("Cost of each layer (" + r.cost_unit + "), coloured by its formats", along);
     page.table(std::vector<std::string>{"layer", "before", "after", "cost before", "cost after"}, rows);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 
 #include <onnx/onnx_pb.h>
 
@@ -77,6 +78,65 @@ inline void add_to(content_hash& h, const model& m) {
         }
 }
 
+/// Returns the options that give a search by this metric its target, for an error.
+inline std::string target_options(const metric& m) {
+    if (is_users(m)) return "--target-metric, --target-drop or --target-relative";
+    return "--target-" + std::string(m.name) + (m.is_accuracy ? "-drop" : "") + ", --target-drop or --target-relative";
+}
+
+/// Returns `value` without what the arithmetic of numbers of that magnitude left behind: 0.76 for 0.7699999999999 - 0.01.
+inline double without_rounding(double value, double magnitude) {
+    const int decimals = std::clamp(12 - static_cast<int>(std::floor(std::log10(magnitude))), 0, 100);
+    return std::strtod(formatted("%.*f", decimals, value).c_str(), nullptr);
+}
+
+/// Sets the value that the metric must reach. What may be lost counts from the reference's metric, which the same function measured.
+inline void set_target(search_run& run, const search_options& options, double reference) {
+    const metric& m = run.measure();
+    run.target = options.target;
+    if (!options.target_drop && !options.target_relative) return;
+    if (options.target || (options.target_drop && options.target_relative)) throw error("give one target; the search has one metric");
+    const std::string name = is_users(m) ? "metric" : std::string(m.name),
+                      option = options.target_drop ? "what may be lost (--target-drop)" : "what may be lost (--target-relative)",
+                      instead = is_users(m) ? "--target-metric" : "--target-" + std::string(m.name);
+    const double given = options.target_drop ? *options.target_drop : *options.target_relative;
+    if (!(given >= 0)) throw error(option + " is a number of at least 0");
+    if (m.is_accuracy && given > 1) throw error(option + " is a fraction of " + name + ": 0.01 is one hundredth");
+    if (!std::isfinite(reference))
+        throw error("nothing is a finite amount worse than the reference, whose " + name + " is " + formatted("%g", reference) + ": give " +
+                    instead);
+    if (reference == 0 && !options.target_drop)
+        throw error("a share of the reference's " + name + " is none, since that is 0: give " + instead + " or --target-drop");
+    const double loss = options.target_drop ? given : given * std::abs(reference), magnitude = std::abs(reference) + loss;
+    if (magnitude > 0) run.target = without_rounding(m.higher_is_better ? reference - loss : reference + loss, magnitude);
+    else run.target = 0;
+    run.rounding = 1e-12 * magnitude;  // a loss of exactly that is met
+}
+
+inline void require_target(const search_options& options, const metric& m, const std::string& strategy) {
+    if (options.target || options.target_drop || options.target_relative) return;
+    throw error("a search with strategy " + strategy + " needs a target (" + target_options(m) +
+                ") or a budget (--budget, --budget-ratio, --wide-share)");
+}
+
+/// Says what a user might not expect of the result.
+inline void add_remarks(search_result& result, const search_options& options, const metric& m, const search_outcome& outcome) {
+    if (!result.weights.empty())
+        result.remarks.push_back(std::to_string(result.weights.size()) +
+                                 " weights are rounded with compensation (or AdaRound) in a model that is written; a saved plan with the "
+                                 "float model rounds them to the nearest");
+    const bool from_reference = options.target_drop || options.target_relative;
+    if (is_users(m) && from_reference && !m.higher_is_better && result.metric < result.float_metric)
+        result.remarks.push_back(
+            formatted("your measure of the mix is %.6g, below the reference's %.6g, and a lower one counts as better: say "
+                      "--higher-is-better if it is not",
+                      result.metric, result.float_metric));
+    if (outcome.nothing_saved)
+        result.remarks.push_back("the search was stopped (" + outcome.status +
+                                 ") before it found a mix that saves anything and meets the target: every layer stays wide, which is no "
+                                 "result; give it more, or another target");
+}
+
 }  // namespace detail
 
 std::string mix_problem::key(const named_tensors& inputs) const {
@@ -136,10 +196,7 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     } else if (options.budget_ratio) {
         budget = *options.budget_ratio * space.cost_of(space.all(0));
     }
-    if (strategy_name != "pareto" && !options.target && !options.target_drop && !budget) {
-        throw error("a search with strategy " + strategy_name + " needs a target (--target-" + std::string(measure.name) +
-                    (measure.is_accuracy ? "-drop" : "") + ") or a budget (--budget, --budget-ratio, --wide-share)");
-    }
+    if (strategy_name != "pareto" && !budget) detail::require_target(options, measure, strategy_name);
 
     search_cache cache(options.cache, options.cache.empty() ? "" : problem.key(inputs), options.scoring.session.together);
     result.cached = cache.size();
@@ -153,8 +210,7 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     run.strategy_option = options.direction;
     run.budget = budget;
     result.float_metric = problem.score().reference_score().metric;
-    run.target = options.target;
-    if (options.target_drop) run.target = result.float_metric - *options.target_drop - 1e-12;  // a drop of exactly that is met
+    detail::set_target(run, options, result.float_metric);
     if (options.on_trial) run.on_trial = [&](const trial&) { options.on_trial(run.history().size(), *run.best()); };
     run.peek = [&problem](const assignment& a) { return problem.score().peek(problem.mix().plan(a)); };
     guide_by_gradients(run, problem, m, inputs, options);
@@ -172,14 +228,12 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     result.cost = outcome.best.cost;
     result.wide_cost = space.cost_of(space.all(0));
     result.float_cost = options.wide_share ? double(space.size()) : problem.float_cost();
+    result.modules = problem.modules();
     result.history = run.history();
     result.front = run.front();
     result.space = std::move(space);
     result.remarks = problem.remarks();
-    if (!result.weights.empty())
-        result.remarks.push_back(std::to_string(result.weights.size()) +
-                                 " weights are rounded with compensation (or AdaRound) in a model that is written; a saved plan with the "
-                                 "float model rounds them to the nearest");
+    detail::add_remarks(result, options, measure, outcome);
     result.samples = problem.score().samples();
     if (measure.is_accuracy) result.sampling_error = std::sqrt(std::max(result.metric * (1 - result.metric), 0.0) / double(result.samples));
     const session_statistics& statistics = problem.score().statistics();

@@ -2,7 +2,7 @@
 // Bookkeeping of a search: trials, limits, the best trial so far, the front.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <limits>
 
 #include "qk/graph/search/trials.hpp"
 
@@ -40,7 +40,7 @@ search_run::search_run(search_space space, const metric& m, evaluate_function ev
 bool search_run::meets_target(double value) const {
     if (std::isnan(value)) return false;
     if (!target) return true;
-    return metric_->higher_is_better ? value >= *target : value <= *target;
+    return metric_->higher_is_better ? value >= *target - rounding : value <= *target + rounding;
 }
 
 /// Is true when a is strictly better than b. The first of equals therefore stays, and the result does not depend on threads.
@@ -61,6 +61,11 @@ bool search_run::preferred(const trial& a, const trial& b) const {
     return a.cost < b.cost;
 }
 
+std::size_t search_run::trials_left() const {
+    if (limits_.trials == 0) return std::numeric_limits<std::size_t>::max() / 2;
+    return limits_.trials - std::min(limits_.trials, history_.size());
+}
+
 std::vector<score> search_run::evaluate(std::span<const assignment> candidates) {
     std::vector<assignment> fresh;
     if (history_.empty()) fresh.push_back(space_.all(0));  // measured first, together with candidates that share most of the network
@@ -72,14 +77,14 @@ std::vector<score> search_run::evaluate(std::span<const assignment> candidates) 
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
         if (interrupted()) throw search_stopped{"interrupted"};
         if (limits_.seconds > 0 && limits_.together.any(seconds >= limits_.seconds)) throw search_stopped{"time limit"};
-        if (limits_.trials > 0 && history_.size() >= limits_.trials) throw search_stopped{"trial limit"};
+        if (trials_left() == 0) throw search_stopped{"trial limit"};
     };
     for (std::size_t begin = 0; begin < fresh.size();) {
         if (!history_.empty()) stop_if();
         // Groups keep a limit from being overrun by much, and let candidates that share a prefix of the network run together.
         std::size_t count = std::min<std::size_t>(fresh.size() - begin, 64);
         if (history_.empty() && (limits_.seconds > 0 || interrupted())) count = 1;
-        if (limits_.trials > 0) count = std::min(count, std::max<std::size_t>(limits_.trials - history_.size(), 1));
+        count = std::min(count, std::max<std::size_t>(trials_left(), 1));
         const std::span group = std::span(fresh).subspan(begin, count);
         const std::vector<score> scores = evaluate_(group);
         for (std::size_t i = 0; i < count; ++i) {
@@ -108,30 +113,6 @@ std::vector<trial> search_run::front() const {
             front.push_back(t);
     }
     return front;
-}
-
-search_outcome run_strategy(const strategy& s, search_run& run) {
-    std::string stopped;
-    try {
-        s.search(run);
-    } catch (const search_stopped& stop) {
-        stopped = stop.why;
-    }
-    if (!run.best()) run.evaluate(run.space().all(0));  // the wide model is always measured
-    search_outcome outcome;
-    outcome.best = *run.best();
-    outcome.target_met = run.acceptable(outcome.best);
-    const auto with_best = [&](const char* what) {
-        char text[128];
-        std::snprintf(text, sizeof text, "%s %.*s %.6g", what, static_cast<int>(run.measure().name.size()), run.measure().name.data(),
-                      outcome.best.result.metric);
-        return std::string(text);
-    };
-    if (!stopped.empty()) outcome.status = stopped;
-    else if (!outcome.target_met) outcome.status = with_best("target out of reach: best is");
-    else if (run.target || run.budget) outcome.status = "target met";
-    else outcome.status = with_best("no target: the knee of the front is");
-    return outcome;
 }
 
 }  // namespace qk::graph

@@ -9,6 +9,7 @@
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/plan/accumulators.hpp"
 #include "qk/graph/quantize/choices.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph::pipeline {
@@ -17,15 +18,16 @@ namespace qk::graph::pipeline {
 struct asked_precision {
     std::vector<request> requests;
     quantize_options options;
-    std::optional<precision_plan> saved;    ///< the plan itself, when the plan file is one
-    std::string file{};                     ///< the plan file's name
-    std::vector<plan_note> notes{};         ///< for a saved plan: names that stand for something else now
-    std::vector<choice_request> choices{};  ///< what a search may choose from; an error in other calls
-    layer_accumulators accumulators{};      ///< accumulators of the layers for which the requests file names one
-    int iterations = 0;                     ///< per layer, for weights that learn their rounding; 0: learn_options' own
-    std::uint64_t seed = 0;                 ///< for weights that learn their rounding
-    bool pair_safe = true;                  ///< int8 weights become pair-safe unless the target says otherwise (quantize/pair_safe.hpp)
-    std::vector<plan_note> unused{};        ///< options without effect, and that the model is quantized already
+    std::optional<precision_plan> saved;        ///< the plan itself, when the plan file is one
+    std::string file{};                         ///< the plan file's name
+    std::vector<plan_note> notes{};             ///< for a saved plan: names that stand for something else now
+    std::vector<choice_request> choices{};      ///< what a search may choose from; an error in other calls
+    std::optional<tolerable_loss> criterion{};  ///< goal of a search; an error in calls that search nothing
+    layer_accumulators accumulators{};          ///< accumulators of the layers for which the requests file names one
+    int iterations = 0;                         ///< per layer, for weights that learn their rounding; 0: learn_options' own
+    std::uint64_t seed = 0;                     ///< for weights that learn their rounding
+    bool pair_safe = true;                      ///< int8 weights become pair-safe unless the target says otherwise (quantize/pair_safe.hpp)
+    std::vector<plan_note> unused{};            ///< options without effect, and that the model is quantized already
 
     /// Is true when the plan changes weights or biases: weights are not rounded to nearest, or biases are corrected.
     bool changes_weights() const;
@@ -45,7 +47,8 @@ struct precision_settings {
     int iterations = 0;      ///< of adaround and adaquant, per layer; 0: their default
     std::uint64_t seed = 0;  ///< of adaround and adaquant
     bool bias_correction = false;
-    bool per_channel = false, symmetric = false, asymmetric_weights = false, reduce_range = false, dual = false, strict = false;
+    bool per_channel = false, symmetric = false, asymmetric_weights = false, reduce_range = false, dual = false;
+    std::string strict;  ///< requests, or all: requests that a later one overrides are errors, too
 
     /// Is true when anything asks for a precision.
     bool any() const { return !activation.empty() || !weight.empty() || !bias.empty() || !plan.empty() || !kv_cache.empty(); }

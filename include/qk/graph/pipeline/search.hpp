@@ -17,7 +17,8 @@ namespace qk::graph::pipeline {
 struct search_settings : mix_settings {
     std::string strategy = "greedy", direction = "narrow", ranking = "auto", output, save_plan, cache, style = "portable",
                 weights = "packed";
-    std::map<std::string, double> targets, drops;  ///< --target-METRIC and --target-METRIC-drop, by metric; at most one target in all
+    std::map<std::string, double> targets, drops;        ///< --target-METRIC and --target-METRIC-drop, by metric; at most one target in all
+    std::optional<double> target_drop, target_relative;  ///< of any metric, also of the user's; "criterion" in `plan` says the same
     std::optional<double> target_metric, budget, budget_ratio, wide_share;
     std::size_t max_trials = 0;  ///< 0: no limit
     double time_limit = 0;       ///< seconds; 0: none

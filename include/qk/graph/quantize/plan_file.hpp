@@ -20,6 +20,13 @@
 
 namespace qk::graph {
 
+/// How much worse than the reference's a metric may be: the goal of a search.
+struct tolerable_loss {
+    double value = 0;
+    bool relative = false;  ///< a multiple of the reference's magnitude, else a difference
+    std::string origin{};
+};
+
 /// What a file given to --plan holds: a saved plan, or requests and options (those that it sets).
 struct plan_file {
     std::optional<precision_plan> plan;
@@ -28,7 +35,7 @@ struct plan_file {
     std::vector<choice_request> choices;            ///< entries with lists: for searches
     std::optional<placement> where;
     std::optional<approach> how;
-    std::optional<bool> dual, strict, per_channel, correct_bias;
+    std::optional<bool> dual, strict, strict_all, per_channel, correct_bias;
     std::optional<range_method> method;
     bool best_method = false;
     std::optional<double> percentile;
@@ -36,6 +43,7 @@ struct plan_file {
     std::optional<weight_rounding> rounding;
     std::optional<channel_scaling> scaling;
     std::optional<stream_rotation> rotation;
+    std::optional<tolerable_loss> criterion;  ///< for searches
 
     /// Copies what the file sets into `options`.
     void fill(quantize_options& options) const;

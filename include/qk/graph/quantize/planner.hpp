@@ -45,7 +45,8 @@ struct quantize_options {
     placement where = placement::layers;
     approach how = approach::static_ranges;
     bool dual = false;                            ///< a tensor may have two formats, one for each of its readers
-    bool strict = false;                          ///< every violation (resolve.hpp) is an error
+    bool strict = false;                          ///< every violation (resolve.hpp) is an error, but for what a later request overrides
+    bool strict_all = false;                      ///< that, too
     range_method method = range_method::min_max;  ///< for activations whose request names none
     bool best_method = false;                     ///< search/choose_method.hpp chooses `method` by measuring; a planner ignores this
     double percentile = 99.999;
@@ -70,6 +71,9 @@ struct edge_report {
     double sqnr = 0;           ///< decibels; weights exactly, activations as estimated from the histogram; NaN: unknown
     std::string why{};
     std::string origin{};
+    std::string module{};  ///< of torch, that the consumer comes from (torch_names.hpp); empty: unknown
+    /// Returns the consumer for a person: its name, and the module where that is another.
+    std::string consumer_text() const;
 };
 
 /// How the methods for ranges compared, where one was chosen by measuring (search/choose_method.hpp).
@@ -167,8 +171,11 @@ edge_report describe_edge(const layer_view& layers, const edge& e, layer_view::p
                           const tensor* constant);
 /// Makes the report of a plan that no planner made (a saved plan, or encodings). Every edge gets the same `why`.
 quantize_report describe_plan(const layer_view& layers, const precision_plan& plan, const calibration* seen, const std::string& why);
-/// With `strict`, throws an error for the first note that is a violation.
-void throw_violations(const quantize_report& report, bool strict);
+/// Fills in the modules of torch that the edges' consumers come from.
+void name_modules(quantize_report& report, const model& m);
+
+/// Throws an error for the first note that is a violation of strict or strict_all.
+void throw_violations(const quantize_report& report, const quantize_options& options);
 /// Returns one sentence about all tensors that took the wider of two formats, with the option that keeps both. Empty when there are none.
 std::string boundary_line(const widened_tensors& widened);
 

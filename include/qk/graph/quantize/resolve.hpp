@@ -78,8 +78,11 @@ struct plan_note {
     friend bool operator==(const plan_note&, const plan_note&) = default;
 };
 const char* name_of(plan_note::kind k);
-/// Is true for notes that `strict` turns into errors: something that was asked did not happen as asked.
+/// Is true for notes that `strict` turns into errors, all but the overridden ones, and `strict_all`: something that was asked did not
+/// happen as asked.
 bool is_violation(const plan_note& n);
+/// Is true for notes on requests that a later one overrides, as it should.
+bool is_overridden(const plan_note& n);
 
 /// The precision of one edge and why it has it.
 struct edge_precision {

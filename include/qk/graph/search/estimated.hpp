@@ -19,8 +19,9 @@ struct estimation_options {
     std::uint64_t seed = 0;  ///< seed of the random vectors
 };
 
-/// Returns why nothing can be estimated for these options, as the start of a sentence; empty if it can.
-std::string why_not_estimated(const named_tensors& inputs, const mix_options& options);
+/// Returns why nothing can be estimated for these options, as the start of a sentence; empty if it can. An order of layers by the squared
+/// error of the output (`only_order`) can be had for every metric.
+std::string why_not_estimated(const named_tensors& inputs, const mix_options& options, bool only_order = false);
 
 /// Returns the rows of measure_sensitivity with `error` and `metric` estimated. l2, mse, sqnr, psnr come from the squared error of the
 /// output; kl and loss from the divergence that the Fisher form of the loss gives. For top1, top5, agreement and cosine `metric` is NaN

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy greedy: narrows in ascending order of sensitivity until the target is about to break, skips what breaks it, goes on with the
-// rest.
+// The strategy greedy from the wide end: narrows in ascending order of sensitivity until the target is about to break, skips what breaks
+// it, goes on with the rest.
 #pragma once
 
 #include <cmath>
@@ -21,35 +21,6 @@ inline std::uint8_t cheapest(const search_space& space, std::size_t layer) {
 inline assignment all_cheapest(const search_space& space) {
     assignment a = space.all(0);
     for (std::size_t l = 0; l < space.size(); ++l) a[l] = cheapest(space, l);
-    return a;
-}
-
-/// Returns all_cheapest(), but where several options of a layer cost the same (one format under several calibration methods), takes the one
-/// whose output error is least when that layer alone is narrow.
-inline assignment all_narrowest(search_run& run) {
-    const search_space& space = run.space();
-    const assignment wide = space.all(0), last = all_cheapest(space);
-    std::vector<assignment> candidates;
-    std::vector<std::pair<std::size_t, std::uint8_t>> which;
-    for (std::size_t l = 0; l < space.size(); ++l) {
-        std::vector<std::uint8_t> equal;
-        for (std::size_t o = 1; o < space.options.size(); ++o)
-            if (space.offers(l, o) && space.cost[l][o] == space.cost[l][last[l]]) equal.push_back(static_cast<std::uint8_t>(o));
-        for (const std::uint8_t o : equal) {
-            if (equal.size() == 1) break;
-            candidates.push_back(wide);
-            candidates.back()[l] = o;
-            which.emplace_back(l, o);
-        }
-    }
-    if (candidates.empty()) return last;
-    const std::vector<score> scores = run.evaluate(candidates);
-    assignment a = last;
-    std::vector<double> least(space.size(), std::numeric_limits<double>::infinity());
-    for (std::size_t i = 0; i < which.size(); ++i) {
-        const auto [l, o] = which[i];
-        if (scores[i].error < least[l]) least[l] = scores[i].error, a[l] = o;
-    }
     return a;
 }
 
@@ -112,7 +83,8 @@ inline std::size_t longest_prefix(search_run& run, const assignment& base, const
 inline assignment add_one_by_one(search_run& run, const assignment& base, assignment now, const std::vector<move>& moves,
                                  std::size_t first) {
     const search_space& space = run.space();
-    std::size_t together = 16;
+    const bool limited = run.limits().trials > 0;  // then a measurement too many is one too few elsewhere
+    std::size_t together = limited ? 1 : 16;
     for (std::size_t i = first; i < moves.size();) {
         std::vector<assignment> next;
         std::vector<std::size_t> index;
@@ -120,7 +92,8 @@ inline assignment add_one_by_one(search_run& run, const assignment& base, assign
             assignment alone = base, a = now;
             alone[moves[i].layer] = a[moves[i].layer] = moves[i].option;
             if (a == now || space.cost_of(a) > space.cost_of(now)) continue;
-            const bool to_measure = !run.estimate_moves || run.knows(alone);  // estimated moves are not measured just for this check
+            const bool to_measure =
+                run.knows(alone) || (!run.estimate_moves && !limited);  // estimated moves are not measured just for this check
             if (to_measure && !run.meets_target(run.evaluate(alone).metric)) continue;
             next.push_back(std::move(a));
             index.push_back(i);
@@ -128,11 +101,11 @@ inline assignment add_one_by_one(search_run& run, const assignment& base, assign
         const std::vector<score> scores = run.evaluate(next);
         const auto kept =
             std::find_if(scores.begin(), scores.end(), [&](const score& s) { return run.meets_target(s.metric); }) - scores.begin();
-        together *= 2;
+        if (!limited) together *= 2;
         if (kept == static_cast<std::ptrdiff_t>(next.size())) continue;
         now = next[static_cast<std::size_t>(kept)];
         i = index[static_cast<std::size_t>(kept)] + 1;
-        together = 4;
+        if (!limited) together = 4;
     }
     return now;
 }
@@ -146,9 +119,10 @@ inline bool has_one_cheapest(const search_space& space) {
     return true;
 }
 
-/// Is true when it is worth measuring everything at its cheapest first: always if moves are estimated, else if a peek says so.
+/// Is true when it is worth measuring everything at its cheapest first: always if moves are estimated or a user's program measures, whose
+/// trials are dear, else if a peek says so.
 inline bool may_be_cheapest(const search_run& run) {
-    if (run.estimate_moves) return true;
+    if (run.estimate_moves || is_users(run.measure())) return true;
     const std::optional<double> about = run.peek ? run.peek(all_cheapest(run.space())) : std::nullopt;
     return about && run.meets_target(*about);
 }
@@ -163,38 +137,5 @@ inline void greedy_narrow(search_run& run) {
     while (measure_around(run, wide, moves, prefix)) prefix = longest_prefix(run, wide, moves);
     add_one_by_one(run, wide, with_moves(run.space(), wide, moves, prefix), moves, prefix);
 }
-
-/// Starts from everything narrow, widens the layers that hurt most, as few as the target allows, then narrows again those that need not be
-/// wide.
-inline void greedy_widen(search_run& run) {
-    const search_space& space = run.space();
-    const assignment narrow = all_narrowest(run);
-    if (all_ok(run, narrow)) return;
-    std::vector<move> moves = measure_moves(run, narrow);
-    std::erase_if(moves, [](const move& m) { return m.option != 0; });
-    order_by_harm(moves);  // most negative harm first: widening helps most there
-    std::size_t bad = 0, good = moves.size();
-    const auto widened = [&](std::size_t count) {
-        assignment a = narrow;
-        for (std::size_t i = 0; i < count; ++i) a[moves[i].layer] = 0;
-        return a;
-    };
-    if (!run.meets_target(run.evaluate(widened(good)).metric)) return;
-    while (good - bad > 1) {
-        const std::size_t probe = bad + (good - bad) / 2;
-        (run.meets_target(run.evaluate(widened(probe)).metric) ? good : bad) = probe;
-    }
-    assignment now = widened(good);
-    for (std::size_t i = good; i-- > 0;) {  // least helpful first
-        for (std::size_t o = space.options.size(); o-- > 1;) {
-            assignment next = now;
-            next[moves[i].layer] = static_cast<std::uint8_t>(o);
-            if (!space.offers(moves[i].layer, o) || space.cost_of(next) >= space.cost_of(now)) continue;
-            if (run.meets_target(run.evaluate(next).metric)) now = next;
-        }
-    }
-}
-
-inline void greedy(search_run& run) { run.strategy_option == "widen" ? greedy_widen(run) : greedy_narrow(run); }
 
 }  // namespace qk::graph::detail

@@ -23,7 +23,7 @@ struct metric {
     std::string_view name;
     bool higher_is_better;
     bool needs_labels;
-    bool is_accuracy;  ///< its target is a drop from the baseline, as a fraction
+    bool is_accuracy;  ///< a share of the samples, from 0 to 1
     bool by_position;  ///< measures a choice among classes; in an output [N, S, C] one at each position (positions.hpp)
     /// Returns the terms of one sample. y and reference are its outputs, flattened, as float32; label is -1 if there is none.
     metric_terms (*sample)(std::span<const float> y, std::span<const float> reference, std::int64_t label);
@@ -37,6 +37,9 @@ std::span<const metric> all_metrics();
 
 /// Finds a metric by name. Throws with the known and the nearest names.
 const metric& find_metric(std::string_view name);
+
+/// Is true for a measure of the user's own, which is known by its number alone.
+inline bool is_users(const metric& m) { return m.sample == nullptr; }
 
 /// Is true when a is better than b under the metric; NaN is worse than everything.
 bool better(const metric& m, double a, double b);

@@ -26,14 +26,13 @@ inline double harm_of(const metric& m, double base, double value) {
     return m.higher_is_better ? base - value : value - base;
 }
 
-/// Returns the moves from the wide model with estimated harm and error; empty, and estimation is off from then on, if there are no
-/// estimates.
-inline std::vector<move> estimated_moves(search_run& run) {
+/// Returns the moves from the wide model with harm and error as `estimate` has them; none if there are no estimates.
+inline std::vector<move> estimated_moves(search_run& run, const search_run::estimate_function& estimate) {
     const search_space& space = run.space();
-    run.evaluate(space.all(0));
-    const auto estimates = run.estimate_moves();
     std::vector<move> moves;
-    if (estimates.empty()) run.estimate_moves = nullptr;  // from now on moves are measured
+    if (!estimate) return moves;
+    run.evaluate(space.all(0));
+    const auto estimates = estimate();
     if (estimates.empty()) return moves;
     for (std::size_t l = 0; l < space.size(); ++l)
         for (std::size_t o = 1; o < space.options.size(); ++o)
@@ -43,28 +42,48 @@ inline std::vector<move> estimated_moves(search_run& run) {
     return moves;
 }
 
-/// Measures every layer at every other option, alone, on top of `base`. From the wide model it returns estimates instead, if there are any.
-inline std::vector<move> measure_moves(search_run& run, const assignment& base) {
+/// Stops a search under a target that has too few trials left to measure so many assignments: a part of them tells little, and others can
+/// use the trials.
+inline void needs_trials(const search_run& run, std::size_t count) {
+    if (run.target && count > run.trials_left()) throw search_stopped{"trial limit"};
+}
+
+/// Measures layers at other options, each alone on top of `base`: those for which `wanted(layer, option)` is true. From the wide model it
+/// returns estimates instead, if there are any.
+template <class Wanted>
+std::vector<move> measure_moves(search_run& run, const assignment& base, Wanted wanted) {
     const search_space& space = run.space();
-    if (run.estimate_moves && base == space.all(0))
-        if (std::vector<move> estimated = estimated_moves(run); !estimated.empty()) return estimated;
+    if (run.estimate_moves && base == space.all(0)) {
+        std::vector<move> estimated = estimated_moves(run, run.estimate_moves);
+        std::erase_if(estimated, [&](const move& m) { return !wanted(m.layer, m.option); });
+        if (!estimated.empty()) return estimated;
+        run.estimate_moves = nullptr;  // from now on moves are measured
+    }
     std::vector<assignment> candidates{base};
     std::vector<move> moves;
+    std::size_t fresh = 0;
     for (std::size_t l = 0; l < space.size(); ++l) {
         for (std::size_t o = 0; o < space.options.size(); ++o) {
-            if (o == base[l] || !space.offers(l, o)) continue;
+            if (o == base[l] || !space.offers(l, o) || !wanted(l, static_cast<std::uint8_t>(o))) continue;
             assignment a = base;
             a[l] = static_cast<std::uint8_t>(o);
+            fresh += !run.knows(a);
             candidates.push_back(a);
             moves.push_back({l, a[l], 0, 0, space.cost[l][base[l]] - space.cost[l][o]});
         }
     }
+    needs_trials(run, fresh);
     const std::vector<score> scores = run.evaluate(candidates);
     for (std::size_t i = 0; i < moves.size(); ++i) {
         moves[i].harm = harm_of(run.measure(), scores[0].metric, scores[i + 1].metric);
         moves[i].error = std::isnan(scores[i + 1].error) ? std::numeric_limits<double>::infinity() : scores[i + 1].error - scores[0].error;
     }
     return moves;
+}
+
+/// Measures every layer at every other option, alone, on top of `base`.
+inline std::vector<move> measure_moves(search_run& run, const assignment& base) {
+    return measure_moves(run, base, [](std::size_t, std::uint8_t) { return true; });
 }
 
 /// Orders by ascending harm, then ascending error: accuracies often tie, errors hardly ever do.
@@ -107,7 +126,7 @@ inline bool measure_around(search_run& run, const assignment& base, std::vector<
         candidates.back()[moves[i].layer] = moves[i].option;
         any_new = any_new || !run.knows(candidates.back());
     }
-    if (!any_new) return false;
+    if (!any_new || candidates.size() > run.trials_left()) return false;
     const std::vector<score> scores = run.evaluate(candidates);
     for (std::size_t i = first; i < last; ++i) {
         const score& found = scores[i - first + 1];

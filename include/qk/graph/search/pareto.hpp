@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "qk/graph/search/greedy.hpp"
+#include "qk/graph/search/narrow_end.hpp"
 
 namespace qk::graph::detail {
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "qk/graph/model/torch_names.hpp"
 #include "qk/graph/search/cache.hpp"
 #include "qk/graph/search/choose_method.hpp"
 #include "qk/graph/search/latency.hpp"
@@ -56,12 +57,14 @@ inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, con
     how.dual = true;  // each layer may read a tensor in its own format
     if (how.best_method && !seen.empty()) settle_method(all, options, how);
     std::vector<precision_plan> uniform;
+    std::vector<std::vector<plan_note>> of_options;
     for (const format_pair& pair : all.pairs) {
         quantize_result made = plan_for(pair, all, options, how);
-        if (uniform.empty()) remember_fixed(options.fixed, made.report);
+        of_options.push_back(std::move(made.report.notes));
         if (pair.rounding != weight_rounding::nearest) round_weights(made.plan, pair.rounding, inputs, options);
         uniform.push_back(std::move(made.plan));
     }
+    remember_fixed(options, of_options);
     rounded_->hand_to(*scorer_);
     mix_.emplace(layers, std::move(uniform), searched_);
     if (mix_->layers().empty()) throw error("wide and narrow formats give every searched layer the same precision: nothing to search");
@@ -75,7 +78,10 @@ inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, con
 /// Makes the plan with every searched layer at one option; fixed quantizers and accumulators replace its own.
 inline quantize_result mix_problem::plan_for(const format_pair& pair, const option_list& all, const mix_options& options,
                                              const quantize_options& how) {
-    quantize_result made = plans_.plan(detail::uniform_requests(plans_.layers(), searched_, pair, all.pairs.front(), options), how, false);
+    quantize_options lenient = how;
+    lenient.strict = lenient.strict_all = false;  // remember_fixed() knows what counts under all options together
+    quantize_result made =
+        plans_.plan(detail::uniform_requests(plans_.layers(), searched_, pair, all.pairs.front(), options), lenient, false);
     for (const auto& [name, q] : options.fixed_plan.tensors) made.plan.tensors[name] = q;
     for (const auto& [where, q] : options.fixed_plan.edges) made.plan.edges[where] = q;
     made.plan.accumulators = options.fixed_plan.accumulators;
@@ -109,14 +115,25 @@ inline void mix_problem::round_weights(precision_plan& plan, weight_rounding how
     rounded_->round(*model_, plan, searched_, how, samples, {.threads = options.scoring.session.threads});
 }
 
-/// Adds remarks on the user's own requests that were not met or whose names changed; these are the same under every option.
-inline void mix_problem::remember_fixed(const std::vector<request>& fixed, const quantize_report& report) {
-    for (const plan_note& n : report.notes) {
-        const bool theirs =
-            !n.origin.empty() && std::any_of(fixed.begin(), fixed.end(), [&](const request& r) { return r.origin == n.origin; });
-        if (theirs && (is_violation(n) || n.what == plan_note::kind::renamed || n.what == plan_note::kind::absent))
-            remarks_.push_back(n.origin + ": " + n.subject + ": " + n.text);
-    }
+/// Adds remarks on the user's own requests that were not met or whose names changed. A request that has no effect under one option (an
+/// exclusion where everything is float32 anyway) may have one under another, so only what no option does counts; with `strict` that is an
+/// error.
+inline void mix_problem::remember_fixed(const mix_options& options, const std::vector<std::vector<plan_note>>& of_options) {
+    std::set<std::string> said;
+    for (std::size_t o = 0; o < of_options.size(); ++o)
+        for (const plan_note& n : of_options[o]) {
+            const bool theirs =
+                !n.origin.empty() && std::ranges::any_of(options.fixed, [&](const request& r) { return r.origin == n.origin; });
+            const auto same = [&](const plan_note& m) { return m.what == n.what && m.origin == n.origin && m.subject == n.subject; };
+            const bool in_all = std::ranges::all_of(of_options, [&](const auto& notes) { return std::ranges::any_of(notes, same); });
+            if (theirs && n.what == plan_note::kind::unrealised && !in_all) continue;
+            quantize_report alone;
+            alone.notes = {n};
+            throw_violations(alone, options.quantize);
+            if (!theirs || o > 0 || !(is_violation(n) || n.what == plan_note::kind::renamed || n.what == plan_note::kind::absent)) continue;
+            if (std::string text = n.origin + ": " + n.subject + ": " + n.text; said.insert(text).second)
+                remarks_.push_back(std::move(text));
+        }
 }
 
 /// Is true when an option stores weights in other widths than wide does; scales and zero points alone do not count.
@@ -142,10 +159,13 @@ inline void mix_problem::measure_costs(const layer_view& layers, const calibrati
     std::vector<std::vector<double>> bits(space_.size(), std::vector<double>(n_options)), operations = bits;
     std::vector<double> float_bits(space_.size()), macs(space_.size());
     std::set<std::string> in_searched;
+    const std::vector<torch_module> modules = torch_modules(m);
     for (std::size_t l = 0; l < space_.size(); ++l) {
         const int index = m.node_index(space_.layers[l]);
         const onnx::NodeProto& node = m.graph().node(index);
         op_types_.push_back(node.op_type());
+        if (const std::string& path = modules[static_cast<std::size_t>(index)].path; !path.empty() && path != node.name())
+            modules_[node.name()] = path;
         macs[l] = multiply_accumulates(layers, index, &seen);
         for (int i = 0; i < node.input_size(); ++i) {
             if (!m.is_constant(node.input(i))) continue;

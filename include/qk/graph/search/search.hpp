@@ -14,6 +14,7 @@
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/plan/requests.hpp"
 #include "qk/graph/quantize/choices.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/search/mixture.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
@@ -51,6 +52,7 @@ struct mix_options {
     std::vector<std::string> exclude;          ///< layers that stay wide
     std::vector<request> fixed;                ///< requests that hold in every mix (a --plan of requests)
     precision_plan fixed_plan;                 ///< quantizers that hold in every mix (a saved plan)
+    std::optional<tolerable_loss> criterion;   ///< a requests file's goal: for a search without a target of its own
     std::vector<std::string> remarks;          ///< remarks about these options; results begin with them
     quantize_options quantize;                 ///< calibration method (best: chosen by measuring), target profile, ...
     named_tensors rounding_samples;            ///< samples for learned or compensated rounding; empty: the inputs
@@ -79,7 +81,8 @@ struct sensitivity_result {
     double base_metric = 0;  ///< metric of the base: all wide, or all at the first narrow option (widening)
     double base_error = 0;   ///< mean squared error of the base's output
     bool widened = false;
-    std::vector<sensitivity_row> rows;  ///< least harm first
+    std::vector<sensitivity_row> rows;           ///< least harm first
+    std::map<std::string, std::string> modules;  ///< by layer: the module of torch, where it has another name
     double seconds = 0;
     session_statistics statistics;
     std::vector<std::string> remarks;
@@ -87,13 +90,14 @@ struct sensitivity_result {
 
 struct search_options : mix_options {
     std::string strategy = "greedy";
-    std::string direction = "narrow";    ///< greedy: narrow or widen
-    std::string ranking = "auto";        ///< how moves from the wide model are ranked: measured, gradient, or auto: the cheaper of the two
-    std::optional<double> target;        ///< value that the metric must reach
-    std::optional<double> target_drop;   ///< largest drop of an accuracy from the baseline's, as a fraction
-    std::optional<double> budget;        ///< largest cost, in the cost's unit
-    std::optional<double> budget_ratio;  ///< largest cost, as a share of the wide model's
-    std::optional<double> wide_share;    ///< share of searched layers that stay wide, exactly (rounded)
+    std::string direction = "narrow";   ///< greedy: narrow or widen
+    std::string ranking = "auto";       ///< how moves from the wide model are ranked: measured, gradient, or auto: the cheaper of the two
+    std::optional<double> target;       ///< value that the metric must reach
+    std::optional<double> target_drop;  ///< by how much the metric may be worse than the reference's
+    std::optional<double> target_relative;  ///< the same as a multiple of the magnitude of the reference's
+    std::optional<double> budget;           ///< largest cost, in the cost's unit
+    std::optional<double> budget_ratio;     ///< largest cost, as a share of the wide model's
+    std::optional<double> wide_share;       ///< share of searched layers that stay wide, exactly (rounded)
     search_limits limits;
     std::uint64_t seed = 0;
     std::filesystem::path cache;
@@ -106,7 +110,7 @@ struct search_result {
     std::string strategy, metric_name, cost_unit;
     double metric = 0;             ///< metric of the chosen mix
     double baseline_metric = 0;    ///< metric with every searched layer wide
-    double float_metric = 0;       ///< metric of the reference outputs themselves
+    double float_metric = 0;       ///< metric of the reference outputs themselves: drops count from it
     std::optional<double> target;  ///< as a value of the metric
     double cost = 0, wide_cost = 0, float_cost = 0;
     double seconds = 0;
@@ -114,7 +118,8 @@ struct search_result {
     search_space space;
     assignment choice;
     precision_plan plan;
-    std::map<std::string, tensor> weights;  ///< by name: weights of the plan that are not rounded to nearest
+    std::map<std::string, tensor> weights;       ///< by name: weights of the plan that are not rounded to nearest
+    std::map<std::string, std::string> modules;  ///< by layer: the module of torch, where it has another name
     std::vector<trial> history, front;
     std::vector<std::string> remarks;
     double sampling_error = 0;  ///< standard error of an accuracy over this many samples; 0 for other metrics
@@ -133,6 +138,7 @@ class mix_problem {
     scorer& score() { return *scorer_; }
     const std::string& cost_unit() const { return cost_unit_; }
     double float_cost() const { return float_cost_; }
+    const std::map<std::string, std::string>& modules() const { return modules_; }
     const std::string& op_type(std::size_t layer) const { return op_types_[layer]; }
     const std::vector<std::string>& remarks() const { return remarks_; }
     const rounded_weights& rounded() const { return *rounded_; }
@@ -146,7 +152,7 @@ class mix_problem {
     void round_weights(precision_plan& plan, weight_rounding how, const named_tensors& inputs, const mix_options& options);
     bool weights_differ() const;
     void measure_costs(const layer_view& layers, const calibration& seen, const mix_options& options);
-    void remember_fixed(const std::vector<request>& fixed, const quantize_report& report);
+    void remember_fixed(const mix_options& options, const std::vector<std::vector<plan_note>>& of_options);
     const model* model_;
     planner plans_;
     std::vector<std::string> searched_;
@@ -154,7 +160,8 @@ class mix_problem {
     std::optional<mixture> mix_;
     std::optional<scorer> scorer_;
     search_space space_;
-    std::vector<std::string> op_types_;  // by searched layer
+    std::vector<std::string> op_types_;           // by searched layer
+    std::map<std::string, std::string> modules_;  // of torch, by searched layer, where they have another name
     std::vector<std::string> remarks_;
     std::string cost_unit_;
     double float_cost_ = 0;

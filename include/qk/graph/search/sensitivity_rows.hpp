@@ -84,6 +84,7 @@ inline sensitivity_result result_of(mix_problem& problem, std::vector<sensitivit
     result.base_error = base.error;
     result.widened = widen;
     result.rows = std::move(rows);
+    result.modules = problem.modules();
     result.statistics = problem.score().statistics();
     result.seconds = seconds_since(start);
     result.remarks = problem.remarks();

@@ -75,6 +75,7 @@ class search_run {
 
     /// Value that the metric must reach; unset: no target, every assignment will do.
     std::optional<double> target;
+    double rounding = 0;  ///< by how much a metric may miss the target and still be equal to it: the rounding of a computed target
     /// Cost that must not be exceeded; unset: no budget.
     std::optional<double> budget;
     std::string strategy_option;  ///< greedy: "narrow" or "widen"
@@ -84,7 +85,10 @@ class search_run {
     struct estimated_move {
         double harm = 0, error = 0;
     };
-    std::function<std::vector<std::vector<estimated_move>>()> estimate_moves;
+    using estimate_function = std::function<std::vector<std::vector<estimated_move>>()>;
+    estimate_function estimate_moves;
+    /// Estimates for the order alone in which a search with few trials narrows layers, before any is measured. May be empty.
+    estimate_function order_moves;
     bool estimates_only_rank = false;  ///< estimated harm has no unit that allows a comparison with measured harm
     /// For hawq_v2. Returns by layer the average trace of the Hessian times the squared error of the weights at the option. Empty: not
     /// available.
@@ -98,6 +102,10 @@ class search_run {
     bool meets_target(double value) const;
     bool fits_budget(double cost) const { return !budget || cost <= *budget * (1 + 1e-12); }
     bool acceptable(const trial& t) const { return meets_target(t.result.metric) && fits_budget(t.cost); }
+
+    /// Returns how many new assignments may still be measured; without a limit more than any search measures.
+    std::size_t trials_left() const;
+    const search_limits& limits() const { return limits_; }
 
     /// Measures assignments; those measured before cost nothing. Throws search_stopped at a limit, after the group that was being measured.
     std::vector<score> evaluate(std::span<const assignment> candidates);
@@ -134,18 +142,21 @@ struct search_outcome {
     std::string status;
     trial best;
     bool target_met = false;
+    bool nothing_saved = false;  ///< a limit stopped it before it found anything cheaper than the wide model that meets the target
 };
 
 /// A strategy narrows or widens through run.evaluate(); run.best() is its result.
 struct strategy {
     std::string_view name;
     void (*search)(search_run&);
-    std::string_view what;  ///< text for --help
+    std::string_view what;                       ///< text for --help
+    void (*check)(const search_run&) = nullptr;  ///< throws where the strategy cannot be used, before a search with a limit begins
 };
 std::span<const strategy> all_strategies();
 const strategy& find_strategy(std::string_view name);
 
-/// Measures the wide model first, then lets the strategy work until it ends or a limit stops it.
+/// Measures the wide model first, then lets the strategy work until it ends or a limit stops it. With a limit the search begins with
+/// everything narrow and ends with what greedy does, so that the strategies differ in what they do between (limited.hpp).
 search_outcome run_strategy(const strategy& s, search_run& run);
 
 }  // namespace qk::graph

@@ -7,13 +7,24 @@
 #include <cmath>
 #include <set>
 
-#include "qk/graph/search/greedy.hpp"
+#include "qk/graph/search/narrow_end.hpp"
 
 namespace qk::graph::detail {
 
-/// Widens one layer after the other, in the given order, until the target is met.
+/// Widens one layer after the other, in the given order, until the target is met. Where there are too few trials for that it finds their
+/// number by bisection.
 inline void fall_back(search_run& run, const assignment& narrow, const std::vector<std::size_t>& order) {
     assignment now = narrow;
+    if (order.size() > run.trials_left()) {
+        std::size_t bad = 0, good = order.size();
+        while (good > bad + 1) {
+            const std::size_t probe = bad + (good - bad) / 2;
+            now = narrow;
+            for (std::size_t i = 0; i < probe; ++i) now[order[i]] = 0;
+            (all_ok(run, now) ? good : bad) = probe;
+        }
+        return;
+    }
     for (const std::size_t l : order) {
         now[l] = 0;
         if (all_ok(run, now)) return;
@@ -22,39 +33,46 @@ inline void fall_back(search_run& run, const assignment& narrow, const std::vect
 
 /// basic: tries everything narrow, then each single layer wide, then widens the best of these together until the target is met.
 inline void basic(search_run& run) {
-    const assignment narrow = all_narrowest(run);
-    if (all_ok(run, narrow)) return;
-    std::vector<move> moves = measure_moves(run, narrow);
-    std::erase_if(moves, [](const move& m) { return m.option != 0; });
-    if (run.acceptable(*run.best()) && run.best()->choice != run.space().all(0)) return;  // one layer was enough
+    const std::optional<assignment> narrow = narrow_base(run);
+    if (!narrow) return;
+    std::vector<move> moves = widenings(run, *narrow);
     order_by_harm(moves);
     std::vector<std::size_t> order;
-    for (const move& m : moves) order.push_back(m.layer);
-    fall_back(run, narrow, order);
+    bool enough = false;  // one layer was
+    for (const move& m : moves) {
+        assignment alone = *narrow;
+        alone[m.layer] = 0;
+        enough = enough || all_ok(run, alone);
+        order.push_back(m.layer);
+    }
+    if (!enough) fall_back(run, *narrow, order);
 }
 
 /// mse: widens layers in the order of the output error that each causes when it alone is narrow, largest first.
 inline void mse(search_run& run) {
-    const assignment narrow = all_narrowest(run);
-    if (all_ok(run, narrow)) return;
-    std::vector<move> moves = measure_moves(run, run.space().all(0));
-    std::erase_if(moves, [&](const move& m) { return m.option != narrow[m.layer]; });
+    const std::optional<assignment> narrow = narrow_base(run);
+    if (!narrow) return;
+    std::vector<move> moves = measure_moves(run, run.space().all(0), [&](std::size_t l, std::uint8_t o) { return o == (*narrow)[l]; });
     std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.error > b.error; });
     std::vector<std::size_t> order;
     for (const move& m : moves) order.push_back(m.layer);
-    fall_back(run, narrow, order);
+    fall_back(run, *narrow, order);
+}
+
+inline void check_hawq_v2(const search_run& run) {
+    if (!run.weigh_by_hessian) throw error("strategy hawq_v2 needs a model that gradients flow through");
 }
 
 /// hawq_v2: widens layers in the order of the average Hessian trace times the squared error of the weights, largest first.
 inline void hawq_v2(search_run& run) {
-    if (!run.weigh_by_hessian) throw error("strategy hawq_v2 needs a model that gradients flow through");
-    const assignment narrow = all_cheapest(run.space());
-    if (all_ok(run, narrow)) return;
-    const std::vector<double> weight = run.weigh_by_hessian(narrow);
+    check_hawq_v2(run);
+    const narrow_start start = start_narrow(run, std::max<std::size_t>(run.trials_left() / 4, 1));
+    if (start.met && *start.met == start.base) return;
+    const std::vector<double> weight = run.weigh_by_hessian(start.base);
     std::vector<std::size_t> order(weight.size());
     for (std::size_t l = 0; l < order.size(); ++l) order[l] = l;
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return weight[a] > weight[b]; });
-    fall_back(run, narrow, order);
+    fall_back(run, start.base, order);
 }
 
 inline assignment random_assignment(search_run& run) {
@@ -78,27 +96,38 @@ inline std::size_t count_assignments(const search_space& space, std::size_t limi
 
 inline constexpr std::size_t default_trials = 100;  ///< of strategies that would not end by themselves
 
-/// random: draws assignments uniformly; ends after 100 of them.
+/// Returns how many trials such a strategy makes: the limit's, or those.
+inline std::size_t trials_of(const search_run& run) { return run.limits().trials > 0 ? run.limits().trials : default_trials; }
+
+/// random: measures everything narrow, then draws assignments uniformly; ends after 100 of them if there is no limit.
 inline void random(search_run& run) {
     const std::size_t all = count_assignments(run.space(), std::size_t{1} << 40);
     std::set<assignment> seen{run.space().all(0)};
     const auto draw = [&](assignment a) {
         if (seen.insert(a).second) run.evaluate(a);
     };
-    draw(all_narrowest(run));
-    for (std::size_t tries = 0; seen.size() < std::min(all, default_trials) && tries < 100 * default_trials; ++tries)
-        draw(random_assignment(run));
+    const std::size_t most = std::min(all, trials_of(run));
+    for (const assignment& a : uniform_narrow(run.space())) {
+        draw(a);
+        if (run.target && all_ok(run, a) && run.space().cost_of(a) <= run.space().cost_of(all_cheapest(run.space()))) return;
+    }
+    for (std::size_t tries = 0; seen.size() < most && tries < 100 * most; ++tries) draw(random_assignment(run));
 }
 
-/// exhaustive: measures every assignment, cheapest first, until one meets the target. Assignments of equal cost are all measured, so the
-/// best of them is found.
-inline void exhaustive(search_run& run) {
+inline void check_exhaustive(const search_run& run) {
     const search_space& space = run.space();
     constexpr std::size_t most = std::size_t{1} << 20;
     if (count_assignments(space, most + 1) > most) {
         throw error("strategy exhaustive: " + std::to_string(space.size()) + " layers with " + std::to_string(space.options.size()) +
                     " options each are more than 2^20 assignments; restrict --layers or choose another strategy");
     }
+}
+
+/// exhaustive: measures every assignment, cheapest first, until one meets the target. Assignments of equal cost are all measured, so the
+/// best of them is found.
+inline void exhaustive(search_run& run) {
+    check_exhaustive(run);
+    const search_space& space = run.space();
     std::vector<assignment> all;
     assignment a = space.all(0);
     do {
@@ -124,8 +153,11 @@ inline void exhaustive(search_run& run) {
 /// the candidate of largest expected improvement. Objective: the cost, plus a penalty for missing the target.
 inline void bayesian(search_run& run) {
     const search_space& space = run.space();
-    const std::size_t all = count_assignments(space, std::size_t{1} << 40), budget_trials = std::min(all, default_trials);
-    run.evaluate(all_narrowest(run));
+    const std::size_t all = count_assignments(space, std::size_t{1} << 40), budget_trials = std::min(all, trials_of(run));
+    for (const assignment& a : uniform_narrow(space)) {
+        run.evaluate(a);
+        if (run.target && all_ok(run, a) && space.cost_of(a) <= space.cost_of(all_cheapest(space))) return;
+    }
     for (int i = 0; i < 6; ++i) run.evaluate(random_assignment(run));
     const auto kernel = [&](const assignment& a, const assignment& b) {
         std::size_t differ = 0;
