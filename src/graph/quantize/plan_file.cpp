@@ -216,12 +216,16 @@ void plan_file::fill(quantize_options& o) const {
     if (rotation) o.rotation = *rotation;
 }
 
+/// Is true for AIMET's encodings; those of version 2.0.0 have one list.
+static bool holds_encodings(const json_cursor& c) {
+    return c.has("activation_encodings") || c.has("param_encodings") || (c.has("encodings") && c.has("version"));
+}
+
 plan_file parse_plan_file(std::string_view text, const std::string& label) {
     const json_cursor c = json_cursor::parse(text, label);
     if (!c.is_object()) c.fail("a requests file or a saved plan is one JSON object");
     plan_file f;
-    // Version 2.0.0 has one list, "encodings".
-    if (c.has("activation_encodings") || c.has("param_encodings") || (c.has("encodings") && c.has("version"))) {
+    if (holds_encodings(c)) {
         f.plan = read_encodings(c);
         return f;
     }

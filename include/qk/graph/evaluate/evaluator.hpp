@@ -28,7 +28,7 @@ struct named_tensors : std::map<std::string, tensor> {
     std::map<std::string, std::vector<dims>> ragged{};
     std::optional<int> batch_axis{};            ///< of data: the axis that samples stand along, if the user says it
     std::map<std::string, int> joined_along{};  ///< of outputs: where samples are joined along another axis than 0
-    std::vector<std::size_t> left_out{};  ///< samples of the data as given that are not here, ascending; their labels go, too
+    std::vector<std::size_t> left_out{};        ///< samples of the data as given that are not here, ascending; their labels go, too
 };
 
 struct evaluate_options {
