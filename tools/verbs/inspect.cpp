@@ -87,7 +87,8 @@ std::vector<layer_row> integer_layers_of(const graph::model& m) {
         for (const places& p : all) {
             if (node.op_type() != p.op || node.input_size() <= p.weight) continue;
             const auto input = [&](int i) { return i < node.input_size() ? node.input(i) : std::string(); };
-            layer_row row{node.name(), node.op_type(), "", "", 0, 0, 0, type_of(input(p.activation_type)), type_of(input(p.weight_type))};
+            layer_row row{
+                node.name(), node.op_type(), "", "", "", 0, 0, 0, type_of(input(p.activation_type)), type_of(input(p.weight_type))};
             if (m.is_constant(input(p.weight))) {
                 row.weight = input(p.weight), row.weight_format = type_of(row.weight);
                 row.shape = graph::to_string(m.constant_shape(row.weight));
