@@ -110,7 +110,7 @@ TEST_CASE("where everything may be narrow two evaluations are enough; where not,
     };
     const search_result whole = d.search(o);
     CHECK(whole.choice == peeked.choice);
-    CHECK(whole.evaluations == peeked.evaluations);
+    CHECK(whole.evaluations == peeked.evaluations + 1);  // so everything narrow is measured, and not peeked at
     CHECK(whole.metric == doctest::Approx(peeked.metric).epsilon(1e-9));
 }
 
@@ -274,7 +274,8 @@ TEST_CASE("a stopped search goes on from its cache") {
     const search_result resumed = d.search(o);
     CHECK(resumed.cached == 7);
     const search_result again = d.search(o);
-    CHECK(again.cached == resumed.evaluations);
+    CHECK(again.cached >= resumed.evaluations);  // and what the limit had the first search try
+    CHECK(again.cached < resumed.evaluations + 7);
     CHECK(again.choice == resumed.choice);
     CHECK(again.layer_evaluations < resumed.layer_evaluations);
 

@@ -96,6 +96,10 @@ TEST_CASE("evaluate stops at NaN where it measures, leaves out labels with sampl
     const auto ran = qk_test::run_tool({"evaluate", model_file, "--inputs", bad, "--json"});
     CHECK(ran.status == 0);
     CHECK(has(ran.err, "sample 3 (from 0) of input '"));
+    const auto planned = qk_test::run_tool({"evaluate", model_file, "--inputs", bad, "--activation", "mxfp8_e4m3", "--weight", "mxfp4"});
+    CHECK(planned.status == 0);
+    CHECK(has(planned.err, "sample 3 (from 0) of input '"));
+    refuse(words{"evaluate", model_file, "--inputs", bad} + whole, "sample 3 (from 0) of input '");  // its ranges come from them
 }
 
 TEST_CASE("no samples are none") {

@@ -153,7 +153,7 @@ std::string fish_completion(const command& app) {
                 continue;
             }
             s += here + (o.short_name.empty() ? "" : " -s " + o.short_name.substr(1)) + " -l " + o.name.substr(2) +
-                 (o.is_flag() ? "" : " " + value) + " -d " + escaped(brief(o.text)) + "\n";
+                 (o.takes_next_word() ? " " + value : "") + " -d " + escaped(brief(o.text)) + "\n";
         }
         s += here + " -s h -l help -d 'this page'\n";
     }

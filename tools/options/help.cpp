@@ -33,7 +33,6 @@ std::string wrapped(const std::string& text) {
 std::string row(const option& o) {
     std::string head = "  " + (o.short_name.empty() ? o.name : o.short_name + ", " + o.name);
     if (!o.is_argument() && o.takes_next_word()) head += " " + o.shown_value();
-    if (!o.value_alone.empty()) head += "[=" + o.shown_value() + "]";
     if (o.is_list()) head += " ...";
     std::string text = o.text;
     if (o.is_required && !o.is_argument()) text = "(required) " + text;

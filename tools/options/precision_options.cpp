@@ -106,7 +106,6 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
     verb.add_option("--strict", precision.strict,
                     "a request that cannot be met as asked is an error; with --strict=all one that a later request overrides is, too")
         .one_of({"requests", "all"})
-        .type_name("WHAT")
         .alone("requests");
     verb.section("");
 }

@@ -88,8 +88,8 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     model m = model::load(settings.model);
     if (!settings.output_dir.empty())
         for (const auto& [name, file] : files_of_outputs(m, settings.output_dir)) files.output("--output-dir", file);
-    // NaN is what some models are run with. Where something is measured or quantized it is a mistake in the data.
-    const bool only_runs = !settings.precision.any() && settings.metrics.empty() && settings.data.labels.empty() && settings.generate == 0;
+    // NaN is what some models are run with. Where something is measured it is a mistake in the data, and where ranges come from it.
+    const bool only_runs = settings.metrics.empty() && settings.data.labels.empty() && settings.generate == 0;
     const named_tensors inputs = settings.data.load_inputs(m, only_runs);
     if (const bad_samples bad = only_runs ? find_bad_samples(m, inputs) : bad_samples{}; !bad.which.empty())
         done.remarks.push_back("--inputs: " + bad.text());
