@@ -3,6 +3,7 @@
 // or by layer.
 #include <doctest/doctest.h>
 
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -59,6 +60,8 @@ TEST_CASE("alternatives are choices, and each is what asking for it alone is") {
 
 TEST_CASE("a model that a search wrote under a choice is the one that quantize writes when asked for it, byte for byte") {
     const qk_test::scratch place;
+    // A search measures int8 weights rounded to nearest; by default quantize makes them pair-safe.
+    std::ofstream(place("nearest.json")) << R"({"name": "nearest", "int8_weights": "unsigned"})";
     const auto same = [&](const std::string& choice, words search, words quantize) {
         INFO(choice);
         const std::string ratio = choice.find("int4") == std::string::npos ? "0.25" : "0.125";  // of 16 by 16 bits, all layers narrow
@@ -66,8 +69,8 @@ TEST_CASE("a model that a search wrote under a choice is the one that quantize w
                                      "bit_operations", "--budget-ratio", ratio});
         const json found = said("search", search);
         for (const auto& [layer, option] : found["layers"].items()) CHECK(option == choice);
-        quantize.insert(quantize.begin(),
-                        {"quantize", model, "--inputs", images, "--samples", "60", "--dual", "-o", place("asked.onnx"), "--overwrite"});
+        quantize.insert(quantize.begin(), {"quantize", model, "--inputs", images, "--samples", "60", "--dual", "--target",
+                                           place("nearest.json"), "-o", place("asked.onnx"), "--overwrite"});
         const auto asked = qk_test::run_tool(quantize);
         INFO(asked.err);
         REQUIRE(asked.status == 0);
