@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The evaluator: cuts data into samples, runs each through the plan's program on one thread, joins the outputs.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -11,12 +12,23 @@
 namespace qk::graph {
 namespace {
 
+/// Returns whether a quantizer of an activation computes with several rows: takes its scale from the whole value, or runs along axis 0.
+bool joins_rows(const quantizer& q) {
+    const bool along = is_block_format(q.format) || q.block_size > 0 || q.scale.size() > 1;
+    return q.dynamic || (std::holds_alternative<nvfloat>(q.format) && q.scale.empty()) || (along && q.axis == 0);
+}
+
+bool joins_rows(const model& m, const precision_plan& plan) {
+    return std::ranges::any_of(plan.tensors, [&](const auto& t) { return !m.is_constant(t.first) && joins_rows(t.second); }) ||
+           std::ranges::any_of(plan.edges, [&](const auto& e) { return !m.is_constant(e.first.tensor) && joins_rows(e.second); });
+}
+
 evaluate_result run_samples(execute::runner& r, const evaluate_options& options, const named_tensors& inputs, const precision_plan& plan,
                             const tensor_observer& observe, const progress& report, const output_consumer& consume) {
     execute::sample_set data = execute::make_samples(r.source, inputs);
     const precision_plan* p = &plan;
     const auto program = execute::make_program(*r.net, r.shared, {&p, 1}, static_cast<bool>(observe));
-    const auto cut = r.decide(data, options.batch);
+    const auto cut = r.decide(data, options.batch, joins_rows(r.source, plan));
     std::optional<execute::joined_outputs> outputs;
     // Runs once beforehand, so that `seconds` leaves out what is made on first use.
     if (options.keep_outputs) outputs.emplace(r.source, cut, r.once(*program, r.inputs_of(data, cut, 0)));

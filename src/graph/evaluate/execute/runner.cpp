@@ -37,7 +37,7 @@ static std::string why_whole(const batch_verdict& verdict) {
            (mixed ? ")" : ", --batch-axis none says that they are one sample)");
 }
 
-runner::cut runner::decide(sample_set& data, int batch) const {
+runner::cut runner::decide(sample_set& data, int batch, bool plan_joins_rows) const {
     if (data.ragged) {
         cut c = alone(data);
         c.ragged = true;
@@ -46,6 +46,14 @@ runner::cut runner::decide(sample_set& data, int batch) const {
     if (data.count == 1 || (!data.symbolic && data.asked == 0)) {
         cut c = alone(data);
         if (!data.uncut.empty()) c.whole = data.uncut + ": the data runs as a whole";
+        return c;
+    }
+    if (data.symbolic && plan_joins_rows) {
+        cut c = together(data, batch);
+        c.whole =
+            "the plan takes scales of activations from the values of a whole run, or has them along axis 0: rows run together "
+            "(--batch-axis 0 cuts "
+            "them apart)";
         return c;
     }
     batch_verdict verdict = follow_samples(*net, data, data.axes);
