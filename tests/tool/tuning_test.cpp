@@ -66,7 +66,7 @@ TEST_CASE("a model that a search wrote under a choice is the one that quantize w
         INFO(choice);
         const std::string ratio = choice.find("int4") == std::string::npos ? "0.25" : "0.125";  // of 16 by 16 bits, all layers narrow
         search.insert(search.end(), {"--narrow", choice, "-o", place("found.onnx"), "--strategy", "budget", "--metric", "sqnr", "--cost",
-                                     "bit_operations", "--budget-ratio", ratio});
+                                     "bit_operations", "--budget-ratio", ratio, "--target", place("nearest.json")});
         const json found = said("search", search);
         for (const auto& [layer, option] : found["layers"].items()) CHECK(option == choice);
         quantize.insert(quantize.begin(), {"quantize", model, "--inputs", images, "--samples", "60", "--dual", "--target",

@@ -220,7 +220,7 @@ layer_moments gather_moments(const model& m, const precision_plan& plan, const n
             readers[n.input(0)].push_back({n.name(), plan.find({n.input(0), n.name(), 0}), n.op_type() == "Conv"});
     std::map<std::string, std::map<std::size_t, sums>> seen;  // by layer and sample
     std::mutex lock;
-    const evaluator run(m, {.threads = options.threads, .batch = 1, .keep_outputs = false, .limits = options.limits});
+    const evaluator run(m, {.threads = options.threads, .keep_outputs = false, .limits = options.limits});
     const auto look = [&](const std::string& name, const tensor& value, std::size_t sample) {
         const auto found = readers.find(name);
         if (found == readers.end() || value.rank() < 2 || value.size() == 0) return;
