@@ -47,6 +47,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     declare_report(files, settings.report);
     if (!settings.precision.any()) throw error("say what to quantize: --activation F --weight F, or --plan P.json");
     export_options style{.style = export_style_from(settings.style), .weights = weight_storage_from(settings.weights)};
+    const double before = done.bytes_before = model_bytes(settings.model);  // reads the file, so not beside the loaded model
     std::vector<plan_note> notes;
     model m = load_for_planning(settings.model, &notes);
     expand_for(m, settings.precision);
@@ -83,8 +84,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     summary["quantized_edges"] = edges;
     summary["remarks"] = remarks;
     if (exported) summary["output"] = settings.output, summary["opset"] = exported->opset_after, summary["export_notes"] = exported->notes;
-    const double before = done.bytes_before = model_bytes(settings.model),
-                 after = done.bytes_after = static_cast<double>(files.bytes(settings.output) + files.bytes(settings.output + ".data"));
+    const double after = done.bytes_after = static_cast<double>(files.bytes(settings.output) + files.bytes(settings.output + ".data"));
     summary["file_bytes"] = after;
     summary["original_file_bytes"] = before;
     summary["weight_bytes"] = cost.weight_bits / 8;

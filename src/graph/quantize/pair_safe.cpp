@@ -341,17 +341,14 @@ void bias_follows(precision_plan& plan, const onnx::NodeProto& n, const std::vec
 std::vector<pair_safe_weight> make_pair_safe(model& m, precision_plan& plan, const std::vector<std::string>& layers,
                                              const layer_moments& moments, const pair_safe_options& options) {
     const std::set<std::string> wanted(layers.begin(), layers.end());
-    std::vector<safe_weight> all;
-    for (const auto& n : m.graph().node())
-        if (wanted.contains(n.name())) all.push_back(prepare(m, plan, n, moments, options));
     execute::workers pool(options.threads, std::make_shared<memory_budget>(options.limits.memory));
-    std::map<std::string, tensor> changed;
     std::vector<pair_safe_weight> results;
-    for (safe_weight& s : all) {
+    for (const auto& n : m.graph().node()) {  // one layer after the other: a layer takes several times its weights
+        if (!wanted.contains(n.name())) continue;
+        safe_weight s = prepare(m, plan, n, moments, options);
         if (s.result.left.empty()) {
             const std::span<const float> own = std::as_const(s.weight).as<float>();
-            const std::vector<float> before(own.begin(), own.end());
-            tensor moved = make_tensor<float>(s.weight.shape(), before);
+            tensor moved = make_tensor<float>(s.weight.shape(), std::vector<float>(own.begin(), own.end()));
             const std::span<float> values = moved.as<float>();
             std::vector<float> scales = s.how->scale;
             std::vector<pair_safe_weight> parts(scales.size());
@@ -362,16 +359,18 @@ std::vector<pair_safe_weight> make_pair_safe(model& m, precision_plan& plan, con
                 moved_values &all_moved = s.result.values, &part = parts[i].values;
                 all_moved.place.insert(all_moved.place.end(), part.place.begin(), part.place.end());
                 all_moved.value.insert(all_moved.value.end(), part.value.begin(), part.value.end());
+                part = {};
             }
-            bias_follows(plan, *s.node, s.how->scale, scales);
+            bias_follows(plan, n, s.how->scale, scales);
             s.how->scale = scales;
-            s.result.weight_sqnr = sqnr(before, applied(*s.how, moved).as<float>());
-            if (options.moves && s.result.moved > 0) changed.emplace(s.result.weight, ops::narrowed(moved, s.type));
+            s.result.weight_sqnr = sqnr(own, applied(*s.how, moved).as<float>());
+            if (options.moves && s.result.moved > 0) {
+                const auto initializer = std::ranges::find(*m.graph().mutable_initializer(), s.result.weight, &onnx::TensorProto::name);
+                to_proto(ops::narrowed(moved, s.type), s.result.weight, *initializer);
+            }
         }
-        results.push_back(s.result);
+        results.push_back(std::move(s.result));
     }
-    for (auto& initializer : *m.graph().mutable_initializer())
-        if (const auto found = changed.find(initializer.name()); found != changed.end()) to_proto(found->second, found->first, initializer);
     m.reindex();
     return results;
 }
