@@ -57,13 +57,14 @@ def over(command, model, given, base_model, base_given):
 for name, model in files.items():
     for what, options in (("float", []), ("int4 weights", W4), ("mxfp4/mxfp4", MX)):
         more = over("evaluate", model, ["--inputs", x, *options], small, ["--inputs", small_x, *options])
-        check(more <= 1.3 * WEIGHTS + OUTPUTS, f"qk evaluate, {what}, weights {name}: {more / WEIGHTS:.2f} of the weights (1.3 and the outputs)")
+        check(more <= 1.35 * WEIGHTS + OUTPUTS, f"qk evaluate, {what}, weights {name}: {more / WEIGHTS:.2f} of the weights (1.35 and the outputs)")
     for what, options in (("int4 weights, portable", W4), ("int4 weights, nbits", W4 + ["--export", "nbits"]), ("mxfp4/mxfp4, portable", MX),
                           ("int8/int8, qdq", I8 + ["--export", "qdq", "--calibration"]), ("bf16 weights as floats", ["--activation", "fp32", "--weight", "bf16", "--weights", "float"])):
         calibrated = options[-1] == "--calibration"
         more = over("quantize", model, [*options, *([x] if calibrated else []), "-o", at("q.onnx")],
                     small, [*options, *([small_x] if calibrated else []), "-o", at("s.onnx")])
-        check(more <= 1.6 * WEIGHTS, f"qk quantize {what}, weights {name}: {more / WEIGHTS:.2f} of the weights (1.6)")
+        most = 1.9 if calibrated else 1.6  # making int8 weights pair-safe takes several times a layer's weights
+        check(more <= most * WEIGHTS, f"qk quantize {what}, weights {name}: {more / WEIGHTS:.2f} of the weights ({most})")
 
 # Texts of different lengths, and two that run together: a product's weights are packed once, not once for every number of rows. A sample
 # needs its values, and its outputs (logits and caches) twice: from the run, and joined and padded to the longest.
