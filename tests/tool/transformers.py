@@ -83,7 +83,8 @@ def speech():
         planned = evaluated(model, data, *formats)
         qk("quantize", model, "-o", at("whisper_q.onnx"), *formats, "--overwrite")
         on, off = (runs.run_inputs(at("whisper_q.onnx"), dict(np.load(data)), level) for level in ("on", "off"))
-        check(close(on, planned, 5e-2) and runs.keeps(on, off, plain)[0], f"whisper, {formats[1]}: onnxruntime, {runs.keeps(on, off, plain)[1]}")
+        # The optimizer's other order of sums may round a value of a block format to its other neighbour.
+        check(close(off, planned, 5e-2) and runs.keeps(on, off, plain)[0] and runs.decibels(on, planned) > 20, f"whisper, {formats[1]}: onnxruntime, {runs.keeps(on, off, plain)[1]}")
 
 
 def masks():
