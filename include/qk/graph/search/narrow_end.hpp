@@ -120,7 +120,7 @@ inline void greedy_widen(search_run& run) {
     const search_space& space = run.space();
     const std::optional<assignment> base = narrow_base(run);
     if (!base) return;
-    const assignment narrow = *base;
+    const assignment& narrow = *base;
     std::vector<move> moves = widenings(run, narrow);
     order_by_harm(moves);  // most negative harm first: widening helps most there
     std::size_t bad = 0, good = moves.size();
