@@ -71,7 +71,7 @@ def main():
             plain, files, heard = runs.run(str(model), x, batch=10), [], []
             for kind, options in kinds.items():
                 files.append(folder / f"{name} {kind}.onnx")
-                subprocess.run([given.qk, "quantize", model, "-o", files[-1], "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", folder / "calibration.npy", *options],
+                subprocess.run([given.qk, "quantize", "--recipe", "fast", model, "-o", files[-1], "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", folder / "calibration.npy", *options],
                                check=True, capture_output=True)
                 heard.append([runs.decibels(runs.run(str(files[-1]), x, level, 10), plain) for level in ("on", "off")])
             took = least_times(files, x[:1], given.seconds)

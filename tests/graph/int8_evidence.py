@@ -105,7 +105,7 @@ class Case:
         np.save(at("x.npy"), x)
         self.plain = runs.run(path, x, "off")
         data = [] if "dynamic" in options else ["--calibration", at("calibration.npy")]
-        self.notes = qk_json("quantize", path, "-o", self.file, "--save-plan", at("plan.json"), *data, *options)["export_notes"]
+        self.notes = qk_json("quantize", "--recipe", "fast", path, "-o", self.file, "--save-plan", at("plan.json"), *data, *options)["export_notes"]
         qk("evaluate", path, "--plan", at("plan.json"), "--inputs", at("x.npy"), "--output-dir", at("out"), *(["--batch", self.batch] if self.batch else []))
         (result,) = os.listdir(at("out"))
         self.planned = runs.decibels(np.load(os.path.join(at("out"), result)), self.plain)
@@ -141,7 +141,7 @@ def signed_by_request():
     with open(at("profile.json"), "w") as f:
         json.dump({"name": "mine", "int8_weights": "signed"}, f)
     for flags in (["--keep-int8"], ["--target", at("profile.json")]):
-        out = qk_json("quantize", path, "-o", at("signed.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), *flags)
+        out = qk_json("quantize", "--recipe", "fast", path, "-o", at("signed.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), *flags)
         held = {t.name: t.data_type for t in onnx.load(at("signed.onnx")).graph.initializer}
         types = {held[f"w_{m}_quantized"] for m in ("q", "k", "v", "o", "up", "down")}
         check(types == {TensorProto.INT8}, f"{flags[0]}: weights are int8")
@@ -159,7 +159,7 @@ def recovered():
     path, x = convolutions()
     np.save(at("calibration.npy"), x)
     for style in ("portable", "qdq"):
-        qk("quantize", path, "-o", at("moved.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), "--export", style, "--save-plan", at("asked.json"))
+        qk("quantize", "--recipe", "fast", path, "-o", at("moved.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), "--export", style, "--save-plan", at("asked.json"))
         types = {t.name: t.data_type for t in onnx.load(at("moved.onnx")).graph.initializer}
         check(all(types[f"{n}_quantized"] == TensorProto.UINT8 for n in ("w1", "w2", "w3", "w4", "fc")), f"{style}: weights are uint8 in the file")
         qk("inspect", at("moved.onnx"), "--save-plan", at("found.json"), "--save-float", at("float.onnx"))

@@ -19,6 +19,7 @@ const std::string model = folder + "digits.onnx", images = folder + "test_images
 
 qk_test::outcome run(const std::string& verb, words more) {
     more.insert(more.begin(), {verb, model, "--inputs", images, "--samples", "60", "--threads", "1", "--json", "--wide", "bf16/bf16"});
+    if (verb == "search") more.insert(more.end(), {"--recipe", "fast"});  // nothing but the choices
     return qk_test::run_tool(more);
 }
 json said(const std::string& verb, const words& more) {
@@ -47,7 +48,7 @@ TEST_CASE("alternatives are choices, and each is what asking for it alone is") {
     for (const std::string method : {"min_max", "percentile"})
         for (const std::string scale : {"per_tensor", "per_channel"}) {
             words alone{"--percentile", "95", "--narrow", "int8/int8", "--calibration-method", method};
-            if (scale == "per_channel") alone.push_back("--per-channel");
+            if (scale == "per_tensor") alone.push_back("--per-tensor");
             const auto one = measured(said("sensitivity", alone), "int8/int8"), here = measured(all, "int8@" + method + "/int8@" + scale);
             INFO(method, " ", scale);
             CHECK(one.size() > 2);
@@ -66,8 +67,8 @@ TEST_CASE("a model that a search wrote under a choice is the one that quantize w
                                      "bit_operations", "--budget-ratio", ratio});
         const json found = said("search", search);
         for (const auto& [layer, option] : found["layers"].items()) CHECK(option == choice);
-        quantize.insert(quantize.begin(),
-                        {"quantize", model, "--inputs", images, "--samples", "60", "--dual", "-o", place("asked.onnx"), "--overwrite"});
+        quantize.insert(quantize.begin(), {"quantize", model, "--recipe", "fast", "--inputs", images, "--samples", "60", "--dual", "-o",
+                                           place("asked.onnx"), "--overwrite"});
         const auto asked = qk_test::run_tool(quantize);
         INFO(asked.err);
         REQUIRE(asked.status == 0);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/pipeline/data.hpp"
 
+#include <cstring>
+
 #include "qk/graph/calibrate/statistics.hpp"
+#include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/evaluate/preprocess.hpp"
 #include "qk/graph/ops/elements.hpp"
@@ -53,7 +56,15 @@ bool data_settings::has_statistics() const {
 
 named_tensors data_settings::load_inputs(const model& m) const { return load(m, inputs, "--inputs", true); }
 
-named_tensors data_settings::load_calibration(const model& m) const {
+named_tensors data_settings::load_calibration(const model& m, std::size_t most) const {
+    named_tensors all = load_all_calibration(m);
+    if (hold_out == 0 && most == 0) return all;
+    const std::size_t count = execute::make_samples(m, all).count, step = held_out_step(count);
+    if (step > 0) all = chosen_samples(m, all, [&](std::size_t i) { return !is_held_out(i, step); });
+    return most == 0 ? all : evenly_chosen(m, all, most);
+}
+
+named_tensors data_settings::load_all_calibration(const model& m) const {
     return calibration.empty() ? load_inputs(m) : load(m, calibration, "--calibration", false);
 }
 
@@ -78,6 +89,38 @@ std::vector<std::int64_t> data_settings::folder_labels() const {
     if (samples > classes.size()) throw error("--samples asks for more than '" + labels + "' has: " + std::to_string(classes.size()));
     if (samples > 0) classes.resize(samples);
     return classes;
+}
+
+named_tensors chosen_samples(const model& m, const named_tensors& given, const std::function<bool(std::size_t)>& wanted) {
+    const execute::sample_set set = execute::make_samples(m, given);
+    std::vector<std::size_t> chosen;
+    for (std::size_t i = 0; i < set.count; ++i)
+        if (wanted(i)) chosen.push_back(i);
+    if (chosen.size() == set.count || chosen.empty()) return given;
+    named_tensors some;
+    for (std::size_t k = 0; k < set.inputs.size(); ++k) {
+        const std::string& name = m.inputs()[k].name;
+        const tensor& all = given.at(name);
+        if (!set.cut[k]) {
+            some[name] = all;
+            continue;
+        }
+        const std::size_t bytes = all.size_bytes() / set.count;
+        dims shape = all.shape();
+        shape[0] = shape[0] / static_cast<std::int64_t>(set.count) * static_cast<std::int64_t>(chosen.size());
+        tensor part(all.type(), shape);
+        for (std::size_t i = 0; i < chosen.size(); ++i) std::memcpy(part.bytes() + i * bytes, all.bytes() + chosen[i] * bytes, bytes);
+        some[name] = std::move(part);
+        if (const auto own = given.ragged.find(name); own != given.ragged.end())
+            for (const std::size_t i : chosen) some.ragged[name].push_back(own->second[i]);
+    }
+    return some;
+}
+
+named_tensors evenly_chosen(const model& m, const named_tensors& given, std::size_t most) {
+    const std::size_t all = execute::make_samples(m, given).count;
+    if (all <= most) return given;
+    return chosen_samples(m, given, [&](std::size_t i) { return i * most / all != (i + 1) * most / all; });
 }
 
 }  // namespace qk::graph::pipeline

@@ -29,7 +29,9 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
     options.op_types = op_types;
     options.layers = layers;
     options.exclude = exclude;
-    const asked_precision asked = precision.read(m);
+    precision_settings own = precision;
+    own.floor_scales = style.style == export_style::amd;
+    const asked_precision asked = own.read(m);
     if (asked.options.rounding != weight_rounding::nearest)
         throw error(
             "a search rounds weights to nearest unless a choice says otherwise: leave \"weight_rounding\" out, and say --narrow "

@@ -72,6 +72,17 @@ bool target_profile::allows(const std::string& op_type, const qk::format* activa
     return in(found->second.activation, activation) && in(found->second.weight, weight);
 }
 
+precision completed(precision what, const quantize_options& options, bool weight) {
+    if (!what.scale_rule && !what.semantics) what.scale_rule = options.scale_rule;
+    if (!what.semantics) what.semantics = options.semantics;
+    if (!weight) return what;
+    if (!what.per_channel) what.per_channel = options.per_channel && is_integer_format(what.format);
+    if (!what.method) what.method = options.weight_method;
+    if (const integer* f = std::get_if<integer>(&what.format); options.unshifted && f != nullptr && f->is_signed && !what.symmetric)
+        what.symmetric = true;
+    return what;
+}
+
 precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m) {
     precision_plan plan;
     for (auto i = chosen.begin(); i != chosen.end();) {
@@ -208,8 +219,7 @@ class planner::making {
     }
 
     void weight(layer& l, const edge& e, const edge_precision& p) {
-        precision what = *p.what;
-        if (!what.per_channel) what.per_channel = options_.per_channel && is_integer_format(what.format);
+        precision what = completed(*p.what, options_, true);
         if (what.rounding && l.node != nullptr) result_.rounding[l.node->name()] = *what.rounding;
         what.rounding.reset();
         const bool product = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::compute;
@@ -220,7 +230,7 @@ class planner::making {
     }
 
     void activation(layer& l, const edge& e, const edge_precision& p) {
-        precision what = *p.what;
+        precision what = completed(*p.what, options_, false);
         if (options_.how == approach::dynamic && p.sequence < 0) what.dynamic = true;
         if (l.node == nullptr && own_.seen_ != nullptr && own_.statistics_of(e.tensor) == nullptr &&
             detail::made_of_constants(source(), e.tensor))
@@ -288,7 +298,7 @@ class planner::making {
         const bool integers = l.activation && l.weight && is_integer_format(l.activation->format) && is_integer_format(l.weight->format);
         const precision* asked = l.bias_precision->what;
         if (!automatic && !(asked->format == qk::format(int32) && asked->scale.empty() && integers)) {
-            chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, *asked, axes);
+            chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, completed(*asked, options_, true), axes);
             return;
         }
         // Scales by channel need a bias with a value for each channel; Gemm's bias may have any shape that broadcasts.

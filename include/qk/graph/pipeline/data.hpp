@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,12 @@
 
 namespace qk::graph::pipeline {
 
+/// What a recipe spends on the steps that it adds.
+struct step_limits {
+    std::size_t samples = 0;  ///< weights are rounded and biases corrected by at most so many, spread evenly; 0: all
+    double worth = 1;         ///< channels are scaled where the squared error falls below this share
+};
+
 /// Each member is the command's option of the same name.
 struct data_settings {
     std::vector<std::string> inputs, calibration;  ///< FILE or INPUT=FILE
@@ -19,11 +26,17 @@ struct data_settings {
     std::size_t samples = 0;       ///< 0: all
     int threads = 0;               ///< 0: one for each core
     position_options positions{};  ///< --mask, --next-token, --per-position
+    std::size_t hold_out = 0;      ///< not an option: every so-many-th calibration sample is kept to judge by; 0: none
 
     /// Returns the data for the model's inputs, preprocessed, cut to `samples`. Throws if there are fewer.
     named_tensors load_inputs(const model& m) const;
-    /// Returns data to calibrate with, preprocessed: `calibration`, or the inputs. A file of statistics is not data: see has_statistics().
-    named_tensors load_calibration(const model& m) const;
+    /// Returns data to calibrate with, preprocessed: `calibration`, or the inputs, without the samples that are held out; at most `most` of
+    /// them, spread evenly, if that is not 0. A file of statistics is not data: see has_statistics().
+    named_tensors load_calibration(const model& m, std::size_t most = 0) const;
+    /// Returns the same with the samples that are held out.
+    named_tensors load_all_calibration(const model& m) const;
+    /// Returns `hold_out`, or 0 if there are too few samples to hold some out.
+    std::size_t held_out_step(std::size_t count) const { return count >= 2 * hold_out ? hold_out : 0; }
     /// Returns the labels, as many as `samples` says; empty if none are given.
     std::vector<std::int64_t> load_labels() const;
     /// Is true when `calibration` names statistics instead of samples.
@@ -34,5 +47,13 @@ struct data_settings {
     std::vector<std::int64_t> folder_labels() const;
     named_tensors load(const model& m, const std::vector<std::string>& arguments, const char* option, bool cut) const;
 };
+
+/// Is true for the last of every `step` samples.
+inline bool is_held_out(std::size_t sample, std::size_t step) { return sample % step == step - 1; }
+
+/// Returns those of the samples, as runs count them, for which `wanted` holds.
+named_tensors chosen_samples(const model& m, const named_tensors& given, const std::function<bool(std::size_t)>& wanted);
+/// Returns `most` of the samples, spread evenly, or all if there are no more.
+named_tensors evenly_chosen(const model& m, const named_tensors& given, std::size_t most);
 
 }  // namespace qk::graph::pipeline
