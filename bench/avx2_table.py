@@ -110,7 +110,7 @@ def evaluator(a):
 def int8(a):
     model, inputs = networks.make("squeezenet1.1", a.shared, a.folder, 32)
     quantized = f"{a.folder}/squeezenet_int8.onnx"
-    run([a.after / "qk", "quantize", model, "-o", quantized, "--activation", "uint8", "--weight", "int8", "--per-channel", "--inputs", inputs])
+    run([a.after / "qk", "quantize", "--recipe", "fast", model, "-o", quantized, "--activation", "uint8", "--weight", "int8", "--per-channel", "--inputs", inputs])
     repeated(inputs, 128)
     yield evaluated(a, "squeezenet1.1 in int8 (Q/DQ)", quantized, inputs)
 

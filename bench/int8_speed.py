@@ -98,7 +98,7 @@ def main():
                 files[kind] = str(model) if options is None else str(folder / f"{name} {kind}.onnx".replace(":", ""))
                 if options is not None:
                     data = [] if kind.startswith("dynamic") else ["--calibration", folder / "calibration.npy"]
-                    subprocess.run([given.qk, "quantize", model, "-o", files[kind], *options, *data], check=True, capture_output=True)
+                    subprocess.run([given.qk, "quantize", "--recipe", "fast", model, "-o", files[kind], *options, *data], check=True, capture_output=True)
             took = dict(zip(files, least_times(files.values(), x[:1], given.seconds)))
             batch = lambda kind: 1 if kind.startswith("dynamic") else 10
             for kind, file in files.items():

@@ -118,7 +118,7 @@ if "speed" in asked.tables:
             options, theirs_model = [], model
             if formats == "int8":
                 options, theirs_model = [*INT8, at("one.npz")], at("q.onnx")
-                run([asked.qk, "quantize", model, "-o", theirs_model, "--overwrite", "--export", "qdq", *options])
+                run([asked.qk, "quantize", "--recipe", "fast", model, "-o", theirs_model, "--overwrite", "--export", "qdq", *options])
             best = {}
             for _ in range(asked.turns):
                 used = {n: run([asked.qk, "evaluate", model, *options, "--inputs", at("x.npz"), "--samples", str(n), "--threads", "1", "--json"])[3] for n in (few, many)}
@@ -159,7 +159,7 @@ if "memory" in asked.tables or "int8" in asked.tables:
             if "memory" not in asked.tables and not what.startswith("int8"):
                 continue
             calibrated = [at("x.npz")] if options[-1] == "--calibration" else []
-            row(f"qk quantize {what}", run([asked.qk, "quantize", model, "-o", at("q.onnx"), "--overwrite", *options, *calibrated]))
+            row(f"qk quantize {what}", run([asked.qk, "quantize", "--recipe", "fast", model, "-o", at("q.onnx"), "--overwrite", *options, *calibrated]))
             if what.startswith("int8"):
                 row(f"onnxruntime loads {what}, and runs", onnxruntime(at("q.onnx"), at("x.npz"), to=at("on.npy")))
                 onnxruntime(at("q.onnx"), at("x.npz"), optimizer="off", to=at("off.npy"))

@@ -106,7 +106,7 @@ for what, options in CASES.items():
     for p in (path, path + ".data"):
         if os.path.exists(p):
             os.remove(p)
-    row(f"qk quantize {what}", [asked.qk, "quantize", float_model, "-o", path, "--overwrite", *options], path)
+    row(f"qk quantize {what}", [asked.qk, "quantize", "--recipe", "fast", float_model, "-o", path, "--overwrite", *options], path)
     if os.path.exists(path):
         load(what, path)
 row("qk evaluate int4 weights", [asked.qk, "evaluate", float_model, "--inputs", data, "--json", *W4])

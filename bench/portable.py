@@ -86,7 +86,7 @@ def network(name, formats, folder):
     print(f"\n{name}, {len(x)} samples; float32: {os.path.getsize(model):,} bytes" + (f", top-1 {(float_output.argmax(1) == labels).mean():.4f}" if labels is not None else ""))
     print(f"\n| format | bytes | ONNX Runtime loads | opset | {score}: ONNX Runtime | qk evaluate --plan | same class | median error | largest | D | seconds |\n|---|---|---|---|---|---|---|---|---|---|---|")
     for f in formats:
-        notes = json.loads(qk("quantize", model, "-o", exported, "--activation", f, "--weight", f, "--calibration", calibration, "--save-plan", plan, "--export", "portable",
+        notes = json.loads(qk("quantize", "--recipe", "fast", model, "-o", exported, "--activation", f, "--weight", f, "--calibration", calibration, "--save-plan", plan, "--export", "portable",
                               "--weights", options.weights, "--json"))
         ours = evaluate(model, data, out, "--plan", plan)
         again = evaluate(exported, data, out)

@@ -39,9 +39,9 @@ def rounded(tool, model, learn, options, way, epochs, folder):
     written = ["-o", out, "--weights", "float", "--overwrite"]
     if way == "finetune":
         run([tool, "finetune", model, "--inputs", learn, *options, "--epochs", epochs, "-o", folder / "learned.onnx", "--save-plan", folder / "plan.json", "--overwrite"])
-        run([tool, "quantize", folder / "learned.onnx", "--plan", folder / "plan.json", *written])
+        run([tool, "quantize", "--recipe", "fast", folder / "learned.onnx", "--plan", folder / "plan.json", *written])
     else:
-        run([tool, "quantize", model, *options, "--weight-rounding", way, "--calibration", learn, *written])
+        run([tool, "quantize", "--recipe", "fast", model, *options, "--weight-rounding", way, "--calibration", learn, *written])
     return out, time.perf_counter() - start
 
 

@@ -145,7 +145,7 @@ def main():
                     got = []
                     for fold, (_, report) in enumerate(folds):
                         out = folder / f"qk_{draw}_{kind}.onnx"
-                        said = subprocess.run([a.qk, "quantize", model, "-o", out, "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", folder / "calibration.npy",
+                        said = subprocess.run([a.qk, "quantize", "--recipe", "fast", model, "-o", out, "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", folder / "calibration.npy",
                                                "--inputs", folder / f"choose_{fold}.npy", "--labels", folder / f"labels_{fold}.npy", *options],
                                               check=True, capture_output=True, text=True).stdout
                         y = outputs(out, x)
@@ -161,7 +161,7 @@ def main():
                 their_noise.append(max(decibels(s[0]) for s in six))
                 if pair is None:  # for speed: a model with int8 weights on both sides
                     (folder / "signed.json").write_text('{"name": "signed", "int8_weights": "signed"}')
-                    subprocess.run([a.qk, "quantize", model, "-o", folder / "signed.onnx", "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration",
+                    subprocess.run([a.qk, "quantize", "--recipe", "fast", model, "-o", folder / "signed.onnx", "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration",
                                     folder / "calibration.npy", "--target", folder / "signed.json"], check=True, capture_output=True)
                     pair = (best[0][1], folder / "signed.onnx")
             speed, ratio = ([float("nan")] * 2, float("nan")) if a.no_speed else turn_by_turn(pair, x, a.seconds)

@@ -80,7 +80,7 @@ TEST_CASE("words behind a format") {
     CHECK(w.what.symmetric == false);
     CHECK(w.what.method == range_method::mse);
     CHECK(w.rounding == weight_rounding::compensated);
-    CHECK(parse_side_choice("mxfp4@rceil", true).what.semantics.scale_rule == qk::scale_rule::rceil);
+    CHECK(parse_side_choice("mxfp4@rceil", true).what.scale_rule == qk::scale_rule::rceil);
     CHECK(parse_side_choice("int8", false).what == precision{.format = qk::int8});
     for (const char* wrong : {"int8@per_tensor", "int8@compensated", "int8@", "int8@entropy@", "@entropy", "int8@@sym"})
         CHECK_THROWS_AS(parse_side_choice(wrong, false), error);
@@ -134,7 +134,7 @@ TEST_CASE("a choice is the plan that quantize makes of it, on every edge") {
         quantize_options how = o.quantize;
         how.dual = true;
         if (all.pairs[i].activation.method) how.method = *all.pairs[i].activation.method;
-        how.per_channel = all.texts[i].ends_with("per_channel");
+        how.per_channel = !all.texts[i].ends_with("per_tensor");
         precision activation = all.pairs[i].activation, weight = all.pairs[i].weight;
         activation.method.reset(), weight.per_channel.reset();
         precision_requests requests;

@@ -110,7 +110,7 @@ TEST_CASE("qoperator: a Relu that its quantizer does not replace becomes a Clip 
     const model m = network();
     precision_plan plan =
         quantize(m, precision_requests().set_default(precision{.format = qk::int8, .symmetric = true}, precision{.format = qk::int8}),
-                 seen(m))
+                 seen(m), {.per_channel = false})
             .plan;
     const export_result r = export_model(m, plan, {.style = export_style::qoperator});
     const auto ops = operators(r.exported);

@@ -58,7 +58,7 @@ def check(what, m, x, options, styles=("portable", "qdq"), limit=2e-2, edges=1):
         for style in styles:
             count += 1
             problem = ""
-            done = qk("quantize", plain, "-o", out, "--save-plan", plan, "--calibration", data, "--export", style, *options)
+            done = qk("quantize", "--recipe", "fast", plain, "-o", out, "--save-plan", plan, "--calibration", data, "--export", style, *options)
             if done.returncode != 0:
                 problem = done.stderr
             else:

@@ -178,7 +178,7 @@ class Case:
         np.save(at("x.npy"), x)
         self.plain = runs.run(path, x, "off")
         data = [] if "dynamic" in options else ["--calibration", at("calibration.npy")]
-        self.notes = qk_json("quantize", path, "-o", self.file, "--save-plan", at("plan.json"), *data, *options)["export_notes"]
+        self.notes = qk_json("quantize", "--recipe", "fast", path, "-o", self.file, "--save-plan", at("plan.json"), *data, *options)["export_notes"]
         qk("evaluate", path, "--plan", at("plan.json"), "--inputs", at("x.npy"), "--output-dir", at("out"), *(["--batch", self.batch] if self.batch else []))
         (result,) = os.listdir(at("out"))
         self.planned = runs.decibels(np.load(os.path.join(at("out"), result)), self.plain)
@@ -218,17 +218,19 @@ def signed_by_request():
     with open(at("profile.json"), "w") as f:
         json.dump({"name": "mine", "int8_weights": "signed"}, f)
     for flags in (["--keep-int8"], ["--target", at("profile.json")]):
-        out = qk_json("quantize", path, "-o", at("signed.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), *flags)
+        out = qk_json("quantize", "--recipe", "fast", path, "-o", at("signed.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), *flags)
         held = {t.name: t.data_type for t in onnx.load(at("signed.onnx")).graph.initializer}
         types = {held[f"w_{m}_quantized"] for m in ("q", "k", "v", "o", "up", "down")}
         check(types == {TensorProto.INT8}, f"{flags[0]}: weights are int8")
         check(any("written as int8" in n and "saturate" in n for n in out["export_notes"]), f"{flags[0]}: a remark says what that means")
     digits = [os.path.join(DIGITS, n) for n in ("digits.onnx", "test_images.npy", "test_labels.npy")]
-    # A search measures weights as they are: those that are not pair-safe by themselves are uint8 in what it writes.
-    for flags in ([], ["--target", at("profile.json")]):
+    with open(at("unsigned.json"), "w") as f:
+        json.dump({"name": "mine", "int8_weights": "unsigned"}, f)
+    # A search makes its weights pair-safe as well.
+    for flags, kind in (([], TensorProto.INT8), (["--target", at("profile.json")], TensorProto.INT8), (["--target", at("unsigned.json")], TensorProto.UINT8)):
         qk("search", digits[0], "--inputs", digits[1], "--labels", digits[2], "--samples", 32, "--wide", "int8/int8", "--narrow", "int8/int4", "--wide-share", 1, "-o", at("mix.onnx"), *flags)
         types = {t.data_type for t in onnx.load(at("mix.onnx")).graph.initializer if t.name.endswith("weight_quantized")}
-        check(types == {TensorProto.INT8} if flags else TensorProto.UINT8 in types, f"qk search {' '.join(flags[:1])}: weights are {'int8' if flags else 'uint8'}")
+        check(kind in types and (kind == TensorProto.UINT8 or types == {kind}), f"qk search {' '.join(flags)}: weights are {'int8' if kind == TensorProto.INT8 else 'uint8'}")
     return path, x[:8]
 
 
@@ -239,7 +241,7 @@ def recovered():
     with open(at("unsigned.json"), "w") as f:
         json.dump({"name": "mine", "int8_weights": "unsigned"}, f)
     for style, flags, kind in (("portable", ["--target", at("unsigned.json")], TensorProto.UINT8), ("qdq", ["--target", at("unsigned.json")], TensorProto.UINT8), ("portable", [], TensorProto.INT8)):
-        notes = qk_json("quantize", path, "-o", at("moved.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), "--export", style, "--save-plan", at("asked.json"), *flags)["export_notes"]
+        notes = qk_json("quantize", "--recipe", "fast", path, "-o", at("moved.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), "--export", style, "--save-plan", at("asked.json"), *flags)["export_notes"]
         types = {t.name: t.data_type for t in onnx.load(at("moved.onnx")).graph.initializer}
         check(all(types[f"{n}_quantized"] == kind for n in ("w1", "w2", "w3", "w4", "fc")), f"{style} {' '.join(flags[:1])}: the type of weights in the file")
         check(any("int8 weights written as uint8" in n for n in notes) == bool(flags), f"{style} {' '.join(flags[:1])}: a remark where weights are uint8")

@@ -290,7 +290,7 @@ TEST_CASE("a plan's weight bits count each constant once, of every layer that re
     const calibration seen = calibrate(m, {{"x", make_tensor<float>({1, 4}, std::vector<float>{1, 2, 3, 4})}});
     precision_requests q;
     q.set_default("int8", "int8");
-    const quantize_result r = quantize(m, q, seen);
+    const quantize_result r = quantize(m, q, seen, {.per_channel = false});
     const plan_cost cost = cost_of(layer_view(m), r.plan, &seen);
     CHECK(cost.float_weight_bits == (16 + 4) * 32);
     CHECK(cost.weight_bits == 16 * 8 + 32 + 4 * 32);  // codes, one scale, and the slope in float32

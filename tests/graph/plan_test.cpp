@@ -362,9 +362,9 @@ TEST_CASE("one scale has no axis: a weight that two layers read is one tensor, a
     small_graph::set(g.node("Gemm", "two", {"one_out", "w"}), "transB", 1);
     g.node("Transpose", "turn", {"two_out"});
     g.node("MatMul", "three", {"two_out", "turn_out"}, "y");
-    const precision_plan p =
-        quantize(g.build(), precision_requests().set_default("int8", "int8"), made_up_ranges({"x", "one_out", "two_out", "turn_out", "y"}))
-            .plan;
+    const precision_plan p = quantize(g.build(), precision_requests().set_default("int8", "int8"),
+                                      made_up_ranges({"x", "one_out", "two_out", "turn_out", "y"}), {.per_channel = false})
+                                 .plan;
     CHECK(p.edges.empty());
     CHECK(p.tensors.contains("w"));
     CHECK(p.tensors.contains("two_out"));

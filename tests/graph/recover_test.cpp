@@ -327,8 +327,7 @@ TEST_CASE("weights that were rounded in one direction are not rounded again to a
         for (const qk::rounding way : {qk::rounding::toward_zero, qk::rounding::up, qk::rounding::down, qk::rounding::stochastic})
             for (const bool per_channel : {false, true}) {
                 INFO(std::string(weight) << " rounding " << static_cast<int>(way));
-                precision w{.format = format_from(weight)};
-                w.semantics.rounding = way;
+                const precision w{.format = format_from(weight), .semantics = qk::semantics{.rounding = way}};
                 quantize_options options;
                 options.per_channel = per_channel, options.how = approach::weight_only;
                 const precision_plan plan =

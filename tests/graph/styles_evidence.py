@@ -121,14 +121,14 @@ def styles(path, x, calibration, folder, name, integer_ops, dynamic_ops):
     plain = run_ort(path, x, False, 1)
     for flags in ([], ["--per-channel"], ["--keep-int8"]):
         out = f"{folder}/q.onnx"
-        qk("quantize", path, "-o", out, "--activation", "int8", "--weight", "int8", "--calibration", calibration, "--export", "qoperator", *flags)
+        qk("quantize", "--recipe", "fast", path, "-o", out, "--activation", "int8", "--weight", "int8", "--calibration", calibration, "--export", "qoperator", *flags)
         missing = integer_ops - operators(out)
         check(not missing, f"{name} qoperator {' '.join(flags)} has its operators {missing or ''}")
         ours = run_qk(out, x, folder)
         optimized_too(out, x, plain, 8, ours, f"{name} qoperator {' '.join(flags)}")
     for flags in ([], ["--per-channel"]):
         out = f"{folder}/q.onnx"
-        qk("quantize", path, "-o", out, "--activation", "uint8", "--weight", "int8", "--approach", "dynamic", "--export", "qinteger", *flags)
+        qk("quantize", "--recipe", "fast", path, "-o", out, "--activation", "uint8", "--weight", "int8", "--approach", "dynamic", "--export", "qinteger", *flags)
         missing = dynamic_ops - operators(out)
         check(not missing, f"{name} qinteger {' '.join(flags)} has its operators {missing or ''}")
         ours = run_qk(out, x, folder, "--batch", "1")

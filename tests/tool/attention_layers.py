@@ -120,7 +120,7 @@ def same_function():
         close = 6e-3 if how.get("dtype") == np.float16 else 1e-3
         check(0 < difference(fine, plain) < close, f"{name}: the products in int16 make what the node makes ({difference(fine, plain):.1e})")
         file = at(name + "_q.onnx")
-        report = qk_json("quantize", m, "-o", file, *NARROW, "--calibration", d)
+        report = qk_json("quantize", "--recipe", "fast", m, "-o", file, *NARROW, "--calibration", d)
         asked = sorted((e["consumer"], e["index"]) for e in report["edges"] if e["consumer"].endswith(("/scores", "/context")))
         check(asked == [(f"{i}/a/{p}", k) for i in range(2) for p in ("context", "scores") for k in (0, 1)], f"{name}: queries, keys, probabilities and values are quantized")
         planned, made = evaluated(m, d, *NARROW), evaluated(file, d)
@@ -143,7 +143,7 @@ def requests():
     m, d = model("asked", past=True, is_causal=1), data("asked.npz", past=4)
 
     def ops(*more):
-        qk("quantize", m, "-o", at("asked_q.onnx"), *more, "--calibration", d, "--overwrite")
+        qk("quantize", "--recipe", "fast", m, "-o", at("asked_q.onnx"), *more, "--calibration", d, "--overwrite")
         return [n.op_type for n in onnx.load(at("asked_q.onnx")).graph.node].count("Attention")
 
     check(ops("--approach", "weight_only", "--weight", "int4") == 2, "weight_only leaves the nodes whole")
@@ -155,12 +155,12 @@ def requests():
     for one in ("0/a", "0/a/context"):
         with open(at("asked.json"), "w") as f:
             json.dump({"requests": [{"layer": one, "activation": "fp8_e4m3fn"}]}, f)
-        report = qk_json("quantize", m, "-o", at("one.onnx"), "--plan", at("asked.json"), "--calibration", d, "--overwrite")
+        report = qk_json("quantize", "--recipe", "fast", m, "-o", at("one.onnx"), "--plan", at("asked.json"), "--calibration", d, "--overwrite")
         consumers = {e["consumer"] for e in report["edges"] if e["role"] == "input" and e["consumer"].endswith(("/scores", "/context"))}
         check(consumers == ({"0/a/scores", "0/a/context"} if one == "0/a" else {one}), f"a request for layer {one} alone is for {sorted(consumers)}")
-    qk("quantize", m, "--save-plan", at("kept.json"), "-o", at("kept.onnx"), *NARROW, "--calibration", d)
+    qk("quantize", "--recipe", "fast", m, "--save-plan", at("kept.json"), "-o", at("kept.onnx"), *NARROW, "--calibration", d)
     check(difference(evaluated(m, d, "--plan", at("kept.json")), evaluated(m, d, *NARROW)) < 1e-6, "a saved plan expands what it names")
-    report = qk_json("quantize", m, "-o", at("cache.onnx"), *NARROW, "--kv-cache", "fp8_e4m3fn", "--calibration", d)
+    report = qk_json("quantize", "--recipe", "fast", m, "-o", at("cache.onnx"), *NARROW, "--kv-cache", "fp8_e4m3fn", "--calibration", d)
     check(len([n for n in report["notes"] if n["kind"] == "cache"]) == 4, "keys and values of the cache take a format of their own")
     planned = evaluated(m, d, *NARROW, "--kv-cache", "fp8_e4m3fn")
     check(difference(by_onnxruntime(at("cache.onnx"), d), planned) < 5e-2, "in the file, too")

@@ -166,7 +166,10 @@ TEST_CASE("options without effect are said") {
           words{"--calibration-method"});
     CHECK(unused(whole + data + words{"--percentile", "99"}) == words{"--percentile"});
     CHECK(unused(whole + data + words{"--percentile", "99", "--calibration-method", "percentile"}) == words{});
-    CHECK(unused(whole + data + words{"--labels", labels(place, 8)}) == words{"--labels"});
+    CHECK(unused(whole + data + words{"--labels", labels(place, 8)}) == words{});  // top-1 of float model and file
+    CHECK(unused(mx + words{"--labels", labels(place, 8)}) == words{"--labels"});
+    CHECK(unused(whole + data + words{"--scale-rule", "even"}) == words{"--scale-rule"});
+    CHECK(unused(mx + words{"--scale-rule", "even"}) == words{});
     CHECK(unused(whole + data + words{"--samples", "4"}) == words{"--samples"});
     refuse(quantize(out, whole + data + words{"--labels", place("nothere.npy")}), "nothere.npy");
 

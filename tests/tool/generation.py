@@ -50,7 +50,7 @@ def deployed():
     for name, formats in {"int8": ["--activation", "int8", "--weight", "int8", "--calibration", at("prompt.npz")], "fp8 cache": ["--activation", "int8", "--weight", "int8", "--kv-cache", "fp8_e4m3fn", "--calibration", at("prompt.npz")],
                           "mx cache": ["--activation", "mxfp8_e4m3", "--weight", "mxfp4", "--kv-cache", "mxfp8_e4m3"], "nbits": ["--approach", "weight_only", "--weight", "int4", "--weight-block", "16", "--export", "nbits"]}.items():
         file = at("q.onnx")
-        qk("quantize", model, "-o", file, *formats, "--overwrite")
+        qk("quantize", "--recipe", "fast", model, "-o", file, *formats, "--overwrite")
         made = qk_json("evaluate", file, "--inputs", at("prompt.npz"), "--generate", "6")
         check(made["tokens"][0] == by_onnxruntime(file, prompt, 6), f"{name}: the quantized file goes on with its own cache: {made['tokens'][0]}")
 

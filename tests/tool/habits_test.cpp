@@ -164,7 +164,7 @@ TEST_CASE("'-' is standard input or standard output") {
     shell("$QK convert - - --format mxfp4 < " + place("x.npy") + " > " + place("w.npy"));
     CHECK(content(place("w.npy")) == content(place("y.npy")));
     // Reads and writes a model by streams; text for people does not mix with it.
-    const std::string how = " --activation int8 --weight int8 --inputs " + folder + "test_images.npy --samples 8 ";
+    const std::string how = " --recipe fast --activation int8 --weight int8 --inputs " + folder + "test_images.npy --samples 8 ";
     REQUIRE(shell("$QK quantize " + model + " -o " + place("q.onnx") + how).status == 0);
     const auto through = shell("$QK quantize - -o -" + how + "< " + model + " > " + place("p.onnx"));
     CHECK(through.status == 0);

@@ -44,7 +44,7 @@ def holds(name, model, data, weights, tables=()):
     check(difference(plain, by_onnxruntime(model, data)) < 1e-5, f"{name}: as onnxruntime evaluates it")
     for kind, formats in FORMATS.items():
         file, calibrated = at(f"{kind}.onnx"), [*formats, "--calibration", data] if kind == "int8" else formats
-        report = qk_json("quantize", model, "-o", file, *calibrated, "--overwrite")
+        report = qk_json("quantize", "--recipe", "fast", model, "-o", file, *calibrated, "--overwrite")
         found = {e["consumer"] for e in report["edges"] if e["role"] == "weight"}
         check(found == {*weights, *(tables if kind == "int4" else ())}, f"{name}, {kind}: weights of {', '.join(sorted(found))}")
         planned = evaluated(model, data, *calibrated)
@@ -102,7 +102,7 @@ def experts():
     report = holds("experts", model, at("experts.npz"), {"router", "up_rows", "gate_rows", "down_rows"})
     shapes = {e["consumer"]: e["quantizer"] for e in report["edges"]}
     check([shapes[n]["axis"] % 3 for n in ("up_rows", "gate_rows", "down_rows")] == [1, 2, 2], "experts: blocks run along what is added up, whichever way the matrix stands")
-    moving = {e["consumer"] for e in qk_json("quantize", model, "-o", at("m.onnx"), *FORMATS["mx"])["edges"] if e["role"] != "weight"}
+    moving = {e["consumer"] for e in qk_json("quantize", "--recipe", "fast", model, "-o", at("m.onnx"), *FORMATS["mx"])["edges"] if e["role"] != "weight"}
     check(moving == {"router", "up", "gate", "down"}, "experts: the other operand of each product is an activation")
 
 
@@ -117,7 +117,7 @@ def empty_cache():
     shape = ["N", "S", 8]
     model = g.save(at("cache.onnx"), [("x", TensorProto.FLOAT, shape), ("past", TensorProto.FLOAT, ["N", "P", 8])], [("y", TensorProto.FLOAT, ["N", "S", "T"]), ("present", TensorProto.FLOAT, ["N", "T", 8])])
     np.savez(at("cache.npz"), x=rng.standard_normal((1, 5, 8)).astype(np.float32), past=np.zeros((1, 0, 8), np.float32))
-    report = qk_json("quantize", model, "-o", at("cache_q.onnx"), *FORMATS["int8"], "--calibration", at("cache.npz"))
+    report = qk_json("quantize", "--recipe", "fast", model, "-o", at("cache_q.onnx"), *FORMATS["int8"], "--calibration", at("cache.npz"))
     told = {n["subject"] for n in report["notes"] if "saw no value" in n["text"]}
     check({"k", "scores"} <= {e["consumer"] for e in report["edges"]}, "a cache that calibration saw empty, behind a Concat of its own, is left; the rest is quantized")
     check(told <= {"tensor 'past'", "tensor 'alone/y'"}, f"and told: {sorted(told)}")

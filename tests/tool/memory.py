@@ -61,7 +61,7 @@ for name, model in files.items():
     for what, options in (("int4 weights, portable", W4), ("int4 weights, nbits", W4 + ["--export", "nbits"]), ("mxfp4/mxfp4, portable", MX),
                           ("int8/int8, qdq", I8 + ["--export", "qdq", "--calibration"]), ("bf16 weights as floats", ["--activation", "fp32", "--weight", "bf16", "--weights", "float"])):
         calibrated = options[-1] == "--calibration"
-        more = over("quantize", model, [*options, *([x] if calibrated else []), "-o", at("q.onnx")],
+        more = over("quantize", "--recipe", "fast", model, [*options, *([x] if calibrated else []), "-o", at("q.onnx")],
                     small, [*options, *([small_x] if calibrated else []), "-o", at("s.onnx")])
         most = 1.9 if calibrated else 1.6  # making int8 weights pair-safe takes several times a layer's weights
         check(more <= most * WEIGHTS, f"qk quantize {what}, weights {name}: {more / WEIGHTS:.2f} of the weights ({most})")
@@ -118,7 +118,7 @@ check(np.abs(got["inside"] - expected).max() <= 1e-4 * np.abs(expected).max(), "
 del session
 
 # Scales of blocks are stored in a file beside a saved plan, so the plan is small; it is read back the same.
-qk("quantize", files["inside"], *W4, "-o", at("q.onnx"), "--save-plan", at("plan.json"), "--report", at("r.html"), "--overwrite")
+qk("quantize", "--recipe", "fast", files["inside"], *W4, "-o", at("q.onnx"), "--save-plan", at("plan.json"), "--report", at("r.html"), "--overwrite")
 plan_bytes, report_bytes = os.path.getsize(at("plan.json")), os.path.getsize(at("r.json"))
 check(plan_bytes < 1e5 and report_bytes < 1e6, f"a plan of blocks has {plan_bytes} bytes, its report {report_bytes}")
 with np.load(at("plan.json.npz")) as arrays:
@@ -153,7 +153,7 @@ def loaded(model):
 (float_load, float_run), _ = loaded(files["inside"])
 for what, options, packed in (("int4", W4, 0.2), ("mxfp4", ["--approach", "weight_only", "--weight", "mxfp4"], 0.2),
                               ("mxfp6_e2m3", ["--approach", "weight_only", "--weight", "mxfp6_e2m3"], 0.25)):
-    qk("quantize", files["inside"], *options, "-o", at("portable.onnx"), "--overwrite")
+    qk("quantize", "--recipe", "fast", files["inside"], *options, "-o", at("portable.onnx"), "--overwrite")
     (load, run), y = loaded(at("portable.onnx"))
     check(load <= 1.5 * float_load and run <= 1.5 * float_run, f"onnxruntime, {what}: {load:.0f} MB to load, {run:.0f} MB after three runs; the float model {float_load:.0f}, {float_run:.0f}")
     disk = os.path.getsize(at("portable.onnx"))

@@ -61,7 +61,7 @@ def same_function():
         data = texts(f"{name}.npz", how["dtype"], width=how.get("hidden", 32) // 4)
         plain = evaluated(model, data)
         file = at(f"{name}_rotated.onnx")
-        report = qk_json("quantize", model, "-o", file, "--weight", "fp32", *HADAMARD)
+        report = qk_json("quantize", "--recipe", "fast", model, "-o", file, "--weight", "fp32", *HADAMARD)
         told = notes(report, "rotated")
         check(len(told) == 1 and str(how.get("hidden", 32)) in told[0] and not notes(report, "unrealised"), f"{name}: one stream is rotated")
         close = 1e-2 if how["dtype"] == np.float16 else 2e-5
@@ -80,7 +80,7 @@ def outliers():
         before, after = (decibels(evaluated(model, other, *formats, *more), plain) for more in ([], HADAMARD))
         check(after > before + {"int8": 5, "mxfp4": 2.5, "int4": 2}[name], f"{name}: {after:.1f} dB, {before:.1f} without a rotation")
         file = at(f"{name}_q.onnx")
-        qk("quantize", model, "-o", file, *formats, *HADAMARD)
+        qk("quantize", "--recipe", "fast", model, "-o", file, *formats, *HADAMARD)
         planned = evaluated(model, other, *formats, *HADAMARD)
         noise = difference(planned, plain)
         check(difference(by_onnxruntime(file, other), planned) < max(5e-2, noise), f"{name}: the file runs in onnxruntime as planned")
@@ -94,21 +94,21 @@ def outliers():
 
 def refusals():
     gpt = models.gpt(at("gpt.onnx"))
-    report = qk_json("quantize", gpt, "-o", at("gpt_q.onnx"), *FORMATS["mxfp4"], *HADAMARD)
+    report = qk_json("quantize", "--recipe", "fast", gpt, "-o", at("gpt_q.onnx"), *FORMATS["mxfp4"], *HADAMARD)
     check(len(notes(report, "unrealised")) == 1 and "subtracts the mean" in notes(report, "unrealised")[0], "a LayerNormalization forbids it, and a remark says so")
     data = at("gpt.npz")
     np.savez(data, input_ids=rng.integers(0, 61, (2, 9)), attention_mask=np.ones((2, 9), np.int64))
     check(difference(evaluated(gpt, data, *FORMATS["mxfp4"], *HADAMARD), evaluated(gpt, data, *FORMATS["mxfp4"])) == 0, "the model stays as it is")
-    strict = qk("quantize", gpt, "-o", at("strict.onnx"), *FORMATS["mxfp4"], *HADAMARD, "--strict", statuses=(2,))
+    strict = qk("quantize", "--recipe", "fast", gpt, "-o", at("strict.onnx"), *FORMATS["mxfp4"], *HADAMARD, "--strict", statuses=(2,))
     check("subtracts the mean" in strict.stderr and not os.path.exists(at("strict.onnx")), "--strict makes an error of it")
 
     model = onnx.load(at("parts.onnx"))
     gain = next(n for n in model.graph.node if any(i == "norm" for i in n.input))
     model.graph.output.append(onnx.helper.make_tensor_value_info(gain.output[0], onnx.TensorProto.FLOAT, None))
     onnx.save(model, at("watched.onnx"))
-    report = qk_json("quantize", at("watched.onnx"), "-o", at("watched_q.onnx"), *FORMATS["mxfp4"], *HADAMARD)
+    report = qk_json("quantize", "--recipe", "fast", at("watched.onnx"), "-o", at("watched_q.onnx"), *FORMATS["mxfp4"], *HADAMARD)
     check("is an output of the model" in " ".join(notes(report, "unrealised")), "an output of the model forbids it")
-    check("none" in qk("quantize", gpt, "-o", at("x.onnx"), "--weight", "int8", "--rotation", "givens", statuses=(2,)).stderr, "a name that means nothing is an error that names those that do")
+    check("none" in qk("quantize", "--recipe", "fast", gpt, "-o", at("x.onnx"), "--weight", "int8", "--rotation", "givens", statuses=(2,)).stderr, "a name that means nothing is an error that names those that do")
 
 
 def searches():
@@ -123,7 +123,7 @@ def searches():
         check(total[1] < total[0], f"sensitivity under {name}: {total[1]:.3g}, was {total[0]:.3g}")
     report = qk_json("search", model, *common, "--wide-share", "0.3", *HADAMARD, "-o", at("mixed.onnx"), "--save-plan", at("mixed.json"))
     check(any(r.startswith("rotated: ") for r in report["remarks"]), "a search says what was rotated before it")
-    qk("quantize", model, "-o", at("rotated.onnx"), "--weight", "fp32", *HADAMARD)
+    qk("quantize", "--recipe", "fast", model, "-o", at("rotated.onnx"), "--weight", "fp32", *HADAMARD)
     mixed = qk_json("evaluate", at("rotated.onnx"), "--inputs", data, "--next-token", "--metric", "kl", "--plan", at("mixed.json"))
     check(abs(mixed["kl"] - report["metric"]) < 0.02 * report["metric"] + 1e-6, f"its file and its plan are of the rotated model: {mixed['kl']:.4g}, {report['metric']:.4g} in the search")
 

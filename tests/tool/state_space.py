@@ -79,7 +79,7 @@ for style in ("portable", "amd"):
         if style == "amd" and "mxint8" in asked:
             asked = [*asked, "--semantics", "quark"]
         planned = evaluated(model, data, *asked)
-        qk("quantize", model, "-o", at("file.onnx"), "--export", style, *asked, "--overwrite")
+        qk("quantize", "--recipe", "fast", model, "-o", at("file.onnx"), "--export", style, *asked, "--overwrite")
         check(close(evaluated(at("file.onnx"), data), planned), f"{style}, {' '.join(asked)}: the file is the plan")
         check(not close(planned, plain, 1e-4), "which is not the float model")
         qk("inspect", at("file.onnx"), "--save-plan", at("back.json"), "--save-float", at("back.onnx"), "--overwrite")
@@ -90,9 +90,9 @@ for style in ("portable", "amd"):
 
 # Reports and logs change neither plan nor file, with or without calibration samples.
 for asked in (formats("bfp16", "--placement", "all"), formats("mxfp4", "--placement", "every")):
-    qk("quantize", model, "-o", at("bare.onnx"), *asked, "--save-plan", at("bare.json"), "--overwrite")
+    qk("quantize", "--recipe", "fast", model, "-o", at("bare.onnx"), *asked, "--save-plan", at("bare.json"), "--overwrite")
     for more in (["--json"], ["--report", at("page.html")], ["--log", at("log.txt")]):
-        qk("quantize", model, "-o", at("told.onnx"), *asked, "--save-plan", at("told.json"), "--calibration", data, *more, "--overwrite")
+        qk("quantize", "--recipe", "fast", model, "-o", at("told.onnx"), *asked, "--save-plan", at("told.json"), "--calibration", data, *more, "--overwrite")
         check(filecmp.cmp(at("bare.onnx"), at("told.onnx"), False) and filecmp.cmp(at("bare.json"), at("told.json"), False), f"{asked[1]} with {more[0]}: the same file")
 
 with open(at("bare.json")) as f:
@@ -104,7 +104,7 @@ check(quantized[nodes["sums"].output[0]]["axis"] == -1, "and along the rows of a
 check(nodes["root"].input[0] not in quantized and nodes["root"].output[0] not in quantized, "numbers that lengths say are no data")
 
 # Blocks of a cache of keys run along the rows of a head.
-qk("quantize", models.llama(at("llama.onnx"), dtype=np.float32), "-o", at("kept.onnx"), "--kv-cache", "mxfp8_e4m3", "--save-plan", at("kept.json"))
+qk("quantize", "--recipe", "fast", models.llama(at("llama.onnx"), dtype=np.float32), "-o", at("kept.onnx"), "--kv-cache", "mxfp8_e4m3", "--save-plan", at("kept.json"))
 with open(at("kept.json")) as f:
     check({q["axis"] for q in json.load(f)["tensors"].values()} == {-1}, "blocks of a cache run along the rows of its heads")
 
@@ -113,7 +113,7 @@ decoder = models.llama(at("decoder.onnx"), dtype=np.float32, hidden=128, count=4
 past = {k: rng.standard_normal((1, 2, 3, 32)).astype(np.float32) for k in models.cache()}
 np.savez(at("text.npz"), input_ids=rng.integers(0, 61, (1, 6)), position_ids=np.arange(3, 9)[None], **past)
 for name in ("mxfp4", "mx9"):
-    qk("quantize", decoder, "-o", at("decoder_q.onnx"), *formats(name), "--overwrite")
+    qk("quantize", "--recipe", "fast", decoder, "-o", at("decoder_q.onnx"), *formats(name), "--overwrite")
     file = onnx.load(at("decoder_q.onnx"))
     given = [{a.name for a in n.attribute} for n in file.graph.node if n.domain == "qk" and not n.op_type.startswith("decode")]
     check(sum("ends" in names for names in given) == 4 and not any("after" in names for names in given), f"{name}: weights and values of two attentions are padded, the rest has whole blocks")
@@ -129,7 +129,7 @@ g.op("MatMul", g.op("Softmax", "masked/y", axis=-1), "x", name="context")
 g.nodes[-1].output[0] = "logits"
 scattered = g.save(at("scattered.onnx"), [("x", TensorProto.FLOAT, [1, 8, 16])], [("logits", TensorProto.FLOAT, [1, 8, 16])])
 np.savez(at("one.npz"), x=rng.standard_normal((1, 8, 16)).astype(np.float32))
-told = qk_json("quantize", scattered, *formats("bfp16", "--placement", "all"))["notes"]
+told = qk_json("quantize", "--recipe", "fast", scattered, *formats("bfp16", "--placement", "all"))["notes"]
 check(any("masked/y" in n["subject"] and "holds a mask" in n["text"] for n in told), "a scattered mask is found without samples")
 check(close(evaluated(scattered, at("one.npz"), *formats("bfp16", "--placement", "all")), evaluated(scattered, at("one.npz")), 0.1), "and left")
 
@@ -137,7 +137,7 @@ check(close(evaluated(scattered, at("one.npz"), *formats("bfp16", "--placement",
 dynamic = ["--approach", "dynamic", "--activation", "uint8", "--weight", "int8"]
 for more in ([], ["--per-channel"]):
     planned = evaluated(model, data, *dynamic, *more)
-    qk("quantize", model, "-o", at("integers.onnx"), "--export", "qinteger", *dynamic, *more, "--overwrite")
+    qk("quantize", "--recipe", "fast", model, "-o", at("integers.onnx"), "--export", "qinteger", *dynamic, *more, "--overwrite")
     kinds = {n.op_type for n in onnx.load(at("integers.onnx")).graph.node}
     check({"MatMulInteger", "ConvInteger"} <= kinds, f"qinteger {more}: integer operators")
     qk("inspect", at("integers.onnx"), "--save-plan", at("back.json"), "--save-float", at("back.onnx"), "--overwrite")

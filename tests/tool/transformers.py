@@ -31,11 +31,11 @@ def weights_are_weights():
     data = saved("big.npz", input_ids=rng.integers(0, 33000, (2, 5)), attention_mask=np.ones((2, 5), np.int64))
     for formats in (["--activation", "int8", "--weight", "int8", "--calibration", data], ["--approach", "weight_only", "--weight", "int4", "--weight-block", "32"],
                     ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"]):
-        report = qk_json("quantize", big, "-o", at("big_q.onnx"), *formats, "--overwrite")
+        report = qk_json("quantize", "--recipe", "fast", big, "-o", at("big_q.onnx"), *formats, "--overwrite")
         head = [e for e in report["edges"] if e["consumer"] == "lm_head" and e["role"] == "weight"]
         check(len(head) == 1, f"lm_head's tied weights are weights under {formats[:4]}")
         check(any("wte" in n["subject"] + n["text"] and n["kind"] == "tied" for n in report["notes"]), "and a remark says that they are tied")
-    qk("quantize", big, "-o", at("big_q.onnx"), "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data, "--overwrite")
+    qk("quantize", "--recipe", "fast", big, "-o", at("big_q.onnx"), "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data, "--overwrite")
     session = onnxruntime.InferenceSession(at("big_q.onnx"))
     check(close(session.run(None, dict(np.load(data)))[0], evaluated(big, data, "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data), 5e-2),
           "the int8 file runs in onnxruntime as planned")
@@ -57,7 +57,7 @@ def halves():
         for name, formats in {"int8": ["--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data], "mx": ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"],
                               "int4": ["--approach", "weight_only", "--weight", "int4", "--weight-block", "16"]}.items():
             out = at(f"{np.dtype(dtype).name}_{name}.onnx")
-            reports[dtype, name] = qk_json("quantize", file, "-o", out, *formats)
+            reports[dtype, name] = qk_json("quantize", "--recipe", "fast", file, "-o", out, *formats)
             plain, planned = evaluated(file, data), evaluated(file, data, *formats)
             noise = np.abs(planned.astype(np.float64) - plain).max() / np.abs(plain).max()
             check(0 < noise < 1, f"{np.dtype(dtype).name} {name}: quantizing changes the outputs by {noise:.3f}")
@@ -81,7 +81,7 @@ def speech():
     plain = evaluated(model, data)
     for formats in (["--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data], ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"]):
         planned = evaluated(model, data, *formats)
-        qk("quantize", model, "-o", at("whisper_q.onnx"), *formats, "--overwrite")
+        qk("quantize", "--recipe", "fast", model, "-o", at("whisper_q.onnx"), *formats, "--overwrite")
         on, off = (runs.run_inputs(at("whisper_q.onnx"), dict(np.load(data)), level) for level in ("on", "off"))
         # The optimizer's other order of sums may round a value of a block format to its other neighbour.
         check(close(off, planned, 5e-2) and runs.keeps(on, off, plain)[0] and runs.decibels(on, planned) > 20, f"whisper, {formats[1]}: onnxruntime, {runs.keeps(on, off, plain)[1]}")
@@ -92,14 +92,14 @@ def masks():
     gpt = models.gpt(at("masked.onnx"))
     data = saved("masked.npz", input_ids=rng.integers(0, 61, (2, 8)), attention_mask=np.array([[1] * 8, [1] * 5 + [0] * 3]))
     all_of = ["--activation", "int8", "--weight", "int8", "--placement", "all", "--calibration", data]
-    report = qk_json("quantize", gpt, "-o", at("masked_q.onnx"), *all_of)
+    report = qk_json("quantize", "--recipe", "fast", gpt, "-o", at("masked_q.onnx"), *all_of)
     told = [n for n in report["notes"] if "mask" in n["text"]]
     check(told and all(n["kind"] == "unrealised" for n in told), f"{len(told)} tensors that hold a mask are left")
     scales = [s for e in report["edges"] for s in e["quantizer"].get("scale", [])]
     check(max(scales) < 1e3, "and no scale comes from one")
     keys = [json.dumps(n, sort_keys=True) for n in report["notes"]]
     check(len(keys) == len(set(keys)), "no remark stands twice")
-    qk("quantize", gpt, "-o", at("none.onnx"), *all_of, "--strict", statuses=(2,))
+    qk("quantize", "--recipe", "fast", gpt, "-o", at("none.onnx"), *all_of, "--strict", statuses=(2,))
     plain, planned = evaluated(gpt, data), evaluated(gpt, data, *all_of)
     check(np.abs(planned - plain).max() < 0.3 * np.abs(plain).max(), "the model still says something")
     # Torch masks with -Inf, by a Where or by adding a constant.
@@ -115,7 +115,7 @@ def masks():
         x = saved("infinite.npz", x=rng.standard_normal((3, 8, 16)).astype(np.float32))
         for formats in (["--activation", "int16", "--weight", "int16"], ["--activation", "bfp16", "--weight", "bfp16"]):
             asked = [*formats, "--placement", "all", "--calibration", x]
-            told = qk_json("quantize", infinite, "-o", at("infinite_q.onnx"), *asked, "--overwrite")["notes"]
+            told = qk_json("quantize", "--recipe", "fast", infinite, "-o", at("infinite_q.onnx"), *asked, "--overwrite")["notes"]
             check(any("holds a mask" in n["text"] for n in told), f"{formats[1]}, {operation}: a mask of -Inf is told")
             plain, planned = evaluated(infinite, x), evaluated(infinite, x, *asked)
             check(np.isfinite(planned).all() and np.abs(planned - plain).max() < 0.1 * np.abs(plain).max(), "and left")
@@ -142,7 +142,7 @@ def channels():
     four = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "32"]
     plain, helped = noise(gpt, data, *four), noise(gpt, data, *four, "--awq", "search", "--calibration", data)
     check(helped < plain, f"--awq search, int4: noise {helped:.2e}, was {plain:.2e}")
-    report = qk_json("quantize", gpt, "-o", at("smooth.onnx"), "--smooth-quant", "0.5", "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data)
+    report = qk_json("quantize", "--recipe", "fast", gpt, "-o", at("smooth.onnx"), "--smooth-quant", "0.5", "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data)
     told = [n for n in report["notes"] if n["kind"] == "scaled"]
     check(any("in '" in n["text"] for n in told) and any("Mul" in n["text"] for n in told), "factors go into normalizations, else into a Mul")
     session = onnxruntime.InferenceSession(at("smooth.onnx"))
@@ -150,7 +150,7 @@ def channels():
     check(close(got, evaluated(gpt, data, "--smooth-quant", "0.5", "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data), 5e-2), "the file is plain ONNX")
     with open(at("smooth.json"), "w") as f:
         json.dump({"default": {"activation": "int8", "weight": {"format": "int8", "per_channel": True}}, "smooth_quant": {"alpha": 0.5}}, f)
-    asked = qk_json("quantize", gpt, "-o", at("asked.onnx"), "--plan", at("smooth.json"), "--calibration", data)
+    asked = qk_json("quantize", "--recipe", "fast", gpt, "-o", at("asked.onnx"), "--plan", at("smooth.json"), "--calibration", data)
     check([n for n in asked["notes"] if n["kind"] == "scaled"] == told, "a requests file asks for the same")
     half = models.llama(at("half.onnx"), outliers=30.0)
     past = {k: np.zeros((2, 2, 0, 8), np.float16) for k in models.cache()}
@@ -162,7 +162,7 @@ def caches():
     half = models.llama(at("cached.onnx"))
     past = {k: np.zeros((1, 2, 0, 8), np.float16) for k in models.cache()}
     text = saved("cached.npz", input_ids=rng.integers(0, 61, (1, 7)), position_ids=np.arange(7)[None], **past)
-    report = qk_json("quantize", half, "-o", at("cached_q.onnx"), "--kv-cache", "fp8_e4m3fn", "--calibration", text)
+    report = qk_json("quantize", "--recipe", "fast", half, "-o", at("cached_q.onnx"), "--kv-cache", "fp8_e4m3fn", "--calibration", text)
     kept = {e["tensor"] for e in report["edges"]}
     check({f"present.{i}.{k}" for i in range(2) for k in ("key", "value")} <= kept, "--kv-cache: keys and values")
     check(not any(e["role"] == "weight" or e["consumer"].endswith("_proj") for e in report["edges"]), "and no layer's weights or inputs")
@@ -190,7 +190,7 @@ def caches():
     got = qk_json("evaluate", single, "--inputs", text, "--generate", "6", "--metric", "perplexity,agreement,kl", *four)
     tokens, wanted = by_hand(single, 6)
     check(got["tokens"] == [tokens], f"--generate: the tokens that onnxruntime chooses ({tokens})")
-    qk("quantize", single, "-o", at("gen4.onnx"), *four)
+    qk("quantize", "--recipe", "fast", single, "-o", at("gen4.onnx"), *four)
     _, planned = by_hand(at("gen4.onnx"), 6, tokens)
     p, q = softmax_log(planned), softmax_log(wanted)
     check(abs(got["perplexity"] - np.exp(-p[np.arange(6), tokens].mean())) < 1e-3 * got["perplexity"], "perplexity of the plan on these tokens")
@@ -204,7 +204,7 @@ def nbits():
     for formats in (["--weight", "int4", "--weight-block", "32"], ["--weight", "uint4", "--weight-block", "16", "--asymmetric-weights"], ["--weight", "int8", "--weight-block", "64"], ["--weight", "int4", "--per-channel"]):
         asked = ["--approach", "weight_only", *formats]
         out = at("nbits_q.onnx")
-        qk("quantize", single, "-o", out, "--export", "nbits", *asked, "--overwrite")
+        qk("quantize", "--recipe", "fast", single, "-o", out, "--export", "nbits", *asked, "--overwrite")
         kinds = [n.op_type for n in onnx.load(out).graph.node]
         check(kinds.count("MatMulNBits") == 15 and kinds.count("GatherBlockQuantized") == 1, f"nbits, {' '.join(formats)}: 15 products, one table")
         planned = evaluated(single, text, *asked)
@@ -230,7 +230,7 @@ def nbits():
     past = {k: v.astype(np.float16) for k, v in {k: np.zeros((2, 2, 0, 8)) for k in models.cache()}.items()}
     text = saved("nbits16.npz", input_ids=rng.integers(0, 61, (2, 7)), position_ids=np.arange(7)[None].repeat(2, 0), **past)
     asked = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "16"]
-    qk("quantize", half, "-o", at("nbits16_q.onnx"), "--export", "nbits", *asked)
+    qk("quantize", "--recipe", "fast", half, "-o", at("nbits16_q.onnx"), "--export", "nbits", *asked)
     got = onnxruntime.InferenceSession(at("nbits16_q.onnx")).run(None, dict(np.load(text)))[0]
     check(got.dtype == np.float16 and close(got, evaluated(half, text, *asked), 3e-2), "a float16 model keeps its type around them")
 
@@ -241,7 +241,7 @@ def recovered():
     text = saved("recover.npz", input_ids=rng.integers(0, 61, (2, 8)), position_ids=np.tile(np.arange(8), (2, 1)), **models.cache(samples=2))
     four, eight = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "16"], ["--activation", "int8", "--weight", "int8", "--calibration", text]
     for style, formats in (("nbits", four), ("portable", four), ("portable", ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"]), ("qdq", eight), ("amd", eight)):
-        qk("quantize", half, "-o", at("file.onnx"), "--export", style, *formats)
+        qk("quantize", "--recipe", "fast", half, "-o", at("file.onnx"), "--export", style, *formats)
         qk("inspect", at("file.onnx"), "--save-plan", at("back.json"), "--save-float", at("back.onnx"))
         same = close(evaluated(at("file.onnx"), text), evaluated(at("back.onnx"), text, "--plan", at("back.json")), 1e-3)
         check(same and {t.data_type for t in onnx.load(at("back.onnx")).graph.initializer} >= {TensorProto.FLOAT16}, f"float16, {style}, {formats[-1]}: recovered")

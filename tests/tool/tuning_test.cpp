@@ -20,6 +20,7 @@ const std::string model = folder + "digits.onnx", images = folder + "test_images
 
 qk_test::outcome run(const std::string& verb, words more) {
     more.insert(more.begin(), {verb, model, "--inputs", images, "--samples", "60", "--threads", "1", "--json", "--wide", "bf16/bf16"});
+    if (verb == "search") more.insert(more.end(), {"--recipe", "fast"});  // nothing but the choices
     return qk_test::run_tool(more);
 }
 json said(const std::string& verb, const words& more) {
@@ -48,7 +49,7 @@ TEST_CASE("alternatives are choices, and each is what asking for it alone is") {
     for (const std::string method : {"min_max", "percentile"})
         for (const std::string scale : {"per_tensor", "per_channel"}) {
             words alone{"--percentile", "95", "--narrow", "int8/int8", "--calibration-method", method};
-            if (scale == "per_channel") alone.push_back("--per-channel");
+            if (scale == "per_tensor") alone.push_back("--per-tensor");
             const auto one = measured(said("sensitivity", alone), "int8/int8"), here = measured(all, "int8@" + method + "/int8@" + scale);
             INFO(method, " ", scale);
             CHECK(one.size() > 2);
@@ -60,17 +61,16 @@ TEST_CASE("alternatives are choices, and each is what asking for it alone is") {
 
 TEST_CASE("a model that a search wrote under a choice is the one that quantize writes when asked for it, byte for byte") {
     const qk_test::scratch place;
-    // A search measures int8 weights rounded to nearest; by default quantize makes them pair-safe.
-    std::ofstream(place("nearest.json")) << R"({"name": "nearest", "int8_weights": "unsigned"})";
+    std::ofstream(place("unsigned.json")) << R"({"name": "unsigned", "int8_weights": "unsigned"})";
     const auto same = [&](const std::string& choice, words search, words quantize) {
         INFO(choice);
         const std::string ratio = choice.find("int4") == std::string::npos ? "0.25" : "0.125";  // of 16 by 16 bits, all layers narrow
         search.insert(search.end(), {"--narrow", choice, "-o", place("found.onnx"), "--strategy", "budget", "--metric", "sqnr", "--cost",
-                                     "bit_operations", "--budget-ratio", ratio, "--target", place("nearest.json")});
+                                     "bit_operations", "--budget-ratio", ratio});
         const json found = said("search", search);
         for (const auto& [layer, option] : found["layers"].items()) CHECK(option == choice);
-        quantize.insert(quantize.begin(), {"quantize", model, "--inputs", images, "--samples", "60", "--dual", "--target",
-                                           place("nearest.json"), "-o", place("asked.onnx"), "--overwrite"});
+        quantize.insert(quantize.begin(), {"quantize", model, "--recipe", "fast", "--inputs", images, "--samples", "60", "--dual", "-o",
+                                           place("asked.onnx"), "--overwrite"});
         const auto asked = qk_test::run_tool(quantize);
         INFO(asked.err);
         REQUIRE(asked.status == 0);
@@ -80,6 +80,11 @@ TEST_CASE("a model that a search wrote under a choice is the one that quantize w
          {"--activation", "int8", "--weight", "int8", "--calibration-method", "entropy", "--per-channel"});
     same("int8@sym@mse/int8", {}, {"--activation", "int8", "--weight", "int8", "--calibration-method", "mse", "--symmetric"});
     same("int8/int8@asym", {}, {"--activation", "int8", "--weight", "int8", "--asymmetric-weights"});
+    // int8 weights are pair-safe in both, in scales, codes and how they are stored; a target may want them rounded to nearest in both.
+    same("int8/int8", {}, {"--activation", "int8", "--weight", "int8"});
+    same("int8/int8@compensated", {}, {"--activation", "int8", "--weight", "int8", "--weight-rounding", "compensated"});
+    same("int8/int8", {"--target", place("unsigned.json")},
+         {"--activation", "int8", "--weight", "int8", "--target", place("unsigned.json")});
     same("int8/int4@compensated", {}, {"--activation", "int8", "--weight", "int4", "--weight-rounding", "compensated"});
     same("int8/int4@nearest", {}, {"--activation", "int8", "--weight", "int4"});
 }

@@ -2,6 +2,7 @@
 #include "options/precision_options.hpp"
 
 #include "options/words.hpp"
+#include "qk/graph/pipeline/recipe.hpp"
 #include "qk/option_names.hpp"
 
 namespace qk::tool {
@@ -44,6 +45,16 @@ void add_transformations(option_table& verb, precision_settings& precision) {
 
 }  // namespace
 
+void add_recipe(option_table& verb, precision_settings& precision) {
+    verb.section("Precision");
+    verb.add_option("--recipe", precision.recipe,
+                    "what is done beyond the options given: fast, nothing; balanced (default where samples are given), all that usually "
+                    "pays; best, whatever measures best, which takes long (docs/guide/recipes.md)")
+        .type_name("RECIPE")
+        .common()
+        .suggest(graph::pipeline::recipe_names());
+}
+
 void add_precision(option_table& verb, precision_settings& precision, bool formats, bool seed) {
     verb.section("Precision");
     if (formats) {
@@ -71,10 +82,17 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
             "(docs/guide/plan.md)")
         .type_name("PROFILE.json")
         .suggest({"onnxruntime"});
-    verb.add_flag("--per-channel", precision.per_channel, "a weight scale for each output channel").common();
+    verb.add_flag("--per-channel", precision.per_channel,
+                  "a weight scale for each output channel: integers have it if nothing else is said");
+    verb.add_flag("--per-tensor", precision.per_tensor, "one scale for all values of a weight");
+    verb.add_option("--weight-method", precision.weight_method,
+                    "how scales of integer weights are chosen: min_max (the largest weight is the largest code) or mse (the least squared "
+                    "error); if not given, min_max, and below 8 bits the better of scales that use every code")
+        .type_name("M")
+        .suggest({"min_max", "mse"});
     verb.add_option("--weight-block", precision.weight_block, "a weight scale for each run of N along the reduction axis")
         .type_name("N")
-        .at_least(1, "it is how many weights share a scale; leave --weight-block out for one scale for the tensor, or give --per-channel");
+        .at_least(1, "it is how many weights share a scale; leave --weight-block out for a scale for each channel, or give --per-tensor");
     verb.add_flag("--symmetric", precision.symmetric, "activations: zero point in the middle");
     verb.add_flag("--asymmetric-weights", precision.asymmetric_weights, "weights with a zero point");
     verb.add_flag("--reduce-range", precision.reduce_range, "weights use one bit less");
@@ -89,9 +107,15 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
     verb.add_option("--percentile", precision.percentile, "per cent of values inside the range (99.999)")
         .type_name("P")
         .between(50, 100, "it is the per cent of values that stay inside the range, as 99.99");
-    verb.add_option("--semantics", precision.semantics, "ocp (default), nvidia, quark, microxcaling, torchao, ml_dtypes, torch or onnx")
+    verb.add_option("--semantics", precision.semantics,
+                    "ocp (default, but for the rule of MX scales), nvidia, quark, microxcaling, torchao, ml_dtypes, torch or onnx")
         .type_name("S")
         .suggest(words_of(semantics_names));
+    verb.add_option("--scale-rule", precision.scale_rule,
+                    "how MX formats choose scales: floor (the standard's example), ceil, rceil or even; if neither this nor --semantics is "
+                    "given, the best of them on trained networks (docs/results/scale_rules.md)")
+        .type_name("RULE")
+        .suggest(words_of(scale_rule_names));
     verb.add_option("--rounding", precision.rounding, "half-even (default), half-away, half-up, toward-zero, up, down, stochastic")
         .type_name("R")
         .suggest(words_of(rounding_names));

@@ -9,6 +9,9 @@ namespace qk::tool {
 
 using precision_settings = graph::pipeline::precision_settings;
 
+/// Adds --recipe.
+void add_recipe(option_table& verb, precision_settings& precision);
+
 /// Adds the options to a verb. Without `formats` it leaves out --activation, --weight, --bias and the rounding of weights (search has
 /// options of its own); without `seed` it leaves out --seed (the verb has its own).
 void add_precision(option_table& verb, precision_settings& precision, bool formats = true, bool seed = true);

@@ -25,6 +25,24 @@ namespace {
 
 using quantize_arguments = with_json<graph::pipeline::quantize_settings>;
 
+/// Prints the recipe, what it tried, and what the file is worth.
+void print_quality(const graph::pipeline::quantize_outcome& done) {
+    print("{}\n", done.recipe.text());
+    for (const graph::pipeline::recipe_trial& t : done.recipe.trials)
+        print("  {:<66} {:6.2f} dB {:>+7.2f}{}{}\n", t.step, t.sqnr, t.gain, t.top1 ? fmt::format(", top-1 {:.2f} %", 100 * *t.top1) : "",
+              t.kept ? ", kept" : "");
+    if (const auto& q = done.quality) {
+        print("output at {:.2f} dB of {} {}", q->sqnr, q->samples, q->of);
+        if (q->top1) print("; top-1 {:.2f} %, float {:.2f} %", 100 * *q->top1, 100 * *q->float_top1);
+        print("\n");
+    }
+    if (!done.not_measured.empty()) print(stderr, "not measured: {}\n", done.not_measured);
+    if (done.times)
+        print("{}, one sample on one thread: {:.3g} ms, float {:.3g} ms\n", done.times->runtime, done.times->milliseconds,
+              done.times->float_milliseconds);
+    if (!done.not_timed.empty()) print(stderr, "not timed: {}\n", done.not_timed);
+}
+
 void quantize(const quantize_arguments& given) {
     const bool writes = !(given.output + given.save_plan + given.encodings + given.report + given.log).empty();
     if (given.precision.any() && !writes && !given.json)
@@ -41,6 +59,7 @@ void quantize(const quantize_arguments& given) {
             print("{} {} {:.6g}", &t == method->tried.data() ? "" : ",", graph::name_of(t.method), t.metric);
         print("\n");
     }
+    print_quality(done);
     const std::size_t remarks = done.result.report.notes.size() + done.export_notes.size();
     print("{} quantized edges, {} remark{}; weights {} of {} bytes{}\n", done.edges, remarks, remarks == 1 ? "" : "s",
           static_cast<std::uint64_t>(done.cost.weight_bits / 8), static_cast<std::uint64_t>(done.cost.float_weight_bits / 8),
@@ -140,6 +159,7 @@ void add_quantize(command& app, verb_result&) {
     option_table& verb = app.add_subcommand("quantize", "Choose a precision for every tensor and write a model that other runtimes run");
     verb.add_option("MODEL", given->model, "ONNX model of floats").required().reads();
     verb.add_option("-o,--output", given->output, "the quantized model").type_name("OUT.onnx").common().writes();
+    add_recipe(verb, given->precision);
     add_precision(verb, given->precision);
     add_data(verb, given->data, false);
     verb.section("Output");
@@ -157,6 +177,8 @@ void add_quantize(command& app, verb_result&) {
         "--keep-int8", given->keep_int8,
         "write int8 activations (styles amd and qinteger: as ever) and int8 weights as int8 codes, not as the same values in uint8; "
         "onnxruntime's products of such weights saturate on x86-64 without VNNI");
+    verb.add_flag("--time", given->time,
+                  "time float model and file in onnxruntime, if a python that has it is found (QK_PYTHON, or python3)");
     verb.add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later").type_name("P.json").common().writes();
     verb.add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file, version 1.0.0")
         .type_name("E.json")
@@ -169,7 +191,9 @@ void add_quantize(command& app, verb_result&) {
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.footer(
         "Examples:\n"
-        "  qk quantize model.onnx -o int8.onnx --activation int8 --weight int8 --per-channel --calibration x.npy\n"
+        "  qk quantize model.onnx -o int8.onnx --activation int8 --weight int8 --calibration x.npy\n"
+        "  qk quantize model.onnx -o best.onnx --activation int8 --weight int4 --recipe best --iterations 200 --inputs x.npy --labels "
+        "y.npy\n"
         "  qk quantize model.onnx -o mx.onnx --activation mxfp8_e4m3 --weight mxfp4\n"
         "  qk quantize model.onnx -o int4.onnx --approach weight_only --weight int4 --weight-block 32 --weight-rounding compensated "
         "--calibration x.npy\n"

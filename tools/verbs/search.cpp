@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "options/mix_options.hpp"
+#include "options/precision_options.hpp"
 #include "options/words.hpp"
 #include "qk/graph/pipeline/search.hpp"
 #include "qk/graph/search/report.hpp"
@@ -88,6 +89,7 @@ void add_targets(option_table& verb, const std::shared_ptr<search_arguments>& gi
 void add_search(command& app, verb_result& result) {
     auto given = std::make_shared<search_arguments>();
     option_table& verb = app.add_subcommand("search", "Find the narrowest mix of formats that keeps a target, or the best within a budget");
+    add_recipe(verb, given->precision);
     add_mix(verb, *given, given->json);
     verb.section("Search");
     verb.add_option("--strategy", given->strategy, comma_separated(strategy_words()) + " (below)")

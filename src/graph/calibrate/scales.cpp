@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of scales.hpp. Everything is computed in double and rounded once to float32.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -83,6 +84,28 @@ inline scale_pair best_shrunk(integer f, value_range r, bool symmetric, pow2_rul
     }
     return best;
 }
+
+/// Returns the scale of least squared error among those that use every code of few bits. The codes of a signed format reach one step
+/// further down than up (-8 to 7), so the side of the largest weight decides: the steps are those of absmax / 7, those with which neither
+/// side is clipped, and those with which both are clipped by no more than rounding errs. With `shifts` the codes may stand the other way
+/// round, by a zero point of -1, for a largest weight above 0.
+inline scale_pair best_full(integer f, value_range r, bool shifts, std::span<const float> values) {
+    scale_pair best = scale_of(f, r, true, pow2_rule::non_overflow);
+    double least = squared_error(f, best, values);
+    const std::int64_t middle = f.is_signed ? 0 : std::int64_t{1} << (used_bits(f) - 1);
+    const double hi = std::max(0.0, static_cast<double>(r.hi)), lo = std::min(0.0, static_cast<double>(r.lo)), all = absmax(r);
+    for (std::int64_t zero = middle; zero >= middle - std::int64_t{shifts}; --zero) {
+        const auto up = static_cast<double>(qmax(f) - zero), down = static_cast<double>(zero - qmin(f));
+        for (const double scale :
+             {std::max(hi / up, -lo / down), std::max(hi / (up + 0.5), -lo / (down + 0.5)), all / std::max(up, down)}) {
+            const auto rounded = static_cast<float>(scale);
+            if (!(rounded >= std::numeric_limits<float>::min() && std::isfinite(rounded))) continue;
+            const double e = squared_error(f, {rounded, zero}, values);
+            if (e < least) least = e, best = {rounded, zero};
+        }
+    }
+    return best;
+}
 }  // namespace detail
 
 double pow2_at_least(double s) { return std::ldexp(1.0, detail::ceil_exponent(s)); }
@@ -123,11 +146,27 @@ value_range range_of(std::span<const float> values) {
 double squared_error(integer f, scale_pair s, std::span<const float> values, std::span<const double> weights) {
     const double lowest = static_cast<double>(qmin(f) - s.zero_point), highest = static_cast<double>(qmax(f) - s.zero_point);
     const double scale = static_cast<double>(s.scale), inverse = 1.0 / scale;
+    const auto error_of = [&](double x, double rounded) {
+        const double e = x - std::clamp(rounded, lowest, highest) * scale;
+        return e * e;
+    };
     double sum = 0;
-    for (std::size_t i = 0; i < values.size(); ++i) {
+    std::size_t first = 0;
+    if (weights.empty()) {
+        // A fixed number of sums and a rounding by addition (1.5 * 2^52 leaves no fraction, half-even) let the compiler use vectors.
+        constexpr std::size_t lanes = 8;
+        constexpr double whole = 6755399441055744.0;
+        std::array<double, lanes> sums{};
+        for (; first + lanes <= values.size(); first += lanes)
+            for (std::size_t l = 0; l < lanes; ++l) {
+                const auto x = static_cast<double>(values[first + l]);
+                sums[l] += error_of(x, (x * inverse + whole) - whole);
+            }
+        for (const double one : sums) sum += one;
+    }
+    for (std::size_t i = first; i < values.size(); ++i) {
         const auto x = static_cast<double>(values[i]);
-        const double e = x - std::clamp(std::nearbyint(x * inverse), lowest, highest) * scale;
-        sum += e * e * (weights.empty() ? 1.0 : weights[i]);
+        sum += error_of(x, std::nearbyint(x * inverse)) * (weights.empty() ? 1.0 : weights[i]);
     }
     return sum;
 }
@@ -148,7 +187,7 @@ scale_pair best_pow2(integer f, value_range r, bool symmetric, std::span<const f
 
 quantizer weight_quantizer(const tensor& value, const precision& what, const operand_axes& axes) {
     quantizer q{.format = what.format, .axis = axes.block, .flatten = axes.flatten, .scale = what.scale, .zero_point = what.zero_point};
-    q.semantics = what.semantics;
+    q.semantics = semantics_of(what);
     const integer* whole = std::get_if<integer>(&what.format);
     const floating* split = std::get_if<floating>(&what.format);
     const int block = what.block_size.value_or(0);
@@ -172,6 +211,8 @@ quantizer weight_quantizer(const tensor& value, const precision& what, const ope
     const bool symmetric = is_symmetric(what, true);
     const pow2_rule rule = what.pow2.value_or(pow2_rule::non_overflow);
     const bool mse = what.method == range_method::mse;
+    const bool full = !what.method && symmetric && whole != nullptr && !whole->pow2 && whole->bits < 8;
+    const bool shifts = full && !what.symmetric && !whole->symmetric && !whole->narrow;
     detail::for_each_group(value, per_channel, static_cast<std::size_t>(block), a, [&](std::span<const float> group) {
         const value_range r = range_of(group);
         if (whole == nullptr) {
@@ -180,6 +221,7 @@ quantizer weight_quantizer(const tensor& value, const precision& what, const ope
         }
         const scale_pair s = whole->pow2 && rule == pow2_rule::min_mse ? best_pow2(*whole, r, symmetric, group)
                              : mse                                     ? detail::best_shrunk(*whole, r, symmetric, rule, group)
+                             : full                                    ? detail::best_full(*whole, r, shifts, group)
                                                                        : scale_of(*whole, r, symmetric, rule);
         q.scale.push_back(s.scale);
         q.zero_point.push_back(s.zero_point);
@@ -190,7 +232,7 @@ quantizer weight_quantizer(const tensor& value, const precision& what, const ope
 
 quantizer activation_quantizer(const precision& what, value_range range, const operand_axes& axes) {
     quantizer q{.format = what.format, .axis = axes.block, .flatten = false, .scale = what.scale, .zero_point = what.zero_point};
-    q.semantics = what.semantics;
+    q.semantics = semantics_of(what);
     if (what.range) range = {what.range->first, what.range->second};
     if (const integer* f = std::get_if<integer>(&what.format)) {
         q.axis = axes.channel;

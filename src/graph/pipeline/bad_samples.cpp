@@ -25,17 +25,6 @@ bool has_nan(const tensor& given) {
     return std::ranges::any_of(value.as<float>(), [](float v) { return std::isnan(v); });
 }
 
-/// Cuts data as a run would: into one sample where its rows are no samples by themselves.
-execute::sample_set samples_of(const model& m, const named_tensors& data) {
-    execute::sample_set samples = execute::make_samples(m, data);
-    if (samples.ragged || !samples.symbolic) return samples;
-    const auto network = execute::make_network(m, execute::large_constants::late);
-    if (execute::follow_samples(*network, samples, samples.axes).rows()) return samples;
-    if (!samples.wider.empty() && execute::follow_samples(*network, samples, samples.wider).rows()) samples.axes = samples.wider;
-    else samples.count = 1, samples.axes.assign(samples.inputs.size(), -1);
-    return samples;
-}
-
 tensor without_rows(const tensor& t, int axis, const std::vector<std::size_t>& gone, std::size_t samples) {
     dims shape = t.shape();
     std::int64_t& extent = shape[static_cast<std::size_t>(axis)];
@@ -52,6 +41,29 @@ tensor without_rows(const tensor& t, int axis, const std::vector<std::size_t>& g
 }
 
 }  // namespace
+
+execute::sample_set samples_of(const model& m, const named_tensors& data) {
+    execute::sample_set samples = execute::make_samples(m, data);
+    if (samples.ragged || !samples.symbolic) return samples;
+    const auto network = execute::make_network(m, execute::large_constants::late);
+    if (execute::follow_samples(*network, samples, samples.axes).rows()) return samples;
+    if (!samples.wider.empty() && execute::follow_samples(*network, samples, samples.wider).rows()) samples.axes = samples.wider;
+    else samples.count = 1, samples.axes.assign(samples.inputs.size(), -1);
+    return samples;
+}
+
+named_tensors remaining_samples(const model& m, const named_tensors& data, const execute::sample_set& samples,
+                                const std::vector<std::size_t>& gone) {
+    named_tensors kept = data;
+    for (std::size_t i = 0; i < m.inputs().size(); ++i) {
+        if (samples.axes[i] < 0) continue;
+        const std::string& name = m.inputs()[i].name;
+        kept.at(name) = without_rows(data.at(name), samples.axes[i], gone, samples.count);
+        if (const auto own = kept.ragged.find(name); own != kept.ragged.end())
+            for (auto s = gone.rbegin(); s != gone.rend(); ++s) own->second.erase(own->second.begin() + static_cast<std::ptrdiff_t>(*s));
+    }
+    return kept;
+}
 
 std::string bad_samples::text() const {
     return "sample " + std::to_string(which.front()) + " (from 0) of input '" + input + "' holds NaN (" + std::to_string(which.size()) +
@@ -80,16 +92,7 @@ bad_samples find_bad_samples(const model& m, const named_tensors& data) {
 
 named_tensors without_samples(const model& m, const named_tensors& data, const bad_samples& bad, const std::string& option) {
     if (bad.which.size() == bad.of) throw error(option + ": no sample is left: " + bad.text());
-    const execute::sample_set samples = samples_of(m, data);
-    named_tensors kept = data;
-    for (std::size_t i = 0; i < m.inputs().size(); ++i) {
-        if (samples.axes[i] < 0) continue;
-        const std::string& name = m.inputs()[i].name;
-        kept.at(name) = without_rows(data.at(name), samples.axes[i], bad.which, samples.count);
-        if (const auto own = kept.ragged.find(name); own != kept.ragged.end())
-            for (auto s = bad.which.rbegin(); s != bad.which.rend(); ++s)
-                own->second.erase(own->second.begin() + static_cast<std::ptrdiff_t>(*s));
-    }
+    named_tensors kept = remaining_samples(m, data, samples_of(m, data), bad.which);
     kept.left_out = bad.which;
     return kept;
 }

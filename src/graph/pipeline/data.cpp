@@ -107,7 +107,15 @@ bool data_settings::has_statistics() const {
 
 named_tensors data_settings::load_inputs(const model& m, bool keeps_nan) const { return load(m, inputs, "--inputs", true, keeps_nan); }
 
-named_tensors data_settings::load_calibration(const model& m) const {
+named_tensors data_settings::load_calibration(const model& m, std::size_t most) const {
+    named_tensors all = load_all_calibration(m);
+    if (hold_out == 0 && most == 0) return all;
+    const std::size_t step = held_out_step(samples_of(m, all).count);
+    if (step > 0) all = chosen_samples(m, all, [&](std::size_t i) { return !is_held_out(i, step); });
+    return most == 0 ? all : evenly_chosen(m, all, most);
+}
+
+named_tensors data_settings::load_all_calibration(const model& m) const {
     return calibration.empty() ? load_inputs(m) : load(m, calibration, "--calibration", false, false);
 }
 
@@ -143,6 +151,21 @@ std::vector<std::int64_t> data_settings::folder_labels() const {
     if (samples > classes.size()) throw error("--samples asks for more than '" + labels + "' has: " + std::to_string(classes.size()));
     if (samples > 0) classes.resize(samples);
     return classes;
+}
+
+named_tensors chosen_samples(const model& m, const named_tensors& given, const std::function<bool(std::size_t)>& wanted) {
+    const execute::sample_set set = samples_of(m, given);
+    std::vector<std::size_t> gone;
+    for (std::size_t i = 0; i < set.count; ++i)
+        if (!wanted(i)) gone.push_back(i);
+    if (gone.empty() || gone.size() == set.count) return given;
+    return remaining_samples(m, given, set, gone);
+}
+
+named_tensors evenly_chosen(const model& m, const named_tensors& given, std::size_t most) {
+    const std::size_t all = samples_of(m, given).count;
+    if (all <= most) return given;
+    return chosen_samples(m, given, [&](std::size_t i) { return i * most / all != (i + 1) * most / all; });
 }
 
 }  // namespace qk::graph::pipeline

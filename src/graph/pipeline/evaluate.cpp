@@ -53,6 +53,7 @@ quantize_result plan_of(const evaluate_settings& settings, model& m, std::option
     expand_for(m, settings.precision);
     if (settings.precision.any()) {
         asked_precision asked = settings.precision.read(m);
+        if (!settings.accumulators.empty()) asked.options.unshifted = true;
         asked.unused.insert(asked.unused.begin(), already.begin(), already.end());
         if (asked.changes_weights()) original = m;
         made = make_plan(m, settings.data, std::move(asked), nullptr, false, progress);

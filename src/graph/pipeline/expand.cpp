@@ -40,7 +40,7 @@ void expand_for(model& m, const precision_settings& asked, bool searches) {
     if (file.plan) return expand_attentions(m, [&](const std::string& name) { return names_products(*file.plan, name); });
     const approach how = asked.approach.empty() ? file.how.value_or(approach::static_ranges) : parse_approach(asked.approach);
     bool all = searches;
-    if (!asked.activation.empty()) all = !is_identity(parse_precision(asked.activation).format);
+    if (!asked.activation.empty()) all = !is_identity(parse_side_choice(asked.activation, false).what.format);
     else
         for (const request& r : file.requests)
             if (r.scope == scope::everything && has(r.role, role::input)) all = !is_identity(r.what.format);

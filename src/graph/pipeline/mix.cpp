@@ -30,7 +30,9 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     options.op_types = op_types;
     options.layers = layers;
     options.exclude = exclude;
-    const asked_precision asked = precision.read(m, true);
+    precision_settings own = precision;
+    own.floor_scales = style.style == export_style::amd;
+    const asked_precision asked = own.read(m, true);
     if (asked.options.rounding != weight_rounding::nearest)
         throw error(
             "a search rounds weights to nearest unless a choice says otherwise: leave \"weight_rounding\" out, and say --narrow "
@@ -50,6 +52,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     for (const plan_note& n : asked.unused) options.remarks.push_back(n.subject + " " + n.text);
     for (const plan_note& n : asked.notes) options.remarks.push_back(n.origin + ": " + n.subject + ": " + n.text);
     options.quantize = asked.options;
+    options.pair_safe = style.style != export_style::amd && codes_for(asked.options) == int8_codes::where_safe;
     options.per_channel = asked.options.per_channel;
     options.baseline_wide = baseline == "wide";
     options.cost = cost == "size" ? cost_kind::size : cost == "bit_operations" ? cost_kind::bit_operations : cost_kind::automatic;
@@ -113,7 +116,8 @@ calibration calibrate_mix(const model& m, const data_settings& data, const named
     for (const format_pair& pair : all.pairs)
         asked.requests.push_back({.scope = scope::everything, .role = role::activation, .what = pair.activation});
     const bool compensates = std::ranges::any_of(all.pairs, [](const format_pair& p) { return p.rounding != weight_rounding::nearest; });
-    if (compensates && !data.calibration.empty() && !data.has_statistics()) options.rounding_samples = data.load_calibration(m);
+    if ((compensates || options.pair_safe) && !data.calibration.empty() && !data.has_statistics())
+        options.rounding_samples = data.load_calibration(m);
     return calibrate_for(m, data, asked, histograms, progress, &inputs, &options.scoring.float_outputs);
 }
 

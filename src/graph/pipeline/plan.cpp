@@ -58,10 +58,11 @@ method_choice choose_method(const model& m, const data_settings& data, const ask
     if (data.inputs.empty() && data.has_statistics())
         throw error("--calibration-method best measures on samples, and '" + data.calibration[0] +
                     "' holds statistics: give --inputs X.npy too");
-    const named_tensors samples = data.inputs.empty() ? data.load_calibration(m) : data.load_inputs(m);
-    score_options scoring{.metric = data.labels.empty() ? "sqnr" : "top1",
-                          .labels = data.load_labels(samples.left_out),
-                          .session = {.threads = data.threads, .stop = {}}};
+    const bool learned = data.inputs.empty() || data.hold_out > 0;
+    named_tensors samples = learned ? data.load_calibration(m) : data.load_inputs(m);
+    score_options scoring{.metric = "sqnr", .labels = {}, .session = {.threads = data.threads, .stop = {}}};
+    if (asked.method_samples > 0) samples = evenly_chosen(m, samples, asked.method_samples);
+    else if (!data.labels.empty() && data.hold_out == 0) scoring.metric = "top1", scoring.labels = data.load_labels(samples.left_out);
     return graph::choose_method(m, asked.requests, asked.options, seen, samples, std::move(scoring),
                                 progress_of(progress, "comparing calibration methods"));
 }
@@ -77,14 +78,29 @@ precision_plan part_of(const model& m, const precision_plan& plan, const std::fu
     return part;
 }
 
+/// Returns the layers whose weights have fewer than 8 bits under the plan.
+std::set<std::string> narrow_layers(const model& m, const precision_plan& plan) {
+    std::set<std::string> names;
+    for (const auto& n : m.graph().node())
+        for (int i = 0; i < std::min(n.input_size(), 2); ++i) {
+            if (!m.is_constant(n.input(i))) continue;
+            const quantizer* q = plan.find({n.input(i), n.name(), i});
+            if (q != nullptr && bits_per_value(q->format) < 8) names.insert(n.name());
+        }
+    return names;
+}
+
 /// Rounds weights as the options and the requests say, and corrects biases. Changes the model, and the plan where scales are learned.
 void round_weights(model& m, const data_settings& data, const asked_precision& asked, quantize_result& result,
                    const progress_function& progress) {
+    const std::set<std::string> narrow = asked.narrow_rounding ? narrow_layers(m, result.plan) : std::set<std::string>();
     const auto how = [&](const std::string& layer) {
         const auto own = result.rounding.find(layer);
-        return own != result.rounding.end() ? own->second : asked.options.rounding;
+        if (own != result.rounding.end()) return own->second;
+        return narrow.contains(layer) ? *asked.narrow_rounding : asked.options.rounding;
     };
     std::set<weight_rounding> asked_for{asked.options.rounding};
+    if (!narrow.empty()) asked_for.insert(*asked.narrow_rounding);
     for (const auto& [layer, own] : result.rounding) asked_for.insert(own);
     const bool learns = asked_for.contains(weight_rounding::adaround) || asked_for.contains(weight_rounding::adaquant);
     if (!learns && asked.iterations > 0)
@@ -95,7 +111,7 @@ void round_weights(model& m, const data_settings& data, const asked_precision& a
         throw error(
             (asked_for.empty() ? std::string("correction of biases") : name_of(*asked_for.begin()) + std::string(" rounding of weights")) +
             " needs the samples themselves: give --calibration X.npy");
-    const named_tensors samples = data.load_calibration(m);
+    const named_tensors samples = data.load_calibration(m, asked.limits.samples);
     if (asked_for.contains(weight_rounding::compensated))
         add_to(result.report, compensate_rounding(m, part_of(m, result.plan, how, weight_rounding::compensated), samples,
                                                   {.threads = data.threads}, progress_of(progress, "rounding weights")));
@@ -108,6 +124,10 @@ void round_weights(model& m, const data_settings& data, const asked_precision& a
             if (const quantizer* q = result.plan.find(e.edge)) e.how = *q;
         add_to(result.report, done);
     }
+    // What a recipe chose is no request, so a layer that it cannot have is no remark.
+    std::erase_if(result.report.notes, [&](const plan_note& n) {
+        return (asked.narrow_rounding && n.origin == "weight rounding") || (asked.quiet_bias && n.origin == "bias correction");
+    });
     for (const plan_note& n : result.report.notes)
         if ((asked.options.strict || asked.options.strict_all) && (n.origin == "weight rounding" || n.origin == "bias correction"))
             throw error(n.subject + ": " + n.text + " (strict)");
@@ -209,7 +229,7 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     if (asked.options.correct_bias) add_missing_biases(m);
     if (asked.options.transforms() && asked.saved)
         throw error("scaling of channels and rotation go before a plan is made, and a saved plan is given: leave one of them out");
-    const transformation changed = transform(m, data, asked.requests, asked.options);
+    const transformation changed = transform(m, data, asked.requests, asked.options, asked.limits);
     calibration own = calibrate_for(m, data, asked, full, progress);
     std::optional<method_choice> method;
     if (asked.options.best_method && !own.empty() && (full || needed_ranges(asked))) {

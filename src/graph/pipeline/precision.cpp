@@ -21,19 +21,31 @@ T known(const std::optional<T>& value, const char* option, const std::string& te
     return *value;
 }
 
+/// Returns the rule for the scales of MX formats that the options name.
+std::optional<scale_rule> rule_of(const precision_settings& o) {
+    if (!o.scale_rule.empty()) return parsed_value(parse_scale_rule(o.scale_rule));
+    if (o.floor_scales && o.semantics.empty()) return scale_rule::floor;
+    return std::nullopt;
+}
+
 /// Parses a precision and applies the options that refine it.
 precision word(const precision_settings& o, const std::string& text, bool weight) {
-    precision p = parse_precision(text);
-    if (!o.semantics.empty()) p.semantics = parsed_value(parse_semantics(o.semantics));
-    if (!o.rounding.empty()) p.semantics.rounding = parsed_value(parse_rounding(o.rounding));
+    precision p = parse_side(text, weight);
+    if (!o.rounding.empty()) {
+        // A rounding names no rule for scales; semantics do.
+        if (!p.scale_rule) p.scale_rule = rule_of(o);
+        if (!p.scale_rule && o.semantics.empty()) p.scale_rule = default_scale_rule(p.format);
+        p.semantics = parsed_value(parse_semantics(o.semantics.empty() ? "ocp" : o.semantics));
+        p.semantics->rounding = parsed_value(parse_rounding(o.rounding));
+    }
     if (integer* f = std::get_if<integer>(&p.format)) {
         if (!o.pow2.empty()) {
             p.pow2 = known(parse_pow2_rule(o.pow2), "--pow2", o.pow2, pow2_rule_names());
             f->pow2 = true;
         }
         if (weight && o.reduce_range) f->reduce_range = true;
-        if (!weight && o.symmetric) p.symmetric = true;
-        if (weight && o.asymmetric_weights) p.symmetric = false;
+        if (!weight && o.symmetric && !p.symmetric) p.symmetric = true;
+        if (weight && o.asymmetric_weights && !p.symmetric) p.symmetric = false;
     }
     if (weight && o.weight_block > 0 && !is_block_format(p.format)) p.block_size = o.weight_block;
     return p;
@@ -54,7 +66,7 @@ channel_scaling scaling(const std::string& option, const std::string& text, chan
 std::vector<std::string> pow2_rule_names() { return {"non_overflow", "nearest", "min_mse"}; }
 
 bool asked_precision::changes_weights() const {
-    return options.rounding != weight_rounding::nearest || options.correct_bias || (saved && !saved->moved.empty()) ||
+    return options.rounding != weight_rounding::nearest || options.correct_bias || narrow_rounding || (saved && !saved->moved.empty()) ||
            std::ranges::any_of(requests, [this](const request& r) {
                const integer* f = std::get_if<integer>(&r.what.format);
                const bool pairs = pair_safe && !saved && f != nullptr && f->is_signed && f->bits == 8 && has(r.role, role::weight);
@@ -76,6 +88,10 @@ asked_precision precision_settings::read(const model& m, bool searches) const {
     if (!plan.empty()) {
         plan_file file = load_plan_file(plan);
         file.fill(a.options);
+        a.by_hand = {.method = file.method || file.best_method,
+                     .rounding = file.rounding.has_value(),
+                     .bias = file.correct_bias.has_value(),
+                     .scaling = file.scaling.has_value()};
         a.choices = std::move(file.choices);
         a.criterion = std::move(file.criterion);
         a.accumulators = resolve_accumulators(m, file.accumulators);
@@ -110,12 +126,23 @@ asked_precision precision_settings::read(const model& m, bool searches) const {
     if (!awq.empty()) a.options.scaling = scaling("--awq", awq, channel_scaling::rule::awq);
     if (!rotation.empty()) a.options.rotation = parse_stream_rotation(rotation);
     if (!target.empty()) a.options.target = load_target(target);
-    a.options.per_channel |= per_channel;
+    if (per_channel && per_tensor) throw error("--per-channel and --per-tensor exclude each other");
+    if (per_channel || per_tensor) a.options.per_channel = per_channel;
+    a.options.unshifted = !a.accumulators.empty();
+    if (!weight_method.empty()) a.options.weight_method = parse_weight_method(weight_method);
+    if (!semantics.empty()) a.options.semantics = parsed_value(parse_semantics(semantics));
+    if (!scale_rule.empty() || !semantics.empty()) a.options.scale_rule = rule_of(*this);
+    else if (!a.options.scale_rule) a.options.scale_rule = rule_of(*this);
     a.options.dual |= dual;
     if (!strict.empty() && strict != "requests" && strict != "all")
         throw error("--strict '" + strict + "' is none of requests, all." + did_you_mean(strict, {"requests", "all"}));
     a.options.strict |= !strict.empty();
     a.options.strict_all |= strict == "all";
+    a.by_hand.method |= !method.empty();
+    a.by_hand.rounding |=
+        !weight_rounding.empty() || std::ranges::any_of(a.requests, [](const request& r) { return r.what.rounding.has_value(); });
+    a.by_hand.bias |= bias_correction;
+    a.by_hand.scaling |= !smooth_quant.empty() || !awq.empty();
     a.unused = unused_options(*this, a, searches);
     return a;
 }

@@ -9,6 +9,7 @@
 #include "qk/graph/base/process_memory.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"
+#include "qk/graph/files/temporary_folder.hpp"
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
@@ -34,6 +35,69 @@ double model_bytes(const std::filesystem::path& file) {
     return all;
 }
 
+/// Makes the plan, and measures what came of it where there are samples.
+void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_settings& settings, const asked_precision& asked,
+                        calibration& seen, const progress_function& progress) {
+    const data_settings& data = settings.data;
+    done.recipe = choose_recipe(settings.precision.recipe, data, asked);
+    const bool sampled = (!data.inputs.empty() || (!data.calibration.empty() && !data.has_statistics())) && first_float_output(m);
+    const bool full = !settings.report.empty() || !settings.log.empty() || settings.estimates;
+    // The float model runs before its weights change.
+    std::optional<quality_judge> judge;
+    if (sampled && done.recipe.how != recipe::best) judge.emplace(m, data, quality_samples::some);
+    // A plan and the float model together are what the file holds, if a plan is written: no recipe changes weights then.
+    const bool may_change = !settings.output.empty() && (settings.save_plan + settings.encodings).empty();
+    done.result = make_plan_by(done.recipe, m, data, asked, may_change, &seen, full, progress);
+    done.quality = done.recipe.quality;
+    if (!judge) return;
+    try {
+        done.quality = judge->of(m, done.result.plan);
+    } catch (const error& e) {  // as where quantizing changes how many boxes are found; the file can be written all the same
+        done.not_measured = e.what();
+    }
+}
+
+/// Times the float model and the one that is to be written; what goes wrong is no error, since the file can be written all the same.
+void time_models(quantize_outcome& done, const model& m, const quantize_settings& settings, const model* exported) {
+    if (exported == nullptr) {
+        done.not_timed = "no model is written";
+        return;
+    }
+    const temporary_folder folder("qk-time", "timing");
+    exported->save(folder / "model.onnx");
+    const data_settings& data = settings.data;
+    const bool sampled = !data.inputs.empty() || (!data.calibration.empty() && !data.has_statistics());
+    const named_tensors samples = !sampled ? named_tensors() : data.inputs.empty() ? data.load_calibration(m) : data.load_inputs(m);
+    try {
+        done.times = time_in_onnxruntime(std::filesystem::absolute(settings.model), folder / "model.onnx", m, sampled ? &samples : nullptr);
+    } catch (const error& e) {
+        done.not_timed = e.what();
+    }
+}
+
+/// Returns what the page says of the model's quality and speed.
+std::vector<std::pair<std::string, std::string>> facts_of(const quantize_outcome& done) {
+    std::vector<std::pair<std::string, std::string>> facts;
+    if (const auto& q = done.quality) {
+        facts.emplace_back("output, on " + std::to_string(q->samples) + " " + q->of, html_number(q->sqnr) + " dB");
+        if (q->top1) facts.emplace_back("top-1 of the float model", html_number(100 * *q->float_top1) + " %");
+        if (q->top1) facts.emplace_back("top-1 of the file", html_number(100 * *q->top1) + " %");
+    }
+    if (done.times) {
+        facts.emplace_back("float model, " + done.times->runtime, html_number(done.times->float_milliseconds) + " ms");
+        facts.emplace_back("file, " + done.times->runtime, html_number(done.times->milliseconds) + " ms");
+    }
+    return facts;
+}
+
+/// Returns the table of what a recipe tried.
+std::vector<std::vector<std::string>> tried_by(const recipe_report& recipe) {
+    std::vector<std::vector<std::string>> rows;
+    for (const recipe_trial& t : recipe.trials)
+        rows.push_back({t.step, html_number(t.sqnr), t.top1 ? html_number(100 * *t.top1) : "", t.kept ? "kept" : ""});
+    return rows;
+}
+
 }  // namespace
 
 quantize_outcome quantize(const quantize_settings& settings, const progress_function& progress) {
@@ -52,20 +116,22 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     model m = load_for_planning(settings.model, &notes);
     expand_for(m, settings.precision);
     calibration seen;
-    asked_precision asked = settings.precision.read(m);
+    precision_settings precision = settings.precision;
+    precision.floor_scales = style.style == export_style::amd;
+    asked_precision asked = precision.read(m);
     asked.pair_safe = style.style != export_style::amd && !settings.keep_int8;
     style.int8_weights = codes_for(asked.options);
-    for (plan_note& n : unused_data_options(settings.data, asked)) notes.push_back(std::move(n));
+    for (plan_note& n : unused_data_options(settings.data)) notes.push_back(std::move(n));
     asked.unused.insert(asked.unused.begin(), notes.begin(), notes.end());
     std::error_code none;
     if (!settings.data.labels.empty() && !std::filesystem::exists(settings.data.labels, none))
         throw error("--labels '" + settings.data.labels + "': there is no such file");
-    done.result =
-        make_plan(m, settings.data, asked, &seen, !settings.report.empty() || !settings.log.empty() || settings.estimates, progress);
+    quantize_by_recipe(done, m, settings, asked, seen, progress);
     const quantize_result& result = done.result;
     // Everything that can fail comes before the first file is written.
     std::optional<export_result> exported;
     if (!settings.output.empty()) exported = write_plan(m, result.plan, style, settings.keep_int8);
+    if (settings.time) time_models(done, m, settings, exported ? &exported->exported : nullptr);
     const std::string encodings = settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m), 1) + "\n";
     const layer_view layers(m);
     const plan_cost cost = done.cost = cost_of(layers, result.plan, &seen);
@@ -78,9 +144,12 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     }
     if (!settings.save_plan.empty()) save_plan(result.plan, files, settings.save_plan);
     if (!settings.encodings.empty()) files.write(settings.encodings, encodings);
-    if (!settings.log.empty()) files.write(settings.log, result.report.text());
+    if (!settings.log.empty()) files.write(settings.log, done.recipe.text() + "\n" + result.report.text());
     nlohmann::ordered_json& summary = done.summary = to_json(result.report);
     summary["model"] = settings.model;
+    summary["recipe"] = to_json(done.recipe);
+    if (done.quality) summary["measured"] = to_json(*done.quality);
+    if (done.times) summary["milliseconds"] = done.times->milliseconds, summary["float_milliseconds"] = done.times->float_milliseconds;
     summary["quantized_edges"] = edges;
     summary["remarks"] = remarks;
     if (exported) summary["output"] = settings.output, summary["opset"] = exported->opset_after, summary["export_notes"] = exported->notes;
@@ -97,7 +166,10 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
                                      .requests = asked.requests,
                                      .export_notes = done.export_notes,
                                      .input_bytes = before,
-                                     .output_bytes = after};
+                                     .output_bytes = after,
+                                     .facts = facts_of(done),
+                                     .recipe = done.recipe.text(),
+                                     .tried = tried_by(done.recipe)};
         files.write(settings.report, quantize_html(subject, result, cost, seen.empty() ? nullptr : &seen));
         files.write(beside_report(settings.report), json_text(summary, 1) + "\n");
     }

@@ -3,7 +3,8 @@
 
 namespace qk::graph::pipeline {
 
-transformation transform(model& m, const data_settings& data, const std::vector<request>& requests, const quantize_options& options) {
+transformation transform(model& m, const data_settings& data, const std::vector<request>& requests, const quantize_options& options,
+                         const step_limits& limits) {
     transformation done{.rotates = options.rotation != stream_rotation::none, .rotated = {}, .rule = options.scaling.how, .scaled = {}};
     if (done.rotates && data.has_statistics())
         throw error("'" + data.calibration[0] +
@@ -12,7 +13,7 @@ transformation transform(model& m, const data_settings& data, const std::vector<
     if (!options.scaling.any()) return done;
     if ((data.calibration.empty() && data.inputs.empty()) || data.has_statistics())
         throw error("scaling of channels needs the samples themselves: give --calibration X.npy");
-    done.scaled = scale_channels(m, requests, options, data.load_calibration(m), data.threads);
+    done.scaled = scale_channels(m, requests, options, data.load_calibration(m), data.threads, limits.worth);
     return done;
 }
 

@@ -54,6 +54,9 @@ class unused_search {
         const char* why = "a saved plan has its own formats, ranges and scales";
         const auto& g = given_;
         const std::pair<bool, const char*> all[] = {{g.per_channel, "--per-channel"},
+                                                    {g.per_tensor, "--per-tensor"},
+                                                    {!g.weight_method.empty(), "--weight-method"},
+                                                    {!g.scale_rule.empty(), "--scale-rule"},
                                                     {g.weight_block > 0, "--weight-block"},
                                                     {g.symmetric, "--symmetric"},
                                                     {g.asymmetric_weights, "--asymmetric-weights"},
@@ -73,7 +76,7 @@ class unused_search {
         const auto& g = given_;
         const std::string weight = formats(weights_), activation = formats(activations_);
         const bool weight_only = asked_.options.how == approach::weight_only;
-        if (!g.activation.empty() && weight_only && !is_identity(parse_precision(g.activation).format))
+        if (!g.activation.empty() && weight_only && !is_identity(parse_side(g.activation, false).format))
             say(false, "--activation", "with the approach weight_only activations stay float32");
         if (g.symmetric) say(any_typed(false, is_whole), "--symmetric", "no activation is a whole number (" + activation + ")");
         if (g.asymmetric_weights) say(any_typed(true, is_whole), "--asymmetric-weights", "no weight is a whole number (" + weight + ")");
@@ -87,6 +90,11 @@ class unused_search {
         if (!g.semantics.empty()) say(typed, "--semantics", "no format is given as an option");
         if (!g.rounding.empty()) say(typed, "--rounding", "no format is given as an option");
         if (searches_) return;
+        if (!g.scale_rule.empty()) {
+            const test in_mx = [](const format& f) { return std::holds_alternative<microscaling>(f); };
+            say(any_typed(true, in_mx) || any_typed(false, in_mx), "--scale-rule",
+                "it is for MX formats (" + activation + ", " + weight + ")");
+        }
         per_channel(weight);
         ranges(activation, weight_only);
         if (!g.placement.empty())
@@ -157,10 +165,11 @@ std::vector<plan_note> unused_options(const precision_settings& given, const ask
     return unused_search(given, asked, searches).run();
 }
 
-std::vector<plan_note> unused_data_options(const data_settings& given, const asked_precision& asked) {
+std::vector<plan_note> unused_data_options(const data_settings& given) {
     std::vector<plan_note> notes;
-    if (!given.labels.empty() && !asked.options.best_method)
-        notes.push_back({plan_note::kind::unused, "option --labels", "has no effect: only --calibration-method best measures with them"});
+    if (!given.labels.empty() && (given.has_statistics() || given.calibration.empty()) && given.inputs.empty())
+        notes.push_back(
+            {plan_note::kind::unused, "option --labels", "has no effect: they are those of samples, and --inputs X.npy names none"});
     if (given.samples > 0 && given.inputs.empty())
         notes.push_back(
             {plan_note::kind::unused, "option --samples", "has no effect: it counts --inputs, and --calibration is read whole"});

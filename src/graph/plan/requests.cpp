@@ -69,6 +69,20 @@ std::string describe(const request& r) {
     return {};
 }
 
+scale_rule default_scale_rule(const qk::format& f) {
+    const microscaling* mx = std::get_if<microscaling>(&f);
+    if (mx == nullptr || has_integer_elements(*mx)) return scale_rule::floor;
+    // With few exponents a scale that is twice as large loses more at the small values than it saves at the largest.
+    return mx->element.exponent_bits <= 2 ? scale_rule::even : scale_rule::rceil;
+}
+
+qk::semantics semantics_of(const precision& p) {
+    qk::semantics s = p.semantics.value_or(qk::semantics::ocp);
+    if (p.scale_rule) s.scale_rule = *p.scale_rule;
+    else if (!p.semantics) s.scale_rule = default_scale_rule(p.format);
+    return s;
+}
+
 precision parse_precision(std::string_view text) { return precision{.format = format_from(text)}; }
 
 precision_requests& precision_requests::add(request r) {

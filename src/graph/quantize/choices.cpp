@@ -30,8 +30,9 @@ inline bool apply_word(side_choice& side, const std::string& word, bool weight) 
     else if (word == "sym" || word == "symmetric") side.what.symmetric = true;
     else if (word == "asym" || word == "asymmetric") side.what.symmetric = false;
     else if (weight && (word == "per_tensor" || word == "per_channel")) side.what.per_channel = word == "per_channel";
-    else if (weight && (word == "nearest" || word == "compensated" || word == "adaround")) side.rounding = parse_weight_rounding(word);
-    else if (const auto rule = parse_scale_rule(word)) side.what.semantics.scale_rule = *rule;
+    else if (weight && (word == "nearest" || word == "compensated" || word == "adaround"))
+        side.rounding = parse_weight_rounding(word), side.rounds = true;
+    else if (const auto rule = parse_scale_rule(word)) side.what.scale_rule = *rule;
     else return false;
     return true;
 }
@@ -99,6 +100,12 @@ side_choice parse_side_choice(std::string_view text, bool weight) {
                     did_you_mean(word, known));
     }
     return side;
+}
+
+precision parse_side(std::string_view text, bool weight) {
+    side_choice side = parse_side_choice(text, weight);
+    if (side.rounds) side.what.rounding = side.rounding;
+    return side.what;
 }
 
 std::vector<std::string> each_choice(const std::string& text) {

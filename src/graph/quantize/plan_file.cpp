@@ -11,6 +11,7 @@
 #include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
+#include "qk/option_names.hpp"
 
 namespace qk::graph {
 
@@ -47,7 +48,7 @@ inline void read_roles(const json_cursor& c, const request& base, plan_file& fil
         }
         request& one = file.requests.emplace_back(base);
         one.role = r;
-        one.what = read_precision(*what);
+        one.what = read_precision(*what, r == role::weight || r == role::bias);
         one.origin = what->where();
         ++found;
     }
@@ -150,8 +151,8 @@ inline precision_plan read_saved_plan(const json_cursor& c) {
 }
 
 /// Reads a boolean, "search", a number, or {"alpha": ...}. true and "search" leave alpha to the search.
-inline std::optional<channel_scaling> read_scaling(const json_cursor& c, channel_scaling::rule how) {
-    if (c.value().is_boolean()) return c.boolean() ? std::optional(channel_scaling{how, std::nullopt}) : std::nullopt;
+inline channel_scaling read_scaling(const json_cursor& c, channel_scaling::rule how) {
+    if (c.value().is_boolean()) return channel_scaling{c.boolean() ? how : channel_scaling::rule::none, std::nullopt};
     if (c.is_object()) {
         c.only({"alpha"});
         return read_scaling(c.at("alpha"), how);
@@ -197,6 +198,12 @@ const char* name_of(weight_rounding r) { return detail::rounding_names[static_ca
 weight_rounding parse_weight_rounding(std::string_view n) {
     return detail::named<weight_rounding>(detail::rounding_names, n, "weight rounding");
 }
+range_method parse_weight_method(std::string_view n) {
+    const auto method = parse_range_method(n);
+    if (method == range_method::min_max || method == range_method::mse) return *method;
+    throw error("unknown method for the scales of weights '" + std::string(n) + "': it is one of min_max, mse." +
+                did_you_mean(n, {"min_max", "mse"}));
+}
 stream_rotation parse_stream_rotation(std::string_view n) { return detail::named<stream_rotation>(detail::rotation_names, n, "rotation"); }
 
 void plan_file::fill(quantize_options& o) const {
@@ -207,6 +214,8 @@ void plan_file::fill(quantize_options& o) const {
     if (strict_all) o.strict_all = *strict_all;
     if (per_channel) o.per_channel = *per_channel;
     if (method) o.method = *method;
+    if (weight_method) o.weight_method = weight_method;
+    if (scale_rule) o.scale_rule = scale_rule;
     o.best_method = best_method;
     if (percentile) o.percentile = *percentile;
     if (target) o.target = target;
@@ -237,9 +246,10 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         }
         if (kind->text() != "requests") kind->fail("\"qk\" is \"plan\" or \"requests\", not '" + kind->text() + "'");
     }
-    c.only({"qk",           "version", "default",     "requests",    "model_inputs", "model_outputs",   "placement",       "approach",
-            "boundary",     "strict",  "per_channel", "calibration", "target",       "weight_rounding", "bias_correction", "kv_cache",
-            "smooth_quant", "awq",     "rotation",    "criterion"});
+    c.only({"qk",       "version",         "default",         "requests",    "model_inputs", "model_outputs", "placement",
+            "approach", "boundary",        "strict",          "per_channel", "calibration",  "weight_method", "scale_rule",
+            "target",   "weight_rounding", "bias_correction", "kv_cache",    "smooth_quant", "awq",           "rotation",
+            "criterion"});
     if (const auto d = c.find("default")) {
         d->only({"activation", "input", "output", "weight", "bias", "accumulator"});
         if (has_choices(*d)) detail::add_choices(*d, true, f);
@@ -250,7 +260,7 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
     if (const auto v = c.find("rotation")) f.rotation = detail::at_place(*v, [&] { return parse_stream_rotation(v->text()); });
     if (const auto v = c.find("smooth_quant")) f.scaling = detail::read_scaling(*v, channel_scaling::rule::smooth_quant);
     if (const auto v = c.find("awq")) {
-        if (f.scaling) v->fail("\"smooth_quant\" and \"awq\" exclude each other: both scale the same channels");
+        if (f.scaling && f.scaling->any()) v->fail("\"smooth_quant\" and \"awq\" exclude each other: both scale the same channels");
         f.scaling = detail::read_scaling(*v, channel_scaling::rule::awq);
     }
     if (const auto v = c.find("model_inputs")) detail::read_model_values(*v, scope::model_input, f.requests);
@@ -289,6 +299,8 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         }
         if (const auto p = v->find("percentile")) f.percentile = p->number();
     }
+    if (const auto v = c.find("weight_method")) f.weight_method = detail::at_place(*v, [&] { return parse_weight_method(v->text()); });
+    if (const auto v = c.find("scale_rule")) f.scale_rule = detail::at_place(*v, [&] { return parsed_value(parse_scale_rule(v->text())); });
     if (const auto v = c.find("target")) {
         if (v->is_string()) {
             f.target = builtin_target(v->text());

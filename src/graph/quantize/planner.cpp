@@ -72,7 +72,7 @@ inline std::optional<double> overflow_from(const precision& what) {
 /// Says what becomes of such values.
 inline std::string overflow_sentence(const precision& what, const value_range& seen) {
     const floating f = std::get<floating>(what.format);
-    const overflow_rule rule = what.semantics.overflow;
+    const overflow_rule rule = semantics_of(what).overflow;
     const bool cut = rule == overflow_rule::saturate || (rule == overflow_rule::by_width && bits(f) <= 8) || !has_nan(f);
     return formatted("values from %.6g to %.6g, and %s ends at %.6g: what lies beyond becomes %s", static_cast<double>(seen.lo),
                      static_cast<double>(seen.hi), to_string(what.format).c_str(), max_value(f),
@@ -111,6 +111,17 @@ bool target_profile::allows(const std::string& op_type, const qk::format* activa
                std::ranges::any_of(list, [&](const qk::format& g) { return detail::same_storage(*f, g); });
     };
     return in(found->second.activation, activation) && in(found->second.weight, weight);
+}
+
+precision completed(precision what, const quantize_options& options, bool weight) {
+    if (!what.scale_rule && !what.semantics) what.scale_rule = options.scale_rule;
+    if (!what.semantics) what.semantics = options.semantics;
+    if (!weight) return what;
+    if (!what.per_channel) what.per_channel = options.per_channel && is_integer_format(what.format);
+    if (!what.method) what.method = options.weight_method;
+    if (const integer* f = std::get_if<integer>(&what.format); options.unshifted && f != nullptr && f->is_signed && !what.symmetric)
+        what.symmetric = true;
+    return what;
 }
 
 precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m) {
@@ -266,8 +277,7 @@ class planner::making {
     }
 
     void weight(layer& l, const edge& e, const edge_precision& p) {
-        precision what = *p.what;
-        if (!what.per_channel) what.per_channel = options_.per_channel && is_integer_format(what.format);
+        precision what = completed(*p.what, options_, true);
         if (what.rounding && l.node != nullptr) result_.rounding[l.node->name()] = *what.rounding;
         what.rounding.reset();
         const bool product = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::compute;
@@ -317,7 +327,7 @@ class planner::making {
     }
 
     void activation(layer& l, const edge& e, const edge_precision& p) {
-        precision what = *p.what;
+        precision what = completed(*p.what, options_, false);
         if (options_.how == approach::dynamic && p.sequence < 0) what.dynamic = true;
         if (l.node == nullptr && own_.seen_ != nullptr && own_.statistics_of(e.tensor) == nullptr &&
             detail::made_of_constants(source(), e.tensor))
@@ -410,7 +420,7 @@ class planner::making {
         const precision* asked = l.bias_precision->what;
         if (!automatic && !(integers && detail::is_free_int32(*asked))) {
             note_values(l, *l.bias, *asked, "bias", l.bias_precision->origin);
-            precision own = *asked;
+            precision own = completed(*asked, options_, true);
             // A grid finer than float32 gains nothing from values that it clips.
             if (const integer* f = std::get_if<integer>(&own.format); f != nullptr && f->bits > 24) own.pow2 = pow2_rule::non_overflow;
             chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, own, axes);

@@ -91,10 +91,10 @@ nlohmann::ordered_json to_json(const qk::semantics& s) {
         "mode or flushing");
 }
 
-precision read_precision(const json_cursor& c) {
-    if (c.is_string()) return precision{.format = detail::read_format(c)};
+precision read_precision(const json_cursor& c, bool weight) {
+    if (c.is_string()) return detail::at_place(c, [&] { return parse_side(c.text(), weight); });
     c.only({"format", "symmetric", "per_channel", "block_size", "method", "percentile", "pow2", "range", "scale", "zero_point", "semantics",
-            "dynamic", "scheme", "granularity"});
+            "scale_rule", "dynamic", "scheme", "granularity"});
     precision p{.format = detail::read_format(c.at("format"))};
     if (const auto v = c.find("symmetric")) p.symmetric = v->boolean();
     if (const auto v = c.find("per_channel")) p.per_channel = v->boolean();
@@ -147,7 +147,12 @@ precision read_precision(const json_cursor& c) {
         for (const std::int64_t z : p.zero_point)
             if (z < qmin(*f) || z > qmax(*f)) v->fail("zero point " + std::to_string(z) + " is no code of " + to_string(p.format));
     }
-    if (const auto v = c.find("semantics")) p.semantics = read_semantics(*v);
+    if (const auto v = c.find("semantics")) {
+        p.semantics = read_semantics(*v);
+        // A rounding or an overflow alone names no rule for scales.
+        if (v->is_object() && !v->has("base") && !v->has("scale_rule")) p.scale_rule = default_scale_rule(p.format);
+    }
+    if (const auto v = c.find("scale_rule")) p.scale_rule = detail::read_option(*v, parse_scale_rule);
     if (const auto v = c.find("dynamic")) p.dynamic = v->boolean();
     return p;
 }

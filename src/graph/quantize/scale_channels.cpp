@@ -213,18 +213,18 @@ inline std::optional<scaled_layer> scalable(const layer_view& layers, const reso
     l.transposed = gemm && int_attribute(n, "transB", 0) != 0;
     l.weight = ops::widened(m.constant(n.input(1)));
     if (l.weight.type() != data_type::float32 || l.weight.size() == 0) return std::nullopt;
-    l.weights = *w->second.what;
-    if (!l.weights.per_channel) l.weights.per_channel = options.per_channel && is_integer_format(l.weights.format);
+    l.weights = completed(*w->second.what, options, true);
     l.weight_axes = axes_of(n, 1, l.weight.shape());
     if (const auto a = asked.edges.find({n.input(0), n.name(), 0}); a != asked.edges.end() && a->second.what != nullptr) {
-        l.activation = *a->second.what;
+        l.activation = completed(*a->second.what, options, false);
         if (options.how == approach::dynamic) l.activation.dynamic = true;
     }
     return l;
 }
 
 /// Returns the factors of the best alpha (equation (3)), or nullopt to leave the group as it is.
-inline std::optional<std::vector<float>> choose_factors(const layer_group& group, const channel_scaling& how, scaled_group& result) {
+inline std::optional<std::vector<float>> choose_factors(const layer_group& group, const channel_scaling& how, double worth,
+                                                        scaled_group& result) {
     std::vector<double> tried;
     if (how.alpha) tried.push_back(*how.alpha);
     else
@@ -233,7 +233,7 @@ inline std::optional<std::vector<float>> choose_factors(const layer_group& group
     std::optional<std::vector<float>> best;
     for (const double alpha : tried) {
         const double error = group.error(how.how, alpha);
-        if (!how.alpha && !(error < result.after)) continue;
+        if (!how.alpha && !(error < result.after && error < worth * result.before)) continue;
         result.after = error, result.alpha = alpha, best = group.factors(group.seen->all, how.how, alpha);
     }
     result.left = !best;
@@ -243,7 +243,7 @@ inline std::optional<std::vector<float>> choose_factors(const layer_group& group
 }  // namespace detail
 
 std::vector<scaled_group> scale_channels(model& m, const std::vector<request>& requests, const quantize_options& options,
-                                         const named_tensors& samples, int threads) {
+                                         const named_tensors& samples, int threads, double worth) {
     std::map<std::string, detail::layer_group> groups;
     std::vector<std::string> order;
     {
@@ -266,7 +266,7 @@ std::vector<scaled_group> scale_channels(model& m, const std::vector<request>& r
         group.seen = &found->second;
         scaled_group result{.tensor = x, .layers = {}, .into = {}};
         for (const auto& l : group.layers) result.layers.push_back(l.name);
-        if (const auto s = detail::choose_factors(group, options.scaling, result)) {
+        if (const auto s = detail::choose_factors(group, options.scaling, worth, result)) {
             for (const auto& l : group.layers) detail::replace_constant(m, m.node_index(l.name), 1, l.times(*s));
             std::vector<int> nodes;
             for (const auto& l : group.layers) nodes.push_back(m.node_index(l.name));

@@ -15,6 +15,21 @@ inline std::string scale_text(const quantizer& q) {
     if (q.scale.empty()) return "";
     return html_number(static_cast<double>(q.scale[0])) + (q.zero_point.empty() ? "" : ", " + std::to_string(q.zero_point[0]));
 }
+
+inline void show_recipe(html_page& page, const report_subject& subject) {
+    if (!subject.recipe.empty()) page.paragraph(subject.recipe + ".");
+    if (subject.tried.empty()) return;
+    page.heading("What was tried");
+    page.table(std::vector<std::string>{"step", "dB", "top-1, %", ""}, subject.tried);
+}
+
+inline void show_requests(html_page& page, const std::vector<request>& requests) {
+    if (requests.empty()) return;
+    page.heading("What was asked");
+    std::vector<std::vector<std::string>> rows;
+    for (const request& r : requests) rows.push_back({r.origin, describe(r), to_string(r.what.format)});
+    page.table(std::vector<std::string>{"where", "what", "format"}, rows);
+}
 }  // namespace detail
 
 void draw_histogram(html_page& page, const std::string& title, const tensor_statistics& s, const std::vector<html_marker>& markers,
@@ -55,14 +70,10 @@ std::string quantize_html(const report_subject& subject, const quantize_result& 
         facts.emplace_back("bit operations, of float32's", html_number(100 * cost.bit_operations / cost.float_bit_operations) + " %");
     if (subject.input_bytes > 0) facts.emplace_back("file before", html_bytes(subject.input_bytes));
     if (subject.output_bytes > 0) facts.emplace_back("file after", html_bytes(subject.output_bytes));
+    facts.insert(facts.begin(), subject.facts.begin(), subject.facts.end());
     page.facts(facts);
-
-    if (!subject.requests.empty()) {
-        page.heading("What was asked");
-        std::vector<std::vector<std::string>> rows;
-        for (const request& r : subject.requests) rows.push_back({r.origin, describe(r), to_string(r.what.format)});
-        page.table(std::vector<std::string>{"where", "what", "format"}, rows);
-    }
+    detail::show_recipe(page, subject);
+    detail::show_requests(page, subject.requests);
     page.heading("What did not go as asked, and what followed");
     if (report.notes.empty() && subject.export_notes.empty()) page.paragraph("Nothing: every request was met as asked.");
     std::vector<std::vector<std::string>> notes;

@@ -27,6 +27,10 @@ class option_builder {
             list_.by_request.emplace_back();
             for (const named_pair& p : pairs_of(r)) list_.by_request.back().push_back(number_of(p));
         }
+        for (std::size_t i = 0; options.narrow_rounding && i < list_.pairs.size(); ++i)
+            if (format_pair& p = list_.pairs[i]; p.rounding == weight_rounding::nearest && bits_per_value(p.weight.format) < 8 &&
+                                                 list_.texts[i].find("@nearest") == std::string::npos)
+                p.rounding = *options.narrow_rounding;
     }
     option_list take() { return std::move(list_); }
 

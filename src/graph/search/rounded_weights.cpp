@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "qk/graph/quantize/learn_rounding.hpp"
+#include "qk/graph/quantize/pair_safe.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
 
 namespace qk::graph {
@@ -12,14 +13,12 @@ namespace detail {
 /// Marks in the seed of a quantizer's semantics. These bits are free: rounding that draws no random numbers ignores the seed, and the
 /// values of rounded weights are known.
 inline constexpr std::uint64_t compensated_mark = std::uint64_t{1} << 62, learned_mark = std::uint64_t{1} << 61,
-                               any_mark = compensated_mark | learned_mark;
+                               safe_mark = std::uint64_t{1} << 60, any_mark = compensated_mark | learned_mark | safe_mark;
 
 inline bool is_marked(const quantizer& q) { return (q.semantics.seed & any_mark) != 0; }
 
-}  // namespace detail
-
-void rounded_weights::round(const model& m, precision_plan& plan, const std::vector<std::string>& layers, weight_rounding how,
-                            const named_tensors& samples, const compensate_options& options) {
+/// Returns the quantizers of the constants that these layers read as factors.
+inline precision_plan weights_of(const model& m, const precision_plan& plan, const std::vector<std::string>& layers) {
     precision_plan weights;
     for (const std::string& layer : layers) {
         const onnx::NodeProto& node = m.graph().node(m.node_index(layer));
@@ -28,25 +27,55 @@ void rounded_weights::round(const model& m, precision_plan& plan, const std::vec
             if (q != nullptr) weights.edges[{node.input(i), layer, i}] = *q;
         }
     }
+    return weights;
+}
+
+}  // namespace detail
+
+void rounded_weights::round(const model& m, precision_plan& plan, const std::vector<std::string>& layers, weight_rounding how,
+                            bool pair_safe, const named_tensors& samples, const compensate_options& options) {
     model rounded = m;
-    const auto remember = [&](const auto& done, std::uint64_t mark) {
-        if (!done.left.empty()) return;
-        const auto at = std::find_if(weights.edges.begin(), weights.edges.end(),
-                                     [&](const auto& e) { return e.first.tensor == done.weight && e.first.consumer == done.layer; });
-        quantizer marked = at->second;
-        marked.semantics.seed |= mark;
-        plan.edges[at->first] = marked;
-        auto& known = values_[done.weight];
-        if (std::none_of(known.begin(), known.end(), [&](const auto& k) { return k.first == marked; }))
-            known.emplace_back(marked, rounded.constant(done.weight));
+    std::map<std::string, std::uint64_t> marks;  // by layer
+    const pair_safe_options safe_options{.threads = options.threads};
+    std::vector<std::string> safe;
+    if (pair_safe)
+        for (std::string& layer : pairing_layers(m, plan))
+            if (std::ranges::find(layers, layer) != layers.end()) safe.push_back(std::move(layer));
+    const layer_moments moments = safe.empty() ? layer_moments() : gather_moments(m, plan, samples, safe_options);
+    std::map<std::string, moved_values> moved;
+    const auto make_safe = [&](bool rescales, bool moves) {
+        if (safe.empty()) return;
+        pair_safe_options now = safe_options;
+        now.rescales = rescales, now.moves = moves;
+        for (pair_safe_weight& done : make_pair_safe(rounded, plan, safe, moments, now)) {
+            if (!done.left.empty() || !moves || done.values.place.empty()) continue;
+            marks[done.layer] |= detail::safe_mark;
+            moved[done.layer] = std::move(done.values);
+        }
     };
+    make_safe(true, how == weight_rounding::nearest);
+    const precision_plan weights = detail::weights_of(m, plan, layers);
     if (how == weight_rounding::compensated)
         for (const compensated_weight& done : compensate_rounding(rounded, weights, samples, options))
-            remember(done, detail::compensated_mark);
-    if (how == weight_rounding::adaround)
+            if (done.left.empty()) marks[done.layer] |= detail::compensated_mark;
+    if (how == weight_rounding::adaround) {
+        precision_plan learning = weights;
         for (const learned_weight& done :
-             learn_rounding(rounded, weights, samples, [&](const std::string&) { return how; }, {.threads = options.threads}))
-            remember(done, detail::learned_mark);
+             learn_rounding(rounded, learning, samples, [&](const std::string&) { return how; }, {.threads = options.threads}))
+            if (done.left.empty()) marks[done.layer] |= detail::learned_mark;
+    }
+    if (how != weight_rounding::nearest) make_safe(false, true);
+    for (const auto& [where, q] : weights.edges) {
+        const auto mark = marks.find(where.consumer);
+        if (mark == marks.end()) continue;
+        quantizer marked = q;
+        marked.semantics.seed |= mark->second;
+        plan.edges[where] = marked;
+        auto& known = values_[where.tensor];
+        if (std::ranges::any_of(known, [&](const auto& k) { return k.first == marked; })) continue;
+        known.emplace_back(marked, rounded.constant(where.tensor));
+        if (mark->second == detail::safe_mark) moved_[where.tensor].emplace_back(marked, std::move(moved[where.consumer]));
+    }
 }
 
 void rounded_weights::hand_to(scorer& measure) const {
@@ -60,6 +89,9 @@ std::map<std::string, tensor> rounded_weights::take(precision_plan& plan) const 
         if (!detail::is_marked(q)) continue;
         for (const auto& [how, value] : values_.at(where.tensor))
             if (how == q) taken[where.tensor] = value;
+        if (const auto found = moved_.find(where.tensor); found != moved_.end())
+            for (const auto& [how, values] : found->second)
+                if (how == q) plan.moved[where.tensor] = values;
         q.semantics.seed &= ~detail::any_mark;
     }
     return taken;

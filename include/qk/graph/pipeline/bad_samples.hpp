@@ -7,9 +7,16 @@
 #include <vector>
 
 #include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/model/model.hpp"
 
 namespace qk::graph::pipeline {
+
+/// Cuts data as a run would: into one sample where its rows are no samples by themselves.
+execute::sample_set samples_of(const model& m, const named_tensors& data);
+/// Returns the data without these of its samples, ascending. Inputs that are given whole stay.
+named_tensors remaining_samples(const model& m, const named_tensors& data, const execute::sample_set& samples,
+                                const std::vector<std::size_t>& gone);
 
 /// Samples that hold NaN, and the input that shows it for the first of them.
 struct bad_samples {

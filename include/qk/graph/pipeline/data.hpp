@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,12 @@
 
 namespace qk::graph::pipeline {
 
+/// What a recipe spends on the steps that it adds.
+struct step_limits {
+    std::size_t samples = 0;  ///< weights are rounded and biases corrected by at most so many, spread evenly; 0: all
+    double worth = 1;         ///< channels are scaled where the squared error falls below this share
+};
+
 /// Each member is the command's option of the same name.
 struct data_settings {
     std::vector<std::string> inputs, calibration;  ///< FILE or INPUT=FILE
@@ -22,12 +29,18 @@ struct data_settings {
     int threads = 0;               ///< 0: one for each core
     position_options positions{};  ///< --mask, --next-token, --per-position
     bool skip_bad_samples = false;
+    std::size_t hold_out = 0;  ///< not an option: every so-many-th calibration sample is kept to judge by; 0: none
 
     /// Returns the data for the model's inputs, preprocessed, cut to `samples`. Throws if there are fewer, or none, and where a sample
     /// holds NaN, unless `skip_bad_samples` leaves such samples out. With `keeps_nan` NaN is data like any other.
     named_tensors load_inputs(const model& m, bool keeps_nan = false) const;
-    /// Returns data to calibrate with, preprocessed: `calibration`, or the inputs. A file of statistics is not data: see has_statistics().
-    named_tensors load_calibration(const model& m) const;
+    /// Returns data to calibrate with, preprocessed: `calibration`, or the inputs, without the samples that are held out; at most `most` of
+    /// them, spread evenly, if that is not 0. A file of statistics is not data: see has_statistics().
+    named_tensors load_calibration(const model& m, std::size_t most = 0) const;
+    /// Returns the same with the samples that are held out.
+    named_tensors load_all_calibration(const model& m) const;
+    /// Returns `hold_out`, or 0 if there are too few samples to hold some out.
+    std::size_t held_out_step(std::size_t count) const { return count >= 2 * hold_out ? hold_out : 0; }
     /// Returns the labels, as many as `samples` says, without those of samples that were left out; empty if none are given.
     std::vector<std::int64_t> load_labels(const std::vector<std::size_t>& left_out = {}) const;
     /// Returns batch_axis as named_tensors has it. Throws if it is no axis.
@@ -42,5 +55,13 @@ struct data_settings {
     std::vector<std::int64_t> all_labels(std::size_t& each) const;
     void keep_first(const model& m, named_tensors& data) const;
 };
+
+/// Is true for the last of every `step` samples.
+inline bool is_held_out(std::size_t sample, std::size_t step) { return sample % step == step - 1; }
+
+/// Returns those of the samples, as runs count them, for which `wanted` holds.
+named_tensors chosen_samples(const model& m, const named_tensors& given, const std::function<bool(std::size_t)>& wanted);
+/// Returns `most` of the samples, spread evenly, or all if there are no more.
+named_tensors evenly_chosen(const model& m, const named_tensors& given, std::size_t most);
 
 }  // namespace qk::graph::pipeline

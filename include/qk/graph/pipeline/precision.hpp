@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/pipeline/data.hpp"
 #include "qk/graph/plan/accumulators.hpp"
 #include "qk/graph/quantize/choices.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
@@ -29,6 +30,16 @@ struct asked_precision {
     bool pair_safe = true;                      ///< int8 weights become pair-safe unless the target says otherwise (quantize/pair_safe.hpp)
     std::vector<plan_note> unused{};            ///< options without effect, and that the model is quantized already
 
+    /// What the user said, so that no recipe says otherwise (recipe.hpp).
+    struct {
+        bool method = false, rounding = false, bias = false, scaling = false;
+    } by_hand{};
+    // What a recipe adds. Layers for which a step of it is impossible are no remark.
+    std::optional<weight_rounding> narrow_rounding{};  ///< of weights below 8 bits
+    bool quiet_bias = false;                           ///< a recipe corrects biases
+    step_limits limits{};
+    std::size_t method_samples = 0;  ///< calibration method best: at most so many, by decibels; 0: all, by top-1
+
     /// Is true when the plan changes weights or biases: weights are not rounded to nearest, or biases are corrected.
     bool changes_weights() const;
 };
@@ -39,7 +50,7 @@ struct precision_settings {
     std::string plan;    ///< requests file, saved plan or AIMET encodings
     std::string target;  ///< profile file, or the name of a built-in profile
     std::string method;  ///< --calibration-method
-    std::string placement, approach, semantics, rounding, pow2, weight_rounding, kv_cache;
+    std::string placement, approach, semantics, rounding, scale_rule, pow2, weight_rounding, weight_method, kv_cache;
     std::string smooth_quant, awq;  ///< "search", or alpha from 0 to 1
     std::string rotation;           ///< none or hadamard
     double percentile = 0;
@@ -47,8 +58,10 @@ struct precision_settings {
     int iterations = 0;      ///< of adaround and adaquant, per layer; 0: their default
     std::uint64_t seed = 0;  ///< of adaround and adaquant
     bool bias_correction = false;
-    bool per_channel = false, symmetric = false, asymmetric_weights = false, reduce_range = false, dual = false;
+    bool floor_scales = false;  ///< MX rules that nobody names are floor: the operators that are written know no other
+    bool per_channel = false, per_tensor = false, symmetric = false, asymmetric_weights = false, reduce_range = false, dual = false;
     std::string strict;  ///< requests, or all: requests that a later one overrides are errors, too
+    std::string recipe;  ///< fast, balanced or best; of the verbs that have --recipe
 
     /// Is true when anything asks for a precision.
     bool any() const { return !activation.empty() || !weight.empty() || !bias.empty() || !plan.empty() || !kv_cache.empty(); }

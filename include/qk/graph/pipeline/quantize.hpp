@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "qk/graph/pipeline/onnxruntime_time.hpp"
 #include "qk/graph/pipeline/plan.hpp"
+#include "qk/graph/pipeline/recipe.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph::pipeline {
@@ -15,6 +17,7 @@ namespace qk::graph::pipeline {
 struct quantize_settings {
     std::string model, output, style = "portable", weights = "packed", save_plan, encodings, report, log;
     bool keep_int8 = false, overwrite = false;
+    bool time = false;       ///< times float model and file in onnxruntime
     bool estimates = false;  ///< computes the error of every activation, even without report and log
     std::string command;     ///< command line that a report shows
     data_settings data;
@@ -27,6 +30,11 @@ struct quantize_outcome {
     std::vector<std::string> remarks;       ///< remarks on reading the model
     std::vector<std::string> export_notes;  ///< notes on writing it
     std::size_t edges = 0;                  ///< number of quantized edges
+    recipe_report recipe;
+    std::optional<file_quality> quality;  ///< where samples are given
+    std::string not_measured;             ///< why there is none although samples are given
+    std::optional<runtime_times> times;   ///< where they were asked for and onnxruntime was found
+    std::string not_timed;                ///< why it was not
     double bytes_before = 0, bytes_after = 0;
     nlohmann::ordered_json summary;  ///< what `--json` prints
 };

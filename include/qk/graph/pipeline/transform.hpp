@@ -19,7 +19,8 @@ struct transformation {
 
 /// Transforms the model as the options say. The requests say which layers are narrowed, and to what. Throws where samples are needed and
 /// there are only statistics, which are those of the model before its transformation.
-transformation transform(model& m, const data_settings& data, const std::vector<request>& requests, const quantize_options& options);
+transformation transform(model& m, const data_settings& data, const std::vector<request>& requests, const quantize_options& options,
+                         const step_limits& limits = {});
 
 /// Adds the remarks on the transformation.
 void add_to(quantize_report& report, const transformation& done);

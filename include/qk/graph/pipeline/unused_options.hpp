@@ -13,7 +13,7 @@ namespace qk::graph::pipeline {
 /// known of it.
 std::vector<plan_note> unused_options(const precision_settings& given, const asked_precision& asked, bool searches);
 
-/// The same for options that name data, where ranges are chosen but nothing is measured.
-std::vector<plan_note> unused_data_options(const data_settings& given, const asked_precision& asked);
+/// The same for options that name data.
+std::vector<plan_note> unused_data_options(const data_settings& given);
 
 }  // namespace qk::graph::pipeline

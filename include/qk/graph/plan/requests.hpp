@@ -44,11 +44,18 @@ struct precision {
     std::optional<std::pair<float, float>> range{};  ///< given instead of calibrated
     std::vector<float> scale{};                      ///< given instead of computed: 1 value, or one a channel
     std::vector<std::int64_t> zero_point{};
-    qk::semantics semantics = qk::semantics::ocp;
-    bool dynamic = false;                       ///< activations: scale from each run's own value
-    std::optional<weight_rounding> rounding{};  ///< weights; unset: the options' rounding
+    std::optional<qk::semantics> semantics{};    ///< unset: ocp, but for the scale rule
+    std::optional<qk::scale_rule> scale_rule{};  ///< MX; unset: that of `semantics` if it is set, else default_scale_rule()
+    bool dynamic = false;                        ///< activations: scale from each run's own value
+    std::optional<weight_rounding> rounding{};   ///< weights; unset: the options' rounding
     friend bool operator==(const precision&, const precision&) = default;
 };
+
+/// Returns the rule by which the MX blocks of a model choose their scales where nobody names one: the best of the four on trained networks
+/// (docs/results/scale_rules.md). What the codes mean is the same under each. Arrays are quantized by the standard's own text: floor.
+scale_rule default_scale_rule(const qk::format& f);
+/// Returns the semantics that a precision asks for.
+qk::semantics semantics_of(const precision& p);
 
 /// What a request refers to.
 enum class scope : std::uint8_t {

@@ -18,12 +18,16 @@ struct side_choice {
     std::string text;
     precision what;
     weight_rounding rounding = weight_rounding::nearest;  ///< weights only
+    bool rounds = false;                                  ///< a word of the text says `rounding`
 };
 
 /// Parses FORMAT[@WORD...]. Both sides take an MX scale rule and sym or asym (or symmetric, asymmetric); activations take a calibration
 /// method; weights take min_max or mse, per_tensor or per_channel, and nearest, compensated or adaround. Any other word is an error that
 /// lists the words and suggests the nearest.
 side_choice parse_side_choice(std::string_view text, bool weight);
+
+/// Parses the same text as a precision, where there is nothing to choose from.
+precision parse_side(std::string_view text, bool weight);
 
 /// Expands the alternatives in a text: "int8@min_max|entropy/int8" becomes "int8@min_max/int8" and "int8@entropy/int8".
 std::vector<std::string> each_choice(const std::string& text);

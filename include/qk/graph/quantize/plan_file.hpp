@@ -36,7 +36,8 @@ struct plan_file {
     std::optional<placement> where;
     std::optional<approach> how;
     std::optional<bool> dual, strict, strict_all, per_channel, correct_bias;
-    std::optional<range_method> method;
+    std::optional<range_method> method, weight_method;
+    std::optional<qk::scale_rule> scale_rule;
     bool best_method = false;
     std::optional<double> percentile;
     std::optional<target_profile> target;
@@ -57,8 +58,8 @@ nlohmann::ordered_json to_json(const quantizer& q);
 nlohmann::ordered_json to_json(const precision_plan& plan);
 nlohmann::ordered_json to_json(const quantize_report& report);
 quantizer read_quantizer(const json_cursor& c);
-/// Reads a format string, or an object with "format" and options.
-precision read_precision(const json_cursor& c);
+/// Reads FORMAT[@WORD...], the words being those for weights or for activations, or an object with "format" and options.
+precision read_precision(const json_cursor& c, bool weight = false);
 /// Reads a name of semantics, or {"base": NAME, "rounding": ..., ...}.
 qk::semantics read_semantics(const json_cursor& c);
 nlohmann::ordered_json to_json(const qk::semantics& s);
@@ -81,6 +82,7 @@ placement parse_placement(std::string_view name);  ///< throws an error that lis
 approach parse_approach(std::string_view name);
 weight_rounding parse_weight_rounding(std::string_view name);
 stream_rotation parse_stream_rotation(std::string_view name);
+range_method parse_weight_method(std::string_view name);  ///< min_max or mse
 
 /// Returns the names of the calibration methods as files and options spell them, then `more`.
 std::vector<std::string> range_method_names(const std::vector<std::string>& more = {});

@@ -50,7 +50,11 @@ struct quantize_options {
     range_method method = range_method::min_max;  ///< for activations whose request names none
     bool best_method = false;                     ///< search/choose_method.hpp chooses `method` by measuring; a planner ignores this
     double percentile = 99.999;
-    bool per_channel = false;  ///< for integer weights whose request does not say
+    bool per_channel = true;                      ///< for integer weights whose request does not say
+    std::optional<range_method> weight_method{};  ///< min_max or mse, for weights whose request names none
+    bool unshifted = false;                       ///< signed weights have zero points of 0 alone, as accumulators need
+    std::optional<qk::semantics> semantics{};     ///< for values whose request names none
+    std::optional<qk::scale_rule> scale_rule{};   ///< for MX formats whose request names neither rule nor semantics
     std::optional<target_profile> target{};
     weight_rounding rounding = weight_rounding::nearest;  ///< does not change the plan; pipeline::make_plan applies it to the model
     bool correct_bias = false;                            ///< likewise
@@ -59,6 +63,9 @@ struct quantize_options {
     /// Is true when the model changes before it is planned.
     bool transforms() const { return scaling.any() || rotation != stream_rotation::none; }
 };
+
+/// Returns a precision with the options in the places that it leaves open.
+precision completed(precision what, const quantize_options& options, bool weight);
 
 /// One quantized edge in the report.
 struct edge_report {

@@ -29,10 +29,11 @@ struct scaled_group {
     double before = 0, after = 0;  ///< squared error of the layers' outputs, divided by their squares, on rows of the samples
 };
 
-/// Scales every group of layers whose weights the requests narrow below 16 bits. The bits are the same for any number of threads. Throws an
+/// Scales every group of layers whose weights the requests narrow below 16 bits; where alpha is searched, only if the squared error falls
+/// below `worth` of what it was. The bits are the same for any number of threads. Throws an
 /// error without samples.
 std::vector<scaled_group> scale_channels(model& m, const std::vector<request>& requests, const quantize_options& options,
-                                         const named_tensors& samples, int threads = 0);
+                                         const named_tensors& samples, int threads = 0, double worth = 1);
 
 /// Adds a note of kind `scaled` for each group.
 void add_to(quantize_report& report, const std::vector<scaled_group>& done, channel_scaling::rule how);

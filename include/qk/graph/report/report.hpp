@@ -18,8 +18,11 @@ struct report_subject {
     std::string model;    ///< file name
     std::string command;  ///< as typed
     std::vector<request> requests;
-    std::vector<std::string> export_notes;     ///< what export did beyond placing quantizers
-    double input_bytes = 0, output_bytes = 0;  ///< of the files; 0: not written
+    std::vector<std::string> export_notes;                     ///< what export did beyond placing quantizers
+    double input_bytes = 0, output_bytes = 0;                  ///< of the files; 0: not written
+    std::vector<std::pair<std::string, std::string>> facts{};  ///< measured: what it is, and its value
+    std::string recipe{};                                      ///< what a recipe did
+    std::vector<std::vector<std::string>> tried{};             ///< rows of what it tried: step, dB, top-1, whether it was kept
 };
 std::string quantize_html(const report_subject& subject, const quantize_result& result, const plan_cost& cost, const calibration* seen);
 

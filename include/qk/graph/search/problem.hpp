@@ -61,7 +61,7 @@ inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, con
     for (const format_pair& pair : all.pairs) {
         quantize_result made = plan_for(pair, all, options, how);
         of_options.push_back(std::move(made.report.notes));
-        if (pair.rounding != weight_rounding::nearest) round_weights(made.plan, pair.rounding, inputs, options);
+        if (pair.rounding != weight_rounding::nearest || options.pair_safe) round_weights(made.plan, pair.rounding, inputs, options);
         uniform.push_back(std::move(made.plan));
     }
     remember_fixed(options, of_options);
@@ -109,10 +109,15 @@ inline void mix_problem::settle_method(const option_list& all, const mix_options
                        all.texts[narrow] + " everywhere: " + tried);
 }
 
-/// Rounds the weights of the searched layers with compensation or by learning, as `how` says.
+/// Rounds the weights of the searched layers as `how` says, and makes int8 pair-safe. Quantizers of a saved plan stay as they are.
 inline void mix_problem::round_weights(precision_plan& plan, weight_rounding how, const named_tensors& inputs, const mix_options& options) {
     const named_tensors& samples = options.rounding_samples.empty() ? inputs : options.rounding_samples;
-    rounded_->round(*model_, plan, searched_, how, samples, {.threads = options.scoring.session.threads});
+    std::vector<std::string> free;
+    for (const std::string& layer : searched_) {
+        const onnx::NodeProto& n = model_->graph().node(model_->node_index(layer));
+        if (n.input_size() < 2 || options.fixed_plan.find({n.input(1), layer, 1}) == nullptr) free.push_back(layer);
+    }
+    rounded_->round(*model_, plan, free, how, options.pair_safe, samples, {.threads = options.scoring.session.threads});
 }
 
 /// Adds remarks on the user's own requests that were not met or whose names changed. A request that has no effect under one option (an

@@ -46,17 +46,19 @@ struct mix_options {
     std::string wide = "int16/int8";                  ///< ACTIVATION/WEIGHT
     std::vector<std::string> narrow = {"int8/int8"};  ///< each ACTIVATION/WEIGHT with alternatives: "int8@min_max|entropy/int8" are two
     std::vector<choice_request> choices;              ///< narrow options that some layers get instead
-    bool per_channel = false;
-    std::vector<std::string> op_types;         ///< only layers of these types; empty: all layers
-    std::vector<std::string> layers;           ///< only these names or globs; empty: all
-    std::vector<std::string> exclude;          ///< layers that stay wide
-    std::vector<request> fixed;                ///< requests that hold in every mix (a --plan of requests)
-    precision_plan fixed_plan;                 ///< quantizers that hold in every mix (a saved plan)
-    std::optional<tolerable_loss> criterion;   ///< a requests file's goal: for a search without a target of its own
-    std::vector<std::string> remarks;          ///< remarks about these options; results begin with them
-    quantize_options quantize;                 ///< calibration method (best: chosen by measuring), target profile, ...
-    named_tensors rounding_samples;            ///< samples for learned or compensated rounding; empty: the inputs
-    std::shared_ptr<rounded_weights> rounded;  ///< gets the weights not rounded to nearest, for writing a trial's model
+    bool per_channel = true;
+    std::optional<weight_rounding> narrow_rounding{};  ///< of weights below 8 bits whose choice says nothing of it
+    bool pair_safe = false;                            ///< int8 weights of searched layers become pair-safe (quantize/pair_safe.hpp)
+    std::vector<std::string> op_types;                 ///< only layers of these types; empty: all layers
+    std::vector<std::string> layers;                   ///< only these names or globs; empty: all
+    std::vector<std::string> exclude;                  ///< layers that stay wide
+    std::vector<request> fixed;                        ///< requests that hold in every mix (a --plan of requests)
+    precision_plan fixed_plan;                         ///< quantizers that hold in every mix (a saved plan)
+    std::optional<tolerable_loss> criterion;           ///< a requests file's goal: for a search without a target of its own
+    std::vector<std::string> remarks;                  ///< remarks about these options; results begin with them
+    quantize_options quantize;                         ///< calibration method (best: chosen by measuring), target profile, ...
+    named_tensors rounding_samples;                    ///< samples for learned or compensated rounding; empty: the inputs
+    std::shared_ptr<rounded_weights> rounded;          ///< gets the weights not rounded to nearest, for writing a trial's model
     score_options scoring;
     bool baseline_wide = false;  ///< the reference is the wide model's outputs instead of float's
     cost_kind cost = cost_kind::automatic;

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recipes: which one is followed, what it adds, that options given by hand win, and what quantize says of the file.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "run_tool.hpp"
+
+namespace {
+
+using words = std::vector<std::string>;
+using nlohmann::json;
+
+const std::string folder = std::string(QK_SOURCE_DIR) + "/examples/digits/";
+const std::string model = folder + "digits.onnx", images = folder + "test_images.npy", labels = folder + "test_labels.npy";
+const words sampled{"--inputs", images, "--samples", "16"};
+
+qk_test::outcome quantize(const qk_test::scratch& place, const std::string& out, words more) {
+    more.insert(more.begin(), {"quantize", model, "-o", place(out), "--overwrite", "--threads", "1"});
+    return qk_test::run_tool(more);
+}
+words joined(words a, const words& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+json said(const qk_test::scratch& place, const std::string& out, const words& more) {
+    const auto done = quantize(place, out, joined(more, {"--json"}));
+    INFO(done.err);
+    REQUIRE(done.status == 0);
+    return json::parse(done.out);
+}
+bool has_step(const json& summary, const std::string& text) {
+    for (const json& step : summary["recipe"]["steps"])
+        if (step.get<std::string>().find(text) != std::string::npos) return true;
+    return false;
+}
+const words int8{"--activation", "int8", "--weight", "int8"}, int4{"--activation", "int8", "--weight", "int4"},
+    mx{"--activation", "mxfp4", "--weight", "mxfp4"};
+
+}  // namespace
+
+TEST_CASE("the plain command is balanced where samples are given, fast where not, and says so") {
+    const qk_test::scratch place;
+    const auto with = quantize(place, "a.onnx", joined(int8, sampled));
+    CHECK(with.status == 0);
+    CHECK(with.out.find("recipe balanced (samples are given)") != std::string::npos);
+    const auto without = quantize(place, "b.onnx", mx);
+    CHECK(without.status == 0);
+    CHECK(without.out.find("recipe fast (no samples are given") != std::string::npos);
+    REQUIRE(qk_test::run_tool({"calibrate", model, "--inputs", images, "--samples", "16", "-o", place("ranges.json")}).status == 0);
+    const auto statistics = quantize(place, "c.onnx", joined(int8, {"--calibration", place("ranges.json")}));
+    CHECK(statistics.status == 0);
+    CHECK(statistics.out.find("holds statistics, not samples") != std::string::npos);
+}
+
+TEST_CASE("balanced is its steps asked for by hand, byte for byte") {
+    const qk_test::scratch place;
+    const json eight = said(place, "plain.onnx", joined(int8, sampled));
+    CHECK(has_step(eight, "calibration method"));
+    CHECK(has_step(eight, "bias correction"));
+    CHECK_FALSE(has_step(eight, "compensation"));
+    const words by_hand{"--recipe", "fast", "--calibration-method", "best", "--bias-correction"};
+    const json same = said(place, "hand.onnx", joined(joined(int8, sampled), by_hand));
+    CHECK(same["recipe"]["name"] == "fast");
+    CHECK(qk_test::content(place("plain.onnx")) == qk_test::content(place("hand.onnx")));
+    const json four = said(place, "plain.onnx", joined(int4, sampled));
+    CHECK(has_step(four, "compensation"));
+    said(place, "hand.onnx", joined(joined(int4, sampled), joined(by_hand, {"--weight-rounding", "compensated"})));
+    CHECK(qk_test::content(place("plain.onnx")) == qk_test::content(place("hand.onnx")));
+}
+
+TEST_CASE("an option or a key that is given wins over the recipe") {
+    const qk_test::scratch place;
+    const json flags =
+        said(place, "a.onnx", joined(joined(int4, sampled), {"--weight-rounding", "nearest", "--calibration-method", "min_max"}));
+    CHECK_FALSE(has_step(flags, "compensation"));
+    CHECK_FALSE(has_step(flags, "calibration method"));
+    CHECK(has_step(flags, "bias correction"));
+    std::ofstream(place("requests.json")) << R"({"default": {"activation": "int8@min_max", "weight": "int4@nearest"},
+                                                 "bias_correction": false, "smooth_quant": false})";
+    const json keys = said(place, "b.onnx", joined({"--plan", place("requests.json")}, sampled));
+    CHECK(keys["recipe"]["name"] == "balanced");
+    CHECK(keys["recipe"]["steps"].empty());
+    said(place, "c.onnx", joined({"--recipe", "fast", "--activation", "int8@min_max", "--weight", "int4"}, sampled));
+    CHECK(qk_test::content(place("b.onnx")) == qk_test::content(place("c.onnx")));
+}
+
+TEST_CASE("a plan that is saved and the float model are the file: no recipe changes weights then") {
+    const qk_test::scratch place;
+    const json made = said(place, "a.onnx", joined(joined(int4, sampled), {"--save-plan", place("plan.json")}));
+    CHECK(has_step(made, "calibration method"));
+    CHECK_FALSE(has_step(made, "compensation"));
+    CHECK_FALSE(has_step(made, "bias correction"));
+    const json again = said(place, "b.onnx", joined({"--plan", place("plan.json")}, sampled));
+    CHECK(again["recipe"]["name"] == "fast");
+    CHECK(qk_test::content(place("a.onnx")) == qk_test::content(place("b.onnx")));
+    CHECK(again["measured"]["sqnr"] == made["measured"]["sqnr"]);
+    const auto refused = quantize(place, "c.onnx", joined({"--plan", place("plan.json"), "--recipe", "balanced"}, sampled));
+    CHECK(refused.status == 2);
+    CHECK(refused.err.find("is a saved plan, to which a recipe adds nothing") != std::string::npos);
+}
+
+TEST_CASE("best tries steps on samples that nothing learned from, and keeps what measures best") {
+    const qk_test::scratch place;
+    const json made =
+        said(place, "a.onnx", joined(int4, {"--recipe", "best", "--inputs", images, "--samples", "24", "--iterations", "20"}));
+    const json& trials = made["recipe"]["trials"];
+    REQUIRE(trials.size() > 4);
+    CHECK(trials[0]["step"] == "as asked");
+    CHECK(made["recipe"]["samples"] == 6);
+    CHECK(made["measured"]["of"] == "calibration samples that were held out");
+    double best = trials[0]["sqnr"];
+    for (const json& t : trials)
+        if (t["kept"]) best = std::max(best, t["sqnr"].get<double>());
+    for (const json& t : trials) CHECK(t["sqnr"].get<double>() <= best);
+    CHECK(made["measured"]["sqnr"] == best);
+    CHECK(best > trials[0]["sqnr"].get<double>());
+    const auto refused = quantize(place, "b.onnx", joined(mx, {"--recipe", "best"}));
+    CHECK(refused.status == 2);
+    CHECK(refused.err.find("--recipe best learns from samples, and no samples are given") != std::string::npos);
+    CHECK(quantize(place, "b.onnx", joined(mx, {"--recipe", "bets"})).err.find("Did you mean 'best'?") != std::string::npos);
+}
+
+TEST_CASE("quantize says decibels, and top-1 of float model and file, as evaluate measures them") {
+    const qk_test::scratch place;
+    const words all{"--inputs", images, "--labels", labels, "--samples", "100"};
+    const json made = said(place, "a.onnx", joined(joined(int4, all), {"--recipe", "fast", "--report", place("r.html")}));
+    const auto measured = [&](const words& more) {
+        const auto done = qk_test::run_tool(joined(joined({"evaluate"}, more), joined(all, {"--json"})));
+        INFO(done.err);
+        REQUIRE(done.status == 0);
+        return json::parse(done.out);
+    };
+    CHECK(made["measured"]["samples"] == 100);
+    CHECK(made["measured"]["float_top1"] == measured({model})["top1"]);
+    const json planned = measured({model, "--activation", "int8", "--weight", "int4", "--metric", "sqnr,top1"});
+    CHECK(made["measured"]["top1"] == planned["top1"]);
+    CHECK(made["measured"]["sqnr"] == planned["sqnr"]);
+    const std::string page = qk_test::content(place("r.html"));
+    CHECK(page.find("top-1 of the float model") != std::string::npos);
+    CHECK(page.find("recipe fast") != std::string::npos);
+    CHECK(quantize(place, "b.onnx", joined(mx, {"--labels", labels})).err.find("unused: option --labels") != std::string::npos);
+}
+
+TEST_CASE("--time asks a python that has onnxruntime, and says where there is none") {
+    const qk_test::scratch place;
+    std::ofstream(place("python")) << "#!/bin/sh\nif [ \"$1\" = -c ]; then echo yes; else echo onnxruntime 9.9 2.5 1.25; fi\n";
+    std::filesystem::permissions(place("python"), std::filesystem::perms::owner_all);
+    ::setenv("QK_PYTHON", place("python").c_str(), 1);
+    const json timed = said(place, "a.onnx", joined(mx, {"--time"}));
+    CHECK(timed["float_milliseconds"] == 2.5);
+    CHECK(timed["milliseconds"] == 1.25);
+    ::setenv("QK_PYTHON", place("nothing").c_str(), 1);
+    const auto without = quantize(place, "b.onnx", joined(mx, {"--time"}));
+    ::unsetenv("QK_PYTHON");
+    CHECK(without.status == 0);
+    CHECK(without.err.find("not timed: no python with onnxruntime and numpy was found") != std::string::npos);
+    CHECK(std::filesystem::exists(place("b.onnx")));
+}
+
+TEST_CASE("a search follows recipes, too") {
+    const qk_test::scratch place;
+    const auto search = [&](const std::string& narrow, const words& more) {
+        return qk_test::run_tool(joined({"search",   model,       "--inputs",    images, "--samples",    "24",     "--threads",      "1",
+                                         "--wide",   "int8/int8", "--narrow",    narrow, "--strategy",   "budget", "--budget-ratio", "0.6",
+                                         "--metric", "sqnr",      "--overwrite", "-o",   place("m.onnx")},
+                                        more));
+    };
+    const auto plain = search("int8/int4", {});
+    CHECK(plain.err.find("recipe balanced (samples are given): calibration method by measurement; weights below 8 bits rounded with "
+                         "compensation") != std::string::npos);
+    const std::string found = qk_test::content(place("m.onnx"));
+    CHECK(search("int8/int4@compensated", {"--recipe", "fast", "--calibration-method", "best"}).status == plain.status);
+    CHECK(qk_test::content(place("m.onnx")) == found);
+    CHECK(search("int8/int4", {"--recipe", "fast"}).err.find("recipe") == std::string::npos);
+}
