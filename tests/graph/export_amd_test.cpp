@@ -73,7 +73,7 @@ void compare_with_quark(const fs::path& network, const fs::path& quark_models) {
                          row{"MX6", "mx6", qk::rounding::half_even, placement::every, 1e-3f},
                          row{"MXFP8E4M3", "mxfp8_e4m3", qk::rounding::half_even, placement::every, 1e-3f},
                          row{"BF16", "bf16", qk::rounding::half_even, placement::all, half_a_step_of_bf16}}) {
-        INFO(r.file);
+        INFO(std::string(r.file));
         const model theirs = model::load(quark_models / (std::string("resnet20_") + r.file + ".onnx"));
         const precision p = with(r.format, r.rounding);
         const calibration none;
