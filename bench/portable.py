@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports every format of the catalogue on resnet20, and four on two more networks, by `qk quantize --export portable`; compares ONNX
+"""Exports every format of the catalogue on resnet20, and four on two more networks of the folders of data (../shared, build/PRESET/test_data), by `qk quantize --export portable`; compares ONNX
 Runtime with `qk evaluate --plan`.
 
-usage: portable.py QK SHARED [--samples N] [--formats A,B,...] [--networks A,B,...] [--weights packed|float] [--optimizer]
+usage: portable.py QK FOLDER... [--samples N] [--formats A,B,...] [--networks A,B,...] [--weights packed|float] [--optimizer]
 Prints a Markdown table: top-1 of both, their differences, size of the file, what ONNX Runtime did with it. Exit status 1 if one disagrees.
 A sample's error is its largest difference over the largest reference output, D that of the quantized from the float outputs. The median may
 be max(1e-3, D / 2) (resnet20: 1e-3), the maximum max(5e-2, D); top-1 must be equal on 97 % of 100 samples or more; 8-bit integers may lose
@@ -31,6 +31,7 @@ NETWORKS = {
                                 "prepare": lambda x: (x[..., :].astype(np.float32) / 255 - np.array([0.485, 0.456, 0.406], np.float32)) / np.array([0.229, 0.224, 0.225], np.float32)},
     "squeezenet1.1_imagenet": {"images": "imagenet150_images_227_u8_nhwc.npy", "labels": "imagenet150_labels_i64.npy",
                                "prepare": lambda x: x[..., ::-1].astype(np.float32) - np.array([104, 117, 123], np.float32)},
+    "resnet20_made_folded": {"images": None},
     "kwt1_mfcc": {"images": "speech_mfcc_119x98x40_f32.npy", "labels": None, "prepare": None},
 }
 FEW = ["int8", "bfp16", "mxfp8_e4m3", "mx6"]
@@ -66,16 +67,21 @@ def errors(a, b):
     return np.abs(a - b).max(1) / max(np.abs(b).max(), 1e-30)
 
 
-def network(name, formats, folder):
+def network(data_folder, name, formats, folder):
     spec = NETWORKS[name]
-    model = os.path.join(options.shared, "models", name + ".onnx")
-    x = np.load(os.path.join(options.shared, "data", spec["images"]))
-    if spec["prepare"]:
+    model = os.path.join(data_folder, "models", name + ".onnx")
+    if spec["images"] is None:
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "data"))
+        from make_networks import pictures
+        x = pictures(np.random.default_rng(1), options.samples, 3, 32, 32)
+    else:
+        x = np.load(os.path.join(data_folder, "data", spec["images"]))
+    if spec.get("prepare"):
         x = np.ascontiguousarray(spec["prepare"](x).transpose(0, 3, 1, 2))
     every_tenth = x[::10]
     every = max(1, len(x) // options.samples)
     x = x[::every][: options.samples]
-    labels = np.load(os.path.join(options.shared, "data", spec["labels"]))[::every][: len(x)] if spec["labels"] else None
+    labels = np.load(os.path.join(data_folder, "data", spec["labels"]))[::every][: len(x)] if spec.get("labels") else None
     data, calibration, plan, exported = (os.path.join(folder, n) for n in ("x.npy", "calibration.npy", "plan.json", "quantized.onnx"))
     np.save(data, x)
     np.save(calibration, every_tenth)
@@ -117,23 +123,24 @@ def main():
     if options.formats:
         formats = options.formats.split(",")
     wanted = options.networks.split(",") if options.networks else list(NETWORKS)
+    there = [(f, n) for f in options.folders for n in wanted if os.path.exists(os.path.join(f, "models", n + ".onnx"))]
+    if not there:
+        print(f"none of {', '.join(wanted)} is in {', '.join(options.folders)}")
+        return 1
     with tempfile.TemporaryDirectory() as folder:
-        failures = sum(network(n, formats if n.startswith("resnet20") or options.formats else FEW, folder) for n in wanted)
+        failures = sum(network(f, n, formats if n.startswith("resnet20") or options.formats else FEW, folder) for f, n in there)
     print(f"\n{failures} failures")
     return 1 if failures else 0
 
 
 parser = argparse.ArgumentParser()
 parser.add_argument("qk")
-parser.add_argument("shared")
+parser.add_argument("folders", nargs="+")
 parser.add_argument("--samples", type=int, default=2000)
 parser.add_argument("--formats")
 parser.add_argument("--networks")
 parser.add_argument("--weights", default="packed")
 parser.add_argument("--optimizer", action="store_true")
 options = parser.parse_args()
-if not os.path.isdir(options.shared):
-    print(f"skipped: no {options.shared} here")
-    sys.exit(0)
 onnxruntime.set_default_logger_severity(3)
 sys.exit(main())

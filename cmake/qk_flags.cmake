@@ -1,4 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+# qk_instrument(target) adds what ThreadSanitizer and the count of lines need.
+function(qk_instrument target)
+  if(QK_SANITIZE_THREADS)
+    target_compile_options(${target} PRIVATE -fsanitize=thread)
+    target_link_options(${target} PRIVATE -fsanitize=thread)
+  endif()
+  if(QK_COVERAGE)  # atomic counters: threads count, too
+    target_compile_options(${target} PRIVATE --coverage -fprofile-update=atomic)
+    target_link_options(${target} PRIVATE --coverage)
+  endif()
+endfunction()
+
 # qk_own(target) adds the compiler flags of qk's own builds; no target passes them on to users.
 function(qk_own target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow)
@@ -22,6 +34,7 @@ function(qk_own target)
     target_compile_options(${target} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=address,undefined)
   endif()
+  qk_instrument(${target})
 endfunction()
 
 # Aligns loops to cache lines: a badly placed loop of a kernel loses up to a sixth of its speed.

@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The samples of AMD Quark's, AIMET's and Intel Neural Compressor's pages, one after the other, in qk's words: docs/guide/mixed_precision.md lists them.
-# On the network that is shipped; or, where ../shared is at hand, on resnet20 with BatchNormalization as it was exported.
+# On the network that is shipped and, where ../shared is at hand, on resnet20 with BatchNormalization as it was exported.
 # Usage: run.sh [path of qk [digits|resnet20]]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 qk=${1:-$here/../../build/release/qk}
 shared=$here/../../../shared
-[ -f "$shared/models/resnet20_cifar10.onnx" ] && network=${2:-resnet20} || network=${2:-digits}
+if [ $# -lt 2 ]; then
+    bash "$0" "$qk" digits
+    if [ -f "$shared/models/resnet20_cifar10.onnx" ]; then bash "$0" "$qk" resnet20; fi
+    exit
+fi
+network=$2
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# Tests the oracle against Python packages, from the environment that ./dev test makes or from QK_PYTHON.
+# Tests the oracle, and the golden files, against Python packages, from the environment that ./dev test makes or from QK_PYTHON.
 add_executable(oracle_tool oracle_tool.cpp)
 target_link_libraries(oracle_tool PRIVATE qk::qk)
 set_target_properties(oracle_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 qk_own(oracle_tool)
 add_test(NAME ml_dtypes_evidence COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRENT_SOURCE_DIR}/ml_dtypes_evidence.py -DARGUMENT=$<TARGET_FILE:oracle_tool>
          -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
-set_tests_properties(ml_dtypes_evidence PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no")
+add_test(NAME goldens_evidence COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRENT_SOURCE_DIR}/goldens_evidence.py -DARGUMENT=${QK_TEST_DATA}
+         -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
+set_tests_properties(ml_dtypes_evidence goldens_evidence PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no")
 
 # The compiler refuses wrong use with a clear sentence.
 file(GLOB wrong_uses ${CMAKE_CURRENT_SOURCE_DIR}/must_not_compile/*.cpp)

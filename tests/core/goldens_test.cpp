@@ -2,13 +2,13 @@
 // Compares the oracle with what other systems computed: every golden file, bit for bit.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "../data_folders.hpp"
 #include "compare_bits.hpp"
 #include "evidence.hpp"
 #include "golden_case.hpp"
@@ -17,13 +17,11 @@
 
 namespace {
 
-const std::string folder = std::string(QK_SOURCE_DIR) + "/../shared/goldens/";
-
-std::vector<float> oracle(const golden_case& g, const float_array& x) {
+std::vector<float> oracle(const golden_case& g, const float_array& x, const std::filesystem::path& folder) {
     std::vector<float> y(x.values.size());
     const std::size_t rows = x.shape[0], columns = x.shape[1];
     if (g.per_row) {
-        const float_array scales = read_float_npy(folder + "scales.per_row.npy");
+        const float_array scales = read_float_npy((folder / "scales.per_row.npy").string());
         qk::reference::fake_quantize(g.format, x.values, y, qk::per_channel{scales.values, {}, {1, rows, columns}}, g.how);
     } else if (g.scale != 0) {
         qk::reference::fake_quantize(g.format, x.values, y, qk::affine{g.scale, g.zero_point}, g.how);
@@ -36,23 +34,17 @@ std::vector<float> oracle(const golden_case& g, const float_array& x) {
 }  // namespace
 
 TEST_CASE("the oracle reproduces every system's golden files") {
-    if (!std::filesystem::is_directory(folder)) {
-        std::printf("skipped: no golden data in %s\n", folder.c_str());
-        return;
-    }
     std::map<std::string, float_array> inputs;
     std::size_t files = 0, exact = 0, values = 0, defects = 0;
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
-    std::sort(names.begin(), names.end());
-    for (const std::string& name : names) {
-        if (name.rfind("input.", 0) == 0) continue;
+    for (const std::filesystem::path& file : qk_test::golden_files()) {
+        const std::string name = file.filename().string();
         const auto g = read_golden_name(name);
-        if (!g) continue;
-        if (!inputs.contains(g->input)) inputs[g->input] = read_float_npy(folder + "input." + g->input + ".npy");
-        const float_array& x = inputs[g->input];
-        const float_array expected = read_float_npy(folder + name);
-        const std::vector<float> actual = oracle(*g, x);
+        REQUIRE_MESSAGE(g.has_value(), name);
+        const std::string input = (file.parent_path() / ("input." + g->input + ".npy")).string();
+        if (!inputs.contains(input)) inputs[input] = read_float_npy(input);
+        const float_array& x = inputs[input];
+        const float_array expected = read_float_npy(file.string());
+        const std::vector<float> actual = oracle(*g, x, file.parent_path());
         const std::size_t mismatches = count_mismatches(x.values, expected.values, actual, name, g->outside_pass_mark ? 0 : 4);
         ++files;
         values += expected.values.size();

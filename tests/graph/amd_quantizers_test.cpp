@@ -6,8 +6,8 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
-#include <iostream>
 
+#include "../data_folders.hpp"
 #include "call_op.hpp"
 #include "output_errors.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
@@ -18,14 +18,6 @@ using namespace qk::graph;
 using namespace qk_test;
 
 namespace {
-
-const fs::path shared = fs::path(QK_SOURCE_DIR) / ".." / "shared";
-
-bool have(const char* folder) {
-    if (fs::exists(shared / folder)) return true;
-    std::cout << "skipped: " << shared / folder << " is missing\n";
-    return false;
-}
 
 std::size_t differences(std::span<const float> a, std::span<const float> b) {
     std::size_t n = 0;
@@ -50,10 +42,9 @@ attributes bfp(const char* method, std::int64_t width, std::int64_t block, std::
 }  // namespace
 
 TEST_CASE("Quark's goldens through its operators") {
-    if (!have("goldens")) return;
     int files = 0;
-    for (const auto& entry : fs::directory_iterator(shared / "goldens")) {
-        const std::string file = entry.path().filename().string();  // quark.FORMAT.ROUNDING.CASE.npy
+    for (const fs::path& path : golden_files()) {
+        const std::string file = path.filename().string();  // quark.FORMAT.ROUNDING.CASE.npy
         if (!file.starts_with("quark.")) continue;
         const auto a = file.find('.') + 1, b = file.find('.', a) + 1, c = file.find('.', b) + 1;
         const std::string name = file.substr(a, b - a - 1), mode = file.substr(b, c - b - 1);
@@ -70,7 +61,7 @@ TEST_CASE("Quark's goldens through its operators") {
             const std::string element = name == "mxint8" ? "int8" : name.substr(2);
             how = {{"element_dtype", element}, {"block_size", std::int64_t{32}}, {"axis", std::int64_t{1}}, {"rounding_mode", rounding}};
         }
-        const tensor x = read_npy(shared / "goldens" / ("input." + file.substr(c))), expected = read_npy(entry.path());
+        const tensor x = read_npy(path.parent_path() / ("input." + file.substr(c))), expected = read_npy(path);
         INFO(file);
         CHECK(differences(call_op(op, 1, {x}, how)[0].as<float>(), expected.as<float>()) == 0);
         ++files;
@@ -125,21 +116,23 @@ TEST_CASE("ExtendedQuantizeLinear: the zero point's type is the format") {
 }
 
 TEST_CASE("networks that Quark exported") {
-    if (!have("quark_models")) return;
-    const tensor input = read_npy(shared / "reference" / "resnet20_cifar10_folded.input.input.npy");
-    const tensor plain = read_npy(shared / "reference" / "resnet20_cifar10_folded.output.logits.npy");
-    for (const auto& entry : fs::directory_iterator(shared / "quark_models")) {
-        if (entry.path().extension() != ".onnx") continue;
-        INFO(entry.path().filename().string());
-        const model m = model::load(entry.path());
-        const evaluator e(m, {.threads = 2});
-        const tensor expected = read_npy(fs::path(entry.path()).replace_extension("").concat(".output.npy"));
-        const tensor got = e.run({{m.inputs()[0].name, input}}).outputs.begin()->second;
-        REQUIRE(got.shape() == expected.shape());
-        const std::vector<float> errors = sorted_errors(got, expected);
-        // BF16 models have bf16 outputs. Another instruction set sums in another order, which moves some by a step; the median by half one.
-        const bool brain = entry.path().stem().string().ends_with("BF16");
-        CHECK(errors[errors.size() / 2] <= (brain ? 0x1p-9f : 1e-3f));
-        CHECK(errors.back() <= std::max(5e-2f, sorted_errors(plain, expected).back()));
+    for (const fs::path& folder : data_with("quark_models")) {
+        const fs::path original = residual_network(folder);
+        const tensor input = read_npy(reference_of(original, "input.input")), plain = read_npy(reference_of(original, "output.logits"));
+        for (const auto& entry : fs::directory_iterator(folder / "quark_models")) {
+            if (entry.path().extension() != ".onnx") continue;
+            INFO(entry.path().string());
+            const model m = model::load(entry.path());
+            const evaluator e(m, {.threads = 2});
+            const tensor expected = read_npy(fs::path(entry.path()).replace_extension("").concat(".output.npy"));
+            const tensor got = e.run({{m.inputs()[0].name, input}}).outputs.begin()->second;
+            REQUIRE(got.shape() == expected.shape());
+            const std::vector<float> errors = sorted_errors(got, expected);
+            // BF16 models have bf16 outputs. Another instruction set sums in another order, which moves some by a step; the median by half
+            // one.
+            const bool brain = entry.path().stem().string().ends_with("BF16");
+            CHECK(errors[errors.size() / 2] <= (brain ? 0x1p-9f : 1e-3f));
+            CHECK(errors.back() <= std::max(5e-2f, sorted_errors(plain, expected).back()));
+        }
     }
 }

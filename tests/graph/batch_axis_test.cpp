@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "../data_folders.hpp"
 #include "build_model.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
@@ -443,7 +444,6 @@ TEST_CASE("loops, branches and scans") {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path node_tests = fs::path(QK_SOURCE_DIR) / ".." / "shared" / "onnx_node_tests";
 
 std::vector<double> numbers(const tensor& t) {
     std::vector<double> v(t.size());
@@ -503,21 +503,23 @@ std::string check_rows(runner& r, const std::vector<tensor>& inputs, const std::
 }  // namespace
 
 TEST_CASE("of ONNX's node tests, each input and axis that is said to hold samples gives the same for each alone") {
-    if (!fs::exists(node_tests)) {
-        std::cout << "skipped: " << node_tests << " is missing\n";
-        return;
-    }
+    const auto all_folders = qk_test::node_test_folders();
+    if (all_folders.empty()) return;
+    std::vector<fs::path> tests;
+    for (const fs::path& node_tests : all_folders)
+        for (const auto& entry : fs::directory_iterator(node_tests))
+            if (fs::exists(entry.path() / "model.onnx")) tests.push_back(entry.path());
     std::size_t rows = 0, asked = 0;
     std::set<std::string> covered;
-    for (const auto& folder : fs::directory_iterator(node_tests)) {
-        const std::string name = folder.path().filename().string();
+    for (const fs::path& folder : tests) {
+        const std::string name = folder.filename().string();
         std::vector<tensor> inputs;
         std::unique_ptr<runner> r;
         try {
-            const model m = model::load(folder.path() / "model.onnx");
+            const model m = model::load(folder / "model.onnx");
             r = std::make_unique<runner>(m, 1);
             for (std::size_t i = 0; i < m.inputs().size(); ++i)
-                inputs.push_back(read_tensor_proto(folder.path() / "test_data_set_0" / ("input_" + std::to_string(i) + ".pb")).value);
+                inputs.push_back(read_tensor_proto(folder / "test_data_set_0" / ("input_" + std::to_string(i) + ".pb")).value);
         } catch (const error&) {
             continue;  // sequences, strings, unknown operators
         }

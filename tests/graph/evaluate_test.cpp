@@ -6,10 +6,10 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <limits>
 #include <map>
 
+#include "../data_folders.hpp"
 #include "call_op.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/files/npy.hpp"
@@ -20,19 +20,11 @@ using namespace qk::graph;
 
 namespace {
 
-const fs::path shared = fs::path(QK_SOURCE_DIR) / ".." / "shared";
-
-bool have_shared() {
-    if (fs::exists(shared / "reference")) return true;
-    std::cout << "skipped: " << shared << " is missing\n";
-    return false;
-}
-
-/// Reads the files "MODEL.KIND.NAME.npy" of the reference folder and returns the tensors by NAME.
-named_tensors reference(const std::string& model_name, const std::string& kind) {
+/// Reads the files "MODEL.KIND.NAME.npy" of the folder `reference` beside the models, and returns the tensors by NAME.
+named_tensors reference(const fs::path& model_file, const std::string& kind) {
     named_tensors all;
-    const std::string start = model_name + "." + kind + ".";
-    for (const auto& f : fs::directory_iterator(shared / "reference")) {
+    const std::string start = model_file.stem().string() + "." + kind + ".";
+    for (const auto& f : fs::directory_iterator(model_file.parent_path().parent_path() / "reference")) {
         const std::string n = f.path().filename().string();
         if (n.starts_with(start)) all[n.substr(start.size(), n.size() - start.size() - 4)] = read_npy(f.path());
     }
@@ -61,21 +53,24 @@ tensor repeat_rows(const tensor& t, std::size_t n) {
     return all;
 }
 
-const char* const models[] = {"resnet20_cifar10",
-                              "resnet20_cifar10_folded",
-                              "squeezenet1.1_imagenet",
-                              "mnist-8",
-                              "kwt1_mfcc",
-                              "magika_v3_3",
-                              "ultraface_version-RFB-320_simplified"};
+/// Returns the networks that have reference outputs, the small ones of the tests first.
+std::vector<fs::path> networks() {
+    std::vector<fs::path> all;
+    for (const fs::path& folder : qk_test::data_with("reference")) {
+        const std::size_t before = all.size();
+        for (const auto& f : fs::directory_iterator(folder / "models"))
+            if (!reference(f.path(), "output").empty()) all.push_back(f.path());
+        REQUIRE(all.size() >= before + 7);
+    }
+    return all;
+}
 
 }  // namespace
 
 TEST_CASE("float outputs agree with the reference, with the same bits for 1 to 4 threads") {
-    if (!have_shared()) return;
-    for (const std::string name : models) {
-        CAPTURE(name);
-        const model m = model::load(shared / "models" / (name + ".onnx"));
+    for (const fs::path& name : networks()) {
+        CAPTURE(name.string());
+        const model m = model::load(name);
         const named_tensors inputs = reference(name, "input"), expected = reference(name, "output");
         named_tensors first;
         for (const int threads : {1, 2, 3, 4}) {
@@ -95,10 +90,9 @@ TEST_CASE("float outputs agree with the reference, with the same bits for 1 to 4
 }
 
 TEST_CASE("the path without oneDNN agrees with the one that has it") {
-    if (!have_shared()) return;
-    for (const std::string name : models) {
-        CAPTURE(name);
-        const model m = model::load(shared / "models" / (name + ".onnx"));
+    for (const fs::path& name : networks()) {
+        CAPTURE(name.string());
+        const model m = model::load(name);
         const named_tensors inputs = reference(name, "input"), expected = reference(name, "output");
         const auto fast = evaluator(m, {.threads = 2}).run(inputs), plain = evaluator(m, {.threads = 2, .plain_kernels = true}).run(inputs);
         for (const auto& [output, value] : expected) {
@@ -109,10 +103,9 @@ TEST_CASE("the path without oneDNN agrees with the one that has it") {
 }
 
 TEST_CASE("bits do not depend on how many samples stand beside one, nor on the batch") {
-    if (!have_shared()) return;
-    for (const std::string name : models) {
-        CAPTURE(name);
-        const model m = model::load(shared / "models" / (name + ".onnx"));
+    for (const fs::path& name : networks()) {
+        CAPTURE(name.string());
+        const model m = model::load(name);
         const named_tensors inputs = reference(name, "input");
         named_tensors many;
         for (const auto& [n, t] : inputs) many[n] = repeat_rows(t, 3);
@@ -217,8 +210,7 @@ TEST_CASE("BatchNormalization that goes into a convolution gives what it gives a
 }
 
 TEST_CASE("wrong data names the input, what is expected and what was given") {
-    if (!have_shared()) return;
-    const evaluator e(model::load(shared / "models" / "resnet20_cifar10_folded.onnx"), {.threads = 1});
+    const evaluator e(model::load(qk_test::residual_network(qk_test::data_with("reference")[0])), {.threads = 1});
     const tensor good(data_type::float32, {2, 3, 32, 32}), small(data_type::float32, {2, 3, 28, 28}),
         bytes(data_type::uint8, {2, 3, 32, 32});
     CHECK_THROWS_WITH_AS(e.run({{"image", good}}), "'image' is not an input of the model; its inputs are 'input'", error);

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <iostream>
 #include <map>
 
+#include "../data_folders.hpp"
 #include "build_model.hpp"
 #include "output_errors.hpp"
 #include "qk/graph/base/format_text.hpp"
@@ -22,8 +22,6 @@ namespace fs = std::filesystem;
 using namespace qk::graph;
 
 namespace {
-
-const fs::path shared = fs::path(QK_SOURCE_DIR) / ".." / "shared";
 
 std::string attribute_text(const onnx::NodeProto& n) {
     std::map<std::string, std::string> all;
@@ -58,16 +56,11 @@ precision with(const char* format, qk::rounding r) {
     return p;
 }
 
-}  // namespace
-
-TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
-    if (!fs::exists(shared / "quark_models")) {
-        std::cout << "skipped: " << shared / "quark_models"
-                  << " is missing\n";
-        return;
-    }
-    const model m = model::load(shared / "models" / "resnet20_cifar10_folded.onnx");
-    const tensor input = read_npy(shared / "reference" / "resnet20_cifar10_folded.input.input.npy");
+/// Compares the exports of a network with those that AMD Quark made of it.
+void compare_with_quark(const fs::path& network, const fs::path& quark_models) {
+    INFO(network.string());
+    const model m = model::load(network);
+    const tensor input = read_npy(qk_test::reference_of(network, "input.input"));
     // Outputs are bf16. Another instruction set sums in another order, which moves some of them by one step.
     constexpr float half_a_step_of_bf16 = 0x1p-9f;
     struct row {
@@ -80,8 +73,8 @@ TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
                          row{"MX6", "mx6", qk::rounding::half_even, placement::every, 1e-3f},
                          row{"MXFP8E4M3", "mxfp8_e4m3", qk::rounding::half_even, placement::every, 1e-3f},
                          row{"BF16", "bf16", qk::rounding::half_even, placement::all, half_a_step_of_bf16}}) {
-        INFO(r.file);
-        const model theirs = model::load(shared / "quark_models" / (std::string("resnet20_") + r.file + ".onnx"));
+        INFO(std::string(r.file));
+        const model theirs = model::load(quark_models / (std::string("resnet20_") + r.file + ".onnx"));
         const precision p = with(r.format, r.rounding);
         const calibration none;
         const quantize_result planned = quantize(m, precision_requests().set_default(p, p), none, {.where = r.where});
@@ -93,13 +86,20 @@ TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
         for (const auto& i : m.graph().initializer())
             if (i.data_type() == onnx::TensorProto::FLOAT && !i.name().ends_with("_scale")) CHECK(ours.exported.is_constant(i.name()));
 
-        const tensor expected = read_npy(shared / "quark_models" / (std::string("resnet20_") + r.file + ".output.npy"));
+        const tensor expected = read_npy(quark_models / (std::string("resnet20_") + r.file + ".output.npy"));
         const tensor got = evaluator(ours.exported, {.threads = 2}).run({{"input", input}}).outputs.begin()->second;
         REQUIRE(got.shape() == expected.shape());
         const std::vector<float> errors = sorted_errors(got, expected);
         CHECK(errors[errors.size() / 2] <= r.median);
         CHECK(errors.back() <= 5e-2f);
     }
+}
+
+}  // namespace
+
+TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
+    for (const fs::path& folder : qk_test::data_with("quark_models"))
+        compare_with_quark(qk_test::residual_network(folder), folder / "quark_models");
 }
 
 TEST_CASE("what AMD's operators compute is what the evaluator computes under the plan") {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares `qk gradient` with an independent autograd in float64, if its results are there (../shared/gradients/MODEL.npz).
+"""Compares `qk gradient` with torch's autograd in float64, whose results are in gradients/MODEL.npz of the folders of data.
 
     python3 tests/graph/gradient_evidence.py QK [FOLDER]
 """
@@ -11,14 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import data_folders
+
 
 def main():
     tool = sys.argv[1]
-    shared = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).resolve().parents[2].parent / "shared"
-    files = sorted((shared / "gradients").glob("*.npz"))
-    if not files:
-        print("skipped: no ../shared/gradients")
-        return
+    places = [Path(sys.argv[2])] if len(sys.argv) > 2 else data_folders.folders(tool, "gradients")
+    files = [f for place in places for f in sorted((place / "gradients").glob("*.npz"))]
+    assert len(files) >= 5, places
     failed = False
     with tempfile.TemporaryDirectory() as folder:
         for file in files:
@@ -26,7 +27,7 @@ def main():
             x, v, g = (str(Path(folder) / name) for name in ("x.npy", "v.npy", "g.npz"))
             np.save(x, known["x"])
             np.save(v, known["v"])
-            model = shared / "models" / f"{file.stem}.onnx"
+            model = file.parents[1] / "models" / f"{file.stem}.onnx"
             done = subprocess.run([tool, "gradient", str(model), "--inputs", x, "--vector", v, "-o", g], capture_output=True, text=True)
             if done.returncode != 0:
                 sys.exit(f"{file.stem}: {done.stderr}")

@@ -21,9 +21,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxruntime_runs as runs
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import data_folders
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 DIGITS = os.path.join(HERE, "..", "..", "examples", "digits")
-SHARED = os.path.join(HERE, "..", "..", "..", "shared")
 rng = np.random.default_rng(5)
 node = helper.make_node
 
@@ -68,20 +70,21 @@ def transformer():
 
 
 def networks():
-    """Yields (name, file, calibration, samples), smallest first; ends with the networks of ../shared if it exists."""
+    """Yields (name, file, calibration, samples), smallest first; ends with the networks of the folders of data."""
     for make in (convolutions, transformer):
         path, x = make()
         yield make.__name__, path, x, x[:8]
     digits = np.load(os.path.join(DIGITS, "test_images.npy"))[:64]
     yield "digits", os.path.join(DIGITS, "digits.onnx"), digits, digits[:16]
-    if not os.path.isdir(SHARED):
-        print("skipped: ../shared is missing")
-        return
-    speech = np.load(os.path.join(SHARED, "data", "speech_mfcc_119x98x40_f32.npy"))
-    yield "kwt1", os.path.join(SHARED, "models", "kwt1_mfcc.onnx"), speech[::10], speech[:4]
-    pictures = np.load(os.path.join(SHARED, "data", "cifar10_2000_images_u8_nhwc.npy"))[:40].astype(np.float32) / 255
-    pictures = ((pictures - np.float32([.485, .456, .406])) / np.float32([.229, .224, .225])).transpose(0, 3, 1, 2).copy()
-    yield "resnet20", os.path.join(SHARED, "models", "resnet20_cifar10_folded.onnx"), pictures, pictures[:8]
+    for folder in data_folders.folders(sys.argv[1], "reference"):
+        if (folder / "data" / "speech_mfcc_119x98x40_f32.npy").exists():
+            speech = np.load(folder / "data" / "speech_mfcc_119x98x40_f32.npy")
+            yield "kwt1", str(folder / "models" / "kwt1_mfcc.onnx"), speech[::10], speech[:4]
+        else:
+            features = np.load(folder / "reference" / "transformer_made.input.features.npy")
+            yield "transformer_made", str(folder / "models" / "transformer_made.onnx"), features, features
+        path, samples = data_folders.residual_network(folder)
+        yield path.stem, str(path), samples(40), samples(8)
 
 
 def heavy(outputs, inputs):

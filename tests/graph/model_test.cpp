@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 
+#include "../data_folders.hpp"
 #include "build_model.hpp"
 #include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/files/file.hpp"
@@ -355,27 +356,28 @@ TEST_CASE("any bytes give a model or a sentence") {
     }
 }
 
-TEST_CASE("the models of ../shared load") {
-    const fs::path folder = fs::path(QK_SOURCE_DIR) / "../shared";
-    if (!fs::exists(folder)) {
-        MESSAGE("skipped: no ../shared");
-        return;
-    }
+TEST_CASE("the networks of the tests load") {
     int loaded = 0;
     for (const char* sub : {"models", "quark_models"})
-        for (const auto& e : fs::directory_iterator(folder / sub)) {
-            if (e.path().extension() != ".onnx") continue;
-            CAPTURE(e.path().string());
-            const model m = model::load(e.path());
-            CHECK(m.inputs().size() == 1);
-            CHECK(!m.outputs().empty());
-            ++loaded;
-        }
+        for (const fs::path& folder : qk_test::data_with(sub))
+            for (const auto& e : fs::directory_iterator(folder / sub)) {
+                if (e.path().extension() != ".onnx") continue;
+                CAPTURE(e.path().string());
+                const model m = model::load(e.path());
+                CHECK(m.inputs().size() == 1);
+                CHECK(!m.outputs().empty());
+                ++loaded;
+            }
     CHECK(loaded >= 10);
+}
+
+TEST_CASE("the models of ONNX's node tests load") {
     std::string failed;
-    for (const auto& e : fs::directory_iterator(folder / "onnx_node_tests")) {
-        const std::string text = message([&] { model::load(e.path() / "model.onnx"); });
-        if (!text.empty()) failed += text + "\n";
-    }
+    for (const fs::path& folder : qk_test::node_test_folders())
+        for (const auto& e : fs::directory_iterator(folder)) {
+            if (!e.is_directory()) continue;
+            const std::string text = message([&] { model::load(e.path() / "model.onnx"); });
+            if (!text.empty()) failed += text + "\n";
+        }
     CHECK(failed == "");
 }

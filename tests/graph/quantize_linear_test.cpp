@@ -5,10 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
-#include <iostream>
 #include <limits>
 #include <random>
 
+#include "../data_folders.hpp"
 #include "call_op.hpp"
 #include "qk/graph/base/kernel_calls.hpp"
 #include "qk/graph/files/npy.hpp"
@@ -121,11 +121,6 @@ TEST_CASE("scales that do not fit name the node and the shapes") {
 }
 
 TEST_CASE("ONNX Runtime's goldens") {
-    const fs::path folder = fs::path(QK_SOURCE_DIR) / ".." / "shared" / "goldens";
-    if (!fs::exists(folder)) {
-        std::cout << "skipped: " << folder << " is missing\n";
-        return;
-    }
     struct golden {
         const char* name;
         data_type type;
@@ -141,12 +136,12 @@ TEST_CASE("ONNX Runtime's goldens") {
                           {"fp8_e4m3fn_s0.5", data_type::float8e4m3fn, 0.5f, 0},
                           {"fp8_e5m2_s2", data_type::float8e5m2, 2.0f, 0}};
     int files = 0;
-    for (const auto& entry : fs::directory_iterator(folder)) {
-        const std::string file = entry.path().filename().string();
+    for (const fs::path& path : golden_files()) {
+        const std::string file = path.filename().string();
         for (const golden& g : all) {
             const std::string start = std::string("onnxruntime.") + g.name + ".";
             if (!file.starts_with(start)) continue;
-            const tensor x = read_npy(folder / ("input." + file.substr(start.size()))), expected = read_npy(entry.path());
+            const tensor x = read_npy(path.parent_path() / ("input." + file.substr(start.size()))), expected = read_npy(path);
             const tensor z = ops::is_integer_type(g.type) ? codes_of(g.type, {g.zero}, {}) : zero_of(g.type), s = scalar(g.scale);
             const tensor y = call_op("DequantizeLinear", 21, {call_op("QuantizeLinear", 21, {x, s, z})[0], s, z})[0];
             INFO(file);

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "../data_folders.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
@@ -27,8 +27,6 @@ namespace fs = std::filesystem;
 using namespace qk::graph;
 
 namespace {
-
-fs::path shared_folder() { return fs::path(QK_SOURCE_DIR) / ".." / "shared"; }
 
 model network() {
     small_graph g;
@@ -341,22 +339,20 @@ TEST_CASE("weights that were rounded in one direction are not rounded again to a
 }
 
 TEST_CASE("models that AMD Quark exported compute the same under what was recovered") {
-    if (!fs::exists(shared_folder() / "quark_models")) {
-        std::cout << "skipped: " << shared_folder() / "quark_models"
-                  << " is missing\n";
-        return;
-    }
-    const tensor input = read_npy(shared_folder() / "reference" / "resnet20_cifar10_folded.input.input.npy");
-    const model original = model::load(shared_folder() / "models" / "resnet20_cifar10_folded.onnx");
-    for (const auto& entry : fs::directory_iterator(shared_folder() / "quark_models")) {
-        if (entry.path().extension() != ".onnx") continue;
-        INFO(entry.path().filename().string());
-        const model m = model::load(entry.path());
-        const recovered_plan found = recover_plan(m);
-        const tensor a = evaluator(m, {.threads = 2}).run({{"input", input}}).outputs.begin()->second;
-        const tensor b = evaluator(found.plain, {.threads = 2}).run({{"input", input}}, found.plan).outputs.begin()->second;
-        CHECK(difference(a, b) < 2e-2f);  // a fused layer sums in another order, which flips a few roundings
-        for (const auto& [name, q] : found.plan.tensors)
-            CHECK((original.is_constant(name) || original.producer(name) >= 0 || name == "input" || name == "gap_Mul"));
+    for (const fs::path& folder : qk_test::data_with("quark_models")) {
+        const fs::path network = qk_test::residual_network(folder);
+        const tensor input = read_npy(qk_test::reference_of(network, "input.input"));
+        const model original = model::load(network);
+        for (const auto& entry : fs::directory_iterator(folder / "quark_models")) {
+            if (entry.path().extension() != ".onnx") continue;
+            INFO(entry.path().string());
+            const model m = model::load(entry.path());
+            const recovered_plan found = recover_plan(m);
+            const tensor a = evaluator(m, {.threads = 2}).run({{"input", input}}).outputs.begin()->second;
+            const tensor b = evaluator(found.plain, {.threads = 2}).run({{"input", input}}, found.plan).outputs.begin()->second;
+            CHECK(difference(a, b) < 2e-2f);  // a fused layer sums in another order, which flips a few roundings
+            for (const auto& [name, q] : found.plan.tensors)
+                CHECK((original.is_constant(name) || original.producer(name) >= 0 || name == "input" || name == "gap_Mul"));
+        }
     }
 }

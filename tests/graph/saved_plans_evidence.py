@@ -22,7 +22,9 @@ except ImportError as missing:
     sys.exit(0)
 
 QK = sys.argv[1] if len(sys.argv) > 1 else ""
-SHARED = os.path.join(os.path.dirname(__file__), "..", "..", "..", "shared")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import data_folders
+
 ort.set_default_logger_severity(4)
 
 
@@ -130,14 +132,11 @@ def networks():
         net = (convolutions, layers, attention)[(0, 0, 1, 0, 2)[k % 5]](rng)
         yield f"{('convolutions', 'convolutions', 'layers', 'convolutions', 'attention')[k % 5]} {k}", net.model(), rng.standard_normal((16, *net.input)).astype(np.float32)
     rng = np.random.default_rng(99)
-    for name, shape in (("mnist-8", (1, 1, 28, 28)), ("resnet20_cifar10_folded", (8, 3, 32, 32)), ("kwt1_mfcc", None)):
-        path = os.path.join(SHARED, "models", name + ".onnx")
-        if not os.path.exists(path):
-            print(f"{name} is left out: ../shared is missing")
-            continue
-        if shape is None:
+    for folder in data_folders.folders(QK, "reference"):
+        for name in ("mnist-8", "resnet20_cifar10_folded", "kwt1_mfcc") if (folder / "models" / "mnist-8.onnx").exists() else ("old_made", "resnet20_made_folded", "transformer_made"):
+            path = str(folder / "models" / f"{name}.onnx")
             shape = [d.dim_value or 8 for d in onnx.load(path, load_external_data=False).graph.input[0].type.tensor_type.shape.dim]
-        yield name, path, rng.standard_normal(shape).astype(np.float32)
+            yield name, path, rng.standard_normal(shape).astype(np.float32)
 
 
 def edited(plan, rng):

@@ -4,10 +4,10 @@
 
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 
 #include <onnx/onnx_pb.h>
 
+#include "../data_folders.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/session.hpp"
 #include "qk/graph/files/npy.hpp"
@@ -16,8 +16,6 @@ namespace fs = std::filesystem;
 using namespace qk::graph;
 
 namespace {
-
-const fs::path shared = fs::path(QK_SOURCE_DIR) / ".." / "shared";
 
 /// Puts bfp16 on inputs 0 and 1 of every Conv and Gemm node, mx6 on those of node `narrow`.
 precision_plan plan_of(const model& m, const std::string& narrow) {
@@ -43,15 +41,10 @@ std::vector<std::string> layers_of(const model& m) {
 
 double first_logit(std::size_t, std::size_t, std::span<const tensor> outputs) { return double(outputs[0].as<float>()[0]); }
 
-}  // namespace
-
-TEST_CASE("candidates share what lies upstream of their differences, and score as if each were alone") {
-    if (!fs::exists(shared)) {
-        std::cout << "skipped: " << shared << " is missing\n";
-        return;
-    }
-    const model m = model::load(shared / "models" / "resnet20_cifar10_folded.onnx");
-    const named_tensors inputs{{"input", read_npy(shared / "reference" / "resnet20_cifar10_folded.input.input.npy")}};
+void check_sharing(const fs::path& network) {
+    INFO(network.string());
+    const model m = model::load(network);
+    const named_tensors inputs{{"input", read_npy(qk_test::reference_of(network, "input.input"))}};
     std::vector<precision_plan> plans{plan_of(m, "")};
     for (const std::string& layer : layers_of(m)) plans.push_back(plan_of(m, layer));
     REQUIRE(plans.size() == 21);
@@ -73,4 +66,10 @@ TEST_CASE("candidates share what lies upstream of their differences, and score a
     }
     session stopped(m, inputs, {.threads = 2, .stop = [] { return true; }});
     CHECK(stopped.evaluate(plans, first_logit).empty());
+}
+
+}  // namespace
+
+TEST_CASE("candidates share what lies upstream of their differences, and score as if each were alone") {
+    for (const fs::path& folder : qk_test::data_with("reference")) check_sharing(qk_test::residual_network(folder));
 }

@@ -23,7 +23,9 @@ except ImportError as missing:
     sys.exit(0)
 
 QK = sys.argv[1]
-SHARED = os.path.join(os.path.dirname(__file__), "..", "..", "..", "shared")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import data_folders
+
 ort.set_default_logger_severity(3)
 logging.disable(logging.WARNING)
 rng = np.random.default_rng(7)
@@ -172,13 +174,10 @@ with tempfile.TemporaryDirectory() as folder:
         onnx.save(network(opset), path)
         styles(path, x, f"{folder}/calibration.npy", folder, f"opset {opset}", integer_ops, {"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"})
     recovered(f"{folder}/m17.onnx", x, folder, "opset 17")
-    resnet = os.path.join(SHARED, "models", "resnet20_cifar10_folded.onnx")
-    if os.path.exists(resnet):
-        pictures = np.load(os.path.join(SHARED, "data", "cifar10_2000_images_u8_nhwc.npy"))[:120].astype(np.float32) / 255
-        pictures = ((pictures - np.float32([.485, .456, .406])) / np.float32([.229, .224, .225])).transpose(0, 3, 1, 2).copy()
+    for data in data_folders.folders(QK, "reference"):
+        network_file, samples = data_folders.residual_network(data)
+        pictures, name = samples(120), network_file.stem
         np.save(f"{folder}/calibration.npy", pictures[:32])
-        styles(resnet, pictures, f"{folder}/calibration.npy", folder, "resnet20", {"QLinearConv", "QGemm", "QLinearAdd", "QLinearGlobalAveragePool"}, {"ConvInteger", "MatMulInteger"})
-        recovered(resnet, pictures, folder, "resnet20")
-    else:
-        print("skipped: ../shared is missing")
+        styles(str(network_file), pictures, f"{folder}/calibration.npy", folder, name, {"QLinearConv", "QGemm", "QLinearAdd", "QLinearGlobalAveragePool"}, {"ConvInteger", "MatMulInteger"})
+        recovered(str(network_file), pictures, folder, name)
 sys.exit(1 if failures else 0)

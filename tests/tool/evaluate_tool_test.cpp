@@ -4,9 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "../data_folders.hpp"
 #include "../graph/build_model.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "run_tool.hpp"
@@ -14,20 +14,12 @@
 namespace fs = std::filesystem;
 using qk_test::run_tool;
 
-namespace {
-const fs::path shared = fs::path(QK_SOURCE_DIR) / ".." / "shared";
-const std::string model = (shared / "models" / "resnet20_cifar10_folded.onnx").string();
-const std::string input = (shared / "reference" / "resnet20_cifar10_folded.input.input.npy").string();
-}  // namespace
-
 TEST_CASE("evaluate: outputs, comparison, errors") {
-    if (!fs::exists(shared)) {
-        std::cout << "skipped: " << shared << " is missing\n";
-        return;
-    }
+    const fs::path network = qk_test::residual_network(qk_test::data_with("reference")[0]);
+    const std::string model = network.string(), input = qk_test::reference_of(network, "input.input").string();
     const qk_test::scratch place;
     fs::create_directory(place("expected"));
-    fs::copy_file(shared / "reference" / "resnet20_cifar10_folded.output.logits.npy", place("expected/logits.npy"));
+    fs::copy_file(qk_test::reference_of(network, "output.logits"), place("expected/logits.npy"));
 
     const auto good = run_tool({"evaluate", model, "--inputs", "input=" + input, "--compare", place("expected"), "--output-dir",
                                 place("out"), "--json", "--threads", "2"});

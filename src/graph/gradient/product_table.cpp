@@ -4,12 +4,11 @@
 
 #include "qk/graph/gradient/ops/arithmetic.hpp"
 #include "qk/graph/gradient/ops/convolution.hpp"
+#include "qk/graph/gradient/ops/cumulative.hpp"
 #include "qk/graph/gradient/ops/decoder.hpp"
-#include "qk/graph/gradient/ops/features.hpp"
 #include "qk/graph/gradient/ops/fused.hpp"
 #include "qk/graph/gradient/ops/grid.hpp"
 #include "qk/graph/gradient/ops/linear_attention.hpp"
-#include "qk/graph/gradient/ops/loss.hpp"
 #include "qk/graph/gradient/ops/matrix.hpp"
 #include "qk/graph/gradient/ops/movement.hpp"
 #include "qk/graph/gradient/ops/normalization.hpp"
@@ -27,10 +26,10 @@ namespace qk::graph::gradient {
 namespace {
 
 const std::vector<product_entry>& table() {
-    static const std::vector<product_entry> all = ops::join(
-        arithmetic_products, convolution_products, decoder_products, feature_products, fused_products, grid_products,
-        linear_attention_products, loss_products, matrix_products, movement_products, normalization_products, packed_products,
-        pooling_products, quantization_products, recurrent_products, reduction_products, region_products, signal_products, unary_products);
+    static const std::vector<product_entry> all =
+        ops::join(arithmetic_products, convolution_products, cumulative_products, decoder_products, fused_products, grid_products,
+                  linear_attention_products, matrix_products, movement_products, normalization_products, packed_products, pooling_products,
+                  quantization_products, recurrent_products, reduction_products, region_products, signal_products, unary_products);
     return all;
 }
 

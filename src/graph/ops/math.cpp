@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the operators that work element by element, and Det, Einsum, losses and signal processing.
+// Lists the operators that work element by element, and Einsum and signal processing.
 #include "qk/graph/ops/activation.hpp"
 #include "qk/graph/ops/binary.hpp"
 #include "qk/graph/ops/comparison.hpp"
-#include "qk/graph/ops/determinant.hpp"
 #include "qk/graph/ops/einsum.hpp"
-#include "qk/graph/ops/loss.hpp"
 #include "qk/graph/ops/signal.hpp"
 #include "qk/graph/ops/table.hpp"
 #include "qk/graph/ops/unary.hpp"
@@ -13,8 +11,6 @@
 
 namespace qk::graph::ops {
 
-op_group math_group() {
-    return join(activation_ops, binary_ops, comparison_ops, determinant_ops, einsum_ops, loss_ops, signal_ops, unary_ops, variadic_ops);
-}
+op_group math_group() { return join(activation_ops, binary_ops, comparison_ops, einsum_ops, signal_ops, unary_ops, variadic_ops); }
 
 }  // namespace qk::graph::ops

@@ -7,16 +7,13 @@
 #include <cmath>
 
 #include "qk/graph/evaluate/execute/runner.hpp"
-#include "qk/graph/model/attribute.hpp"
 #include "qk/graph/ops/widened.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
 
 bool expects_missing_values(const model& m) {
-    return std::ranges::any_of(m.graph().node(), [](const onnx::NodeProto& n) {
-        return detail::one_of(n.op_type(), {"IsNaN", "Imputer", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"});
-    });
+    return std::ranges::any_of(m.graph().node(), [](const onnx::NodeProto& n) { return n.op_type() == "IsNaN"; });
 }
 
 bool has_nan(const tensor& given) {

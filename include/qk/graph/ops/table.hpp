@@ -27,10 +27,10 @@ auto join(const First& first, const Rest&... rest) {
 
 // Each is defined in src/graph/ops/NAME.cpp. Of two entries for the same operator and version, the one of the earlier group is used.
 op_group heavy_group();         // convolution, matrix products, pooling, batch normalization
-op_group math_group();          // element by element; also Det, Einsum, losses, signals
+op_group math_group();          // element by element; also Einsum, signals
 op_group tensor_group();        // shapes, indices, movement of data
 op_group reduce_group();        // sums, extremes, softmax, sorting
-op_group control_group();       // If, Loop, Scan; random numbers, ai.onnx.ml, optimizers
+op_group control_group();       // If, Loop, Scan; random numbers
 op_group quantization_group();  // casts, QuantizeLinear, integer products
 op_group normalization_group();
 op_group attention_group();

@@ -26,7 +26,7 @@ struct bad_samples {
     /// Returns "sample 3 (from 0) of input 'x' holds NaN (1 of 200 samples does)".
     std::string text() const;
 };
-/// Finds NaN in the inputs of floats. Finds nothing where the model has an operator for missing values (IsNaN, Imputer, tree ensembles).
+/// Finds NaN in the inputs of floats. Finds nothing where the model looks for missing values itself (IsNaN).
 bad_samples find_bad_samples(const model& m, const named_tensors& data);
 
 /// Returns the data without these samples, which it lists in `left_out`. Throws if none is left; `option` names the data.

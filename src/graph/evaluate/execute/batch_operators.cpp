@@ -265,42 +265,6 @@ void batch_all_samples(batch_call& c) {
     c.undecided("has outputs whose lengths are not known");
 }
 
-/// Losses: each sample has its own only if they are not reduced.
-void batch_loss(batch_call& c) {
-    const batch_value& x = c.ranked(0);
-    if (c.view().get_string("reduction", "mean") != "none") c.mixed("takes the mean over the samples");
-    c.along_first(0, "scores"), c.along_first(1, "labels"), c.shared(2, "weights");
-    if (x.is_rows() != c.is_rows(1)) c.mixed("compares samples with labels of all of them");
-    c.make(0, c.ranked(1), c.in(1).shape);
-    c.keep(1, x);
-}
-
-/// Operators of ai.onnx.ml that compute along the last axis.
-void batch_last_axis(batch_call& c) {
-    const batch_value& x = c.ranked(0);
-    c.shared(1, "places");
-    if (x.is_rows() && (x.axis + 1 == c.rank(0) || x.axis != 0)) c.mixed("computes along the samples");
-    dims shape = x.shape;
-    if (c.op() == "LinearRegressor" && !shape.empty()) shape.back() = c.view().get_int("targets", 1);
-    if (c.op() == "ArrayFeatureExtractor" || c.op() == "TfIdfVectorizer")
-        if (!shape.empty()) shape.back() = -1;
-    if (c.op() == "ArrayFeatureExtractor" && shape.size() != 2 && x.is_rows()) c.undecided("has a wrong rank");
-    c.make(0, x, shape);
-}
-void batch_last_axis_elements(batch_call& c) {
-    const batch_value& x = c.ranked(0);
-    if (x.is_rows() && x.axis + 1 == c.rank(0) && c.rank(0) > 0 && x.axis != 0) c.mixed("has parameters along the samples");
-    if (x.is_rows() && c.rank(0) == 1) c.undecided("may have parameters along the samples");
-    c.keep(0, x);
-}
-
-void batch_determinant(batch_call& c) {
-    const batch_value& x = c.ranked(0);
-    in_front_of(c, x, c.rank(0) - 2, "computes along the samples");
-    if (c.rank(0) < 2) c.undecided("has a wrong rank");
-    c.make(0, x, dims(x.shape.begin(), x.shape.end() - 2));
-}
-
 constexpr batch_rule rules_of_elements[] = {
     {"",
      " Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow "
@@ -314,7 +278,6 @@ constexpr batch_rule rules_of_elements[] = {
      "Tanh ThresholdedRelu ",
      batch_unary},
     {"com.microsoft", " Gelu QuickGelu QLinearSigmoid QLinearLeakyRelu ", batch_unary},
-    {"ai.onnx.ml", " Binarizer LabelEncoder ", batch_unary},
     {"", " Cast Identity ", batch_cast, 0, 1},
     {"", " BitCast ", batch_bit_cast},
     {"", " Dropout ", batch_dropout},
@@ -336,10 +299,6 @@ constexpr batch_rule rules_of_elements[] = {
     {"*",
      " DynamicQuantizeLinear DynamicQuantizeMatMul DynamicQuantizeLSTM NonZero Unique NonMaxSuppression MaxUnpool RoiAlign MaxRoiPool ",
      batch_all_samples},
-    {"", " NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss ", batch_loss},
-    {"*", " LinearRegressor Normalizer ArrayFeatureExtractor TfIdfVectorizer ", batch_last_axis},
-    {"ai.onnx.ml", " Scaler Imputer ", batch_last_axis_elements},
-    {"", " Det ", batch_determinant},
 };
 
 }  // namespace

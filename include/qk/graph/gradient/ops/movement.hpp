@@ -189,7 +189,6 @@ inline constexpr product_entry movement_products[] = {
     {"", "Upsample", 1, resize_product},
     {"", "MaxUnpool", 9, movement_product},
     {"", "OptionalGetElement", 15, same_order_product},
-    {"ai.onnx.ml", "ArrayFeatureExtractor", 1, movement_product},
 };
 
 }  // namespace qk::graph::gradient

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the data of tests lies: what tests/data packs is unpacked beside the built command; ../shared, which has more, may lie beside the
+project. Tests run on both."""
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+
+
+def folders(tool, what):
+    """Returns those of the two folders of data that have a folder `what`; at least one has."""
+    found = [f for f in (Path(tool).resolve().parent / "test_data", TESTS.parent.parent / "shared") if (f / what).is_dir()]
+    if not found:
+        sys.exit(f"{what} is missing in test_data beside {tool}, which cmake fills from tests/data")
+    return found
+
+
+def residual_network(folder):
+    """Returns the residual network of 20 layers, without BatchNormalization, and a function that gives n of its samples."""
+    (path,) = (folder / "models").glob("resnet20_*_folded.onnx")
+    return path, lambda n: residual_samples(folder, n)
+
+
+def residual_samples(folder, n):
+    import numpy as np
+    photos = folder / "data" / "cifar10_2000_images_u8_nhwc.npy"
+    if not photos.exists():
+        sys.path.insert(0, str(TESTS / "data"))
+        from make_networks import pictures
+        return pictures(np.random.default_rng(1), n, 3, 32, 32)
+    x = np.load(photos)[:n].astype(np.float32) / 255
+    return ((x - np.float32([0.485, 0.456, 0.406])) / np.float32([0.229, 0.224, 0.225])).transpose(0, 3, 1, 2).copy()
