@@ -6,7 +6,8 @@
 // Contract, for every overload:
 //   - `packed` has at least packed_bytes(format, shape) bytes, or the planes have what layout_of says; every bit of them is written,
 //     unused ones as 0. x and y are float, float16 or bfloat16, of any length and alignment, and do not overlap `packed`.
-//   - Parameters: along_axis (where blocks run), affine (one scale; NVFP4's tensor scale), per_channel, per_block: codec_parameters.
+//   - Parameters: along_axis (where blocks run), affine (one scale; NVFP4's tensor scale), per_channel, per_block: codec_parameters. A
+//     format without a tensor scale holds none: who encodes with one passes it to decode, too.
 //   - Nothing is allocated or thrown; one thread; re-entrant. Preconditions as in fake_quantize.hpp, asserted likewise, the lengths of
 //     `packed` among them (the run-time encode answers encode_status::too_small instead). no_format encodes to no_code and decodes to NaN.
 //   - A semantics that gives results without a code (NaN or Inf passed through, -0 in an integer, an MX scale beyond E8M0) cannot
@@ -100,8 +101,8 @@ void encode_family(const Format& f, values_in x, planes out, const codec_paramet
     } else {
         float tensor = p.has_one ? p.one.scale : 0.0f;
         if constexpr (std::same_as<Format, nvfloat>) {
-            if (tensor == 0) tensor = kernels::tensor_scale_of(f, largest_finite<Arch>(x), how);
-            std::memcpy(out.tensor.data(), &tensor, sizeof tensor);
+            if (tensor == 0) tensor = f.tensor_scale ? kernels::tensor_scale_of(f, largest_finite<Arch>(x), how) : 1.0f;
+            if (f.tensor_scale) std::memcpy(out.tensor.data(), &tensor, sizeof tensor);
         }
         encode_tensor<Arch>(coder_of<Arch, Known, Format>(f, tensor), x, out, resolved(p.axis, x.size()), how);
     }
@@ -118,7 +119,10 @@ void decode_family(const Format& f, const_planes packed, values_out y, const cod
     }
     if constexpr (kernels::is_block_family<Format>) {
         float tensor = 1;
-        if constexpr (std::same_as<Format, nvfloat>) std::memcpy(&tensor, packed.tensor.data(), sizeof tensor);
+        if constexpr (std::same_as<Format, nvfloat>) {
+            if (f.tensor_scale) std::memcpy(&tensor, packed.tensor.data(), sizeof tensor);
+            else if (p.has_one && p.one.scale != 0) tensor = p.one.scale;
+        }
         decode_blocks<Arch>(decoder_of<Arch, Known, Format>(f, tensor), packed, y, resolved(p.axis, y.size()));
     } else {
         decode_elements<Arch>(f, packed, y, p, &decode_quickly<Arch, Known.width, Format>);

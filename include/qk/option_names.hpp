@@ -24,10 +24,14 @@ inline constexpr named_option<rounding> rounding_names[] = {
     {"up", rounding::up},
     {"down", rounding::down},
     {"stochastic", rounding::stochastic},
+    {"to-odd", rounding::to_odd},
+    {"stochastic-b", rounding::stochastic_b},
+    {"stochastic-c", rounding::stochastic_c},
 };
 inline constexpr named_option<scale_rule> scale_rule_names[] = {
     {"floor", scale_rule::floor}, {"ceil", scale_rule::ceil}, {"rceil", scale_rule::rceil}, {"even", scale_rule::even}};
-inline constexpr named_option<overflow_rule> overflow_names[] = {{"saturate", overflow_rule::saturate}, {"ieee", overflow_rule::ieee}};
+inline constexpr named_option<overflow_rule> overflow_names[] = {
+    {"saturate", overflow_rule::saturate}, {"ieee", overflow_rule::ieee}, {"propagate", overflow_rule::propagate}};
 inline constexpr named_option<integer_mode> integer_mode_names[] = {{"division", integer_mode::division},
                                                                     {"reciprocal", integer_mode::reciprocal}};
 inline constexpr named_option<semantics> semantics_names[] = {

@@ -11,3 +11,4 @@
 #include "qk/parameters.hpp"
 #include "qk/rounding.hpp"
 #include "qk/semantics.hpp"
+#include "qk/version.hpp"

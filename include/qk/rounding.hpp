@@ -7,18 +7,25 @@
 namespace qk {
 
 enum class rounding : std::uint8_t {
-    half_even,    ///< nearest, ties to the even code (IEEE roundTiesToEven)
-    half_away,    ///< nearest, ties away from zero
-    half_up,      ///< nearest, ties toward +infinity
-    toward_zero,  ///< truncate
-    up,           ///< toward +infinity
-    down,         ///< toward -infinity
-    stochastic,   ///< away from zero with the probability of the remainder; random bits from (seed, element index)
+    half_even,     ///< nearest, ties to the even code (IEEE roundTiesToEven)
+    half_away,     ///< nearest, ties away from zero
+    half_up,       ///< nearest, ties toward +infinity
+    toward_zero,   ///< truncate
+    up,            ///< toward +infinity
+    down,          ///< toward -infinity
+    stochastic,    ///< away from zero with the probability of the remainder; random bits from (seed, element index)
+    to_odd,        ///< what is no number of the format goes to the neighbour with the odd code
+    stochastic_b,  ///< as stochastic, with the fraction rounded half up to as many bits as there are random ones (IEEE P3109's StochasticB)
+    stochastic_c,  ///< as stochastic, with the fraction rounded half even to as many bits (StochasticC); `stochastic` cuts it (StochasticA)
 };
+
+/// Is true for the roundings that need random bits.
+constexpr bool is_stochastic(rounding r) { return r == rounding::stochastic || r == rounding::stochastic_b || r == rounding::stochastic_c; }
 
 // Stochastic rounding, exactly. With f the fraction of a step by which |x| exceeds the code below it, and h the 32 random bits
 // of the element, |x| goes up when floor(f * 2^32) + h >= 2^32. The bits are a function of the seed and of the element's index in
 // the array alone, so a result depends neither on vector width nor on threads nor, given the index, on how an array was cut.
+// With n random bits (semantics::stochastic_bits), h is the upper n bits of the word and 2^n stands for 2^32.
 
 /// A bijection of 32-bit words whose output bits each depend on every input bit (two rounds of xor-shift and multiply).
 constexpr std::uint32_t mix_bits(std::uint32_t v) {

@@ -17,7 +17,9 @@ enum class overflow_rule : std::uint8_t {
     ieee,          ///< to Inf, or to NaN where the format has no Inf; saturates where it has neither. Directed roundings overflow as in
                    ///< IEEE 754-2019, 7.4: a finite value that is rounded toward zero stops at the largest finite one
     fn_saturates,  ///< like `ieee`, but `fn` formats saturate, Inf too (PyTorch)
+    propagate,     ///< finite values saturate, Inf stays Inf where the format has it
 };
+// IEEE P3109's SatFinite is `saturate`, its SatPropagate `propagate`, its OvfInf `ieee`.
 // Microscaling elements, block scales and block floats saturate under every rule.
 
 /// How an MX block chooses its power-of-two scale from amax. The names are torchao's.
@@ -73,7 +75,8 @@ struct semantics {
     std::uint64_t seed = 0;  ///< stochastic rounding: random bits are random_bits(seed, first_index + position in the span)
     std::uint64_t first_index = 0;  ///< where the span starts in the caller's array, so that cutting it changes nothing
     const std::uint32_t* random_words =
-        nullptr;  ///< stochastic rounding with the caller's bits instead: one word for each element of the span
+        nullptr;               ///< stochastic rounding with the caller's bits instead: one word for each element of the span
+    int stochastic_bits = 32;  ///< how many of the upper bits of a random word count, 1 to 32
     friend constexpr bool operator==(const semantics&, const semantics&) = default;
 
     static const semantics ocp, nvidia, quark, microxcaling, torchao, ml_dtypes, torch, onnx;

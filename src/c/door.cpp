@@ -38,10 +38,15 @@ void change(semantics& how, std::string_view item) {
         const auto r = std::from_chars(item.data(), item.data() + item.size(), how.seed);
         if (r.ec != std::errc() || r.ptr != item.data() + item.size() || item.empty())
             throw refused{QK_BAD_TEXT, "semantics: seed needs a whole number, not '" + std::string(item) + "'"};
+    } else if (key == "random-bits") {
+        const auto r = std::from_chars(item.data(), item.data() + item.size(), how.stochastic_bits);
+        if (r.ec != std::errc() || r.ptr != item.data() + item.size() || how.stochastic_bits < 1 || how.stochastic_bits > 32)
+            throw refused{QK_BAD_TEXT, "semantics: random-bits is 1 to 32, not '" + std::string(item) + "'"};
     } else {
-        throw refused{QK_BAD_TEXT, "semantics: unknown key '" + std::string(key) +
-                                       "'; the keys are rounding, scale-rule, integer-mode, overflow, seed, zero-point-before, "
-                                       "mxint-lowest, flush-inputs, flush-outputs"};
+        throw refused{QK_BAD_TEXT,
+                      "semantics: unknown key '" + std::string(key) +
+                          "'; the keys are rounding, scale-rule, integer-mode, overflow, seed, random-bits, zero-point-before, "
+                          "mxint-lowest, flush-inputs, flush-outputs"};
     }
 }
 

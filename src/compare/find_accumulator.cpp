@@ -222,7 +222,7 @@ found_accumulator result_of(const dot_task& task, const finder& f, candidate c) 
 std::string check(const dot_task& task) {
     const auto is_operand = [](const qk::format& f) {
         if (const auto* m = std::get_if<microscaling>(&f)) return !has_integer_elements(*m);
-        if (const auto* g = std::get_if<floating>(&f)) return g->specials != specials::e8m0 && *g != fp64;
+        if (const auto* g = std::get_if<floating>(&f)) return *g != e8m0 && *g != fp64;
         return !std::holds_alternative<microexponent>(f);
     };
     if (!is_operand(task.a) || !is_operand(task.b))

@@ -98,6 +98,7 @@ void with_semantics(conversion& c, const problem&) {
     const qk::semantics asked = c.how;
     c.how = semantics_names[K].value;
     c.how.rounding = asked.rounding;
+    c.how.stochastic_bits = asked.stochastic_bits;
     c.how.seed = asked.seed;
     c.how.first_index = asked.first_index;
     c.how.random_words = asked.random_words;

@@ -10,6 +10,9 @@
 namespace qk::compare {
 namespace {
 
+/// Is true for formats whose numbers, of either sign, are multiples of steps, ties by the count of steps.
+bool has_plain_grid(floating f) { return f.is_signed && f.subnormals && !exceeds_float32(f) && f.mantissa_bits > 0; }
+
 element_grid of_float(floating f) {
     return {.mantissa = f.mantissa_bits, .least_exponent = min_exponent(f), .largest = max_value(f), .lowest = -max_value(f)};
 }
@@ -32,6 +35,7 @@ bool goes_up(const element_rules& r, rounding how, bool negative, double floor, 
         case rounding::half_up: return negative ? rest > 0.5 : rest >= 0.5;
         case rounding::up: return rest > 0 && !negative;
         case rounding::down: return rest > 0 && negative;
+        case rounding::to_odd: return rest > 0 && !odd;
         default: return false;
     }
 }
@@ -167,13 +171,17 @@ float element_of(const conversion& c, const qk::semantics& how, const element_gr
 
 std::optional<element_grid> element_grid::of(const conversion& c) {
     if (const auto* f = std::get_if<floating>(&c.format)) {
-        if (*f == fp32 || f->specials == specials::e8m0) return std::nullopt;
+        if (*f == fp32 || !has_plain_grid(*f)) return std::nullopt;
         return of_float(*f);
     }
-    if (const auto* f = std::get_if<nvfloat>(&c.format)) return of_float(f->element);
+    if (const auto* f = std::get_if<nvfloat>(&c.format)) {
+        if (!has_plain_grid(f->element)) return std::nullopt;
+        return of_float(f->element);
+    }
     if (const auto* f = std::get_if<integer>(&c.format))
         return element_grid{.fixed = true, .largest = static_cast<double>(qmax(*f)), .lowest = static_cast<double>(qmin(*f))};
     if (const auto* f = std::get_if<microscaling>(&c.format)) {
+        if (!has_integer_elements(*f) && !has_plain_grid(f->element)) return std::nullopt;
         if (!has_integer_elements(*f)) return of_float(f->element);
         const double step = power_of_two(2 - f->integer_bits), most = (power_of_two(f->integer_bits - 1) - 1) * step;
         return element_grid{.fixed = true, .step = step, .largest = most, .lowest = c.how.mxint_uses_lowest ? -most - step : -most};
@@ -270,7 +278,7 @@ void predictor::predict(const mistake_set& set, std::span<const std::size_t> whi
     }
     qk::semantics how = f.c.how;
     how.rounding = rules.rounding.value_or(how.rounding);
-    const bool modelled = f.grid && (f.other_scales || rules != element_rules{}) && how.rounding != rounding::stochastic;
+    const bool modelled = f.grid && (f.other_scales || rules != element_rules{}) && !is_stochastic(how.rounding);
     for (std::size_t n = 0; n < which.size(); ++n) {
         const std::size_t i = which[n];
         y[n] = f.y[i];

@@ -28,7 +28,7 @@ struct element_grid {
     int mantissa = 0, least_exponent = 0;
     double step = 1;  ///< of a fixed grid
     double largest = 0, lowest = 0;
-    static std::optional<element_grid> of(const conversion& c);  ///< nullopt for fp32 and e8m0
+    static std::optional<element_grid> of(const conversion& c);  ///< nullopt for fp32 and what has no such grid
     double least_normal() const;                                 ///< 0 where there are no subnormals
     double step_at(double magnitude) const;
 };

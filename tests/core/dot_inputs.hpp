@@ -27,8 +27,8 @@ class dot_inputs {
         const int m = f.mantissa_bits, e = f.exponent_bits;
         const std::uint64_t any = std::uint64_t{g_.word()} << 32 | g_.word(),
                             all = (std::uint64_t{1} << (qk::is_signed(f) ? e + m + 1 : e + m)) - 1;
-        if (f.specials == qk::specials::e8m0) return any & 0xff;
-        const std::uint64_t sign = (any >> 63) << (e + m), mantissa = any & ((std::uint64_t{1} << m) - 1);
+        if (f == qk::e8m0) return any & 0xff;
+        const std::uint64_t sign = qk::is_signed(f) ? (any >> 63) << (e + m) : 0, mantissa = any & ((std::uint64_t{1} << m) - 1);
         const auto top = std::uint64_t{1} << e;
         switch (mood) {
             case 0: return any & all;  // any bits, specials too

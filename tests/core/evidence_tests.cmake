@@ -10,6 +10,10 @@ add_test(NAME goldens_evidence COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRENT
          -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
 set_tests_properties(ml_dtypes_evidence goldens_evidence PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no")
 
+add_test(NAME p3109_evidence COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRENT_SOURCE_DIR}/p3109_evidence.py -DARGUMENT=$<TARGET_FILE:oracle_tool>
+         -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
+set_tests_properties(p3109_evidence PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no")
+
 # The compiler refuses wrong use with a clear sentence.
 file(GLOB wrong_uses ${CMAKE_CURRENT_SOURCE_DIR}/must_not_compile/*.cpp)
 foreach(file ${wrong_uses})

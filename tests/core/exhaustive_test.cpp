@@ -69,8 +69,8 @@ int sweep_splits(unsigned threads) {
     std::vector<floating> splits;
     for (int e = 1; e <= 8; ++e) {
         for (int m = 0; m <= 14; ++m) {
-            for (int s = 0; s < 4; ++s) {
-                const floating f{e, m, detail::default_bias(e, specials(s)), specials(s)};
+            for (const specials s : {specials::ieee, specials::fn, specials::fnuz, specials::none}) {
+                const floating f{e, m, detail::default_bias(e, s), s};
                 if (check(f).empty()) splits.push_back(f);
             }
         }

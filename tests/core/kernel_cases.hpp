@@ -43,6 +43,7 @@ inline std::vector<test_semantics> all_semantics() {
         s.overflow = overflow_rule::ieee;
         s.nan_without_code = nan_rule::nan;
     });
+    add("propagate", [](semantics& s) { s.overflow = overflow_rule::propagate; });
     add("flush inputs", [](semantics& s) { s.flush_inputs = true; });
     add("flush outputs", [](semantics& s) { s.flush_outputs = true; });
     add("flush both", [](semantics& s) {
@@ -74,6 +75,9 @@ inline std::vector<test_semantics> all_roundings(const test_semantics& base) {
         all.back().how.rounding = r.value;
         all.back().how.seed = 0x123456789abcdefu;
         all.back().how.first_index = 1000;
+        if (!is_stochastic(r.value)) continue;
+        all.push_back({all.back().name + " by 5 bits", all.back().how});
+        all.back().how.stochastic_bits = 5;
     }
     return all;
 }

@@ -34,7 +34,7 @@ inline double tie_of(floating f, std::int64_t, generator& g) {
     const auto steps = (exponent == least && g.below(2) != 0 ? 0 : std::uint32_t{1} << m) + g.below(std::uint32_t{1} << m);
     return std::ldexp((2.0 * steps + 1) * (g.below(2) != 0 ? -1 : 1), exponent - m - 1);
 }
-inline bool is_tied(floating f) { return f.mantissa_bits > 0 && f.mantissa_bits < 20 && f.specials != specials::e8m0; }
+inline bool is_tied(floating f) { return f.mantissa_bits > 0 && f.mantissa_bits < 20; }
 inline bool is_tied(integer f) { return f.bits <= 16; }
 
 /// Appends quotient * scale as a float, and its three neighbours on each side.

@@ -40,6 +40,17 @@ inline std::vector<test_format> unnamed_formats() {
         "float:exponent=8,mantissa=7,special=fnuz",
         "float:exponent=8,mantissa=2,bias=140,special=ieee",
         "float:exponent=4,mantissa=11",
+        "float:exponent=5,mantissa=3,sign=0",
+        "float:exponent=3,mantissa=2,sign=0,special=none",
+        "float:exponent=4,mantissa=3,subnormals=0",
+        "float:exponent=5,mantissa=0,sign=0,bias=12,special=nan,subnormals=0",
+        "float:exponent=4,mantissa=3,infinity=1,high_nans=none",
+        "binary8p3se",
+        "binary6p1sf",
+        "binary8p1ue",
+        "binary5p5uf",
+        "binary11p8se",
+        "binary12p2se",
         "int:bits=1,signed=0",
         "int:bits=3",
         "int:bits=5,signed=0",
@@ -77,6 +88,10 @@ inline std::vector<test_format> unnamed_formats() {
         "nvfp:block=32",
         "nvfp:block=8,element=fp6_e2m3",
         "nvfp:block=16,element=fp4_e2m1,scale=fp8_e5m2",
+        "mx:element=binary6p3ue,block=32",
+        "mx:element=float:exponent=3,mantissa=2,subnormals=0,special=none,block=8",
+        "nvfp:block=16,element=binary4p1sf,scale=ue4m3,tensor=0",
+        "nvfp:block=8,element=binary6p3se,scale=binary8p4ue",
     });
 }
 

@@ -158,14 +158,18 @@ void add_format_options(option_table& verb, quantize_options& given) {
     verb.add_option("--semantics", given.semantics, "what that system does (default ocp): " + comma_separated(words_of(semantics_names)))
         .type_name("S")
         .suggest(words_of(semantics_names));
-    verb.add_option("--rounding", given.rounding, "half-even, half-away, half-up, toward-zero, up, down or stochastic")
+    verb.add_option("--rounding", given.rounding,
+                    "half-even, half-away, half-up, toward-zero, up, down, to-odd, stochastic, stochastic-b or stochastic-c")
         .type_name("R")
         .suggest(words_of(rounding_names));
     verb.add_option("--scale-rule", given.scale_rule, "MX scales: floor, ceil, rceil or even").suggest(words_of(scale_rule_names));
     verb.add_option("--integer-mode", given.integer_mode, "division: round(x / scale); reciprocal: round(x * (1 / scale))")
         .suggest(words_of(integer_mode_names));
-    verb.add_option("--overflow", given.overflow, "saturate or ieee").suggest(words_of(overflow_names));
+    verb.add_option("--overflow", given.overflow, "saturate, ieee or propagate (IEEE P3109's SatFinite, OvfInf and SatPropagate)")
+        .suggest(words_of(overflow_names));
     verb.add_option("--seed", given.seed, "of stochastic rounding (default 0)");
+    verb.add_option("--random-bits", given.random_bits, "stochastic rounding: how many of the upper bits of a word count (default 32)")
+        .type_name("N");
     verb.add_option("--random-words", given.random_words,
                     "the device's own random words: .npy of uint32, or a hexadecimal word a line, one for each value in memory order")
         .type_name("FILE")
@@ -205,6 +209,12 @@ qk::semantics semantics_of(const quantize_options& given) {
     if (!given.integer_mode.empty()) how.integer_mode = checked(parse_integer_mode(given.integer_mode));
     if (!given.overflow.empty()) how.overflow = checked(parse_overflow(given.overflow));
     if (given.seed) how.seed = *given.seed;
+    if (given.random_bits) {
+        if (*given.random_bits < 1 || *given.random_bits > 32)
+            throw error(fmt::format("--random-bits is {}; it must be 1 to 32", *given.random_bits));
+        if (!is_stochastic(how.rounding)) throw error("--random-bits is for --rounding stochastic, stochastic-b or stochastic-c");
+        how.stochastic_bits = *given.random_bits;
+    }
     how.zero_point_before |= given.zero_point_before;
     how.mxint_uses_lowest |= given.mxint_lowest;
     how.flush_inputs |= given.flush_inputs;
@@ -246,7 +256,7 @@ conversion resolve(const quantize_options& given, const graph::dims& shape, cons
     c.format = format_of(given);
     c.how = semantics_of(given);
     if (!given.random_words.empty()) {
-        if (c.how.rounding != rounding::stochastic) throw error("--random-words is for --rounding stochastic");
+        if (!is_stochastic(c.how.rounding)) throw error("--random-words is for --rounding stochastic, stochastic-b or stochastic-c");
         if (given.seed) throw error("--random-words takes the place of --seed; leave one out");
         c.use_words(read_random_words(given.random_words, graph::element_count(shape), name));
     }

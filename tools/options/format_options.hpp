@@ -24,7 +24,7 @@ struct quantize_options {
     std::string scales, zero_points;  ///< .npy files
     std::string random_words;         ///< .npy of uint32, or a hexadecimal word a line
     std::optional<int> axis, scale_axis;
-    std::optional<int> scale_block;
+    std::optional<int> scale_block, random_bits;
     std::optional<std::uint64_t> seed;
     bool zero_point_before = false, mxint_lowest = false, flush_inputs = false, flush_outputs = false;
 };

@@ -224,8 +224,7 @@ class product_kind : public case_kind {
     explicit product_kind(const stream_options& given) : a_(format_of(given.how)), b_(parsed_format(given.pairs, "--pairs: ")) {
         for (const qk::format& f : {a_, b_}) {
             const auto* g = std::get_if<floating>(&f);
-            const bool fits =
-                (g != nullptr && bits(*g) <= 8 && g->specials != specials::e8m0) || (is_integer_format(f) && width_of(f) <= 8);
+            const bool fits = (g != nullptr && bits(*g) <= 8 && *g != e8m0) || (is_integer_format(f) && width_of(f) <= 8);
             if (!fits) throw error(fmt::format("--pairs multiplies floats and integers of up to 8 bits; {} is none", to_text(f).view()));
         }
         if (is_integer_format(a_) != is_integer_format(b_)) throw error("--pairs: an integer is multiplied with an integer");

@@ -49,8 +49,7 @@ std::vector<double> mirrored(const std::vector<double>& magnitudes) {
 /// Returns the finite magnitudes of a floating format, ascending.
 std::vector<double> magnitudes(floating f) {
     std::vector<double> m;
-    const std::uint32_t codes = f.specials == specials::e8m0 ? 255 : 1u << (f.exponent_bits + f.mantissa_bits);
-    for (std::uint32_t code = 0; code < codes; ++code) {
+    for (std::uint32_t code = 0; code <= largest_magnitude(f); ++code) {
         const float v = value_of(f, code);
         if (std::isfinite(v)) m.push_back(static_cast<double>(v));
     }

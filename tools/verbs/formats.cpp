@@ -10,9 +10,12 @@
 #include "options/words.hpp"
 #include "qk/dot/text.hpp"
 #include "qk/formats/facts.hpp"
+#include "qk/formats/p3109.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/base/error.hpp"
+#include "qk/graph/files/json_text.hpp"
 #include "support/console.hpp"
+#include "support/format_codes.hpp"
 #include "support/system_rules.hpp"
 #include "verbs.hpp"
 
@@ -33,7 +36,7 @@ std::string number(double v) {
 }
 
 std::string range(const qk::format& f, const format_facts& k) {
-    if (is_integer_format(f) || k.lowest > 0) return fmt::format("{} to {}", number(k.lowest), number(k.largest));
+    if (is_integer_format(f) || k.lowest >= 0) return fmt::format("{} to {}", number(k.lowest), number(k.largest));
     return "+-" + number(k.largest);
 }
 
@@ -65,9 +68,12 @@ void print_table(const std::vector<row>& rows) {
         "\nbits: storage per value, shared scales and exponents spread over their blocks. Integers: range in units of the scale\n"
         "(y = (q - zero_point) * scale); nvfp4: in units of its tensor scale. Block formats: scale or exponent at its extremes;\n"
         "their NaN is a code for the whole block. block: values that share a scale (sub-block in brackets).\n"
-        "More: int8:symmetric,pow2,narrow,reduce_range  int:bits=6  float:exponent=E,mantissa=M[,bias=B][,special=ieee|fn|fnuz|none]\n"
+        "IEEE P3109: binaryKpP{{s,u}}{{e,f}}, K 3 to 15 bits, P of precision, signed or unsigned, extended (Inf) or finite, as "
+        "binary8p3se.\n"
+        "More: int8:symmetric,pow2,narrow,reduce_range  int:bits=6  float:exponent=E,mantissa=M[,sign=0][,bias=B]\n"
+        "      [,special=ieee|fn|fnuz|none|nan|inf][,subnormals=0]\n"
         "      bfp:block=N,exponent=E,mantissa=M[,bump]  mx:element=F,block=N  microexponent:block=N,sub_block=N,mantissa=M  "
-        "nvfp:block=N\n");
+        "nvfp:block=N[,element=F][,scale=F][,tensor=0]\n");
 }
 
 nlohmann::ordered_json as_json(const row& r) {
@@ -84,6 +90,36 @@ nlohmann::ordered_json as_json(const row& r) {
             {"negative_zero", k.negative_zero},
             {"block_size", block_size(r.format)},
             {"source", r.source}};
+}
+
+/// Prints every code of the formats with its value: as pairs in each format's object, or as lines and a drawing.
+void print_codes(const std::vector<row>& rows, bool json) {
+    if (rows.empty()) throw graph::error("--codes lists the codes of given formats: qk formats fp4_e2m1 --codes");
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    std::vector<std::pair<std::string, std::string>> pairs;  // what stands in the text, and the pairs that take its place
+    const auto held = [&](const std::vector<code_value>& codes) {
+        pairs.emplace_back("pairs " + std::to_string(pairs.size()), pairs_of(codes));
+        return pairs.back().first;
+    };
+    for (const row& r : rows) {
+        const format_codes codes = codes_of(r.format);
+        if (!json) {
+            print_lines(fmt::format("{}{}: {} bits\n{}", list.empty() ? "" : "\n", r.name, codes.bits, table_of(codes)));
+            list.push_back(nullptr);
+            continue;
+        }
+        list.push_back(as_json(r));
+        list.back()["codes"] = held(codes.elements);
+        if (!codes.shared.empty()) list.back()["scale_codes"] = held(codes.shared);
+    }
+    if (!json) return;
+    // Numbers that no double holds have no place in the library's values, so the pairs are text.
+    std::string text = graph::json_text(nlohmann::ordered_json{{"formats", list}}, 2);
+    for (const auto& [from, to] : pairs) {
+        const std::string quoted = "\"" + from + "\"";
+        text.replace(text.find(quoted), quoted.size(), to);
+    }
+    print_lines(text + "\n");
 }
 
 /// Prints the devices whose names contain one of the words (all without words). Throws, with the nearest names, for a word that no name
@@ -127,7 +163,7 @@ void print_devices(const std::vector<std::string>& words, bool json) {
 void add_formats(command& app, verb_result&) {
     struct arguments {
         std::vector<std::string> names;
-        bool json = false, devices = false, systems = false;
+        bool json = false, devices = false, systems = false, codes = false;
     };
     auto given = std::make_shared<arguments>();
     option_table& verb = app.add_subcommand("formats", "List the number formats: bits per value, range, special values, block, source");
@@ -138,9 +174,12 @@ void add_formats(command& app, verb_result&) {
     verb.add_flag("--systems", given->systems,
                   "list other systems' rules instead, for `qk convert --system`: FORMAT is a part of a rule's name")
         .common();
+    verb.add_flag("--codes", given->codes, "list every code of the given formats (of up to 16 bits) with its value, and draw their numbers")
+        .common();
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.footer(
-        "Examples:\n  qk formats\n  qk formats --systems nvfp4\n  qk formats mxfp4 bfp:block=16,exponent=8,mantissa=5\n  qk formats "
+        "Examples:\n  qk formats\n  qk formats mxfp4 bfp:block=16,exponent=8,mantissa=5\n  qk formats binary6p3se --codes\n  qk formats "
+        "--systems nvfp4\n  qk formats "
         "--devices nvidia.hopper\n  qk "
         "formats --json");
     verb.callback([given] {
@@ -151,8 +190,10 @@ void add_formats(command& app, verb_result&) {
         for (const std::string& name : given->names) {
             const qk::format f = parsed_format(name);
             const named_format* entry = find_format(f);
-            rows.push_back({std::string(to_text(f).view()), f, entry != nullptr ? std::string(entry->source) : "by its textual form"});
+            if (find_p3109(name) != no_format) rows.push_back({name, f, "IEEE P3109 draft 3.2"});
+            else rows.push_back({std::string(to_text(f).view()), f, entry != nullptr ? std::string(entry->source) : "by its textual form"});
         }
+        if (given->codes) return print_codes(rows, given->json);
         if (rows.empty()) {
             for (const named_format& entry : catalogue) rows.push_back({std::string(entry.name), entry.format, std::string(entry.source)});
         }

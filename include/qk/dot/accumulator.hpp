@@ -84,11 +84,11 @@ struct accumulator {
     qk::place place = place::inside;
     // aligned
     int align = 0;                         ///< fraction bits that a term keeps, relative to the largest exponent
-    rounding cut = rounding::toward_zero;  ///< how terms are cut: toward_zero or down
+    rounding cut = rounding::toward_zero;  ///< how terms are cut: toward_zero, down or to_odd (the lost bits make the last one 1)
     int join = 0;  ///< place::after: fraction bits that the group's sum keeps when it meets the accumulator; 0: rounded to `partial`
     int join_addend = 24;                ///< likewise: those that the accumulator keeps
     int join_drop = 0;                   ///< likewise: the accumulator is dropped where its exponent is more than this below; 0: never
-    rounding join_cut = rounding::down;  ///< how sums are cut that are added to sums: toward_zero or down
+    rounding join_cut = rounding::down;  ///< how sums are cut that are added to sums: as `cut`
     // sequential, pairwise
     bool fused = true;  ///< a product is not rounded before it is added
     // formats
@@ -139,8 +139,8 @@ constexpr message check_register(std::string_view what, floating f) {
         " must be fp64, or a float of 2 to 8 exponent and 1 to 23 mantissa bits with Inf and NaN: fp32, tf32, fp16, bf16, e8m13");
 }
 constexpr message check_cut(std::string_view what, rounding r) {
-    if (r == rounding::toward_zero || r == rounding::down) return {};
-    return message(what).append(" must be toward-zero or down");
+    if (r == rounding::toward_zero || r == rounding::down || r == rounding::to_odd) return {};
+    return message(what).append(" must be toward-zero, down or to-odd");
 }
 constexpr message check_fused(const accumulator& a) {
     const message ranges = first_of({in_range("align", a.align, a.sum == summation::aligned ? 1 : 0, 60), in_range("join", a.join, 0, 60),
@@ -193,7 +193,7 @@ constexpr message check(const accumulator& a) {
                                              detail::check_register("partial", a.partial), detail::check_register("result", a.result)});
     if (!common.empty()) return common;
     if (a.groups % a.bundle != 0) return "groups must be a multiple of bundle";
-    if (a.round == rounding::stochastic || a.partial_round == rounding::stochastic) return "round=stochastic is not for accumulators";
+    if (is_stochastic(a.round) || is_stochastic(a.partial_round)) return "round=stochastic is not for accumulators";
     switch (a.sum) {
         case summation::exact:
         case summation::aligned: return detail::check_fused(a);

@@ -16,6 +16,9 @@ constexpr bool is_fp64(const format& f) { return std::holds_alternative<floating
 constexpr element_kind kind_of(const format& f) {
     return with_family(f, [](const auto& g) { return kind_of(g); });
 }
+constexpr bool exceeds_float32(const format& f) {
+    return std::holds_alternative<floating>(f) && qk::exceeds_float32(std::get<floating>(f));
+}
 constexpr bool is_wide_unsigned(const format& f) {
     return is_integer_format(f) && !std::get<integer>(f).is_signed && std::get<integer>(f).bits > 31;
 }
@@ -29,6 +32,7 @@ constexpr message check_operands(const format& a, const format& b, const accumul
         if (is_integer_format(a) && is_integer_format(b)) return {};
         return "sum=integer multiplies integer formats; for others say exact, aligned, sequential or pairwise";
     }
+    if (detail::exceeds_float32(a) || detail::exceeds_float32(b)) return "operands are formats whose numbers float32 has";
     const bool doubles = acc.partial == fp64;
     if (doubles != detail::is_fp64(a) || doubles != detail::is_fp64(b)) return "fp64 operands and an fp64 accumulator go together";
     if (doubles) return {};

@@ -37,10 +37,7 @@ struct element_kind {
     bool whole = false;
 };
 
-constexpr element_kind kind_of(floating f) {
-    const bool power = f.specials == specials::e8m0;
-    return {f.mantissa_bits, min_exponent(f), power ? 127 : max_exponent(f), f.mantissa_bits + 1, false};
-}
+constexpr element_kind kind_of(floating f) { return {f.mantissa_bits, min_exponent(f), max_exponent(f), f.mantissa_bits + 1, false}; }
 constexpr element_kind kind_of(integer f) {
     const int top = f.is_signed ? f.bits - 2 : f.bits - 1;
     return {top < 0 ? 0 : top, top < 0 ? 0 : top, top < 0 ? 0 : top, f.bits, true};
@@ -64,9 +61,22 @@ struct element {
     std::int32_t n = 0, exponent = 0;
     bool negative = false;
 };
+/// take_apart for formats that are not classic.
+constexpr element take_apart_by_facts(floating f, std::uint32_t code, int cut, input_flush flush) {
+    const std::uint32_t dropped = cut > 0 && cut < f.mantissa_bits ? (std::uint32_t{1} << (f.mantissa_bits - cut)) - 1 : 0;
+    code_number x = number_of(f, code & ~dropped);
+    if (x.nan) return {0, nan_exponent, false};
+    if (x.infinite) return {x.negative ? -1 : 1, infinite_exponent, x.negative};
+    if (flush != input_flush::none && x.digits >> f.mantissa_bits == 0) {
+        x.negative = x.negative && (x.digits == 0 || flush == input_flush::kept_sign);
+        x.digits = 0;
+    }
+    const auto n = static_cast<std::int32_t>(x.digits);
+    return {x.negative ? -n : n, n == 0 ? -126 : x.exponent + f.mantissa_bits, x.negative};
+}
 QK_INLINE constexpr element take_apart(floating f, std::uint32_t code, int cut, input_flush flush) {
-    if (f.specials == specials::e8m0)
-        return (code & 255u) == 255 ? element{0, nan_exponent, false} : element{1, static_cast<int>(code & 255u) - 127, false};
+    if (f == e8m0) return (code & 255u) == 255 ? element{0, nan_exponent, false} : element{1, static_cast<int>(code & 255u) - 127, false};
+    if (!is_classic(f)) return take_apart_by_facts(f, code, cut, flush);
     const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
     const std::uint32_t dropped = cut > 0 && cut < m ? (std::uint32_t{1} << (m - cut)) - 1 : 0, hidden = std::uint32_t{1} << m;
     const std::uint32_t magnitude =

@@ -25,11 +25,12 @@ QK_INLINE constexpr Whole shift_and_cut(Whole v, int from, int to, rounding cut,
     if (right <= 0) return v << -right;
     const int s = right < most ? right : most;
     Whole low = 0;
-    if (cut != rounding::down && v < 0)
+    if (cut == rounding::toward_zero && v < 0)
         low = static_cast<Whole>((static_cast<Whole>(1) << (s - 1)) - 1 + (static_cast<Whole>(1) << (s - 1)));
     const Whole kept = (v + low) >> s;
-    seen.inexact |= (kept << s) != v;
-    return kept;
+    const bool inexact = (kept << s) != v;
+    seen.inexact |= inexact;
+    return cut == rounding::to_odd && inexact ? kept | 1 : kept;
 }
 
 template <class Window, class Whole>

@@ -52,12 +52,14 @@ QK_INLINE constexpr bool goes_up(rounding r, bool negative, bool odd, int rest) 
         case rounding::half_up: return rest > 0 || (rest == 0 && !negative);
         case rounding::up: return !negative;
         case rounding::down: return negative;
+        case rounding::to_odd: return !odd;
         default: return false;
     }
 }
 QK_INLINE constexpr bool overflows_to_infinity(too_large rule, rounding r, bool negative) {
     if (rule != too_large::ieee) return rule == too_large::infinity;
-    return !(r == rounding::toward_zero || (r == rounding::up && negative) || (r == rounding::down && !negative));
+    // The largest number of a register has an odd code.
+    return !(r == rounding::toward_zero || r == rounding::to_odd || (r == rounding::up && negative) || (r == rounding::down && !negative));
 }
 
 /// Returns the code of magnitude * 2^lsb, rounded. `more`: the number is a little larger than that (less than one unit of 2^lsb).

@@ -2,7 +2,7 @@
 // Accumulators from text and back: keys and values with commas between.
 //
 //   sum=exact|aligned|sequential|pairwise|integer   groups=N (0: all)   lanes=N   bundle=N   place=inside|after
-//   align=F   cut=toward-zero|down   join=F   join-addend=F   join-drop=N   join-cut=...            (align alone says sum=aligned)
+//   align=F   cut=toward-zero|down|to-odd   join=F   join-addend=F   join-drop=N   join-cut=...            (align alone says sum=aligned)
 //   fused=0|1   c=REGISTER   partial=REGISTER   result=REGISTER   round=ROUNDING   partial-round=ROUNDING
 //   reverse   operands=F   flush-inputs=none|positive|kept-sign   flush-partials   product-overflow   overflow=ieee|infinity|saturate
 //   zero=ieee|positive-products|exact-positive|positive   nan=quiet|all-ones

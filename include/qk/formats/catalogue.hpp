@@ -30,6 +30,10 @@ inline constexpr named_format catalogue[] = {
     {"fp6_e3m2", fp6_e3m2, "OCP Microscaling v1.0, section 5.3.2"},
     {"fp6_e2m3", fp6_e2m3, "OCP Microscaling v1.0, section 5.3.2"},
     {"fp4_e2m1", fp4_e2m1, "OCP Microscaling v1.0, section 5.3.3"},
+    {"fp4_e3m0", fp4_e3m0, "3 exponent bits, every code finite"},
+    {"fp4_e1m2", fp4_e1m2, "1 exponent and 2 mantissa bits, every code finite"},
+    {"ue5m3", ue5m3, "unsigned scale of AMD Quark's amdfp4; auto-round"},
+    {"ue4m3", ue4m3, "unsigned scale of NVIDIA PTX (ue4m3) and ggml's NVFP4"},
     {"int2", int2, "ONNX QuantizeLinear-25"},
     {"int4", int4, "ONNX QuantizeLinear-21"},
     {"int8", int8, "ONNX QuantizeLinear-10"},
@@ -51,6 +55,14 @@ inline constexpr named_format catalogue[] = {
     {"mxfp6_e2m3", mxfp6_e2m3, "OCP Microscaling v1.0, section 5.2"},
     {"mxfp4", mxfp4, "OCP Microscaling v1.0, section 5.2"},
     {"nvfp4", nvfp4, "NVIDIA Blackwell: block 16, scale fp8_e4m3fn, one float32 for the tensor"},
+    {"nvfp4_e5m3", nvfp4_e5m3, "auto-round NVFP4_E5M3 and Quark amdfp4 with a tensor scale: block 16, scale ue5m3"},
+    {"amdfp4", amdfp4, "AMD Quark amdfp4: block 16, scale ue5m3, no tensor scale"},
+    {"amdfp4_g32", amdfp4_g32, "AMD Quark amdfp4: block 32, scale ue5m3, no tensor scale"},
+    {"amdfp4_global_g32", amdfp4_global_g32, "AMD Quark amdfp4 with a tensor scale: block 32, scale ue5m3"},
+    {"mxfp4_e3m0", mxfp4_e3m0, "OCP Microscaling's blocks of fp4_e3m0"},
+    {"mxfp4_e1m2", mxfp4_e1m2, "OCP Microscaling's blocks of fp4_e1m2"},
+    {"nvfp4_e3m0", nvfp4_e3m0, "NVFP4's blocks of fp4_e3m0"},
+    {"nvfp4_e1m2", nvfp4_e1m2, "NVFP4's blocks of fp4_e1m2"},
 };
 
 /// Returns the catalogue's entry of that name, or null.

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "qk/formats/format.hpp"
+#include "qk/formats/p3109.hpp"
 #include "qk/text.hpp"
 
 namespace qk {
@@ -29,23 +30,38 @@ inline constexpr int largest_block = 1 << 20;
 
 }  // namespace detail
 
-/// A floating format has 2 to 16 bits, every code is exact in float32, and at least one finite number is above 0. fp32 itself passes.
-constexpr message check(floating f) {
-    if (f == fp32) return {};
-    if (f == no_format) return "this is no format: parse_format failed, and its error says why";
-    if (f.specials == specials::e8m0) {
-        return f == e8m0 ? message{} : message("special e8m0 means exponent 8, mantissa 0 and bias 127");
-    }
-    const message widths = detail::first_of(
-        {detail::in_range("exponent", f.exponent_bits, 1, 8), detail::in_range("mantissa", f.mantissa_bits, 0, 14),
-         detail::in_range("the width 1 + exponent + mantissa", bits(f), 2, 16), detail::in_range("bias", f.bias, -127, 255)});
-    if (!widths.empty()) return widths;
-    if (f.specials == specials::ieee && f.exponent_bits < 2)
+namespace detail {
+
+/// Checks the facts about special values, zero and sign; the widths are right already.
+constexpr message check_facts(floating f) {
+    if (!f.is_signed && f.specials.negative_zero) return "an unsigned format has no -0: negative_zero must be 0";
+    if (f.specials.high_nans == high_nans::mantissas && f.exponent_bits < 2)
         return "special=ieee keeps the highest exponent for Inf and NaN, so exponent must be at least 2";
-    if (f.specials == specials::ieee && f.mantissa_bits < 1)
+    if (f.specials.high_nans == high_nans::mantissas && f.mantissa_bits < 1)
         return "special=ieee tells NaN from Inf by the mantissa, so mantissa must be at least 1";
     if (f.specials == specials::fn && f.mantissa_bits == 0 && f.exponent_bits < 2)
         return "special=fn with exponent 1 and mantissa 0 leaves no number but 0";
+    if (!has_zero(f) && (f.is_signed || f.specials != specials::unsigned_nan))
+        return "subnormals=0 with mantissa 0 leaves no zero: that is for unsigned formats whose highest code is NaN (sign=0,special=nan)";
+    if (largest_magnitude(f) >> f.mantissa_bits == 0 && f.subnormals)
+        return "the special values leave no normal number: use more bits, or special=none";
+    return {};
+}
+
+}  // namespace detail
+
+/// A floating format has 2 to 16 bits, every code is exact in float32, and at least one finite number is above 0. fp32 itself passes, and
+/// the formats of IEEE P3109 do, some of which have more exponents than float32.
+constexpr message check(floating f) {
+    if (f == fp32 || is_p3109(f)) return {};
+    if (f == no_format) return "this is no format: parse_format failed, and its error says why";
+    const message widths = detail::first_of(
+        {detail::in_range("exponent", f.exponent_bits, 1, 8), detail::in_range("mantissa", f.mantissa_bits, 0, 15 - int{f.is_signed}),
+         detail::in_range(f.is_signed ? "the width 1 + exponent + mantissa" : "the width exponent + mantissa", bits(f), 2, 16),
+         detail::in_range("bias", f.bias, -127, 255)});
+    if (!widths.empty()) return widths;
+    const message facts = detail::check_facts(f);
+    if (!facts.empty()) return facts;
     if (max_exponent(f) > 127 || min_exponent(f) - f.mantissa_bits < -149) {
         return message("the numbers run from 2^")
             .append(min_exponent(f) - f.mantissa_bits)
@@ -79,8 +95,7 @@ constexpr message check(const microexponent& f) {
 namespace detail {
 /// Elements of block formats have 8 bits or fewer, so that element times scale is exact wherever float32 can hold it.
 constexpr message check_element(floating f, std::string_view what) {
-    if (f == fp32 || f.specials == specials::e8m0)
-        return message(what).append(" must be a signed float of 2 to 8 bits, for instance fp6_e3m2");
+    if (f == fp32 || !has_zero(f)) return message(what).append(" must be a float of 2 to 8 bits with a zero, for instance fp6_e3m2");
     message m = check(f);
     if (m.empty()) m = in_range(fixed_text<64>(what).append(" bits"), bits(f), 2, 8);
     if (m.empty() && max_value(f) < 0x1p-16) m = message(what).append("'s largest value must be at least 2^-16: choose a smaller bias");

@@ -8,7 +8,8 @@
 
 namespace qk {
 
-/// The numbers of a format, with scales at their extremes. Integers: in units of the scale. NVFP4: in units of the tensor scale.
+/// The numbers of a format (of one with more exponents than float32: those that float32 has), with scales at their extremes. Integers: in
+/// units of the scale. NVFP4: in units of the tensor scale.
 struct format_facts {
     double largest = 0;          ///< finite
     double lowest = 0;           ///< most negative finite
@@ -20,10 +21,8 @@ struct format_facts {
 };
 
 constexpr format_facts facts(floating f) {
-    if (f.specials == specials::e8m0) return {max_value(f), min_normal(f), min_normal(f), min_normal(f), false, true, false};
-    const bool subnormals = f.mantissa_bits > 0;
-    return {max_value(f), -max_value(f),       subnormals ? min_subnormal(f) : min_normal(f), min_normal(f), has_infinity(f),
-            has_nan(f),   has_negative_zero(f)};
+    const double smallest = min_value(f), lowest = f.is_signed ? -max_value(f) : has_zero(f) ? 0 : smallest;
+    return {max_value(f), lowest, smallest, f.subnormals ? min_normal(f) : smallest, has_infinity(f), has_nan(f), has_negative_zero(f)};
 }
 constexpr format_facts facts(integer f) { return {static_cast<double>(qmax(f)), static_cast<double>(qmin(f)), 1, 1, false, false, false}; }
 

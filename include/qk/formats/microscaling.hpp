@@ -19,6 +19,8 @@ inline constexpr microscaling mxfp8_e5m2{.element = fp8_e5m2};
 inline constexpr microscaling mxfp6_e3m2{.element = fp6_e3m2};
 inline constexpr microscaling mxfp6_e2m3{.element = fp6_e2m3};
 inline constexpr microscaling mxfp4{.element = fp4_e2m1};
+inline constexpr microscaling mxfp4_e3m0{.element = fp4_e3m0};
+inline constexpr microscaling mxfp4_e1m2{.element = fp4_e1m2};
 inline constexpr microscaling mxint8{.element = {}, .integer_bits = 8};
 
 constexpr bool has_integer_elements(microscaling f) { return f.integer_bits > 0; }
@@ -27,15 +29,23 @@ constexpr double bits_per_value(microscaling f) { return element_bits(f) + 8.0 /
 /// Exponent of the largest element, which the `floor` rule subtracts from the exponent of amax.
 constexpr int element_max_exponent(microscaling f) { return has_integer_elements(f) ? 0 : max_exponent(f.element); }
 
-/// NVFP4: small floats under a floating block scale, and one float32 scale for the tensor.
+/// NVFP4 and its like: small floats under a floating block scale, and one float32 scale for the tensor unless `tensor_scale` says that
+/// there is none (then it counts as 1).
 struct nvfloat {
     int block_size = 16;
     floating element = fp4_e2m1;
     floating scale = fp8_e4m3fn;
+    bool tensor_scale = true;
     friend constexpr bool operator==(const nvfloat&, const nvfloat&) = default;
 };
 
 inline constexpr nvfloat nvfp4{};
+inline constexpr nvfloat nvfp4_e5m3{.scale = ue5m3};
+inline constexpr nvfloat nvfp4_e3m0{.element = fp4_e3m0};
+inline constexpr nvfloat nvfp4_e1m2{.element = fp4_e1m2};
+inline constexpr nvfloat amdfp4{.scale = ue5m3, .tensor_scale = false};
+inline constexpr nvfloat amdfp4_g32{.block_size = 32, .scale = ue5m3, .tensor_scale = false};
+inline constexpr nvfloat amdfp4_global_g32{.block_size = 32, .scale = ue5m3};
 
 constexpr double bits_per_value(nvfloat f) { return bits(f.element) + double(bits(f.scale)) / f.block_size; }
 

@@ -4,11 +4,13 @@
 //   NAME                                         a name of the catalogue (mxfp4), or an element alone as papers write it (e2m1)
 //   INTEGER[:symmetric][,pow2][,narrow][,reduce_range]        int8:symmetric,pow2
 //   int:bits=N[,signed=0][,symmetric]...         integers of 1 to 32 bits
-//   float:exponent=E,mantissa=M[,bias=B][,special=ieee|fn|fnuz|none]
+//   float:exponent=E,mantissa=M[,sign=0][,bias=B][,special=ieee|fn|fnuz|none|nan|inf][,subnormals=0]
+//         [,infinity=0|1][,negative_zero=0|1][,high_nans=none|one|mantissas]      facts that no word of `special` means
+//   binaryKpP{s,u}{e,f}                          IEEE P3109's formats (p3109.hpp)
 //   bfp:block=N,exponent=E,mantissa=M[,bump]
 //   microexponent:block=N,sub_block=N,mantissa=M[,shift=D]
 //   mx:element=F,block=N                         F: a floating name, int8, intN or float:...
-//   nvfp:block=N[,element=F][,scale=F]
+//   nvfp:block=N[,element=F][,scale=F][,tensor=0]
 //
 // parse_format never throws or allocates: `if (auto f = parse_format(text)) use(*f); else show(f.error.view());`.
 // A format that it returns has passed `check`; `*f` of a failure is an assertion in debug builds, and no_format where assertions are off.
@@ -23,26 +25,27 @@
 
 #include "qk/formats/catalogue.hpp"
 #include "qk/formats/check.hpp"
+#include "qk/formats/p3109.hpp"
 #include "qk/text.hpp"
 
 namespace qk {
 
-using format_text = fixed_text<191>;
+using format_text = fixed_text<255>;
 
 parsed<format> parse_format(std::string_view text);
 format_text to_text(const format& f);
 
 namespace detail {
 
-inline constexpr std::string_view specials_names[] = {"ieee", "fn", "fnuz", "none", "e8m0"};  // in the order of qk::specials
-
 /// Elements as papers and data sheets name them, without their width. e4m3 is OCP's, so without Inf.
 struct short_name {
     std::string_view name, catalogued;
 };
-inline constexpr short_name short_names[] = {{"e4m3", "fp8_e4m3fn"}, {"e4m3fn", "fp8_e4m3fn"},     {"e5m2", "fp8_e5m2"},
-                                             {"e3m4", "fp8_e3m4"},   {"e3m2", "fp6_e3m2"},         {"e2m3", "fp6_e2m3"},
-                                             {"e2m1", "fp4_e2m1"},   {"e4m3fnuz", "fp8_e4m3fnuz"}, {"e5m2fnuz", "fp8_e5m2fnuz"}};
+inline constexpr short_name short_names[] = {
+    {"e4m3", "fp8_e4m3fn"},       {"e4m3fn", "fp8_e4m3fn"}, {"e5m2", "fp8_e5m2"},           {"e3m4", "fp8_e3m4"},
+    {"e3m2", "fp6_e3m2"},         {"e2m3", "fp6_e2m3"},     {"e2m1", "fp4_e2m1"},           {"e4m3fnuz", "fp8_e4m3fnuz"},
+    {"e5m2fnuz", "fp8_e5m2fnuz"}, {"e3m0", "fp4_e3m0"},     {"e1m2", "fp4_e1m2"},           {"e5m3", "ue5m3"},
+    {"fp8_ue5m3", "ue5m3"},       {"ue8m0", "e8m0"},        {"amdfp4_global", "nvfp4_e5m3"}};
 /// Names that leave something open or belong to others, and what to say for them here.
 inline constexpr short_name other_names[] = {{"fp8", "fp8_e4m3fn or fp8_e5m2"},
                                              {"float8", "fp8_e4m3fn or fp8_e5m2"},
@@ -145,34 +148,79 @@ inline message missing(std::string_view family, std::string_view name) {
     return message(family).append(" needs ").append(name).append("=N");
 }
 
-/// Returns the bias that the usual formats of that shape have.
+/// A word for special values, and what it means with and without a sign.
+struct specials_word {
+    std::string_view name;
+    specials with_sign, without_sign;
+};
+inline constexpr specials_word specials_words[] = {
+    {"ieee", specials::ieee, specials::unsigned_ieee}, {"fn", specials::fn, specials::unsigned_nan},
+    {"fnuz", specials::fnuz, specials::unsigned_nan},  {"none", specials::none, specials::unsigned_none},
+    {"nan", specials::fnuz, specials::unsigned_nan},   {"inf", specials::extended, specials::unsigned_extended}};
+
+constexpr std::string_view nans_names[] = {"none", "one", "mantissas"};  // in the order of high_nans
+
+/// Returns the word for the facts of a format: the first that means them, but `nan` in formats without a sign; empty if there is none.
+constexpr std::string_view word_of(floating f) {
+    if (!f.is_signed && f.specials == specials::unsigned_nan) return "nan";
+    for (const specials_word& w : specials_words)
+        if ((f.is_signed ? w.with_sign : w.without_sign) == f.specials) return w.name;
+    return {};
+}
+
+/// Returns the bias that the usual formats of that shape have: half of the exponents where one code is NaN (fnuz, IEEE P3109), else one
+/// less.
 constexpr int default_bias(int exponent_bits, specials s) {
     const int middle = exponent_bits >= 1 && exponent_bits <= 16 ? 1 << (exponent_bits - 1) : 0;
-    return s == specials::fnuz ? middle : middle - 1;
+    const bool lone_nan = s == specials::fnuz || s == specials::extended || s == specials::unsigned_nan || s == specials::unsigned_extended;
+    return lone_nan ? middle : middle - 1;
+}
+
+/// Reads the keys of special values into `f`, whose sign is known.
+inline message parse_specials(std::string_view word, std::string_view nans, bool infinity, bool infinity_seen, bool negative_zero,
+                              bool negative_zero_seen, floating& f) {
+    const specials_word* found = nullptr;
+    for (const specials_word& w : specials_words)
+        if (w.name == word) found = &w;
+    if (found == nullptr) return message("special is ieee, fn, fnuz, none, nan or inf, not '").append(word).append("'");
+    f.specials = f.is_signed ? found->with_sign : found->without_sign;
+    if (infinity_seen) f.specials.infinity = infinity;
+    if (negative_zero_seen) f.specials.negative_zero = negative_zero;
+    if (nans.empty()) return {};
+    int index = 0;
+    while (index < 3 && nans_names[index] != nans) ++index;
+    if (index == 3) return message("high_nans is none, one or mantissas, not '").append(nans).append("'");
+    f.specials.high_nans = static_cast<high_nans>(index);
+    return {};
 }
 
 inline parsed<floating> parse_split(std::string_view keys_text) {
     constexpr int unset = std::numeric_limits<int>::min();
     floating f{unset, unset, unset, specials::ieee};
-    std::string_view special = "ieee";
+    std::string_view special = "ieee", nans;
+    bool infinity = true, negative_zero = true;
     key keys[] = {{.name = "exponent", .number = &f.exponent_bits},
                   {.name = "mantissa", .number = &f.mantissa_bits},
                   {.name = "bias", .number = &f.bias},
-                  {.name = "special", .words = &special}};
+                  {.name = "special", .words = &special},
+                  {.name = "sign", .flag = &f.is_signed},
+                  {.name = "subnormals", .flag = &f.subnormals},
+                  {.name = "infinity", .flag = &infinity},
+                  {.name = "negative_zero", .flag = &negative_zero},
+                  {.name = "high_nans", .words = &nans}};
     message error = parse_keys("float", keys_text, keys);
     if (!error.empty()) return {{}, error};
     if (f.exponent_bits == unset) return {{}, missing("float", "exponent")};
     if (f.mantissa_bits == unset) return {{}, missing("float", "mantissa")};
-    int index = 0;
-    while (index < 4 && specials_names[index] != special) ++index;
-    if (index == 4) return {{}, message("special is ieee, fn, fnuz or none, not '").append(special).append("'")};
-    f.specials = static_cast<specials>(index);
+    error = parse_specials(special, nans, infinity, keys[6].seen, negative_zero, keys[7].seen, f);
+    if (!error.empty()) return {{}, error};
     if (f.bias == unset) f.bias = default_bias(f.exponent_bits, f.specials);
     return {f, check(f)};
 }
 
 inline parsed<floating> parse_element(std::string_view text) {
     if (text.substr(0, 6) == "float:") return parse_split(text.substr(6));
+    if (const floating f = find_p3109(text); f != no_format) return {f, {}};
     const named_format* entry = find_named(text);
     if (entry == nullptr || !std::holds_alternative<floating>(entry->format)) {
         return {{},
@@ -238,7 +286,10 @@ inline parsed<format> parse_nvfloat(std::string_view keys_text) {
     nvfloat f;
     std::string_view element = "fp4_e2m1";
     std::string_view scale = "fp8_e4m3fn";
-    key keys[] = {{.name = "block", .number = &f.block_size}, {.name = "element", .words = &element}, {.name = "scale", .words = &scale}};
+    key keys[] = {{.name = "block", .number = &f.block_size},
+                  {.name = "element", .words = &element},
+                  {.name = "scale", .words = &scale},
+                  {.name = "tensor", .flag = &f.tensor_scale}};
     message error = parse_keys("nvfp", keys_text, keys);
     if (error.empty()) {
         const parsed<floating> e = parse_element(element);
@@ -284,9 +335,16 @@ inline void append_modifiers(format_text& t, integer f, char separator) {
 inline format_text text_of(floating f) {
     format_text t("float:exponent=");
     t.append(f.exponent_bits).append(",mantissa=").append(f.mantissa_bits);
+    if (!f.is_signed) t.append(",sign=0");
     if (f.bias != default_bias(f.exponent_bits, f.specials)) t.append(",bias=").append(f.bias);
-    if (f.specials != specials::ieee) t.append(",special=").append(specials_names[static_cast<int>(f.specials)]);
-    return t;
+    const std::string_view word = word_of(f);
+    if (!word.empty() && word != "ieee") t.append(",special=").append(word);
+    if (word.empty()) {
+        t.append(f.specials.infinity ? ",infinity" : ",infinity=0")
+            .append(f.specials.negative_zero ? ",negative_zero" : ",negative_zero=0");
+        t.append(",high_nans=").append(nans_names[static_cast<int>(f.specials.high_nans)]);
+    }
+    return f.subnormals ? t : t.append(",subnormals=0");
 }
 inline format_text text_of(integer f) {
     const integer plain{.bits = f.bits, .is_signed = f.is_signed};
@@ -322,15 +380,16 @@ inline format_text text_of(const nvfloat& f) {
     t.append(f.block_size);
     if (f.element != nvfp4.element) t.append(",element=").append(to_text(format(f.element)));
     if (f.scale != nvfp4.scale) t.append(",scale=").append(to_text(format(f.scale)));
-    return t;
+    return f.tensor_scale ? t : t.append(",tensor=0");
 }
 
 }  // namespace detail
 
 inline parsed<format> parse_format(std::string_view text) {
     if (text.empty()) return {no_format, "the format is empty; `qk formats` lists the names"};
-    if (text.size() > 191) return {no_format, message("the format '").append(text.substr(0, 60)).append("...' is too long")};
+    if (text.size() > 255) return {no_format, message("the format '").append(text.substr(0, 60)).append("...' is too long")};
     if (const named_format* entry = detail::find_named(text)) return {entry->format, {}};
+    if (const floating f = find_p3109(text); f != no_format) return {f, {}};
     std::string_view keys = text;
     const std::string_view head = detail::take_until(keys, ':');
     const named_format* entry = find_format(head);
@@ -361,6 +420,7 @@ inline parsed<format> parse_format(std::string_view text) {
 inline format_text to_text(const format& f) {
     if (const named_format* entry = find_format(f)) return format_text(entry->name);
     if (f == format(no_format)) return "no format";
+    if (const floating* g = std::get_if<floating>(&f); g != nullptr && !is_classic(*g) && is_p3109(*g)) return {p3109_name(*g).view()};
     return detail::with_family(f, [](const auto& g) { return detail::text_of(g); });
 }
 

@@ -171,14 +171,15 @@ float largest_finite(const float* x, std::size_t n) noexcept {
     return std::bit_cast<float>(*std::max_element(lane, lane + w));
 }
 
-/// Returns the tensor scale that lets an array with this largest finite magnitude use all of the format.
+/// Returns the tensor scale that lets an array with this largest finite magnitude use all of the format; 1 for formats without one.
 inline float tensor_scale_of(const nvfloat& f, float amax, const semantics& how) noexcept {
+    if (!f.tensor_scale) return 1.0f;
     return how.flush_inputs && amax < 0x1p-126f ? 0.0f : amax / static_cast<float>(max_value(f.scale) * max_value(f.element));
 }
 
 template <class Arch, block_shape Known = block_shape{0, element_step::element}>
 void run_block_format(const nvfloat& f, const float* x, float* y, along_axis axis, float t, const semantics& how) noexcept {
-    if (t == 0.0f) t = tensor_scale_of(f, largest_finite<Arch>(x, axis.outer * axis.length * axis.inner), how);
+    if (t == 0.0f) t = f.tensor_scale ? tensor_scale_of(f, largest_finite<Arch>(x, axis.outer * axis.length * axis.inner), how) : 1.0f;
     run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, t));
 }
 

@@ -36,7 +36,7 @@ inline int exponent_code(const block_float& f, const block& b) {
         const double step = power_of_two(step_exponent(f, code));
         for (std::size_t i = 0; i < b.count; ++i) {
             if (!std::isfinite(b.in(i))) continue;
-            const double element = round_whole(b.in(i) / step, b.how->rounding, b.random(i));
+            const double element = round_whole(b.in(i) / step, *b.how, b.random(i));
             if (element > highest_element(f) || element < lowest_element(f, code)) return code + 1;
         }
     }
@@ -44,7 +44,7 @@ inline int exponent_code(const block_float& f, const block& b) {
 }
 
 /// Returns the element (in steps) of a finite x.
-inline double element_of(const block_float& f, int code, float x, rounding how, std::uint32_t random) {
+inline double element_of(const block_float& f, int code, float x, rounding_rule how, std::uint32_t random) {
     const double element = round_whole(x / power_of_two(step_exponent(f, code)), how, random);
     return std::clamp(element, lowest_element(f, code), highest_element(f));
 }
@@ -64,7 +64,7 @@ inline void quantize(const block_float& f, const block& b) {
             b.out(i, std::copysign(0.0f, x));
             continue;
         }
-        const double element = element_of(f, code, x, b.how->rounding, b.random(i));
+        const double element = element_of(f, code, x, *b.how, b.random(i));
         const zero_sign rule = has_negative_zero(f) ? b.how->bfp_zero : zero_sign::positive;
         b.out(i, element == 0 ? zero_of(x, x / step, rule, b.how->rounding) : static_cast<float>(element * step));
     }
@@ -80,7 +80,7 @@ inline int shift_of(const microexponent& f, const block& pair, int block_field) 
 constexpr int step_exponent(const microexponent& f, int block_field, int shift) { return block_field - 127 - shift + 1 - f.mantissa_bits; }
 
 /// Returns the element of x in steps, with sign. Subnormals are zero, and what rounds to 2^m stays at 2^m - 1.
-inline double element_of(const microexponent& f, int block_field, int shift, float x, rounding how, std::uint32_t random) {
+inline double element_of(const microexponent& f, int block_field, int shift, float x, rounding_rule how, std::uint32_t random) {
     if (exponent_field(x) == 0) return 0;
     const double largest = power_of_two(f.mantissa_bits) - 1;
     return std::clamp(round_whole(x / power_of_two(step_exponent(f, block_field, shift)), how, random), -largest, largest);
@@ -96,7 +96,7 @@ inline void quantize(const microexponent& f, const block& b) {
         const int shift = shift_of(f, pair, field);
         for (std::size_t i = 0; i < pair.count; ++i) {
             const float x = pair.in(i);
-            const double element = element_of(f, field, shift, x, b.how->rounding, pair.random(i));
+            const double element = element_of(f, field, shift, x, *b.how, pair.random(i));
             pair.out(i, element == 0 ? std::copysign(0.0f, x) : static_cast<float>(element * power_of_two(step_exponent(f, field, shift))));
         }
     }

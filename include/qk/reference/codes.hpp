@@ -9,51 +9,51 @@
 
 namespace qk::reference {
 
-// Floating: sign, exponent field, mantissa field, from the top.
+// Floating: sign (or none), exponent field, mantissa field, from the top. Magnitudes from the top down: NaNs, Inf, numbers.
 
 constexpr std::uint32_t sign_bit(floating f) { return is_signed(f) ? std::uint32_t{1} << (bits(f) - 1) : 0; }
+constexpr std::uint32_t all_ones(floating f) { return (std::uint32_t{1} << (f.exponent_bits + f.mantissa_bits)) - 1; }
+/// Returns how many of the highest magnitudes are NaN.
+constexpr std::uint32_t count_of_high_nans(floating f) {
+    if (f.specials.high_nans == high_nans::mantissas) return (std::uint32_t{1} << f.mantissa_bits) - 1;
+    return f.specials.high_nans == high_nans::one ? 1 : 0;
+}
 constexpr std::uint32_t nan_code(floating f) {
-    const std::uint32_t magnitudes = (std::uint32_t{1} << (f.exponent_bits + f.mantissa_bits)) - 1;
-    switch (f.specials) {
-        case specials::ieee: return magnitudes ^ ((std::uint32_t{1} << (f.mantissa_bits - 1)) - 1);  // quiet, the rest zero
-        case specials::fn: return magnitudes;
-        case specials::fnuz: return sign_bit(f);
-        case specials::e8m0: return 0xff;
-        case specials::none: return 0;
-    }
-    return 0;
+    if (f.specials.high_nans == high_nans::mantissas)
+        return all_ones(f) ^ ((std::uint32_t{1} << (f.mantissa_bits - 1)) - 1);  // quiet, the rest zero
+    if (f.specials.high_nans == high_nans::one) return all_ones(f);
+    return f.specials.negative_zero ? 0 : sign_bit(f);
 }
 
 /// Returns the code of a value that f represents.
 inline std::uint32_t code_of(floating f, float y) {
     if (f == fp32) return std::bit_cast<std::uint32_t>(y);
     if (std::isnan(y)) return reference::nan_code(f);
-    if (f.specials == specials::e8m0) return static_cast<std::uint32_t>(exponent_of(y) + 127);
     const std::uint32_t sign = std::signbit(y) ? sign_bit(f) : 0;
     const std::uint32_t one = std::uint32_t{1} << f.mantissa_bits;
-    if (std::isinf(y)) return sign | ((std::uint32_t{1} << f.exponent_bits) - 1) << f.mantissa_bits;
-    if (std::fabs(y) < min_normal(f)) return sign | static_cast<std::uint32_t>(std::fabs(y) / min_subnormal(f));
+    if (std::isinf(y)) return sign | (all_ones(f) - count_of_high_nans(f));
+    if (y == 0) return sign;
+    if (f.subnormals && std::fabs(y) < min_normal(f)) return sign | static_cast<std::uint32_t>(std::fabs(y) / min_subnormal(f));
     const int e = exponent_of(y);
     const auto significand = static_cast<std::uint32_t>(std::fabs(y) / power_of_two(e - f.mantissa_bits));  // in [one, 2 one)
     return sign | static_cast<std::uint32_t>(e + f.bias) << f.mantissa_bits | (significand - one);
 }
 
+/// Returns the number of a code as a float32: rounded, where the format has more exponents than float32.
 inline float value_of(floating f, std::uint32_t code) {
     if (f == fp32) return std::bit_cast<float>(code);
-    if (f.specials == specials::e8m0) return code == 0xff ? quiet_nan : static_cast<float>(power_of_two(static_cast<int>(code) - 127));
     const std::uint32_t one = std::uint32_t{1} << f.mantissa_bits;
-    const std::uint32_t magnitude = code & ~sign_bit(f);
+    const std::uint32_t magnitude = code & all_ones(f);
     const double sign = code & sign_bit(f) ? -1 : 1;
     const std::uint32_t mantissa = magnitude & (one - 1);
     const auto field = static_cast<int>(magnitude >> f.mantissa_bits);
-    const std::uint32_t all = (std::uint32_t{1} << (f.exponent_bits + f.mantissa_bits)) - 1;
-    if (f.specials == specials::ieee && field == (1 << f.exponent_bits) - 1) {
-        return mantissa != 0 ? quiet_nan : static_cast<float>(sign * std::numeric_limits<double>::infinity());
-    }
-    if (f.specials == specials::fn && magnitude == all) return quiet_nan;
-    if (f.specials == specials::fnuz && code == sign_bit(f)) return quiet_nan;
-    if (field == 0) return static_cast<float>(sign * mantissa * min_subnormal(f));
-    return static_cast<float>(sign * (one + mantissa) * power_of_two(field - f.bias - f.mantissa_bits));
+    const std::uint32_t highest = all_ones(f) - count_of_high_nans(f);  // of Inf or, without it, of the largest number
+    if (magnitude > highest) return quiet_nan;
+    if (f.specials.infinity && magnitude == highest) return static_cast<float>(sign * std::numeric_limits<double>::infinity());
+    if (magnitude == 0 && sign < 0 && !f.specials.negative_zero) return quiet_nan;
+    if (magnitude == 0 && has_zero(f)) return static_cast<float>(sign * 0.0);
+    if (field == 0 && f.subnormals) return static_cast<float>(sign * std::ldexp(mantissa, 1 - f.bias - f.mantissa_bits));
+    return static_cast<float>(sign * std::ldexp(one + mantissa, field - f.bias - f.mantissa_bits));
 }
 
 // Integers of `width` bits: two's complement, or plain when unsigned. Sign and magnitude: the sign above the magnitude.
@@ -90,7 +90,7 @@ inline void encode(const block_float& f, const block& b, std::size_t k, float, c
     const int code = nan ? largest_exponent_code(f) + 1 : exponent_code(f, b);
     out.blocks[k] = static_cast<std::uint32_t>(code);
     for (std::size_t i = 0; i < b.count; ++i) {
-        const double element = nan ? 0 : element_of(f, code, b.in(i), b.how->rounding, b.random(i));
+        const double element = nan ? 0 : element_of(f, code, b.in(i), *b.how, b.random(i));
         out.elements[b.position(i)] = f.bump ? low_bits(static_cast<std::int64_t>(element), f.mantissa_bits + 1)
                                              : sign_magnitude(element, !nan && std::signbit(b.in(i)), f.mantissa_bits);
     }
@@ -122,7 +122,7 @@ inline void encode(const microexponent& f, const block& b, std::size_t k, float,
         const block pair = b.part(start, static_cast<std::size_t>(f.sub_block_size));
         if (!nan) shift = static_cast<std::uint32_t>(shift_of(f, pair, field));
         for (std::size_t i = 0; i < pair.count; ++i) {
-            const double element = nan ? 0 : element_of(f, field, static_cast<int>(shift), pair.in(i), b.how->rounding, pair.random(i));
+            const double element = nan ? 0 : element_of(f, field, static_cast<int>(shift), pair.in(i), *b.how, pair.random(i));
             out.elements[pair.position(i)] = sign_magnitude(element, !nan && std::signbit(pair.in(i)), f.mantissa_bits);
         }
     }

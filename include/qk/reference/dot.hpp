@@ -189,7 +189,9 @@ class dot_oracle {
         if (!s.nan && !s.infinite) s.x = a.x + b.x;
         return s;
     }
-    static real cut(const real& x, int e, rounding r) { return r == rounding::down ? x.floored(e) : x.truncated(e); }
+    static real cut(const real& x, int e, rounding r) {
+        return r == rounding::down ? x.floored(e) : r == rounding::to_odd ? x.with_odd_end(e) : x.truncated(e);
+    }
 
     /// Returns n rounded into a register; how_ says what overflow, underflow and zero become.
     number rounded(const number& n, floating f, rounding r) const {
@@ -207,13 +209,15 @@ class dot_oracle {
         }
         const bool odd = drop >= 0 && (kept.digits & 1) != 0;
         const bool away =
-            side != -2 && ((r == rounding::half_even && (side == 1 || (side == 0 && odd))) || (r == rounding::half_away && side >= 0) ||
-                           (r == rounding::half_up && (side == 1 || (side == 0 && !n.x.negative))) ||
-                           (r == rounding::up && !n.x.negative) || (r == rounding::down && n.x.negative));
+            side != -2 &&
+            ((r == rounding::half_even && (side == 1 || (side == 0 && odd))) || (r == rounding::half_away && side >= 0) ||
+             (r == rounding::half_up && (side == 1 || (side == 0 && !n.x.negative))) || (r == rounding::up && !n.x.negative) ||
+             (r == rounding::down && n.x.negative) || (r == rounding::to_odd && !odd));
         if (away) ++kept.digits;
         if (kept.zero()) return y;
         if (kept.exponent() > max_exponent(f)) {
-            const bool stops = r == rounding::toward_zero || (r == rounding::up && n.x.negative) || (r == rounding::down && !n.x.negative);
+            const bool stops = r == rounding::toward_zero || r == rounding::to_odd || (r == rounding::up && n.x.negative) ||
+                               (r == rounding::down && !n.x.negative);
             y.infinite = how_.overflow == too_large::infinity || (how_.overflow == too_large::ieee && !stops);
             y.x.negative = n.x.negative;
             if (!y.infinite) y.x = real::of(n.x.negative ? -max_value(f) : max_value(f));

@@ -54,7 +54,7 @@ inline double element_of(const microscaling& f, double quotient, const semantics
     const double one = power_of_two(f.integer_bits - 2);
     const double highest = power_of_two(f.integer_bits - 1) - 1;
     const double lowest = how.mxint_uses_lowest ? -highest - 1 : -highest;
-    return std::clamp(round_whole(quotient * one, how.rounding, random), lowest, highest) / one;
+    return std::clamp(round_whole(quotient * one, how, random), lowest, highest) / one;
 }
 
 inline void quantize(const microscaling& f, const block& b) {
@@ -80,8 +80,10 @@ inline void quantize(const microscaling& f, const block& b) {
     }
 }
 
-/// Returns NVFP4's tensor scale for callers who give none: amax / (largest element * largest scale), over the finite values.
+/// Returns NVFP4's tensor scale for callers who give none: amax / (largest element * largest scale), over the finite values; 1 for formats
+/// without a tensor scale.
 inline float tensor_scale(const nvfloat& f, std::span<const float> x, const semantics& how) {
+    if (!f.tensor_scale) return 1;
     const block all{x.data(), nullptr, 0, 1, x.size(), &how};
     return divide(survey(all).amax, static_cast<float>(max_value(f.element) * max_value(f.scale)));
 }

@@ -78,6 +78,14 @@ struct real {
         return t;
     }
 
+    /// Drops bits below 2^e; if any of them is 1, the last bit that stays becomes 1.
+    real with_odd_end(int e) const {
+        real t = truncated(e);
+        const bool exact = e <= low || (e - low < 128 ? t.digits << (e - low) : 0) == digits;
+        if (!exact) t.digits |= 1;
+        return t;
+    }
+
   private:
     real in_126(bool lost) const {
         real r = *this;

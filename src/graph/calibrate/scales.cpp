@@ -130,7 +130,10 @@ static float float_scale(double wanted) {
     return scale >= std::numeric_limits<float>::min() ? scale : 1.0f;
 }
 float scale_of(floating f, value_range r) { return is_scaled(f) ? float_scale(detail::absmax(r) / max_value(f)) : 1.0f; }
-float scale_of(nvfloat f, value_range r) { return float_scale(detail::absmax(r) / (max_value(f.element) * max_value(f.scale))); }
+float scale_of(nvfloat f, value_range r) {
+    if (!f.tensor_scale) return 1.0f;
+    return float_scale(detail::absmax(r) / (max_value(f.element) * max_value(f.scale)));
+}
 
 value_range range_of(std::span<const float> values) {
     value_range r{0, 0};

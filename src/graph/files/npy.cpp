@@ -139,8 +139,7 @@ inline void swap_bytes(std::byte* data, std::size_t size, std::size_t width) {
 
 /// Returns the value of a code of a floating format of up to 8 bits, by its definition.
 inline float value_of_code(unsigned code, floating f) {
-    if (f.specials == specials::e8m0)
-        return code == 0xff ? std::nanf("") : static_cast<float>(std::ldexp(1.0, static_cast<int>(code) - 127));
+    if (f == e8m0) return code == 0xff ? std::nanf("") : static_cast<float>(std::ldexp(1.0, static_cast<int>(code) - 127));
     const unsigned mantissa = code & ((1u << f.mantissa_bits) - 1), exponent = code >> f.mantissa_bits & ((1u << f.exponent_bits) - 1);
     const bool negative = code >> (f.mantissa_bits + f.exponent_bits) & 1, ones = exponent + 1 == 1u << f.exponent_bits;
     if (f.specials == specials::fnuz && negative && mantissa == 0 && exponent == 0) return std::nanf("");

@@ -18,7 +18,7 @@ float round_to_odd(double x) {
 }
 
 float small_float_value(floating f, std::uint32_t code) {
-    if (f.specials == specials::e8m0) {
+    if (f == e8m0) {
         return code == 0xffu ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(power_of_two(static_cast<int>(code) - 127));
     }
     const std::uint32_t mantissa = code & ((1u << f.mantissa_bits) - 1);
@@ -43,12 +43,10 @@ std::uint8_t small_float_code(floating f, float x, bool saturate) {
     const std::uint32_t inf = ((1u << f.exponent_bits) - 1) << f.mantissa_bits;
     const std::uint32_t all = inf | ((1u << f.mantissa_bits) - 1);
     const auto special = [&](bool is_inf) -> std::uint32_t {
-        switch (f.specials) {
-            case specials::ieee: return sign | (is_inf ? inf : inf | (1u << (f.mantissa_bits - 1)));
-            case specials::fn: return sign | all;
-            case specials::fnuz: return 1u << (f.exponent_bits + f.mantissa_bits);
-            default: return is_inf ? sign | all : 1u << (f.exponent_bits + f.mantissa_bits);  // no NaN: -0, as the standard's tests have it
-        }
+        if (f.specials == specials::ieee) return sign | (is_inf ? inf : inf | (1u << (f.mantissa_bits - 1)));
+        if (f.specials == specials::fn) return sign | all;
+        if (f.specials == specials::fnuz) return 1u << (f.exponent_bits + f.mantissa_bits);
+        return is_inf ? sign | all : 1u << (f.exponent_bits + f.mantissa_bits);  // no NaN: -0, as the standard's tests have it
     };
     if (x != x) return static_cast<std::uint8_t>(special(false));
     const std::uint32_t largest = (static_cast<std::uint32_t>(max_exponent(f) + f.bias) << f.mantissa_bits) | max_mantissa(f);

@@ -48,7 +48,7 @@ std::vector<std::string> range_method_names(const std::vector<std::string>& more
 qk::semantics read_semantics(const json_cursor& c) {
     if (c.is_string()) return detail::read_option(c, parse_semantics);
     c.only({"base", "rounding", "scale_rule", "overflow", "integer_mode", "zero_point_before", "mxint_lowest", "flush_inputs",
-            "flush_outputs", "seed"});
+            "flush_outputs", "seed", "random_bits"});
     qk::semantics s = qk::semantics::ocp;
     if (const auto v = c.find("base")) s = detail::read_option(*v, parse_semantics);
     if (const auto v = c.find("rounding")) s.rounding = detail::read_option(*v, parse_rounding);
@@ -59,6 +59,7 @@ qk::semantics read_semantics(const json_cursor& c) {
     if (const auto v = c.find("mxint_lowest")) s.mxint_uses_lowest = v->boolean();
     if (const auto v = c.find("flush_inputs")) s.flush_inputs = v->boolean();
     if (const auto v = c.find("flush_outputs")) s.flush_outputs = v->boolean();
+    if (const auto v = c.find("random_bits")) s.stochastic_bits = static_cast<int>(v->integer(1, 32));
     if (const auto v = c.find("seed")) s.seed = static_cast<std::uint64_t>(v->integer(0, std::int64_t{1} << 53));
     return s;
 }
@@ -84,6 +85,7 @@ nlohmann::ordered_json to_json(const qk::semantics& s) {
         set("flush_inputs", b.flush_inputs, s.flush_inputs, s.flush_inputs);
         set("flush_outputs", b.flush_outputs, s.flush_outputs, s.flush_outputs);
         set("seed", b.seed, s.seed, s.seed);
+        set("random_bits", b.stochastic_bits, s.stochastic_bits, s.stochastic_bits);
         if (b == s) return j;
     }
     throw error(

@@ -29,7 +29,7 @@ constexpr bool has_byte_values() noexcept {
 /// gives the right lower byte for Inf and NaN where the bias is odd and a NaN has a mantissa bit.
 constexpr bool in_bytes(floating f) noexcept {
     const int width = bits(f);
-    if (f.specials == specials::e8m0 || min_exponent(f) - f.mantissa_bits < -126) return false;
+    if (!is_classic(f) || min_exponent(f) - f.mantissa_bits < -126) return false;
     if ((f.specials == specials::ieee || f.specials == specials::fn) && f.bias % 2 == 0) return false;
     if (f.specials == specials::fn && f.mantissa_bits == 0) return false;
     if (width == 6) return f.specials == specials::none && is_signed(f) && f.mantissa_bits <= 3;

@@ -13,6 +13,13 @@
 
 namespace qk::detail {
 
+/// Is true for formats whose values are their codes, shifted: the classic ones, and unsigned ones with the same special values.
+constexpr bool has_values_by_shift(floating f) {
+    const bool without_sign =
+        f.specials == specials::unsigned_ieee || f.specials == specials::unsigned_none || f.specials == specials::unsigned_nan;
+    return is_classic(f) || (!f.is_signed && f.subnormals && without_sign);
+}
+
 /// Turns codes of floating formats into values, as to_floats does.
 template <class Arch>
 struct floating_values {
@@ -28,13 +35,14 @@ struct floating_values {
 
     QK_INLINE explicit floating_values(floating f) noexcept
         : format(f),
-          usable(f != fp32 && bits(f) <= 16 && (min_exponent(f) - f.mantissa_bits >= -126 || f == bf16 || f.specials == specials::e8m0)),
-          power_of_two(f.specials == specials::e8m0),
+          usable(f != fp32 && bits(f) <= 16 &&
+                 ((has_values_by_shift(f) && min_exponent(f) - f.mantissa_bits >= -126) || f == bf16 || f == e8m0)),
+          power_of_two(f == e8m0),
           plain_shift(f == bf16),
-          small(f.specials == specials::none && f.exponent_bits + f.mantissa_bits <= kernels::lookup_bits<Arch>()),
+          small(!has_nan(f) && !has_infinity(f) && f.exponent_bits + f.mantissa_bits <= kernels::lookup_bits<Arch>()),
           has_sign(is_signed(f)),
-          has_special(f.specials == specials::ieee || f.specials == specials::fn),
-          lone_nan(f.specials == specials::fnuz),
+          has_special(f.specials.high_nans != high_nans::none),
+          lone_nan(f.is_signed && !f.specials.negative_zero),
           shift(23 - f.mantissa_bits),
           up(32 - bits(f)) {
         const int m = f.mantissa_bits, magnitude_width = f.exponent_bits + m;
@@ -42,9 +50,9 @@ struct floating_values {
         first_normal = kernels::vi<Arch>(1 << m);
         rebias = kernels::vi<Arch>((127 - f.bias) * (1 << 23));
         // The least magnitude that is Inf or NaN.
-        special = kernels::vi<Arch>(f.specials == specials::ieee ? static_cast<std::int32_t>(low_bits(f.exponent_bits)) << m
-                                                                 : static_cast<std::int32_t>(low_bits(magnitude_width)));
-        special_bits = kernels::vi<Arch>(f.specials == specials::fn ? kernels::nan_bits : kernels::infinity_bits);
+        special = kernels::vi<Arch>(has_infinity(f) ? static_cast<std::int32_t>(low_bits(f.exponent_bits)) << m
+                                                    : static_cast<std::int32_t>(low_bits(magnitude_width)));
+        special_bits = kernels::vi<Arch>(has_infinity(f) ? kernels::infinity_bits : kernels::nan_bits);
         nan_code = kernels::vi<Arch>(1 << magnitude_width);
         step = kernels::vf<Arch>(usable && !plain_shift && !power_of_two ? exact_power(min_exponent(f) - m) : 1.0f);
         if (small) {

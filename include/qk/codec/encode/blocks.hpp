@@ -195,14 +195,13 @@ class tile_encoder {
     QK_APART void columns(std::size_t o, std::size_t l, std::size_t rows, std::size_t first, std::size_t count) noexcept {
         const std::size_t fit = tile / std::max<std::size_t>(rows, 1);
         semantics inside = how_;  // random bits depend on the position in the array
-        if (how_.rounding == rounding::stochastic) inside.random_words = words_;
+        if (is_stochastic(how_.rounding)) inside.random_words = words_;
         for (std::size_t i = first; i < first + count; i += fit) {
             const std::size_t w = std::min(fit, first + count - i);
             const auto position = [&](std::size_t r) { return (o * axis_.length + l + r) * axis_.inner + i; };
             for (std::size_t r = 0; r < rows; ++r) {
                 x_.template copy<Arch>(position(r), w, t_.x + r * w);
-                if (how_.rounding == rounding::stochastic)
-                    kernels::store_random<Arch>(kernels::random_source(how_), position(r), w, words_ + r * w);
+                if (is_stochastic(how_.rounding)) kernels::store_random<Arch>(kernels::random_source(how_), position(r), w, words_ + r * w);
             }
             if (how_.flush_inputs) flush(t_.x, rows * w);
             coder_.round(inside, t_.x, t_.y, along_axis{1, rows, w});
@@ -259,13 +258,13 @@ QK_APART void encode_gathered(const block_coder<Arch>& coder, values_in x, plane
     gathered_rows<Arch> g(coder.packed);
     std::uint32_t words[widened] = {};  // random bits depend on the position in the array
     semantics inside = how;
-    if (how.rounding == rounding::stochastic) inside.random_words = words;
+    if (is_stochastic(how.rounding)) inside.random_words = words;
     g.each(a, [&] {
         for (const auto& piece : std::span(g.pieces, g.number)) {
             float* to = g.values + piece.block * g.size();
             x.template copy<Arch>(piece.at, piece.count, to);
             std::fill(to + piece.count, to + divide_up(piece.count, coder.packed.block_size) * g.size(), 0.0f);
-            if (how.rounding == rounding::stochastic)
+            if (is_stochastic(how.rounding))
                 kernels::store_random<Arch>(kernels::random_source(how), piece.at, piece.count, words + piece.block * g.size());
         }
         encode_row<Arch>(coder, std::span<const float>(g.values, g.length()), g.staged, g.length(), inside);

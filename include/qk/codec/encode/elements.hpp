@@ -96,11 +96,11 @@ void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width
 
 /// Is true when subnormal elements get the same codes whether they are flushed or not: all are nearer to zero than to the least step.
 QK_INLINE bool flushing_is_idle(floating f, rounding how, float scale) {
-    if (how == rounding::up || how == rounding::down) return false;
-    return f.specials != specials::e8m0 && scale > 0x1p-60f && min_exponent(f) - f.mantissa_bits > -60;
+    if (how == rounding::up || how == rounding::down || how == rounding::to_odd) return false;
+    return has_zero(f) && scale > 0x1p-60f && min_exponent(f) - f.mantissa_bits > -60;
 }
 QK_INLINE bool flushing_is_idle(rounding how, float scale) {  // of integers
-    return scale > 0x1p-60f && how != rounding::up && how != rounding::down;
+    return scale > 0x1p-60f && how != rounding::up && how != rounding::down && how != rounding::to_odd;
 }
 
 /// Encodes n values with one scale by the coder for the format. Returns false where there is none.
@@ -108,8 +108,7 @@ template <class Arch, int Width>
 QK_APART bool encode_floats(floating f, semantics how, float scale, const float* v, std::size_t first, std::size_t n,
                             std::span<std::byte> plane, const kernels::range_call& complete) noexcept {
     if constexpr (may_be_wide(Width, 8)) {
-        if (f.specials == specials::e8m0)
-            return encode_quickly<Arch, Width>(power_coder<Arch>(f, how, scale), v, first, n, plane, 8, complete);
+        if (f == e8m0) return encode_quickly<Arch, Width>(power_coder<Arch>(f, how, scale), v, first, n, plane, 8, complete);
     }
     if (flushing_is_idle(f, how.rounding, scale)) how.flush_inputs = false;
     const kernels::fast_floating<Arch> quick(kernels::rules_of(f, how));
@@ -149,7 +148,7 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
                      floats_encoder encode_floats) noexcept {
     const along_axis a = walk_of(p, x.size());
     const kernels::floating_rules rules = kernels::rules_of(f, how);
-    const bool power = f.specials == specials::e8m0;
+    const bool power = !has_zero(f);
     const bool other = rules.how != (power ? rounding::half_away : rounding::half_even) || rules.flush_below != 0 ||
                        (rules.least_input != 0 && min_exponent(f) <= -126);
     const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t,
@@ -208,7 +207,7 @@ QK_INLINE float rounded_number(float quotient, float rounded) {
 template <class Arch>
 QK_APART bool round_numbers(rounding how, const float* x, float* y, std::size_t n) {
     using F = kernels::vf<Arch>;
-    if (how == rounding::stochastic) return false;
+    if (is_stochastic(how) || how == rounding::to_odd) return false;
     const number_rounding<Arch> rounds(how);
     const F most(0x1p21f), zero(0.0f);
     for (std::size_t k = 0; k < n; k += kernels::lanes<Arch>)

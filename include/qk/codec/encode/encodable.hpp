@@ -23,7 +23,7 @@ constexpr bool encodable(const microexponent&, const semantics&) { return true; 
 constexpr bool encodable(const microscaling& f, const semantics& how) {
     if (!how.clamp_mx_scale) return false;
     if (has_integer_elements(f)) return how.mx_specials == block_specials::block_nan && how.mxint_zero == zero_sign::positive;
-    return how.mx_specials == block_specials::block_nan || has_infinity(f.element);  // such an element also has NaN
+    return how.mx_specials == block_specials::block_nan || (has_infinity(f.element) && has_nan(f.element));
 }
 constexpr bool encodable(const nvfloat& f, const semantics& how) {
     return has_nan(f.scale) && how.mx_specials == block_specials::block_nan;

@@ -49,7 +49,7 @@ void encode_pieces(const block_coder<Arch>& coder, values_in x, planes out, cons
     block_tile t;
     std::uint32_t words[tile] = {};
     semantics inside = how;
-    if (how.rounding == rounding::stochastic) inside.random_words = words;
+    if (is_stochastic(how.rounding)) inside.random_words = words;
     for (std::size_t k = 0; k < count; k += tile - front) {
         const std::size_t n = std::min(tile - front, count - k);
         for (std::size_t j = 0; j < front; ++j) t.x[j] = as_float(block.finite);
@@ -75,7 +75,7 @@ bool raises(const block_float& f, const block_coder<Arch>& coder, values_in x, c
     alignas(64) float in[tile], y[tile];
     std::uint32_t words[tile] = {};
     semantics inside = how;
-    if (how.rounding == rounding::stochastic) inside.random_words = words;
+    if (is_stochastic(how.rounding)) inside.random_words = words;
     for (std::size_t k = 0; k < b.count; k += tile - 1) {
         const std::size_t n = std::min(tile - 1, b.count - k);
         in[0] = -as_float(s.finite & 0xff800000u);  // has the block's exponent and never rounds past the range

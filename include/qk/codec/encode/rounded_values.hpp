@@ -70,6 +70,7 @@ QK_APART bool round_numbers(const kernels::integer_rules& r, const float* x, flo
     constexpr std::int64_t far = Wide ? std::int64_t{1} << 32 : 1 << 20;
     constexpr std::int32_t most = Wide ? 40 : 20;
     const auto bits = std::bit_cast<std::int32_t>(scale);
+    if (!kernels::is_counted(r.how, r.random)) return false;
     // The scale times the largest quotient must be finite, and a subnormal quotient must be far below a half.
     if (!(scale > (kernels::flushes(r) ? 0x1p-60f : 0x1p-126f)) || bits >= kernels::infinity_bits - ((most + 2) << 23) || zero <= -far ||
         zero >= far)
@@ -131,6 +132,7 @@ QK_APART bool round_quotients(const kernels::floating_rules& r, const float* x, 
             return kernels::tested<Arch>(form, q);
         });
     };
+    if (r.general) return false;
     if (r.powers_of_two) return run(kernels::rounded_power<Arch>(r), kernels::rounded_power<Arch>::limit);
     kernels::floating_rules kept = r;
     kept.flush_below = kept.least_input = 0;

@@ -55,7 +55,7 @@ constexpr packing packing_of(const microexponent& f) {
     return {1 + f.mantissa_bits, f.block_size, f.exponent_bits, f.sub_block_size, f.shift_bits};
 }
 constexpr packing packing_of(const microscaling& f) { return {element_bits(f), f.block_size, 8}; }
-constexpr packing packing_of(const nvfloat& f) { return {bits(f.element), f.block_size, bits(f.scale), 0, 0, true}; }
+constexpr packing packing_of(const nvfloat& f) { return {bits(f.element), f.block_size, bits(f.scale), 0, 0, f.tensor_scale}; }
 constexpr packing packing_of(const format& f) {
     return with_family(f, [](const auto& g) { return packing_of(g); });
 }

@@ -10,7 +10,7 @@ namespace qk::detail {
 template <class Arch>
 QK_APART void to_codes(floating f, const float* y, std::uint32_t* code, std::size_t n) {
     const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
-    const bool shifted = f.specials != specials::e8m0 && min_exponent(f) - m >= -126 && f != fp32;
+    const bool shifted = is_classic(f) && min_exponent(f) - m >= -126 && f != fp32;
     if (f == fp32) {
         for (std::size_t i = 0; i < n; ++i) code[i] = as_bits(y[i]);
     } else if (f == bf16) {

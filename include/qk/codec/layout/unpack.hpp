@@ -24,10 +24,10 @@ QK_INLINE constexpr float exact_power(int e) { return as_float(e >= -126 ? stati
 template <class Arch>
 QK_APART void to_floats(floating f, const std::uint32_t* code, float* out, std::size_t n) {
     const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
-    const bool shifted = f.specials != specials::e8m0 && min_exponent(f) - m >= -126 && f != fp32;
+    const bool shifted = is_classic(f) && min_exponent(f) - m >= -126 && f != fp32;
     if (f == fp32) {
         for (std::size_t i = 0; i < n; ++i) out[i] = as_float(code[i]);
-    } else if (f.specials == specials::e8m0) {
+    } else if (f == e8m0) {
         for (std::size_t i = 0; i < n; ++i) out[i] = as_float(code[i] == 255 ? 0x7fc00000u : code[i] == 0 ? 0x400000u : code[i] << 23);
     } else if (f == bf16) {
         for (std::size_t i = 0; i < n; ++i) out[i] = as_float(code[i] << 16);

@@ -50,7 +50,7 @@ inline std::size_t scales_along(const quantizer& q, const along_axis& a) {
 }
 
 /// Returns whether scales are chosen for a format: not for those of 16 bits and more, whose exponents reach far enough, nor for e8m0.
-constexpr bool is_scaled(floating f) { return bits(f) < 16 && f.specials != specials::e8m0; }
+constexpr bool is_scaled(floating f) { return bits(f) < 16 && has_zero(f); }
 
 /// Elements of a constant that planning changed, so that they are rounded elsewhere than to nearest: their numbers and values.
 struct moved_values {

@@ -158,7 +158,7 @@ void run_each_row(const row_group& rows, Streaming streaming, const Form& given,
 /// What is known of a floating format when compiling. Only the fast forms that the format may need are compiled then.
 enum class floating_kind : std::uint8_t { any, power_of_two, float32_exponents, other };
 constexpr floating_kind kind_of(floating f) {
-    if (f.specials == specials::e8m0) return floating_kind::power_of_two;
+    if (f == e8m0) return floating_kind::power_of_two;
     return min_exponent(f) == -126 ? floating_kind::float32_exponents : floating_kind::other;
 }
 constexpr floating_kind kind_of(integer) { return floating_kind::any; }
@@ -195,8 +195,9 @@ struct floating_rows {
           streaming(stream_rows) {
         // A step of the grid, and the factor that counts in steps, must be normal numbers.
         const bool countable = rules.powers_of_two || quick.shift != 0 || !any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
-        usable = default_environment<Arch>() && (power.usable() || ((quick.limit != no_value || rules.powers_of_two) &&
-                                                                    (!other_rounding || (countable && !is_baseline<Arch>))));
+        usable = default_environment<Arch>() && !rules.general &&
+                 (power.usable() ||
+                  ((quick.limit != no_value || rules.powers_of_two) && (!other_rounding || (countable && !is_baseline<Arch>))));
     }
     std::int32_t limit_of(float scale) const noexcept {
         if (power.usable()) return power.limit;
@@ -270,7 +271,7 @@ struct integer_rows {
           wide(f.bits > 20),
           flushes(kernels::flushes(rules)),
           other_rounding(rules.how != rounding::half_even || rules.random.used || rules.zero_before || wide),
-          usable(default_environment<Arch>() && !(other_rounding && is_baseline<Arch>)),
+          usable(default_environment<Arch>() && is_counted(rules.how, rules.random) && !(other_rounding && is_baseline<Arch>)),
           streaming(stream_rows),
           tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {
         if (flushes) quick.least_scale = std::bit_cast<std::int32_t>(0x1p-60f) + 1;

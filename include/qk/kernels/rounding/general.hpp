@@ -27,14 +27,46 @@ inline constexpr std::int32_t step_bias = 150;
 /// Where stochastic rounding gets the random bits of the element at a position of the span.
 struct random_source {
     bool used = false;
+    int bits = 32;  ///< how many of the upper bits of a word count
     std::uint64_t seed = 0;
     std::uint64_t first_index = 0;
     const std::uint32_t* words = nullptr;
 
     constexpr random_source() = default;
     constexpr explicit random_source(const semantics& how)
-        : used(how.rounding == rounding::stochastic), seed(how.seed), first_index(how.first_index), words(how.random_words) {}
+        : used(is_stochastic(how.rounding)),
+          bits(how.stochastic_bits),
+          seed(how.seed),
+          first_index(how.first_index),
+          words(how.random_words) {}
 };
+
+/// A rounding and the number of its random bits, as the general form needs them.
+struct rounding_rule {
+    rounding how;
+    int bits = 32;
+    constexpr rounding_rule(rounding r) : how(r) {}
+    constexpr rounding_rule(rounding r, const random_source& source) : how(r), bits(source.bits) {}
+};
+
+/// Is true for the roundings that the fast forms know, which count steps and compare fractions or add whole random words. The others have
+/// the general form.
+constexpr bool is_counted(rounding how, const random_source& source) {
+    return how != rounding::to_odd && (!source.used || (how == rounding::stochastic && source.bits == 32));
+}
+
+/// Returns whether the fraction part / 2^shift of a step, below 1, goes up by the word: both brought to the rule's number of bits. `part`
+/// has 24 bits at most.
+constexpr bool goes_up_by_chance(std::uint64_t part, int shift, rounding_rule rule, std::uint32_t word) noexcept {
+    const int drop = shift - rule.bits;  // bits of the fraction that are lost
+    std::uint64_t count = drop <= 0 ? part << -drop : drop < 32 ? part >> drop : 0;
+    if (drop > 0 && drop <= 32) {
+        const std::uint64_t rest = part - (count << drop), half = std::uint64_t{1} << (drop - 1);
+        if (rule.how == rounding::stochastic_b && rest >= half) ++count;
+        if (rule.how == rounding::stochastic_c && (rest > half || (rest == half && count % 2 != 0))) ++count;
+    }
+    return count + (word >> (32 - rule.bits)) >= std::uint64_t{1} << rule.bits;
+}
 
 /// The factors of mix_bits.
 template <class Arch>
@@ -98,11 +130,28 @@ void store_random(const random_source& source, std::size_t position, std::size_t
     }
 }
 
-/// Returns |x| (as bits, finite) rounded to a multiple of the step. `negative` is the sign of x, for the roundings that look at it. A
-/// result beyond the largest float is the bits of Inf.
+/// Returns the lanes that go up by chance: those of parts `rest` of steps of 2^shift.
 template <class Arch>
-vi<Arch> round_magnitude(vi<Arch> a, vi<Arch> step, mask<Arch> negative, rounding how, vi<Arch> random) noexcept {
+QK_APART mask<Arch> chance_lanes(vi<Arch> rest, vi<Arch> shift, rounding_rule rule, vi<Arch> random) noexcept {
+    alignas(64) std::int32_t part[lanes<Arch>], right[lanes<Arch>], word[lanes<Arch>], up[lanes<Arch>];
+    store<Arch>(part, rest);
+    store<Arch>(right, shift);
+    store<Arch>(word, random);
+    for (std::size_t i = 0; i < lanes<Arch>; ++i)
+        up[i] = right[i] > 0 && goes_up_by_chance(static_cast<std::uint32_t>(part[i]), right[i], rule, static_cast<std::uint32_t>(word[i]))
+                    ? -1
+                    : 0;
+    return load<Arch>(up) < vi<Arch>(0);
+}
+
+/// Returns |x| (as bits, finite) rounded to a multiple of the step. `negative` is the sign of x, for the roundings that look at it;
+/// `odd_powers` (or null): where the code of the number below x is odd, for formats whose numbers are powers of two and roundings that look
+/// at codes; in other formats the count of steps says it. A result beyond the largest float is the bits of Inf.
+template <class Arch>
+vi<Arch> round_magnitude(vi<Arch> a, vi<Arch> step, mask<Arch> negative, rounding_rule rule, vi<Arch> random,
+                         const mask<Arch>* odd_powers = nullptr) noexcept {
     using V = vi<Arch>;
+    const rounding how = rule.how;
     const V zero(0), one(1);
     const V shift = step - max(a >> 23, one);  // low bits of the significand that lie below the step
     // With 25 or more the value is less than half a step, and 24-bit arithmetic says so too.
@@ -113,15 +162,24 @@ vi<Arch> round_magnitude(vi<Arch> a, vi<Arch> step, mask<Arch> negative, roundin
     const V rest = significand & below;
     const V half = unit >> 1;
     const mask<Arch> whole = shift <= zero;
+    mask<Arch> odd = (significand & unit) != zero;
+    if (odd_powers != nullptr) odd = *odd_powers;
     mask<Arch> up = negative;
     switch (how) {
-        case rounding::half_even: up = (rest > half) | ((rest == half) & ((significand & unit) != zero)); break;
+        case rounding::half_even: up = (rest > half) | ((rest == half) & odd); break;
         case rounding::half_away: up = rest >= half; break;
         case rounding::half_up: up = (rest > half) | ((rest == half) & ~negative); break;
         case rounding::toward_zero: up = rest > V(0x7fffffff); break;
         case rounding::up: up = (rest > zero) & ~negative; break;
         case rounding::down: up = (rest > zero) & negative; break;
+        case rounding::to_odd: up = (rest > zero) & ~odd; break;
+        case rounding::stochastic_b:
+        case rounding::stochastic_c: up = chance_lanes<Arch>(rest, shift, rule, random); break;
         case rounding::stochastic: {
+            if (rule.bits != 32) {
+                up = chance_lanes<Arch>(rest, shift, rule, random);
+                break;
+            }
             const V left = min(max(V(32) - shift, zero), V(31));
             const V right = min(max(shift - V(32), zero), V(31));
             const V fraction = select(shift > V(32), rest >> right, rest << left);

@@ -129,7 +129,8 @@ struct block_float_step {
     vi<Arch> step(const shared& b) const noexcept { return b.exponent + vi<Arch>(step_bias - 126 - mantissa_bits); }
 
     vi<Arch> round(vi<Arch> bits, const shared& b, vi<Arch> random) const noexcept {
-        return round_magnitude<Arch>(ordinary_magnitude<Arch>(bits, rules.least_input), step(b), bits < vi<Arch>(0), rules.how, random);
+        return round_magnitude<Arch>(ordinary_magnitude<Arch>(bits, rules.least_input), step(b), bits < vi<Arch>(0),
+                                     {rules.how, rules.random}, random);
     }
 
     /// Returns the largest magnitude: 2^m - 1 steps, or 2^m for a negative element in two's complement (unless that is 2^128).
@@ -173,6 +174,8 @@ struct microscaling_step {
     bool integers, clamp_scale;
     scale_rule rule;
     block_rules rules;
+    bool nonnegative = false;  ///< elements have no sign: what is below zero becomes +0
+    number_grid element_grid;  ///< where it is needed()
 
     struct shared {
         vi<Arch> scale;  ///< the exponent of X
@@ -190,7 +193,10 @@ struct microscaling_step {
           clamp_scale(how.clamp_mx_scale),
           rule(how.scale_rule),
           rules(rules_of(how, how.mx_specials, integers ? how.mxint_zero : how.mx_zero)) {
-        if (!integers && !has_negative_zero(f.element)) rules.zero = zero_sign::positive;
+        if (integers) return;
+        if (!has_negative_zero(f.element)) rules.zero = zero_sign::positive;
+        nonnegative = !f.element.is_signed;
+        element_grid = number_grid(f.element, how.rounding);
     }
 
     shared plan(const seen<Arch>& s) const noexcept {
@@ -215,11 +221,13 @@ struct microscaling_step {
         const V a = ordinary_magnitude<Arch>(bits, rules.least_input);
         const mask<Arch> negative = bits < V(0);
         const V least = b.scale + V(least_step);
-        V y = integers ? round_magnitude<Arch>(a, least, negative, rules.how, random)
-                       : round_to_grid<Arch>(a, mantissa_bits, least, negative, rules.how, random);
+        const rounding_rule how(rules.how, rules.random);
+        V y = integers ? round_magnitude<Arch>(a, least, negative, how, random)
+                       : round_to_grid<Arch>(a, mantissa_bits, least, element_grid, b.scale, negative, how, random);
         V limit = scaled_constant<Arch>(largest, b.scale);
         if (largest_negative != largest) limit = select(negative, scaled_constant<Arch>(largest_negative, b.scale), limit);
         y = min(y, limit);
+        if (nonnegative) y = select(negative, V(0), y);
         return finish<Arch>(y, bits, quotient_is_zero<Arch>(a, b.scale + V(step_bias)), b.worst, rules);
     }
 };

@@ -77,10 +77,12 @@ struct fast_floating {
 
     explicit fast_floating(const floating_rules& r) noexcept : kept_sign(r.zero_signs & sign_bit) {
         const int field = r.least_step + r.mantissa_bits - step_bias + 127;  // exponent field of the smallest normal number
-        if (r.flush_below != 0 || r.least_input != 0 || r.powers_of_two) return;
+        if (r.flush_below != 0 || r.least_input != 0 || r.powers_of_two || r.general) return;
         if (field < 1 || r.mantissa_bits > 20) return;
         saturates = r.infinity == r.largest && r.beyond[0] == r.largest && r.beyond[1] == r.largest;
-        if (field == 1 && r.infinity == infinity_bits && r.zero_signs != 0 && r.largest >> 23 == 254) {
+        // Sums that carry into the exponent of Inf are right unless finite values saturate and Inf stays.
+        const bool passes = r.how == rounding::toward_zero || r.beyond[0] != r.largest || r.beyond[1] != r.largest;
+        if (field == 1 && passes && r.infinity == infinity_bits && r.zero_signs != 0 && r.largest >> 23 == 254) {
             shift = 23 - r.mantissa_bits;
             limit = infinity_bits;
         } else {

@@ -67,6 +67,7 @@ struct fast_block {
     }
 
     explicit fast_block(const microscaling_step<Arch>& s, bool any_rounding = false) noexcept : mantissa_bits(s.mantissa_bits) {
+        if (s.nonnegative || s.element_grid.needed()) return;
         if (!ordinary(s.rules, any_rounding) || (s.largest_negative != s.largest && !any_rounding) || s.mantissa_bits > 20) return;
         const int m = s.mantissa_bits, least = s.least_step + m - step_bias;  // exponent of the smallest normal element
         grid = !s.integers;
@@ -127,6 +128,7 @@ struct fast_block {
   private:
     bool ordinary(const block_rules& r, bool any_rounding) noexcept {
         kept_sign = vi<Arch>(r.zero == zero_sign::kept ? sign_bit : 0);
+        if (!is_counted(r.how, r.random)) return false;
         return any_rounding ||
                (r.how == rounding::half_even && !r.random.used && (r.zero == zero_sign::kept || r.zero == zero_sign::positive));
     }
@@ -148,7 +150,7 @@ struct fast_nvfloat {
     /// `any_rounding`: for rounded_nvfloat, which covers every rounding and sign of zero.
     explicit fast_nvfloat(const nvfloat_step<Arch>& s, bool any_rounding = false) noexcept
         : tie_bits(s.element.mantissa_bits + 2), element_max(s.element_max), tensor_scale(s.tensor_scale) {
-        plain = (any_rounding || s.rules.how == rounding::half_even) &&
+        plain = !s.element.general && !s.scale.grid.needed() && (any_rounding || s.rules.how == rounding::half_even) &&
                 (!Product || (tie_bits <= 20 && s.element.least_step > step_bias - 90)) &&
                 (!flushes(s.rules) || s.element.least_step > step_bias - 20) && (any_rounding || s.rules.zero == zero_sign::kept) &&
                 of(s.element, least, magic, largest) && of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;

@@ -42,7 +42,7 @@ constexpr integer_rules rules_of(integer f, const semantics& how, bool one_scale
 
 /// Returns round(t) as a float with the sign of t, which is not NaN.
 template <class Arch>
-vf<Arch> round_to_integer(vf<Arch> t, rounding how, vi<Arch> random) noexcept {
+vf<Arch> round_to_integer(vf<Arch> t, rounding_rule how, vi<Arch> random) noexcept {
     using V = vi<Arch>;
     const V bits = as_int<Arch>(t);
     const V r = round_magnitude<Arch>(bits & V(magnitude_bits), V(step_bias), bits < V(0), how, random);
@@ -85,7 +85,8 @@ struct integer_step {
         const V a = bits & V(magnitude_bits);
         const vf<Arch> finite = flushed<Arch>(x, rules.least_input);
         const vf<Arch> t = rules.multiply ? opaque<Arch>(finite * quotient<Arch>(vf<Arch>(1.0f), scale)) : quotient<Arch>(finite, scale);
-        vf<Arch> n = rules.zero_before ? zero_point_first(t, random) : clamp<Arch>(round_to_integer<Arch>(t, rules.how, random), low, high);
+        const rounding_rule how(rules.how, rules.random);
+        vf<Arch> n = rules.zero_before ? zero_point_first(t, random) : clamp<Arch>(round_to_integer<Arch>(t, how, random), low, high);
         const V ratio = as_int<Arch>(t) & V(magnitude_bits);  // 0 times an infinite reciprocal is NaN too
         n = special(n, a == V(infinity_bits), bits > V(0), rules.infinity);
         n = special(n, (a > V(infinity_bits)) | (ratio > V(infinity_bits)), bits == bits, rules.nan);
@@ -105,7 +106,7 @@ struct integer_step {
     vf<Arch> zero_point_first(vf<Arch> t, vi<Arch> random) const noexcept {
         alignas(64) float zero[lanes<Arch>], n[lanes<Arch>];
         for (std::size_t i = 0; i < lanes<Arch>; ++i) zero[i] = static_cast<float>(zero_point[i]);
-        store<Arch>(n, round_to_integer<Arch>(t + load<Arch>(zero), rules.how, random));
+        store<Arch>(n, round_to_integer<Arch>(t + load<Arch>(zero), {rules.how, rules.random}, random));
         for (std::size_t i = 0; i < lanes<Arch>; ++i) {
             double v = static_cast<double>(n[i]);
             v = v < static_cast<double>(rules.lowest) ? static_cast<double>(rules.lowest) : v;

@@ -44,7 +44,7 @@ void device_layer::check_blocks(const quantizer& q, const tensor& t, bool weight
     const std::string which = weights ? "the weights' blocks" : "the input's blocks";
     if (q.flatten || (rank > 1 && axis != sum))
         fail(which + " do not run along axis " + std::to_string(sum) + ", which the unit sums along: it needs blocks there");
-    if (q.semantics.rounding == rounding::stochastic) fail(which + " are rounded at random: the unit would see other codes than the plan");
+    if (is_stochastic(q.semantics.rounding)) fail(which + " are rounded at random: the unit would see other codes than the plan");
     const std::int64_t group = conv ? v.get_int("group", 1) : 1;
     if (!weights && group > 1 && t.rank() > 1 && t.dim(1) / group % block_size(q.format) != 0)
         fail(which + " reach over groups of " + std::to_string(t.dim(1) / group) + " channels");

@@ -22,6 +22,7 @@ class arithmetic {
     operand mul(const operand& a, double b) const { return b == 1 ? a : mul(a, c(b)); }  // a product with 1 needs no node
     operand div(const operand& a, const operand& b) const { return f_.op("Div", {a, b}); }
     operand abs(const operand& a) const { return f_.op("Abs", {a}); }
+    operand root(const operand& a) const { return f_.op("Sqrt", {a}); }
     /// These use Clip, which onnxruntime computes faster than Max and Min. They need not keep a NaN.
     operand max(const operand& a, double b) const { return f_.op("Clip", {a, c(b)}); }
     operand min(const operand& a, double b) const { return f_.op("Clip", {a, "", c(b)}); }
@@ -64,7 +65,10 @@ class arithmetic {
                 const operand up = where(both(tie, less(c(0), t)), add(r, c(1)), r);
                 return where(both(equal(rest, c(-0.5)), less(t, c(0))), sub(r, c(1)), up);
             }
-            case rounding::stochastic: break;
+            case rounding::to_odd: throw error("is rounded to odd, which no standard operator does");
+            case rounding::stochastic:
+            case rounding::stochastic_b:
+            case rounding::stochastic_c: break;
         }
         throw error("is rounded stochastically, which no standard operator does");
     }
@@ -110,11 +114,18 @@ constexpr bool is_directed(rounding how) { return how == rounding::up || how == 
 /// step must lie well above the subnormals.
 constexpr bool fits_float32(floating f) { return max_exponent(f) <= 96 && min_exponent(f) - f.mantissa_bits >= -100; }
 
-/// Rounds v to the numbers of f, ties by `how`. What is beyond the largest saturates (`saturate`), or stays beyond it. NaN is not handled.
+/// Rounds v to the numbers of f, ties by `how`. What is beyond the largest saturates (`saturate`), or stays beyond it; without a sign, what
+/// is below 0 becomes 0. NaN is not handled.
 inline operand on_grid(const arithmetic& a, floating f, const operand& v, rounding how, bool saturate = true) {
-    const operand inside = saturate ? a.clip(v, -max_value(f), max_value(f)) : a.clip(v, -4 * max_value(f), 4 * max_value(f));
+    const double beyond = saturate ? max_value(f) : 4 * max_value(f);
+    const operand inside = a.clip(v, is_signed(f) ? -beyond : 0, beyond);
     const operand step = a.max(a.power_below(inside, power_of_two(-f.mantissa_bits)), power_of_two(min_exponent(f) - f.mantissa_bits));
-    return a.mul(a.round(a.div(inside, step), how), step);
+    const operand count = a.div(inside, step);
+    if (f.mantissa_bits > 0 || how != rounding::half_even) return a.mul(a.round(count, how), step);
+    // Powers of two: a tie goes to the even code. Codes count exponents, and the root of a power with an even one is a power itself.
+    const operand root = a.root(a.mul(step, power_of_two(f.bias % 2 == 0 ? 0 : 1)));
+    const operand even = a.equal(a.power_below(root, 1), root), tie = a.equal(a.abs(count), a.c(1.5));
+    return a.mul(a.where(a.both(tie, even), a.div(count, a.c(1.5)), a.round(count, how)), step);
 }
 
 }  // namespace qk::graph::detail

@@ -176,10 +176,11 @@ inline operand fake_quantize(function_builder& f, const microexponent& format, c
     return a.mul(a.mul(element, normal), a.add(step, poison));
 }
 
-/// `tensor_scale` is the scale of the whole tensor, a scalar; if empty, it is computed from the tensor itself.
+/// `tensor_scale` is the scale of the whole tensor, a scalar; if empty, it is computed from the tensor itself, or 1 if the format has none.
 inline operand fake_quantize(function_builder& f, const nvfloat& format, const operand& x, const semantics& how, operand tensor_scale) {
     const arithmetic a(f, data_type::float32), d(f, data_type::float64);
     const surveyed_blocks b(f, x, how.mx_specials);
+    if (tensor_scale.empty() && !format.tensor_scale) tensor_scale = a.c(1);
     if (tensor_scale.empty()) {
         const operand all = f.op("Reshape", {x, f.integers({-1})}),
                       finite = a.where(a.less(a.abs(all), a.c(std::numeric_limits<double>::infinity())), all, a.c(0));

@@ -121,7 +121,8 @@ inline bool encoded(const quantizer& q, const tensor& x, packed_constant& p) {
     const auto planes = planes_of(layout, std::span<const std::byte>(bytes));
     p.elements.push_back(plane_of(planes.elements, p.element_bits));
     p.scales.push_back(plane_of(planes.scales, p.scale_bits));
-    if (n != nullptr) std::memcpy(&p.tensor_scale, planes.tensor.data(), sizeof(float));
+    if (n != nullptr && n->tensor_scale) std::memcpy(&p.tensor_scale, planes.tensor.data(), sizeof(float));
+    else if (n != nullptr) p.tensor_scale = q.scale.empty() ? 1.0f : q.scale[0];
     return true;
 }
 
@@ -131,6 +132,8 @@ inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x
     const bool blocked = is_block_format(q.format);
     if (const integer* f = std::get_if<integer>(&q.format); q.dynamic || (f != nullptr && f->bits > 16) || q.format == qk::format(e8m0))
         return std::nullopt;
+    // decode.hpp computes values of more than 8 bits from the fields of classic formats.
+    if (const floating* f = std::get_if<floating>(&q.format); f != nullptr && bits(*f) > 8 && !is_classic(*f)) return std::nullopt;
     packed_constant p;
     p.view = view_along(x.shape(), q.axis, q.flatten && (blocked || q.block_size > 0));
     std::tie(p.element_bits, p.scale_bits) = code_bits(q.format);
