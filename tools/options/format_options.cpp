@@ -12,7 +12,7 @@
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/npy.hpp"
-#include "qk/graph/ops/elements.hpp"
+#include "qk/graph/ops/tensor_values.hpp"
 #include "qk/option_names.hpp"
 #include "qk/storage.hpp"
 
@@ -71,17 +71,13 @@ int axis_within(int axis, const graph::dims& shape, const std::string& name, con
 std::vector<float> float_values(const graph::tensor& t, const std::string& file) {
     if (t.type() != graph::data_type::float32 && t.type() != graph::data_type::float64)
         throw error(fmt::format("{} holds {}; scales must be float32", file, graph::name_of(t.type())));
-    std::vector<float> v(t.size());
-    graph::ops::read_elements(t.type(), t.bytes(), std::span(v));
-    return v;
+    return *graph::float_values(t);
 }
 
 std::vector<std::int64_t> integer_values(const graph::tensor& t, const std::string& file) {
-    if (!graph::ops::is_integer_type(t.type()) || t.type() == graph::data_type::uint64)
+    if (!graph::is_integer(t.type()) || t.type() == graph::data_type::uint64)
         throw error(fmt::format("{} holds {}; zero points must be integers", file, graph::name_of(t.type())));
-    std::vector<std::int64_t> v(t.size());
-    graph::ops::read_elements(t.type(), t.bytes(), std::span(v));
-    return v;
+    return *graph::integer_values(t);
 }
 
 /// Resolves one scale (and zero point) for the whole tensor.

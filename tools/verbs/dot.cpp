@@ -9,7 +9,7 @@
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files/output_set.hpp"
 #include "qk/graph/files/zip.hpp"
-#include "qk/graph/ops/elements.hpp"
+#include "qk/graph/ops/tensor_values.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/dot_case.hpp"
@@ -41,10 +41,10 @@ tensor matrix_of(const std::string& file, bool row) {
 /// Returns the values of a tensor as doubles: floats of 16 to 64 bits and integers, except uint64.
 std::vector<double> values_of(const tensor& t, const std::string& file) {
     using graph::data_type;
-    std::vector<double> v(t.size());
-    if (t.type() == data_type::boolean || t.type() == data_type::uint64 || !graph::ops::read_elements(t.type(), t.bytes(), std::span(v)))
+    const auto values = graph::double_values(t);
+    if (t.type() == data_type::boolean || t.type() == data_type::uint64 || !values)
         throw error(fmt::format("{} holds {}; values are floats or integers", file, name_of(t.type())));
-    return v;
+    return *values;
 }
 
 /// Encodes a matrix in `f`, blocks along `axis`, and returns its planes.

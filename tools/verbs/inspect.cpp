@@ -8,11 +8,10 @@
 #include <memory>
 
 #include "qk/graph/base/format_text.hpp"
-#include "qk/graph/evaluate/execute/samples.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/model/torch_names.hpp"
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
@@ -32,7 +31,7 @@ struct inspect_arguments {
     bool json = false, tensors = false, overwrite = false;
 };
 
-std::string shape_text(const graph::value_info& v) { return v.has_shape ? graph::execute::describe(v) : "unknown shape"; }
+std::string shown_shape(const graph::value_info& v) { return v.has_shape ? graph::shape_text(v) : "unknown shape"; }
 
 struct layer_row {
     std::string name, op_type, weight, shape, module;
@@ -166,9 +165,7 @@ void inspect(const inspect_arguments& given) {
     std::vector<std::string> unknown;
     for (const onnx::NodeProto& node : m.graph().node()) {
         const std::string name = node.domain().empty() ? node.op_type() : node.domain() + ":" + node.op_type();
-        bool known = graph::find_op(node.domain(), node.op_type(), m.opset(node.domain())) != nullptr;
-        for (const auto& function : m.proto().functions()) known |= function.domain() == node.domain() && function.name() == node.op_type();
-        if (++operators[name] == 1 && !known) unknown.push_back(name);
+        if (++operators[name] == 1 && !graph::can_evaluate(m, node)) unknown.push_back(name);
     }
     double weight_bytes = 0, weight_values = 0;
     for (const auto& init : m.graph().initializer()) {
@@ -210,8 +207,8 @@ void inspect(const inspect_arguments& given) {
     print("{}: {} nodes, IR {}", given.model, m.graph().node_size(), m.proto().ir_version());
     for (const auto& o : m.proto().opset_import()) print(", opset {}{}", o.domain().empty() ? "" : o.domain() + " ", o.version());
     print("{}\n", m.proto().producer_name().empty() ? "" : ", by " + m.proto().producer_name());
-    for (const graph::value_info& v : m.inputs()) print("input   {}  {} {}\n", v.name, name_of(v.type), shape_text(v));
-    for (const graph::value_info& v : m.outputs()) print("output  {}  {} {}\n", v.name, name_of(v.type), shape_text(v));
+    for (const graph::value_info& v : m.inputs()) print("input   {}  {} {}\n", v.name, name_of(v.type), shown_shape(v));
+    for (const graph::value_info& v : m.outputs()) print("output  {}  {} {}\n", v.name, name_of(v.type), shown_shape(v));
     print("weights {:.0f} values in {:.0f} bytes\noperators", weight_values, weight_bytes);
     for (const auto& [name, count] : operators) print("  {} x {}", count, name);
     print("\n");

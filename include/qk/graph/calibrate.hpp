@@ -3,5 +3,6 @@
 #pragma once
 
 #include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/calibrate/calibration_text.hpp"
 #include "qk/graph/calibrate/scales.hpp"
 #include "qk/graph/calibrate/statistics.hpp"

@@ -2,6 +2,7 @@
 // What is asked (requests) and what edges carry (a precision plan).
 #pragma once
 
+#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/plan/plan.hpp"
 #include "qk/graph/plan/requests.hpp"

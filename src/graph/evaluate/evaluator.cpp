@@ -8,6 +8,7 @@
 
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/execute/runner.hpp"
+#include "qk/graph/ops/op.hpp"
 
 namespace qk::graph {
 namespace {
@@ -103,6 +104,13 @@ std::string batch_remark(const model& m, const named_tensors& inputs) {
     execute::sample_set data = execute::make_samples(m, inputs);
     if (data.count == 1 && data.uncut.empty()) return {};
     return execute::runner(m, 1, {}, execute::large_constants::late).decide(data, 0).whole;
+}
+
+bool can_evaluate(const model& m, const onnx::NodeProto& node) {
+    if (find_op(node.domain(), node.op_type(), m.opset(node.domain())) != nullptr) return true;
+    for (const auto& f : m.proto().functions())
+        if (f.domain() == node.domain() && f.name() == node.op_type()) return true;
+    return false;
 }
 
 }  // namespace qk::graph

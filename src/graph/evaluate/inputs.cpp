@@ -17,7 +17,7 @@ namespace qk::graph {
 namespace detail {
 
 inline std::string describe(const value_info& v) {
-    return "'" + v.name + "' (" + name_of(v.type) + (v.shape.empty() ? "" : " ") + execute::dims_text(v) + ")";
+    return "'" + v.name + "' (" + name_of(v.type) + (v.shape.empty() ? "" : " ") + dimensions_text(v) + ")";
 }
 
 inline std::string list_inputs(const model& m) {

@@ -20,6 +20,14 @@
 
 namespace qk::graph {
 
+std::string dimensions_text(const value_info& v) {
+    std::string s;
+    for (const dimension& d : v.shape)
+        s += (s.empty() ? "" : ",") + (d.value >= 0 ? std::to_string(d.value) : d.symbol.empty() ? "?" : d.symbol);
+    return s;
+}
+std::string shape_text(const value_info& v) { return v.has_shape ? "[" + dimensions_text(v) + "]" : "any shape"; }
+
 struct model::index {
     std::string label;
     std::filesystem::path folder;

@@ -64,6 +64,9 @@ struct evaluate_result {
     std::size_t peak_bytes = 0;  ///< sum over all threads of the most that each one's arena held
 };
 
+/// Returns whether the evaluator knows the node's operator in the model's opset, or the model defines it as a function.
+bool can_evaluate(const model& m, const onnx::NodeProto& node);
+
 /// A model prepared to run many times. Runs of one evaluator must not overlap; each uses `threads` threads.
 class evaluator {
   public:

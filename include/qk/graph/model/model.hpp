@@ -34,6 +34,10 @@ struct value_info {
     bool has_shape = false;
     std::vector<dimension> shape;
 };
+/// Returns the dimensions as the model declares them, "N,3,32,32"; "?" stands for what it leaves open.
+std::string dimensions_text(const value_info& v);
+/// Returns the dimensions in brackets, or "any shape".
+std::string shape_text(const value_info& v);
 
 class model {
   public:

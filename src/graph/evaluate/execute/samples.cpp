@@ -132,14 +132,6 @@ tensor join_padded(std::vector<tensor> parts, const dims& longest) {
     return joined;
 }
 
-std::string dims_text(const value_info& v) {
-    std::string s;
-    for (const dimension& d : v.shape)
-        s += (s.empty() ? "" : ",") + (d.value >= 0 ? std::to_string(d.value) : d.symbol.empty() ? "?" : d.symbol);
-    return s;
-}
-std::string describe(const value_info& v) { return v.has_shape ? "[" + dims_text(v) + "]" : "any shape"; }
-
 namespace {
 
 /// Cuts inputs along the leading symbol of the first input that has one, wherever an input has it; unknown leading dimensions count as one
@@ -215,7 +207,7 @@ void check_samples(const std::vector<value_info>& declared, const sample_set& s)
         for (std::size_t k = 0; fits && v.has_shape && k < v.shape.size(); ++k)
             fits = v.shape[k].value < 0 || v.shape[k].value == one[i].dim(k);
         if (!fits)
-            throw error("input '" + v.name + "' has shape " + describe(v) + " in the model, and a sample of the data along axis " +
+            throw error("input '" + v.name + "' has shape " + shape_text(v) + " in the model, and a sample of the data along axis " +
                         std::to_string(s.asked) + " has shape " + to_string(one[i].shape()));
     }
 }
@@ -251,7 +243,7 @@ sample_set ragged_samples(const std::vector<value_info>& declared, const named_t
                                     : d.symbol.empty() || symbols.try_emplace(d.symbol, shape[k]).first->second == shape[k];
             }
             if (!fits)
-                throw error("input '" + v.name + "' has shape " + describe(v) + " in the model, and sample " + std::to_string(n) +
+                throw error("input '" + v.name + "' has shape " + shape_text(v) + " in the model, and sample " + std::to_string(n) +
                             " of the data has shape " + to_string(shape));
         }
     }
@@ -272,7 +264,7 @@ sample_set make_samples(const model& m, const named_tensors& given) {
     for (const auto& v : declared) {
         const auto at = given.find(v.name);
         if (at == given.end() || at->second.empty())
-            throw error("input '" + v.name + "' " + describe(v) + " of the model is not given; its inputs are " + names);
+            throw error("input '" + v.name + "' " + shape_text(v) + " of the model is not given; its inputs are " + names);
         const tensor fitting = as_integers_of(at->second, v.type);
         if (v.type != data_type::undefined && fitting.type() != v.type)
             throw error("input '" + v.name + "' is " + name_of(v.type) + " in the model, and the data given is " +
@@ -308,7 +300,7 @@ sample_set make_samples(const model& m, const named_tensors& given) {
         }
         if (!fits)
             problem =
-                "input '" + v.name + "' has shape " + describe(v) + " in the model, and the data given has shape " + to_string(shape) + why;
+                "input '" + v.name + "' has shape " + shape_text(v) + " in the model, and the data given has shape " + to_string(shape) + why;
     }
     if (problem.empty()) {
         if (!given.batch_axis) cut_at_leading_symbol(declared, s);

@@ -52,9 +52,4 @@ tensor padded(const tensor& t, const dims& shape);
 /// Pads tensors to the shape `longest` and joins them along axis 0.
 tensor join_padded(std::vector<tensor> parts, const dims& longest);
 
-/// Returns the shape as the model declares it, "N,3,32,32"; "?" stands for what it leaves open.
-std::string dims_text(const value_info& v);
-/// Returns dims_text() in brackets, or "any shape".
-std::string describe(const value_info& v);
-
 }  // namespace qk::graph::execute
