@@ -11,7 +11,7 @@
 #include <string>
 
 #include "machine.hpp"
-#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/evaluate.hpp"
 
 namespace {
 

@@ -9,11 +9,11 @@
 #include <random>
 #include <sstream>
 
-#include "qk/graph/calibrate/calibrate.hpp"
-#include "qk/graph/evaluate/fold.hpp"
-#include "qk/graph/files/npy.hpp"
-#include "qk/graph/search/moves.hpp"
-#include "qk/graph/search/search.hpp"
+#include "graph/search/moves.hpp"
+#include "qk/graph/calibrate.hpp"
+#include "qk/graph/files.hpp"
+#include "qk/graph/model.hpp"
+#include "qk/graph/search.hpp"
 
 namespace {
 

@@ -3,13 +3,13 @@
 //   demo [FOLDER]     FOLDER holds digits.onnx, test_images.npy, test_labels.npy, train_images.npy (default: examples/digits)
 #include <cstdio>
 #include <filesystem>
-#include <qk/graph/base/format_text.hpp>
-#include <qk/graph/calibrate/calibrate.hpp>
-#include <qk/graph/evaluate/evaluator.hpp>
-#include <qk/graph/files/npy.hpp>
-#include <qk/graph/quantize/planner.hpp>
-#include <qk/graph/search/metric.hpp>
-#include "qk/graph/evaluate/fold.hpp"
+#include <qk/graph/calibrate.hpp>
+#include <qk/graph/evaluate.hpp>
+#include <qk/graph/files.hpp>
+#include <qk/graph/plan.hpp>
+#include <qk/graph/quantize.hpp>
+#include <qk/graph/search.hpp>
+#include "qk/graph/model.hpp"
 
 namespace {
 

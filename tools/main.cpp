@@ -13,7 +13,7 @@
 
 #include "options/standard_streams.hpp"
 #include "qk/dispatch.hpp"
-#include "qk/graph/base/error.hpp"
+#include "qk/graph/export.hpp"
 #include "support/console.hpp"
 #include "support/processes.hpp"
 #include "verbs.hpp"

@@ -5,10 +5,10 @@
 #include <exception>
 #include <string>
 
-#include "qk/graph/calibrate/calibrate.hpp"
-#include "qk/graph/evaluate/fold.hpp"
-#include "qk/graph/files/npy.hpp"
-#include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/calibrate.hpp"
+#include "qk/graph/files.hpp"
+#include "qk/graph/model.hpp"
+#include "qk/graph/quantize.hpp"
 
 int main(int argc, char** argv) try {
     using namespace qk::graph;

@@ -14,7 +14,7 @@
 
 #include "qk/backward.hpp"
 #include "qk/dispatch.hpp"
-#include "qk/graph/files/npy.hpp"
+#include "qk/graph/files.hpp"
 
 namespace {
 

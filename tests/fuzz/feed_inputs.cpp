@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "graph/search/cache.hpp"
+#include "graph/search/latency.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
@@ -20,8 +22,6 @@
 #include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
-#include "qk/graph/search/cache.hpp"
-#include "qk/graph/search/latency.hpp"
 #include "support/packed_file.hpp"
 
 namespace qk_fuzz {

@@ -10,13 +10,13 @@
 #include <cstring>
 #include <string>
 
+#include "graph/ops/half.hpp"
 #include "qk/graph/base/error.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/model/model.hpp"
-#include "qk/graph/ops/half.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk_fuzz {

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "qk/graph/base/kernel_calls.hpp"
+#include "graph/base/kernel_calls.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/plan/accumulators.hpp"
 #include "qk/graph/plan/plan.hpp"

@@ -8,10 +8,10 @@
 #include <random>
 
 #include "accumulator_cases.hpp"
+#include "graph/evaluate/execute/device_columns.hpp"
 #include "qk/dot.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"
-#include "qk/graph/evaluate/execute/device_columns.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;

@@ -9,15 +9,15 @@
 #include <random>
 
 #include "accumulator_cases.hpp"
+#include "graph/evaluate/execute/device_layer.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/gradient/product.hpp"
 #include "qk/dot.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/evaluate/execute/device_layer.hpp"
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/evaluate/session.hpp"
-#include "qk/graph/gradient/product.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "small_graph.hpp"
 

@@ -11,14 +11,14 @@
 
 #include "../data_folders.hpp"
 #include "build_model.hpp"
+#include "graph/evaluate/execute/runner.hpp"
+#include "graph/ops/elements.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/evaluate/execute/runner.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/evaluate/session.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
-#include "qk/graph/ops/elements.hpp"
 
 using namespace qk::graph;
 using namespace qk::graph::execute;

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "qk/graph/ops/op.hpp"
+#include "graph/ops/op.hpp"
 
 namespace qk_test {
 

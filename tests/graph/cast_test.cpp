@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "call_op.hpp"
-#include "qk/graph/ops/elements.hpp"
+#include "graph/ops/elements.hpp"
 #include "qk/reference.hpp"
 
 using namespace qk::graph;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "qk/graph/evaluate/execute/check_convolution.hpp"
+#include "graph/evaluate/execute/check_convolution.hpp"
 
 using namespace qk::graph::execute;
 

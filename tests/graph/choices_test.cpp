@@ -7,9 +7,9 @@
 #include <random>
 
 #include "build_model.hpp"
+#include "graph/search/options.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
-#include "qk/graph/search/options.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
 #include "qk/graph/search/search.hpp"
 

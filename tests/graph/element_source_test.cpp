@@ -7,12 +7,12 @@
 #include <fstream>
 
 #include "build_model.hpp"
+#include "graph/model/element_source.hpp"
+#include "graph/model/message_outline.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
-#include "qk/graph/model/element_source.hpp"
-#include "qk/graph/model/message_outline.hpp"
 #include "qk/graph/model/model_files.hpp"
 
 using namespace qk::graph;

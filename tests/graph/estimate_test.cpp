@@ -6,12 +6,12 @@
 #include <map>
 
 #include "build_model.hpp"
-#include "qk/graph/base/process_memory.hpp"
+#include "graph/base/process_memory.hpp"
+#include "graph/gradient/estimate.hpp"
+#include "graph/search/estimated.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
-#include "qk/graph/gradient/estimate.hpp"
-#include "qk/graph/search/estimated.hpp"
 
 using namespace qk::graph;
 

@@ -9,10 +9,10 @@
 #include <map>
 #include <random>
 
+#include "graph/export/codes.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/export/codes.hpp"
 #include "qk/graph/export/drop_activations.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/quantize/planner.hpp"

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "graph/gradient/traces.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/accuracy.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/gradient/finetune.hpp"
-#include "qk/graph/gradient/traces.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/search/search.hpp"
 

@@ -8,10 +8,10 @@
 #include <cstring>
 
 #include "build_model.hpp"
-#include "qk/graph/base/process_memory.hpp"
-#include "qk/graph/gradient/estimate.hpp"
+#include "graph/base/process_memory.hpp"
+#include "graph/gradient/estimate.hpp"
+#include "graph/gradient/tape.hpp"
 #include "qk/graph/gradient/gradient.hpp"
-#include "qk/graph/gradient/tape.hpp"
 
 using namespace qk::graph;
 

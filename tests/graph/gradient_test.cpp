@@ -11,10 +11,10 @@
 #include "gradient_attention_cases.hpp"
 #include "gradient_cases.hpp"
 #include "gradient_sequence_cases.hpp"
+#include "graph/gradient/product.hpp"
+#include "graph/gradient/tape.hpp"
+#include "graph/ops/all_ops.hpp"
 #include "qk/graph/gradient/gradient.hpp"
-#include "qk/graph/gradient/product.hpp"
-#include "qk/graph/gradient/tape.hpp"
-#include "qk/graph/ops/all_ops.hpp"
 
 using namespace qk::graph;
 using qk_test::gradient_case;

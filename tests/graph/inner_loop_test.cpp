@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An operator that is run in parts gives the bits of the operator run as a whole, in whatever order the parts run.
-#include "qk/graph/base/inner_loop.hpp"
+#include "graph/base/inner_loop.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,10 +10,10 @@
 
 #include "build_model.hpp"
 #include "call_op.hpp"
+#include "graph/evaluate/execute/later_value.hpp"
+#include "graph/evaluate/execute/workers.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/evaluate/execute/later_value.hpp"
-#include "qk/graph/evaluate/execute/workers.hpp"
 
 using namespace qk::graph;
 using qk_test::random_tensor;

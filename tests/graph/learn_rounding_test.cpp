@@ -6,11 +6,11 @@
 
 #include <cmath>
 
+#include "graph/quantize/learn_rounding.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/export/export.hpp"
-#include "qk/graph/quantize/learn_rounding.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "rounded_weights.hpp"
 #include "small_graph.hpp"

@@ -5,9 +5,9 @@
 #include <functional>
 
 #include "build_model.hpp"
+#include "graph/quantize/softmax_masks.hpp"
 #include "plan_cases.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
-#include "qk/graph/quantize/softmax_masks.hpp"
 
 using namespace qk::graph;
 using namespace qk_test;

@@ -9,9 +9,9 @@
 
 #include "../data_folders.hpp"
 #include "build_model.hpp"
+#include "graph/model/check.hpp"
 #include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/files/file.hpp"
-#include "qk/graph/model/check.hpp"
 
 using namespace qk::graph;
 using qk_test::builder;

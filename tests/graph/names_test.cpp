@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph/quantize/saved_names.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
-#include "qk/graph/quantize/saved_names.hpp"
 #include "qk/graph/search/search.hpp"
 #include "small_graph.hpp"
 

@@ -12,12 +12,12 @@
 #include <utility>
 
 #include "build_model.hpp"
+#include "graph/evaluate/execute/arena.hpp"
+#include "graph/evaluate/execute/prepared_convolution.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/evaluate/execute/arena.hpp"
-#include "qk/graph/evaluate/execute/prepared_convolution.hpp"
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
 
 using namespace qk::graph;
 using execute::narrow_form;

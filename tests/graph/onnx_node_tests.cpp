@@ -24,10 +24,10 @@
 #include <string_view>
 #include <vector>
 
+#include "graph/ops/half.hpp"
+#include "graph/ops/op.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/model.hpp"
-#include "qk/graph/ops/half.hpp"
-#include "qk/graph/ops/op.hpp"
 
 namespace fs = std::filesystem;
 using namespace qk::graph;

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "graph/quantize/pair_safe.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/export/export.hpp"
-#include "qk/graph/quantize/pair_safe.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "build_model.hpp"
+#include "graph/model/utf8_names.hpp"
 #include "qk/graph/base/printable.hpp"
 #include "qk/graph/files/json_text.hpp"
-#include "qk/graph/model/utf8_names.hpp"
 #include "qk/graph/report/html.hpp"
 
 using namespace qk::graph;

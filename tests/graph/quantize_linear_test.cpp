@@ -10,9 +10,9 @@
 
 #include "../data_folders.hpp"
 #include "call_op.hpp"
-#include "qk/graph/base/kernel_calls.hpp"
+#include "graph/base/kernel_calls.hpp"
+#include "graph/ops/elements.hpp"
 #include "qk/graph/files/npy.hpp"
-#include "qk/graph/ops/elements.hpp"
 
 namespace fs = std::filesystem;
 using namespace qk::graph;

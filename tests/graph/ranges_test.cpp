@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "build_model.hpp"
+#include "graph/evaluate/run_node.hpp"
 #include "plan_cases.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
-#include "qk/graph/evaluate/run_node.hpp"
 
 using namespace qk::graph;
 using namespace qk_test;

@@ -10,14 +10,14 @@
 #include <nlohmann/json.hpp>
 
 #include "../data_folders.hpp"
+#include "graph/model/tensor_proto.hpp"
+#include "graph/ops/widened.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/export/drop_activations.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/npy.hpp"
-#include "qk/graph/model/tensor_proto.hpp"
-#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/recover/recover.hpp"

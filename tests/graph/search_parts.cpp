@@ -9,8 +9,8 @@
 #include <fstream>
 #include <limits>
 
-#include "qk/graph/search/cache.hpp"
-#include "qk/graph/search/latency.hpp"
+#include "graph/search/cache.hpp"
+#include "graph/search/latency.hpp"
 #include "qk/graph/search/metric.hpp"
 
 using namespace qk::graph;

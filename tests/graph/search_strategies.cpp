@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "qk/graph/search/pareto.hpp"
+#include "graph/search/pareto.hpp"
 #include "qk/graph/search/trials.hpp"
 
 using namespace qk::graph;

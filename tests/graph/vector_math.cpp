@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // vector_math.hpp against double, in units in the last place, over a sample of all floats; an element's bits do not depend on its position.
-#include "qk/graph/ops/vector_math.hpp"
+#include "graph/ops/vector_math.hpp"
 
 #include <doctest/doctest.h>
 

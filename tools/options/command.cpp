@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "qk/graph/base/error.hpp"
-#include "qk/graph/base/names.hpp"
+#include "qk/graph/export.hpp"
+#include "qk/graph/report.hpp"
 #include "standard_streams.hpp"
 #include "support/console.hpp"
 

@@ -10,9 +10,8 @@
 #include "options/hex_words.hpp"
 #include "options/words.hpp"
 #include "qk/formats/parse.hpp"
-#include "qk/graph/files/file.hpp"
-#include "qk/graph/files/npy.hpp"
-#include "qk/graph/ops/tensor_values.hpp"
+#include "qk/graph/files.hpp"
+#include "qk/graph/model.hpp"
 #include "qk/option_names.hpp"
 #include "qk/storage.hpp"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "option_table.hpp"
-#include "qk/graph/base/names.hpp"
+#include "qk/graph/report.hpp"
 
 namespace qk::tool {
 namespace {

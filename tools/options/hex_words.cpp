@@ -6,7 +6,7 @@
 #include <cctype>
 #include <charconv>
 
-#include "qk/graph/base/error.hpp"
+#include "qk/graph/export.hpp"
 
 namespace qk::tool {
 

@@ -6,7 +6,7 @@
 #include <csignal>
 
 #include "options/words.hpp"
-#include "qk/graph/search/metric.hpp"
+#include "qk/graph/search.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/processes.hpp"

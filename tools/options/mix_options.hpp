@@ -8,7 +8,7 @@
 #include "options/data_options.hpp"
 #include "options/option_table.hpp"
 #include "options/precision_options.hpp"
-#include "qk/graph/pipeline/mix.hpp"
+#include "qk/graph/pipeline.hpp"
 
 namespace qk::tool {
 

@@ -2,7 +2,7 @@
 #include "options/precision_options.hpp"
 
 #include "options/words.hpp"
-#include "qk/graph/pipeline/recipe.hpp"
+#include "qk/graph/pipeline.hpp"
 #include "qk/option_names.hpp"
 
 namespace qk::tool {

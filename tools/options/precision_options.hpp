@@ -3,7 +3,7 @@
 #pragma once
 
 #include "options/option_table.hpp"
-#include "qk/graph/pipeline/precision.hpp"
+#include "qk/graph/pipeline.hpp"
 
 namespace qk::tool {
 

@@ -8,8 +8,8 @@
 #include <map>
 
 #include "option_table.hpp"
-#include "qk/graph/base/error.hpp"
-#include "qk/graph/base/names.hpp"
+#include "qk/graph/export.hpp"
+#include "qk/graph/report.hpp"
 
 namespace qk::tool {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "qk/graph/base/error.hpp"
+#include "qk/graph/export.hpp"
 #include "support/processes.hpp"
 
 namespace qk::tool {

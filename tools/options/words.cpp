@@ -2,10 +2,9 @@
 #include "options/words.hpp"
 
 #include "qk/formats/catalogue.hpp"
-#include "qk/graph/export/export.hpp"
-#include "qk/graph/quantize/plan_file.hpp"
-#include "qk/graph/search/metric.hpp"
-#include "qk/graph/search/trials.hpp"
+#include "qk/graph/export.hpp"
+#include "qk/graph/quantize.hpp"
+#include "qk/graph/search.hpp"
 
 namespace qk::tool {
 

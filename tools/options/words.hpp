@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/base/names.hpp"
+#include "qk/graph/report.hpp"
 #include "qk/option_names.hpp"
 
 namespace qk::tool {

@@ -6,8 +6,7 @@
 #include <string>
 
 #include "qk/compare/dot.hpp"
-#include "qk/graph/files/npy.hpp"
-#include "qk/graph/files/temporary_folder.hpp"
+#include "qk/graph/files.hpp"
 
 namespace qk::tool {
 

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cmath>
 
-#include "qk/graph/base/error.hpp"
-#include "qk/graph/files/json_text.hpp"
+#include "qk/graph/export.hpp"
+#include "qk/graph/files.hpp"
 
 namespace qk::tool {
 namespace {

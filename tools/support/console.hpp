@@ -14,7 +14,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "qk/graph/base/printable.hpp"
+#include "qk/graph/files.hpp"
 
 namespace qk::tool {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "options/option_table.hpp"
-#include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/pipeline.hpp"
 
 namespace qk::tool {
 

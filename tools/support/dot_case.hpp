@@ -10,7 +10,7 @@
 
 #include "qk/dot.hpp"
 #include "qk/dot/devices.hpp"
-#include "qk/graph/files/npy.hpp"
+#include "qk/graph/files.hpp"
 
 namespace qk::tool {
 

@@ -10,7 +10,7 @@
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/number.hpp"
 #include "qk/formats/parse.hpp"
-#include "qk/graph/base/error.hpp"
+#include "qk/graph/export.hpp"
 
 namespace qk::tool {
 namespace {

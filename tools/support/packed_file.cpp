@@ -8,8 +8,7 @@
 
 #include "qk/dispatch.hpp"
 #include "qk/formats/parse.hpp"
-#include "qk/graph/files/npy.hpp"
-#include "qk/graph/files/zip.hpp"
+#include "qk/graph/files.hpp"
 #include "qk/qk.hpp"
 
 namespace qk::tool {

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "qk/graph/base/ranks.hpp"
+#include "qk/graph/evaluate.hpp"
 
 namespace qk::tool {
 

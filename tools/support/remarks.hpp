@@ -2,7 +2,7 @@
 // Prints a plan's remarks: a line each, but one line for all tensors between two formats.
 #pragma once
 
-#include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/quantize.hpp"
 
 namespace qk::tool {
 

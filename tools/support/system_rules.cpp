@@ -7,11 +7,9 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "qk/graph/base/error.hpp"
-#include "qk/graph/base/names.hpp"
-#include "qk/graph/files/file.hpp"
-#include "qk/graph/files/npy.hpp"
-#include "qk/graph/files/zip.hpp"
+#include "qk/graph/export.hpp"
+#include "qk/graph/files.hpp"
+#include "qk/graph/report.hpp"
 #include "support/console.hpp"
 
 namespace qk::tool {

@@ -9,12 +9,11 @@
 #include <mutex>
 #include <set>
 
-#include "qk/graph/base/error.hpp"
-#include "qk/graph/base/names.hpp"
-#include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/evaluate/fold.hpp"
-#include "qk/graph/model/torch_names.hpp"
-#include "qk/graph/plan/layers.hpp"
+#include "qk/graph/evaluate.hpp"
+#include "qk/graph/export.hpp"
+#include "qk/graph/model.hpp"
+#include "qk/graph/plan.hpp"
+#include "qk/graph/report.hpp"
 #include "support/console.hpp"
 
 namespace qk::tool {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/model/model.hpp"
+#include "qk/graph/model.hpp"
 
 namespace qk::tool {
 

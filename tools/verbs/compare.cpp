@@ -8,8 +8,7 @@
 
 #include "qk/compare/compare.hpp"
 #include "qk/formats/parse.hpp"
-#include "qk/graph/files/file.hpp"
-#include "qk/graph/files/npy.hpp"
+#include "qk/graph/files.hpp"
 #include "support/compare_dot.hpp"
 #include "support/console.hpp"
 #include "support/flags_json.hpp"

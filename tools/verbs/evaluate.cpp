@@ -7,7 +7,7 @@
 #include "options/data_options.hpp"
 #include "options/precision_options.hpp"
 #include "options/words.hpp"
-#include "qk/graph/pipeline/evaluate.hpp"
+#include "qk/graph/pipeline.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/remarks.hpp"

@@ -6,7 +6,7 @@
 
 #include "options/data_options.hpp"
 #include "options/precision_options.hpp"
-#include "qk/graph/pipeline/finetune.hpp"
+#include "qk/graph/pipeline.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/remarks.hpp"

@@ -2,7 +2,7 @@
 // `qk gen`: cases for a device as lines of hexadecimal operands.
 #include <memory>
 
-#include "qk/graph/base/error.hpp"
+#include "qk/graph/export.hpp"
 #include "support/console.hpp"
 #include "support/streams.hpp"
 #include "verbs.hpp"

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "options/data_options.hpp"
-#include "qk/graph/pipeline/gradient.hpp"
+#include "qk/graph/pipeline.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "verbs.hpp"

@@ -7,16 +7,11 @@
 #include <map>
 #include <memory>
 
-#include "qk/graph/base/format_text.hpp"
-#include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/model/model.hpp"
-#include "qk/graph/model/model_files.hpp"
-#include "qk/graph/model/torch_names.hpp"
-#include "qk/graph/plan/layers.hpp"
-#include "qk/graph/quantize/plan_arrays.hpp"
-#include "qk/graph/quantize/plan_file.hpp"
-#include "qk/graph/recover/already_quantized.hpp"
-#include "qk/graph/recover/recover.hpp"
+#include "qk/graph/evaluate.hpp"
+#include "qk/graph/model.hpp"
+#include "qk/graph/plan.hpp"
+#include "qk/graph/quantize.hpp"
+#include "qk/graph/recover.hpp"
 #include "qk/observe.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "options/mix_options.hpp"
-#include "qk/graph/pipeline/sensitivity.hpp"
-#include "qk/graph/search/report.hpp"
+#include "qk/graph/pipeline.hpp"
+#include "qk/graph/search.hpp"
 #include "support/console.hpp"
 #include "support/processes.hpp"
 #include "verbs.hpp"

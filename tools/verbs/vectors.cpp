@@ -8,10 +8,7 @@
 
 #include "qk/dot/text.hpp"
 #include "qk/formats/parse.hpp"
-#include "qk/graph/files/json_text.hpp"
-#include "qk/graph/files/npy.hpp"
-#include "qk/graph/files/output_set.hpp"
-#include "qk/graph/files/zip.hpp"
+#include "qk/graph/files.hpp"
 #include "qk/option_names.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <memory>
 
-#include "qk/graph/base/error.hpp"
+#include "qk/graph/export.hpp"
 #include "support/console.hpp"
 #include "support/streams.hpp"
 #include "verbs.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/base/inner_loop.hpp"
+#include "graph/base/inner_loop.hpp"
 
 #include <algorithm>
 

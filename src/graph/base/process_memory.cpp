@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definition of process_memory.hpp. It does not use getrusage, whose ru_maxrss begins with what the parent process held.
-#include "qk/graph/base/process_memory.hpp"
+#include "graph/base/process_memory.hpp"
 
 #include <fstream>
 #include <limits>

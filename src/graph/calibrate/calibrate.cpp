@@ -9,8 +9,8 @@
 #include <thread>
 #include <unordered_map>
 
+#include "graph/ops/widened.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
-#include "qk/graph/ops/widened.hpp"
 
 namespace qk::graph {
 

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "qk/graph/base/kernel_calls.hpp"
+#include "graph/base/kernel_calls.hpp"
+#include "graph/plan/axis_view.hpp"
+#include "graph/plan/dynamic_scale.hpp"
 #include "qk/graph/calibrate/scales.hpp"
-#include "qk/graph/plan/axis_view.hpp"
-#include "qk/graph/plan/dynamic_scale.hpp"
 
 namespace qk::graph {
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "graph/ops/elements.hpp"
 #include "qk/graph/evaluate/accuracy.hpp"
-#include "qk/graph/ops/elements.hpp"
 
 namespace qk::graph {
 namespace detail {

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <optional>
 
+#include "graph/evaluate/execute/runner.hpp"
+#include "graph/ops/op.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/evaluate/execute/runner.hpp"
-#include "qk/graph/ops/op.hpp"
 
 namespace qk::graph {
 namespace {

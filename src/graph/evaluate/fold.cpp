@@ -7,13 +7,13 @@
 #include <optional>
 #include <unordered_map>
 
+#include "graph/evaluate/run_node.hpp"
+#include "graph/model/check.hpp"
+#include "graph/model/edit.hpp"
+#include "graph/model/element_source.hpp"
+#include "graph/ops/op.hpp"
 #include "qk/graph/evaluate/fold.hpp"
-#include "qk/graph/evaluate/run_node.hpp"
-#include "qk/graph/model/check.hpp"
-#include "qk/graph/model/edit.hpp"
-#include "qk/graph/model/element_source.hpp"
 #include "qk/graph/model/model.hpp"
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {

@@ -6,12 +6,12 @@
 #include <cstring>
 #include <iterator>
 
+#include "graph/evaluate/execute/runner.hpp"
+#include "graph/evaluate/tensor_files.hpp"
+#include "graph/files/natural_order.hpp"
 #include "qk/graph/base/printable.hpp"
-#include "qk/graph/evaluate/execute/runner.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
-#include "qk/graph/evaluate/tensor_files.hpp"
 #include "qk/graph/files/file.hpp"
-#include "qk/graph/files/natural_order.hpp"
 
 namespace qk::graph {
 namespace detail {

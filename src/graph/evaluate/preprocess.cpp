@@ -3,8 +3,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "graph/ops/elements.hpp"
 #include "qk/graph/evaluate/preprocess.hpp"
-#include "qk/graph/ops/elements.hpp"
 
 namespace qk::graph {
 namespace detail {

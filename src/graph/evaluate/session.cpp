@@ -3,7 +3,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "qk/graph/evaluate/execute/runner.hpp"
+#include "graph/evaluate/execute/runner.hpp"
 #include "qk/graph/evaluate/session.hpp"
 
 namespace qk::graph {

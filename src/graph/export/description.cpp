@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/export/description.hpp"
+#include "graph/export/description.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -5,22 +5,22 @@
 #include <memory>
 #include <optional>
 
+#include "graph/export/amd.hpp"
+#include "graph/export/fusing.hpp"
+#include "graph/export/marks.hpp"
+#include "graph/export/nbits.hpp"
+#include "graph/export/portable.hpp"
+#include "graph/export/qdq.hpp"
+#include "graph/export/qinteger.hpp"
+#include "graph/export/qoperator.hpp"
+#include "graph/export/shapes.hpp"
+#include "graph/model/edit.hpp"
+#include "graph/model/subgraphs.hpp"
+#include "graph/ops/widened.hpp"
+#include "graph/quantize/pair_safe.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/export/amd.hpp"
 #include "qk/graph/export/export.hpp"
-#include "qk/graph/export/fusing.hpp"
-#include "qk/graph/export/marks.hpp"
-#include "qk/graph/export/nbits.hpp"
-#include "qk/graph/export/portable.hpp"
-#include "qk/graph/export/qdq.hpp"
-#include "qk/graph/export/qinteger.hpp"
-#include "qk/graph/export/qoperator.hpp"
-#include "qk/graph/export/shapes.hpp"
-#include "qk/graph/model/edit.hpp"
-#include "qk/graph/model/subgraphs.hpp"
-#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/plan/layers.hpp"
-#include "qk/graph/quantize/pair_safe.hpp"
 
 namespace qk::graph {
 namespace detail {

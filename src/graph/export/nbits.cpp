@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of nbits.hpp: codes are packed by rows of outputs, blocks of inputs.
-#include "qk/graph/export/nbits.hpp"
+#include "graph/export/nbits.hpp"
 
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "qk/graph/export/description.hpp"
-#include "qk/graph/export/marks.hpp"
+#include "graph/export/description.hpp"
+#include "graph/export/marks.hpp"
+#include "graph/ops/widened.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/ops/widened.hpp"
 
 namespace qk::graph::detail {
 namespace {

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <limits>
 
+#include "graph/export/raised_body.hpp"
+#include "graph/model/edit.hpp"
+#include "graph/ops/elements.hpp"
+#include "graph/ops/half.hpp"
 #include "qk/graph/export/export.hpp"
-#include "qk/graph/export/raised_body.hpp"
-#include "qk/graph/model/edit.hpp"
-#include "qk/graph/ops/elements.hpp"
-#include "qk/graph/ops/half.hpp"
 
 namespace qk::graph {
 namespace detail {

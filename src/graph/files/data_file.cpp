@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/files/data_file.hpp"
+#include "graph/files/data_file.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

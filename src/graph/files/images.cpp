@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include "graph/files/natural_order.hpp"
 #include "qk/graph/base/error.hpp"
 #include "qk/graph/files/file.hpp"
-#include "qk/graph/files/natural_order.hpp"
 #ifdef QK_HAVE_PNG
 #include <png.h>
 #endif

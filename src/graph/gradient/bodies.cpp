@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of bodies.hpp.
-#include "qk/graph/gradient/bodies.hpp"
+#include "graph/gradient/bodies.hpp"
 
 #include <cstring>
 #include <map>
 
-#include "qk/graph/gradient/product.hpp"
-#include "qk/graph/ops/control.hpp"
+#include "graph/gradient/product.hpp"
+#include "graph/ops/control.hpp"
 
 namespace qk::graph::gradient {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of estimate.hpp: the quantizers that plans change, and one forward and several backward passes for each sample.
-#include "qk/graph/gradient/estimate.hpp"
+#include "graph/gradient/estimate.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -12,13 +12,13 @@
 #include <string>
 #include <unordered_map>
 
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
-#include "qk/graph/gradient/probes.hpp"
-#include "qk/graph/gradient/product.hpp"
-#include "qk/graph/gradient/reach.hpp"
-#include "qk/graph/gradient/sample_runs.hpp"
-#include "qk/graph/gradient/tape.hpp"
-#include "qk/graph/ops/sums.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/gradient/probes.hpp"
+#include "graph/gradient/product.hpp"
+#include "graph/gradient/reach.hpp"
+#include "graph/gradient/sample_runs.hpp"
+#include "graph/gradient/tape.hpp"
+#include "graph/ops/sums.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of fast_convolution.hpp: oneDNN chooses its fastest layouts, and values are converted to these and back.
-#include "qk/graph/gradient/fast_convolution.hpp"
+#include "graph/gradient/fast_convolution.hpp"
 
-#include "qk/graph/evaluate/execute/onednn.hpp"
+#include "graph/evaluate/execute/onednn.hpp"
 
 #ifdef QK_HAVE_ONEDNN
 

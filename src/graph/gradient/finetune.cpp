@@ -9,13 +9,13 @@
 #include <numbers>
 #include <random>
 
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
-#include "qk/graph/gradient/cross_entropy.hpp"
-#include "qk/graph/gradient/plan_scales.hpp"
-#include "qk/graph/gradient/product.hpp"
-#include "qk/graph/gradient/sample_runs.hpp"
-#include "qk/graph/gradient/straight_through.hpp"
-#include "qk/graph/gradient/tape.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/gradient/cross_entropy.hpp"
+#include "graph/gradient/plan_scales.hpp"
+#include "graph/gradient/product.hpp"
+#include "graph/gradient/sample_runs.hpp"
+#include "graph/gradient/straight_through.hpp"
+#include "graph/gradient/tape.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {

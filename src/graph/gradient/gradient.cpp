@@ -8,10 +8,10 @@
 #include <map>
 #include <set>
 
-#include "qk/graph/gradient/cross_entropy.hpp"
-#include "qk/graph/gradient/product.hpp"
-#include "qk/graph/gradient/sample_runs.hpp"
-#include "qk/graph/gradient/tape.hpp"
+#include "graph/gradient/cross_entropy.hpp"
+#include "graph/gradient/product.hpp"
+#include "graph/gradient/sample_runs.hpp"
+#include "graph/gradient/tape.hpp"
 
 namespace qk::graph {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of plan_scales.hpp.
-#include "qk/graph/gradient/plan_scales.hpp"
+#include "graph/gradient/plan_scales.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <set>
 
-#include "qk/graph/gradient/straight_through.hpp"
+#include "graph/gradient/straight_through.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph::gradient {

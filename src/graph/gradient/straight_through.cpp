@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of straight_through.hpp.
-#include "qk/graph/gradient/straight_through.hpp"
+#include "graph/gradient/straight_through.hpp"
 
+#include "graph/evaluate/execute/quantize_value.hpp"
 #include "qk/backward.hpp"
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
 
 namespace qk::graph::gradient {
 

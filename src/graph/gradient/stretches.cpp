@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of stretches.hpp.
-#include "qk/graph/gradient/stretches.hpp"
+#include "graph/gradient/stretches.hpp"
 
 #include <unistd.h>
 

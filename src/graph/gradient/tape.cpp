@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of tape.hpp.
-#include "qk/graph/gradient/tape.hpp"
+#include "graph/gradient/tape.hpp"
 
 #include <cstring>
 #include <utility>
 
-#include "qk/graph/gradient/bodies.hpp"
-#include "qk/graph/gradient/fast_convolution.hpp"
-#include "qk/graph/gradient/ops/quantization.hpp"
-#include "qk/graph/gradient/passes_together.hpp"
-#include "qk/graph/gradient/product.hpp"
-#include "qk/graph/gradient/stretches.hpp"
-#include "qk/graph/ops/conv.hpp"
+#include "graph/gradient/bodies.hpp"
+#include "graph/gradient/fast_convolution.hpp"
+#include "graph/gradient/ops/quantization.hpp"
+#include "graph/gradient/passes_together.hpp"
+#include "graph/gradient/product.hpp"
+#include "graph/gradient/stretches.hpp"
+#include "graph/ops/conv.hpp"
 
 namespace qk::graph::gradient {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of traces.hpp.
-#include "qk/graph/gradient/traces.hpp"
+#include "graph/gradient/traces.hpp"
 
 #include <map>
 
-#include "qk/graph/gradient/probes.hpp"
-#include "qk/graph/gradient/product.hpp"
-#include "qk/graph/gradient/sample_runs.hpp"
-#include "qk/graph/gradient/tape.hpp"
+#include "graph/gradient/probes.hpp"
+#include "graph/gradient/product.hpp"
+#include "graph/gradient/sample_runs.hpp"
+#include "graph/gradient/tape.hpp"
 
 namespace qk::graph {
 namespace {

@@ -7,10 +7,10 @@
 #include <limits>
 #include <queue>
 
+#include "graph/model/check.hpp"
+#include "graph/model/subgraphs.hpp"
+#include "graph/model/tensor_proto.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/check.hpp"
-#include "qk/graph/model/subgraphs.hpp"
-#include "qk/graph/model/tensor_proto.hpp"
 
 namespace qk::graph {
 namespace detail {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/model/element_source.hpp"
+#include "graph/model/element_source.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <unordered_map>
 
-#include "qk/graph/model/tensor_proto.hpp"
+#include "graph/model/tensor_proto.hpp"
 
 namespace qk::graph {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of infer_shapes.hpp: a rule for each operator, one pass in the order of the nodes. What no rule covers stays unknown.
-#include "qk/graph/model/infer_shapes.hpp"
+#include "graph/model/infer_shapes.hpp"
 
 #include <onnx/onnx_pb.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads Protobuf's encoding as far as is needed to find raw_data. https://protobuf.dev/programming-guides/encoding/
-#include "qk/graph/model/message_outline.hpp"
+#include "graph/model/message_outline.hpp"
 
 namespace qk::graph::detail {
 namespace {

@@ -7,16 +7,16 @@
 #include <algorithm>
 #include <limits>
 
-#include "qk/graph/files/data_file.hpp"
+#include "graph/files/data_file.hpp"
+#include "graph/model/check.hpp"
+#include "graph/model/element_source.hpp"
+#include "graph/model/message_outline.hpp"
+#include "graph/model/subgraphs.hpp"
+#include "graph/model/tensor_proto.hpp"
+#include "graph/model/utf8_names.hpp"
 #include "qk/graph/files/file.hpp"
-#include "qk/graph/model/check.hpp"
-#include "qk/graph/model/element_source.hpp"
-#include "qk/graph/model/message_outline.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/model/model_files.hpp"
-#include "qk/graph/model/subgraphs.hpp"
-#include "qk/graph/model/tensor_proto.hpp"
-#include "qk/graph/model/utf8_names.hpp"
 
 namespace qk::graph {
 

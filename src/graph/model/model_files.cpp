@@ -8,14 +8,14 @@
 #include <fstream>
 #include <string>
 
+#include "graph/files/data_file.hpp"
+#include "graph/model/element_source.hpp"
+#include "graph/model/message_outline.hpp"
+#include "graph/model/subgraphs.hpp"
+#include "graph/model/tensor_proto.hpp"
+#include "graph/model/utf8_names.hpp"
 #include "qk/graph/base/error.hpp"
-#include "qk/graph/files/data_file.hpp"
 #include "qk/graph/files/file.hpp"
-#include "qk/graph/model/element_source.hpp"
-#include "qk/graph/model/message_outline.hpp"
-#include "qk/graph/model/subgraphs.hpp"
-#include "qk/graph/model/tensor_proto.hpp"
-#include "qk/graph/model/utf8_names.hpp"
 
 namespace qk::graph {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // to_tensor and to_proto of model.hpp.
-#include "qk/graph/model/tensor_proto.hpp"
+#include "graph/model/tensor_proto.hpp"
 
-#include "qk/graph/model/element_source.hpp"
+#include "graph/model/element_source.hpp"
 
 namespace qk::graph {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of utf8_names.hpp, by reflection: every field of type string, in whatever message it stands.
-#include "qk/graph/model/utf8_names.hpp"
+#include "graph/model/utf8_names.hpp"
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>

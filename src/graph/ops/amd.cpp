@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists the operators of AMD's domains com.amd.quark and com.vai.quantize.
-#include "qk/graph/ops/amd_quantizers.hpp"
-#include "qk/graph/ops/table.hpp"
+#include "graph/ops/amd_quantizers.hpp"
+#include "graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists Attention and related operators.
-#include "qk/graph/ops/attention.hpp"
-#include "qk/graph/ops/linear_attention.hpp"
-#include "qk/graph/ops/table.hpp"
+#include "graph/ops/attention.hpp"
+#include "graph/ops/linear_attention.hpp"
+#include "graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 

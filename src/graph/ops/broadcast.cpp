@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines the walk over operands that broadcast.
-#include "qk/graph/ops/broadcast.hpp"
+#include "graph/ops/broadcast.hpp"
 
 namespace qk::graph::ops {
 

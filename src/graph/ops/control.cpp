@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists If, Loop, Scan and random numbers.
-#include "qk/graph/ops/control.hpp"
-#include "qk/graph/ops/random.hpp"
-#include "qk/graph/ops/table.hpp"
+#include "graph/ops/control.hpp"
+#include "graph/ops/random.hpp"
+#include "graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines the helpers of dispatch.hpp that need no template, so that they are compiled once.
-#include "qk/graph/ops/dispatch.hpp"
+#include "graph/ops/dispatch.hpp"
 
 namespace qk::graph::ops {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines the conversions of elements.hpp, compiled once for float, double and int64.
-#include "qk/graph/ops/elements.hpp"
+#include "graph/ops/elements.hpp"
 
 #include <cmath>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists convolution, matrix products, pooling and batch normalization, where most of the time is spent.
-#include "qk/graph/ops/batch_normalization.hpp"
-#include "qk/graph/ops/conv.hpp"
-#include "qk/graph/ops/conv_transpose.hpp"
-#include "qk/graph/ops/gemm.hpp"
-#include "qk/graph/ops/matmul.hpp"
-#include "qk/graph/ops/pool.hpp"
-#include "qk/graph/ops/table.hpp"
+#include "graph/ops/batch_normalization.hpp"
+#include "graph/ops/conv.hpp"
+#include "graph/ops/conv_transpose.hpp"
+#include "graph/ops/gemm.hpp"
+#include "graph/ops/matmul.hpp"
+#include "graph/ops/pool.hpp"
+#include "graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 

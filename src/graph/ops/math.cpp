@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists the operators that work element by element, and Einsum and signal processing.
-#include "qk/graph/ops/activation.hpp"
-#include "qk/graph/ops/binary.hpp"
-#include "qk/graph/ops/comparison.hpp"
-#include "qk/graph/ops/einsum.hpp"
-#include "qk/graph/ops/signal.hpp"
-#include "qk/graph/ops/table.hpp"
-#include "qk/graph/ops/unary.hpp"
-#include "qk/graph/ops/variadic.hpp"
+#include "graph/ops/activation.hpp"
+#include "graph/ops/binary.hpp"
+#include "graph/ops/comparison.hpp"
+#include "graph/ops/einsum.hpp"
+#include "graph/ops/signal.hpp"
+#include "graph/ops/table.hpp"
+#include "graph/ops/unary.hpp"
+#include "graph/ops/variadic.hpp"
 
 namespace qk::graph::ops {
 

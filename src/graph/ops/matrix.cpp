@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines matrix.hpp in one file, because every file that includes Eigen takes seconds to compile.
-#include "qk/graph/ops/matrix.hpp"
+#include "graph/ops/matrix.hpp"
 
 #include <Eigen/Core>
 #include <type_traits>

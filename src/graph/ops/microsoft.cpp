@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists the operators of the domain com.microsoft.
-#include "qk/graph/ops/decoder_masked_attention.hpp"
-#include "qk/graph/ops/dynamic_quantize_lstm.hpp"
-#include "qk/graph/ops/embeddings.hpp"
-#include "qk/graph/ops/fused.hpp"
-#include "qk/graph/ops/group_query_attention.hpp"
-#include "qk/graph/ops/microsoft_attention.hpp"
-#include "qk/graph/ops/moe.hpp"
-#include "qk/graph/ops/qgemm.hpp"
-#include "qk/graph/ops/qlinear.hpp"
-#include "qk/graph/ops/table.hpp"
+#include "graph/ops/decoder_masked_attention.hpp"
+#include "graph/ops/dynamic_quantize_lstm.hpp"
+#include "graph/ops/embeddings.hpp"
+#include "graph/ops/fused.hpp"
+#include "graph/ops/group_query_attention.hpp"
+#include "graph/ops/microsoft_attention.hpp"
+#include "graph/ops/moe.hpp"
+#include "graph/ops/qgemm.hpp"
+#include "graph/ops/qlinear.hpp"
+#include "graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 

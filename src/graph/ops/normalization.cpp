@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists the normalizations.
-#include "qk/graph/ops/group_normalization.hpp"
-#include "qk/graph/ops/layer_normalization.hpp"
-#include "qk/graph/ops/lp_normalization.hpp"
-#include "qk/graph/ops/table.hpp"
+#include "graph/ops/group_normalization.hpp"
+#include "graph/ops/layer_normalization.hpp"
+#include "graph/ops/lp_normalization.hpp"
+#include "graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 

@@ -2,8 +2,8 @@
 // Defines node_view (attributes of a node by name, with errors that name the node) and the outputs of op_context.
 #include <onnx/onnx_pb.h>
 
+#include "graph/ops/op.hpp"
 #include "qk/graph/model/model.hpp"
-#include "qk/graph/ops/op.hpp"
 
 namespace qk::graph {
 

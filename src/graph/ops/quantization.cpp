@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists quantization, integer arithmetic and casts.
-#include "qk/graph/ops/cast.hpp"
-#include "qk/graph/ops/conv_integer.hpp"
-#include "qk/graph/ops/matmul_integer.hpp"
-#include "qk/graph/ops/quantize_linear.hpp"
-#include "qk/graph/ops/table.hpp"
+#include "graph/ops/cast.hpp"
+#include "graph/ops/conv_integer.hpp"
+#include "graph/ops/matmul_integer.hpp"
+#include "graph/ops/quantize_linear.hpp"
+#include "graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 

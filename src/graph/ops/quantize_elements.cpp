@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines quantize_linear.hpp: converts values to codes and back under a grid of scales.
-#include "qk/graph/ops/quantize_linear.hpp"
+#include "graph/ops/quantize_linear.hpp"
 
 #include <cmath>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists LSTM, GRU and RNN.
-#include "qk/graph/ops/gru.hpp"
-#include "qk/graph/ops/lstm.hpp"
-#include "qk/graph/ops/table.hpp"
+#include "graph/ops/gru.hpp"
+#include "graph/ops/lstm.hpp"
+#include "graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists reductions, softmax and sorting.
-#include "qk/graph/ops/reduce.hpp"
-#include "qk/graph/ops/arg_reduce.hpp"
-#include "qk/graph/ops/cumulative.hpp"
-#include "qk/graph/ops/select.hpp"
-#include "qk/graph/ops/softmax.hpp"
-#include "qk/graph/ops/table.hpp"
+#include "graph/ops/reduce.hpp"
+#include "graph/ops/arg_reduce.hpp"
+#include "graph/ops/cumulative.hpp"
+#include "graph/ops/select.hpp"
+#include "graph/ops/softmax.hpp"
+#include "graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 

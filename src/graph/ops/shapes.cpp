@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes shapes for operators: windows, matrix products, broadcasting.
-#include "qk/graph/ops/broadcast.hpp"
-#include "qk/graph/ops/conv.hpp"
-#include "qk/graph/ops/conv_transpose.hpp"
-#include "qk/graph/ops/matmul.hpp"
-#include "qk/graph/ops/window.hpp"
+#include "graph/ops/broadcast.hpp"
+#include "graph/ops/conv.hpp"
+#include "graph/ops/conv_transpose.hpp"
+#include "graph/ops/matmul.hpp"
+#include "graph/ops/window.hpp"
 
 namespace qk::graph::ops {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines find_op, which looks up the table of all groups. The table is built on first use.
-#include "qk/graph/ops/all_ops.hpp"
+#include "graph/ops/all_ops.hpp"
 
 namespace qk::graph {
 namespace ops {

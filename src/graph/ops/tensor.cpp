@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists the operators that move data: shapes, indices, slices.
-#include "qk/graph/ops/concat_split.hpp"
-#include "qk/graph/ops/gather.hpp"
-#include "qk/graph/ops/generate.hpp"
-#include "qk/graph/ops/pad.hpp"
-#include "qk/graph/ops/rearrange.hpp"
-#include "qk/graph/ops/reshape.hpp"
-#include "qk/graph/ops/scatter.hpp"
-#include "qk/graph/ops/slice.hpp"
-#include "qk/graph/ops/table.hpp"
-#include "qk/graph/ops/transpose.hpp"
+#include "graph/ops/concat_split.hpp"
+#include "graph/ops/gather.hpp"
+#include "graph/ops/generate.hpp"
+#include "graph/ops/pad.hpp"
+#include "graph/ops/rearrange.hpp"
+#include "graph/ops/reshape.hpp"
+#include "graph/ops/scatter.hpp"
+#include "graph/ops/slice.hpp"
+#include "graph/ops/table.hpp"
+#include "graph/ops/transpose.hpp"
 
 namespace qk::graph::ops {
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "qk/graph/ops/elements.hpp"
+#include "graph/ops/elements.hpp"
 
 namespace qk::graph {
 namespace {

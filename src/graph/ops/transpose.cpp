@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of transpose.hpp.
-#include "qk/graph/ops/transpose.hpp"
+#include "graph/ops/transpose.hpp"
 
 namespace qk::graph::ops {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists Resize, NonMaxSuppression and other operators of vision models.
-#include "qk/graph/ops/deform_conv.hpp"
-#include "qk/graph/ops/grid_sample.hpp"
-#include "qk/graph/ops/regions.hpp"
-#include "qk/graph/ops/resize.hpp"
-#include "qk/graph/ops/table.hpp"
-#include "qk/graph/ops/unpool.hpp"
+#include "graph/ops/deform_conv.hpp"
+#include "graph/ops/grid_sample.hpp"
+#include "graph/ops/regions.hpp"
+#include "graph/ops/resize.hpp"
+#include "graph/ops/table.hpp"
+#include "graph/ops/unpool.hpp"
 
 namespace qk::graph::ops {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/pipeline/bad_samples.hpp"
+#include "graph/pipeline/bad_samples.hpp"
 
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "qk/graph/evaluate/execute/runner.hpp"
-#include "qk/graph/ops/widened.hpp"
+#include "graph/evaluate/execute/runner.hpp"
+#include "graph/ops/widened.hpp"
 
 namespace qk::graph::pipeline {
 namespace {

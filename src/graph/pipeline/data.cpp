@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/pipeline/data.hpp"
 
+#include "graph/evaluate/execute/samples.hpp"
+#include "graph/ops/elements.hpp"
+#include "graph/pipeline/bad_samples.hpp"
 #include "qk/graph/calibrate/statistics.hpp"
-#include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/evaluate/preprocess.hpp"
-#include "qk/graph/ops/elements.hpp"
-#include "qk/graph/pipeline/bad_samples.hpp"
 
 namespace qk::graph::pipeline {
 namespace {

@@ -7,14 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "qk/graph/base/process_memory.hpp"
+#include "graph/base/process_memory.hpp"
+#include "graph/pipeline/bad_samples.hpp"
+#include "graph/pipeline/generate.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/files/npy.hpp"
-#include "qk/graph/pipeline/bad_samples.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
-#include "qk/graph/pipeline/generate.hpp"
 #include "qk/graph/pipeline/output_measure.hpp"
 #include "qk/graph/plan/accumulators.hpp"
 #include "qk/graph/recover/already_quantized.hpp"

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "graph/quantize/expand_attention.hpp"
+#include "graph/quantize/learn_rounding.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/quantize/expand_attention.hpp"
-#include "qk/graph/quantize/learn_rounding.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph::pipeline {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "qk/graph/pipeline/bad_samples.hpp"
+#include "graph/pipeline/bad_samples.hpp"
 
 namespace qk::graph::pipeline {
 namespace {

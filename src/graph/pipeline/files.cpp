@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/pipeline/files.hpp"
 
+#include "graph/evaluate/tensor_files.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/evaluate/tensor_files.hpp"
 #include "qk/graph/model/model_files.hpp"
 
 namespace qk::graph::pipeline {

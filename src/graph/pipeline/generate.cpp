@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/pipeline/generate.hpp"
+#include "graph/pipeline/generate.hpp"
 
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
 
-#include "qk/graph/evaluate/execute/samples.hpp"
+#include "graph/evaluate/execute/samples.hpp"
+#include "graph/ops/elements.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/ops/elements.hpp"
 #include "qk/graph/search/positions.hpp"
 
 namespace qk::graph::pipeline {

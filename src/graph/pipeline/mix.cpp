@@ -5,12 +5,12 @@
 
 #include <algorithm>
 
+#include "graph/pipeline/transform.hpp"
+#include "graph/plan/held_weights.hpp"
+#include "graph/search/options.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/pipeline/files.hpp"
-#include "qk/graph/pipeline/transform.hpp"
-#include "qk/graph/plan/held_weights.hpp"
 #include "qk/graph/search/metric_server.hpp"
-#include "qk/graph/search/options.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
 #include "qk/graph/search/scorer.hpp"
 

@@ -6,10 +6,10 @@
 #include <fstream>
 #include <vector>
 
-#include "qk/graph/evaluate/execute/samples.hpp"
+#include "graph/evaluate/execute/samples.hpp"
+#include "graph/search/child_process.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
-#include "qk/graph/search/child_process.hpp"
 
 namespace qk::graph::pipeline {
 namespace {

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "graph/evaluate/execute/samples.hpp"
+#include "graph/ops/elements.hpp"
 #include "qk/graph/evaluate/accuracy.hpp"
-#include "qk/graph/evaluate/execute/samples.hpp"
-#include "qk/graph/ops/elements.hpp"
 
 namespace qk::graph::pipeline {
 

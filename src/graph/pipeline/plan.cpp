@@ -5,13 +5,13 @@
 
 #include <set>
 
+#include "graph/pipeline/transform.hpp"
+#include "graph/quantize/learn_rounding.hpp"
+#include "graph/quantize/pair_safe.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/export/drop_activations.hpp"
-#include "qk/graph/pipeline/transform.hpp"
 #include "qk/graph/quantize/compensate.hpp"
-#include "qk/graph/quantize/learn_rounding.hpp"
-#include "qk/graph/quantize/pair_safe.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/recover/already_quantized.hpp"
 #include "qk/graph/recover/recover.hpp"

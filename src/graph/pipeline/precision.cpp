@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "graph/pipeline/unused_options.hpp"
+#include "graph/quantize/saved_names.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/pipeline/unused_options.hpp"
 #include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
-#include "qk/graph/quantize/saved_names.hpp"
 #include "qk/option_names.hpp"
 
 namespace qk::graph::pipeline {

@@ -6,14 +6,14 @@
 #include <optional>
 #include <set>
 
-#include "qk/graph/base/process_memory.hpp"
+#include "graph/base/process_memory.hpp"
+#include "graph/pipeline/unused_options.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
-#include "qk/graph/pipeline/unused_options.hpp"
 #include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "graph/search/options.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/search/options.hpp"
 
 namespace qk::graph::pipeline {
 namespace {

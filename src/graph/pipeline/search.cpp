@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "graph/search/options.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"
@@ -14,7 +15,6 @@
 #include "qk/graph/pipeline/recipe.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
-#include "qk/graph/search/options.hpp"
 #include "qk/graph/search/report.hpp"
 
 namespace qk::graph::pipeline {

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "graph/search/estimated.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
-#include "qk/graph/search/estimated.hpp"
 #include "qk/graph/search/report.hpp"
 
 namespace qk::graph::pipeline {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/pipeline/transform.hpp"
+#include "graph/pipeline/transform.hpp"
 
 namespace qk::graph::pipeline {
 

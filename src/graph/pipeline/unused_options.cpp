@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/pipeline/unused_options.hpp"
+#include "graph/pipeline/unused_options.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/plan/held_weights.hpp"
+#include "graph/plan/held_weights.hpp"
 
 #include <onnx/onnx_pb.h>
 

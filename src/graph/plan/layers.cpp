@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "graph/model/infer_shapes.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/infer_shapes.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {

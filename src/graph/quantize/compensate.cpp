@@ -9,13 +9,13 @@
 #include <mutex>
 #include <optional>
 
+#include "graph/evaluate/execute/runner.hpp"
+#include "graph/ops/conv.hpp"
+#include "graph/ops/widened.hpp"
+#include "graph/quantize/round_rows.hpp"
+#include "graph/quantize/weight_rows.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/evaluate/execute/runner.hpp"
-#include "qk/graph/ops/conv.hpp"
-#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/compensate.hpp"
-#include "qk/graph/quantize/round_rows.hpp"
-#include "qk/graph/quantize/weight_rows.hpp"
 
 namespace qk::graph {
 

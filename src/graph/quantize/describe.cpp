@@ -7,8 +7,8 @@
 #include <limits>
 #include <set>
 
+#include "graph/ops/widened.hpp"
 #include "qk/graph/model/torch_names.hpp"
-#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph {

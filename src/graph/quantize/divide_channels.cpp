@@ -3,10 +3,10 @@
 
 #include <optional>
 
+#include "graph/ops/widened.hpp"
+#include "graph/quantize/divide_channels.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/plan/layers.hpp"
-#include "qk/graph/quantize/divide_channels.hpp"
 
 namespace qk::graph::detail {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "graph/plan/held_weights.hpp"
 #include "qk/graph/base/format_text.hpp"
-#include "qk/graph/plan/held_weights.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/quantize/encodings.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/quantize/expand_attention.hpp"
+#include "graph/quantize/expand_attention.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -10,9 +10,9 @@
 #include <set>
 #include <vector>
 
+#include "graph/model/edit.hpp"
+#include "graph/ops/widened.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/edit.hpp"
-#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/quantize/layer_samples.hpp"
+#include "graph/quantize/layer_samples.hpp"
 
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
 #include <random>
 
-#include "qk/graph/ops/conv.hpp"
-#include "qk/graph/ops/conv_transpose.hpp"
-#include "qk/graph/ops/widened.hpp"
+#include "graph/ops/conv.hpp"
+#include "graph/ops/conv_transpose.hpp"
+#include "graph/ops/widened.hpp"
 
 namespace qk::graph::detail {
 namespace {

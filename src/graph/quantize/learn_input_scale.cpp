@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/quantize/learn_input_scale.hpp"
+#include "graph/quantize/learn_input_scale.hpp"
 
 #include <onnx/onnx_pb.h>
 
-#include "qk/graph/gradient/straight_through.hpp"
+#include "graph/gradient/straight_through.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph::detail {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports what learning did to weights and biases.
+#include "graph/quantize/learn_rounding.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/quantize/learn_rounding.hpp"
 
 namespace qk::graph {
 

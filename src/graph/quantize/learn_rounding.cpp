@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/quantize/learn_rounding.hpp"
+#include "graph/quantize/learn_rounding.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -8,12 +8,12 @@
 #include <map>
 #include <set>
 
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
-#include "qk/graph/gradient/product.hpp"
-#include "qk/graph/ops/widened.hpp"
-#include "qk/graph/quantize/learn_input_scale.hpp"
-#include "qk/graph/quantize/learn_rows.hpp"
-#include "qk/graph/quantize/side_by_side.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/gradient/product.hpp"
+#include "graph/ops/widened.hpp"
+#include "graph/quantize/learn_input_scale.hpp"
+#include "graph/quantize/learn_rows.hpp"
+#include "graph/quantize/side_by_side.hpp"
 
 namespace qk::graph {
 namespace {

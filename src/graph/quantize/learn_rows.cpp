@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/quantize/learn_rows.hpp"
+#include "graph/quantize/learn_rows.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "graph/gradient/straight_through.hpp"
 #include "qk/graph/calibrate/scales.hpp"
-#include "qk/graph/gradient/straight_through.hpp"
 
 namespace qk::graph::detail {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of pair_safe.hpp: gathers moments of the layers' inputs, then rounds output by output.
-#include "qk/graph/quantize/pair_safe.hpp"
+#include "graph/quantize/pair_safe.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -11,10 +11,10 @@
 #include <mutex>
 #include <optional>
 
+#include "graph/evaluate/execute/workers.hpp"
+#include "graph/ops/widened.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/calibrate/scales.hpp"
-#include "qk/graph/evaluate/execute/workers.hpp"
-#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph {

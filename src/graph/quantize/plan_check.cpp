@@ -2,8 +2,8 @@
 // Checks that a plan fits a model.
 #include <onnx/onnx_pb.h>
 
+#include "graph/plan/axis_view.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/plan/axis_view.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph {

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <set>
 
+#include "graph/model/check.hpp"
+#include "graph/model/subgraphs.hpp"
+#include "graph/quantize/plan_remarks.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/check.hpp"
-#include "qk/graph/model/subgraphs.hpp"
 #include "qk/graph/plan/layers.hpp"
-#include "qk/graph/quantize/plan_remarks.hpp"
 
 namespace qk::graph {
 

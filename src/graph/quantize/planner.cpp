@@ -5,16 +5,16 @@
 #include <cmath>
 #include <limits>
 
+#include "graph/model/element_source.hpp"
+#include "graph/ops/widened.hpp"
+#include "graph/plan/held_weights.hpp"
+#include "graph/quantize/collect_requests.hpp"
+#include "graph/quantize/mask_values.hpp"
+#include "graph/quantize/never_filled.hpp"
+#include "graph/quantize/plan_remarks.hpp"
+#include "graph/quantize/softmax_masks.hpp"
 #include "qk/graph/base/format_text.hpp"
-#include "qk/graph/model/element_source.hpp"
-#include "qk/graph/ops/widened.hpp"
-#include "qk/graph/plan/held_weights.hpp"
-#include "qk/graph/quantize/collect_requests.hpp"
-#include "qk/graph/quantize/mask_values.hpp"
-#include "qk/graph/quantize/never_filled.hpp"
-#include "qk/graph/quantize/plan_remarks.hpp"
 #include "qk/graph/quantize/planner.hpp"
-#include "qk/graph/quantize/softmax_masks.hpp"
 
 namespace qk::graph {
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "graph/plan/held_weights.hpp"
+#include "graph/quantize/collect_requests.hpp"
 #include "qk/graph/base/format_text.hpp"
-#include "qk/graph/plan/held_weights.hpp"
-#include "qk/graph/quantize/collect_requests.hpp"
 #include "qk/graph/quantize/resolve.hpp"
 
 namespace qk::graph {
@@ -323,7 +323,7 @@ inline std::map<edge, edge_precision> resolved_edges(const layer_view& layers, c
 }  // namespace detail
 }  // namespace qk::graph
 
-#include "qk/graph/quantize/resolve_effects.hpp"
+#include "graph/quantize/resolve_effects.hpp"
 
 namespace qk::graph {
 

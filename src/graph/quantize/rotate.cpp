@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of rotate.hpp: finds streams, rotates their constants and takes gains out.
-#include "qk/graph/quantize/rotate.hpp"
+#include "graph/quantize/rotate.hpp"
 
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
 
+#include "graph/model/edit.hpp"
+#include "graph/ops/widened.hpp"
+#include "graph/quantize/divide_channels.hpp"
+#include "graph/quantize/stream.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/edit.hpp"
-#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/plan/layers.hpp"
-#include "qk/graph/quantize/divide_channels.hpp"
-#include "qk/graph/quantize/stream.hpp"
 
 namespace qk::graph {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "qk/graph/quantize/rotate.hpp"
+#include "graph/quantize/rotate.hpp"
 
 namespace qk::graph {
 namespace {

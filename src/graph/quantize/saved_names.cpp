@@ -6,8 +6,8 @@
 #include <limits>
 #include <optional>
 
+#include "graph/quantize/saved_names.hpp"
 #include "qk/graph/plan/layers.hpp"
-#include "qk/graph/quantize/saved_names.hpp"
 
 namespace qk::graph {
 

@@ -10,11 +10,11 @@
 #include <mutex>
 #include <optional>
 
+#include "graph/ops/widened.hpp"
+#include "graph/quantize/divide_channels.hpp"
+#include "graph/quantize/scale_channels.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/calibrate/scales.hpp"
-#include "qk/graph/ops/widened.hpp"
-#include "qk/graph/quantize/divide_channels.hpp"
-#include "qk/graph/quantize/scale_channels.hpp"
 
 namespace qk::graph {
 namespace detail {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/quantize/side_by_side.hpp"
+#include "graph/quantize/side_by_side.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
-#include "qk/graph/gradient/product.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/gradient/product.hpp"
 
 namespace qk::graph::detail {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/quantize/softmax_masks.hpp"
+#include "graph/quantize/softmax_masks.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "graph/ops/elements.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/ops/elements.hpp"
 
 namespace qk::graph {
 namespace {

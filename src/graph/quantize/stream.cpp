@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "graph/ops/widened.hpp"
+#include "graph/quantize/stream.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/plan/layers.hpp"
-#include "qk/graph/quantize/stream.hpp"
 
 namespace qk::graph::detail {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "graph/export/marks.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/export/marks.hpp"
 #include "qk/graph/model/attribute.hpp"
 
 namespace qk::graph {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/recover/integer_products.hpp"
+#include "graph/recover/integer_products.hpp"
 
 #include <algorithm>
 
+#include "graph/model/code_types.hpp"
+#include "graph/recover/refine.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/code_types.hpp"
-#include "qk/graph/recover/refine.hpp"
 
 namespace qk::graph::detail {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/recover/nbits.hpp"
+#include "graph/recover/nbits.hpp"
 
-#include "qk/graph/export/description.hpp"
+#include "graph/export/description.hpp"
+#include "graph/ops/widened.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/ops/widened.hpp"
 
 namespace qk::graph::detail {
 

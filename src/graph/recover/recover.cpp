@@ -6,20 +6,20 @@
 #include <optional>
 #include <set>
 
-#include "qk/graph/evaluate/run_node.hpp"
-#include "qk/graph/export/marks.hpp"
+#include "graph/evaluate/run_node.hpp"
+#include "graph/export/marks.hpp"
+#include "graph/model/code_types.hpp"
+#include "graph/ops/widened.hpp"
+#include "graph/recover/amd.hpp"
+#include "graph/recover/calls.hpp"
+#include "graph/recover/drop.hpp"
+#include "graph/recover/integer_products.hpp"
+#include "graph/recover/nbits.hpp"
+#include "graph/recover/quantizer_nodes.hpp"
+#include "graph/recover/refine.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/code_types.hpp"
-#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/planner.hpp"
-#include "qk/graph/recover/amd.hpp"
-#include "qk/graph/recover/calls.hpp"
-#include "qk/graph/recover/drop.hpp"
-#include "qk/graph/recover/integer_products.hpp"
-#include "qk/graph/recover/nbits.hpp"
-#include "qk/graph/recover/quantizer_nodes.hpp"
 #include "qk/graph/recover/recover.hpp"
-#include "qk/graph/recover/refine.hpp"
 
 namespace qk::graph {
 namespace detail {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/recover/refine.hpp"
+#include "graph/recover/refine.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
-#include "qk/graph/export/description.hpp"
-#include "qk/graph/model/code_types.hpp"
+#include "graph/export/description.hpp"
+#include "graph/model/code_types.hpp"
 
 namespace qk::graph::detail {
 

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "qk/graph/export/marks.hpp"
+#include "graph/export/marks.hpp"
 #include "qk/graph/recover/recover.hpp"
 
 namespace qk::graph {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "graph/search/cache.hpp"
 #include "qk/graph/files/json_text.hpp"
-#include "qk/graph/search/cache.hpp"
 
 namespace qk::graph {
 namespace detail {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/search/child_process.hpp"
+#include "graph/search/child_process.hpp"
 
 #include <fcntl.h>
 #include <poll.h>

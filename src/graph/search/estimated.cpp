@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/search/estimated.hpp"
+#include "graph/search/estimated.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
 
-#include "qk/graph/gradient/estimate.hpp"
-#include "qk/graph/search/moves.hpp"
-#include "qk/graph/search/options.hpp"
-#include "qk/graph/search/problem.hpp"
-#include "qk/graph/search/sensitivity_rows.hpp"
+#include "graph/gradient/estimate.hpp"
+#include "graph/search/moves.hpp"
+#include "graph/search/options.hpp"
+#include "graph/search/problem.hpp"
+#include "graph/search/sensitivity_rows.hpp"
 
 namespace qk::graph {
 namespace {

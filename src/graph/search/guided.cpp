@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/search/guided.hpp"
+#include "graph/search/guided.hpp"
 
 #include <cmath>
 #include <limits>
 #include <memory>
 
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
-#include "qk/graph/gradient/estimate.hpp"
-#include "qk/graph/gradient/product.hpp"
-#include "qk/graph/gradient/traces.hpp"
-#include "qk/graph/search/estimated.hpp"
-#include "qk/graph/search/moves.hpp"
-#include "qk/graph/search/problem.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/gradient/estimate.hpp"
+#include "graph/gradient/product.hpp"
+#include "graph/gradient/traces.hpp"
+#include "graph/search/estimated.hpp"
+#include "graph/search/moves.hpp"
+#include "graph/search/problem.hpp"
 
 namespace qk::graph {
 namespace {

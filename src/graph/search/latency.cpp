@@ -4,9 +4,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "graph/search/latency.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/plan/requests.hpp"
-#include "qk/graph/search/latency.hpp"
 
 namespace qk::graph {
 

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "graph/search/child_process.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
-#include "qk/graph/search/child_process.hpp"
 
 namespace qk::graph {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "qk/graph/quantize/collect_requests.hpp"
-#include "qk/graph/search/options.hpp"
+#include "graph/quantize/collect_requests.hpp"
+#include "graph/search/options.hpp"
 
 namespace qk::graph {
 namespace detail {

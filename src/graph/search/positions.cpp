@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "graph/ops/elements.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/ops/elements.hpp"
 #include "qk/graph/search/positions.hpp"
 
 namespace qk::graph {

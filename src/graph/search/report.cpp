@@ -5,7 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "qk/graph/base/process_memory.hpp"
+#include "graph/base/process_memory.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/report/report.hpp"

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "qk/graph/quantize/learn_rounding.hpp"
-#include "qk/graph/quantize/pair_safe.hpp"
+#include "graph/quantize/learn_rounding.hpp"
+#include "graph/quantize/pair_safe.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
 
 namespace qk::graph {

@@ -8,11 +8,11 @@
 #include <limits>
 #include <tuple>
 
-#include "qk/graph/evaluate/execute/samples.hpp"
+#include "graph/evaluate/execute/samples.hpp"
+#include "graph/ops/elements.hpp"
+#include "graph/search/child_process.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
-#include "qk/graph/ops/elements.hpp"
-#include "qk/graph/search/child_process.hpp"
 #include "qk/graph/search/scorer.hpp"
 
 namespace qk::graph {

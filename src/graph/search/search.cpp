@@ -8,11 +8,11 @@
 
 #include <onnx/onnx_pb.h>
 
+#include "graph/model/element_source.hpp"
+#include "graph/search/guided.hpp"
+#include "graph/search/problem.hpp"
+#include "graph/search/sensitivity_rows.hpp"
 #include "qk/graph/base/format_text.hpp"
-#include "qk/graph/model/element_source.hpp"
-#include "qk/graph/search/guided.hpp"
-#include "qk/graph/search/problem.hpp"
-#include "qk/graph/search/sensitivity_rows.hpp"
 
 namespace qk::graph {
 namespace detail {

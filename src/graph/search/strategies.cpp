@@ -2,9 +2,9 @@
 // The table of strategies, and how one runs. To add one, write a function of search_run& and name it here.
 #include <cstdio>
 
-#include "qk/graph/search/limited.hpp"
-#include "qk/graph/search/pareto.hpp"
-#include "qk/graph/search/tuning.hpp"
+#include "graph/search/limited.hpp"
+#include "graph/search/pareto.hpp"
+#include "graph/search/tuning.hpp"
 
 namespace qk::graph {
 namespace detail {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A deployment program that uses the installed package: loading a missing model throws an error that names the file.
 #include <cstdio>
-#include <qk/graph/evaluate/evaluator.hpp>
+#include <qk/graph/evaluate.hpp>
 #include <string>
 
 int main() {

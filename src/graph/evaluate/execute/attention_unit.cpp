@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of attention_unit.hpp.
-#include "qk/graph/evaluate/execute/attention_unit.hpp"
+#include "graph/evaluate/execute/attention_unit.hpp"
 
 #include <algorithm>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
 
-#include "qk/graph/base/inner_loop.hpp"
-#include "qk/graph/evaluate/execute/node_call.hpp"
-#include "qk/graph/evaluate/execute/onednn.hpp"
-#include "qk/graph/evaluate/execute/step_key.hpp"
-#include "qk/graph/ops/matmul.hpp"
-#include "qk/graph/ops/softmax.hpp"
+#include "graph/base/inner_loop.hpp"
+#include "graph/evaluate/execute/node_call.hpp"
+#include "graph/evaluate/execute/onednn.hpp"
+#include "graph/evaluate/execute/step_key.hpp"
+#include "graph/ops/matmul.hpp"
+#include "graph/ops/softmax.hpp"
 
 namespace qk::graph::execute {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Walks a network with the samples along an axis: constants and shapes are computed, everything else follows a rule of its operator.
-#include "qk/graph/evaluate/execute/batch_axis.hpp"
+#include "graph/evaluate/execute/batch_axis.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-#include "qk/graph/evaluate/execute/batch_call.hpp"
-#include "qk/graph/evaluate/run_node.hpp"
+#include "graph/evaluate/execute/batch_call.hpp"
+#include "graph/evaluate/run_node.hpp"
 
 namespace qk::graph::execute {
 namespace {

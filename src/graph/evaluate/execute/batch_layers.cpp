@@ -2,11 +2,11 @@
 // Rules of batch_axis.hpp for layers: products, convolutions, pools, recurrent layers and attention.
 #include <algorithm>
 
-#include "qk/graph/evaluate/execute/batch_call.hpp"
-#include "qk/graph/evaluate/run_node.hpp"
-#include "qk/graph/ops/conv_transpose.hpp"
-#include "qk/graph/ops/einsum.hpp"
-#include "qk/graph/ops/window.hpp"
+#include "graph/evaluate/execute/batch_call.hpp"
+#include "graph/evaluate/run_node.hpp"
+#include "graph/ops/conv_transpose.hpp"
+#include "graph/ops/einsum.hpp"
+#include "graph/ops/window.hpp"
 
 namespace qk::graph::execute {
 

@@ -2,7 +2,7 @@
 // Rules of batch_axis.hpp for operators of elements, of axes (reductions, normalizations) and of quantizers.
 #include <algorithm>
 
-#include "qk/graph/evaluate/execute/batch_call.hpp"
+#include "graph/evaluate/execute/batch_call.hpp"
 
 namespace qk::graph::execute {
 

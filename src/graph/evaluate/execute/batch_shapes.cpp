@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "qk/graph/evaluate/execute/batch_call.hpp"
+#include "graph/evaluate/execute/batch_call.hpp"
 
 namespace qk::graph::execute {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of cache.hpp.
-#include "qk/graph/evaluate/execute/cache.hpp"
+#include "graph/evaluate/execute/cache.hpp"
 
 #include <bit>
 
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
 
 namespace qk::graph::execute {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/evaluate/execute/check_convolution.hpp"
+#include "graph/evaluate/execute/check_convolution.hpp"
 
 #include <algorithm>
 #include <numeric>

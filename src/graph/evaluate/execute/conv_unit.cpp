@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns a Conv node and its input's shape into what oneDNN is asked to compute.
-#include "qk/graph/evaluate/execute/conv_unit.hpp"
+#include "graph/evaluate/execute/conv_unit.hpp"
 
 #include <algorithm>
 
-#include "qk/graph/ops/conv.hpp"
+#include "graph/ops/conv.hpp"
 
 #ifdef QK_HAVE_ONEDNN
 

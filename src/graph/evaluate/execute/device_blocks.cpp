@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <numeric>
 
+#include "graph/base/kernel_calls.hpp"
+#include "graph/evaluate/execute/device_layer.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/ops/conv.hpp"
+#include "graph/ops/matmul.hpp"
 #include "qk/dot.hpp"
 #include "qk/dot/aligned_columns.hpp"
 #include "qk/graph/base/format_text.hpp"
-#include "qk/graph/base/kernel_calls.hpp"
-#include "qk/graph/evaluate/execute/device_layer.hpp"
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
-#include "qk/graph/ops/conv.hpp"
-#include "qk/graph/ops/matmul.hpp"
 
 namespace qk::graph::execute {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/evaluate/execute/device_columns.hpp"
+#include "graph/evaluate/execute/device_columns.hpp"
 
 #include <algorithm>
 #include <cmath>

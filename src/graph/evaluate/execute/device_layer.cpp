@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/evaluate/execute/device_layer.hpp"
+#include "graph/evaluate/execute/device_layer.hpp"
 
 #include <algorithm>
 #include <cmath>
 
+#include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/ops/conv.hpp"
+#include "graph/ops/matmul.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"
 #include "qk/graph/base/format_text.hpp"
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
-#include "qk/graph/ops/conv.hpp"
-#include "qk/graph/ops/matmul.hpp"
 #include "qk/kernels/choose.hpp"
 
 namespace qk::graph::execute {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "row_unit.hpp"
-#include "sum_unit.hpp"
+#include "graph/evaluate/execute/row_unit.hpp"
+#include "graph/evaluate/execute/sum_unit.hpp"
 
 namespace qk::graph::execute {
 namespace {

@@ -4,9 +4,9 @@
 #include <map>
 #include <unordered_map>
 
-#include "qk/graph/evaluate/execute/network.hpp"
-#include "qk/graph/model/check.hpp"
-#include "qk/graph/ops/table.hpp"
+#include "graph/evaluate/execute/network.hpp"
+#include "graph/model/check.hpp"
+#include "graph/ops/table.hpp"
 
 namespace qk::graph::execute {
 namespace detail {

@@ -2,15 +2,15 @@
 // Builds programs.
 #include <algorithm>
 
-#include "qk/graph/evaluate/execute/dequantized.hpp"
-#include "qk/graph/evaluate/execute/fold_norm.hpp"
-#include "qk/graph/evaluate/execute/late_constants.hpp"
-#include "qk/graph/evaluate/execute/node_call.hpp"
-#include "qk/graph/evaluate/execute/program.hpp"
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
-#include "qk/graph/evaluate/execute/step_key.hpp"
-#include "row_unit.hpp"
-#include "sum_unit.hpp"
+#include "graph/evaluate/execute/dequantized.hpp"
+#include "graph/evaluate/execute/fold_norm.hpp"
+#include "graph/evaluate/execute/late_constants.hpp"
+#include "graph/evaluate/execute/node_call.hpp"
+#include "graph/evaluate/execute/program.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/evaluate/execute/row_unit.hpp"
+#include "graph/evaluate/execute/step_key.hpp"
+#include "graph/evaluate/execute/sum_unit.hpp"
 
 namespace qk::graph::execute {
 namespace detail {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Applies a plan's quantizer to a tensor of any floating type.
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
-#include "qk/graph/ops/half.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/ops/half.hpp"
 
 namespace qk::graph::execute {
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of row_unit.hpp.
-#include "row_unit.hpp"
+#include "graph/evaluate/execute/row_unit.hpp"
 
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
 
-#include "qk/graph/evaluate/execute/step_key.hpp"
-#include "qk/graph/ops/activation.hpp"
-#include "qk/graph/ops/layer_normalization.hpp"
-#include "qk/graph/ops/reduce.hpp"
-#include "sum_unit.hpp"
+#include "graph/evaluate/execute/step_key.hpp"
+#include "graph/evaluate/execute/sum_unit.hpp"
+#include "graph/ops/activation.hpp"
+#include "graph/ops/layer_normalization.hpp"
+#include "graph/ops/reduce.hpp"
 
 namespace qk::graph::execute {
 namespace {

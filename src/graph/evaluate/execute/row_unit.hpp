@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "qk/graph/evaluate/execute/program.hpp"
+#include "graph/evaluate/execute/program.hpp"
 
 namespace qk::graph::execute {
 

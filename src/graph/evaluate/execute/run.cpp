@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a program: steps in order, values in the layout in which they were made, converted where a reader needs the other one.
 
-#include "qk/graph/evaluate/execute/late_constants.hpp"
-#include "row_unit.hpp"
-#include "run_values.hpp"
-#include "sum_unit.hpp"
+#include "graph/evaluate/execute/late_constants.hpp"
+#include "graph/evaluate/execute/row_unit.hpp"
+#include "graph/evaluate/execute/run_values.hpp"
+#include "graph/evaluate/execute/sum_unit.hpp"
 
 namespace qk::graph::execute {
 namespace detail {

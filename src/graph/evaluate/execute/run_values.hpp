@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "qk/graph/evaluate/execute/later_value.hpp"
-#include "qk/graph/evaluate/execute/layout.hpp"
-#include "qk/graph/evaluate/execute/node_call.hpp"
-#include "qk/graph/evaluate/execute/program.hpp"
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
+#include "graph/evaluate/execute/later_value.hpp"
+#include "graph/evaluate/execute/layout.hpp"
+#include "graph/evaluate/execute/node_call.hpp"
+#include "graph/evaluate/execute/program.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
 
 namespace qk::graph::execute::detail {
 

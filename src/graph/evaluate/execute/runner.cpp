@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "qk/graph/evaluate/execute/runner.hpp"
+#include "graph/evaluate/execute/runner.hpp"
 
 namespace qk::graph::execute {
 namespace detail {

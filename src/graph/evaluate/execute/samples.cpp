@@ -5,8 +5,8 @@
 #include <map>
 #include <utility>
 
-#include "qk/graph/evaluate/execute/samples.hpp"
-#include "qk/graph/ops/elements.hpp"
+#include "graph/evaluate/execute/samples.hpp"
+#include "graph/ops/elements.hpp"
 
 namespace qk::graph::execute {
 
@@ -299,8 +299,8 @@ sample_set make_samples(const model& m, const named_tensors& given) {
             }
         }
         if (!fits)
-            problem =
-                "input '" + v.name + "' has shape " + shape_text(v) + " in the model, and the data given has shape " + to_string(shape) + why;
+            problem = "input '" + v.name + "' has shape " + shape_text(v) + " in the model, and the data given has shape " +
+                      to_string(shape) + why;
     }
     if (problem.empty()) {
         if (!given.batch_axis) cut_at_leading_symbol(declared, s);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of sum_unit.hpp.
-#include "sum_unit.hpp"
+#include "graph/evaluate/execute/sum_unit.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
-#include "qk/graph/evaluate/execute/step_key.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/evaluate/execute/step_key.hpp"
 
 namespace qk::graph::execute {
 namespace {

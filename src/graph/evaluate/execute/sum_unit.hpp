@@ -3,8 +3,8 @@
 // way, in pieces that stay in L1 cache, by the same kernels and with the same bits.
 #pragma once
 
-#include "qk/graph/evaluate/execute/narrow_values.hpp"
-#include "qk/graph/evaluate/execute/program.hpp"
+#include "graph/evaluate/execute/narrow_values.hpp"
+#include "graph/evaluate/execute/program.hpp"
 
 namespace qk::graph::execute {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of workers.hpp.
-#include "qk/graph/evaluate/execute/workers.hpp"
+#include "graph/evaluate/execute/workers.hpp"
 
 #include <tbb/global_control.h>
 #include <tbb/info.h>

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a product with constant weights, and the bias Add behind it, as one step. Before: MatMul [-> Add] or Gemm. After: one call of oneDNN
+// with packed weights: a product of floats (dnn_product) or, for narrow operands and where oneDNN has no such product, a 1 x 1 convolution
+// with one place for each row. Conditions: float32, constant matrix and bias.
+#pragma once
+
+#include "graph/evaluate/execute/dnn_product.hpp"
+#include "graph/evaluate/execute/layout.hpp"
+#include "graph/evaluate/execute/prepared_convolution.hpp"
+
+namespace qk::graph::execute {
+
+#ifdef QK_HAVE_ONEDNN
+
+class dense_unit {
+  public:
+    /// `weights` is [k,n], or [n,k] if transposed; `bias` has n elements or is empty. `x` and `w` are the quantizers of the two operands,
+    /// null if there is none; `weights` are already quantized by `w`.
+    dense_unit(const late_weights& weights, bool transposed, tensor bias, const quantizer* x, const quantizer* w)
+        : k_(weights.shape[transposed ? 1 : 0]),
+          n_(weights.shape[transposed ? 0 : 1]),
+          transposed_(transposed),
+          weights_(weights),
+          product_(std::make_unique<dnn_product>(k_, n_, !bias.empty())),
+          convolution_(weights, !transposed, std::move(bias), x, w, transposed ? 0 : 1, 2) {}
+
+    /// Returns the narrow form that run() needs of this x; null means floats.
+    const narrow_form* form_for(const tensor& x) const { return fits(x) ? convolution_.form_of(prepared(x)) : nullptr; }
+
+    /// Returns the product; `narrow` is x in form_for(x). Returns an empty tensor if x is not supported: then run the nodes one by one.
+    tensor run(const tensor& x, const tensor& narrow, allocator& memory) const {
+        if (!fits(x)) return {};
+        const dims shape = shape_for(x.shape());
+        tensor y(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));
+        const auto& how = prepared(x);
+        if (!how.possible()) return run_floats(x, y.as<float>().data(), nullptr, memory) ? y : tensor();
+        if (!run_in_parts(how, narrow, rows_of(x), y, memory)) prepared_convolution::run(how, x, narrow, {}, y, memory);
+        return y;
+    }
+
+    /// Returns the shape of the result.
+    dims shape_for(dims x) const {
+        if (!x.empty()) x.back() = n_;
+        return x;
+    }
+
+    /// Multiplies an x of floats and passes rows of the product to take() as soon as they are computed. Returns false, before any call of
+    /// take(), if that is not supported for this x.
+    bool run_by_rows(const tensor& x, allocator& memory, const dnn_product::take_rows& take) const {
+        return fits(x) && product_->is_by_rows() && !prepared(x).possible() && run_floats(x, nullptr, &take, memory);
+    }
+
+  private:
+    /// Multiplies parts of the rows side by side if threads are idle. Sums of whole numbers are exact, so a part has the same bits as the
+    /// whole. Returns false if it does not apply.
+    bool run_in_parts(const prepared_convolution::at_shape& whole, const tensor& narrow, std::int64_t rows, tensor& y,
+                      allocator& memory) const {
+        const std::int64_t parts = rows / 32;
+        if (runs_parts() == nullptr || !whole.form || !whole.form->whole || parts < 2 || rows * k_ * n_ < 1 << 22) return false;
+        const auto begin = [=](std::int64_t i) { return rows * i / parts; };
+        const auto of_rows = [this](std::int64_t count) -> const prepared_convolution::at_shape& {
+            return convolution_.at({count}, [&] { return request(count, false); });
+        };
+        for (const std::int64_t count : {rows / parts, rows / parts + (rows % parts != 0)})
+            if (const auto& part = of_rows(count); !part.possible() || part.form != whole.form) return false;
+        for_each_part(static_cast<std::size_t>(parts), [&](std::size_t i) {
+            const one_thread alone;
+            const std::int64_t first = begin(static_cast<std::int64_t>(i)), end = begin(static_cast<std::int64_t>(i) + 1);
+            prepared_convolution::run_part(of_rows(end - first), narrow, static_cast<std::size_t>(first * k_),
+                                           static_cast<std::size_t>(rows * k_), y.as<float>().data() + first * n_, memory);
+        });
+        return true;
+    }
+    /// Writes the product of floats to y, or passes it to take() if that is not null. Returns false if oneDNN has no fast code.
+    bool run_floats(const tensor& x, float* y, const dnn_product::take_rows* take, allocator& memory) const {
+        const std::int64_t rows = rows_of(x);
+        if (product_->prepare(rows, transposed_, weights_.read)) {
+            const tensor& bias = convolution_.bias();
+            product_->run(x.as<float>().data(), y, rows, bias.empty() ? nullptr : bias.as<float>().data(), memory, take);
+            return true;
+        }
+        const auto of_rows = [this](std::int64_t count) -> const prepared_convolution::at_shape& {
+            return convolution_.at({count, 1}, [&] { return request(count, true); });
+        };
+        std::int64_t step = product_->rows_together(rows);
+        for (const std::int64_t count : {std::min(step, rows), rows % step == 0 ? std::min(step, rows) : rows % step})
+            if (const auto& part = of_rows(count); !part.possible() || part.form) step = rows;
+        if (const auto& whole = of_rows(std::min(step, rows)); !whole.possible() || whole.form) return false;
+        for_each_part(static_cast<std::size_t>((rows + step - 1) / step), [&](std::size_t i) {
+            const one_thread alone;
+            const std::int64_t first = static_cast<std::int64_t>(i) * step, count = std::min(step, rows - first);
+            const auto space = take == nullptr ? nullptr : memory.allocate(static_cast<std::size_t>(count * n_) * sizeof(float));
+            float* to = take == nullptr ? y + first * n_ : reinterpret_cast<float*>(space.get());
+            prepared_convolution::run_part(of_rows(count), x, static_cast<std::size_t>(first * k_), 0, to, memory);
+            if (take != nullptr) (*take)(to, static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+        });
+        return true;
+    }
+    bool fits(const tensor& x) const {
+        return x.type() == data_type::float32 && x.rank() >= 2 && x.size() != 0 && x.shape().back() == k_ && n_ != 0 &&
+               convolution_.bias().rank() <= x.rank();
+    }
+    std::int64_t rows_of(const tensor& x) const { return static_cast<std::int64_t>(x.size()) / k_; }
+    prepared_convolution::request request(std::int64_t rows, bool in_floats) const {
+        prepared_convolution::request r;
+        r.in_floats = in_floats;
+        dnn_convolution::shape& s = r.shape;
+        s.x = {1, k_, 1, rows}, s.weights = {n_, k_, 1, 1}, s.y = {1, n_, 1, rows};
+        s.stride = {1, 1}, s.dilation = {0, 0}, s.pad_begin = {0, 0}, s.pad_end = {0, 0};
+        s.bias = !convolution_.bias().empty();
+        return r;
+    }
+    /// Returns the convolution for narrow operands; possible() is false if there is none.
+    const prepared_convolution::at_shape& prepared(const tensor& x) const {
+        static const prepared_convolution::at_shape none;
+        if (!convolution_.may_be_narrow()) return none;
+        return convolution_.at({rows_of(x)}, [&] { return request(rows_of(x), false); });
+    }
+
+    std::int64_t k_, n_;
+    bool transposed_;
+    late_weights weights_;
+    std::unique_ptr<dnn_product> product_;
+    prepared_convolution convolution_;
+};
+
+#else
+
+class dense_unit {
+  public:
+    dense_unit(const late_weights&, bool, const tensor&, const quantizer*, const quantizer*) {}
+    const narrow_form* form_for(const tensor&) const { return nullptr; }
+    tensor run(const tensor&, const tensor&, allocator&) const { return {}; }
+    dims shape_for(dims x) const { return x; }
+    template <class Take>
+    bool run_by_rows(const tensor&, allocator&, const Take&) const {
+        return false;
+    }
+};
+
+#endif
+
+}  // namespace qk::graph::execute

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Implements comparisons and logic of two operands, which return bool, and Where.
+#pragma once
+
+#include <functional>
+
+#include "graph/ops/binary.hpp"
+
+namespace qk::graph::ops {
+
+inline constexpr type_list<bool> logical_types;
+
+template <class F, const auto& Types>
+void compare(op_context& call) {
+    map_binary<Types, bool>(call, F{});
+}
+
+inline void where(op_context& call) {
+    const tensor &condition = call.input(0), &x = call.input(1), &y = call.input(2);
+    if (condition.type() != data_type::boolean) call.fail("the condition is not of type bool");
+    if (x.type() != y.type()) call.fail("x and y differ in type");
+    const tensor* operands[] = {&condition, &x, &y};
+    const dims shape = broadcast_shape(call, operands);
+    tensor& out = call.output(0, x.type(), shape);
+    dispatch_width(call, x.type(), [&]<class T>(type_tag<T>) {
+        map_broadcast<bool, T, T, T>(shape, condition, x, y, out, [](bool c, T a, T b) { return c ? a : b; });
+    });
+}
+
+inline constexpr op_entry comparison_ops[] = {
+    {"", "Equal", 1, through_float32<compare<std::equal_to<>, element_types>>},
+    {"", "Greater", 1, through_float32<compare<std::greater<>, number_types>>},
+    {"", "GreaterOrEqual", 12, through_float32<compare<std::greater_equal<>, number_types>>},
+    {"", "Less", 1, through_float32<compare<std::less<>, number_types>>},
+    {"", "LessOrEqual", 12, through_float32<compare<std::less_equal<>, number_types>>},
+    {"", "And", 1, compare<std::logical_and<>, logical_types>},
+    {"", "Or", 1, compare<std::logical_or<>, logical_types>},
+    {"", "Xor", 1, compare<std::not_equal_to<>, logical_types>},
+    {"", "Where", 9, where},
+};
+
+}  // namespace qk::graph::ops

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Implements QuantizeLinear and DequantizeLinear (per tensor, per axis, blocked; every type) and DynamicQuantizeLinear.
+// docs/reference/numerics.md, "Elementwise".
+#pragma once
+
+#include <cmath>
+
+#include "graph/base/kernel_calls.hpp"
+#include "graph/ops/cast.hpp"
+#include "graph/ops/elements.hpp"
+#include "graph/ops/op.hpp"
+#include "graph/ops/scale_grid.hpp"
+#include "graph/ops/working_type.hpp"
+
+namespace qk::graph::ops {
+
+namespace detail {
+
+/// Computes round(x / scale) + zero_point, clamped. NaN becomes the lowest code, as in ONNX Runtime. T has at most 16 bits, so the bounds
+/// minus the zero point are exact floats and the clamp may come before the addition.
+template <class T>
+void quantize_run(const float* x, std::size_t n, float scale, std::int64_t zero_point, std::int64_t lowest, std::int64_t highest, T* y) {
+    const auto low = static_cast<float>(lowest - zero_point);
+    const auto high = static_cast<float>(highest - zero_point);
+    const auto shift = static_cast<std::int32_t>(zero_point);
+    for (std::size_t i = 0; i < n; ++i) {
+        float q = std::nearbyint(x[i] / scale);
+        q = q > low ? q : low;
+        q = q < high ? q : high;
+        y[i] = static_cast<T>(static_cast<std::int32_t>(q) + shift);
+    }
+}
+
+inline float round_to_half(data_type t, float x) { return t == data_type::float16 ? to_float(to_half(x)) : to_float(to_brain(x)); }
+
+}  // namespace detail
+
+/// Quantizes x under a grid of scales into codes of y's type: an integer of at most 32 bits, or a small float. For a small float
+/// `float_zero` is added to the quotients; -0 changes nothing.
+void quantize_elements(const op_context& call, std::span<const float> x, const scale_grid& grid, std::span<const float> scale,
+                       std::span<const std::int64_t> zero_point, tensor& y, bool saturate = true, float float_zero = -0.0f);
+
+/// Computes y = (x - zero_point) * scale as float. The integer difference is exact; it is rounded to float once, then multiplied.
+void dequantize_elements(const op_context& call, const tensor& x, const scale_grid& grid, std::span<const float> scale,
+                         std::span<const std::int64_t> zero_point, std::span<float> y);
+
+/// Returns the zero points of codes of type `codes`: one, or as many as there are scales (input 1). Small floats have only the zero point
+/// 0, so the result is empty.
+inline std::vector<std::int64_t> zero_points(op_context& call, std::size_t i, data_type codes) {
+    if (!call.has_input(i) || !is_integer_type(codes)) return {};
+    const tensor given = zero_point_of<std::int64_t>(call, i, codes);
+    const auto zero = given.as<std::int64_t>();
+    if (zero.size() != 1 && zero.size() != call.input(1).size())
+        call.fail("the zero point has " + std::to_string(zero.size()) + " elements, the scale " + std::to_string(call.input(1).size()));
+    return {zero.begin(), zero.end()};
+}
+
+/// Returns the zero point that is added before rounding to float4e2m1 or float6 types: a given 0 turns -0 into +0. Other types: -0.
+inline float small_float_zero(op_context& call, std::size_t i, data_type type) {
+    if (!call.has_input(i) || is_integer_type(type) || call.input(i).size() == 0 || format_of(type).specials != specials::none)
+        return -0.0f;
+    return input_as<float>(call, i).as<float>()[0];
+}
+
+inline void run_quantize_linear(op_context& call) {
+    const node_view& node = call.node();
+    const tensor& x = call.input(0);
+    const tensor& y_scale = call.input(1);
+    auto type = static_cast<data_type>(node.get_int("output_dtype", 0));
+    if (call.has_input(2)) {
+        if (type != data_type::undefined && type != call.input(2).type()) {
+            call.fail(std::string("output_dtype ") + name_of(type) + " and a zero point of type " + name_of(call.input(2).type()) +
+                      " disagree");
+        }
+        type = call.input(2).type();
+    }
+    if (type == data_type::undefined) type = data_type::uint8;
+    const scale_grid grid = make_scale_grid(call, x.shape(), y_scale, node.get_int("axis", 1), node.get_int("block_size", 0));
+
+    tensor values = input_as<float>(call, 0);
+    tensor scale = input_as<float>(call, 1);
+    auto precision = static_cast<data_type>(node.get_int("precision", 0));
+    // Without `precision` the division is done in the scale's type; a float32 x makes it float32.
+    if (precision == data_type::undefined && is_narrow_float(y_scale.type()) && x.type() == y_scale.type()) precision = y_scale.type();
+    if (!is_narrow_float(precision)) {
+        tensor& y = call.output(0, type, x.shape());
+        quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, 2, type), y,
+                          node.get_int("saturate", 1) != 0, small_float_zero(call, 2, type));
+        return;
+    }
+    // A quotient of two numbers of at most 11 bits, rounded to 24 and then to 11 bits, equals the quotient rounded once.
+    tensor quotient = call.scratch(data_type::float32, x.shape());
+    const auto to = quotient.as<float>();
+    const auto from = values.as<float>();
+    const auto by = scale.as<float>();
+    grid.for_each_run([&](std::size_t begin, std::size_t n, std::size_t s) {
+        const float divisor = detail::round_to_half(precision, by[s]);
+        for (std::size_t i = begin; i < begin + n; ++i) {
+            to[i] = detail::round_to_half(precision, detail::round_to_half(precision, from[i]) / divisor);
+        }
+    });
+    const std::vector<float> ones(scale.size(), 1.0f);
+    tensor& y = call.output(0, type, x.shape());
+    quantize_elements(call, to, grid, ones, zero_points(call, 2, type), y, node.get_int("saturate", 1) != 0,
+                      small_float_zero(call, 2, type));
+}
+
+inline void run_dequantize_linear(op_context& call) {
+    const node_view& node = call.node();
+    const tensor& x = call.input(0);
+    const tensor& x_scale = call.input(1);
+    auto type = static_cast<data_type>(node.get_int("output_dtype", 0));
+    if (type == data_type::undefined) type = is_small_float(x_scale.type()) ? data_type::float32 : x_scale.type();
+    const scale_grid grid = make_scale_grid(call, x.shape(), x_scale, node.get_int("axis", 1), node.get_int("block_size", 0));
+    const tensor scale = input_as<float>(call, 1);
+    working_output<float> y(call, 0, type, x.shape());
+    dequantize_elements(call, x, grid, scale.as<float>(), zero_points(call, 2, x.type()), y.values());
+    y.store();
+}
+
+struct dynamic_scale {
+    float scale;
+    std::uint8_t zero;
+};
+/// Computes scale = (max(x, 0) - min(x, 0)) / 255 and zero = round(-min(x, 0) / scale).
+inline dynamic_scale dynamic_scale_of(std::span<const float> x) {
+    float low = 0, high = 0;
+    for (const float v : x) {
+        low = std::min(low, v);
+        high = std::max(high, v);
+    }
+    const float scale = high == low ? 1.0f : (high - low) / 255.0f;
+    const float place = -low / scale;
+    return {scale, static_cast<std::uint8_t>(place > 0 ? std::nearbyint(std::min(place, 255.0f)) : 0.0f)};  // an infinite range: NaN, 0
+}
+
+inline void run_dynamic_quantize_linear(op_context& call) {
+    const tensor x = input_as<float>(call, 0);
+    const dynamic_scale s = dynamic_scale_of(x.as<float>());
+    call.output(1, data_type::float32, {}).as<float>()[0] = s.scale;
+    call.output(2, data_type::uint8, {}).as<std::uint8_t>()[0] = s.zero;
+    tensor& y = call.output(0, data_type::uint8, x.shape());
+    detail::quantize_run(x.as<float>().data(), x.size(), s.scale, s.zero, 0, 255, y.as<std::uint8_t>().data());
+}
+
+inline constexpr op_entry quantize_linear_ops[] = {
+    {"", "QuantizeLinear", 10, run_quantize_linear},
+    {"", "DequantizeLinear", 10, run_dequantize_linear},
+    {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear},
+    {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear},
+    {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear},
+};
+
+}  // namespace qk::graph::ops

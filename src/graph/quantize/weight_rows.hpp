@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views a constant weight as a matrix with a row for each output and a column for each input, and finds the columns that a quantizer rounds
+// together.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/base/kernel_calls.hpp"
+#include "graph/ops/op.hpp"
+#include "graph/plan/axis_view.hpp"
+#include "qk/graph/base/tensor.hpp"
+#include "qk/graph/calibrate/scales.hpp"
+#include "qk/graph/plan/layers.hpp"
+
+namespace qk::graph::detail {
+
+/// The layout of such a matrix: at() says where element (row, column) of group g lies in the tensor. A grouped Conv or ConvTranspose is
+/// `groups` products; everything else is one.
+struct weight_rows {
+    std::size_t groups = 1, rows = 0, columns = 0;
+    std::size_t taps = 1;            ///< Conv, ConvTranspose: columns of one input channel
+    bool columns_outermost = false;  ///< [columns, rows]: MatMul, Gemm without transB
+    bool transposed = false;         ///< ConvTranspose: [groups * columns / taps, rows, taps]
+    std::string refusal;             ///< why the weight is no such matrix; empty: it is one
+
+    std::size_t at(std::size_t g, std::size_t row, std::size_t column) const {
+        if (transposed) return ((g * (columns / taps) + column / taps) * rows + row) * taps + column % taps;
+        return columns_outermost ? column * rows + row : (g * rows + row) * columns + column;
+    }
+};
+
+/// Returns the layout of the weights (input 1) of a ConvTranspose; each of its outputs is a product with a row, too.
+inline weight_rows transposed_rows_of(const onnx::NodeProto& n, const tensor& w) {
+    weight_rows r{.transposed = true, .refusal = {}};
+    r.groups = static_cast<std::size_t>(std::max<std::int64_t>(int_attribute(n, "group", 1), 1));
+    if (w.rank() < 3 || w.size() == 0 || static_cast<std::size_t>(w.dim(0)) % r.groups != 0) {
+        r.refusal = "its channels do not come in groups";
+        return r;
+    }
+    r.rows = static_cast<std::size_t>(w.dim(1));
+    r.taps = w.size() / (static_cast<std::size_t>(w.dim(0)) * r.rows);
+    r.columns = static_cast<std::size_t>(w.dim(0)) / r.groups * r.taps;
+    return r;
+}
+
+/// Returns the layout of the weights (input 1) of a Conv, Gemm or MatMul.
+inline weight_rows rows_of(const onnx::NodeProto& n, const tensor& w) {
+    weight_rows r;
+    const auto extent = [&](std::size_t i) { return static_cast<std::size_t>(w.dim(i)); };
+    if (n.op_type() == "Conv" && w.rank() >= 3 && w.size() > 0) {
+        r.groups = static_cast<std::size_t>(std::max<std::int64_t>(int_attribute(n, "group", 1), 1));
+        if (extent(0) % r.groups != 0) r.refusal = "its channels do not come in groups";
+        r.rows = extent(0) / r.groups;
+        r.columns = w.size() / extent(0);
+        r.taps = r.columns / extent(1);
+    } else if ((n.op_type() == "Gemm" || n.op_type() == "MatMul") && w.rank() == 2 && w.size() > 0) {
+        if (int_attribute(n, "transA", 0) != 0) r.refusal = "its input is read transposed";
+        r.columns_outermost = int_attribute(n, "transB", 0) == 0;
+        r.columns = extent(r.columns_outermost ? 0 : 1);
+        r.rows = w.size() / r.columns;
+    } else {
+        r.refusal = n.op_type() + " with weights " + to_string(w.shape()) + " is not one product of a matrix";
+    }
+    return r;
+}
+
+/// Returns the groups of columns that a quantizer rounds together, in the order of the weight: single columns, or the blocks of a block
+/// format. Empty when blocks run along another axis than the columns.
+inline std::vector<std::vector<std::size_t>> blocks_of(const weight_rows& r, const onnx::NodeProto& n, const quantizer& q,
+                                                       std::size_t rank) {
+    std::vector<std::vector<std::size_t>> blocks;
+    if (!is_block_format(q.format)) {
+        for (std::size_t c = 0; c < r.columns; ++c) blocks.push_back({c});
+        return blocks;
+    }
+    const bool conv = n.op_type() == "Conv";
+    const std::size_t axis = resolve_axis(q.axis, rank), reduction = conv || !r.columns_outermost ? 1 : 0;
+    if (!q.flatten && axis != reduction) return {};
+    const std::size_t taps = q.flatten || !conv ? 1 : r.taps, length = r.columns / taps;
+    const auto size = static_cast<std::size_t>(block_size(q.format));
+    for (std::size_t first = 0; first < length; first += size)
+        for (std::size_t t = 0; t < taps; ++t) {
+            auto& block = blocks.emplace_back();
+            for (std::size_t c = first; c < std::min(first + size, length); ++c) block.push_back(c * taps + t);
+        }
+    return blocks;
+}
+
+/// Rounds columns as a quantizer rounds the whole tensor: all rows at once, each element at the scale that it has in the tensor.
+class column_rounder {
+  public:
+    column_rounder(const quantizer& q, const weight_rows& r, const tensor& w) : q_(&q), r_(&r) {
+        if (is_block_format(q.format)) return;
+        const along_axis a = seen_by_blocks(w.shape(), q.axis, q.flatten);
+        const std::size_t run = q.block_size > 0 ? static_cast<std::size_t>(q.block_size) : 1;
+        const std::size_t runs = (a.length + run - 1) / run;
+        scale_.resize(w.size(), 1.0f);
+        zero_point_.resize(w.size(), 0);
+        for (std::size_t i = 0; i < w.size(); ++i) {
+            const std::size_t k = i / a.inner % a.length;
+            const std::size_t at = q.block_size > 0 ? (i / a.inner / a.length * runs + k / run) * a.inner + i % a.inner : k;
+            if (!q.scale.empty()) scale_[i] = q.scale[q.scale.size() == 1 ? 0 : at];
+            if (!q.zero_point.empty()) zero_point_[i] = q.zero_point[q.zero_point.size() == 1 ? 0 : at];
+        }
+    }
+
+    /// Rounds `values` in place: values[row * block.size() + i] belongs to column block[i] of group g.
+    void round(std::size_t g, const std::vector<std::size_t>& block, std::span<float> values) const {
+        if (std::holds_alternative<nvfloat>(q_->format))
+            return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1},
+                                               affine{q_->scale.empty() ? 0.0f : q_->scale[0], 0}, q_->semantics);
+        if (is_block_format(q_->format))
+            return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1}, q_->semantics);
+        std::vector<float> scale(r_->rows);
+        std::vector<std::int64_t> zero_point(r_->rows);
+        for (std::size_t o = 0; o < r_->rows; ++o) {
+            const std::size_t i = r_->at(g, o, block[0]);
+            scale[o] = scale_[i], zero_point[o] = zero_point_[i];
+        }
+        kernel_calls::fake_quantize(q_->format, values, values, per_channel{scale, zero_point, {1, r_->rows, 1}}, q_->semantics);
+    }
+
+  private:
+    const quantizer* q_;
+    const weight_rows* r_;
+    std::vector<float> scale_;
+    std::vector<std::int64_t> zero_point_;
+};
+
+}  // namespace qk::graph::detail
