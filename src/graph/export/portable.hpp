@@ -1,13 +1,783 @@
 // SPDX-License-Identifier: Apache-2.0
 // Style portable: qdq where that can write the quantizer, otherwise a model-local function of standard operators. docs/guide/export.md.
+// This file is long because each family of formats has a function body of its own, and the writer names them all.
 #pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+#include <string>
+#include <vector>
 
 #include "graph/export/description.hpp"
 #include "graph/export/marks.hpp"
-#include "graph/export/portable/function_set.hpp"
+#include "graph/export/portable/function_builder.hpp"
+#include "graph/export/portable/packed.hpp"
 #include "graph/export/qdq.hpp"
+#include "graph/export/writer.hpp"
+#include "qk/formats/floating.hpp"
+#include "qk/formats/format.hpp"
+#include "qk/reference/block_float.hpp"
+#include "qk/reference/floating.hpp"
+#include "qk/reference/microscaling.hpp"
+#include "qk/semantics.hpp"
 
 namespace qk::graph::detail {
+
+// How a function reshapes its input into blocks: [..., block, inner], so that a block is a run along the last axis but one.
+
+/// How blocks are made. `whole`: the call's attribute `blocks` is the shape, known beforehand: whole blocks, or one short block. `padded`:
+/// `blocks` is the shape after zeros have filled the last block along the axis `axis`; attribute `ends` has a 1 for the pad at its end,
+/// among the pads of all axes. `any_length`: the shape is computed in each run from attributes `axis` and `after` (the axis behind it; both
+/// count an additional first axis of length 1); short blocks are padded with zeros, which raise no exponent and are cut off again.
+enum class block_layout : std::uint8_t { whole, padded, any_length };
+
+/// Returns core(blocks of x) in x's own shape. If `part` is not 0, `block` is first cut into parts: [..., block / part, part, inner].
+template <class Core>
+operand in_blocks(function_builder& f, const operand& x, block_layout layout, std::int64_t block, std::int64_t part, const Core& core) {
+    const operand shape = f.op("Shape", {x}, "shape");
+    if (layout == block_layout::whole) return f.reshape(core(f.op("Reshape", {x, f.integers_of_call("blocks")}, "blocks_of_x")), shape);
+    if (layout == block_layout::padded) {
+        const operand axis = f.integers_of_call("axis"), length = f.op("Gather", {shape, axis}, "length");
+        const operand missing = f.op("Mod", {f.op("Neg", {length}), f.integers({block})});
+        const operand padded = f.op("Pad", {x, f.op("Mul", {f.integers_of_call("ends"), missing})}, "padded");
+        const operand y = core(f.op("Reshape", {padded, f.integers_of_call("blocks")}, "blocks_of_x"));
+        return f.op("Slice", {f.reshape(y, f.op("Shape", {padded})), f.integers({0}), length, axis});
+    }
+    const auto slice = [&](const operand& v, const operand& from, const operand& to, std::int64_t axis) {
+        return f.op("Slice", {v, from, to, f.integers({axis})});
+    };
+    const std::int64_t end = std::numeric_limits<std::int64_t>::max();
+    const operand axes = f.concat({f.integers({1}), shape});  // so that a scalar has an axis, too
+    const operand length = f.op("Gather", {axes, f.integers_of_call("axis")}, "length");
+    const operand behind = slice(axes, f.integers_of_call("after"), f.integers({end}), 0);
+    const operand inner = f.reduce("ReduceProd", f.concat({f.integers({1}), behind}), {0});
+    const operand count = f.op("Div", {f.op("Add", {length, f.integers({block - 1})}), f.integers({block})}, "blocks");
+    const operand padded = f.op("Mul", {count, f.integers({block})}, "padded");
+    const auto pad = [&](const operand& v, const operand& by) {
+        return f.op("Pad", {v, f.concat({f.integers({0, 0, 0, 0}), by, f.integers({0})})});
+    };
+    const operand rows = f.op("Reshape", {x, f.concat({f.integers({-1}), length, inner})}, "rows");
+    operand blocks = f.op("Reshape", {pad(rows, f.op("Sub", {padded, length})), f.concat({f.integers({-1, block}), inner})}, "blocks_of_x");
+    const std::int64_t parts = part == 0 ? 0 : (block + part - 1) / part;
+    if (part != 0) {
+        if (parts * part != block) blocks = pad(blocks, f.integers({parts * part - block}));
+        blocks = f.op("Reshape", {blocks, f.concat({f.integers({-1, parts, part}), inner})}, "parts_of_x");
+    }
+    operand y = core(blocks);
+    if (part != 0) {
+        y = f.op("Reshape", {y, f.concat({f.integers({-1, parts * part}), inner})});
+        if (parts * part != block) y = slice(y, f.integers({0}), f.integers({block}), 1);
+    }
+    y = slice(f.op("Reshape", {y, f.concat({f.integers({-1}), padded, inner})}), f.integers({0}), length, 1);
+    return f.reshape(y, shape);
+}
+
+// What distinguishes the functions of one export, and the bodies of those that quantize.
+
+// Builds exact arithmetic from standard operators: the power of two below a value, and rounding in every mode. docs/guide/export.md has it
+// under "How the functions compute".
+
+/// Operators on values of one floating type, float32 or float64.
+class arithmetic {
+  public:
+    arithmetic(function_builder& f, data_type type) : f_(f), type_(type) {}
+
+    operand c(double v) const { return f_.number(v, type_); }
+    operand add(const operand& a, const operand& b) const { return f_.op("Add", {a, b}); }
+    operand sub(const operand& a, const operand& b) const { return f_.op("Sub", {a, b}); }
+    operand mul(const operand& a, const operand& b) const { return f_.op("Mul", {a, b}); }
+    operand mul(const operand& a, double b) const { return b == 1 ? a : mul(a, c(b)); }  // a product with 1 needs no node
+    operand div(const operand& a, const operand& b) const { return f_.op("Div", {a, b}); }
+    operand abs(const operand& a) const { return f_.op("Abs", {a}); }
+    operand root(const operand& a) const { return f_.op("Sqrt", {a}); }
+    /// These use Clip, which onnxruntime computes faster than Max and Min. They need not keep a NaN.
+    operand max(const operand& a, double b) const { return f_.op("Clip", {a, c(b)}); }
+    operand min(const operand& a, double b) const { return f_.op("Clip", {a, "", c(b)}); }
+    operand clip(const operand& a, double lowest, double highest) const { return f_.op("Clip", {a, c(lowest), c(highest)}); }
+    /// `yes` must not be -0, of which onnxruntime's Where makes +0; `no` may. The condition must be no Not: the optimizer swaps the two
+    /// values.
+    operand where(const operand& condition, const operand& yes, const operand& no) const { return f_.op("Where", {condition, yes, no}); }
+    operand less(const operand& a, const operand& b) const { return f_.op("Less", {a, b}); }
+    operand equal(const operand& a, const operand& b) const { return f_.op("Equal", {a, b}); }
+    operand is_nan(const operand& a) const { return f_.op("IsNaN", {a}); }
+    operand either(const operand& a, const operand& b) const { return f_.op("Or", {a, b}); }
+    operand both(const operand& a, const operand& b) const { return f_.op("And", {a, b}); }
+    operand negate(const operand& a) const { return f_.op("Not", {a}); }
+
+    /// Returns `factor` times the largest power of two that is at most |a|; 0 for 0. With u = 2^-p, p bits of precision, and q = (1 / 2u +
+    /// 1) a, q - (1 - u) q leaves a's highest bit alone: S. M. Rump, T. Ogita, S. Oishi, Accurate floating-point summation, part I, SIAM J.
+    /// Sci. Comput. 31 (2008), algorithm 3.5. The factor, a power of two, is part of q. Requires (1 / 2u + 1) |a| factor to be finite.
+    operand power_below(const operand& a, double factor) const {
+        if (type_ == data_type::float32) {
+            const operand q = mul(a, c((0x1p23 + 1) * factor));
+            return abs(sub(q, mul(q, c(1 - 0x1p-24))));
+        }
+        // Written as q - u q: onnxruntime takes a float64 factor that rounds to 1.0f for 1, and drops the multiplication.
+        const operand q = mul(a, c((0x1p52 + 1) * factor));
+        return abs(sub(q, sub(q, mul(q, c(0x1p-53)))));
+    }
+
+    /// Rounds `t` to a whole number. Zeros keep the sign of `t`.
+    operand round(const operand& t, rounding how) const {
+        switch (how) {
+            case rounding::half_even: return f_.op("Round", {t});
+            case rounding::up: return f_.op("Ceil", {t});
+            case rounding::down: return f_.op("Floor", {t});
+            case rounding::toward_zero: return where(less(c(0), t), f_.op("Floor", {t}), f_.op("Ceil", {t}));
+            case rounding::half_up:
+            case rounding::half_away: {
+                // Ties are where t lies half a unit from its nearest; t - r is exact.
+                const operand r = f_.op("Round", {t}), rest = sub(t, r), tie = equal(rest, c(0.5));
+                if (how == rounding::half_up) return where(tie, add(r, c(1)), r);
+                const operand up = where(both(tie, less(c(0), t)), add(r, c(1)), r);
+                return where(both(equal(rest, c(-0.5)), less(t, c(0))), sub(r, c(1)), up);
+            }
+            case rounding::to_odd: throw error("is rounded to odd, which no standard operator does");
+            case rounding::stochastic:
+            case rounding::stochastic_b:
+            case rounding::stochastic_c: break;
+        }
+        throw error("is rounded stochastically, which no standard operator does");
+    }
+
+    /// Turns -0 into +0.
+    operand without_negative_zero(const operand& y) const { return where(equal(y, c(0)), c(0), y); }
+
+    /// Applies the sign rule to a result y that is zero; `quotient` is x over its scale.
+    operand with_zero_sign(const operand& y, const operand& quotient, zero_sign rule, rounding how) const {
+        switch (rule) {
+            case zero_sign::kept: return y;
+            case zero_sign::positive: return without_negative_zero(y);
+            case zero_sign::underflow_positive:
+                if (how != rounding::half_even) return y;
+                return where(both(equal(y, c(0)), negate(lost(quotient))), c(0), y);
+            case zero_sign::zero_quotient_positive: return where(lost(quotient), c(0), y);
+        }
+        return y;
+    }
+
+    /// These turn a float32 into this type, a float64 into this type, and this type into a float32.
+    operand of_single(const operand& x) const { return is_wide() ? f_.cast(x, data_type::float64) : x; }
+    operand of_double(const operand& x) const { return is_wide() ? x : f_.cast(x, data_type::float32); }
+    operand to_single(const operand& y) const { return is_wide() ? f_.cast(y, data_type::float32) : y; }
+
+    data_type type() const { return type_; }
+    bool is_wide() const { return type_ == data_type::float64; }
+
+  private:
+    /// Returns whether the quotient, as a float32, is zero or underflowed.
+    operand lost(const operand& quotient) const {
+        if (type_ == data_type::float32) return equal(quotient, c(0));
+        return f_.op("Equal", {f_.cast(quotient, data_type::float32), f_.number(0, data_type::float32)});
+    }
+    function_builder& f_;
+    data_type type_;
+};
+
+/// Is true for roundings that make the smallest value count: they tell apart quotients that float32 flushes to zero.
+constexpr bool is_directed(rounding how) { return how == rounding::up || how == rounding::down; }
+
+/// Returns whether float32 arithmetic suffices for on_grid and this format: the factor of power_below must not overflow, and the smallest
+/// step must lie well above the subnormals.
+constexpr bool fits_float32(floating f) { return max_exponent(f) <= 96 && min_exponent(f) - f.mantissa_bits >= -100; }
+
+/// Rounds v to the numbers of f, ties by `how`. What is beyond the largest saturates (`saturate`), or stays beyond it; without a sign, what
+/// is below 0 becomes 0. NaN is not handled.
+inline operand on_grid(const arithmetic& a, floating f, const operand& v, rounding how, bool saturate = true) {
+    const double beyond = saturate ? max_value(f) : 4 * max_value(f);
+    const operand inside = a.clip(v, is_signed(f) ? -beyond : 0, beyond);
+    const operand step = a.max(a.power_below(inside, power_of_two(-f.mantissa_bits)), power_of_two(min_exponent(f) - f.mantissa_bits));
+    const operand count = a.div(inside, step);
+    if (f.mantissa_bits > 0 || how != rounding::half_even) return a.mul(a.round(count, how), step);
+    // Powers of two: a tie goes to the even code. Codes count exponents, and the root of a power with an even one is a power itself.
+    const operand root = a.root(a.mul(step, power_of_two(f.bias % 2 == 0 ? 0 : 1)));
+    const operand even = a.equal(a.power_below(root, 1), root), tie = a.equal(a.abs(count), a.c(1.5));
+    return a.mul(a.where(a.both(tie, even), a.div(count, a.c(1.5)), a.round(count, how)), step);
+}
+
+// Builds elementwise formats from standard operators, with given or computed scales: what qk/reference/ computes for one value.
+
+/// A scale and, for integers, a zero point of type `zero_point_type`. Empty operands mean scale 1 and zero point 0.
+struct element_scale {
+    operand scale, zero_point;
+};
+
+/// Returns float64 where float32 cannot hold every difference of two codes.
+constexpr data_type zero_point_type(integer f) { return f.bits > 16 ? data_type::float64 : data_type::float32; }
+
+/// y = scale * cast(x / scale)
+inline operand fake_quantize(function_builder& f, floating format, const operand& x, const element_scale& s, const semantics& how) {
+    const arithmetic single(f, data_type::float32);
+    const arithmetic a(f, fits_float32(format) && !is_directed(how.rounding) ? data_type::float32 : data_type::float64);
+    const bool saturate = reference::saturates(format, how.overflow);
+    const double largest = max_value(format), infinity = std::numeric_limits<double>::infinity();
+    const operand quotient = s.scale.empty() ? x : single.div(x, s.scale);
+    const operand v = a.of_single(quotient);
+    operand y = on_grid(a, format, v, how.rounding, saturate);
+    if (!saturate) {
+        // Roundings toward zero stop at the largest finite value, unless they start from Inf.
+        operand stopped = y;
+        if (how.rounding == rounding::toward_zero || how.rounding == rounding::down) stopped = a.min(stopped, largest);
+        if (how.rounding == rounding::toward_zero || how.rounding == rounding::up) stopped = a.max(stopped, -largest);
+        if (stopped != y) y = a.where(a.equal(a.abs(v), a.c(infinity)), y, stopped);
+        y = a.where(a.less(a.c(largest), a.abs(y)),
+                    has_infinity(format) ? a.mul(y, infinity) : a.c(std::numeric_limits<double>::quiet_NaN()), y);
+    }
+    y = a.to_single(has_negative_zero(format) ? y : a.without_negative_zero(y));
+    const bool keeps_nan = has_nan(format) || how.nan_without_code == nan_rule::nan;
+    const operand nan = single.is_nan(x);
+    y = single.where(nan, single.c(keeps_nan ? std::numeric_limits<double>::quiet_NaN() : 0), y);
+    if (!keeps_nan && how.nan_without_code == nan_rule::negative_zero) y = single.mul(y, single.where(nan, single.c(-1), single.c(1)));
+    return s.scale.empty() ? y : single.mul(y, s.scale);
+}
+
+/// y = (clamp(round(x / scale) + zero point) - zero point) * scale. `one_scale`: one for the whole tensor, which decides what +Inf becomes.
+inline operand fake_quantize(function_builder& f, integer format, const operand& x, const element_scale& s, bool one_scale,
+                             const semantics& how) {
+    const arithmetic single(f, data_type::float32), a(f, zero_point_type(format));
+    // 1 / scale is computed as twice 0.5 / scale: onnxruntime turns x * (1 / scale) into x / scale.
+    const operand quotient = how.integer_mode == integer_mode::division ? single.div(x, s.scale)
+                                                                        : single.mul(x, single.mul(single.div(single.c(0.5), s.scale), 2));
+    const auto bound = [&](std::int64_t code) {
+        return s.zero_point.empty() ? a.c(static_cast<double>(code)) : a.sub(a.c(static_cast<double>(code)), s.zero_point);
+    };
+    const operand lowest = bound(qmin(format)), highest = bound(qmax(format));
+    const auto held = [&](const operand& v) { return f.op("Min", {f.op("Max", {v, lowest}), highest}); };
+    operand offset;  // the code minus the zero point
+    if (how.zero_point_before && !s.zero_point.empty()) {
+        const operand sum = single.add(quotient, a.to_single(s.zero_point));
+        offset = held(a.sub(a.round(a.of_single(sum), how.rounding), s.zero_point));
+    } else if (!a.is_wide() && how.rounding == rounding::half_even) {
+        const operand magic = a.c(0x1.8p23);                  // whole numbers from here to 2^24: the sum rounds
+        offset = a.sub(a.add(held(quotient), magic), magic);  // and never gives -0
+    } else {
+        offset = held(a.round(a.of_single(quotient), how.rounding));
+    }
+    const auto special = [&](integer_special rule) {
+        return rule == integer_special::zero_point ? a.c(0) : rule == integer_special::lowest ? lowest : highest;
+    };
+    const integer_special infinity = one_scale ? how.integer_infinity : how.integer_infinity_per_channel;
+    if (infinity != integer_special::highest)
+        offset = a.where(single.equal(x, single.c(std::numeric_limits<double>::infinity())), special(infinity), offset);
+    if (how.rounding != rounding::half_even || how.zero_point_before || a.is_wide()) offset = a.without_negative_zero(offset);
+    offset = a.where(single.is_nan(quotient), special(how.integer_nan), offset);
+    return single.mul(a.to_single(offset), s.scale);
+}
+
+/// Computes scale and zero point from the values themselves, in the float64 steps of execute::range_scale.
+inline element_scale range_scale(function_builder& f, const format& of, const operand& x) {
+    const arithmetic single(f, data_type::float32), d(f, data_type::float64);
+    const operand all = f.op("Reshape", {x, f.integers({-1})});
+    const operand finite = single.where(single.less(single.abs(all), single.c(std::numeric_limits<double>::infinity())), all,
+                                        single.c(0));  // -0 or +0: no matter
+    const auto scalar = [&](const char* type) {
+        return f.cast(f.op("Reshape", {f.reduce(type, finite, {0}), f.integers({})}), data_type::float64);
+    };
+    const operand high = d.max(scalar("ReduceMax"), 0), low = d.min(scalar("ReduceMin"), 0);
+    const auto largest = [&] { return f.op("Max", {f.op("Neg", {low}), high}); };
+    operand scale, zero;
+    if (const integer* g = std::get_if<integer>(&of)) {
+        const auto qlow = static_cast<double>(qmin(*g)), qhigh = static_cast<double>(qmax(*g));
+        if (g->symmetric || g->pow2) {
+            scale = g->is_signed ? d.div(largest(), d.c(qhigh)) : d.div(d.mul(largest(), 2), d.c(qhigh - qlow));
+            if (!g->is_signed) zero = d.c(power_of_two(used_bits(*g) - 1));
+            if (g->pow2) {
+                const operand below = d.power_below(scale, 1);
+                scale = d.where(d.less(below, scale), d.mul(below, 2), below);
+            }
+        } else {
+            scale = d.div(d.sub(high, low), d.c(qhigh - qlow));
+            zero = d.clip(f.op("Round", {d.sub(d.c(qlow), d.div(low, scale))}), qlow, qhigh);
+        }
+    } else {
+        scale = d.div(largest(), d.c(max_value(std::get<floating>(of))));
+    }
+    const operand rounded = f.cast(scale, data_type::float32),
+                  tiny = single.less(rounded, single.c(static_cast<double>(std::numeric_limits<float>::min())));
+    element_scale s{.scale = single.where(tiny, single.c(1), rounded), .zero_point = {}};
+    if (!zero.empty()) {
+        zero = d.where(tiny, d.c(0), zero);
+        s.zero_point = zero_point_type(std::get<integer>(of)) == data_type::float64 ? zero : f.cast(zero, data_type::float32);
+    }
+    return s;
+}
+
+// Builds block formats from standard operators: what qk/reference/ computes for one block, computed for all blocks at once.
+//
+// Scales are computed in float64, where every float32 is normal; elements in float32, or in float64 where float32 is not exact.
+// Blocks have the shape [..., block, inner], microexponents [..., sub-blocks, sub-block, inner].
+
+/// What is known of each block before any rounding.
+class surveyed_blocks {
+  public:
+    surveyed_blocks(function_builder& f, const operand& x, block_specials rule) : f_(f), a_(f, data_type::float32), x_(x) {
+        const operand every = a_.abs(x);
+        // A sum of magnitudes is NaN if one of them is; for a maximum that is not certain.
+        const operand sum = rule == block_specials::pass_through ? "" : f.reduce("ReduceSum", every, {-2});
+        const operand most = rule == block_specials::pass_through ? "" : f.reduce("ReduceMax", every, {-2});
+        if (rule == block_specials::block_nan) {
+            amax_ = most;
+            const operand worst = a_.where(a_.is_nan(sum), sum, most);
+            poison_ = a_.sub(worst, worst);
+            return;
+        }
+        const operand infinity = a_.c(std::numeric_limits<double>::infinity());
+        passes_ = a_.is_nan(a_.sub(x, x));
+        x_ = a_.where(passes_, a_.c(0), x);
+        amax_ = f.reduce("ReduceMax", a_.abs(x_), {-2});
+        passed_ = x;
+        if (rule == block_specials::nan_only) {
+            poison_ = a_.where(a_.is_nan(sum), sum, a_.c(0));
+            dead_ = a_.equal(most, infinity);
+            passed_ = a_.add(x, poison_);
+        }
+    }
+
+    const operand& x() const { return x_; }        ///< 0 in place of what passes through
+    const operand& amax() const { return amax_; }  ///< of the finite values
+    /// Returns a block's scale for the multiplication that makes the results: NaN where the block becomes NaN.
+    operand scale_of_results(const arithmetic& a, const operand& scale) const {
+        if (poison_.empty()) return scale;
+        return a.add(scale, a.of_single(poison_));
+    }
+    /// Returns the results y (float32) joined with what passes through.
+    operand results(operand y) const {
+        if (!dead_.empty()) {  // zeros take x's sign from 1 / x, which is never a zero whose sign `where` would lose
+            const operand sign = a_.clip(a_.div(a_.c(1), x_), -1, 1);
+            y = a_.mul(a_.where(dead_, a_.add(sign, poison_), y), a_.where(dead_, a_.c(0), a_.c(1)));
+        }
+        return passes_.empty() ? y : a_.where(passes_, passed_, y);
+    }
+
+  private:
+    function_builder& f_;
+    arithmetic a_;
+    operand x_, amax_;
+    operand poison_;  ///< 0, or NaN for blocks that become NaN
+    operand dead_;    ///< blocks in which an Inf leaves nothing but zeros
+    operand passes_;  ///< which elements pass through; passed_: as what
+    operand passed_;
+};
+
+/// Returns the largest power of two in amax (float32), as float64.
+inline operand top_power(function_builder& f, const operand& amax) {
+    return arithmetic(f, data_type::float64).power_below(f.cast(amax, data_type::float64), 1);
+}
+
+/// Returns 1 for blocks of zeros, which need no scale: the smallest scale is subnormal, and slow to multiply with.
+inline operand unless_zero(function_builder& f, const operand& amax, const operand& scale) {
+    return f.op("Where", {f.op("Equal", {amax, f.number(0, data_type::float32)}), f.number(1, data_type::float64), scale});
+}
+
+/// Returns the power-of-two scale of MX blocks, in float64: qk::reference::scale_exponent.
+inline operand block_scale(function_builder& f, const microscaling& format, const operand& amax, const semantics& how) {
+    const arithmetic d(f, data_type::float64);
+    const operand exact = f.cast(amax, data_type::float64), top = d.power_below(exact, 1);
+    const double below = power_of_two(-element_max_exponent(format));
+    operand scale;
+    switch (how.scale_rule) {
+        case scale_rule::floor: scale = d.mul(top, below); break;
+        case scale_rule::ceil: scale = d.mul(d.where(d.less(top, exact), d.mul(top, 2), top), below); break;
+        case scale_rule::rceil: {
+            const double largest = reference::element_max(format);
+            const operand least = d.mul(top, power_of_two(-reference::exponent_of(largest)));
+            scale = d.where(d.less(d.mul(least, largest), exact), d.mul(least, 2), least);
+            break;
+        }
+        case scale_rule::even: {  // amax at or beyond the tie below the next power of two counts as that power
+            const operand tie = d.mul(top, 2 - power_of_two(-reference::element_mantissa_bits(format) - 1));
+            scale = d.mul(d.where(d.less(exact, tie), top, d.mul(top, 2)), below);
+            break;
+        }
+    }
+    return unless_zero(f, amax, how.clamp_mx_scale ? d.clip(scale, 0x1p-127, 0x1p127) : scale);
+}
+
+inline operand fake_quantize(function_builder& f, const microscaling& format, const operand& x, const semantics& how) {
+    const bool integers = has_integer_elements(format);
+    // Scales that are not clamped need not fit float32.
+    const arithmetic a(f, is_directed(how.rounding) || !how.clamp_mx_scale || !(integers || fits_float32(format.element))
+                              ? data_type::float64
+                              : data_type::float32);
+    const surveyed_blocks b(f, x, how.mx_specials);
+    const operand scale64 = block_scale(f, format, b.amax(), how);
+    const double unit = integers ? power_of_two(-(format.integer_bits - 2)) : 1;
+    const operand scale = a.of_double(arithmetic(f, data_type::float64).mul(scale64, unit));
+    const operand quotient = a.div(a.of_single(b.x()), scale);
+    operand element;
+    zero_sign rule = zero_sign::positive;
+    if (integers) {
+        const double highest = power_of_two(format.integer_bits - 1) - 1;
+        element = a.clip(a.round(quotient, how.rounding), how.mxint_uses_lowest ? -highest - 1 : -highest, highest);
+        rule = how.mxint_zero;
+    } else {
+        element = on_grid(a, format.element, quotient, how.rounding);
+        if (has_negative_zero(format.element)) rule = how.mx_zero;
+    }
+    // Whether a quotient is zero does not depend on the unit, but where it underflows does.
+    const operand tested = integers && rule != zero_sign::positive && rule != zero_sign::kept ? a.mul(quotient, unit) : quotient;
+    return b.results(a.to_single(a.mul(a.with_zero_sign(element, tested, rule, how.rounding), b.scale_of_results(a, scale))));
+}
+
+inline operand fake_quantize(function_builder& f, const block_float& format, const operand& x, const semantics& how) {
+    const arithmetic d(f, data_type::float64);
+    const arithmetic a(f, is_directed(how.rounding) ? data_type::float64 : data_type::float32);
+    const surveyed_blocks b(f, x, how.bfp_specials);
+    const double lowest_power = power_of_two(-reference::exponent_bias(format));
+    const double highest_power = power_of_two(reference::largest_exponent_code(format) - reference::exponent_bias(format));
+    // An exponent field of 0 stands for 2^-127, whatever the subnormal.
+    operand top = unless_zero(f, b.amax(), d.min(d.max(top_power(f, b.amax()), std::max(0x1p-127, lowest_power)), highest_power));
+    const auto step_of = [&](const operand& power) { return a.of_double(d.mul(power, power_of_two(1 - format.mantissa_bits))); };
+    const operand in = a.of_single(b.x());
+    const double highest = reference::highest_element(format);
+    operand step = step_of(top), quotient = a.div(in, step), element = a.round(quotient, how.rounding);
+    if (format.bump) {
+        const auto lowest_of = [&](const operand& power) {  // -2^128 is not a float32
+            return a.of_double(d.where(d.less(power, d.c(0x1p127)), d.c(-highest - 1), d.c(-highest)));
+        };
+        const operand above = a.less(a.c(highest), f.reduce("ReduceMax", element, {-2}));
+        const operand below = a.less(f.reduce("ReduceMin", element, {-2}), lowest_of(top));
+        const operand can = d.less(top, d.c(highest_power));
+        top = d.where(d.both(can, d.either(above, below)), d.mul(top, 2), top);
+        step = step_of(top);
+        quotient = a.div(in, step);
+        element = a.min(f.op("Max", {a.round(quotient, how.rounding), lowest_of(top)}), highest);
+    } else {
+        element = a.clip(element, -highest, highest);
+    }
+    const zero_sign rule = has_negative_zero(format) ? how.bfp_zero : zero_sign::positive;
+    return b.results(a.to_single(a.mul(a.with_zero_sign(element, quotient, rule, how.rounding), b.scale_of_results(a, step))));
+}
+
+inline operand fake_quantize(function_builder& f, const microexponent& format, const operand& x, const semantics& how) {
+    const arithmetic d(f, data_type::float64), a(f, data_type::float32);
+    const operand magnitude = a.abs(x);
+    const operand sum = f.reduce("ReduceSum", magnitude, {-3, -2}), pair_amax = f.reduce("ReduceMax", magnitude, {-2}),
+                  amax = f.reduce("ReduceMax", pair_amax, {-3});
+    const operand worst = a.where(a.is_nan(sum), sum, amax), poison = a.sub(worst, worst);
+    // Exponent fields as powers of two; field 0 stands for 2^-127.
+    const operand pair = d.max(top_power(f, pair_amax), 0x1p-127), top = unless_zero(f, amax, d.max(top_power(f, amax), 0x1p-127));
+    const operand shifted = f.op("Max", {pair, d.mul(top, power_of_two(-((1 << format.shift_bits) - 1)))});
+    const operand step64 = d.mul(shifted, power_of_two(1 - format.mantissa_bits)), step = f.cast(step64, data_type::float32);
+    const double largest = power_of_two(format.mantissa_bits) - 1;
+    operand element = is_directed(how.rounding)
+                          ? f.cast(d.round(d.div(f.cast(x, data_type::float64), step64), how.rounding), data_type::float32)
+                          : a.round(a.div(x, step), how.rounding);
+    element = a.clip(element, -largest, largest);
+    const operand normal = f.cast(a.less(a.c(0x1.fffffcp-127), magnitude), data_type::float32);  // subnormals become zeros
+    return a.mul(a.mul(element, normal), a.add(step, poison));
+}
+
+/// `tensor_scale` is the scale of the whole tensor, a scalar; if empty, it is computed from the tensor itself, or 1 if the format has none.
+inline operand fake_quantize(function_builder& f, const nvfloat& format, const operand& x, const semantics& how, operand tensor_scale) {
+    const arithmetic a(f, data_type::float32), d(f, data_type::float64);
+    const surveyed_blocks b(f, x, how.mx_specials);
+    if (tensor_scale.empty() && !format.tensor_scale) tensor_scale = a.c(1);
+    if (tensor_scale.empty()) {
+        const operand all = f.op("Reshape", {x, f.integers({-1})}),
+                      finite = a.where(a.less(a.abs(all), a.c(std::numeric_limits<double>::infinity())), all, a.c(0));
+        const operand amax = f.op("Reshape", {f.reduce("ReduceMax", a.abs(finite), {0}), f.integers({1})});
+        tensor_scale = a.div(amax, a.c(max_value(format.element) * max_value(format.scale)));
+    }
+    const operand none = a.equal(tensor_scale, a.c(0));
+    const operand of_max = a.div(a.div(b.amax(), a.c(max_value(format.element))), a.where(none, a.c(1), tensor_scale));
+    const operand block = f.cast(on_grid(d, format.scale, f.cast(of_max, data_type::float64), rounding::half_even), data_type::float32);
+    const operand scale = a.mul(a.where(none, a.c(0), block), tensor_scale), empty = a.equal(scale, a.c(0)),
+                  divisor = a.where(empty, a.c(1), scale);
+    const operand quotient = a.div(b.x(), divisor);
+    operand element = fits_float32(format.element) && !is_directed(how.rounding)
+                          ? on_grid(a, format.element, quotient, how.rounding)
+                          : f.cast(on_grid(d, format.element, f.cast(quotient, data_type::float64), how.rounding), data_type::float32);
+    element = a.with_zero_sign(element, quotient, has_negative_zero(format.element) ? how.mx_zero : zero_sign::positive, how.rounding);
+    return b.results(a.mul(a.where(empty, a.c(0), element), b.scale_of_results(a, divisor)));
+}
+
+/// Equal keys mean the same function.
+struct function_key {
+    qk::format format = fp32;
+    qk::semantics semantics;
+    block_layout layout = block_layout::whole;
+    int scales = 0;             ///< inputs after x: 1 for a scale, 2 with a zero point
+    bool one_scale = true;      ///< one for the whole tensor
+    bool block_scales = false;  ///< integers and floats: a scale for each run of `block`
+    int block = 0;
+    bool dynamic = false;  ///< scale and zero point are computed from the values
+    bool decodes = false;  ///< decodes stored codes to float32
+    // Members for functions that decode:
+    bool each_run = false;      ///< decodes in each run, with nothing that a runtime folds when it loads the model
+    bool whole_bytes = false;   ///< no code straddles two bytes, and every byte is full
+    bool whole_blocks = false;  ///< no block is shorter than the others
+    bool zero_codes = false;    ///< zero points of blocks are packed like the elements, not floats
+    friend bool operator==(const function_key&, const function_key&) = default;
+};
+
+/// Returns the body that quantizes and dequantizes.
+inline onnx::FunctionProto fake_quantize_function(const function_key& k, const std::string& name, int opset) {
+    function_builder f(name, opset, text_of(k.format) + ": float32 to the nearest value of the format");
+    const operand x = f.input("x");
+    element_scale s;
+    if (k.scales > 0) s.scale = f.input("scale");
+    if (k.scales > 1) s.zero_point = f.input("zero_point");
+    if (is_block_format(k.format)) {
+        const microexponent* parts = std::get_if<microexponent>(&k.format);
+        return f.finish(in_blocks(f, x, k.layout, block_size(k.format), parts ? parts->sub_block_size : 0, [&](const operand& blocks) {
+            if (const nvfloat* g = std::get_if<nvfloat>(&k.format)) return fake_quantize(f, *g, blocks, k.semantics, s.scale);
+            if (const block_float* g = std::get_if<block_float>(&k.format)) return fake_quantize(f, *g, blocks, k.semantics);
+            if (parts) return fake_quantize(f, *parts, blocks, k.semantics);
+            return fake_quantize(f, std::get<microscaling>(k.format), blocks, k.semantics);
+        }));
+    }
+    if (k.dynamic) s = range_scale(f, k.format, x);
+    const auto elements = [&](const operand& v) {
+        if (const floating* g = std::get_if<floating>(&k.format))
+            return detail::fake_quantize(f, *g, v, s, k.semantics);  // qualified: qk::fake_quantize has the same parameters
+        return detail::fake_quantize(f, std::get<integer>(k.format), v, s, k.one_scale, k.semantics);
+    };
+    if (!k.block_scales) return f.finish(elements(x));
+    return f.finish(in_blocks(f, x, block_layout::any_length, k.block, 0, [&](const operand& blocks) {
+        const operand inner = f.op("Slice", {f.op("Shape", {blocks}), f.integers({2}), f.integers({3}), f.integers({0})});
+        const operand grid = f.concat({f.integers({-1, 1}), inner});
+        s.scale = f.op("Reshape", {s.scale, grid});
+        if (!s.zero_point.empty()) s.zero_point = f.op("Reshape", {s.zero_point, grid});
+        return elements(blocks);
+    }));
+}
+
+// The model-local functions of one export: one for each format, semantics and layout of blocks, whatever the number of tensors.
+
+// Builds functions that decode packed codes to float32: from bits to whole numbers, through a table or arithmetic to elements, times their
+// scales. They read constants alone, so runtimes that fold constants run them once, when they load the model; what each step leaves in such
+// a runtime's memory is several times the floats, so large constants are decoded in each run instead (function_key::each_run).
+
+/// Returns a constant with one axis.
+template <class T>
+operand row_of(function_builder& f, const std::vector<T>& values, const char* stem) {
+    return f.constant(make_tensor<T>({static_cast<std::int64_t>(values.size())}, values), stem);
+}
+
+/// Returns bytes as int32. `each_run` takes them through DequantizeLinear, which onnxruntime does not fold.
+inline operand whole_numbers(function_builder& f, operand bytes, bool each_run) {
+    if (each_run) bytes = f.op("DequantizeLinear", {bytes, f.number(1, data_type::float32)});
+    return f.cast(bytes, data_type::int32);
+}
+
+/// Unpacks codes of `width` bits to int32, [count], from the planes of pack_planes. A code lies in one byte of its group or in two.
+inline operand unpack(function_builder& f, const std::vector<operand>& planes, int width, const operand& count, bool each_run) {
+    const auto row = [&](const std::vector<std::int32_t>& v) { return row_of(f, v, "i"); };
+    operand code;
+    for (int p = 0; p < plane_count(width); ++p) {
+        const int w = plane_bits(width, p);
+        const packing_group g = group_of(w);
+        operand part = whole_numbers(f, planes[static_cast<std::size_t>(p)], each_run);
+        if (w < 8) {
+            std::vector<std::int64_t> low, high;
+            std::vector<std::int32_t> places;
+            for (int i = 0; i < g.codes; ++i) {
+                low.push_back(i * w / 8);
+                high.push_back(std::min(low.back() + 1, std::int64_t{g.bytes} - 1));
+                places.push_back(1 << (i * w % 8));
+            }
+            part = f.op("Reshape", {part, f.integers({-1, g.bytes})});
+            if (g.bytes > 1)
+                part = f.op("Add", {f.gather(part, f.integers(low), 1), f.op("Mul", {f.gather(part, f.integers(high), 1), row({256})})});
+            part = f.op("Mod", {f.op("Div", {part, row(places)}), row({1 << w})});
+            part = f.op("Slice", {f.op("Reshape", {part, f.integers({-1})}), f.integers({0}), count, f.integers({0})});
+        }
+        if (p > 0) part = f.op("Mul", {part, row({1 << (8 * p)})});
+        code = p == 0 ? part : f.op("Add", {code, part});
+    }
+    return code;
+}
+
+/// Returns the elements (in units of their scale) of all codes, which have at most 8 bits; elements_of uses operators for wider ones.
+inline std::vector<float> element_table(const format& f, int width) {
+    std::vector<float> table(std::size_t{1} << width);
+    for (std::uint32_t c = 0; c < table.size(); ++c) {
+        float& v = table[c];
+        if (const floating* g = std::get_if<floating>(&f)) v = reference::value_of(*g, c);
+        else if (const nvfloat* n = std::get_if<nvfloat>(&f)) v = reference::value_of(n->element, c);
+        else if (const integer* i = std::get_if<integer>(&f))
+            v = static_cast<float>(i->is_signed ? reference::sign_extend(c, width) : std::int64_t{c});
+        else if (const microscaling* m = std::get_if<microscaling>(&f); m != nullptr && !has_integer_elements(*m))
+            v = reference::value_of(m->element, c);
+        else if (m != nullptr) v = static_cast<float>(static_cast<double>(reference::sign_extend(c, width)) / power_of_two(width - 2));
+        else if (const block_float* b = std::get_if<block_float>(&f); b != nullptr && b->bump)
+            v = static_cast<float>(reference::sign_extend(c, width));
+        else v = c >> (width - 1) ? -static_cast<float>(c ^ 1u << (width - 1)) : static_cast<float>(c);
+    }
+    return table;
+}
+
+/// Looks up the elements of all codes of a byte at once: [bytes, codes a byte].
+inline operand elements_of_bytes(function_builder& f, const format& of, int width, const operand& bytes) {
+    const std::vector<float> one = element_table(of, width);
+    const std::int64_t codes = 8 / width;
+    std::vector<float> table;
+    for (std::size_t byte = 0; byte < 256; ++byte)
+        for (std::int64_t i = 0; i < codes; ++i) table.push_back(one[byte >> (i * width) & (one.size() - 1)]);
+    return f.op("Gather", {f.constant(make_tensor<float>({256, codes}, table), "elements"), bytes});
+}
+
+inline operand elements_of(function_builder& f, const format& of, int width, const operand& code) {
+    const arithmetic a(f, data_type::float32);
+    if (width <= 8) return f.op("Gather", {row_of(f, element_table(of, width), "elements"), code});
+    const auto whole = [&](std::int64_t v) {
+        return f.constant(make_tensor<std::int32_t>({}, std::vector<std::int32_t>{static_cast<std::int32_t>(v)}), "i");
+    };
+    const auto split = [&](const operand& v, int bits) {  // returns what lies above the lowest `bits` bits, and those bits
+        const operand one = whole(std::int64_t{1} << bits), high = f.op("Div", {v, one});
+        return std::pair{high, f.op("Sub", {v, f.op("Mul", {high, one})})};
+    };
+    const block_float* b = std::get_if<block_float>(&of);
+    const integer* i = std::get_if<integer>(&of);
+    if (i != nullptr && !i->is_signed) return f.cast(code, data_type::float32);
+    if (i != nullptr || (b != nullptr && b->bump) || std::holds_alternative<microscaling>(of)) {
+        const operand turned = f.op("Mod", {f.op("Add", {code, whole(std::int64_t{1} << (width - 1))}), whole(std::int64_t{1} << width)});
+        const operand n = f.cast(f.op("Sub", {turned, whole(std::int64_t{1} << (width - 1))}), data_type::float32);
+        return std::holds_alternative<microscaling>(of) ? a.mul(n, power_of_two(2 - width)) : n;
+    }
+    const auto [sign, magnitude] = split(code, width - 1);
+    operand n = f.cast(magnitude, data_type::float32);
+    if (const floating* g = std::get_if<floating>(&of)) {
+        const auto [field, mantissa] = split(magnitude, g->mantissa_bits);
+        std::vector<float> steps, hidden;
+        for (int e = 0; e < 1 << g->exponent_bits; ++e) {
+            const bool infinite = g->specials == specials::ieee && e == (1 << g->exponent_bits) - 1;
+            steps.push_back(infinite ? std::numeric_limits<float>::infinity()
+                                     : static_cast<float>(power_of_two(std::max(e, 1) - g->bias - g->mantissa_bits)));
+            hidden.push_back(e == 0 ? 0.0f : static_cast<float>(power_of_two(g->mantissa_bits)));
+        }
+        const auto table = [&, field = field](const std::vector<float>& t) { return f.op("Gather", {row_of(f, t, "table"), field}); };
+        n = a.mul(a.add(f.cast(mantissa, data_type::float32), table(hidden)), table(steps));
+    }
+    return a.mul(n, a.sub(a.c(1), a.mul(f.cast(sign, data_type::float32), 2)));
+}
+
+/// Returns the value of each code of a block's scale.
+inline std::vector<float> scale_table(const format& f, int width) {
+    std::vector<float> table(std::size_t{1} << width);
+    for (std::uint32_t c = 0; c < table.size(); ++c) {
+        const bool last = c + 1 == table.size();
+        if (const block_float* b = std::get_if<block_float>(&f))
+            table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*b, static_cast<int>(c))));
+        else if (const microexponent* m = std::get_if<microexponent>(&f))
+            table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*m, static_cast<int>(c), 0)));
+        else if (const nvfloat* n = std::get_if<nvfloat>(&f)) table[c] = reference::value_of(n->scale, c);
+        else table[c] = reference::value_of(e8m0, c);
+    }
+    return table;
+}
+
+/// Returns the scales of blocks, one after the other, as floats.
+inline operand scales_of_blocks(function_builder& f, const function_key& k, const std::vector<operand>& codes, int width,
+                                const operand& scale) {
+    const operand values = f.op("Gather", {row_of(f, scale_table(k.format, width), "scale_values"),
+                                           unpack(f, codes, width, f.integers_of_call("grid_count"), k.each_run)});
+    return scale.empty() ? values : arithmetic(f, data_type::float32).mul(values, scale);
+}
+
+/// Spreads scale and zero point over positions along the axis of blocks, some of which may be short. `scale` is [outer, blocks, inner].
+inline void spread_over_blocks(function_builder& f, const function_key& k, const std::vector<operand>& shifts, operand& scale,
+                               operand& zero_point) {
+    const arithmetic a(f, data_type::float32);
+    const auto number = [&](std::int64_t v) { return f.number(static_cast<double>(v), data_type::int64); };
+    const std::int64_t block = is_block_format(k.format) ? block_size(k.format) : k.block;
+    const operand position = f.op("Range", {number(0), f.integer_of_call("length"), number(1)}),
+                  block_of = f.op("Div", {position, number(block)});
+    scale = f.gather(scale, block_of, 1);
+    if (!zero_point.empty()) zero_point = f.gather(zero_point, block_of, 1);
+    const microexponent* m = std::get_if<microexponent>(&k.format);
+    if (m == nullptr) return;
+    const std::int64_t parts = static_cast<std::int64_t>(reference::sub_blocks(*m));
+    const operand inside = f.op("Div", {f.op("Mod", {position, number(block)}), number(m->sub_block_size)});
+    const operand part_of = f.op("Add", {f.op("Mul", {block_of, number(parts)}), inside});
+    std::vector<float> halves;
+    for (int s = 0; s < 1 << m->shift_bits; ++s) halves.push_back(static_cast<float>(power_of_two(-s)));
+    const operand shift =
+        f.op("Gather", {row_of(f, halves, "halves"), unpack(f, shifts, m->shift_bits, f.integers_of_call("part_count"), k.each_run)});
+    scale = a.mul(scale, f.gather(f.op("Reshape", {shift, f.integers_of_call("parts")}), part_of, 1));
+}
+
+/// Returns the body that decodes. Its inputs are the planes of the codes, of the scales and of the shifts, then `scale` and `zero_point`
+/// (or `zero_codes`, packed, `zero_count` of them) where the key has them. Its attributes are: `shape` of the result; `rows`, the shape as
+/// [outer, length, inner], or with whole blocks as [outer * blocks, block, inner]; `count` of elements unless they fill bytes; for blocks
+/// `grid` ([outer, blocks, inner], or [outer * blocks, 1, inner]) and `grid_count`; where some blocks are short `length`, and `parts` and
+/// `part_count` of sub-blocks.
+inline onnx::FunctionProto decode_function(const function_key& k, const std::string& name, int opset) {
+    function_builder f(name, opset, text_of(k.format) + ": packed codes to float32");
+    const arithmetic a(f, data_type::float32);
+    const auto [element_bits, scale_bits] = code_bits(k.format);
+    const auto planes = [&](const std::string& stem, int width) {
+        std::vector<operand> inputs;
+        for (int p = 0; p < plane_count(width); ++p) inputs.push_back(f.input(p == 0 ? stem : stem + "_" + std::to_string(p + 1)));
+        return inputs;
+    };
+    const microexponent* m = std::get_if<microexponent>(&k.format);
+    const std::vector<operand> codes = planes("codes", element_bits), scales = planes("scales", scale_bits),
+                               shifts = planes("shifts", m ? m->shift_bits : 0);
+    operand scale = k.scales > 0 ? f.input("scale") : "",
+            zero_point = k.scales > 1 ? f.input(k.zero_codes ? marks::zero_codes : "zero_point") : "";
+    if (k.zero_codes)
+        zero_point =
+            elements_of(f, k.format, element_bits, unpack(f, {zero_point}, element_bits, f.integers_of_call("zero_count"), k.each_run));
+    operand y = k.whole_bytes
+                    ? elements_of_bytes(f, k.format, element_bits, whole_numbers(f, codes[0], k.each_run))
+                    : elements_of(f, k.format, element_bits, unpack(f, codes, element_bits, f.integers_of_call("count"), k.each_run));
+    y = f.op("Reshape", {y, f.integers_of_call("rows")});
+    const bool blocked = is_block_format(k.format);
+    if (blocked || k.block_scales) {
+        const operand grid = f.integers_of_call("grid");
+        scale = f.op("Reshape", {blocked ? scales_of_blocks(f, k, scales, scale_bits, scale) : scale, grid});
+        if (!zero_point.empty()) zero_point = f.op("Reshape", {zero_point, grid});
+        if (!k.whole_blocks) spread_over_blocks(f, k, shifts, scale, zero_point);
+    }
+    if (!zero_point.empty()) y = a.sub(y, zero_point);
+    if (!scale.empty()) y = a.mul(y, scale);
+    return f.finish(f.op("Reshape", {y, f.integers_of_call("shape")}));
+}
+
+/// Returns a name that ONNX allows: letters, digits and underscores.
+inline std::string identifier(std::string text) {
+    for (char& c : text)
+        if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+    return text;
+}
+
+class function_set {
+  public:
+    explicit function_set(graph_writer& g) : g_(g) {
+        for (const auto& f : g.target().proto().functions())
+            if (f.domain() == marks::function_domain) taken_.push_back(f.name());
+    }
+
+    /// Returns the name of the function for a key; equal keys get the same function.
+    const std::string& name(const function_key& key) {
+        for (const auto& [k, name] : functions_)
+            if (k == key) return name;
+        g_.require_opset(12, "functions of standard operators");
+        g_.import(marks::function_domain, 1);
+        const std::string stem = (key.decodes ? "decode_" : "") + identifier(text_of(key.format));
+        std::string unique = stem;
+        for (int i = 2; std::find(taken_.begin(), taken_.end(), unique) != taken_.end(); ++i) unique = stem + "_" + std::to_string(i);
+        taken_.push_back(unique);
+        return functions_.emplace_back(key, unique).second;
+    }
+
+    /// Adds the bodies to the model, for the opset that it will have.
+    void finish() {
+        const int opset = std::max(g_.target().opset(""), g_.required_opset());
+        for (const auto& [key, name] : functions_) {
+            *g_.target().proto().add_functions() =
+                key.decodes ? decode_function(key, name, opset) : fake_quantize_function(key, name, opset);
+        }
+    }
+
+  private:
+    graph_writer& g_;
+    std::vector<std::string> taken_;
+    std::vector<std::pair<function_key, std::string>> functions_;
+};
 
 class portable_writer : public quantizer_writer {
   public:

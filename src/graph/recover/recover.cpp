@@ -1,25 +1,215 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of recover.hpp: finds quantizers from their last node back, rewires readers to what went in, and drops dead nodes.
+// Definitions of recover.hpp: finds quantizers from their last node back, rewires readers to what went in, and drops dead nodes. The file
+// is long because every style of quantizer nodes (ONNX, onnxruntime, AMD, functions) is recognised here by its nodes.
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "graph/evaluate/run_node.hpp"
+#include "graph/export/description.hpp"
 #include "graph/export/marks.hpp"
+#include "graph/export/portable/function_builder.hpp"
+#include "graph/export/portable/packed.hpp"
+#include "graph/model/check.hpp"
 #include "graph/model/code_types.hpp"
+#include "graph/model/edit.hpp"
 #include "graph/ops/widened.hpp"
-#include "graph/recover/amd.hpp"
-#include "graph/recover/calls.hpp"
-#include "graph/recover/drop.hpp"
 #include "graph/recover/integer_products.hpp"
 #include "graph/recover/nbits.hpp"
-#include "graph/recover/quantizer_nodes.hpp"
 #include "graph/recover/refine.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/attribute.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/plan/plan.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/recover/recover.hpp"
+
+namespace qk::graph::detail {
+
+// Tells by operator which nodes quantize and dequantize.
+
+inline bool is_amd(const onnx::NodeProto& n) { return n.domain() == "com.amd.quark" || n.domain() == "com.vai.quantize"; }
+inline bool quantizes(const onnx::NodeProto& n) {
+    const std::string& op = n.op_type();
+    return is_amd(n) ? op == "ExtendedQuantizeLinear" || op == "VitisQuantizeLinear"
+                     : op == "QuantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
+}
+inline bool dequantizes(const onnx::NodeProto& n) {
+    const std::string& op = n.op_type();
+    return is_amd(n) ? op == "ExtendedDequantizeLinear" || op == "VitisDequantizeLinear"
+                     : op == "DequantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
+}
+
+// Reads back the calls that style portable writes: which quantizer a call carries out, and what a call with constant inputs returns.
+
+/// Returns the function that a node calls if qk wrote it, otherwise nullptr.
+inline const onnx::FunctionProto* called_quantizer(const model& m, const onnx::NodeProto& n) {
+    return n.domain() == marks::function_domain && n.output_size() == 1 ? find_function(m.proto(), n) : nullptr;
+}
+
+/// Returns the quantizer of a call from its description and its inputs `scale` and `zero_point` (or `zero_codes`); nullopt when they do not
+/// determine one.
+inline std::optional<quantizer> quantizer_of_call(const model& m, const onnx::NodeProto& n) {
+    const onnx::FunctionProto* f = called_quantizer(m, n);
+    if (f == nullptr) return std::nullopt;
+    const auto argument = [&](const std::string& name) -> std::optional<tensor> {
+        for (int k = 0; k < std::min(f->input_size(), n.input_size()); ++k)
+            if (f->input(k) == name) return m.is_constant(n.input(k)) ? std::optional(m.constant(n.input(k))) : std::nullopt;
+        return tensor();
+    };
+    const std::optional<tensor> scale = argument("scale"), zero_point = argument("zero_point");
+    if (!scale || !zero_point) return std::nullopt;
+    std::vector<float> scales;
+    std::vector<std::int64_t> zeros;
+    if (scale->type() == data_type::float32) scales.assign(scale->as<float>().begin(), scale->as<float>().end());
+    if (const std::optional<tensor> codes = argument(marks::zero_codes); !codes) return std::nullopt;
+    else if (!codes->empty()) {
+        const auto how = described(n.doc_string(), scales, {});
+        const integer* g = how ? std::get_if<integer>(&how->format) : nullptr;
+        if (g == nullptr || codes->type() != data_type::uint8) return std::nullopt;
+        zeros = unpacked_zero_points(*g, *codes, scales.size());
+    }
+    for (std::size_t i = 0; i < zero_point->size(); ++i)
+        zeros.push_back(static_cast<std::int64_t>(
+            zero_point->type() == data_type::float64 ? zero_point->as<double>()[i] : static_cast<double>(zero_point->as<float>()[i])));
+    return described(n.doc_string(), scales, zeros);
+}
+
+/// Returns the results of the calls whose inputs are all constants, by name, computed as the model computes them.
+inline std::map<std::string, tensor> called_constants(const model& m) {
+    onnx::ModelProto calls;
+    calls.set_ir_version(std::max<std::int64_t>(m.proto().ir_version(), 8));
+    *calls.mutable_opset_import() = m.proto().opset_import();
+    *calls.mutable_functions() = m.proto().functions();
+    onnx::GraphProto& g = *calls.mutable_graph();
+    g.set_name("calls");
+    const auto declare = [](onnx::ValueInfoProto& v, const std::string& name) {
+        v.set_name(name);
+        v.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
+    };
+    std::map<std::string, tensor> results;
+    std::set<std::string> held;
+    for (const auto& n : m.graph().node()) {
+        if (called_quantizer(m, n) == nullptr || !std::ranges::all_of(n.input(), [&](const std::string& i) { return m.is_constant(i); }))
+            continue;
+        *g.add_node() = n;
+        declare(*g.add_output(), n.output(0));
+        for (const std::string& i : n.input())
+            if (held.insert(i).second) to_proto(m.constant(i), i, *g.add_initializer());
+    }
+    if (g.node_size() == 0) return results;
+    // A run needs an input.
+    const std::string none = "qk/none";
+    onnx::NodeProto& idle = *g.add_node();
+    idle.set_op_type("Identity");
+    idle.add_input(none), idle.add_output(none + "/y");
+    declare(*g.add_input(), none);
+    g.mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_value(1);
+    declare(*g.add_output(), idle.output(0));
+    const model small = model::parse(calls.SerializeAsString(), {}, m.label());
+    for (auto& [name, value] : evaluator(small, {.threads = 1}).run({{none, make_tensor<float>({1}, std::vector<float>{0})}}).outputs)
+        if (name != idle.output(0)) results.emplace(name, std::move(value));
+    return results;
+}
+
+/// Removes qk's functions that nobody calls any more, and imports of their domain and of AMD's that nothing uses.
+inline void forget_functions(onnx::ModelProto& m) {
+    const auto called = [&](const std::string& domain, const std::string* name) {
+        return std::any_of(m.graph().node().begin(), m.graph().node().end(),
+                           [&](const onnx::NodeProto& n) { return n.domain() == domain && (name == nullptr || n.op_type() == *name); });
+    };
+    auto& functions = *m.mutable_functions();
+    for (int k = functions.size(); k-- > 0;)
+        if (functions.Get(k).domain() == marks::function_domain && !called(marks::function_domain, &functions.Get(k).name()))
+            functions.DeleteSubrange(k, 1);
+    auto& imports = *m.mutable_opset_import();
+    for (int k = imports.size(); k-- > 0;) {
+        const std::string& domain = imports.Get(k).domain();
+        const bool known = domain == "com.amd.quark" || domain == "com.vai.quantize" || domain == marks::function_domain;
+        if (known && !called(domain, nullptr)) imports.DeleteSubrange(k, 1);
+    }
+}
+
+// Removes quantizers that were recovered into a plan from the model, with what only they needed.
+
+inline std::set<std::string> int8_names(const onnx::ModelProto& m) {
+    std::set<std::string> names;
+    for (const auto& p : m.metadata_props()) {
+        if (p.key() != marks::int8_property) continue;
+        std::size_t at = 0;
+        for (std::size_t end; (end = p.value().find('\n', at)) != std::string::npos; at = end + 1)
+            names.insert(p.value().substr(at, end - at));
+    }
+    return names;
+}
+
+/// `owned` marks nodes that are part of a quantizer. Removes those that nobody reads any more, and constants that only they read.
+inline void drop_quantizers(model& m, const std::vector<bool>& owned) {
+    onnx::GraphProto& g = m.graph();
+    std::vector<bool> gone(static_cast<std::size_t>(g.node_size()), false);
+    mark_unread(g, gone, [&](int i) {
+        return owned[static_cast<std::size_t>(i)] || (g.node(i).op_type() == "Constant" && g.node(i).domain().empty());
+    });
+    remove_nodes(g, gone);
+    allow_free_initializers(m.proto());
+    forget_functions(m.proto());
+    auto& properties = *m.proto().mutable_metadata_props();
+    for (int k = properties.size(); k-- > 0;)
+        if (properties.Get(k).key() == marks::int8_property) properties.DeleteSubrange(k, 1);
+    m.reindex();
+    drop_unused_initializers(m);
+    // Remove shapes of tensors that no longer exist.
+    auto& infos = *g.mutable_value_info();
+    for (int k = infos.size(); k-- > 0;)
+        if (m.producer(infos.Get(k).name()) < 0) infos.DeleteSubrange(k, 1);
+    m.reindex();
+}
+
+// Reads the quantizers that com.amd.quark's block operators carry out. docs/guide/export.md, style amd.
+
+inline int number(const onnx::NodeProto& n, const char* name, int otherwise) { return static_cast<int>(int_attribute(n, name, otherwise)); }
+
+/// Returns the quantizer of BFPQuantizeDequantize or MXQuantizeDequantize, under their older names too; nullopt for other nodes.
+inline std::optional<quantizer> amd_block_quantizer(const onnx::NodeProto& n) {
+    quantizer q;
+    q.axis = number(n, "axis", 1), q.semantics = semantics::quark;
+    constexpr rounding modes[] = {rounding::half_away, rounding::half_up, rounding::half_even};
+    const bool mx = n.op_type() == "MXQuantizeDequantize" || n.op_type() == "MXFixNeuron";
+    const int mode = number(n, "rounding_mode", mx ? 2 : 0);
+    if (mode < 0 || mode > 2) return std::nullopt;
+    q.semantics.rounding = modes[mode];
+    if (mx) {
+        microscaling f = mxint8;
+        f.block_size = number(n, "block_size", 32);
+        const std::string element = text_attribute(n, "element_dtype", "int8");
+        constexpr std::pair<const char*, floating> elements[] = {
+            {"fp8_e4m3", fp8_e4m3fn}, {"fp8_e5m2", fp8_e5m2}, {"fp6_e3m2", fp6_e3m2}, {"fp6_e2m3", fp6_e2m3}, {"fp4_e2m1", fp4_e2m1}};
+        for (const auto& [name, e] : elements)
+            if (element == name) f.element = e, f.integer_bits = 0, q.semantics.rounding = rounding::half_even;
+        q.format = f;
+    } else if (n.op_type() == "BFPQuantizeDequantize" || n.op_type() == "BFPFixNeuron") {
+        const int mantissa = number(n, "bit_width", 16) - 9, block = number(n, "block_size", 8);
+        if (text_attribute(n, "bfp_method", "to_bfp") == "to_bfp")
+            q.format = block_float{.block_size = block, .exponent_bits = 8, .mantissa_bits = mantissa};
+        else
+            q.format = microexponent{.block_size = block,
+                                     .sub_block_size = number(n, "sub_block_size", 2),
+                                     .exponent_bits = 8,
+                                     .shift_bits = number(n, "sub_block_shift_bits", 1),
+                                     .mantissa_bits = mantissa};
+    } else {
+        return std::nullopt;
+    }
+    return q;
+}
+
+}  // namespace qk::graph::detail
 
 namespace qk::graph {
 namespace detail {

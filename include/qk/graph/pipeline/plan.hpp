@@ -2,16 +2,31 @@
 // Makes a plan from settings, and a model for the user's runtime from a plan: what quantize, evaluate, sensitivity and search share.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "qk/graph/calibrate/statistics.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/pipeline/data.hpp"
 #include "qk/graph/pipeline/precision.hpp"
-#include "qk/graph/pipeline/progress.hpp"
 
 namespace qk::graph::pipeline {
+
+// Reports the progress of long work.
+
+/// Called with what is being done ("calibrating"), how much of it is done, and how much there is (0: unknown). Called from one thread at a
+/// time.
+using progress_function = std::function<void(std::string_view what, std::size_t done, std::size_t all)>;
+
+/// Returns a function that reports one piece of work to `report`, or does nothing if `report` is empty. Refers to `report`.
+inline std::function<void(std::size_t, std::size_t)> progress_of(const progress_function& report, const char* what) {
+    return [&report, what](std::size_t done, std::size_t all) {
+        if (report) report(what, done, all);
+    };
+}
 
 /// Loads a model for planning: folds constants and batch normalization. `notes` gets one if the model is quantized already.
 model load_for_planning(const std::string& file, std::vector<plan_note>* notes = nullptr);
