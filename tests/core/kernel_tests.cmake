@@ -57,7 +57,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   run_on(kernel_forms_test_avx2 "avx2,fma")
   consumer_program(codec_forms_test_avx2 AVX2+FMA codec_forms_test.cpp -march=x86-64 -mavx2 -mfma)
   run_on(codec_forms_test_avx2 "avx2,fma")
-  qk_quickly(codec_forms_test_avx2)
   consumer_program(kernel_forms_test_avx512 AVX-512 kernel_forms_test.cpp -march=x86-64 -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl -mfma)
   run_on(kernel_forms_test_avx512 "avx512f,avx512cd,avx512bw,avx512dq,avx512vl")
 else()
@@ -70,7 +69,7 @@ qk_test(codec_forms_test qk::qk)
 function(kernel_object object source isa compiler)
   add_custom_command(
     OUTPUT ${object}
-    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${compiler} -std=c++20 -O1 -c -Wall -Wextra -I${PROJECT_SOURCE_DIR}/include ${ARGN} "-DQK_TEST_ISA=\"${isa}\""
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${compiler} -std=c++20 -O2 -c -Wall -Wextra -I${PROJECT_SOURCE_DIR}/include ${ARGN} "-DQK_TEST_ISA=\"${isa}\""
             -DQK_TEST_SAMPLED=1 -MD -MF ${object}.d -MT ${object} -o ${object} ${source}
     DEPENDS ${source}
     DEPFILE ${object}.d
