@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles each header of a part, or each benchmark (./dev test does not build them), by itself, and names those that do not compile.
 # An empty file includes the header, which must not warn under the flags of strict projects.
-file(GLOB_RECURSE headers ${include}/qk/*.hpp)
+get_filename_component(root ${include}/.. ABSOLUTE)
+file(GLOB_RECURSE headers ${include}/qk/*.hpp ${root}/src/graph/*.hpp)
 if(part STREQUAL "core")
   list(FILTER headers EXCLUDE REGEX "/graph/")
 elseif(part STREQUAL "graph")
   list(FILTER headers INCLUDE REGEX "/graph/")
   list(FILTER headers EXCLUDE REGEX "/graph/ops/")
 elseif(part STREQUAL "bench")
-  file(GLOB headers ${include}/../bench/*.cpp)
+  file(GLOB headers ${root}/bench/*.cpp)
 else()
   list(FILTER headers INCLUDE REGEX "/graph/ops/")
 endif()
@@ -24,7 +25,7 @@ foreach(header ${headers})
   else()
     set(source ${strict} -include ${header} -x c++ /dev/null)
   endif()
-  execute_process(COMMAND ${compiler} -std=c++20 -fsyntax-only -DONNX_ML=1 -DONNX_NAMESPACE=onnx -DQK_GRAPH_DISPATCH -I${include}
+  execute_process(COMMAND ${compiler} -std=c++20 -fsyntax-only -DONNX_ML=1 -DONNX_NAMESPACE=onnx -DQK_GRAPH_DISPATCH -I${include} -I${root}/src
                           -isystem /usr/include/eigen3 ${source}
                   RESULT_VARIABLE status ERROR_VARIABLE text)
   if(NOT status EQUAL 0)

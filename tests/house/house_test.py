@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the house rules that a compiler does not: arrows of includes, short functions, clang-format, and that what is large says why.
 
-A file above 600 lines says in its first comment why its idea is that long.
+A file above 600 lines says in its first comment why its idea is that long. docs/design/architecture.md says what orders a folder of more
+than 25 files. A header of the graph module has more than one includer, tests counted; one alone is part of its includer.
 
     python3 tests/house/house_test.py SOURCE_FOLDER
 
@@ -20,6 +21,10 @@ CORE = ["formats", "kernels/lanes", "kernels/rounding", "kernels/steps", "kernel
 LEVELS = {room: level for level, rooms in enumerate(CORE) for room in rooms.split()}
 LINES_THAT_ASK_WHY = 600
 LINES_OF_A_FUNCTION = 80
+FILES_THAT_ASK_WHY = 25
+# These headers are rows: one kind of operators with its gradient or its style of export each, which one table lists. Every row has cases of its own
+# (ONNX's node tests, central differences, styles_evidence.py), and a new row is a new file.
+ROWS = re.compile(r"constexpr (op_entry|product_entry) \w+\[\]|class \w+_writer : public (quantizer|qdq)_writer")
 # Tables with one line for each entry, which clang-format would spoil.
 HAND_FORMATTED = {"src/compare/mistakes.cpp"}
 
@@ -50,7 +55,22 @@ def arrows_up(name, text):
     if not room:
         return []
     level = ROOMS.index(room[1])
-    return [f"{name}: {room[1]} includes {m}, a room above it" for m in re.findall(r'#include "qk/graph/(\w+)/', text) if ROOMS.index(m) > level]
+    return [f"{name}: {room[1]} includes {m}, a room above it" for m in re.findall(r'#include "(?:qk/)?graph/(\w+)/', text) if ROOMS.index(m) > level]
+
+
+def only_one_includer(texts):
+    """Finds headers of the graph module that one file alone includes, or none."""
+    includers = {}
+    for name, text in texts.items():
+        for included in set(re.findall(r'^\s*#\s*include [<"]([^">]+)[">]', text, re.M)):
+            includers.setdefault(included, []).append(name)
+    for name, text in texts.items():
+        if re.match(r"(?:include/qk/graph/\w+/|src/graph/).*\.hpp", name) and not ROWS.search(text):
+            found = includers.get(re.sub(r"^(include|src)/", "", name), [])
+            if not found:
+                yield f"{name}: nobody includes it"
+            elif len(found) == 1 and not re.fullmatch(r"include/qk/graph/\w+\.hpp", found[0]):
+                yield f"{name}: {found[0]} alone includes it, so it belongs there"
 
 
 def long_functions(name, text):
@@ -93,14 +113,18 @@ def main():
     names = sources(root)
     if not names:
         sys.exit("no sources found: nothing was checked")
-    broken, folders = [], {}
+    broken, folders, texts = [], {}, {}
     for name in names:
-        text = (root / name).read_text()
+        texts[name] = text = (root / name).read_text()
         folders.setdefault(str(Path(name).parent), []).append(name)
         broken += arrows_up(name, text) + long_functions(name, text)
         lines = text.count("\n")
         if lines > LINES_THAT_ASK_WHY and "long because" not in text[:1500]:
             broken.append(f"{name}: {lines} lines, and its first comment does not say what it is long because of ('long because')")
+    architecture = (root / "docs/design/architecture.md").read_text()
+    broken += [f"{folder}: {len(files)} files, and docs/design/architecture.md does not say what orders them" for folder, files in folders.items()
+               if len(files) > FILES_THAT_ASK_WHY and f"`{folder}`" not in architecture]
+    broken += only_one_includer(texts)
     broken += badly_formatted(root, names)
     print("\n".join(broken))
     print(f"{len(names)} sources, {len(folders)} folders, {len(broken)} broken rules")

@@ -22,7 +22,7 @@ FLAGS = ["-std=c++20", "-DONNX_ML=1", "-DONNX_NAMESPACE=onnx", "-DQK_GRAPH_DISPA
 
 
 def tidy(root, file):
-    done = subprocess.run(["clang-tidy", "--quiet", str(file), "--", *FLAGS, f"-I{root}/include", f"-I{root}/tools"], cwd=root, capture_output=True, text=True)
+    done = subprocess.run(["clang-tidy", "--quiet", str(file), "--", *FLAGS, f"-I{root}/include", f"-I{root}/src", f"-I{root}/tools"], cwd=root, capture_output=True, text=True)
     places = {line for line in done.stdout.split("\n") if re.search(r": (warning|error): ", line)}
     if done.returncode != 0 and not places:
         places = {f"{file}: clang-tidy: {done.stderr.strip()[-500:]}"}
@@ -37,7 +37,7 @@ def main():
     if shutil.which("clang-tidy") is None:
         print("skipped: no clang-tidy here (./dev test installs it)")
         return 0
-    headers = sorted((options.root / "include/qk").rglob("*.hpp"))
+    headers = sorted([*(options.root / "include/qk").rglob("*.hpp"), *(options.root / "src/graph").rglob("*.hpp")])
     if not headers:
         sys.exit("no headers found: nothing was checked")
     sources = []
@@ -46,7 +46,7 @@ def main():
         sources = sorted({entry["file"] for entry in compiled if re.match(rf"{re.escape(str(options.root))}/(src/graph|src/compare|tools)/", entry["file"])})
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         everything = Path(folder) / "everything.cpp"
-        everything.write_text("".join(f'#include "{h.relative_to(options.root / "include")}"\n' for h in headers))
+        everything.write_text("".join(f'#include "{h}"\n' for h in headers))
         shutil.copy(options.root / ".clang-tidy", folder)
         found = set().union(*pool.map(lambda file: tidy(options.root, file), [everything, *sources]))
     print("\n".join(sorted(found)))
