@@ -2,11 +2,11 @@
 # Compiles each header of a part, or each benchmark (./dev test does not build them), by itself, and names those that do not compile.
 # An empty file includes the header, which must not warn under the flags of strict projects.
 get_filename_component(root ${include}/.. ABSOLUTE)
-file(GLOB_RECURSE headers ${include}/qk/*.hpp ${root}/src/graph/*.hpp)
+file(GLOB_RECURSE headers ${include}/qk/*.hpp ${root}/src/graph/*.hpp ${root}/src/learn/*.hpp ${root}/src/hardware/devices/*.hpp)
 if(part STREQUAL "core")
-  list(FILTER headers EXCLUDE REGEX "/graph/")
+  list(FILTER headers EXCLUDE REGEX "/graph/|/src/")
 elseif(part STREQUAL "graph")
-  list(FILTER headers INCLUDE REGEX "/graph/")
+  list(FILTER headers INCLUDE REGEX "/graph/|/src/")
   list(FILTER headers EXCLUDE REGEX "/graph/ops/")
 elseif(part STREQUAL "bench")
   file(GLOB headers ${root}/bench/*.cpp)

@@ -22,6 +22,27 @@
 #include <malloc.h>
 #endif
 
+namespace qk::tool {
+
+namespace {
+[[noreturn, maybe_unused]] void left_out(const std::string& what, const char* component, const char* option) {
+    throw graph::error(what + " needs the component " + component + ", which this build leaves out; configure qk with -D" + option + "=ON");
+}
+}  // namespace
+
+void need_hardware([[maybe_unused]] const std::string& what) {
+#ifndef QK_HAVE_HARDWARE
+    left_out(what, "hardware", "QK_BUILD_HARDWARE");
+#endif
+}
+void need_learn([[maybe_unused]] const std::string& what) {
+#ifndef QK_HAVE_LEARN
+    left_out(what, "learn", "QK_BUILD_LEARN");
+#endif
+}
+
+}  // namespace qk::tool
+
 int main(int argc, char** argv) {
     using namespace qk::tool;
     remember_command_line(argc, argv);
@@ -50,8 +71,22 @@ int main(int argc, char** argv) {
     verb_result result;
     try {
 #define QK_VERB(name) add_##name(app, result);
+#ifdef QK_HAVE_HARDWARE
+#define QK_HARDWARE_VERB(name) QK_VERB(name)
+#else
+#define QK_HARDWARE_VERB(name) \
+    if (word == #name) need_hardware("`qk " #name "`");
+#endif
+#ifdef QK_HAVE_LEARN
+#define QK_LEARN_VERB(name) QK_VERB(name)
+#else
+#define QK_LEARN_VERB(name) \
+    if (word == #name) need_learn("`qk " #name "`");
+#endif
 #include "verbs.inc"
 #undef QK_VERB
+#undef QK_HARDWARE_VERB
+#undef QK_LEARN_VERB
         const bool wrote_files = app.run({argv + 1, argv + argc});
         const int problem = finish_output();
         if (problem != 0 && problem != EPIPE)  // a reader that has seen enough, as `head` has, is no failure

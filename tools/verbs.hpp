@@ -22,7 +22,15 @@ struct with_json : Settings {
 
 /// Each add_NAME adds its subcommand: options, --help with examples (footer), and a callback that does the work.
 #define QK_VERB(name) void add_##name(command& app, verb_result& result);
+#define QK_HARDWARE_VERB(name) QK_VERB(name)
+#define QK_LEARN_VERB(name) QK_VERB(name)
 #include "verbs.inc"
 #undef QK_VERB
+#undef QK_HARDWARE_VERB
+#undef QK_LEARN_VERB
+
+/// Throws an error that says how to get it, if this build leaves out the component; `what` needs it.
+void need_hardware(const std::string& what);
+void need_learn(const std::string& what);
 
 }  // namespace qk::tool

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "accumulator_cases.hpp"
-#include "graph/evaluate/execute/device_columns.hpp"
+#include "hardware/devices/device_columns.hpp"
 #include "qk/dot.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"

@@ -9,9 +9,9 @@
 #include <random>
 
 #include "accumulator_cases.hpp"
-#include "graph/evaluate/execute/device_layer.hpp"
 #include "graph/evaluate/execute/quantize_value.hpp"
 #include "graph/gradient/product.hpp"
+#include "hardware/devices/device_layer.hpp"
 #include "qk/dot.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"

@@ -11,7 +11,7 @@
 #include "qk/graph/evaluate/accuracy.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/files/npy.hpp"
-#include "qk/graph/gradient/finetune.hpp"
+#include "qk/graph/learn/finetune.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/search/search.hpp"
 

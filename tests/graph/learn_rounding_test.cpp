@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "graph/quantize/learn_rounding.hpp"
+#include "learn/learn_rounding.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"

@@ -18,6 +18,8 @@ from pathlib import Path
 ROOMS = ["base", "files", "model", "ops", "plan", "evaluate", "calibrate", "gradient", "quantize", "export", "report", "recover", "search", "pipeline"]
 # The same for the core; encode and decode do not include each other.
 CORE = ["formats", "kernels/lanes", "kernels/rounding", "kernels/steps", "kernels/drivers", "codec/layout", "codec/encode codec/decode"]
+# Components that the graph module can do without stand above these rooms.
+COMPONENTS = {"src/hardware/devices/": "evaluate", "src/learn/": "quantize", "include/qk/graph/learn/": "quantize", "src/absent/": "quantize"}
 LEVELS = {room: level for level, rooms in enumerate(CORE) for room in rooms.split()}
 LINES_THAT_ASK_WHY = 600
 LINES_OF_A_FUNCTION = 80
@@ -26,7 +28,7 @@ FILES_THAT_ASK_WHY = 25
 # (ONNX's node tests, central differences, styles_evidence.py), and a new row is a new file.
 ROWS = re.compile(r"constexpr (op_entry|product_entry) \w+\[\]|class \w+_writer : public (quantizer|qdq)_writer")
 # Tables with one line for each entry, which clang-format would spoil.
-HAND_FORMATTED = {"src/compare/mistakes.cpp"}
+HAND_FORMATTED = {"src/hardware/compare/mistakes.cpp"}
 
 
 def sources(root):
@@ -51,11 +53,13 @@ def arrows_up_in_core(name, text):
 def arrows_up(name, text):
     if name.startswith("include/qk/") and not name.startswith("include/qk/graph"):
         return arrows_up_in_core(name, text)
-    room = re.match(r"(?:include/qk/graph|src/graph)/(\w+)/", name)
+    room = next((of for folder, of in COMPONENTS.items() if name.startswith(folder)), None)
+    found = re.match(r"(?:include/qk/graph|src/graph)/(\w+)/", name)
+    room = room or (found and found[1])
     if not room:
         return []
-    level = ROOMS.index(room[1])
-    return [f"{name}: {room[1]} includes {m}, a room above it" for m in re.findall(r'#include "(?:qk/)?graph/(\w+)/', text) if ROOMS.index(m) > level]
+    level = ROOMS.index(room)
+    return [f"{name}: {room} includes {m}, a room above it" for m in re.findall(r'#include "(?:qk/)?graph/(\w+)/', text) if m != "learn" and ROOMS.index(m) > level]
 
 
 def only_one_includer(texts):

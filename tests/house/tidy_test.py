@@ -3,7 +3,7 @@
 """Runs clang-tidy with the checks of .clang-tidy over all headers at once and, if asked, over the sources.
 
     python3 tests/house/tidy_test.py SOURCE_FOLDER                  # the headers, as one translation unit
-    python3 tests/house/tidy_test.py SOURCE_FOLDER --sources BUILD  # also what it compiles of src/graph, src/compare, tools
+    python3 tests/house/tidy_test.py SOURCE_FOLDER --sources BUILD  # also what it compiles of src, tools
 
 Prints each finding, and exits with 1 if there is one.
 """
@@ -37,13 +37,13 @@ def main():
     if shutil.which("clang-tidy") is None:
         print("skipped: no clang-tidy here (./dev test installs it)")
         return 0
-    headers = sorted([*(options.root / "include/qk").rglob("*.hpp"), *(options.root / "src/graph").rglob("*.hpp")])
+    headers = sorted([*(options.root / "include/qk").rglob("*.hpp"), *(f for room in ("graph", "learn", "hardware/devices") for f in (options.root / "src" / room).rglob("*.hpp"))])
     if not headers:
         sys.exit("no headers found: nothing was checked")
     sources = []
     if options.sources:
         compiled = json.loads((options.sources / "compile_commands.json").read_text())
-        sources = sorted({entry["file"] for entry in compiled if re.match(rf"{re.escape(str(options.root))}/(src/graph|src/compare|tools)/", entry["file"])})
+        sources = sorted({entry["file"] for entry in compiled if re.match(rf"{re.escape(str(options.root))}/(src|tools)/", entry["file"])})
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         everything = Path(folder) / "everything.cpp"
         everything.write_text("".join(f'#include "{h}"\n' for h in headers))

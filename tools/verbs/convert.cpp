@@ -50,6 +50,7 @@ void convert_by_system(const convert_arguments& given, const std::string& bytes,
 }
 
 void convert(const convert_arguments& given) {
+    if (given.count) need_hardware("--count");
     graph::output_set files(given.overwrite);
     files.input("INPUT", given.input).input("--scales", given.how.scales).input("--zero-points", given.how.zero_points);
     files.input("--importance", given.importance);
@@ -69,7 +70,9 @@ void convert(const convert_arguments& given) {
     if (!given.packed.empty()) files.write(given.packed, to_archive(pack(c, x)));
     files.write(given.output, graph::to_npy(y));
     files.commit();
+#ifdef QK_HAVE_HARDWARE
     if (given.count) print_json(json_of(compare::count_flags(c, x.as<float>(), y.as<float>())));
+#endif
 }
 
 }  // namespace

@@ -184,7 +184,10 @@ void add_formats(command& app, verb_result&) {
         "formats --json");
     verb.callback([given] {
         if (given->devices && given->systems) throw graph::error("--devices and --systems are two lists: give one of them");
-        if (given->devices) return print_devices(given->names, given->json);
+        if (given->devices) {
+            need_hardware("--devices");
+            return print_devices(given->names, given->json);
+        }
         if (given->systems) return print_systems(given->names, given->json);
         std::vector<row> rows;
         for (const std::string& name : given->names) {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "graph/quantize/expand_attention.hpp"
-#include "graph/quantize/learn_rounding.hpp"
+#include "graph/quantize/missing_biases.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 

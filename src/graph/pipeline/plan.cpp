@@ -6,8 +6,9 @@
 #include <set>
 
 #include "graph/pipeline/transform.hpp"
-#include "graph/quantize/learn_rounding.hpp"
+#include "graph/quantize/missing_biases.hpp"
 #include "graph/quantize/pair_safe.hpp"
+#include "learn/learn_rounding.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/export/drop_activations.hpp"

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "graph/quantize/rotate.hpp"
 #include "graph/quantize/scale_channels.hpp"
+#include "learn/rotate.hpp"
 #include "qk/graph/pipeline/data.hpp"
 
 namespace qk::graph::pipeline {

@@ -3,7 +3,6 @@
 
 #include <onnx/onnx_pb.h>
 
-#include "qk/dot/text.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/model/torch_names.hpp"
 #include "qk/graph/plan/layers.hpp"
@@ -24,10 +23,6 @@ bool means(const accumulator_request& r, const onnx::NodeProto& n, const std::st
 }
 
 }  // namespace
-
-void check_accumulator_text(const std::string& text, const std::string& origin) {
-    if (const auto a = parse_accumulator(text); !a) throw error(origin + ": " + std::string(a.error.view()));
-}
 
 accumulator_request parse_accumulator_request(const std::string& text, const std::string& origin) {
     accumulator_request r{.origin = origin};

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/gradient/finetune.hpp"
+#include "qk/graph/learn/finetune.hpp"
 #include "qk/graph/pipeline/plan.hpp"
 
 namespace qk::graph::pipeline {

@@ -14,9 +14,9 @@
 #include "graph/evaluate/execute/cache.hpp"
 #include "graph/evaluate/execute/conv_unit.hpp"
 #include "graph/evaluate/execute/dense_unit.hpp"
-#include "graph/evaluate/execute/device_layer.hpp"
 #include "graph/evaluate/execute/layout.hpp"
 #include "graph/evaluate/execute/network.hpp"
+#include "hardware/devices/device_layer.hpp"
 
 namespace qk::graph::execute {
 

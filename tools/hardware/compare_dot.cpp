@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hardware/compare_dot.hpp"
+
+#include <fmt/format.h>
+
+#include "hardware/ask_device.hpp"
+#include "options/format_options.hpp"
+#include "qk/dot/devices.hpp"
+#include "qk/dot/text.hpp"
+#include "support/console.hpp"
+#include "support/flags_json.hpp"
+
+namespace qk::tool {
+namespace {
+
+using compare::dot_task;
+using compare::found_accumulator;
+using graph::error;
+
+qk::format operand(const char* option, const std::string& text) {
+    if (text.empty()) throw error(fmt::format("--dot needs {} F, the format of that operand; `qk formats` lists them", option));
+    return parsed_format(text, option + std::string(": "));
+}
+
+dot_task task_of(const compare_dot_options& given) {
+    dot_task task{.a = operand("--a-format", given.a_format),
+                  .b = operand("--b-format", given.b_format),
+                  .k = given.k,
+                  .most_questions = given.questions,
+                  .seed = given.seed};
+    const qk::format c = operand("--c-format", given.c_format);
+    const auto* f = std::get_if<floating>(&c);
+    if (f == nullptr || !(*f == fp32 || *f == fp16 || *f == bf16)) throw error("--c-format is fp32, fp16 or bf16, not " + given.c_format);
+    task.c = *f;
+    return task;
+}
+void check_task(const dot_task& task) {
+    if (const std::string m = compare::check(task); !m.empty()) throw error("--dot: " + m);
+}
+
+found_accumulator asked(const compare_dot_options& given, dot_task& task) {
+    check_task(task);
+    const commanded_device device(given.command);
+    int bits = 32;
+    // The smallest case shows how wide the results are.
+    compare::dot_case first{{1, 1, task.k}, {}, {}, {0}, {}, {}};
+    first.a = first.b = std::vector<std::uint64_t>(task.k, 0);
+    for (const auto& [f, scales] : {std::pair{&task.a, &first.scale_a}, {&task.b, &first.scale_b}}) {
+        if (block_size(*f) != 0) scales->assign(task.k / static_cast<std::size_t>(block_size(*f)), compare::unit_scale(*f));
+    }
+    device.ask(task, first, bits);
+    task.d_bits = bits;
+    --task.most_questions;
+    progress bar("asking");
+    std::size_t done = 1;
+    found_accumulator r = compare::find_accumulator(task, [&](const compare::dot_case& c) {
+        int here = 0;
+        std::vector<std::uint64_t> d = device.ask(task, c, here);
+        if (here != bits) throw error(fmt::format("--command: d has {} bits, and had {} before", here, bits));
+        bar.show(done += d.size(), given.questions);
+        return d;
+    });
+    ++r.questions;
+    ++r.met;
+    return r;
+}
+
+found_accumulator fitted(const compare_dot_options& given, dot_task& task) {
+    const auto arrays = graph::read_npz(given.file);
+    const compare::dot_case c = case_of(arrays, given.file, task);
+    const std::vector<std::uint64_t> d = results_of(arrays, given.file, task, c.shape, task.d_bits);
+    check_task(task);
+    return compare::fit_accumulator(task, c, d);
+}
+
+}  // namespace
+
+bool compare_dot(const compare_dot_options& given) {
+    if (given.file.empty() == given.command.empty()) throw error("--dot needs the answers: a case FILE.npz with d, or --command CMD");
+    if (given.questions < 600) throw error(fmt::format("--questions {} is too few; the first batch alone has 576", given.questions));
+    dot_task task = task_of(given);
+    const found_accumulator r = given.command.empty() ? fitted(given, task) : asked(given, task);
+    const std::string text(to_text(r.best).view());
+    bool expected = true;
+    if (!given.expected.empty()) {
+        const auto a = parse_accumulator(given.expected);
+        if (!a) throw error("--accumulator: " + std::string(a.error.view()));
+        expected = to_text(*a).view() == text;
+    }
+    if (given.json) {
+        print_json({{"accumulator", text},
+                    {"complete", r.complete()},
+                    {"questions", r.questions},
+                    {"explains", r.met},
+                    {"unexplained", r.questions - r.met},
+                    {"devices", r.same},
+                    {"counts", json_of(r.counts)},
+                    {"as_expected", given.expected.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(expected)}});
+        return r.complete() && expected;
+    }
+    if (r.complete()) {
+        fmt::print("{} answers, and this accumulator gives every one\n", r.questions);
+        for (std::size_t k = 0; k < r.same.size() && k < 3; ++k) fmt::print("  it is that of {}\n", r.same[k]);
+        if (r.same.size() > 3) fmt::print("  and of {} more devices\n", r.same.size() - 3);
+    } else {
+        fmt::print("{} answers; no accumulator gives them all. The nearest gives {} of them:\n", r.questions, r.met);
+    }
+    if (!expected) fmt::print("expected: {}\n", given.expected);
+    fmt::print("{}\n", text);
+    return r.complete() && expected;
+}
+
+}  // namespace qk::tool

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hardware/streams.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "hardware/dot_case.hpp"
+#include "hardware/test_vectors.hpp"
+#include "options/option_table.hpp"
+#include "options/words.hpp"
+#include "qk/formats/parse.hpp"
+#include "qk/qk.hpp"
+#include "qk/storage.hpp"
+#include "support/packed_file.hpp"
+
+namespace qk::tool {
+namespace {
+
+using graph::error;
+
+std::size_t cases_in(const hex_row& w, const std::vector<int>& widths) { return w.size() / widths.size(); }
+
+/// Are two float32 words the same number? NaN is NaN.
+bool same_float(std::uint64_t a, std::uint64_t b) {
+    return compare::same_value(std::bit_cast<float>(static_cast<std::uint32_t>(a)), std::bit_cast<float>(static_cast<std::uint32_t>(b)));
+}
+std::vector<char> wrong_words(const case_kind& kind, const hex_row& given, const hex_row& right,
+                              const std::function<bool(std::uint64_t, std::uint64_t)>& same) {
+    std::vector<char> wrong(cases_in(given, kind.results), 0);
+    for (std::size_t i = 0; i < given.size(); ++i) {
+        const int width = kind.results[i % kind.results.size()];
+        const bool fits = given[i] != no_number && (width >= 64 || given[i] >> width == 0);
+        if (!fits || !same(given[i], right[i])) wrong[i / kind.results.size()] = 1;
+    }
+    return wrong;
+}
+
+/// The codes of a format: one value, or a block. Cases are rows of one block each.
+class coded {
+  public:
+    explicit coded(const stream_options& given) : given_(given.how) {
+        const qk::format f = format_of(given_);
+        semantics_of(given_);
+        if (!given_.scales.empty()) throw error("a stream has one scale; give --scale instead of --scales");
+        if (std::holds_alternative<nvfloat>(f) && given_.scale.empty()) given_.scale = "1";  // a case by itself has no other
+        size = std::max<std::size_t>(1, static_cast<std::size_t>(block_size(f)));
+        const packed_layout l = layout_of(conversion_of(1), size);
+        elements.assign(size, l.elements.bits);
+        codes = elements;
+        codes.insert(codes.end(), l.scales.count, l.scales.bits);
+        codes.insert(codes.end(), l.shifts.count, l.shifts.bits);
+    }
+    /// Returns the conversion of so many cases behind `before` others.
+    conversion conversion_of(std::size_t cases, std::size_t before = 0) const {
+        conversion c = resolve(given_, {static_cast<std::int64_t>(cases), static_cast<std::int64_t>(size)}, "the stream");
+        if (c.words && c.words->size() < (before + cases) * size)
+            throw error(fmt::format("{} has {} words, and the stream has more values", given_.random_words, c.words->size()));
+        c.how = from_element(c.how, before * size);
+        return c;
+    }
+    /// Returns the values of codes. A code that is wider than its format counts by its low bits.
+    std::vector<float> values_of(const hex_row& w) const {
+        const std::size_t cases = w.size() / codes.size();
+        packed_tensor p{conversion_of(cases), {static_cast<std::int64_t>(cases), static_cast<std::int64_t>(size)}, {}};
+        const packed_layout l = layout_of(p.how, cases * size);
+        p.bytes.resize(l.bytes());
+        const planes to = planes_of(l, std::span(p.bytes));
+        for_each_code(
+            l, cases,
+            [&](std::span<std::byte> plane, std::size_t at, int bits, std::size_t word) {
+                qk::detail::put_code(plane, at, bits, static_cast<std::uint32_t>(w[word]) & qk::detail::low_bits(bits));
+            },
+            to);
+        put_tensor_scale(to);
+        const graph::tensor y = unpack(p);
+        return {y.as<float>().begin(), y.as<float>().end()};
+    }
+    hex_row codes_of_values(const std::vector<float>& x, std::size_t before) const {
+        const std::size_t cases = x.size() / size;
+        const graph::dims shape{static_cast<std::int64_t>(cases), static_cast<std::int64_t>(size)};
+        packed_tensor p = pack(conversion_of(cases, before), graph::make_tensor<float>(shape, x));
+        const packed_layout l = layout_of(p.how, x.size());
+        hex_row w(cases * codes.size());
+        for_each_code(
+            l, cases,
+            [&](std::span<std::byte> plane, std::size_t at, int bits, std::size_t word) {
+                w[word] = qk::detail::get_code(plane, at, bits);
+            },
+            planes_of(l, std::span(p.bytes)));
+        return w;
+    }
+    std::size_t size = 1;
+    std::vector<int> elements, codes;  ///< widths
+
+  private:
+    template <class Visit>
+    void for_each_code(const packed_layout& l, std::size_t cases, Visit visit, const planes& p) const {
+        const std::size_t scales = l.scales.count / cases, shifts = l.shifts.count / cases;
+        for (std::size_t n = 0; n < cases; ++n) {
+            const std::size_t word = n * codes.size();
+            for (std::size_t k = 0; k < size; ++k) visit(p.elements, n * size + k, l.elements.bits, word + k);
+            for (std::size_t k = 0; k < scales; ++k) visit(p.scales, n * scales + k, l.scales.bits, word + size + k);
+            for (std::size_t k = 0; k < shifts; ++k) visit(p.shifts, n * shifts + k, l.shifts.bits, word + size + scales + k);
+        }
+    }
+    void put_tensor_scale(const planes& p) const {
+        if (p.tensor.empty()) return;
+        const auto bits = std::bit_cast<std::uint32_t>(conversion_of(1).one().scale);
+        for (std::size_t k = 0; k < 4; ++k) p.tensor[k] = static_cast<std::byte>(bits >> (8 * k) & 255u);
+    }
+    quantize_options given_;
+};
+
+/// Values that a converter is given, as words of float32, float16 or bfloat16.
+class converter_kind : public case_kind {
+  public:
+    explicit converter_kind(const stream_options& given) : format_(given) {
+        if (given.input != "fp32" && given.input != "fp16" && given.input != "bf16")
+            throw error("--input is fp32, fp16 or bf16, not '" + given.input + "'");
+        input_ = given.input == "fp32" ? fp32 : given.input == "fp16" ? fp16 : bf16;
+        operands.assign(format_.size, input_ == fp32 ? 32 : 16);
+        results = format_.codes;
+    }
+    void generate(const std::string& level, std::uint64_t seed, const std::function<void(const hex_row&)>& take) const override {
+        if (level == "exhaustive") return every_word(take);
+        const conversion c = format_.conversion_of(1);
+        give(make_vectors(c, seed), take);
+        for (std::uint64_t more = 1; more <= 8 && level == "2"; ++more) {
+            give(make_vectors(c, seed + more), take);
+            std::vector<float> any;
+            for (std::uint64_t k = 0; k < 32768; ++k) any.push_back(std::bit_cast<float>(random_bits(seed + more, k)));
+            give(any, take);
+        }
+    }
+    hex_row expected(const hex_row& asked) const override { return format_.codes_of_values(values(asked), before); }
+    std::vector<char> wrong(const hex_row& asked, const hex_row& given, const hex_row& right) const override {
+        const std::vector<float> device = format_.values_of(given), x = values(asked);
+        std::vector<float> y(x.size());
+        expected_values(format_.conversion_of(x.size() / format_.size, before), x, y);
+        std::vector<char> wrong = wrong_words(*this, given, right, [](std::uint64_t, std::uint64_t) { return true; });
+        for (std::size_t i = 0; i < y.size(); ++i) {
+            if (!compare::same_value(device[i], y[i])) wrong[i / format_.size] = 1;
+        }
+        return wrong;
+    }
+
+  private:
+    std::vector<float> values(const hex_row& asked) const {
+        std::vector<float> x;
+        for (const std::uint64_t w : asked) x.push_back(value_of(input_, static_cast<std::uint32_t>(w)));
+        return x;
+    }
+    std::uint64_t word_of(float x) const {
+        if (input_ == fp32) return std::bit_cast<std::uint32_t>(x);
+        if (input_ == fp16) return std::bit_cast<std::uint16_t>(narrow<float16>(x));
+        return std::bit_cast<std::uint16_t>(narrow<bfloat16>(x));
+    }
+    void give(std::vector<float> x, const std::function<void(const hex_row&)>& take) const {
+        while (x.size() % format_.size != 0) x.push_back(0.0f);
+        hex_row w;
+        for (const float v : x) w.push_back(word_of(v));
+        take(w);
+    }
+    void every_word(const std::function<void(const hex_row&)>& take) const {
+        if (format_.size != 1)
+            throw error(fmt::format("--level exhaustive: a block of {} values has no list of all cases; give --level 2", format_.size));
+        const std::uint64_t all = std::uint64_t{1} << operands.front();
+        for (std::uint64_t from = 0; from < all; from += cases_at_once) {
+            hex_row w;
+            for (std::uint64_t k = from; k < std::min(all, from + cases_at_once); ++k) w.push_back(k);
+            take(w);
+        }
+    }
+    coded format_;
+    floating input_ = fp32;
+};
+
+/// Codes that a decoder is given; the values are exact.
+class decoder_kind : public case_kind {
+  public:
+    explicit decoder_kind(const stream_options& given) : format_(given) {
+        if (given.input != "fp32") throw error("--input is what a converter is given; leave it out with --decode");
+        if (format_.elements.front() > 32) throw error("--decode is for codes of up to 32 bits");
+        operands = format_.codes;
+        results.assign(format_.size, 32);
+    }
+    void generate(const std::string& level, std::uint64_t seed, const std::function<void(const hex_row&)>& take) const override {
+        const int bits = operands.front();
+        if (bits > 16 && level == "exhaustive") throw error("--level exhaustive: codes of more than 16 bits are too many; give --level 2");
+        const std::uint64_t all = std::uint64_t{1} << std::min(bits, 16);
+        std::uint64_t drawn = 0;
+        const auto any = [&](int width) { return random_bits(seed, drawn++) & qk::detail::low_bits(width); };
+        const bool blocks = operands.size() > format_.size;
+        const std::uint64_t scales = !blocks ? 1 : level == "1" ? 32 : std::uint64_t{1} << operands[format_.size];
+        for (std::uint64_t scale = 0; scale < scales; ++scale) {  // every element, under some or all scales; shifts at random
+            hex_row w;
+            for (std::uint64_t code = 0; code < all;) {
+                for (std::size_t k = 0; k < format_.size; ++k) w.push_back(bits > 16 ? any(bits) : code++ & (all - 1));
+                if (bits > 16) code += format_.size;
+                for (std::size_t k = format_.size; k < operands.size(); ++k)
+                    w.push_back(k == format_.size && level != "1" ? scale : any(operands[k]));
+            }
+            take(w);
+        }
+    }
+    hex_row expected(const hex_row& asked) const override {
+        hex_row w;
+        for (const float v : format_.values_of(asked)) w.push_back(std::bit_cast<std::uint32_t>(v));
+        return w;
+    }
+    std::vector<char> wrong(const hex_row&, const hex_row& given, const hex_row& right) const override {
+        return wrong_words(*this, given, right, same_float);
+    }
+
+  private:
+    coded format_;
+};
+
+/// All pairs of codes of two narrow formats. Products of such floats are exact in float32, with the signs and special values of IEEE 754.
+class product_kind : public case_kind {
+  public:
+    explicit product_kind(const stream_options& given) : a_(format_of(given.how)), b_(parsed_format(given.pairs, "--pairs: ")) {
+        for (const qk::format& f : {a_, b_}) {
+            const auto* g = std::get_if<floating>(&f);
+            const bool fits = (g != nullptr && bits(*g) <= 8 && *g != e8m0) || (is_integer_format(f) && width_of(f) <= 8);
+            if (!fits) throw error(fmt::format("--pairs multiplies floats and integers of up to 8 bits; {} is none", to_text(f).view()));
+        }
+        if (is_integer_format(a_) != is_integer_format(b_)) throw error("--pairs: an integer is multiplied with an integer");
+        operands = {width_of(a_), width_of(b_)};
+        results = {32};
+    }
+    void generate(const std::string&, std::uint64_t, const std::function<void(const hex_row&)>& take) const override {
+        for (std::uint64_t a = 0; a < std::uint64_t{1} << operands[0]; ++a) {
+            hex_row w;
+            for (std::uint64_t b = 0; b < std::uint64_t{1} << operands[1]; ++b) w.insert(w.end(), {a, b});
+            take(w);
+        }
+    }
+    hex_row expected(const hex_row& asked) const override {
+        hex_row w;
+        for (std::size_t i = 0; i < asked.size(); i += 2) {
+            const double product = value(a_, asked[i]) * value(b_, asked[i + 1]);
+            w.push_back(is_integer_format(a_) ? static_cast<std::uint32_t>(static_cast<std::int32_t>(product))
+                                              : std::bit_cast<std::uint32_t>(static_cast<float>(product)));
+        }
+        return w;
+    }
+    std::vector<char> wrong(const hex_row&, const hex_row& given, const hex_row& right) const override {
+        if (is_integer_format(a_)) return wrong_words(*this, given, right, std::equal_to<std::uint64_t>());
+        return wrong_words(*this, given, right, same_float);
+    }
+
+  private:
+    static double value(const qk::format& f, std::uint64_t code) {
+        if (const auto* g = std::get_if<floating>(&f)) return static_cast<double>(value_of(*g, static_cast<std::uint32_t>(code)));
+        const int width = width_of(f);
+        const bool negative = std::get<integer>(f).is_signed && (code >> (width - 1) & 1u) != 0;
+        return static_cast<double>(static_cast<std::int64_t>(code) - (negative ? std::int64_t{1} << width : 0));
+    }
+    qk::format a_, b_;
+};
+
+/// Sums of products of a device of the catalogue: one row of a, one column of b, and c. k is twice that of one instruction.
+class device_kind : public case_kind {
+  public:
+    explicit device_kind(const stream_options& given)
+        : by_(multiplier_of(given.device, "", "", "")), k_(2 * static_cast<std::size_t>(find_device(given.device)->k)) {
+        if (!given.how.format.empty()) throw error("--device has formats of its own; leave FORMAT out");
+        for (const qk::format& f : {by_.a, by_.b}) {
+            operands.insert(operands.end(), k_, width_of(f));
+            if (is_block_format(f)) operands.insert(operands.end(), blocks_of(f), qk::detail::packing_of(f).scale_width);
+        }
+        operands.push_back(addend_bits(by_.how));
+        results = {result_bits(by_.how)};
+    }
+    void generate(const std::string& level, std::uint64_t seed, const std::function<void(const hex_row&)>& take) const override {
+        if (level == "exhaustive") throw error("--level exhaustive: sums have too many cases; give --level 2");
+        const std::size_t n = level == "2" ? 128 : 32;
+        const auto arrays = make_case(by_, n, n, k_, seed);
+        const auto array = [&](const std::string& of, int bits) { return codes_of(*find_array(arrays, of), of, bits); };
+        hex_row a = array("a", width_of(by_.a) == 4 ? 8 : width_of(by_.a)), b = array("b", width_of(by_.b) == 4 ? 8 : width_of(by_.b));
+        if (width_of(by_.a) == 4) a = parted(a, n, k_ / 2, 1);
+        if (width_of(by_.b) == 4) b = parted(b, 1, k_ / 2, n);
+        const hex_row c = array("c", addend_bits(by_.how));
+        const hex_row scale_a = is_block_format(by_.a) ? array("scale_a", 8) : hex_row(),
+                      scale_b = is_block_format(by_.b) ? array("scale_b", 8) : hex_row();
+        for (std::size_t i = 0; i < n; ++i) {
+            hex_row w;
+            for (std::size_t j = 0; j < n; ++j) {
+                for (std::size_t l = 0; l < k_; ++l) w.push_back(a[i * k_ + l]);
+                for (std::size_t l = 0; l < scale_a.size() / n; ++l) w.push_back(scale_a[i * (scale_a.size() / n) + l]);
+                for (std::size_t l = 0; l < k_; ++l) w.push_back(b[l * n + j]);
+                for (std::size_t l = 0; l < scale_b.size() / n; ++l) w.push_back(scale_b[l * n + j]);
+                w.push_back(c[i * n + j]);
+            }
+            take(w);
+        }
+    }
+    hex_row expected(const hex_row& asked) const override {
+        hex_row d;
+        for (std::size_t at = 0; at < asked.size(); at += operands.size()) d.push_back(multiply(case_at(asked, at), by_).front() & mask());
+        return d;
+    }
+    std::vector<char> wrong(const hex_row&, const hex_row& given, const hex_row& right) const override {
+        return wrong_words(*this, given, right, [this](std::uint64_t a, std::uint64_t b) { return same_result(by_.how, a, b); });
+    }
+
+  private:
+    std::uint64_t mask() const { return results.front() >= 64 ? no_number : (std::uint64_t{1} << results.front()) - 1; }
+    std::size_t blocks_of(const qk::format& f) const { return qk::detail::divide_up(k_, block_size(f)); }
+    dot_case case_at(const hex_row& asked, std::size_t at) const {
+        std::vector<graph::named_tensor> arrays;
+        const auto operand = [&](const std::string& which, const qk::format& f, bool row) {
+            hex_row codes(asked.begin() + static_cast<std::ptrdiff_t>(at), asked.begin() + static_cast<std::ptrdiff_t>(at + k_));
+            at += k_;
+            const bool half = width_of(f) == 4;
+            if (half) codes = qk::tool::joined(codes, 1, k_, 1);
+            const auto add = [&](const std::string& as, const hex_row& w, int bits) {
+                arrays.push_back({as, codes_tensor(w, row ? 1 : w.size(), row ? w.size() : 1, bits)});
+            };
+            add(which, codes, half ? 8 : width_of(f));
+            if (!is_block_format(f)) return;
+            add("scale_" + which,
+                {asked.begin() + static_cast<std::ptrdiff_t>(at), asked.begin() + static_cast<std::ptrdiff_t>(at + blocks_of(f))},
+                qk::detail::packing_of(f).scale_width);
+            at += blocks_of(f);
+        };
+        operand("a", by_.a, true);
+        operand("b", by_.b, false);
+        arrays.push_back({"c", codes_tensor({asked[at]}, 1, 1, addend_bits(by_.how))});
+        return case_of(arrays, "the stream", by_);
+    }
+    multiplier by_;
+    std::size_t k_;
+};
+
+}  // namespace
+
+std::unique_ptr<case_kind> case_kind_of(const stream_options& given) {
+    if (given.how.format.empty() && given.device.empty())
+        throw error("say what is checked: FORMAT, or --device NAME; `qk formats` lists both");
+    if (int{given.decode} + int{!given.pairs.empty()} + int{!given.device.empty()} > 1)
+        throw error("--decode, --pairs and --device exclude each other");
+    std::unique_ptr<case_kind> kind;
+    if (!given.device.empty()) kind = std::make_unique<device_kind>(given);
+    else if (!given.pairs.empty()) kind = std::make_unique<product_kind>(given);
+    else if (given.decode) kind = std::make_unique<decoder_kind>(given);
+    else kind = std::make_unique<converter_kind>(given);
+    kind->name = given.device.empty() ? given.how.format : given.device;
+    return kind;
+}
+
+void add_stream_options(option_table& verb, stream_options& given) {
+    verb.add_option("FORMAT", given.how.format, "what a converter converts to (`qk formats` lists them)").type_name("F");
+    verb.add_flag("--decode", given.decode, "cases of a decoder: codes in, float32 out").common();
+    verb.add_option("--pairs", given.pairs, "cases of a multiplier: every pair of codes of FORMAT and of this one, their product out")
+        .type_name("F")
+        .common();
+    verb.add_option("--device", given.device, "cases of a unit that multiplies and adds (`qk formats --devices`), d out")
+        .type_name("NAME")
+        .common();
+    verb.add_option("--input", given.input, "what a converter is given: fp32 (default), fp16 or bf16").type_name("F");
+    verb.add_option("--scale", given.how.scale, "one scale for all values (default 1)").type_name("X");
+    verb.add_option("--zero-point", given.how.zero_point, "one zero point for all values (default 0)").type_name("N");
+    add_format_options(verb, given.how);
+}
+
+}  // namespace qk::tool
