@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/search/options.hpp"
+#include "learn/learn_rounding.hpp"
 #include "qk/graph/base/names.hpp"
 
 namespace qk::graph::pipeline {
@@ -21,6 +22,7 @@ struct recipe_way {
     const char* name;  ///< as reports have it
     bool balanced;
     void (*apply)(asked_precision&);
+    bool learns = false;  ///< needs the component learn
 };
 
 /// A step that recipes may add. The rows stand in the order in which `best` tries them: what changes the model comes before what depends
@@ -91,8 +93,8 @@ void scale_by(asked_precision& asked, channel_scaling::rule how) {
     asked.limits.worth = worth_scaling;
 }
 
-const std::vector<recipe_row>& recipe_rows() {
-    static const std::vector<recipe_row> rows{
+std::vector<recipe_row> every_recipe_row() {
+    return {
         {true,
          channels_may_scale,
          {{"channels scaled where they differ (smooth_quant)", true,
@@ -120,11 +122,21 @@ const std::vector<recipe_row>& recipe_rows() {
          {{"weights below 8 bits rounded with compensation", true,
            [](asked_precision& a) { a.narrow_rounding = weight_rounding::compensated; }},
           {"weights below 8 bits learn their rounding (adaround)", false,
-           [](asked_precision& a) { a.narrow_rounding = weight_rounding::adaround; }},
+           [](asked_precision& a) { a.narrow_rounding = weight_rounding::adaround; }, true},
           {"weights below 8 bits, scales and biases learn (adaquant)", false,
-           [](asked_precision& a) { a.narrow_rounding = weight_rounding::adaquant; }}}},
-        {true, biases_may_move, {{"bias correction", true, [](asked_precision& a) { a.options.correct_bias = a.quiet_bias = true; }}}},
+           [](asked_precision& a) { a.narrow_rounding = weight_rounding::adaquant; }, true}}},
+        {true,
+         biases_may_move,
+         {{"bias correction", true, [](asked_precision& a) { a.options.correct_bias = a.quiet_bias = true; }, true}}},
     };
+}
+const std::vector<recipe_row>& recipe_rows() {
+    static const std::vector<recipe_row> rows = [] {
+        std::vector<recipe_row> all = every_recipe_row();
+        if (!has_learn())
+            for (recipe_row& row : all) std::erase_if(row.ways, [](const recipe_way& way) { return way.learns; });
+        return all;
+    }();
     return rows;
 }
 

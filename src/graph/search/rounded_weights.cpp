@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "graph/quantize/learn_rounding.hpp"
+#include "learn/learn_rounding.hpp"
 #include "graph/quantize/pair_safe.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
 
