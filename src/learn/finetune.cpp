@@ -10,9 +10,9 @@
 #include <random>
 
 #include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/cross_entropy.hpp"
 #include "graph/gradient/plan_scales.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/gradient/sample_runs.hpp"
 #include "graph/gradient/straight_through.hpp"
 #include "graph/gradient/tape.hpp"
@@ -24,7 +24,7 @@ namespace {
 using quantizers = std::vector<const quantizer*>;
 
 tensor through(const quantizers& all, tensor value) {
-    for (const quantizer* q : all) value = execute::quantized(*q, value, false, gradient::heap::get());
+    for (const quantizer* q : all) value = execute::quantized(*q, value, false, gradient::thread_allocator::get());
     return value;
 }
 

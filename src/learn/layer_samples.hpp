@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "graph/quantize/side_by_side.hpp"
+#include "graph/quantize/float_and_quantized_run.hpp"
 #include "graph/quantize/weight_rows.hpp"
 
 namespace qk::graph::detail {

@@ -9,9 +9,9 @@
 #include <set>
 
 #include "graph/evaluate/execute/quantize_value.hpp"
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/ops/widened.hpp"
-#include "graph/quantize/side_by_side.hpp"
+#include "graph/quantize/float_and_quantized_run.hpp"
 #include "learn/learn_input_scale.hpp"
 #include "learn/learn_rows.hpp"
 
@@ -223,7 +223,7 @@ class learner {
             quantizer q = before;
             q.scale[0] *= factor;
             both_->pool().for_each(moved.reads.size(), [&](std::size_t r, execute::arena&) {
-                moved.reads[r] = execute::quantized(q, here.unread[r], false, gradient::heap::get());
+                moved.reads[r] = execute::quantized(q, here.unread[r], false, gradient::thread_allocator::get());
             });
             samples = samples_of(t, moved, w, places);
         };

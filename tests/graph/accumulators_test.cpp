@@ -10,7 +10,7 @@
 
 #include "accumulator_cases.hpp"
 #include "graph/evaluate/execute/quantize_value.hpp"
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "hardware/devices/device_layer.hpp"
 #include "qk/dot.hpp"
 #include "qk/dot/devices.hpp"
@@ -236,7 +236,7 @@ quantizer along(const char* format, int axis) {
     q.axis = axis;
     return q;
 }
-tensor rounded(const tensor& x, const quantizer& q) { return execute::quantized(q, x, false, gradient::heap::get()); }
+tensor rounded(const tensor& x, const quantizer& q) { return execute::quantized(q, x, false, gradient::thread_allocator::get()); }
 }  // namespace
 
 namespace {

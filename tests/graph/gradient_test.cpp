@@ -11,7 +11,7 @@
 #include "gradient_attention_cases.hpp"
 #include "gradient_cases.hpp"
 #include "gradient_sequence_cases.hpp"
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/tape.hpp"
 #include "graph/ops/all_ops.hpp"
 #include "qk/graph/gradient/gradient.hpp"
@@ -59,7 +59,7 @@ struct one_node {
         const op_entry* op = find_op(proto.domain(), proto.op_type(), what->version);
         REQUIRE_MESSAGE(op != nullptr, what->op);
         std::vector<tensor> out(what->outputs);
-        op_context call(view, inputs, out, gradient::heap::get(), execute::detail::no_subgraphs());
+        op_context call(view, inputs, out, gradient::thread_allocator::get(), execute::detail::no_subgraphs());
         op->run(call);
         return out;
     }
@@ -99,10 +99,11 @@ void check(const gradient_case& c) {
         wanted.push_back(gradient::is_real(node.inputs[i].type()) && !size && !region);
     }
     const node_view view(node.proto, c.version);
-    const gradient::product_entry* product = gradient::find_product(node.proto.domain(), node.proto.op_type(), c.version);
+    const gradient::backward_entry* product = gradient::find_backward(node.proto.domain(), node.proto.op_type(), c.version);
     REQUIRE(product != nullptr);
     const std::vector<tensor> seeds = v;  // a second reference to the gradients, since a product may overwrite those that it alone holds
-    gradient::product_call call(view, *find_op(node.proto.domain(), node.proto.op_type(), c.version), node.inputs, y, seeds, wanted, given);
+    gradient::backward_call call(view, *find_op(node.proto.domain(), node.proto.op_type(), c.version), node.inputs, y, seeds, wanted,
+                                 given);
     product->run(call);
 
     const double step = c.single ? 5e-3 : 1e-5, tolerance = c.single ? 1e-2 : 2e-6;
@@ -154,7 +155,7 @@ TEST_CASE("every product agrees with central differences") {
 TEST_CASE("every product has a case above") {
     std::set<std::string> tested;
     for (const gradient_case& c : all_cases()) tested.insert(c.op);
-    for (const gradient::product_entry& p : gradient::all_products()) {
+    for (const gradient::backward_entry& p : gradient::all_backward()) {
         if (is_quantizer(p.name)) continue;
         CHECK_MESSAGE(tested.contains((p.domain.empty() ? "" : std::string(p.domain) + ":") + std::string(p.name)), std::string(p.name));
     }
@@ -183,7 +184,7 @@ TEST_CASE("every operator has a product, or no derivative to have one of, or sta
     const std::set<std::string> missing{"ai.onnx.preview:FlexAttention", "com.microsoft:DecoderMaskedMultiHeadAttention",
                                         "com.microsoft:MoE", "com.microsoft:QMoE"};
     for (const auto& [name, entries] : ops::table()) {
-        const bool product = gradient::find_product(entries[0].domain, entries[0].name, 1000) != nullptr;
+        const bool product = gradient::find_backward(entries[0].domain, entries[0].name, 1000) != nullptr;
         const bool integers = codes.contains(name) || name.starts_with("com.microsoft:QLinear");
         CHECK_MESSAGE(int{product} + int{no_derivative.contains(name)} + int{integers} + int{missing.contains(name)} == 1, name);
     }

@@ -121,7 +121,7 @@ TEST_CASE("codes and numbers of narrow forms in parts are those of the whole") {
         CHECK((forms.size() == 2) == (zero == -20 || zero == 100));
         if (form->whole && form->planes == 1) forms.push_back(*form), forms.back().floats = true;
         if (form->planes == 2) forms.push_back(*form), forms.back().words = true;
-        const execute::byte_source source{x, false};
+        const execute::deferred_codes source{x, false};
         for (const execute::narrow_form& f : forms) {
             const tensor rounded = execute::quantized(q, x, false, memory);
             const tensor numbers = form->whole ? source.numbers(q, f, false, memory) : tensor();

@@ -43,7 +43,7 @@ bool same_bits(const tensor& a, const tensor& b) {
 
 }  // namespace
 
-TEST_CASE("defect 3: a bias of any size survives the export of an integer layer") {
+TEST_CASE("a bias of any size survives the export of an integer layer") {
     for (const float size : {1.0f, 1e3f, 1e6f}) {
         INFO(size);
         const model m = convolution(1e-4f, {size, -size, size / 3, 0});
@@ -59,7 +59,7 @@ TEST_CASE("defect 3: a bias of any size survives the export of an integer layer"
     }
 }
 
-TEST_CASE("defect 8: non_overflow never clips") {
+TEST_CASE("non_overflow never clips") {
     std::mt19937 random(8);
     const auto uniform = [&] { return static_cast<float>(random()) * 0x1p-32f; };
     for (int i = 0; i < 20000; ++i) {
@@ -75,7 +75,7 @@ TEST_CASE("defect 8: non_overflow never clips") {
     }
 }
 
-TEST_CASE("defect 9: models of every block format and of 32-bit integers need no operator of anybody's library, and shrink") {
+TEST_CASE("models of every block format and of 32-bit integers need no operator of anybody's library, and shrink") {
     small_graph g;
     g.input("x", {2, 64}).output("y", {2, 256}).constant("w", {64, 256});
     g.node("MatMul", "matmul", {"x", "w"}, "y");
@@ -104,7 +104,7 @@ TEST_CASE("defect 9: models of every block format and of 32-bit integers need no
     }
 }
 
-TEST_CASE("defect 10: AMD's operators from many threads, on data that others own, with attributes that make no sense") {
+TEST_CASE("AMD's operators from many threads, on data that others own, with attributes that make no sense") {
     const tensor x = waves({16, 96}, 3);
     const tensor before(data_type::float32, {16, 96});
     std::copy(x.bytes(), x.bytes() + x.size_bytes(), const_cast<tensor&>(before).bytes());
@@ -135,7 +135,7 @@ TEST_CASE("defect 10: AMD's operators from many threads, on data that others own
         CHECK_THROWS_AS(qk_test::call_op("com.amd.quark:MXQuantizeDequantize", 1, {x}, {{"element_dtype", std::string(element)}}), error);
 }
 
-TEST_CASE("defect 11: a quantized model is saved and comes back the same") {
+TEST_CASE("a quantized model is saved and comes back the same") {
     const model m = convolution(1, {1, 2, 3, 4});
     const tensor x = waves({1, 4, 6, 6});
     const calibration seen = calibrate(m, {{"x", x}}, {.threads = 1});
@@ -151,7 +151,7 @@ TEST_CASE("defect 11: a quantized model is saved and comes back the same") {
     std::filesystem::remove(file);
 }
 
-TEST_CASE("defect 12: calibration keeps no activations") {
+TEST_CASE("calibration keeps no activations") {
     small_graph g;
     g.input("x", {1, 1, 64, 64}).output("y", {1, 16, 64, 64}).constant("w", {16, 1, 1, 1}).constant("v", {16, 16, 1, 1});
     g.node("Conv", "one", {"x", "w"}, "a");

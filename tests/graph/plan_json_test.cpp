@@ -80,7 +80,7 @@ TEST_CASE("a requests file says everything that calls say") {
     CHECK(std::get<qk::integer>(f.requests[5].what.format).pow2);
 }
 
-TEST_CASE("defect 1: unknown keys and wrong values are errors with line, path and the nearest names") {
+TEST_CASE("unknown keys and wrong values are errors with line, path and the nearest names") {
     contains(error_of("{\n \"defalt\": {}\n}"), "plan.json:2: /defalt: unknown key 'defalt'. Did you mean 'default'?");
     contains(error_of("{\n \"requests\": [\n  {\"layer\": \"a\",\n   \"wieght\": \"int8\"}]}"), "plan.json:4: /requests/0/wieght");
     contains(error_of("{\"default\": {\"activation\": \"imt8\"}}"), "did you mean int8?");

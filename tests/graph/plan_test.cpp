@@ -130,7 +130,7 @@ TEST_CASE("a shared tensor takes the wider format, or both with dual") {
     CHECK(count(both.report, plan_note::kind::boundary) == 0);
 }
 
-TEST_CASE("defect 7: names that match nothing are reported with the nearest names; strict makes them errors") {
+TEST_CASE("names that match nothing are reported with the nearest names; strict makes them errors") {
     const model m = residual_model();
     const calibration seen = residual_ranges();
     precision_requests q;
@@ -188,14 +188,14 @@ TEST_CASE("scales from ranges are those of docs/reference/numerics.md") {
     CHECK(scale_of(int8, {0, 0}, false) == scale_pair{1, 0});
     CHECK(scale_of(int8, {-1e-40f, 0}, true) == scale_pair{1, 0});
     const qk::integer pow2{.bits = 8, .pow2 = true};
-    CHECK(scale_of(pow2, {-1, 1}, true).scale == 1.0f / 64);  // defect 8: does not overflow
+    CHECK(scale_of(pow2, {-1, 1}, true).scale == 1.0f / 64);  // does not overflow
     CHECK(scale_of(pow2, {-127.0f / 64, 1}, true).scale == 1.0f / 64);
     CHECK(scale_of(pow2, {-1, 1}, true, pow2_rule::nearest).scale == 1.0f / 128);  // Quark's rule, which clips
     const qk::integer reduced{.bits = 8, .reduce_range = true};
     CHECK(scale_of(reduced, {-1, 1}, true).scale == static_cast<float>(1.0 / 63));
 }
 
-TEST_CASE("defect 2: weights are quantized from their float values however often plans are made") {
+TEST_CASE("weights are quantized from their float values however often plans are made") {
     const model m = residual_model();
     const calibration seen = residual_ranges();
     planner p(m, &seen);
@@ -207,7 +207,7 @@ TEST_CASE("defect 2: weights are quantized from their float values however often
     CHECK(p.plan(wide.list()).plan == fresh);
 }
 
-TEST_CASE("defect 3: a bias that would overflow int32 enlarges the weight's scale and is reported") {
+TEST_CASE("a bias that would overflow int32 enlarges the weight's scale and is reported") {
     small_graph g;
     g.input("x", {1, 2, 4, 4})
         .output("y", {1, 2, 4, 4})

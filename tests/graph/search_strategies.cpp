@@ -98,7 +98,7 @@ TEST_CASE("every strategy meets a target that can be met, and is never worse tha
     }
 }
 
-TEST_CASE("defect 6: greedy narrows all that can be narrowed, past a layer in the middle that breaks the target") {
+TEST_CASE("greedy narrows all that can be narrowed, past a layer in the middle that breaks the target") {
     problem p(ten);
     search_run run = p.run(1.2);
     const search_outcome outcome = run_strategy(find_strategy("greedy"), run);
@@ -107,7 +107,7 @@ TEST_CASE("defect 6: greedy narrows all that can be narrowed, past a layer in th
     CHECK(p.evaluations < 2 * ten.size() + 6);
 }
 
-TEST_CASE("defect 6: greedy goes on after a violating layer where the metric is not additive") {
+TEST_CASE("greedy goes on after a violating layer where the metric is not additive") {
     // Layer 0 looks harmless alone and ruins every mix; a search in ascending order of harm tries it first.
     problem p({0.001, 0.1, 0.1, 0.1});
     search_run run(p.space, find_metric("l2"), [&](std::span<const assignment> c) {
@@ -206,7 +206,7 @@ TEST_CASE("a budget is kept, and the best mix within it found") {
     CHECK(outcome.best.result.metric == doctest::Approx(least));
 }
 
-TEST_CASE("defect 5: an unreachable target ends with the best there is, and says so") {
+TEST_CASE("an unreachable target ends with the best there is, and says so") {
     for (const strategy& s : all_strategies()) {
         CAPTURE(s.name);
         problem p(ten);
@@ -229,7 +229,7 @@ TEST_CASE("without a target or budget the status says what was settled on") {
     CHECK(run_strategy(find_strategy("budget"), run).status == "target met");
 }
 
-TEST_CASE("defect 12: a time box stops a search with the best so far") {
+TEST_CASE("a time box stops a search with the best so far") {
     for (const strategy& s : all_strategies()) {
         CAPTURE(s.name);
         problem p(ten);

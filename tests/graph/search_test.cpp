@@ -162,7 +162,7 @@ TEST_CASE("whatever stops a search, the all-wide model is measured") {
     CHECK(r.history.size() == 1);
 }
 
-TEST_CASE("defect 1: the number of samples is what was given, and labels must be as many") {
+TEST_CASE("the number of samples is what was given, and labels must be as many") {
     const digits& d = shared_digits();
     search_options o = d.options();
     o.scoring.labels.pop_back();
@@ -170,7 +170,7 @@ TEST_CASE("defect 1: the number of samples is what was given, and labels must be
     CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("63 labels for 64 samples"), error);
 }
 
-TEST_CASE("defect 2: widening starts from the float weights") {
+TEST_CASE("widening starts from the float weights") {
     const digits& d = shared_digits();
     search_options o = d.options();
     o.wide = "int16/int16";
@@ -187,7 +187,7 @@ TEST_CASE("defect 2: widening starts from the float weights") {
     }());
 }
 
-TEST_CASE("defect 4: per-channel weights, biases and shared inputs are searched") {
+TEST_CASE("per-channel weights, biases and shared inputs are searched") {
     const digits& d = shared_digits();
     search_options o = d.options();
     o.per_channel = true;
@@ -201,7 +201,7 @@ TEST_CASE("defect 4: per-channel weights, biases and shared inputs are searched"
     CHECK(channels);
 }
 
-TEST_CASE("defect 5: an unreachable target returns the best there is and says so") {
+TEST_CASE("an unreachable target returns the best there is and says so") {
     const digits& d = shared_digits();
     search_options o = d.options();
     o.target = -1;
@@ -217,7 +217,7 @@ TEST_CASE("defect 5: an unreachable target returns the best there is and says so
     }
 }
 
-TEST_CASE("defect 7: names that match nothing and outputs out of range are errors") {
+TEST_CASE("names that match nothing and outputs out of range are errors") {
     const digits& d = shared_digits();
     search_options o = d.options();
     o.target = 1;
@@ -242,7 +242,7 @@ TEST_CASE("defect 7: names that match nothing and outputs out of range are error
     CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("needs a target"), error);
 }
 
-TEST_CASE("defect 12: a budget and a share of wide layers are kept") {
+TEST_CASE("a budget and a share of wide layers are kept") {
     const digits& d = shared_digits();
     search_options o = d.options();
     o.wide = "int8/int8";

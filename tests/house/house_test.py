@@ -26,7 +26,7 @@ LINES_OF_A_FUNCTION = 80
 FILES_THAT_ASK_WHY = 25
 # These headers are rows: one kind of operators with its gradient or its style of export each, which one table lists. Every row has cases of its own
 # (ONNX's node tests, central differences, styles_evidence.py), and a new row is a new file.
-ROWS = re.compile(r"constexpr (op_entry|product_entry) \w+\[\]|class \w+_writer : public (quantizer|qdq)_writer")
+ROWS = re.compile(r"constexpr (op_entry|backward_entry) \w+\[\]|class \w+_writer : public (quantizer|qdq)_writer")
 # Tables with one line for each entry, which clang-format would spoil.
 HAND_FORMATTED = {"src/hardware/compare/mistakes.cpp"}
 

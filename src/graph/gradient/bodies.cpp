@@ -5,7 +5,7 @@
 #include <cstring>
 #include <map>
 
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/ops/control.hpp"
 
 namespace qk::graph::gradient {
@@ -253,7 +253,7 @@ void run_bodies(const execute::network& net, std::size_t number, tape& t, bool o
         for (std::size_t k = 0; k < shape.states; ++k) states[k] = record.active[at(body.outputs[shape.inner_outputs + k].value)];
         return results;
     };
-    execute::detail::call_node(node, nullptr, in, out, heap::get(), run);
+    execute::detail::call_node(node, nullptr, in, out, thread_allocator::get(), run);
 }
 
 bool body_output_active(const execute::net_node& node, std::size_t number, const tape& t, std::size_t k) {

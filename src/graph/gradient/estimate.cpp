@@ -14,9 +14,9 @@
 
 #include "graph/evaluate/execute/network.hpp"
 #include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/estimate.hpp"
 #include "graph/gradient/probes.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/gradient/sample_runs.hpp"
 #include "graph/gradient/tape.hpp"
 #include "graph/ops/sums.hpp"
@@ -98,7 +98,7 @@ quantizers at_use(const precision_plan& plan, const execute::net_input& use) {
 }
 
 tensor quantized(const quantizers& all, tensor value) {
-    for (const quantizer* q : all) value = execute::quantized(*q, value, false, gradient::heap::get());
+    for (const quantizer* q : all) value = execute::quantized(*q, value, false, gradient::thread_allocator::get());
     return value;
 }
 

@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/cross_entropy.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/gradient/sample_runs.hpp"
 #include "graph/gradient/tape.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/ops/broadcast.hpp"
 #include "graph/ops/sums.hpp"
 

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "graph/evaluate/execute/network.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/bodies.hpp"
+#include "graph/gradient/checkpoints.hpp"
 #include "graph/gradient/fast_convolution.hpp"
 #include "graph/gradient/ops/quantization.hpp"
-#include "graph/gradient/product.hpp"
-#include "graph/gradient/stretches.hpp"
 #include "graph/gradient/tape.hpp"
 #include "graph/ops/conv.hpp"
 #include "graph/ops/matmul.hpp"
@@ -87,8 +87,8 @@ tensor in_type(const tensor& g, data_type type) {
     return gradient_type(type) == data_type::float64 ? as_real<double>(g) : as_real<float>(g);
 }
 
-const product_entry* product_of(const execute::net_node& node) {
-    return find_product(node.view.proto().domain(), node.view.op_type(), node.view.version());
+const backward_entry* product_of(const execute::net_node& node) {
+    return find_backward(node.view.proto().domain(), node.view.op_type(), node.view.version());
 }
 
 /// Is true for operators from codes to codes or sums of them: what they compute depends on real values, though no gradient flows through.
@@ -126,14 +126,14 @@ bool convolved(const execute::net_node& node, std::span<const tensor> in, tensor
 std::vector<tensor> through_node(const execute::net_node& node, const tape& t, std::size_t number, std::span<const tensor> outputs,
                                  std::span<const char> wanted, std::any& kept) {
     const std::string_view op = node.view.op_type();
-    const product_entry* product = product_of(node);
+    const backward_entry* product = product_of(node);
     if (product == nullptr)
         node.view.fail("no vector-Jacobian product for operator " +
                        (node.view.proto().domain().empty() ? std::string() : node.view.proto().domain() + ".") + std::string(op) +
                        ", through which a gradient has to flow");
     std::vector<tensor> made, given(node.inputs.size());
     for (const int o : node.outputs) made.push_back(o < 0 ? tensor() : t.values[static_cast<std::size_t>(o)]);
-    product_call call(node.view, *node.op, t.read[number], made, outputs, wanted, given, &kept);
+    backward_call call(node.view, *node.op, t.read[number], made, outputs, wanted, given, &kept);
     try {
         product->run(call);
     } catch (const error& e) {
@@ -146,7 +146,8 @@ std::vector<tensor> through_node(const execute::net_node& node, const tape& t, s
 }  // namespace
 
 void run_forward(const execute::net_node& node, std::span<const tensor> in, std::span<tensor> out) {
-    if (!convolved(node, in, out[0])) execute::detail::call_node(node, nullptr, in, out, heap::get(), execute::detail::no_subgraphs());
+    if (!convolved(node, in, out[0]))
+        execute::detail::call_node(node, nullptr, in, out, thread_allocator::get(), execute::detail::no_subgraphs());
 }
 
 void accumulate(tensor& sum, const tensor& g) {

@@ -4,8 +4,8 @@
 
 #include <map>
 
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/probes.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/gradient/sample_runs.hpp"
 #include "graph/gradient/tape.hpp"
 

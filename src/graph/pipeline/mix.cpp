@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "graph/pipeline/transform.hpp"
-#include "graph/plan/held_weights.hpp"
+#include "graph/plan/operand_tables.hpp"
 #include "graph/search/options.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/pipeline/files.hpp"

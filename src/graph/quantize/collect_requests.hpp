@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// First half of resolve(): matches requests with a model's names. The result is a wish for each place (an input, weight or bias of a node,
-// a tensor, or an output of the model) that a request asks a precision of.
+// First half of resolve(): matches requests with a model's names. The result is a placed_request for each place (an input, weight or bias
+// of a node, a tensor, or an output of the model) that a request asks a precision of.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -23,7 +23,7 @@
 namespace qk::graph::detail {
 
 /// The precision that a place was asked to have, and the request that asked. The sequence is the request's position; -1: the default.
-struct wish {
+struct placed_request {
     const precision* what = nullptr;
     int sequence = -1;
     const request* who = nullptr;
@@ -36,10 +36,10 @@ struct wishes {
     const precision* default_input = nullptr;
     const precision* default_weight = nullptr;
     const precision* default_bias = nullptr;
-    std::vector<wish> inputs, weights, biases;  ///< by node
-    std::map<std::string, wish> tensors;        ///< asked of the tensor itself
-    std::map<std::string, wish> weak;           ///< by output of a layer whose activations were asked for (rule 3)
-    std::map<int, wish> outputs;                ///< by number of the model's output
+    std::vector<placed_request> inputs, weights, biases;  ///< by node
+    std::map<std::string, placed_request> tensors;        ///< asked of the tensor itself
+    std::map<std::string, placed_request> weak;           ///< by output of a layer whose activations were asked for (rule 3)
+    std::map<int, placed_request> outputs;                ///< by number of the model's output
     std::vector<plan_note> notes;
     std::set<int> settled;                    ///< need no further note: one tells what became of them, or a later request won
     std::map<int, std::vector<int>> matched;  ///< by request: the nodes that it names
@@ -53,9 +53,9 @@ inline int place_of(const model& m, const std::string& tensor) {
 }
 
 /// Turns requests into wishes in their order; later ones win (rule 1).
-class wish_collector {
+class request_collector {
   public:
-    wish_collector(const layer_view& layers, placement where) : layers_(layers), model_(layers.source()), where_(where) {
+    request_collector(const layer_view& layers, placement where) : layers_(layers), model_(layers.source()), where_(where) {
         for (auto* list : {&all_.inputs, &all_.weights, &all_.biases}) list->resize(layers.nodes().size());
     }
 
@@ -76,8 +76,8 @@ class wish_collector {
     }
     int tensor_place(const std::string& tensor) const { return place_of(model_, tensor); }
 
-    /// Makes the wish of the request that is being entered.
-    wish wish_of(const request& r) const { return {&r.what, sequence_, &r, describe(r)}; }
+    /// Makes the placed_request of the request that is being entered.
+    placed_request placed(const request& r) const { return {&r.what, sequence_, &r, describe(r)}; }
 
     void enter(const request& r) {
         switch (r.scope) {
@@ -97,8 +97,8 @@ class wish_collector {
                                     ", counted from 0, or from the last by -1",
                                 r.origin);
                 const std::string& name = list[static_cast<std::size_t>(index)].name;
-                if (in) want(all_.tensors[name], wish_of(r), "tensor '" + name + "'", -1);
-                else want(all_.outputs[index], wish_of(r), "model output '" + name + "'", tensor_place(name));
+                if (in) want(all_.tensors[name], placed(r), "tensor '" + name + "'", -1);
+                else want(all_.outputs[index], placed(r), "model output '" + name + "'", tensor_place(name));
                 return;
             }
             case scope::tensor: return enter_tensor(r);
@@ -153,7 +153,7 @@ class wish_collector {
             if (place != name && !is_glob(r.name))
                 note(kind::moved, "tensor '" + name + "'",
                      "only a Relu or Clip reads it: its format stands behind that, on '" + place + "'", r.origin, tensor_place(name));
-            want(all_.tensors[place], wish_of(r), "tensor '" + place + "'", tensor_place(place));
+            want(all_.tensors[place], placed(r), "tensor '" + place + "'", tensor_place(place));
         }
     }
 
@@ -164,7 +164,7 @@ class wish_collector {
                         "the model keeps no keys or values: no input goes into a Concat or an attention whose result is an output",
                         r.origin);
         for (const std::string& name : caches) {
-            want(all_.tensors[name], wish_of(r), "tensor '" + name + "'", tensor_place(name));
+            want(all_.tensors[name], placed(r), "tensor '" + name + "'", tensor_place(name));
             note(kind::cache, "tensor '" + name + "'", "keys or values of a cache: " + to_string(r.what.format), r.origin,
                  tensor_place(name));
         }
@@ -191,7 +191,7 @@ class wish_collector {
         const std::size_t at = static_cast<std::size_t>(n);
         const std::string subject = "layer '" + node(n).name() + "'";
         const auto has_part = [&](part p) { return std::find(info(n).parts.begin(), info(n).parts.end(), p) != info(n).parts.end(); };
-        const wish w = wish_of(r);
+        const placed_request w = placed(r);
         bool realised = false;
         if (has(r.role, role::input) && has_part(part::input)) {
             realised = true;
@@ -225,7 +225,7 @@ class wish_collector {
             note(kind::unrealised, subject, "the " + node(n).op_type() + " has no " + name_of(r.role) + " that holds floats", r.origin, n);
     }
 
-    void want(wish& place, wish w, const std::string& subject, int at) {
+    void want(placed_request& place, placed_request w, const std::string& subject, int at) {
         if (place.asked() && place.who != w.who)
             all_.settled.insert(place.sequence);  // a later request asks for the same, or the note below tells
         if (place.asked() && place.who != w.who && !(*place.what == *w.what)) {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "graph/plan/held_weights.hpp"
+#include "graph/plan/operand_tables.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/quantize/encodings.hpp"

@@ -152,8 +152,8 @@ void note_tied_weights(const model& m, const std::map<edge, quantizer>& chosen, 
             if (m.is_constant(name) && m.is_constant(s.name) && m.constant_shape(name).size() > 1) copies[s.name] = name;
     std::set<std::string> said;
     for (const auto& [e, q] : chosen) {
-        const auto wish = asked.find(e);
-        if (!m.is_constant(e.tensor) || wish == asked.end() || wish->second.part != layer_view::part::weight ||
+        const auto request_at = asked.find(e);
+        if (!m.is_constant(e.tensor) || request_at == asked.end() || request_at->second.part != layer_view::part::weight ||
             !said.insert(e.tensor).second)
             continue;
         const auto copy = copies.find(e.tensor);
@@ -166,7 +166,7 @@ void note_tied_weights(const model& m, const std::map<edge, quantizer>& chosen, 
                          "layer '" + e.consumer + "'",
                          "its weights are those of '" + tied + "', which others read too: quantized for each use by itself",
                          {},
-                         wish->second.node});
+                         request_at->second.node});
     }
 }
 

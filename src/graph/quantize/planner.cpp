@@ -14,7 +14,7 @@
 #include "graph/model/element_source.hpp"
 #include "graph/ops/elements.hpp"
 #include "graph/ops/widened.hpp"
-#include "graph/plan/held_weights.hpp"
+#include "graph/plan/operand_tables.hpp"
 #include "graph/quantize/collect_requests.hpp"
 #include "graph/quantize/plan_remarks.hpp"
 #include "graph/quantize/softmax_masks.hpp"
@@ -321,9 +321,9 @@ value_range planner::range_for(const std::string& tensor, const precision& what,
 }
 
 /// Turns resolved requests into quantizers, layer by layer: weights and activations first, then the bias from their scales.
-class planner::making {
+class planner::call {
   public:
-    making(planner& own, const std::vector<request>& requests, const quantize_options& options)
+    call(planner& own, const std::vector<request>& requests, const quantize_options& options)
         : own_(own),
           requests_(requests),
           options_(options),
@@ -649,7 +649,7 @@ class planner::making {
 };
 
 quantize_result planner::plan(const std::vector<request>& requests, const quantize_options& options, bool detailed) {
-    return making(*this, requests, options).run(detailed);
+    return call(*this, requests, options).run(detailed);
 }
 
 }  // namespace qk::graph

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/plan/held_weights.hpp"
+#include "graph/plan/operand_tables.hpp"
 #include "graph/quantize/collect_requests.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
@@ -74,13 +74,13 @@ class resolver {
     void propagate_forward() {
         for (int n = 0; n < model_.graph().node_size(); ++n) {
             if (info(n).kind != layer_kind::mover || node(n).input_size() == 0) continue;
-            wish from;
+            placed_request from;
             if (const auto t = asked_.tensors.find(node(n).input(0)); t != asked_.tensors.end()) from = t->second;
             if (asked_.inputs[static_cast<std::size_t>(n)].sequence > from.sequence) from = asked_.inputs[static_cast<std::size_t>(n)];
             if (!from.asked() || !moves(*from.what)) continue;
             for (const std::string& o : node(n).output()) {
                 if (o.empty() || !layers_.is_float(o)) continue;
-                wish& to = asked_.tensors[o];
+                placed_request& to = asked_.tensors[o];
                 if (to.sequence > from.sequence) continue;
                 to = from;
                 to.why = from.why + ", through " + node(n).op_type() + " '" + node(n).name() + "'";
@@ -128,10 +128,10 @@ class resolver {
     void choose_inputs(int n) {
         const std::size_t at = static_cast<std::size_t>(n);
         const auto& parts = info(n).parts;
-        wish input = asked_.inputs[at];
+        placed_request input = asked_.inputs[at];
         if (!input.asked())
             if (const precision* p = default_of(n)) input = {p, -1, nullptr, "default"};
-        wish weight = asked_.weights[at];
+        placed_request weight = asked_.weights[at];
         const std::vector<held_weight> held = asked_.default_weight != nullptr ? held_weights(layers_, n) : std::vector<held_weight>{};
         if (!weight.asked()) note_tables(n, held);
         const bool excluded = input.asked() && is_identity(input.what->format);
@@ -143,7 +143,7 @@ class resolver {
         for (std::size_t i = 0; i < parts.size(); ++i) {
             const std::string& name = node(n).input(static_cast<int>(i));
             if (parts[i] == part::none) continue;
-            wish w = parts[i] == part::weight ? weight : parts[i] == part::bias ? asked_.biases[at] : input;
+            placed_request w = parts[i] == part::weight ? weight : parts[i] == part::bias ? asked_.biases[at] : input;
             if (w.what == nullptr) w = default_beside(n, held, static_cast<int>(i));
             // Chosen experts were already rounded as part of their table.
             else if (parts[i] == part::input && !w.asked() && asked_.default_weight != nullptr && is_chosen_expert(layers_, name)) continue;
@@ -153,7 +153,7 @@ class resolver {
                 !(fused_here && layers_.fused_activation(name) == n && model_.producer(name) >= 0)) {
                 if (w.asked() && !(*w.what == *t->second.what)) {
                     const bool later = t->second.sequence > w.sequence;
-                    const wish &loser = later ? w : t->second, &winner = later ? t->second : w;
+                    const placed_request &loser = later ? w : t->second, &winner = later ? t->second : w;
                     note(kind::overridden, "tensor '" + name + "' in layer '" + node(n).name() + "'",
                          to_string(loser.what->format) + " (" + loser.why + ") gives way to " + to_string(winner.what->format) + " (" +
                              winner.why + "), asked later",
@@ -175,8 +175,9 @@ class resolver {
         }
     }
 
-    /// Returns the default for an input of a node that holds weights but is no layer (held_weights.hpp); an empty wish for none.
-    wish default_beside(int n, const std::vector<held_weight>& held, int input) const {
+    /// Returns the default for an input of a node that holds weights but is no layer (operand_tables.hpp); an empty placed_request for
+    /// none.
+    placed_request default_beside(int n, const std::vector<held_weight>& held, int input) const {
         for (const held_weight& h : held) {
             const bool table = h.what == held_weight::kind::embedding;
             if (h.input == input && (!table || options_.how == approach::weight_only))
@@ -218,7 +219,7 @@ class resolver {
         for (const auto& u : model_.uses(tensor)) {
             const edge e{tensor, u.node < 0 ? std::string() : node(u.node).name(), u.input};
             if (u.node < 0) {
-                wish w;
+                placed_request w;
                 if (const auto o = asked_.outputs.find(u.input); o != asked_.outputs.end()) w = o->second;
                 if (const auto t = asked_.tensors.find(tensor); t != asked_.tensors.end() && t->second.sequence > w.sequence) w = t->second;
                 if (!w.what && options_.where != placement::layers && options_.how == approach::static_ranges && asked_.default_input)
@@ -261,8 +262,8 @@ class resolver {
             p = model_.producer(node(p).input(0));
         }
         if (p < 0 || node(p).op_type() != "Conv" || info(p).kind != layer_kind::compute || asked_.tensors.contains(tensor)) return;
-        const wish& own = asked_.inputs[static_cast<std::size_t>(p)];
-        const wish& weight = asked_.weights[static_cast<std::size_t>(p)];
+        const placed_request& own = asked_.inputs[static_cast<std::size_t>(p)];
+        const placed_request& weight = asked_.weights[static_cast<std::size_t>(p)];
         const auto small = [](const precision* f) {
             const integer* i = f == nullptr ? nullptr : std::get_if<integer>(&f->format);
             return i != nullptr && i->bits <= 8 && !f->dynamic;
@@ -323,7 +324,7 @@ class resolver {
 /// Runs the two halves of resolve() without the notes about requests that had no effect.
 inline std::map<edge, edge_precision> resolved_edges(const layer_view& layers, const std::vector<request>& requests,
                                                      const resolve_options& options) {
-    return resolver(layers, wish_collector(layers, options.where).collect(requests), options).run().edges;
+    return resolver(layers, request_collector(layers, options.where).collect(requests), options).run().edges;
 }
 
 }  // namespace detail
@@ -413,7 +414,7 @@ inline void note_without_effect(const layer_view& layers, const std::vector<requ
 namespace qk::graph {
 
 resolution resolve(const layer_view& layers, const std::vector<request>& requests, const resolve_options& options) {
-    detail::resolver second(layers, detail::wish_collector(layers, options.where).collect(requests), options);
+    detail::resolver second(layers, detail::request_collector(layers, options.where).collect(requests), options);
     resolution result = second.run();
     detail::note_without_effect(layers, requests, options, second.settled(), second.matched(), result);
     // Tensors were settled from the outputs to the inputs; notes are read the other way.

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "graph/evaluate/execute/quantize_value.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/estimate.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/gradient/traces.hpp"
 #include "graph/search/estimated.hpp"
 #include "graph/search/moves.hpp"

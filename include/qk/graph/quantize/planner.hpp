@@ -135,7 +135,7 @@ class planner {
     value_range range_for(const std::string& tensor, const precision& what, const quantize_options& options);
 
   private:
-    class making;                                                             ///< one call of plan()
+    class call;                                                               ///< one call of plan()
     const tensor_statistics* statistics_of(const std::string& tensor) const;  ///< nullptr: not seen
     struct constant_entry {
         precision what;

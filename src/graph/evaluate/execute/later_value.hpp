@@ -30,7 +30,7 @@ inline tensor outline_of(dims shape) {
 }
 
 /// Values under a quantizer `q`: their codes or, if the quantizer has not run yet, the floats that are its input.
-struct byte_source {
+struct deferred_codes {
     tensor t;
     bool channels_last = false;
 

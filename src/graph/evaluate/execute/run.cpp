@@ -36,7 +36,7 @@ class run_values {
         bool narrow_last = false;     ///< `narrow` is channels last
         narrow_form form{};           ///< of `narrow`
         const step* maker = nullptr;  ///< not null: `main` is not made yet, and this step makes it of `source`
-        byte_source source;
+        deferred_codes source;
     };
 
     /// Returns whether the step's floats are made only when a step reads them.
@@ -59,7 +59,7 @@ class run_values {
     /// Makes the floats of a value that is being read.
     void make_now(held& h) {
         const step& t = *std::exchange(h.maker, nullptr);
-        const byte_source from = std::exchange(h.source, {});
+        const deferred_codes from = std::exchange(h.source, {});
         if (t.node == nullptr) {
             h.main = {quantized(p_.shared->quantizer_at(t.quantizer), from.t, from.channels_last, memory_), from.channels_last};
             return;

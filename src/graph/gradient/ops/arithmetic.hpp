@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/ops/unary.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/gradient/reduce_to.hpp"
 #include "graph/ops/activation.hpp"
 #include "graph/ops/binary.hpp"
@@ -57,7 +57,7 @@ double sum_of_terms(std::size_t n, F fill) {
 
 /// Gives input i the sums of f(g, a, b), with both operands broadcast. `last`: nothing reads g afterwards, so it may be overwritten.
 template <class T, class F>
-void give_operand(product_call& call, std::size_t i, const tensor& a, const tensor& b, F f, bool last = false) {
+void give_operand(backward_call& call, std::size_t i, const tensor& a, const tensor& b, F f, bool last = false) {
     if (!call.wants(i)) return;
     const tensor& g = call.gradient();
     const tensor &own = i == 0 ? a : b, &other = i == 0 ? b : a;
@@ -76,7 +76,7 @@ void give_operand(product_call& call, std::size_t i, const tensor& a, const tens
 
 /// Handles y = f(a, b): by_a and by_b return g times the slope by a and by b.
 template <class A, class B>
-void map_slopes(product_call& call, A by_a, B by_b) {
+void map_slopes(backward_call& call, A by_a, B by_b) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor a = call.real<T>(0), b = ops::aligned_operand(call.context(), a, call.real<T>(1));
         const bool number_first = a.size() == 1;  // the sum of a scalar reads g before the other gradient may overwrite it
@@ -86,26 +86,26 @@ void map_slopes(product_call& call, A by_a, B by_b) {
     });
 }
 
-inline void add_product(product_call& call) {
+inline void add_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor b = ops::aligned_operand(call.context(), call.input(0), call.input(1));
         if (call.wants(0)) call.give(0, reduced_to<T>(call.gradient(), call.input(0).shape()));
         if (call.wants(1)) call.give(1, reduced_to<T>(call.gradient(), b.shape()));
     });
 }
-inline void subtract_product(product_call& call) {
+inline void subtract_backward(backward_call& call) {
     map_slopes(
         call, []<class T>(T g, T, T) { return g; }, []<class T>(T g, T, T) { return -g; });
 }
-inline void multiply_product(product_call& call) {
+inline void multiply_backward(backward_call& call) {
     map_slopes(
         call, []<class T>(T g, T, T b) { return g * b; }, []<class T>(T g, T a, T) { return g * a; });
 }
-inline void divide_product(product_call& call) {
+inline void divide_backward(backward_call& call) {
     map_slopes(
         call, []<class T>(T g, T, T b) { return g / b; }, []<class T>(T g, T a, T b) { return -g * a / (b * b); });
 }
-inline void modulo_product(product_call& call) {
+inline void modulo_backward(backward_call& call) {
     const bool c_sign = call.node().get_int("fmod", 0) != 0;
     map_slopes(
         call, []<class T>(T g, T, T) { return g; },
@@ -121,7 +121,7 @@ double sum_with_logarithm(std::span<const T> g, std::span<const T> y, std::span<
 }
 
 /// y = a^b. By a: b * a^(b-1), without pow for squares, cubes and roots; by b: y * log a where there is a logarithm.
-inline void power_product(product_call& call) {
+inline void power_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor &g = call.gradient(), a = call.real<T>(0), b = ops::aligned_operand(call.context(), a, call.real<T>(1));
         const T alone = b.size() == 1 ? b.as<T>()[0] : T{0};
@@ -139,7 +139,7 @@ inline void power_product(product_call& call) {
     });
 }
 
-inline void prelu_product(product_call& call) {
+inline void prelu_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0), slope = ops::aligned_slope(call.node(), x, call.real<T>(1));
         give_operand<T>(call, 0, x, slope, [](T g, T a, T s) { return a > 0 ? g : g * s; });
@@ -148,7 +148,7 @@ inline void prelu_product(product_call& call) {
 }
 
 /// Handles Sum and Mean: each operand gets g, for Mean divided by the number of operands.
-inline void sum_product(product_call& call) {
+inline void sum_backward(backward_call& call) {
     const bool mean = call.node().op_type() == "Mean";
     with_gradient_type(call, [&]<class T>(T) {
         tensor g = call.gradient();
@@ -162,7 +162,7 @@ inline void sum_product(product_call& call) {
 }
 
 /// Max, Min: the gradient goes to the operands that equal the result, in equal shares.
-inline void extreme_product(product_call& call) {
+inline void extreme_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor &g = call.gradient(), y = call.result<T>(0);
         std::vector<std::uint32_t> equal(y.size(), 0);
@@ -183,17 +183,18 @@ inline void extreme_product(product_call& call) {
 }
 
 /// Handles SwiGLU: x * sigmoid(alpha * x) * value.
-inline void swiglu_product(product_call& call) {
+inline void swiglu_backward(backward_call& call) {
     const double alpha = static_cast<double>(call.node().get_float("alpha", 1.0f));
     map_slopes(
         call, [alpha]<class T>(T g, T x, T v) { return g * v * swish_slope(x, static_cast<T>(alpha)); },
         [alpha]<class T>(T g, T x, T) { return g * x * logistic(static_cast<T>(alpha) * x); });
 }
 
-inline constexpr product_entry arithmetic_products[] = {
-    {"", "Add", 1, add_product},    {"", "Sub", 1, subtract_product}, {"", "Mul", 1, multiply_product}, {"", "Div", 1, divide_product},
-    {"", "Mod", 1, modulo_product}, {"", "Pow", 1, power_product},    {"", "PRelu", 1, prelu_product},  {"", "Sum", 1, sum_product},
-    {"", "Mean", 1, sum_product},   {"", "Max", 1, extreme_product},  {"", "Min", 1, extreme_product},  {"", "SwiGLU", 1, swiglu_product},
+inline constexpr backward_entry arithmetic_backward_rows[] = {
+    {"", "Add", 1, add_backward},     {"", "Sub", 1, subtract_backward}, {"", "Mul", 1, multiply_backward},
+    {"", "Div", 1, divide_backward},  {"", "Mod", 1, modulo_backward},   {"", "Pow", 1, power_backward},
+    {"", "PRelu", 1, prelu_backward}, {"", "Sum", 1, sum_backward},      {"", "Mean", 1, sum_backward},
+    {"", "Max", 1, extreme_backward}, {"", "Min", 1, extreme_backward},  {"", "SwiGLU", 1, swiglu_backward},
 };
 
 }  // namespace qk::graph::gradient

@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/fast_convolution.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/ops/conv.hpp"
 #include "graph/ops/conv_transpose.hpp"
 #include "graph/ops/fused.hpp"
@@ -73,7 +73,7 @@ tensor without_frame(const tensor& g, ops::window& w) {
 
 /// Computes the product of Conv from `given`, the gradient of its result.
 template <class T>
-void convolution_product(product_call& call, const tensor& given) {
+void convolution_backward(backward_call& call, const tensor& given) {
     const tensor x = call.real<T>(0), weights = call.real<T>(1);
     const std::int64_t group = call.node().get_int("group", 1);
     ops::window w = ops::check_conv(call.node(), x.shape(), weights.shape(), nullptr, group);
@@ -121,11 +121,11 @@ void convolution_product(product_call& call, const tensor& given) {
     if (by_weights) call.give(1, dw);
 }
 
-inline void conv_product(product_call& call) {
-    with_gradient_type(call, [&]<class T>(T) { convolution_product<T>(call, call.gradient()); });
+inline void conv_backward(backward_call& call) {
+    with_gradient_type(call, [&]<class T>(T) { convolution_backward<T>(call, call.gradient()); });
 }
 
-inline void conv_transpose_product(product_call& call) {
+inline void conv_transpose_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor &g = call.gradient(), x = call.real<T>(0), weights = call.real<T>(1);
         const std::int64_t group = call.node().get_int("group", 1);
@@ -153,7 +153,7 @@ inline void conv_transpose_product(product_call& call) {
 
 /// Returns g times the slope of the activation that ends a fused node, computed from its result `y`.
 template <class T>
-tensor through_fused_activation(const product_call& call, const tensor& y, double first, double second) {
+tensor through_fused_activation(const backward_call& call, const tensor& y, double first, double second) {
     const std::string name = call.node().get_string("activation", "");
     const tensor& g = call.gradient();
     if (name.empty()) return g;
@@ -171,20 +171,20 @@ tensor through_fused_activation(const product_call& call, const tensor& y, doubl
     return d;
 }
 
-inline void fused_conv_product(product_call& call) {
+inline void fused_conv_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const auto p = call.node().get_floats("activation_params");
         const tensor g = through_fused_activation<T>(call, call.result<T>(0), p.empty() ? 0.01 : static_cast<double>(p[0]),
                                                      p.size() < 2 ? 0.5 : static_cast<double>(p[1]));
         if (call.wants(3)) call.give(3, g);
-        convolution_product<T>(call, g);
+        convolution_backward<T>(call, g);
     });
 }
 
-inline constexpr product_entry convolution_products[] = {
-    {"", "Conv", 1, conv_product},
-    {"", "ConvTranspose", 1, conv_transpose_product},
-    {"com.microsoft", "FusedConv", 1, fused_conv_product},
+inline constexpr backward_entry convolution_backward_rows[] = {
+    {"", "Conv", 1, conv_backward},
+    {"", "ConvTranspose", 1, conv_transpose_backward},
+    {"com.microsoft", "FusedConv", 1, fused_conv_backward},
 };
 
 }  // namespace qk::graph::gradient

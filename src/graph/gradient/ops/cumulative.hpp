@@ -4,13 +4,13 @@
 
 #include <vector>
 
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/ops/signal.hpp"
-#include "graph/gradient/product.hpp"
 
 namespace qk::graph::gradient {
 
 /// The gradient by x[k] sums g[i] times the product of all factors of element i but x[k], over the elements i that x[k] is a factor of.
-inline void cumulative_product_product(product_call& call) {
+inline void cumulative_product_backward(backward_call& call) {
     const bool exclusive = call.node().get_int("exclusive", 0) != 0, reverse = call.node().get_int("reverse", 0) != 0;
     op_context context = call.context();
     const tensor x = call.real<double>(0), g = as_real<double>(call.gradient());
@@ -34,6 +34,6 @@ inline void cumulative_product_product(product_call& call) {
     give_doubles(call, 0, d);
 }
 
-inline constexpr product_entry cumulative_products[] = {{"", "CumProd", 26, cumulative_product_product}};
+inline constexpr backward_entry cumulative_backward_rows[] = {{"", "CumProd", 26, cumulative_product_backward}};
 
 }  // namespace qk::graph::gradient

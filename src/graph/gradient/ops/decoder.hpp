@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/ops/fused.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/ops/group_query_attention.hpp"
 
 namespace qk::graph::gradient {
@@ -28,7 +28,7 @@ struct operand_gradients {
 /// Takes the gradient of output 0 back to the operands. add(b, h, i, row) adds masks and biases to a row of T scores; `beside` has for each
 /// head an extra score that belongs to no key, or is empty.
 template <class T, class Add>
-operand_gradients<T> attend_back(product_call& call, const tensor& q, const tensor& k, const tensor& v, T scale, T cap, const Add& add,
+operand_gradients<T> attend_back(backward_call& call, const tensor& q, const tensor& k, const tensor& v, T scale, T cap, const Add& add,
                                  const std::vector<T>& beside) {
     operand_gradients<T> d(q, k, v);
     const std::int64_t heads = q.dim(1), queries = q.dim(2), keys = k.dim(2), groups = k.dim(1), width = q.dim(3), value_width = v.dim(3);
@@ -69,7 +69,7 @@ tensor sequence_part(const tensor& x, std::int64_t first, std::int64_t count) {
 
 /// Gives the gradient of the input that score_bias adds: summed over what it is broadcast to, zeros for keys that are not there.
 template <class T>
-void give_score_bias(product_call& call, std::size_t input, const tensor& scores) {
+void give_score_bias(backward_call& call, std::size_t input, const tensor& scores) {
     if (!call.wants(input)) return;
     const dims& s = call.input(input).shape();
     tensor d = zeros<T>(s);
@@ -99,14 +99,14 @@ void put_heads(const tensor& dx, std::int64_t parts, std::int64_t which, tensor&
 }
 
 template <class T>
-void give_values(product_call& call, std::size_t input, const std::vector<T>& values) {
+void give_values(backward_call& call, std::size_t input, const std::vector<T>& values) {
     if (!call.wants(input)) return;
     call.give(input, make_tensor<T>(call.input(input).shape(), std::span<const T>(values)));
 }
 
 /// Takes the gradient of output 0 back through attend_masked.
 template <class T>
-operand_gradients<T> attend_masked_back(product_call& call, const ops::detail::head_operands<T>& o, std::size_t mask_input) {
+operand_gradients<T> attend_masked_back(backward_call& call, const ops::detail::head_operands<T>& o, std::size_t mask_input) {
     op_context context = call.context();
     const std::int64_t batch = o.q.dim(0), queries = o.q.dim(2), keys = o.k.dim(2);
     const ops::detail::filter_mask<T> mask(context, mask_input, batch, queries, keys);
@@ -117,7 +117,7 @@ operand_gradients<T> attend_masked_back(product_call& call, const ops::detail::h
 }
 
 template <class T>
-void multi_head_gradients(product_call& call) {
+void multi_head_gradients(backward_call& call) {
     op_context context = call.context();
     const ops::detail::head_operands<T> o = ops::detail::multi_head_operands<T>(context);
     operand_gradients<T> d = attend_masked_back<T>(call, o, 4);
@@ -156,12 +156,12 @@ void multi_head_gradients(product_call& call) {
     call.give(1, dk);
     if (b != nullptr) give_values<T>(call, 3, bias);
 }
-inline void multi_head_product(product_call& call) {
+inline void multi_head_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) { multi_head_gradients<T>(call); });
 }
 
 template <class T>
-void microsoft_attention_gradients(product_call& call) {
+void microsoft_attention_gradients(backward_call& call) {
     op_context context = call.context();
     const ops::detail::head_operands<T> o = ops::detail::attention_operands<T>(context);
     const std::int64_t batch = o.q.dim(0), heads = o.q.dim(1), queries = o.q.dim(2), past = o.k.dim(2) - queries;
@@ -206,7 +206,7 @@ void microsoft_attention_gradients(product_call& call) {
     }
     if (call.wants(2)) call.give(2, reduced_to<T>(joined, {columns}));
 }
-inline void microsoft_attention_product(product_call& call) {
+inline void microsoft_attention_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) { microsoft_attention_gradients<T>(call); });
 }
 
@@ -239,7 +239,7 @@ void rotate_back(tensor& g, const tensor& x, const tensor& cosine, const tensor&
 /// Handles RotaryEmbedding, the standard's and com.microsoft's: the caches of cosines and sines are inputs `first` and first + 1, the
 /// positions are input `places`.
 template <class T>
-void rotary_gradients(product_call& call, std::size_t first, std::size_t places) {
+void rotary_gradients(backward_call& call, std::size_t first, std::size_t places) {
     op_context context = call.context();
     const node_view& node = call.node();
     const tensor cosine = call.real<T>(first), sine = call.real<T>(first + 1);
@@ -263,10 +263,10 @@ void rotary_gradients(product_call& call, std::size_t first, std::size_t places)
     if (!dcosine.empty()) call.give(first, dcosine);
     if (!dsine.empty()) call.give(first + 1, dsine);
 }
-inline void rotary_embedding_product(product_call& call) {
+inline void rotary_embedding_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) { rotary_gradients<T>(call, 1, 3); });
 }
-inline void microsoft_rotary_product(product_call& call) {
+inline void microsoft_rotary_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) { rotary_gradients<T>(call, 2, 1); });
 }
 
@@ -287,7 +287,7 @@ std::pair<tensor, tensor> apart(const ops::detail::grouped_lengths& at, const te
 }
 
 template <class T>
-void grouped_gradients(product_call& call) {
+void grouped_gradients(backward_call& call) {
     op_context context = call.context();
     const node_view& node = call.node();
     const std::int64_t heads = node.get_int("num_heads", 0), groups = node.get_int("kv_num_heads", 0);
@@ -345,16 +345,16 @@ void grouped_gradients(product_call& call) {
         }
     call.give(0, joined_heads<T>(all, call.input(0).shape()));
 }
-inline void group_query_product(product_call& call) {
+inline void group_query_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) { grouped_gradients<T>(call); });
 }
 
-inline constexpr product_entry decoder_products[] = {
-    {"", "RotaryEmbedding", 23, rotary_embedding_product},
-    {"com.microsoft", "Attention", 1, microsoft_attention_product},
-    {"com.microsoft", "MultiHeadAttention", 1, multi_head_product},
-    {"com.microsoft", "GroupQueryAttention", 1, group_query_product},
-    {"com.microsoft", "RotaryEmbedding", 1, microsoft_rotary_product},
+inline constexpr backward_entry decoder_backward_rows[] = {
+    {"", "RotaryEmbedding", 23, rotary_embedding_backward},
+    {"com.microsoft", "Attention", 1, microsoft_attention_backward},
+    {"com.microsoft", "MultiHeadAttention", 1, multi_head_backward},
+    {"com.microsoft", "GroupQueryAttention", 1, group_query_backward},
+    {"com.microsoft", "RotaryEmbedding", 1, microsoft_rotary_backward},
 };
 
 }  // namespace qk::graph::gradient

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <vector>
 
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/ops/convolution.hpp"
 #include "graph/gradient/ops/unary.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/gradient/reduce_to.hpp"
 #include "graph/ops/microsoft_attention.hpp"
 
@@ -15,7 +15,7 @@ namespace qk::graph::gradient {
 
 /// Handles f(x + bias) by the slope of f; the bias lies along the last axis and is optional.
 template <class F>
-void biased_activation_product(product_call& call, F slope) {
+void biased_activation_backward(backward_call& call, F slope) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0), bias = call.optional_real<T>(1);
         tensor dx(type_of<T>, x.shape());
@@ -25,15 +25,15 @@ void biased_activation_product(product_call& call, F slope) {
         if (call.wants(1)) call.give(1, reduced_to<T>(dx, bias.shape()));
     });
 }
-inline void bias_gelu_product(product_call& call) {
-    biased_activation_product(call, []<class T>(T x) { return gelu_slope(x); });
+inline void bias_gelu_backward(backward_call& call) {
+    biased_activation_backward(call, []<class T>(T x) { return gelu_slope(x); });
 }
-inline void fast_gelu_product(product_call& call) {
-    biased_activation_product(call, []<class T>(T x) { return tanh_gelu_slope(x); });
+inline void fast_gelu_backward(backward_call& call) {
+    biased_activation_backward(call, []<class T>(T x) { return tanh_gelu_slope(x); });
 }
-inline void quick_gelu_product(product_call& call) {
+inline void quick_gelu_backward(backward_call& call) {
     const double alpha = static_cast<double>(call.node().get_float("alpha", 1.702f));
-    biased_activation_product(call, [alpha]<class T>(T x) { return swish_slope(x, static_cast<T>(alpha)); });
+    biased_activation_backward(call, [alpha]<class T>(T x) { return swish_slope(x, static_cast<T>(alpha)); });
 }
 
 /// Inverts split_heads: returns x [batch, heads, sequence, width] in `shape`, that of the operand.
@@ -94,7 +94,7 @@ struct attention_head {
     }
 };
 
-inline void attention_product(product_call& call) {
+inline void attention_backward(backward_call& call) {
     for (std::size_t k = 1; k < call.output_count(); ++k)
         if (call.has_gradient(k)) call.fail("a gradient through the outputs present_key, present_value and qk_matmul is not supported");
     if (call.has_input(4)) call.fail("no vector-Jacobian product for Attention with a cache (past_key)");
@@ -138,12 +138,12 @@ inline void attention_product(product_call& call) {
     });
 }
 
-inline constexpr product_entry fused_products[] = {
-    {"com.microsoft", "Gelu", 1, bias_gelu_product},
-    {"com.microsoft", "BiasGelu", 1, bias_gelu_product},
-    {"com.microsoft", "FastGelu", 1, fast_gelu_product},
-    {"com.microsoft", "QuickGelu", 1, quick_gelu_product},
-    {"", "Attention", 23, attention_product},
+inline constexpr backward_entry fused_backward_rows[] = {
+    {"com.microsoft", "Gelu", 1, bias_gelu_backward},
+    {"com.microsoft", "BiasGelu", 1, bias_gelu_backward},
+    {"com.microsoft", "FastGelu", 1, fast_gelu_backward},
+    {"com.microsoft", "QuickGelu", 1, quick_gelu_backward},
+    {"", "Attention", 23, attention_backward},
 };
 
 }  // namespace qk::graph::gradient

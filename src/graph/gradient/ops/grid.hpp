@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/ops/grid_sample.hpp"
 #include "graph/ops/unpool.hpp"
 
@@ -62,7 +62,7 @@ inline std::vector<read_pixel> pixels_of(const double* at, const tensor& x, cons
     return pixels;
 }
 
-inline void grid_sample_product(product_call& call) {
+inline void grid_sample_backward(backward_call& call) {
     const ops::grid_options o = ops::grid_options_of(call.node());
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0), grid = call.real<double>(1);
@@ -92,7 +92,7 @@ inline void grid_sample_product(product_call& call) {
 }
 
 /// The grid is linear in theta: run on a theta of zeros and ones, the operator gives the points that theta's columns multiply.
-inline void affine_grid_product(product_call& call) {
+inline void affine_grid_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const dims shape = call.input(0).shape();
         const auto batch = static_cast<std::size_t>(shape[0]), rows = static_cast<std::size_t>(shape[1]), columns = rows + 1;
@@ -113,7 +113,7 @@ inline void affine_grid_product(product_call& call) {
     });
 }
 
-inline void col2im_product(product_call& call) {
+inline void col2im_backward(backward_call& call) {
     op_context context = call.context();
     const ops::column_places places = ops::places_of_columns(context);
     with_gradient_type(call, [&]<class T>(T) {
@@ -124,10 +124,10 @@ inline void col2im_product(product_call& call) {
     });
 }
 
-inline constexpr product_entry grid_products[] = {
-    {"", "Col2Im", 18, col2im_product},
-    {"", "GridSample", 16, grid_sample_product},
-    {"", "AffineGrid", 20, affine_grid_product},
+inline constexpr backward_entry grid_backward_rows[] = {
+    {"", "Col2Im", 18, col2im_backward},
+    {"", "GridSample", 16, grid_sample_backward},
+    {"", "AffineGrid", 20, affine_grid_backward},
 };
 
 }  // namespace qk::graph::gradient

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/ops/unary.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/ops/linear_attention.hpp"
 
 namespace qk::graph::gradient {
@@ -15,7 +15,7 @@ namespace qk::graph::gradient {
 /// Walks back through S1 = decay S0, u = v - S1' k, S2 = S1 + k (x) beta u, o = scale q S2; keeps the states of all tokens of a head.
 class linear_attention_back {
   public:
-    explicit linear_attention_back(product_call& c) : call_(&c) {
+    explicit linear_attention_back(backward_call& c) : call_(&c) {
         const node_view& node = c.node();
         const std::string rule = node.get_string("update_rule", "gated_delta");
         gated_ = rule == "gated" || rule == "gated_delta", delta_ = rule == "delta" || rule == "gated_delta";
@@ -133,16 +133,16 @@ class linear_attention_back {
         }
     }
 
-    product_call* call_;
+    backward_call* call_;
     bool gated_ = false, delta_ = false;
     std::size_t heads_ = 0, groups_ = 0, batch_ = 0, length_ = 0, dk_ = 0, dv_ = 0, decays_ = 0;
     float scale_ = 0;
     tensor in_[6], d_[6];
 };
 
-inline void linear_attention_product(product_call& call) { linear_attention_back(call).run(); }
+inline void linear_attention_backward(backward_call& call) { linear_attention_back(call).run(); }
 
-inline void causal_conv_product(product_call& call) {
+inline void causal_conv_backward(backward_call& call) {
     const std::string activation = call.node().get_string("activation", "none");
     const bool silu = activation == "silu" || activation == "swish";
     const tensor x = call.real<float>(0), w = call.real<float>(1), bias = call.optional_real<float>(2), past = call.optional_real<float>(3);
@@ -176,9 +176,9 @@ inline void causal_conv_product(product_call& call) {
     if (!dpast.empty()) call.give(3, dpast);
 }
 
-inline constexpr product_entry linear_attention_products[] = {
-    {"", "LinearAttention", 1, linear_attention_product},
-    {"", "CausalConvWithState", 1, causal_conv_product},
+inline constexpr backward_entry linear_attention_backward_rows[] = {
+    {"", "LinearAttention", 1, linear_attention_backward},
+    {"", "CausalConvWithState", 1, causal_conv_backward},
 };
 
 }  // namespace qk::graph::gradient

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/ops/convolution.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/gradient/reduce_to.hpp"
 #include "graph/ops/einsum.hpp"
 #include "graph/ops/matmul.hpp"
@@ -23,7 +23,7 @@ tensor scaled(const tensor& x, float factor) {
 
 /// Gives the gradients of alpha * A * B + beta * C from g, that of the result.
 template <class T>
-void gemm_product_of(product_call& call, const tensor& g) {
+void gemm_product_of(backward_call& call, const tensor& g) {
     const node_view& node = call.node();
     const bool ta = node.get_int("transA", 0) != 0, tb = node.get_int("transB", 0) != 0;
     const tensor a = call.real<T>(0), b = call.real<T>(1);
@@ -45,10 +45,10 @@ void gemm_product_of(product_call& call, const tensor& g) {
     if (call.wants(2)) call.give(2, reduced_to<T>(scaled<T>(g, node.get_float("beta", 1.0f)), call.input(2).shape()));
 }
 
-inline void gemm_product(product_call& call) {
+inline void gemm_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) { gemm_product_of<T>(call, call.gradient()); });
 }
-inline void fused_gemm_product(product_call& call) {
+inline void fused_gemm_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const double first = static_cast<double>(call.node().get_float("activation_alpha", 0.01f)),
                      second = static_cast<double>(call.node().get_float("activation_beta", 0.5f));
@@ -106,7 +106,7 @@ void matmul_gradients(const node_view& node, const tensor& a, const tensor& b, c
     });
 }
 
-inline void matmul_product(product_call& call) {
+inline void matmul_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         tensor da, db;
         matmul_gradients<T>(call.node(), call.real<T>(0), call.real<T>(1), call.gradient(), call.wants(0) ? &da : nullptr,
@@ -122,7 +122,7 @@ inline std::vector<std::size_t> inverse_order(const std::vector<std::size_t>& or
     return back;
 }
 
-inline void fused_matmul_product(product_call& call) {
+inline void fused_matmul_backward(backward_call& call) {
     const node_view& node = call.node();
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
@@ -140,7 +140,7 @@ inline void fused_matmul_product(product_call& call) {
 
 /// The gradient of operand i is the same sum of products with g in the operand's place. It is repeated along labels that stand in no other
 /// term; labels that stand twice in the operand put it on the diagonal.
-inline void einsum_product(product_call& call) {
+inline void einsum_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
         std::vector<std::size_t> ranks;
@@ -190,13 +190,13 @@ inline void einsum_product(product_call& call) {
     });
 }
 
-inline constexpr product_entry matrix_products[] = {
-    {"", "Gemm", 1, gemm_product},
-    {"", "MatMul", 1, matmul_product},
-    {"", "Einsum", 1, einsum_product},
-    {"com.microsoft", "FusedGemm", 1, fused_gemm_product},
-    {"com.microsoft", "FusedMatMul", 1, fused_matmul_product},
-    {"com.microsoft", "TransposeMatMul", 1, fused_matmul_product},
+inline constexpr backward_entry matrix_backward_rows[] = {
+    {"", "Gemm", 1, gemm_backward},
+    {"", "MatMul", 1, matmul_backward},
+    {"", "Einsum", 1, einsum_backward},
+    {"com.microsoft", "FusedGemm", 1, fused_gemm_backward},
+    {"com.microsoft", "FusedMatMul", 1, fused_matmul_backward},
+    {"com.microsoft", "TransposeMatMul", 1, fused_matmul_backward},
 };
 
 }  // namespace qk::graph::gradient

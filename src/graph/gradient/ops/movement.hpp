@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vector-Jacobian products of operators that only move elements of their inputs: Reshape, Transpose, Concat, Slice, Gather, Pad, Where, ...
 //
-// movement_product() fits them all: it runs the operator itself on numbers that count its inputs' elements, so the result says where each
+// movement_backward() fits them all: it runs the operator itself on numbers that count its inputs' elements, so the result says where each
 // of its elements came from. Every attribute and every version is right because the operator is. Some operators have faster products.
 #pragma once
 
 #include <cstring>
 #include <vector>
 
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/reduce_to.hpp"
 #include "graph/ops/resize.hpp"
 #include "graph/ops/transpose.hpp"
@@ -26,7 +26,7 @@ constexpr unsigned moved_inputs(std::string_view op) {
 }
 
 template <class T>
-void follow_elements(product_call& call) {
+void follow_elements(backward_call& call) {
     const unsigned moved = moved_inputs(call.node().op_type());
     std::vector<tensor> numbered(call.inputs().begin(), call.inputs().end());
     std::vector<std::int64_t> first(numbered.size() + 1, 1);  // 0 marks an element that comes from no input: padding
@@ -56,29 +56,29 @@ void follow_elements(product_call& call) {
         if (call.wants(i)) call.give(i, given[i]);
 }
 
-inline void movement_product(product_call& call) {
+inline void movement_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) { follow_elements<T>(call); });
 }
-inline void scatter_product(product_call& call) {
+inline void scatter_backward(backward_call& call) {
     if (const std::string how = call.node().get_string("reduction", "none"); how != "none")
         call.fail("no vector-Jacobian product for " + std::string(call.node().op_type()) + " with reduction '" + how + "'");
-    movement_product(call);
+    movement_backward(call);
 }
 
 /// Handles operators that keep the elements and their order, such as Reshape.
-inline void same_order_product(product_call& call) {
+inline void same_order_backward(backward_call& call) {
     if (call.has_gradient()) call.give(0, call.gradient());
 }
 /// Handles Dropout at inference; in training mode it fails.
-inline void dropout_product(product_call& call) {
+inline void dropout_backward(backward_call& call) {
     if (call.has_input(2) && call.input(2).size() == 1) {
         op_context context = call.context();
         if (ops::scalar_value<bool>(context, call.input(2))) call.fail("no vector-Jacobian product for Dropout while it trains");
     }
-    same_order_product(call);
+    same_order_backward(call);
 }
 
-inline void transpose_product(product_call& call) {
+inline void transpose_backward(backward_call& call) {
     op_context context = call.context();
     const std::size_t rank = call.input(0).rank();
     std::vector<std::size_t> back(rank);
@@ -87,7 +87,7 @@ inline void transpose_product(product_call& call) {
     call.give(0, ops::transposed(context, call.gradient(), back));
 }
 
-inline void concat_product(product_call& call) {
+inline void concat_backward(backward_call& call) {
     const std::size_t axis = ops::normal_axis(call.context(), call.node().get_int("axis", 1), call.input(0).rank());
     const tensor& g = call.gradient();
     const ops::axis_split s = ops::split_at(g.shape(), axis);
@@ -105,7 +105,7 @@ inline void concat_product(product_call& call) {
 }
 
 /// Sends the gradients of TopK's values to where its indices say.
-inline void top_k_product(product_call& call) {
+inline void top_k_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
         const tensor& x = call.input(0);
@@ -126,7 +126,7 @@ inline void top_k_product(product_call& call) {
 }
 
 /// Resize and Upsample multiply by a matrix along each axis; this multiplies by the transposes, last axis first.
-inline void resize_product(product_call& call) {
+inline void resize_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
         const dims& shape = call.input(0).shape();
@@ -153,42 +153,42 @@ inline void resize_product(product_call& call) {
     });
 }
 
-inline constexpr product_entry movement_products[] = {
-    {"", "Identity", 1, same_order_product},
-    {"", "Cast", 1, same_order_product},
-    {"", "CastLike", 1, same_order_product},
-    {"", "Reshape", 1, same_order_product},
-    {"", "Flatten", 1, same_order_product},
-    {"", "Squeeze", 1, same_order_product},
-    {"", "Unsqueeze", 1, same_order_product},
-    {"", "Dropout", 1, dropout_product},
-    {"", "Transpose", 1, transpose_product},
-    {"", "Concat", 1, concat_product},
-    {"", "Split", 1, movement_product},
-    {"", "Slice", 1, movement_product},
-    {"", "Gather", 1, movement_product},
-    {"", "GatherElements", 1, movement_product},
-    {"", "GatherND", 1, movement_product},
-    {"", "Compress", 1, movement_product},
-    {"", "Expand", 1, movement_product},
-    {"", "Tile", 1, movement_product},
-    {"", "Pad", 1, movement_product},
-    {"", "CenterCropPad", 1, movement_product},
-    {"", "DepthToSpace", 1, movement_product},
-    {"", "SpaceToDepth", 1, movement_product},
-    {"", "ReverseSequence", 1, movement_product},
-    {"", "Trilu", 1, movement_product},
-    {"", "Where", 1, movement_product},
-    {"", "OneHot", 1, movement_product},
-    {"", "Scatter", 1, scatter_product},
-    {"", "ScatterElements", 1, scatter_product},
-    {"", "ScatterND", 1, scatter_product},
-    {"", "TensorScatter", 1, movement_product},
-    {"", "TopK", 1, top_k_product},
-    {"", "Resize", 1, resize_product},
-    {"", "Upsample", 1, resize_product},
-    {"", "MaxUnpool", 9, movement_product},
-    {"", "OptionalGetElement", 15, same_order_product},
+inline constexpr backward_entry movement_backward_rows[] = {
+    {"", "Identity", 1, same_order_backward},
+    {"", "Cast", 1, same_order_backward},
+    {"", "CastLike", 1, same_order_backward},
+    {"", "Reshape", 1, same_order_backward},
+    {"", "Flatten", 1, same_order_backward},
+    {"", "Squeeze", 1, same_order_backward},
+    {"", "Unsqueeze", 1, same_order_backward},
+    {"", "Dropout", 1, dropout_backward},
+    {"", "Transpose", 1, transpose_backward},
+    {"", "Concat", 1, concat_backward},
+    {"", "Split", 1, movement_backward},
+    {"", "Slice", 1, movement_backward},
+    {"", "Gather", 1, movement_backward},
+    {"", "GatherElements", 1, movement_backward},
+    {"", "GatherND", 1, movement_backward},
+    {"", "Compress", 1, movement_backward},
+    {"", "Expand", 1, movement_backward},
+    {"", "Tile", 1, movement_backward},
+    {"", "Pad", 1, movement_backward},
+    {"", "CenterCropPad", 1, movement_backward},
+    {"", "DepthToSpace", 1, movement_backward},
+    {"", "SpaceToDepth", 1, movement_backward},
+    {"", "ReverseSequence", 1, movement_backward},
+    {"", "Trilu", 1, movement_backward},
+    {"", "Where", 1, movement_backward},
+    {"", "OneHot", 1, movement_backward},
+    {"", "Scatter", 1, scatter_backward},
+    {"", "ScatterElements", 1, scatter_backward},
+    {"", "ScatterND", 1, scatter_backward},
+    {"", "TensorScatter", 1, movement_backward},
+    {"", "TopK", 1, top_k_backward},
+    {"", "Resize", 1, resize_backward},
+    {"", "Upsample", 1, resize_backward},
+    {"", "MaxUnpool", 9, movement_backward},
+    {"", "OptionalGetElement", 15, same_order_backward},
 };
 
 }  // namespace qk::graph::gradient

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/reduce_to.hpp"
 #include "graph/ops/layer_normalization.hpp"
 #include "graph/ops/lp_normalization.hpp"
@@ -47,7 +47,7 @@ inline dims row_shape(const tensor& parameter, const dims& x, std::size_t axis) 
 /// Returns dx of x normalized over the axes from `axis`, times input `scale`, plus input `bias` (-1: the node has none), and gives the
 /// gradients of these two.
 template <class T>
-tensor row_normalization(product_call& call, const tensor& x, std::size_t axis, int scale, int bias, double epsilon, bool centered) {
+tensor row_normalization(backward_call& call, const tensor& x, std::size_t axis, int scale, int bias, double epsilon, bool centered) {
     const auto has = [&](int i) { return i >= 0 && call.has_input(static_cast<std::size_t>(i)); };
     const tensor& g = call.gradient();
     const std::size_t rows = ops::product(x.shape(), 0, axis), length = ops::product(x.shape(), axis, x.rank());
@@ -73,13 +73,13 @@ tensor row_normalization(product_call& call, const tensor& x, std::size_t axis, 
     return dx;
 }
 
-inline void only_first_gradient(const product_call& call, const char* others) {
+inline void only_first_gradient(const backward_call& call, const char* others) {
     for (std::size_t k = 1; k < call.output_count(); ++k)
         if (call.has_gradient(k)) call.fail(std::string("a gradient through ") + others + " is not supported");
 }
 
 template <bool Centered>
-void row_normalization_product(product_call& call) {
+void row_normalization_backward(backward_call& call) {
     only_first_gradient(call, "the outputs Mean and InvStdDev");
     with_gradient_type(call, [&]<class T>(T) {
         const std::size_t axis = ops::normal_axis(call.context(), call.node().get_int("axis", -1), call.input(0).rank());
@@ -90,7 +90,7 @@ void row_normalization_product(product_call& call) {
 
 /// Handles input + skip (+ bias), normalized over the last axis; the sum may be an output of its own (3).
 template <bool Centered>
-void skip_normalization_product(product_call& call) {
+void skip_normalization_backward(backward_call& call) {
     for (std::size_t k : {std::size_t{1}, std::size_t{2}})
         if (call.has_gradient(k)) call.fail("a gradient through the outputs Mean and InvStdDev is not supported");
     const std::size_t bias = Centered ? 4 : 3;
@@ -114,7 +114,7 @@ void skip_normalization_product(product_call& call) {
     });
 }
 
-inline void group_normalization_product(product_call& call) {
+inline void group_normalization_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0), scale = call.real<T>(1), &g = call.gradient();
         const auto channels = static_cast<std::size_t>(x.dim(1));
@@ -145,7 +145,7 @@ inline void group_normalization_product(product_call& call) {
     });
 }
 
-inline void batch_normalization_product(product_call& call) {
+inline void batch_normalization_backward(backward_call& call) {
     only_first_gradient(call, "the running mean and variance");
     const int version = call.node().version();
     const bool training = version >= 14 ? call.node().get_int("training_mode", 0) != 0
@@ -203,7 +203,7 @@ inline void batch_normalization_product(product_call& call) {
 }
 
 /// x / |x| along an axis: dx = (g - slope of the norm * sum(g * y)) / norm.
-inline void lp_normalization_product(product_call& call) {
+inline void lp_normalization_backward(backward_call& call) {
     const bool one = call.node().get_int("p", 2) == 1;
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0), y = call.result<T>(0);
@@ -230,7 +230,7 @@ inline void lp_normalization_product(product_call& call) {
 }
 
 /// y = x * s^-beta with s = bias + alpha / size * sum of squares of neighbours.
-inline void lrn_product(product_call& call) {
+inline void lrn_backward(backward_call& call) {
     const node_view& node = call.node();
     const std::int64_t size = node.get_int("size", 1), before = (size - 1) / 2, after = size - 1 - before;
     const double factor = static_cast<double>(node.get_float("alpha", 0.0001f)) / static_cast<double>(size),
@@ -266,7 +266,7 @@ inline void lrn_product(product_call& call) {
     });
 }
 
-inline void mean_variance_normalization_product(product_call& call) {
+inline void mean_variance_normalization_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0);
         const dims kept = ops::mean_variance_shape(call.context(), x.shape());
@@ -286,20 +286,20 @@ inline void mean_variance_normalization_product(product_call& call) {
     });
 }
 
-inline constexpr product_entry normalization_products[] = {
-    {"", "LayerNormalization", 1, row_normalization_product<true>},
-    {"", "RMSNormalization", 1, row_normalization_product<false>},
-    {"", "SimplifiedLayerNormalization", 1, row_normalization_product<false>},
-    {"com.microsoft", "LayerNormalization", 1, row_normalization_product<true>},
-    {"com.microsoft", "SimplifiedLayerNormalization", 1, row_normalization_product<false>},
-    {"com.microsoft", "SkipLayerNormalization", 1, skip_normalization_product<true>},
-    {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, skip_normalization_product<false>},
-    {"", "InstanceNormalization", 1, group_normalization_product},
-    {"", "GroupNormalization", 1, group_normalization_product},
-    {"", "BatchNormalization", 1, batch_normalization_product},
-    {"", "LpNormalization", 1, lp_normalization_product},
-    {"", "LRN", 1, lrn_product},
-    {"", "MeanVarianceNormalization", 1, mean_variance_normalization_product},
+inline constexpr backward_entry normalization_backward_rows[] = {
+    {"", "LayerNormalization", 1, row_normalization_backward<true>},
+    {"", "RMSNormalization", 1, row_normalization_backward<false>},
+    {"", "SimplifiedLayerNormalization", 1, row_normalization_backward<false>},
+    {"com.microsoft", "LayerNormalization", 1, row_normalization_backward<true>},
+    {"com.microsoft", "SimplifiedLayerNormalization", 1, row_normalization_backward<false>},
+    {"com.microsoft", "SkipLayerNormalization", 1, skip_normalization_backward<true>},
+    {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, skip_normalization_backward<false>},
+    {"", "InstanceNormalization", 1, group_normalization_backward},
+    {"", "GroupNormalization", 1, group_normalization_backward},
+    {"", "BatchNormalization", 1, batch_normalization_backward},
+    {"", "LpNormalization", 1, lp_normalization_backward},
+    {"", "LRN", 1, lrn_backward},
+    {"", "MeanVarianceNormalization", 1, mean_variance_normalization_backward},
 };
 
 }  // namespace qk::graph::gradient

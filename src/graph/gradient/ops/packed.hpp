@@ -4,15 +4,15 @@
 
 #include <vector>
 
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/ops/normalization.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/ops/embeddings.hpp"
 #include "graph/ops/qgemm.hpp"
 
 namespace qk::graph::gradient {
 
 /// The operator adds up rows of tables and normalizes the sum: gradients go through the normalization and back to the rows.
-inline void embed_normalization_product(product_call& call) {
+inline void embed_normalization_backward(backward_call& call) {
     op_context context = call.context();
     const tensor tables[] = {call.real<float>(2), call.real<float>(3), call.optional_real<float>(4)};
     const tensor gamma = call.real<float>(5);
@@ -51,7 +51,7 @@ inline void embed_normalization_product(product_call& call) {
 
 /// Handles A times packed weights: by A, by the weights' scales, by the bias. If the operator rounds A to bytes, that counts as the
 /// identity (straight-through).
-inline void matmul_nbits_product(product_call& call) {
+inline void matmul_nbits_backward(backward_call& call) {
     op_context context = call.context();
     const tensor zero_points = ops::optional_input(context, 3), blocks_of = ops::optional_input(context, 4);
     const tensor weights = ops::detail::unpacked_nbits(call.node(), call.input(1), call.input(2), zero_points, blocks_of);
@@ -82,7 +82,7 @@ inline void matmul_nbits_product(product_call& call) {
 }
 
 /// The result is (code - zero point) * scale: run with scales of 1, the operator gives its derivative by the scales.
-inline void gather_block_product(product_call& call) {
+inline void gather_block_backward(backward_call& call) {
     const tensor& scales = call.input(2);
     std::vector<tensor> in(call.inputs().begin(), call.inputs().end());
     in[2] = tensor(data_type::float32, scales.shape());
@@ -102,10 +102,10 @@ inline void gather_block_product(product_call& call) {
     call.give(2, d);
 }
 
-inline constexpr product_entry packed_products[] = {
-    {"com.microsoft", "EmbedLayerNormalization", 1, embed_normalization_product},
-    {"com.microsoft", "MatMulNBits", 1, matmul_nbits_product},
-    {"com.microsoft", "GatherBlockQuantized", 1, gather_block_product},
+inline constexpr backward_entry packed_backward_rows[] = {
+    {"com.microsoft", "EmbedLayerNormalization", 1, embed_normalization_backward},
+    {"com.microsoft", "MatMulNBits", 1, matmul_nbits_backward},
+    {"com.microsoft", "GatherBlockQuantized", 1, gather_block_backward},
 };
 
 }  // namespace qk::graph::gradient

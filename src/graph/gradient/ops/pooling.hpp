@@ -6,13 +6,13 @@
 #include <limits>
 #include <type_traits>
 
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/ops/pool.hpp"
 
 namespace qk::graph::gradient {
 
 /// Returns the window of a pool, read from a context whose inputs are real.
-inline ops::window pool_window(const product_call& call) {
+inline ops::window pool_window(const backward_call& call) {
     op_context context = call.context();
     return ops::make_window(call.node(), call.input(0).shape(), ops::pool_kernel(context), call.node().get_int("ceil_mode", 0) != 0);
 }
@@ -20,7 +20,7 @@ inline ops::window pool_window(const product_call& call) {
 /// Calls f(plane, place of the window, number of taps inside, number of taps inside the padded input, offsets of those inside) for every
 /// window.
 template <class F>
-void each_pool_window(const product_call& call, const ops::window& w, F&& f) {
+void each_pool_window(const backward_call& call, const ops::window& w, F&& f) {
     const std::int64_t planes = call.input(0).dim(0) * call.input(0).dim(1);
     if (call.output(0).size() == 0) return;
     std::vector<std::int64_t> taps;
@@ -33,7 +33,7 @@ void each_pool_window(const product_call& call, const ops::window& w, F&& f) {
 /// Returns for each element of the result the offset, in its plane, of the first largest element of its window, or -1 if the window has
 /// none. y holds the largest values.
 template <class T>
-std::vector<std::int32_t> largest_places(const product_call& call, const tensor& x, const tensor& y) {
+std::vector<std::int32_t> largest_places(const backward_call& call, const tensor& x, const tensor& y) {
     const ops::window w = pool_window(call);
     const std::int64_t in = ops::product(w.input), out = ops::product(w.output);
     if (in > std::numeric_limits<std::int32_t>::max()) call.fail("planes of " + std::to_string(in) + " elements have no gradient");
@@ -74,7 +74,7 @@ std::vector<std::int32_t> largest_places(const product_call& call, const tensor&
     return best;
 }
 
-inline void max_pool_product(product_call& call) {
+inline void max_pool_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0);
         const auto& best = call.once<std::vector<std::int32_t>>([&] { return largest_places<T>(call, x, call.result<T>(0)); });
@@ -91,7 +91,7 @@ inline void max_pool_product(product_call& call) {
     });
 }
 
-inline void average_pool_product(product_call& call) {
+inline void average_pool_backward(backward_call& call) {
     const bool count_padding = call.node().get_int("count_include_pad", 0) != 0;
     with_gradient_type(call, [&]<class T>(T) {
         const ops::window w = pool_window(call);
@@ -116,7 +116,7 @@ T norm_slope(T x, T y, double p) {
         std::copysign(std::pow(std::abs(static_cast<double>(x)) / static_cast<double>(y), p - 1), static_cast<double>(x)));
 }
 
-inline void lp_pool_product(product_call& call) {
+inline void lp_pool_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const ops::window w = pool_window(call);
         const tensor x = call.real<T>(0), y = call.result<T>(0);
@@ -137,7 +137,7 @@ inline void lp_pool_product(product_call& call) {
 
 /// Calls f(gradient, result, the plane's elements, their gradients) for every plane.
 template <class F>
-void each_plane(product_call& call, F f) {
+void each_plane(backward_call& call, F f) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0), y = call.result<T>(0);
         tensor dx = zeros<T>(x.shape());
@@ -147,30 +147,30 @@ void each_plane(product_call& call, F f) {
         call.give(0, dx);
     });
 }
-inline void global_average_pool_product(product_call& call) {
+inline void global_average_pool_backward(backward_call& call) {
     each_plane(call, []<class T>(T g, T, std::span<const T> x, std::span<T> dx) {
         for (T& v : dx) v = g / static_cast<T>(x.size());
     });
 }
-inline void global_max_pool_product(product_call& call) {
+inline void global_max_pool_backward(backward_call& call) {
     each_plane(call, []<class T>(T g, T, std::span<const T> x, std::span<T> dx) {
         if (!x.empty()) dx[static_cast<std::size_t>(std::max_element(x.begin(), x.end()) - x.begin())] = g;
     });
 }
-inline void global_lp_pool_product(product_call& call) {
+inline void global_lp_pool_backward(backward_call& call) {
     const double p = ops::pool_norm(call.node());
     each_plane(call, [p]<class T>(T g, T y, std::span<const T> x, std::span<T> dx) {
         for (std::size_t i = 0; i < x.size(); ++i) dx[i] = g * norm_slope(x[i], y, p);
     });
 }
 
-inline constexpr product_entry pooling_products[] = {
-    {"", "MaxPool", 1, max_pool_product},
-    {"", "AveragePool", 1, average_pool_product},
-    {"", "LpPool", 1, lp_pool_product},
-    {"", "GlobalAveragePool", 1, global_average_pool_product},
-    {"", "GlobalMaxPool", 1, global_max_pool_product},
-    {"", "GlobalLpPool", 1, global_lp_pool_product},
+inline constexpr backward_entry pooling_backward_rows[] = {
+    {"", "MaxPool", 1, max_pool_backward},
+    {"", "AveragePool", 1, average_pool_backward},
+    {"", "LpPool", 1, lp_pool_backward},
+    {"", "GlobalAveragePool", 1, global_average_pool_backward},
+    {"", "GlobalMaxPool", 1, global_max_pool_backward},
+    {"", "GlobalLpPool", 1, global_lp_pool_backward},
 };
 
 }  // namespace qk::graph::gradient

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/ops/quantize_linear.hpp"
 
 namespace qk::graph::gradient {
@@ -18,7 +18,7 @@ constexpr bool makes_codes(std::string_view op) {
 
 /// Calls f(element, scale), two indices, for every element of x, whose shape is `shape`.
 template <class F>
-void each_scaled(const product_call& call, const dims& shape, F&& f) {
+void each_scaled(const backward_call& call, const dims& shape, F&& f) {
     const op_context context = call.context();
     const ops::scale_grid grid =
         ops::make_scale_grid(context, shape, call.input(1), call.node().get_int("axis", 1), call.node().get_int("block_size", 0));
@@ -37,7 +37,7 @@ inline double largest_code(data_type t) {
     return most;
 }
 
-inline void quantize_linear_product(product_call& call) {
+inline void quantize_linear_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0), scale = call.real<T>(1);
         const data_type codes = call.output(0).type();
@@ -60,7 +60,7 @@ inline void quantize_linear_product(product_call& call) {
     });
 }
 
-inline void dequantize_linear_product(product_call& call) {
+inline void dequantize_linear_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = as_real<T>(call.input(0)), scale = call.real<T>(1);
         const bool shifted = call.has_input(2) && ops::is_integer_type(call.input(2).type());
@@ -79,29 +79,29 @@ inline void dequantize_linear_product(product_call& call) {
 }
 
 /// Handles block formats and their like: each block finds its own exponent, so nothing is clipped.
-inline void straight_through_product(product_call& call) { call.give(0, call.gradient()); }
+inline void straight_through_backward(backward_call& call) { call.give(0, call.gradient()); }
 
-inline constexpr product_entry quantization_products[] = {
-    {"", "QuantizeLinear", 1, quantize_linear_product},
-    {"", "DequantizeLinear", 1, dequantize_linear_product},
-    {"com.microsoft", "QuantizeLinear", 1, quantize_linear_product},
-    {"com.microsoft", "DequantizeLinear", 1, dequantize_linear_product},
-    {"com.amd.quark", "ExtendedQuantizeLinear", 1, quantize_linear_product},
-    {"com.amd.quark", "ExtendedDequantizeLinear", 1, dequantize_linear_product},
-    {"com.amd.quark", "VitisQuantizeLinear", 1, quantize_linear_product},
-    {"com.amd.quark", "VitisDequantizeLinear", 1, dequantize_linear_product},
-    {"com.amd.quark", "BFPQuantizeDequantize", 1, straight_through_product},
-    {"com.amd.quark", "MXQuantizeDequantize", 1, straight_through_product},
-    {"com.amd.quark", "BFPFixNeuron", 1, straight_through_product},
-    {"com.amd.quark", "MXFixNeuron", 1, straight_through_product},
-    {"com.vai.quantize", "ExtendedQuantizeLinear", 1, quantize_linear_product},
-    {"com.vai.quantize", "ExtendedDequantizeLinear", 1, dequantize_linear_product},
-    {"com.vai.quantize", "VitisQuantizeLinear", 1, quantize_linear_product},
-    {"com.vai.quantize", "VitisDequantizeLinear", 1, dequantize_linear_product},
-    {"com.vai.quantize", "BFPQuantizeDequantize", 1, straight_through_product},
-    {"com.vai.quantize", "MXQuantizeDequantize", 1, straight_through_product},
-    {"com.vai.quantize", "BFPFixNeuron", 1, straight_through_product},
-    {"com.vai.quantize", "MXFixNeuron", 1, straight_through_product},
+inline constexpr backward_entry quantization_backward_rows[] = {
+    {"", "QuantizeLinear", 1, quantize_linear_backward},
+    {"", "DequantizeLinear", 1, dequantize_linear_backward},
+    {"com.microsoft", "QuantizeLinear", 1, quantize_linear_backward},
+    {"com.microsoft", "DequantizeLinear", 1, dequantize_linear_backward},
+    {"com.amd.quark", "ExtendedQuantizeLinear", 1, quantize_linear_backward},
+    {"com.amd.quark", "ExtendedDequantizeLinear", 1, dequantize_linear_backward},
+    {"com.amd.quark", "VitisQuantizeLinear", 1, quantize_linear_backward},
+    {"com.amd.quark", "VitisDequantizeLinear", 1, dequantize_linear_backward},
+    {"com.amd.quark", "BFPQuantizeDequantize", 1, straight_through_backward},
+    {"com.amd.quark", "MXQuantizeDequantize", 1, straight_through_backward},
+    {"com.amd.quark", "BFPFixNeuron", 1, straight_through_backward},
+    {"com.amd.quark", "MXFixNeuron", 1, straight_through_backward},
+    {"com.vai.quantize", "ExtendedQuantizeLinear", 1, quantize_linear_backward},
+    {"com.vai.quantize", "ExtendedDequantizeLinear", 1, dequantize_linear_backward},
+    {"com.vai.quantize", "VitisQuantizeLinear", 1, quantize_linear_backward},
+    {"com.vai.quantize", "VitisDequantizeLinear", 1, dequantize_linear_backward},
+    {"com.vai.quantize", "BFPQuantizeDequantize", 1, straight_through_backward},
+    {"com.vai.quantize", "MXQuantizeDequantize", 1, straight_through_backward},
+    {"com.vai.quantize", "BFPFixNeuron", 1, straight_through_backward},
+    {"com.vai.quantize", "MXFixNeuron", 1, straight_through_backward},
 };
 
 }  // namespace qk::graph::gradient

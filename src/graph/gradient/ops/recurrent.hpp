@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/ops/recurrent.hpp"
 
 namespace qk::graph::gradient {
@@ -61,7 +61,7 @@ struct recurrent_walk {
 template <class T>
 class recurrent_backward {
   public:
-    recurrent_backward(product_call& p, std::size_t gate_count) : product(&p), context(p.context()), c(context, gate_count, 5) {
+    recurrent_backward(backward_call& p, std::size_t gate_count) : product(&p), context(p.context()), c(context, gate_count, 5) {
         dx = zeros<T>(c.x.shape());
         dw = zeros<T>(c.w.shape());
         dr = zeros<T>(c.r.shape());
@@ -130,7 +130,7 @@ class recurrent_backward {
         for (std::size_t j = 0; j < c.hidden; ++j) state[j] += part[j];
     }
 
-    product_call* product;
+    backward_call* product;
     op_context context;
     ops::recurrent_call<T> c;
 
@@ -194,7 +194,7 @@ struct lstm_cell {
         squashed{0, 0};  ///< gates before and after the activation; the cell state, memory[s + 1] after step s, and its activation
     std::vector<T> dmemory;
 
-    lstm_cell(recurrent_backward<T>& walk, product_call& call)
+    lstm_cell(recurrent_backward<T>& walk, backward_call& call)
         : all(&walk),
           activations(ops::recurrent_activations(walk.context, {"Sigmoid", "Tanh", "Tanh"}, walk.c.directions)),
           coupled(call.node().get_int("input_forget", 0) != 0),
@@ -299,7 +299,7 @@ struct gru_cell {
     std::size_t h;
     step_rows<T> linear{0, 0}, gate{0, 0}, mapped{0, 0};  ///< mapped: R h + bias of the last gate, if the reset gate is applied to it
 
-    gru_cell(recurrent_backward<T>& walk, product_call& call)
+    gru_cell(recurrent_backward<T>& walk, backward_call& call)
         : gates_with_recurrent_bias(call.node().get_int("linear_before_reset", 0) != 0 ? 2 : 3),
           separate_last(gates_with_recurrent_bias == 3),
           all(&walk),
@@ -372,7 +372,7 @@ struct rnn_cell {
     std::size_t h;
     step_rows<T> linear{0, 0};
 
-    rnn_cell(recurrent_backward<T>& walk, product_call&)
+    rnn_cell(recurrent_backward<T>& walk, backward_call&)
         : all(&walk), activations(ops::recurrent_activations(walk.context, {"Tanh"}, walk.c.directions)), h(walk.c.hidden) {}
 
     void start(const recurrent_walk<T>& walk) { linear = {walk.steps, h}; }
@@ -392,7 +392,7 @@ struct rnn_cell {
     void end(const recurrent_walk<T>&) {}
 };
 
-inline void lstm_product(product_call& call) {
+inline void lstm_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         recurrent_backward<T> walk(call, 4);
         lstm_cell<T> cell(walk, call);
@@ -401,14 +401,14 @@ inline void lstm_product(product_call& call) {
         if (!cell.dpeepholes.empty()) call.give(7, cell.dpeepholes);
     });
 }
-inline void gru_product(product_call& call) {
+inline void gru_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         recurrent_backward<T> walk(call, 3);
         gru_cell<T> cell(walk, call);
         walk.run(cell);
     });
 }
-inline void rnn_product(product_call& call) {
+inline void rnn_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         recurrent_backward<T> walk(call, 1);
         rnn_cell<T> cell(walk, call);
@@ -416,10 +416,10 @@ inline void rnn_product(product_call& call) {
     });
 }
 
-inline constexpr product_entry recurrent_products[] = {
-    {"", "LSTM", 1, lstm_product},
-    {"", "GRU", 1, gru_product},
-    {"", "RNN", 1, rnn_product},
+inline constexpr backward_entry recurrent_backward_rows[] = {
+    {"", "LSTM", 1, lstm_backward},
+    {"", "GRU", 1, gru_backward},
+    {"", "RNN", 1, rnn_backward},
 };
 
 }  // namespace qk::graph::gradient

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/reduce_to.hpp"
 #include "graph/ops/reduce.hpp"
 #include "graph/ops/softmax.hpp"
@@ -23,7 +23,7 @@ inline dims kept_shape(op_context& context, const tensor& x) {
 
 /// Gives dx[i] = slope(g, x, y, n), with g and y of the result's element that x[i] goes into, as one of n elements.
 template <class F>
-void map_reduced(product_call& call, F slope) {
+void map_reduced(backward_call& call, F slope) {
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
         const tensor x = call.real<T>(0), y = call.result<T>(0);
@@ -37,7 +37,7 @@ void map_reduced(product_call& call, F slope) {
 }
 
 /// Max, Min: extremes get equal shares. Prod: the slope is the product of the other elements, also where one of them is 0.
-inline void reduce_choice_product(product_call& call) {
+inline void reduce_choice_backward(backward_call& call) {
     const bool product = call.node().op_type() == "ReduceProd";
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
@@ -63,7 +63,7 @@ inline void reduce_choice_product(product_call& call) {
 
 /// Sums term(g, y) along the axis, and gives slope(g, y, sum).
 template <class Term, class Slope>
-void map_along_axis(product_call& call, Term term, Slope slope) {
+void map_along_axis(backward_call& call, Term term, Slope slope) {
     with_gradient_type(call, [&]<class T>(T) {
         const ops::axis_split s = ops::softmax_axis(call.context(), call.input(0));
         const tensor y = call.result<T>(0);
@@ -80,17 +80,17 @@ void map_along_axis(product_call& call, Term term, Slope slope) {
         call.give(0, dx);
     });
 }
-inline void softmax_product(product_call& call) {
+inline void softmax_backward(backward_call& call) {
     map_along_axis(
         call, []<class T>(T g, T y) { return g * y; }, []<class T>(T g, T y, T sum) { return y * (g - sum); });
 }
-inline void log_softmax_product(product_call& call) {
+inline void log_softmax_backward(backward_call& call) {
     map_along_axis(
         call, []<class T>(T g, T) { return g; }, []<class T>(T g, T y, T sum) { return g - std::exp(y) * sum; });
 }
 
 /// The product of a sum over the elements before is a sum over those after.
-inline void cumulative_sum_product(product_call& call) {
+inline void cumulative_sum_backward(backward_call& call) {
     const bool exclusive = call.node().get_int("exclusive", 0) != 0, reverse = call.node().get_int("reverse", 0) != 0;
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
@@ -112,23 +112,24 @@ inline void cumulative_sum_product(product_call& call) {
     });
 }
 
-inline constexpr product_entry reduction_products[] = {
-    {"", "ReduceSum", 1, [](product_call& c) { map_reduced(c, []<class T>(T g, T, T, std::size_t) { return g; }); }},
-    {"", "ReduceMean", 1, [](product_call& c) { map_reduced(c, []<class T>(T g, T, T, std::size_t n) { return g / static_cast<T>(n); }); }},
+inline constexpr backward_entry reduction_backward_rows[] = {
+    {"", "ReduceSum", 1, [](backward_call& c) { map_reduced(c, []<class T>(T g, T, T, std::size_t) { return g; }); }},
+    {"", "ReduceMean", 1,
+     [](backward_call& c) { map_reduced(c, []<class T>(T g, T, T, std::size_t n) { return g / static_cast<T>(n); }); }},
     {"", "ReduceL1", 1,
-     [](product_call& c) { map_reduced(c, []<class T>(T g, T x, T, std::size_t) { return g * static_cast<T>((x > 0) - (x < 0)); }); }},
+     [](backward_call& c) { map_reduced(c, []<class T>(T g, T x, T, std::size_t) { return g * static_cast<T>((x > 0) - (x < 0)); }); }},
     {"", "ReduceL2", 1,
-     [](product_call& c) { map_reduced(c, []<class T>(T g, T x, T y, std::size_t) { return y == 0 ? T{0} : g * x / y; }); }},
-    {"", "ReduceSumSquare", 1, [](product_call& c) { map_reduced(c, []<class T>(T g, T x, T, std::size_t) { return 2 * g * x; }); }},
-    {"", "ReduceLogSum", 1, [](product_call& c) { map_reduced(c, []<class T>(T g, T, T y, std::size_t) { return g / std::exp(y); }); }},
+     [](backward_call& c) { map_reduced(c, []<class T>(T g, T x, T y, std::size_t) { return y == 0 ? T{0} : g * x / y; }); }},
+    {"", "ReduceSumSquare", 1, [](backward_call& c) { map_reduced(c, []<class T>(T g, T x, T, std::size_t) { return 2 * g * x; }); }},
+    {"", "ReduceLogSum", 1, [](backward_call& c) { map_reduced(c, []<class T>(T g, T, T y, std::size_t) { return g / std::exp(y); }); }},
     {"", "ReduceLogSumExp", 1,
-     [](product_call& c) { map_reduced(c, []<class T>(T g, T x, T y, std::size_t) { return g * std::exp(x - y); }); }},
-    {"", "ReduceMax", 1, reduce_choice_product},
-    {"", "ReduceMin", 1, reduce_choice_product},
-    {"", "ReduceProd", 1, reduce_choice_product},
-    {"", "Softmax", 1, softmax_product},
-    {"", "LogSoftmax", 1, log_softmax_product},
-    {"", "CumSum", 1, cumulative_sum_product},
+     [](backward_call& c) { map_reduced(c, []<class T>(T g, T x, T y, std::size_t) { return g * std::exp(x - y); }); }},
+    {"", "ReduceMax", 1, reduce_choice_backward},
+    {"", "ReduceMin", 1, reduce_choice_backward},
+    {"", "ReduceProd", 1, reduce_choice_backward},
+    {"", "Softmax", 1, softmax_backward},
+    {"", "LogSoftmax", 1, log_softmax_backward},
+    {"", "CumSum", 1, cumulative_sum_backward},
 };
 
 }  // namespace qk::graph::gradient

@@ -6,15 +6,15 @@
 #include <cmath>
 #include <vector>
 
+#include "graph/gradient/backward.hpp"
 #include "graph/gradient/ops/convolution.hpp"
-#include "graph/gradient/product.hpp"
 #include "graph/gradient/reduce_to.hpp"
 #include "graph/ops/deform_conv.hpp"
 #include "graph/ops/regions.hpp"
 
 namespace qk::graph::gradient {
 
-inline void roi_align_product(product_call& call) {
+inline void roi_align_backward(backward_call& call) {
     op_context context = call.context();
     const bool maximum = call.node().get_string("mode", "avg") == "max";
     with_gradient_type(call, [&]<class T>(T) {
@@ -41,7 +41,7 @@ inline void roi_align_product(product_call& call) {
     });
 }
 
-inline void max_roi_pool_product(product_call& call) {
+inline void max_roi_pool_backward(backward_call& call) {
     op_context context = call.context();
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0);
@@ -93,7 +93,7 @@ void linear_sample_back(const T* plane, const std::vector<std::int64_t>& shape, 
 }
 
 template <class T>
-void deform_conv_gradients(product_call& call) {
+void deform_conv_gradients(backward_call& call) {
     const node_view& node = call.node();
     const tensor x = call.real<T>(0), w = call.real<T>(1), offset = call.real<T>(2);
     const tensor mask = call.optional_real<T>(4);
@@ -137,14 +137,14 @@ void deform_conv_gradients(product_call& call) {
     channel[1] = outputs;
     call.give(3, reduced_to<T>(call.gradient(), channel));
 }
-inline void deform_conv_product(product_call& call) {
+inline void deform_conv_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) { deform_conv_gradients<T>(call); });
 }
 
-inline constexpr product_entry region_products[] = {
-    {"", "RoiAlign", 10, roi_align_product},
-    {"", "MaxRoiPool", 1, max_roi_pool_product},
-    {"", "DeformConv", 19, deform_conv_product},
+inline constexpr backward_entry region_backward_rows[] = {
+    {"", "RoiAlign", 10, roi_align_backward},
+    {"", "MaxRoiPool", 1, max_roi_pool_backward},
+    {"", "DeformConv", 19, deform_conv_backward},
 };
 
 }  // namespace qk::graph::gradient

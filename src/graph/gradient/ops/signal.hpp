@@ -5,20 +5,20 @@
 #include <algorithm>
 #include <vector>
 
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 #include "graph/ops/signal.hpp"
 
 namespace qk::graph::gradient {
 
 /// Gives `values` as the gradient of input i.
-inline void give_doubles(product_call& call, std::size_t i, const std::vector<double>& values) {
+inline void give_doubles(backward_call& call, std::size_t i, const std::vector<double>& values) {
     if (!call.wants(i)) return;
     tensor t(data_type::float64, call.input(i).shape());
     std::copy(values.begin(), values.end(), t.as<double>().begin());
     call.give(i, t);
 }
 
-inline void dft_product(product_call& call) {
+inline void dft_backward(backward_call& call) {
     op_context context = call.context();
     const tensor& x = call.input(0);
     const node_view& node = call.node();
@@ -53,7 +53,7 @@ inline void dft_product(product_call& call) {
     give_doubles(call, 0, d);
 }
 
-inline void stft_product(product_call& call) {
+inline void stft_backward(backward_call& call) {
     op_context context = call.context();
     const tensor &x = call.input(0), values = call.real<double>(0), g = as_real<double>(call.gradient());
     const auto step = static_cast<std::size_t>(ops::scalar_value<std::int64_t>(context, call.input(1)));
@@ -85,9 +85,9 @@ inline void stft_product(product_call& call) {
     if (!window.empty()) give_doubles(call, 2, by_window);
 }
 
-inline constexpr product_entry signal_products[] = {
-    {"", "DFT", 17, dft_product},
-    {"", "STFT", 17, stft_product},
+inline constexpr backward_entry signal_backward_rows[] = {
+    {"", "DFT", 17, dft_backward},
+    {"", "STFT", 17, stft_backward},
 };
 
 }  // namespace qk::graph::gradient

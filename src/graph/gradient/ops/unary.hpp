@@ -6,13 +6,13 @@
 #include <cmath>
 #include <numbers>
 
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 
 namespace qk::graph::gradient {
 
 /// Gives dx = g * slope(x, y).
 template <class F>
-void map_slope(product_call& call, F slope) {
+void map_slope(backward_call& call, F slope) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0), y = call.result<T>(0);
         tensor dx = call.over_gradient();
@@ -23,7 +23,7 @@ void map_slope(product_call& call, F slope) {
 }
 
 /// Gives zeros: the slope of a step function is 0 wherever there is one.
-inline void no_slope(product_call& call) {
+inline void no_slope(backward_call& call) {
     map_slope(call, []<class T>(T, T) { return T{0}; });
 }
 
@@ -52,53 +52,53 @@ T swish_slope(T x, T a) {
     return s + a * x * s * (1 - s);
 }
 
-inline void leaky_relu_product(product_call& call) {
+inline void leaky_relu_backward(backward_call& call) {
     const double a = static_cast<double>(call.node().get_float("alpha", 0.01f));
     map_slope(call, [a]<class T>(T x, T) { return x > 0 ? T{1} : static_cast<T>(a); });
 }
-inline void elu_product(product_call& call) {
+inline void elu_backward(backward_call& call) {
     const double a = static_cast<double>(call.node().get_float("alpha", 1.0f));
     map_slope(call, [a]<class T>(T x, T) { return x > 0 ? T{1} : static_cast<T>(a) * std::exp(x); });
 }
-inline void selu_product(product_call& call) {
+inline void selu_backward(backward_call& call) {
     const double a = static_cast<double>(call.node().get_float("alpha", 1.67326319217681884765625f)),
                  c = static_cast<double>(call.node().get_float("gamma", 1.05070102214813232421875f));
     map_slope(call, [a, c]<class T>(T x, T) { return x > 0 ? static_cast<T>(c) : static_cast<T>(c * a) * std::exp(x); });
 }
-inline void celu_product(product_call& call) {
+inline void celu_backward(backward_call& call) {
     const double a = static_cast<double>(call.node().get_float("alpha", 1.0f));
     map_slope(call, [a]<class T>(T x, T) { return x > 0 ? T{1} : std::exp(x / static_cast<T>(a)); });
 }
-inline void gelu_product(product_call& call) {
+inline void gelu_backward(backward_call& call) {
     if (call.node().get_string("approximate", "none") == "tanh") return map_slope(call, []<class T>(T x, T) { return tanh_gelu_slope(x); });
     map_slope(call, []<class T>(T x, T) { return gelu_slope(x); });
 }
-inline void hard_sigmoid_product(product_call& call) {
+inline void hard_sigmoid_backward(backward_call& call) {
     const double a = static_cast<double>(call.node().get_float("alpha", 0.2f));
     map_slope(call, [a]<class T>(T, T y) { return y > 0 && y < 1 ? static_cast<T>(a) : T{0}; });
 }
-inline void hard_swish_product(product_call& call) {
+inline void hard_swish_backward(backward_call& call) {
     map_slope(call, []<class T>(T x, T) { return x <= -3 ? T{0} : x >= 3 ? T{1} : (2 * x + 3) / 6; });
 }
-inline void thresholded_relu_product(product_call& call) {
+inline void thresholded_relu_backward(backward_call& call) {
     const double a = static_cast<double>(call.node().get_float("alpha", 1.0f));
     map_slope(call, [a]<class T>(T x, T) { return x > static_cast<T>(a) ? T{1} : T{0}; });
 }
-inline void swish_product(product_call& call) {
+inline void swish_backward(backward_call& call) {
     const double a = static_cast<double>(call.node().get_float("alpha", 1.0f));
     map_slope(call, [a]<class T>(T x, T) { return swish_slope(x, static_cast<T>(a)); });
 }
-inline void shrink_product(product_call& call) {
+inline void shrink_backward(backward_call& call) {
     const double l = static_cast<double>(call.node().get_float("lambd", 0.5f));
     map_slope(call, [l]<class T>(T x, T) { return std::abs(x) > static_cast<T>(l) ? T{1} : T{0}; });
 }
-inline void mish_product(product_call& call) {
+inline void mish_backward(backward_call& call) {
     map_slope(call, []<class T>(T x, T) {
         const T t = std::tanh(std::max(x, T{0}) + std::log1p(std::exp(-std::abs(x))));
         return t + x * (1 - t * t) * logistic(x);
     });
 }
-inline void clip_product(product_call& call) {
+inline void clip_backward(backward_call& call) {
     // A value on a bound counts as clipped: its gradient goes to the bound.
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
@@ -126,50 +126,51 @@ inline void clip_product(product_call& call) {
     });
 }
 
-inline constexpr product_entry unary_products[] = {
-    {"", "Acos", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return -1 / std::sqrt(1 - x * x); }); }},
-    {"", "Acosh", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / std::sqrt(x * x - 1); }); }},
-    {"", "Asin", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / std::sqrt(1 - x * x); }); }},
-    {"", "Asinh", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / std::sqrt(x * x + 1); }); }},
-    {"", "Atan", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / (x * x + 1); }); }},
-    {"", "Atanh", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / (1 - x * x); }); }},
-    {"", "Cos", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return -std::sin(x); }); }},
-    {"", "Cosh", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return std::sinh(x); }); }},
-    {"", "Sin", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return std::cos(x); }); }},
-    {"", "Sinh", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return std::cosh(x); }); }},
-    {"", "Tan", 1, [](product_call& c) { map_slope(c, []<class T>(T, T y) { return 1 + y * y; }); }},
-    {"", "Tanh", 1, [](product_call& c) { map_slope(c, []<class T>(T, T y) { return 1 - y * y; }); }},
-    {"", "Exp", 1, [](product_call& c) { map_slope(c, []<class T>(T, T y) { return y; }); }},
-    {"", "Log", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / x; }); }},
-    {"", "Sqrt", 1, [](product_call& c) { map_slope(c, []<class T>(T, T y) { return 1 / (2 * y); }); }},
-    {"", "Reciprocal", 1, [](product_call& c) { map_slope(c, []<class T>(T, T y) { return -y * y; }); }},
-    {"", "Sigmoid", 1, [](product_call& c) { map_slope(c, []<class T>(T, T y) { return y * (1 - y); }); }},
-    {"", "Softplus", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return logistic(x); }); }},
-    {"", "Softsign", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / ((1 + std::abs(x)) * (1 + std::abs(x))); }); }},
+inline constexpr backward_entry unary_backward_rows[] = {
+    {"", "Acos", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return -1 / std::sqrt(1 - x * x); }); }},
+    {"", "Acosh", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / std::sqrt(x * x - 1); }); }},
+    {"", "Asin", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / std::sqrt(1 - x * x); }); }},
+    {"", "Asinh", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / std::sqrt(x * x + 1); }); }},
+    {"", "Atan", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / (x * x + 1); }); }},
+    {"", "Atanh", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / (1 - x * x); }); }},
+    {"", "Cos", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return -std::sin(x); }); }},
+    {"", "Cosh", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return std::sinh(x); }); }},
+    {"", "Sin", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return std::cos(x); }); }},
+    {"", "Sinh", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return std::cosh(x); }); }},
+    {"", "Tan", 1, [](backward_call& c) { map_slope(c, []<class T>(T, T y) { return 1 + y * y; }); }},
+    {"", "Tanh", 1, [](backward_call& c) { map_slope(c, []<class T>(T, T y) { return 1 - y * y; }); }},
+    {"", "Exp", 1, [](backward_call& c) { map_slope(c, []<class T>(T, T y) { return y; }); }},
+    {"", "Log", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / x; }); }},
+    {"", "Sqrt", 1, [](backward_call& c) { map_slope(c, []<class T>(T, T y) { return 1 / (2 * y); }); }},
+    {"", "Reciprocal", 1, [](backward_call& c) { map_slope(c, []<class T>(T, T y) { return -y * y; }); }},
+    {"", "Sigmoid", 1, [](backward_call& c) { map_slope(c, []<class T>(T, T y) { return y * (1 - y); }); }},
+    {"", "Softplus", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return logistic(x); }); }},
+    {"", "Softsign", 1,
+     [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return 1 / ((1 + std::abs(x)) * (1 + std::abs(x))); }); }},
     {"", "Erf", 1,
-     [](product_call& c) {
+     [](backward_call& c) {
          map_slope(c, []<class T>(T x, T) { return static_cast<T>(2 * std::numbers::inv_sqrtpi) * std::exp(-x * x); });
      }},
-    {"", "Neg", 1, [](product_call& c) { map_slope(c, []<class T>(T, T) { return T{-1}; }); }},
-    {"", "Abs", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return static_cast<T>((x > 0) - (x < 0)); }); }},
+    {"", "Neg", 1, [](backward_call& c) { map_slope(c, []<class T>(T, T) { return T{-1}; }); }},
+    {"", "Abs", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return static_cast<T>((x > 0) - (x < 0)); }); }},
     {"", "Ceil", 1, no_slope},
     {"", "Floor", 1, no_slope},
     {"", "Round", 1, no_slope},
     {"", "Sign", 1, no_slope},
     {"", "Hardmax", 1, no_slope},
-    {"", "Relu", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return x > 0 ? T{1} : T{0}; }); }},
-    {"", "LeakyRelu", 1, leaky_relu_product},
-    {"", "Elu", 1, elu_product},
-    {"", "Selu", 1, selu_product},
-    {"", "Celu", 1, celu_product},
-    {"", "Gelu", 1, gelu_product},
-    {"", "HardSigmoid", 1, hard_sigmoid_product},
-    {"", "HardSwish", 1, hard_swish_product},
-    {"", "ThresholdedRelu", 1, thresholded_relu_product},
-    {"", "Swish", 1, swish_product},
-    {"", "Shrink", 1, shrink_product},
-    {"", "Mish", 1, mish_product},
-    {"", "Clip", 1, clip_product},
+    {"", "Relu", 1, [](backward_call& c) { map_slope(c, []<class T>(T x, T) { return x > 0 ? T{1} : T{0}; }); }},
+    {"", "LeakyRelu", 1, leaky_relu_backward},
+    {"", "Elu", 1, elu_backward},
+    {"", "Selu", 1, selu_backward},
+    {"", "Celu", 1, celu_backward},
+    {"", "Gelu", 1, gelu_backward},
+    {"", "HardSigmoid", 1, hard_sigmoid_backward},
+    {"", "HardSwish", 1, hard_swish_backward},
+    {"", "ThresholdedRelu", 1, thresholded_relu_backward},
+    {"", "Swish", 1, swish_backward},
+    {"", "Shrink", 1, shrink_backward},
+    {"", "Mish", 1, mish_backward},
+    {"", "Clip", 1, clip_backward},
 };
 
 }  // namespace qk::graph::gradient

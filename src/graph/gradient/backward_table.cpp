@@ -25,28 +25,29 @@
 namespace qk::graph::gradient {
 namespace {
 
-const std::vector<product_entry>& table() {
-    static const std::vector<product_entry> all =
-        ops::join(arithmetic_products, convolution_products, cumulative_products, decoder_products, fused_products, grid_products,
-                  linear_attention_products, matrix_products, movement_products, normalization_products, packed_products, pooling_products,
-                  quantization_products, recurrent_products, reduction_products, region_products, signal_products, unary_products);
+const std::vector<backward_entry>& table() {
+    static const std::vector<backward_entry> all =
+        ops::join(arithmetic_backward_rows, convolution_backward_rows, cumulative_backward_rows, decoder_backward_rows, fused_backward_rows,
+                  grid_backward_rows, linear_attention_backward_rows, matrix_backward_rows, movement_backward_rows,
+                  normalization_backward_rows, packed_backward_rows, pooling_backward_rows, quantization_backward_rows,
+                  recurrent_backward_rows, reduction_backward_rows, region_backward_rows, signal_backward_rows, unary_backward_rows);
     return all;
 }
 
 }  // namespace
 
-std::span<const product_entry> all_products() { return table(); }
+std::span<const backward_entry> all_backward() { return table(); }
 
-const product_entry* find_product(std::string_view domain, std::string_view name, int version) {
+const backward_entry* find_backward(std::string_view domain, std::string_view name, int version) {
     static const auto by_name = [] {
-        std::map<std::pair<std::string_view, std::string_view>, std::vector<const product_entry*>> map;
-        for (const product_entry& e : table()) map[{e.domain, e.name}].push_back(&e);
+        std::map<std::pair<std::string_view, std::string_view>, std::vector<const backward_entry*>> map;
+        for (const backward_entry& e : table()) map[{e.domain, e.name}].push_back(&e);
         return map;
     }();
     const auto found = by_name.find({domain == "ai.onnx" ? "" : domain, name});
-    const product_entry* best = nullptr;
+    const backward_entry* best = nullptr;
     if (found != by_name.end())
-        for (const product_entry* e : found->second)
+        for (const backward_entry* e : found->second)
             if (e->since <= version && (best == nullptr || e->since > best->since)) best = e;
     return best;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/quantize/side_by_side.hpp"
+#include "graph/quantize/float_and_quantized_run.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "graph/evaluate/execute/quantize_value.hpp"
-#include "graph/gradient/product.hpp"
+#include "graph/gradient/backward.hpp"
 
 namespace qk::graph::detail {
 namespace {
@@ -44,7 +44,7 @@ std::vector<tensor> run_body(const execute::network& net, std::span<const tensor
     for (const execute::net_node& node : net.nodes) {
         const std::vector<tensor> in = inputs_of(node, values);
         std::vector<tensor> out(node.outputs.size());
-        execute::detail::call_node(node, nullptr, in, out, gradient::heap::get(), bodies_of(node, values));
+        execute::detail::call_node(node, nullptr, in, out, gradient::thread_allocator::get(), bodies_of(node, values));
         for (std::size_t k = 0; k < out.size(); ++k)
             if (node.outputs[k] >= 0) values[static_cast<std::size_t>(node.outputs[k])] = out[k];
     }
@@ -69,7 +69,7 @@ side_by_side::side_by_side(const model& m, const precision_plan& plan, const nam
 
 std::vector<tensor> side_by_side::run_node(const execute::net_node& node, const values& own, std::span<const tensor> in) const {
     std::vector<tensor> out(node.outputs.size());
-    execute::detail::call_node(node, nullptr, in, out, gradient::heap::get(), bodies_of(node, own));
+    execute::detail::call_node(node, nullptr, in, out, gradient::thread_allocator::get(), bodies_of(node, own));
     return out;
 }
 
@@ -99,7 +99,7 @@ void side_by_side::choose_runs(std::size_t memory) {
 tensor side_by_side::read_as(const execute::net_input& use, const tensor& value) const {
     tensor read = value;
     for (const edge& e : use.edges)
-        if (const quantizer* q = plan_->find(e)) read = execute::quantized(*q, read, false, gradient::heap::get());
+        if (const quantizer* q = plan_->find(e)) read = execute::quantized(*q, read, false, gradient::thread_allocator::get());
     return read;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/plan/held_weights.hpp"
+#include "graph/plan/operand_tables.hpp"
 
 #include <onnx/onnx_pb.h>
 

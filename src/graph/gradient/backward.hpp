@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vector-Jacobian products (in short: products): functions that turn the gradients of a node's outputs into those of its inputs. Here are
-// the view of a node that such a function gets, and the entries of the table (src/graph/gradient/product_table.cpp).
+// the view of a node that such a function gets, and the entries of the table (src/graph/gradient/backward_table.cpp).
 #pragma once
 
 #include <algorithm>
@@ -19,11 +19,11 @@
 namespace qk::graph::gradient {
 
 /// Allocates from the thread's memory, for operators that are called outside of a run.
-class heap final : public allocator {
+class thread_allocator final : public allocator {
   public:
     std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return thread_memory::allocate(bytes); }
-    static heap& get() {
-        static heap h;
+    static thread_allocator& get() {
+        static thread_allocator h;
         return h;
     }
 };
@@ -46,10 +46,10 @@ tensor as_real(const tensor& value) {
 
 /// What a product reads and writes: a node's inputs and outputs as they were in the forward pass, the gradients of its outputs, and the
 /// places for those of its inputs. A gradient whose buffer nobody else holds may be overwritten.
-class product_call {
+class backward_call {
   public:
-    product_call(const node_view& node, const op_entry& op, std::span<const tensor> inputs, std::span<const tensor> outputs,
-                 std::span<const tensor> gradients, std::span<const char> wanted, std::span<tensor> given, std::any* kept = nullptr)
+    backward_call(const node_view& node, const op_entry& op, std::span<const tensor> inputs, std::span<const tensor> outputs,
+                  std::span<const tensor> gradients, std::span<const char> wanted, std::span<tensor> given, std::any* kept = nullptr)
         : node_(&node),
           op_(&op),
           inputs_(inputs),
@@ -58,8 +58,8 @@ class product_call {
           wanted_(wanted),
           given_(given),
           kept_(kept != nullptr ? kept : &own_) {}
-    product_call(const product_call&) = delete;
-    product_call& operator=(const product_call&) = delete;
+    backward_call(const backward_call&) = delete;
+    backward_call& operator=(const backward_call&) = delete;
 
     const node_view& node() const { return *node_; }
     [[noreturn]] void fail(const std::string& what) const { node_->fail(what); }
@@ -121,12 +121,12 @@ class product_call {
     /// Runs the operator itself on other inputs.
     std::vector<tensor> forward(std::span<const tensor> inputs, std::size_t outputs = 1) const {
         std::vector<tensor> made(outputs);
-        op_context call(*node_, inputs, made, heap::get(), execute::detail::no_subgraphs());
+        op_context call(*node_, inputs, made, thread_allocator::get(), execute::detail::no_subgraphs());
         op_->run(call);
         return made;
     }
     /// Returns the context for helpers that the operator shares with its product.
-    op_context context() const { return {*node_, inputs_, {}, heap::get(), execute::detail::no_subgraphs()}; }
+    op_context context() const { return {*node_, inputs_, {}, thread_allocator::get(), execute::detail::no_subgraphs()}; }
 
   private:
     const node_view* node_;
@@ -140,7 +140,7 @@ class product_call {
 
 /// Calls f with a float or a double, the element type of the node's gradients; does nothing if there are none.
 template <class F>
-void with_gradient_type(const product_call& call, F&& f) {
+void with_gradient_type(const backward_call& call, F&& f) {
     for (std::size_t k = 0; k < call.output_count(); ++k)
         if (call.has_gradient(k)) return call.gradient(k).type() == data_type::float64 ? f(double{}) : f(float{});
 }
@@ -178,15 +178,15 @@ void add_into(const T* from, std::size_t n, T* to) {
 }
 
 /// An entry of the table; `since` as in op_entry.
-struct product_entry {
+struct backward_entry {
     std::string_view domain, name;
     int since;
-    void (*run)(product_call&);
+    void (*run)(backward_call&);
 };
 
 /// Returns nullptr if the operator has no product.
-const product_entry* find_product(std::string_view domain, std::string_view name, int version);
+const backward_entry* find_backward(std::string_view domain, std::string_view name, int version);
 /// Returns every operator that has a product, for tests and documentation.
-std::span<const product_entry> all_products();
+std::span<const backward_entry> all_backward();
 
 }  // namespace qk::graph::gradient

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of stretches.hpp.
-#include "graph/gradient/stretches.hpp"
+// Definitions of checkpoints.hpp.
+#include "graph/gradient/checkpoints.hpp"
 
 #include <unistd.h>
 
