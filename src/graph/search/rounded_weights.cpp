@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "learn/learn_rounding.hpp"
 #include "graph/quantize/pair_safe.hpp"
+#include "learn/learn_rounding.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
 
 namespace qk::graph {
