@@ -91,11 +91,11 @@ void clear_ends(planes out) noexcept {
     }
 }
 
-template <class Arch, known_codes Known = known_codes{}, class Format>
+template <class Arch, compile_time_facts Known = compile_time_facts{}, class Format>
 void encode_family(const Format& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     clear_ends<Arch>(out);
     if constexpr (std::same_as<Format, integer>) {
-        encode_elements<Arch>(f, x, out, p, how, &encode_quickly<Arch, Known.width, integer_coder<Arch>>);
+        encode_elements<Arch>(f, x, out, p, how, &encode_fast<Arch, Known.width, integer_coder<Arch>>);
     } else if constexpr (std::same_as<Format, floating>) {
         encode_elements<Arch, Known.kind>(f, x, out, p, how, &encode_floats<Arch, Known.width>);
     } else {
@@ -108,7 +108,7 @@ void encode_family(const Format& f, values_in x, planes out, const codec_paramet
     }
 }
 
-template <class Arch, known_codes Known = known_codes{}, class Format>
+template <class Arch, compile_time_facts Known = compile_time_facts{}, class Format>
 void decode_family(const Format& f, const_planes packed, values_out y, const codec_parameters& p) noexcept {
     if constexpr (std::same_as<Format, floating>) {
         if (f == no_format) {
@@ -125,7 +125,7 @@ void decode_family(const Format& f, const_planes packed, values_out y, const cod
         }
         decode_blocks<Arch>(decoder_of<Arch, Known, Format>(f, tensor), packed, y, resolved(p.axis, y.size()));
     } else {
-        decode_elements<Arch>(f, packed, y, p, &decode_quickly<Arch, Known.width, Format>);
+        decode_elements<Arch>(f, packed, y, p, &decode_fast<Arch, Known.width, Format>);
     }
 }
 

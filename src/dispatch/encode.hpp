@@ -12,7 +12,7 @@ template <class Arch>
 struct encoder_on {
     static void encode(const format& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
         detail::with_family(f, [&](const auto& g) {
-            with_usual_codes(g, [&]<detail::known_codes Known>() { detail::encode_family<Arch, Known>(g, x, out, p, how); });
+            with_usual_codes(g, [&]<detail::compile_time_facts Known>() { detail::encode_family<Arch, Known>(g, x, out, p, how); });
         });
     }
 };

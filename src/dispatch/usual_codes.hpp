@@ -6,9 +6,9 @@
 
 namespace qk::dispatch {
 
-constexpr detail::known_codes known(int width, kernels::block_shape blocks = {}) { return {width, blocks, kernels::floating_kind::any}; }
+constexpr detail::compile_time_facts known(int width, kernels::block_shape blocks = {}) { return {width, blocks, kernels::floating_kind::any}; }
 
-/// Calls call.operator()<known_codes>() with what is known of the format if it is a usual one, else with an empty known_codes.
+/// Calls call.operator()<compile_time_facts>() with what is known of the format if it is a usual one, else with an empty compile_time_facts.
 template <class Format, class Call>
 QK_INLINE void with_usual_codes(const Format& f, const Call& call) {
     using kernels::element_step;
@@ -37,7 +37,7 @@ QK_INLINE void with_usual_codes(const Format& f, const Call& call) {
     } else if constexpr (std::same_as<Format, nvfloat>) {
         if (width == 4 && f.block_size == 16) return call.template operator()<known(4, {16, element_step::element})>();
     }
-    call.template operator()<detail::known_codes{}>();
+    call.template operator()<detail::compile_time_facts{}>();
 }
 
 }  // namespace qk::dispatch

@@ -17,7 +17,7 @@ import tempfile
 
 # (what it stands for, file below include/qk/kernels or, if it names its folder, include/qk; text, replacement)
 DEFECTS = [
-    ("half-even ties go to the odd code", "kernels/rounding/general.hpp", "((significand & unit) != zero)", "((significand & unit) == zero)"),
+    ("half-even ties go to the odd code", "kernels/rounding/general.hpp", "((rest == half) & odd)", "((rest == half) & ~odd)"),
     ("half-away is half-up", "kernels/rounding/general.hpp", "up = rest >= half; break;", "up = (rest > half) | ((rest == half) & ~negative); break;"),
     ("toward zero looks at the sign", "kernels/rounding/general.hpp", "up = (rest > zero) & negative; break;", "up = (rest > zero) & ~negative; break;"),
     ("stochastic bits of the wrong element", "kernels/drivers/general_blocks.hpp", "g.position + j * g.element_stride, g.lane_stride", "g.position + j, g.lane_stride"),

@@ -55,7 +55,7 @@ void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t 
 template <class Arch, floating_kind Known = floating_kind::any>
 void run_tile(floating f, const float* x, float* y, std::size_t n, const semantics& how) noexcept {
     if constexpr (is_baseline<Arch>) {
-        if (!is_identity(f, how)) return run_row_completely<Arch>(x, y, n, 0, floating_step<Arch>(rules_of(f, how), vf<Arch>(1.0f), false));
+        if (!is_identity(f, how)) return run_row_general<Arch>(x, y, n, 0, floating_step<Arch>(rules_of(f, how), vf<Arch>(1.0f), false));
         if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));
     } else {
         run_uniform<Arch, Known>(f, x, y, n, 0, 1.0f, 0, how, true);
@@ -63,7 +63,7 @@ void run_tile(floating f, const float* x, float* y, std::size_t n, const semanti
 }
 template <class Arch>
 void run_tile(integer f, const float* x, float* y, std::size_t n, const semantics& how) noexcept {
-    if constexpr (is_baseline<Arch>) run_row_completely<Arch>(x, y, n, 0, integer_step<Arch>(rules_of(f, how, true), 1.0f, 0));
+    if constexpr (is_baseline<Arch>) run_row_general<Arch>(x, y, n, 0, integer_step<Arch>(rules_of(f, how, true), 1.0f, 0));
     else run_uniform<Arch>(f, x, y, n, 0, 1.0f, 0, how, true);
 }
 

@@ -20,7 +20,7 @@ using rows_call = kernels::call_with<std::size_t, float*, std::size_t, std::size
 using rows_walk = kernels::call_with<const rows_call&>;
 
 /// A task for the fast form: decode `blocks` whole blocks in a row to y or, where `columns` is given, call it with a rows_call.
-struct quick_rows {
+struct fast_rows {
     float* y;
     std::size_t blocks;
     bool streaming;
@@ -44,13 +44,13 @@ class block_decoder {
     virtual void factors(const_planes, along_axis, std::size_t o, std::size_t along, std::size_t across, std::size_t n,
                          float* factor) const noexcept = 0;
     /// Runs the fast form. Returns how many values of the row were done, or 1 if `columns` was called; 0 where there is no fast form.
-    virtual std::size_t quickly(const_planes, const quick_rows&) const noexcept = 0;
+    virtual std::size_t fast(const_planes, const fast_rows&) const noexcept = 0;
 
   protected:
     ~block_decoder() = default;
 };
 
-template <class Arch, known_codes Known, class Format>
+template <class Arch, compile_time_facts Known, class Format>
 class decoder_of final : public block_decoder<Arch> {
   public:
     decoder_of(const Format& f, float scale) noexcept : block_decoder<Arch>(packing_of(f), scale), format_(f) {}
@@ -63,7 +63,7 @@ class decoder_of final : public block_decoder<Arch> {
         factors_across<Arch>(format_, p, scale_index(this->packed, a, o, along, across), shift_index(this->packed, a, o, along, across), n,
                              this->tensor, factor);
     }
-    std::size_t quickly(const_planes p, const quick_rows& rows) const noexcept override {
+    std::size_t fast(const_planes p, const fast_rows& rows) const noexcept override {
         return with_element_values<Arch, Known>(format_, [&](const auto& values) {
             if (rows.columns == nullptr)
                 return decode_row_of_blocks<Arch, Known.width, Known.blocks.size>(format_, values, p, rows.y, rows.blocks, this->tensor,
@@ -128,7 +128,7 @@ bool decode_columns(const block_decoder<Arch>& decoder, const_planes p, values_o
         }
     };
     const rows_walk with_rows(walk);
-    return decoder.quickly(p, {nullptr, 0, false, &with_rows}) != 0;
+    return decoder.fast(p, {nullptr, 0, false, &with_rows}) != 0;
 }
 
 template <class Arch>
@@ -180,7 +180,7 @@ void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_ou
     }
     const bool aligned = reinterpret_cast<std::uintptr_t>(y.floats()) % sizeof(kernels::vf<Arch>) == 0;
     const bool streaming = aligned && kernels::streams<Arch>(nullptr, y.floats(), a.length);
-    const std::size_t done = decoder.quickly(p, {y.floats(), a.length / block, streaming});
+    const std::size_t done = decoder.fast(p, {y.floats(), a.length / block, streaming});
     const std::size_t step = block > tile ? tile : tile / block * block;
     for (std::size_t k = done; k < a.length; k += step) decode_tile(0, k, 0, k, std::min(step, a.length - k));
 }

@@ -15,10 +15,10 @@ namespace qk::detail {
 
 /// Decodes a run with one scale by the fast form. Returns how many values were done.
 template <class Arch, int Width, class Format>
-std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, float scale,
+std::size_t decode_fast(const Format& f, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, float scale,
                            std::int64_t zero, bool streaming) noexcept {
     const int width = element_width(f);
-    if (n < 4 * kernels::lanes<Arch> || first * static_cast<std::size_t>(width) % 8 != 0 || !decodes_quickly<Arch>(width)) return 0;
+    if (n < 4 * kernels::lanes<Arch> || first * static_cast<std::size_t>(width) % 8 != 0 || !decodes_fast<Arch>(width)) return 0;
     streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;
     if constexpr (std::same_as<Format, integer>) {
         return decode_row<Arch, Width>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
@@ -28,7 +28,7 @@ std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, st
     }
 }
 
-/// A decode_quickly of any width: the code around it is compiled once for all widths.
+/// A decode_fast of any width: the code around it is compiled once for all widths.
 template <class Format>
 using fast_decoder = std::size_t (*)(const Format&, std::span<const std::byte>, std::size_t, float*, std::size_t, float, std::int64_t,
                                      bool) noexcept;
@@ -36,7 +36,7 @@ using fast_decoder = std::size_t (*)(const Format&, std::span<const std::byte>, 
 /// Computes y = element * scale for floats, (q - zero_point) * scale for integers.
 template <class Arch, class Format>
 void decode_elements(const Format& f, const_planes planes, values_out y, const codec_parameters& p,
-                     fast_decoder<Format> decode_quickly) noexcept {
+                     fast_decoder<Format> decode_fast) noexcept {
     const int width = element_width(f);
     const along_axis a = walk_of(p, y.size());
     const bool streaming = y.floats() != nullptr && kernels::streams<Arch>(nullptr, y.floats(), y.size());
@@ -48,7 +48,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         if (s.one_zero(n)) {
             float* to = y.floats() != nullptr ? y.floats() + first : value;
             const float scale = s.single ? s.scale[0] : 1.0f;
-            if (const std::size_t done = decode_quickly(f, planes.elements, first, to, n, scale, s.zero_of(0), false); done == n) {
+            if (const std::size_t done = decode_fast(f, planes.elements, first, to, n, scale, s.zero_of(0), false); done == n) {
                 if (!s.single) s.multiply(to, n);
                 if (to == value) y.template copy<Arch>(value, first, n);
                 return;
@@ -82,7 +82,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         for (std::size_t k = 0; k < y.size(); k += piece) {
             const std::size_t n = std::min(piece, y.size() - k);
             float* to = y.floats() != nullptr ? y.floats() : value;
-            std::size_t done = decode_quickly(f, planes.elements, k, to, n, p.one.scale, p.one.zero_point, streaming);
+            std::size_t done = decode_fast(f, planes.elements, k, to, n, p.one.scale, p.one.zero_point, streaming);
             if (y.floats() == nullptr) y.template copy<Arch>(value, k, done);
             for (; done < n; done += tile) decode_tile(0, k + done, 0, k + done, std::min(tile, n - done));
         }

@@ -187,9 +187,9 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
 }
 
 /// Returns call(values), where values(code) turns a vector of element codes into values, or 0 where the format has no fast form.
-template <class Arch, known_codes Known, class Format, class Call>
+template <class Arch, compile_time_facts Known, class Format, class Call>
 std::size_t with_element_values(const Format& f, const Call& call) {
-    if (scale_width(f) != 8 || !decodes_quickly<Arch>(element_width(f))) return 0;
+    if (scale_width(f) != 8 || !decodes_fast<Arch>(element_width(f))) return 0;
     if constexpr (std::same_as<Format, block_float>) {
         return f.bump ? call(twos_complement_values<Arch>(1 + f.mantissa_bits, 1.0f)) : call(element_values<Arch>(f));
     } else if constexpr (std::same_as<Format, microscaling>) {

@@ -7,7 +7,7 @@
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/narrow_codes.hpp"
-#include "qk/codec/layout/static_facts.hpp"
+#include "qk/codec/layout/compile_time_facts.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/kernels/steps/fast.hpp"
 
@@ -207,7 +207,7 @@ struct code_reader {
 
 /// Is true when the fast form handles codes of this width that start at whole bytes, in the current floating-point environment.
 template <class Arch>
-bool decodes_quickly(int width) noexcept {
+bool decodes_fast(int width) noexcept {
     return (width <= 8 || width == 16) && kernels::default_environment<Arch>();
 }
 

@@ -36,7 +36,7 @@ template <class Arch>
 QK_APART void round_float(floating f, float* y, std::size_t n) noexcept {
     const kernels::floating_rules rules = kernels::rules_apart<Arch>(f, semantics{.overflow = overflow_rule::saturate});
     for (std::size_t k = 0; k < n; k += kernels::lanes<Arch>)
-        kernels::store<Arch>(y + k, kernels::cast_completely<Arch>(kernels::load<Arch>(y + k), rules, kernels::vi<Arch>(0)));
+        kernels::store<Arch>(y + k, kernels::cast_general<Arch>(kernels::load<Arch>(y + k), rules, kernels::vi<Arch>(0)));
 }
 
 /// Returns the code of an NVFP4 block's scale. Elements are divided by the value of that code times the tensor scale.
@@ -120,7 +120,7 @@ using columns_call = kernels::call_with<std::size_t, std::size_t, std::size_t, s
 
 /// A task for the fast form: encode `blocks` blocks in a row or, where `columns` is given, all blocks along `axis`. The blocks that it
 /// cannot encode go to `row` or `columns`.
-struct quick_walk {
+struct fast_task {
     std::size_t blocks;
     const kernels::range_call* row;
     along_axis axis{};
@@ -147,7 +147,7 @@ class block_coder {
     /// Encodes the block at position (o, l, i), which is longer than a tile.
     virtual void long_block(values_in, planes, along_axis, std::size_t, std::size_t, std::size_t, const semantics&) const noexcept {}
     /// Runs the fast form. Returns how many blocks of a row were done or, with `columns`, 1; 0 where there is no fast form.
-    virtual std::size_t quickly(const semantics&, values_in, planes, const quick_walk&) const noexcept { return 0; }
+    virtual std::size_t fast(const semantics&, values_in, planes, const fast_task&) const noexcept { return 0; }
 
   protected:
     ~block_coder() = default;
@@ -160,7 +160,7 @@ class family_coder : public block_coder<Arch> {
     family_coder(const Format& f, float scale) noexcept : block_coder<Arch>(packing_of(f), scale), format_(f) {}
 
     void round(const semantics& how, const float* x, float* y, along_axis a) const noexcept final {
-        kernels::run_blocks_completely<Arch>(x, y, a, step(how));
+        kernels::run_blocks_general<Arch>(x, y, a, step(how));
     }
     void share(block_tile& t, std::size_t start, std::size_t count, std::size_t stride, planes out, std::size_t block, std::size_t sub,
                std::size_t across, const semantics& how) const noexcept final {
@@ -233,13 +233,13 @@ template <class Arch>
 QK_APART void encode_row(const block_coder<Arch>& coder, values_in x, planes out, std::size_t length, const semantics& how) noexcept {
     const auto block = static_cast<std::size_t>(coder.packed.block_size);
     tile_encoder<Arch> tiles(coder, x, out, along_axis{1, length, 1}, how);
-    const auto complete = [&](std::size_t from, std::size_t count) {  // blocks
+    const auto general = [&](std::size_t from, std::size_t count) {  // blocks
         const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, length);
         for (std::size_t k = from * block; k < end; k += step) tiles.row(0, k, std::min(step, end - k));
     };
-    const kernels::range_call declined(complete);
-    const std::size_t done = coder.quickly(how, x, out, {length / block, &declined});
-    complete(done, divide_up(length, coder.packed.block_size) - done);
+    const kernels::range_call declined(general);
+    const std::size_t done = coder.fast(how, x, out, {length / block, &declined});
+    general(done, divide_up(length, coder.packed.block_size) - done);
 }
 
 /// Encodes one row of 16-bit memory, whose values are widened to floats first.
@@ -278,13 +278,13 @@ template <class Arch>
 void encode_strided(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
     const auto block = static_cast<std::size_t>(coder.packed.block_size);
     tile_encoder<Arch> tiles(coder, x, out, a, how);
-    const auto complete = [&](std::size_t o, std::size_t l, std::size_t rows, std::size_t i, std::size_t n) {
+    const auto general = [&](std::size_t o, std::size_t l, std::size_t rows, std::size_t i, std::size_t n) {
         tiles.columns(o, l, rows, i, n);
     };
-    const columns_call declined(complete);
-    if (coder.quickly(how, x, out, {0, nullptr, a, &declined}) != 0) return;
+    const columns_call declined(general);
+    if (coder.fast(how, x, out, {0, nullptr, a, &declined}) != 0) return;
     for (std::size_t o = 0; o < a.outer; ++o) {
-        for (std::size_t l = 0; l < a.length; l += block) complete(o, l, std::min(block, a.length - l), 0, a.inner);
+        for (std::size_t l = 0; l < a.length; l += block) general(o, l, std::min(block, a.length - l), 0, a.inner);
     }
 }
 

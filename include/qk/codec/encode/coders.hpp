@@ -7,7 +7,7 @@
 
 namespace qk::detail {
 
-template <class Arch, known_codes Known, class Format>
+template <class Arch, compile_time_facts Known, class Format>
 class coder_of final : public family_coder<Arch, Format> {
   public:
     using family_coder<Arch, Format>::family_coder;
@@ -17,7 +17,7 @@ class coder_of final : public family_coder<Arch, Format> {
         if constexpr (Known.blocks.size == 0 || Known.blocks.size > static_cast<int>(tile))
             encode_long_block<Arch>(this->format_, *this, x, out, a, o, l, i, how);
     }
-    std::size_t quickly(const semantics& how, values_in x, planes out, const quick_walk& walk) const noexcept override {
+    std::size_t fast(const semantics& how, values_in x, planes out, const fast_task& walk) const noexcept override {
         alignas(64) std::uint8_t waiting[code_writer<Arch, Known.width>::may_wait ? largest_tile : 1];
         return with_block_codes<Arch, Known>(
             this->format_, this->step(how), out, waiting, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {

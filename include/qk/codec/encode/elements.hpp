@@ -46,14 +46,14 @@ QK_APART void divide(const float* x, float* y, const scale_tile<Arch>& s, std::s
 }
 
 /// Takes (values, number of the first, n, scale, zero point, call for values that it cannot encode). Returns false if nothing was done.
-using quick_call = kernels::call_of<bool, const float*, std::size_t, std::size_t, float, std::int64_t, const kernels::range_call&>;
+using fast_call = kernels::call_of<bool, const float*, std::size_t, std::size_t, float, std::int64_t, const kernels::range_call&>;
 using tile_call = kernels::call_with<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;  ///< (o, l, i, first, n)
 
-/// Encodes runs with one scale by quick(x, first, n, scale, zero, complete). Runs for which that returns false, values that it passes to
-/// complete(begin, count) and values with scales of their own go to tile_of(o, l, i, first, n). With `by_quotients` (values are divided by
-/// their scale and nothing else) short planes are divided first, and `quick` gets the quotients.
+/// Encodes runs with one scale by fast(x, first, n, scale, zero, general). Runs for which that returns false, values that it passes to
+/// general(begin, count) and values with scales of their own go to tile_of(o, l, i, first, n). With `by_quotients` (values are divided by
+/// their scale and nothing else) short planes are divided first, and `fast` gets the quotients.
 template <class Arch>
-void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width, bool by_quotients, const quick_call& quick,
+void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width, bool by_quotients, const fast_call& fast,
                  const tile_call& tile_of) noexcept {
     constexpr std::size_t together = 2 * widened;  // values of 16-bit memory that are widened for one coder
     const bool planes_of_scales = !p.one_scale() && p.group == 0 && a.inner != 1;
@@ -64,13 +64,13 @@ void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width
         const std::int64_t zero = p.zero_point.empty() ? 0 : p.zero_point[0];
         return encode_short_planes<Arch>(
             a, x.floats(), p.scale.data(),
-            [&](const float* v, std::size_t first, std::size_t n, const kernels::range_call& complete) {
-                return quick(v, first, n, 1.0f, zero, complete);
+            [&](const float* v, std::size_t first, std::size_t n, const kernels::range_call& general) {
+                return fast(v, first, n, 1.0f, zero, general);
             },
             tile_of);
     }
     const auto run = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) QK_APART {
-        const auto complete = [&](std::size_t begin, std::size_t count) {
+        const auto general = [&](std::size_t begin, std::size_t count) {
             for (std::size_t k = begin; k < begin + count; k += tile) {
                 const std::size_t some = std::min(tile, begin + count - k);
                 a.inner == 1 ? tile_of(o, l + k, i, first + k, some) : tile_of(o, l, i + k, first + k, some);
@@ -80,14 +80,14 @@ void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width
             const float scale = p.one_scale() ? p.one.scale : p.scale[l];
             const std::int64_t zero = p.one_scale() ? p.one.zero_point : p.zero_point.empty() ? 0 : p.zero_point[l];
             if (x.floats() != nullptr) {
-                if (quick(x.floats() + first, first, n, scale, zero, kernels::range_call(complete))) return;
+                if (fast(x.floats() + first, first, n, scale, zero, kernels::range_call(general))) return;
             } else if (n <= together) {
                 alignas(64) float value[together];
                 x.template copy<Arch>(first, n, value);
-                if (quick(value, first, n, scale, zero, kernels::range_call(complete))) return;
+                if (fast(value, first, n, scale, zero, kernels::range_call(general))) return;
             }
         }
-        complete(0, n);
+        general(0, n);
     };
     if (!p.one_scale()) return for_each_run(a, 0, run);
     if (x.floats() != nullptr) return run(0, 0, 0, 0, x.size());
@@ -106,37 +106,37 @@ QK_INLINE bool flushing_is_idle(rounding how, float scale) {  // of integers
 /// Encodes n values with one scale by the coder for the format. Returns false where there is none.
 template <class Arch, int Width>
 QK_APART bool encode_floats(floating f, semantics how, float scale, const float* v, std::size_t first, std::size_t n,
-                            std::span<std::byte> plane, const kernels::range_call& complete) noexcept {
+                            std::span<std::byte> plane, const kernels::range_call& general) noexcept {
     if constexpr (may_be_wide(Width, 8)) {
-        if (f == e8m0) return encode_quickly<Arch, Width>(power_coder<Arch>(f, how, scale), v, first, n, plane, 8, complete);
+        if (f == e8m0) return encode_fast<Arch, Width>(power_coder<Arch>(f, how, scale), v, first, n, plane, 8, general);
     }
     if (flushing_is_idle(f, how.rounding, scale)) how.flush_inputs = false;
-    const kernels::fast_floating<Arch> quick(kernels::rules_of(f, how));
-    if (quick.shift != 0 && how.rounding == rounding::half_even)
-        return encode_quickly<Arch, Width>(truncated_coder<Arch>(quick, scale), v, first, n, plane, bits(f), complete);
-    return encode_quickly<Arch, Width>(floating_coder<Arch>(f, how, quick, scale), v, first, n, plane, bits(f), complete);
+    const kernels::fast_floating<Arch> fast(kernels::rules_of(f, how));
+    if (fast.shift != 0 && how.rounding == rounding::half_even)
+        return encode_fast<Arch, Width>(truncated_coder<Arch>(fast, scale), v, first, n, plane, bits(f), general);
+    return encode_fast<Arch, Width>(floating_coder<Arch>(f, how, fast, scale), v, first, n, plane, bits(f), general);
 }
 
-/// Encodes values with one scale, a tile at a time: round(values, rounded, position, n), then encode(rounded, first, n, complete). Values
-/// that either cannot handle go to `complete`. Returns false for the baseline, or if the floating-point environment is not the default one.
+/// Encodes values with one scale, a tile at a time: round(values, rounded, position, n), then encode(rounded, first, n, general). Values
+/// that either cannot handle go to `general`. Returns false for the baseline, or if the floating-point environment is not the default one.
 template <class Arch, class Round, class Encode>
-QK_INLINE bool encode_rounded(const float* v, std::size_t first, std::size_t n, const kernels::range_call& complete, const Round& round,
+QK_INLINE bool encode_rounded(const float* v, std::size_t first, std::size_t n, const kernels::range_call& general, const Round& round,
                               const Encode& encode) noexcept {
     if constexpr (!kernels::is_baseline<Arch>) {
         if (!kernels::default_environment<Arch>()) return false;
         alignas(64) float rounded[tile];
         for (std::size_t k = 0; k < n; k += tile) {
             const std::size_t some = std::min(tile, n - k);
-            const auto declined = [&](std::size_t begin, std::size_t count) { complete(k + begin, count); };
+            const auto declined = [&](std::size_t begin, std::size_t count) { general(k + begin, count); };
             if (!round(v + k, rounded, first + k, some) || !encode(rounded, first + k, some, kernels::range_call(declined)))
-                complete(k, some);
+                general(k, some);
         }
         return true;
     }
     return false;
 }
 
-/// encode_floats and encode_quickly of any width: the code around them is compiled once for all widths.
+/// encode_floats and encode_fast of any width: the code around them is compiled once for all widths.
 using floats_encoder = bool (*)(floating, semantics, float, const float*, std::size_t, std::size_t, std::span<std::byte>,
                                 const kernels::range_call&) noexcept;
 template <class Arch>
@@ -151,18 +151,18 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
     const bool power = !has_zero(f);
     const bool other = rules.how != (power ? rounding::half_away : rounding::half_even) || rules.flush_below != 0 ||
                        (rules.least_input != 0 && min_exponent(f) <= -126);
-    const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t,
-                           const kernels::range_call& complete) {
+    const auto fast = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t,
+                           const kernels::range_call& general) {
         if (other)
             return encode_rounded<Arch>(
-                v, first, n, complete,
+                v, first, n, general,
                 [&](const float* from, float* to, std::size_t at, std::size_t some) {
                     return round_quotients<Arch>(rules, from, to, some, at, scale);
                 },
                 [&](const float* from, std::size_t at, std::size_t some, const kernels::range_call& declined) {
                     return encode_floats(f, semantics{}, 1.0f, from, at, some, out.elements, declined);
                 });
-        return encode_floats(f, how, scale, v, first, n, out.elements, complete);
+        return encode_floats(f, how, scale, v, first, n, out.elements, general);
     };
     const bool by_quotients = f != fp32 && !how.flush_inputs && !how.flush_outputs;
     const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
@@ -175,7 +175,7 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
             divide(v, value, s, n, false, false);
             v = value;
         }
-        const auto complete = [&](std::size_t begin, std::size_t count) {
+        const auto general = [&](std::size_t begin, std::size_t count) {
             kernels::run_tile<Arch, Kind>(f, v + begin, value + begin, count, from_element(how, first + begin));
             const auto one_by_one = [&](std::size_t from, std::size_t some) {
                 to_codes<Arch>(f, value + begin + from, code, some);
@@ -186,9 +186,9 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
                 !encode_floats(f, semantics{}, 1.0f, value + begin, first + begin, count, out.elements, kernels::range_call(one_by_one)))
                 one_by_one(0, count);
         };
-        if (s.single || !quick(v, first, n, 1.0f, 0, kernels::range_call(complete))) complete(0, n);
+        if (s.single || !fast(v, first, n, 1.0f, 0, kernels::range_call(general))) general(0, n);
     };
-    encode_runs<Arch>(a, x, p, bits(f), by_quotients, quick_call(quick), tile_call(encode_tile));
+    encode_runs<Arch>(a, x, p, bits(f), by_quotients, fast_call(fast), tile_call(encode_tile));
 }
 
 QK_INLINE bool all_finite(const float* v, std::size_t n) {
@@ -231,7 +231,7 @@ QK_APART void to_codes(integer f, const float* quotient, const float* rounded, s
 /// zero point and clamp are applied to exact integers (2^31 - 1 is not a float32).
 template <class Arch>
 void encode_elements(integer f, values_in x, planes out, const codec_parameters& p, const semantics& how,
-                     integers_encoder<Arch> encode_quickly) noexcept {
+                     integers_encoder<Arch> encode_fast) noexcept {
     const integer wide{.bits = f.bits <= 16 ? 20 : 25};  // the fast form of the kernel ends at 21 bits
     const along_axis a = walk_of(p, x.size());
     semantics round = how;
@@ -239,22 +239,22 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     const std::int64_t lowest = qmin(f), highest = qmax(f);
     const kernels::integer_rules rules = kernels::rules_of(f, how, p.one_scale());
     const integer_special infinity = p.one_scale() ? how.integer_infinity : how.integer_infinity_per_channel;
-    const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t zero,
-                           const kernels::range_call& complete) {
-        if (f.bits > 16) return encode_wide<Arch>(f, rules, v, first, n, scale, zero, out.elements, complete);
+    const auto fast = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t zero,
+                           const kernels::range_call& general) {
+        if (f.bits > 16) return encode_wide<Arch>(f, rules, v, first, n, scale, zero, out.elements, general);
         if (how.rounding != rounding::half_even || how.zero_point_before) {
             const integer_coder<Arch> coder(f, semantics{}, true, 1.0f, how.zero_point_before ? 0 : zero);
             const auto make = [&](const float* from, float* to, std::size_t at, std::size_t some) {
                 return round_numbers<Arch>(rules, from, to, some, at, scale, zero);
             };
-            return encode_rounded<Arch>(v, first, n, complete, make,
+            return encode_rounded<Arch>(v, first, n, general, make,
                                         [&](const float* from, std::size_t at, std::size_t some, const kernels::range_call& declined) {
-                                            return encode_quickly(coder, from, at, some, out.elements, f.bits, declined);
+                                            return encode_fast(coder, from, at, some, out.elements, f.bits, declined);
                                         });
         }
         semantics own = how;
         if (flushing_is_idle(how.rounding, scale)) own.flush_inputs = own.flush_outputs = false;
-        return encode_quickly(integer_coder<Arch>(f, own, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits, complete);
+        return encode_fast(integer_coder<Arch>(f, own, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits, general);
     };
     const bool by_quotients = !rules.multiply && !how.flush_inputs && !how.flush_outputs;
     const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
@@ -270,7 +270,7 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
         const auto special = [&](integer_special rule, std::int64_t zero) {
             return rule == integer_special::zero_point ? zero : rule == integer_special::lowest ? lowest : highest;
         };
-        const auto complete = [&](std::size_t begin, std::size_t count) {
+        const auto general = [&](std::size_t begin, std::size_t count) {
             const bool finite = all_finite(quotient + begin, count);
             const bool rounded = finite && f.bits <= 16 && kernels::default_environment<Arch>() &&
                                  round_numbers<Arch>(how.rounding, quotient + begin, whole_part + begin, count);
@@ -292,16 +292,16 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
             if ((!how.zero_point_before && !s.one_zero(n)) || !finite) return one_by_one(0, count);
             const std::int64_t zero = how.zero_point_before ? 0 : s.zero_of(0);
             // Whole numbers do not change by rounding to nearest.
-            if (f.bits <= 16 && encode_quickly(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin, first + begin,
+            if (f.bits <= 16 && encode_fast(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin, first + begin,
                                                count, out.elements, f.bits, kernels::range_call(one_by_one)))
                 return;
             to_codes<Arch>(f, quotient + begin, whole_part + begin, zero, code + begin, count);
             put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);
         };
         const bool as_one = !s.single && !how.zero_point_before && s.one_zero(n);
-        if (!as_one || !quick(quotient, first, n, 1.0f, s.zero_of(0), kernels::range_call(complete))) complete(0, n);
+        if (!as_one || !fast(quotient, first, n, 1.0f, s.zero_of(0), kernels::range_call(general))) general(0, n);
     };
-    encode_runs<Arch>(a, x, p, f.bits, by_quotients, quick_call(quick), tile_call(encode_tile));
+    encode_runs<Arch>(a, x, p, f.bits, by_quotients, fast_call(fast), tile_call(encode_tile));
 }
 
 }  // namespace qk::detail

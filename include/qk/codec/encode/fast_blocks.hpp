@@ -310,14 +310,14 @@ inline constexpr std::size_t largest_tile = 16 * 8 * 16;  ///< values: 16 blocks
 /// Returns what is known of a format when the code for these elements is compiled. Roundings other than half-even of elements with steps of
 /// their own are rare and slower, so they are compiled once for all widths.
 template <class Elements, kernels::element_step OfElement>
-constexpr known_codes known_to(known_codes known) {
+constexpr compile_time_facts known_to(compile_time_facts known) {
     constexpr bool any_rounding = requires(const Elements& e) { e.rounded; };
-    return any_rounding && OfElement != kernels::element_step::block ? known_codes{any_width, known.blocks} : known;
+    return any_rounding && OfElement != kernels::element_step::block ? compile_time_facts{any_width, known.blocks} : known;
 }
 
 /// Calls call.template operator()<element_step>(form, codes_of_blocks) with the fast form that applies, for half-even or for every
 /// rounding. Returns 0 where none applies.
-template <class Arch, known_codes Known, class Format, class Step, class Call>
+template <class Arch, compile_time_facts Known, class Format, class Step, class Call>
 std::size_t with_block_codes(const Format& f, const Step& step, planes out, std::uint8_t* waiting, const Call& call) noexcept {
     using kernels::element_step;
     const int width = element_width(f);
@@ -339,10 +339,10 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
             return with.template operator()<OfElement>(form, half_even_codes);
         if constexpr (!kernels::is_baseline<Arch>) {
             const auto rounded = kernels::rounded_of<Arch>(step);
-            if (!rounded.quick.usable()) return 0;
+            if (!rounded.fast.usable()) return 0;
             const rounded_codes<Arch, std::remove_const_t<decltype(rounded)>, OfElement == element_step::block> codes{
                 rounded, width, complement, static_cast<std::int32_t>(most)};
-            return with.template operator()<OfElement>(rounded.quick, codes);
+            return with.template operator()<OfElement>(rounded.fast, codes);
         }
         return 0;
     };
@@ -369,14 +369,14 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
     }
 }
 
-/// Encodes `blocks` blocks in a row, from the start of the planes on. Blocks that the fast form cannot encode go to complete(first, count).
+/// Encodes `blocks` blocks in a row, from the start of the planes on. Blocks that the fast form cannot encode go to general(first, count).
 /// Returns how many were done.
-template <class Arch, known_codes Known, kernels::element_step OfElement, class Form, class Codes>
+template <class Arch, compile_time_facts Known, kernels::element_step OfElement, class Form, class Codes>
 std::size_t encode_row_of_blocks(const Form& form, const Codes& codes, const float* x, std::size_t blocks,
-                                 const kernels::range_call& complete) noexcept {
+                                 const kernels::range_call& general) noexcept {
     if (codes.shift_bits > 1) return 0;
     constexpr kernels::block_shape shape{known_to<typename Codes::elements_type, OfElement>(Known).blocks.size, OfElement};
-    return kernels::run_row_of_blocks<Arch, shape>(x, blocks, codes.block_size, form, codes, complete);
+    return kernels::run_row_of_blocks<Arch, shape>(x, blocks, codes.block_size, form, codes, general);
 }
 
 }  // namespace qk::detail

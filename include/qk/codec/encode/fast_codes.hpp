@@ -9,7 +9,7 @@
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/narrow_codes.hpp"
-#include "qk/codec/layout/static_facts.hpp"
+#include "qk/codec/layout/compile_time_facts.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/kernels/lanes/streaming.hpp"
 #include "qk/kernels/steps/fast.hpp"
@@ -57,27 +57,27 @@ struct grid_codes {
 /// Elementwise coders: prepare() divides four vectors by the scale; the tile test looks at these, and the result of code() is stored.
 template <class Arch>
 struct floating_coder {
-    kernels::fast_floating<Arch> quick;
+    kernels::fast_floating<Arch> fast;
     grid_codes<Arch> grid;
     bytes_if_any<Arch, grid_bytes> packed;
     kernels::fast_divisor<Arch> over_scale;
     bool scaled;
 
     floating_coder(floating f, const semantics& how, const kernels::fast_floating<Arch>& q, float scale) noexcept
-        : quick(q), grid(f), packed(f), over_scale(scale, quick.tie_bits), scaled(scale != 1.0f) {
-        if (how.rounding != rounding::half_even) quick.limit = kernels::no_value;
+        : fast(q), grid(f), packed(f), over_scale(scale, fast.tie_bits), scaled(scale != 1.0f) {
+        if (how.rounding != rounding::half_even) fast.limit = kernels::no_value;
     }
-    bool usable() const noexcept { return quick.limit != kernels::no_value && grid.width <= 16; }
-    std::int32_t limit() const noexcept { return quick.limit; }
+    bool usable() const noexcept { return fast.limit != kernels::no_value && grid.width <= 16; }
+    std::int32_t limit() const noexcept { return fast.limit; }
     QK_INLINE void prepare(kernels::vf<Arch>* x) const noexcept {
         if (scaled) kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { x[k] = over_scale(x[k]); });
     }
-    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept { return grid(x, quick.least, quick.magic); }
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept { return grid(x, fast.least, fast.magic); }
     /// Returns the codes of four vectors, if the width is at most 8.
     QK_INLINE auto bytes(const kernels::vf<Arch>* x) const noexcept requires(has_byte_codes<Arch>()) {
-        const kernels::vf<Arch> magic = packed.magic_of(quick.least);
+        const kernels::vf<Arch> magic = packed.magic_of(fast.least);
         return packed(
-            x, [&](int) QK_INLINE_CALL { return quick.least; }, [&](int) QK_INLINE_CALL { return magic; });
+            x, [&](int) QK_INLINE_CALL { return fast.least; }, [&](int) QK_INLINE_CALL { return magic; });
     }
     QK_INLINE bool serves_bytes() const noexcept requires(has_byte_codes<Arch>()) { return grid.width <= 8 && packed.serves(); }
 };
@@ -85,33 +85,33 @@ struct floating_coder {
 /// The coder of formats with the exponents of float32.
 template <class Arch>
 struct truncated_coder {
-    kernels::fast_truncation<Arch> quick;
+    kernels::fast_truncation<Arch> fast;
     kernels::vf<Arch> scale;
     bool scaled;
 
-    truncated_coder(const kernels::fast_floating<Arch>& q, float s) noexcept : quick(q), scale(s), scaled(s != 1.0f) {}
+    truncated_coder(const kernels::fast_floating<Arch>& q, float s) noexcept : fast(q), scale(s), scaled(s != 1.0f) {}
     bool usable() const noexcept { return true; }
-    std::int32_t limit() const noexcept { return quick.limit; }
+    std::int32_t limit() const noexcept { return fast.limit; }
     QK_INLINE void prepare(kernels::vf<Arch>* x) const noexcept {
         if (scaled) kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { x[k] = kernels::quotient<Arch>(x[k], scale); });
     }
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
         const kernels::vi<Arch> u = kernels::as_int<Arch>(x);
-        return kernels::as_int<Arch>(kernels::as_unsigned<Arch>(u + quick.below_half + ((u >> quick.shift) & quick.one)) >> quick.shift);
+        return kernels::as_int<Arch>(kernels::as_unsigned<Arch>(u + fast.below_half + ((u >> fast.shift) & fast.one)) >> fast.shift);
     }
 };
 
 /// The coder of e8m0: a code is the exponent field of the nearest power of two.
 template <class Arch>
 struct power_coder {
-    kernels::fast_power_of_two<Arch> quick;
+    kernels::fast_power_of_two<Arch> fast;
     kernels::vf<Arch> scale;
     bool scaled;
 
-    power_coder(floating f, const semantics& how, float s) noexcept : quick(kernels::rules_of(f, how)), scale(s), scaled(s != 1.0f) {}
-    bool usable() const noexcept { return quick.usable(); }
-    std::int32_t limit() const noexcept { return quick.limit; }
-    QK_INLINE kernels::vi<Arch> tested(kernels::vf<Arch> x) const noexcept { return quick.tested(x); }
+    power_coder(floating f, const semantics& how, float s) noexcept : fast(kernels::rules_of(f, how)), scale(s), scaled(s != 1.0f) {}
+    bool usable() const noexcept { return fast.usable(); }
+    std::int32_t limit() const noexcept { return fast.limit; }
+    QK_INLINE kernels::vi<Arch> tested(kernels::vf<Arch> x) const noexcept { return fast.tested(x); }
     QK_INLINE void prepare(kernels::vf<Arch>* x) const noexcept {
         if (scaled) kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { x[k] = kernels::quotient<Arch>(x[k], scale); });
     }
@@ -124,41 +124,41 @@ struct power_coder {
 
 template <class Arch>
 struct integer_coder {
-    kernels::fast_integer<Arch> quick;
+    kernels::fast_integer<Arch> fast;
     kernels::vi<Arch> offset, mask;
     bytes_if_any<Arch, integer_bytes> packed;
     kernels::fast_divisor<Arch> over_scale;
     kernels::fast_scale<Arch> by;
 
     integer_coder(integer f, const semantics& how, bool one_scale, float scale, std::int64_t zero) noexcept
-        : quick(kernels::rules_of(f, how, one_scale)),
+        : fast(kernels::rules_of(f, how, one_scale)),
           offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(zero) -
                                            std::bit_cast<std::uint32_t>(kernels::fast_integer<Arch>::middle))),
           mask(static_cast<std::int32_t>(low_bits(f.bits))),
           packed(f, zero),
           over_scale(scale, f.bits < 20 ? f.bits + 1 : 0) {
         const auto lowest = static_cast<float>(qmin(f) - zero), highest = static_cast<float>(qmax(f) - zero);
-        const bool quickly = how.rounding == rounding::half_even && f.bits <= 16;
+        const bool may_be_fast = how.rounding == rounding::half_even && f.bits <= 16;
         const kernels::vf<Arch> s(scale);
         using V = kernels::vi<Arch>;
         by = {s,
               kernels::quotient<Arch>(kernels::vf<Arch>(1.0f), s),
               s,
-              V(quick.sum_of(lowest)),
-              V(quick.sum_of(highest)),
-              quickly ? quick.limit_of(scale, lowest, highest) : kernels::no_value};
+              V(fast.sum_of(lowest)),
+              V(fast.sum_of(highest)),
+              may_be_fast ? fast.limit_of(scale, lowest, highest) : kernels::no_value};
     }
     bool usable() const noexcept { return by.limit != kernels::no_value; }
     std::int32_t limit() const noexcept { return by.limit; }
     QK_INLINE void prepare(kernels::vf<Arch>*) const noexcept {}
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
-        return ((quick.multiply ? quick.template sum<true>(x, by) : quick.clamped(over_scale(x), by)) + offset) & mask;
+        return ((fast.multiply ? fast.template sum<true>(x, by) : fast.clamped(over_scale(x), by)) + offset) & mask;
     }
     QK_INLINE auto bytes(const kernels::vf<Arch>* x) const noexcept requires(has_byte_codes<Arch>()) {
         kernels::vi<Arch> sums[4];
         kernels::unrolled<4>([&](auto k) QK_INLINE_CALL {
-            const kernels::vf<Arch> t = quick.multiply ? kernels::opaque<Arch>(x[k] * by.high) : over_scale(x[k]);
-            sums[k] = kernels::as_int<Arch>(t + kernels::vf<Arch>(quick.middle));
+            const kernels::vf<Arch> t = fast.multiply ? kernels::opaque<Arch>(x[k] * by.high) : over_scale(x[k]);
+            sums[k] = kernels::as_int<Arch>(t + kernels::vf<Arch>(fast.middle));
         });
         return packed(sums);
     }
@@ -241,10 +241,10 @@ struct code_writer {
 };
 
 /// Encodes n values from a whole byte of the plane on, four vectors at least. The last four vectors may overlap those before, and must
-/// begin at a whole byte, too. Vectors that the coder cannot encode go to complete(begin, count).
+/// begin at a whole byte, too. Vectors that the coder cannot encode go to general(begin, count).
 template <class Arch, int Known, class Coder>
 QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* out, int width,
-                          const kernels::range_call& complete) noexcept {
+                          const kernels::range_call& general) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     using V = kernels::vi<Arch>;
     const Coder coder = given;
@@ -261,7 +261,7 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
         coder.prepare(v);
         for (std::size_t k = 0; k < 4; ++k) most = max(most, kernels::tested<Arch>(coder, v[k]));
         if (__builtin_expect(any(most > limit), 0)) {
-            complete(i, count);
+            general(i, count);
             continue;
         }
 #if defined(__AVX2__)
@@ -283,13 +283,13 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
     }
 }
 
-/// encode_row with a coder: takes (x, n, out, complete).
+/// encode_row with a coder: takes (x, n, out, general).
 using row_encoder = kernels::call_with<const float*, std::size_t, std::byte*, const kernels::range_call&>;
 
 /// Encodes any number n of values from any bit of the plane on: makes their codes in a buffer beside it and copies the bits.
 template <class Arch>
 void encode_beside(const row_encoder& encode, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
-                   const kernels::range_call& complete) noexcept {
+                   const kernels::range_call& general) noexcept {
     constexpr std::size_t count = 4 * kernels::lanes<Arch>, most = 8 * count;
     const auto bytes = [&](std::size_t codes) { return codes * static_cast<std::size_t>(width) / 8; };
     for (std::size_t at = 0; at < n; at += most) {
@@ -308,14 +308,14 @@ void encode_beside(const row_encoder& encode, const float* x, std::size_t first,
         }
         copy_bits<Arch>(plane, (first + at) * static_cast<std::size_t>(width), codes, 0, some * static_cast<std::size_t>(width));
         for (std::size_t i = 0; declined != 0; i += count, declined >>= 1)
-            if ((declined & 1u) != 0) complete(at + i, std::min(count, some - i));
+            if ((declined & 1u) != 0) general(at + i, std::min(count, some - i));
     }
 }
 
 /// Encodes a run that starts at value `first` of the plane. Returns false where the coder cannot.
 template <class Arch, int Known, class Coder>
-bool encode_quickly(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
-                    const kernels::range_call& complete) noexcept {
+bool encode_fast(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
+                    const kernels::range_call& general) noexcept {
     const std::size_t bit = first * static_cast<std::size_t>(width);
     if (!coder.usable() || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return false;
     constexpr std::size_t count = 4 * kernels::lanes<Arch>;
@@ -323,8 +323,8 @@ bool encode_quickly(const Coder& coder, const float* x, std::size_t first, std::
                          QK_APART { encode_row<Arch, Known>(coder, v, values, out, width, declined); };
     const bool overlaps = n >= count && (n - count) * static_cast<std::size_t>(width) % 8 == 0;
     const std::size_t whole = bit % 8 != 0 ? 0 : overlaps ? n : n - n % count;
-    if (whole != 0) row(x, whole, plane.data() + bit / 8, complete);
-    const auto behind = [&](std::size_t i, std::size_t some) { complete(whole + i, some); };
+    if (whole != 0) row(x, whole, plane.data() + bit / 8, general);
+    const auto behind = [&](std::size_t i, std::size_t some) { general(whole + i, some); };
     if (whole < n) encode_beside<Arch>(row_encoder(row), x + whole, first + whole, n - whole, plane, width, kernels::range_call(behind));
     return true;
 }

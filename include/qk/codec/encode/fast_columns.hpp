@@ -73,10 +73,10 @@ struct codes_of_columns {
 /// Encodes neighbouring columns: takes (values, numbers of the first element, scale and shift, call for columns that it cannot encode).
 using panel_call = kernels::call_with<const kernels::column_panel&, std::size_t, std::size_t, std::size_t, const kernels::range_call&>;
 
-/// Calls encode for panels of blocks of at most a tile along a strided axis; columns that it cannot encode go to complete(o, l, rows, i,
+/// Calls encode for panels of blocks of at most a tile along a strided axis; columns that it cannot encode go to general(o, l, rows, i,
 /// n).
 template <class Arch>
-void each_panel(const packing& packed, values_in x, along_axis a, const columns_call& complete, const panel_call& encode) noexcept {
+void each_panel(const packing& packed, values_in x, along_axis a, const columns_call& general, const panel_call& encode) noexcept {
     const auto block = static_cast<std::size_t>(packed.block_size);
     alignas(64) float staged[widened];  // values of 16-bit memory
     for (std::size_t o = 0; o < a.outer; ++o) {
@@ -93,17 +93,17 @@ void each_panel(const packing& packed, values_in x, along_axis a, const columns_
                     p.x = staged;
                     p.stride = columns;
                 }
-                const auto decline = [&](std::size_t from, std::size_t n) { complete(o, l, rows, i + from, n); };
+                const auto decline = [&](std::size_t from, std::size_t n) { general(o, l, rows, i + from, n); };
                 encode(p, first + i, scale_index(packed, a, o, l, i), shift_index(packed, a, o, l, i), kernels::range_call(decline));
             }
         }
     }
 }
 
-/// Encodes all blocks along a strided axis: `form` computes what they share, `codes` makes the codes, `complete` does the other columns.
-template <class Arch, known_codes Known, kernels::element_step OfElement, class Form, class Codes>
+/// Encodes all blocks along a strided axis: `form` computes what they share, `codes` makes the codes, `general` does the other columns.
+template <class Arch, compile_time_facts Known, kernels::element_step OfElement, class Form, class Codes>
 void encode_columns(const packing& packed, const Form& form, const Codes& codes, values_in x, along_axis a,
-                    const columns_call& complete) noexcept {
+                    const columns_call& general) noexcept {
     // Where the format is not known, blocks of one step go through the loop of those with sub-blocks.
     constexpr bool shared = Known.blocks.step == kernels::element_step::unknown && OfElement == kernels::element_step::block;
     constexpr kernels::element_step loop = shared ? kernels::element_step::pair : OfElement;
@@ -113,7 +113,7 @@ void encode_columns(const packing& packed, const Form& form, const Codes& codes,
         kernels::column_maxima<Arch, 4> surveyed;
         kernels::run_panel_of_blocks<Arch, loop>(p, form, to, declined, surveyed);
     };
-    each_panel<Arch>(packed, x, a, complete, panel_call(encode));
+    each_panel<Arch>(packed, x, a, general, panel_call(encode));
 }
 
 }  // namespace qk::detail

@@ -136,12 +136,12 @@ QK_APART bool round_quotients(const kernels::floating_rules& r, const float* x, 
     if (r.powers_of_two) return run(kernels::rounded_power<Arch>(r), kernels::rounded_power<Arch>::limit);
     kernels::floating_rules kept = r;
     kept.flush_below = kept.least_input = 0;
-    const kernels::fast_floating<Arch> quick(kept);
-    if (quick.limit == kernels::no_value) return false;
-    if (quick.shift != 0) return run(kernels::rounded_truncation<Arch>(quick, r), quick.limit);
-    const bool flushes = kernels::flushes(r), countable = !any(quick.least <= V((r.mantissa_bits + 1) << 23));
+    const kernels::fast_floating<Arch> fast(kept);
+    if (fast.limit == kernels::no_value) return false;
+    if (fast.shift != 0) return run(kernels::rounded_truncation<Arch>(fast, r), fast.limit);
+    const bool flushes = kernels::flushes(r), countable = !any(fast.least <= V((r.mantissa_bits + 1) << 23));
     if (!countable || (flushes && !(r.least_step > kernels::step_bias - 60 && scale > 0x1p-60f))) return false;
-    return run(kernels::rounded_floating<Arch>(quick, r), quick.limit);
+    return run(kernels::rounded_floating<Arch>(fast, r), fast.limit);
 }
 
 }  // namespace qk::detail

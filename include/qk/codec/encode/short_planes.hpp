@@ -51,16 +51,16 @@ QK_APART void divide_planes(const float* x, float* y, std::size_t position, std:
     }
 }
 
-/// Encodes an array of short planes: a tile of quotients at a time goes to quick(quotients, first, n, complete). Values that it cannot
+/// Encodes an array of short planes: a tile of quotients at a time goes to fast(quotients, first, n, general). Values that it cannot
 /// encode go to tile_of(o, l, i, first, n) in pieces of a plane.
-template <class Arch, class Quick, class Tile>
-QK_INLINE void encode_short_planes(along_axis a, const float* x, const float* scale, const Quick& quick, const Tile& tile_of) {
+template <class Arch, class Fast, class Tile>
+QK_INLINE void encode_short_planes(along_axis a, const float* x, const float* scale, const Fast& fast, const Tile& tile_of) {
     alignas(64) float quotients[tile + 16];
     const std::size_t size = a.outer * a.length * a.inner;
     for (std::size_t first = 0; first < size; first += tile) {
         const std::size_t n = std::min(tile, size - first);
         divide_planes<Arch>(x + first, quotients, first, n, a, scale);
-        const auto complete = [&](std::size_t begin, std::size_t count) {
+        const auto general = [&](std::size_t begin, std::size_t count) {
             plane_walk at(a, first + begin);
             for (std::size_t k = begin, some = 0; k < begin + count; k += some) {
                 some = at.left(begin + count - k);
@@ -68,7 +68,7 @@ QK_INLINE void encode_short_planes(along_axis a, const float* x, const float* sc
                 at.skip(some);
             }
         };
-        if (!quick(quotients, first, n, kernels::range_call(complete))) complete(0, n);
+        if (!fast(quotients, first, n, kernels::range_call(general))) general(0, n);
     }
 }
 

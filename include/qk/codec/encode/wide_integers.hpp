@@ -34,11 +34,11 @@ QK_APART void wide_codes(integer f, const float* number, std::int64_t zero, std:
     }
 }
 
-/// Encodes values with one scale, the first at number `first` of the plane. Tiles that it cannot encode go to complete(begin, count).
+/// Encodes values with one scale, the first at number `first` of the plane. Tiles that it cannot encode go to general(begin, count).
 /// Returns false where it can encode none.
 template <class Arch>
 QK_APART bool encode_wide(integer f, const kernels::integer_rules& rules, const float* x, std::size_t first, std::size_t n, float scale,
-                          std::int64_t zero, std::span<std::byte> plane, const kernels::range_call& complete) noexcept {
+                          std::int64_t zero, std::span<std::byte> plane, const kernels::range_call& general) noexcept {
     if constexpr (!kernels::is_baseline<Arch>) {
         if (f.bits <= 16 || !kernels::default_environment<Arch>()) return false;
         for (std::size_t k = 0; k < n; k += tile) {
@@ -46,7 +46,7 @@ QK_APART bool encode_wide(integer f, const kernels::integer_rules& rules, const 
             alignas(64) float number[tile];
             alignas(64) std::uint32_t code[tile];
             if (!round_numbers<Arch, true>(rules, x + k, number, some, first + k, scale, zero)) {
-                complete(k, some);
+                general(k, some);
                 continue;
             }
             wide_codes<Arch>(f, number, rules.zero_before ? 0 : zero, code, some);

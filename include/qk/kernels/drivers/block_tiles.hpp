@@ -16,12 +16,12 @@ namespace qk::kernels {
 
 /// The general form of any step, behind one type. It runs the blocks that the fast form does not cover, odd block sizes and ragged ends.
 template <class Arch>
-struct complete_form {
+struct general_form {
     const void* step;
     void (*groups)(const void* step, const block_group& all) noexcept;
 
     template <class Step>
-    explicit complete_form(const Step& s) noexcept
+    explicit general_form(const Step& s) noexcept
         : step(&s), groups([](const void* p, const block_group& all) noexcept { run_groups<Arch>(all, *static_cast<const Step*>(p)); }) {}
 
     /// Runs `count` blocks of `size` elements that lie in a row; x[0] stands at `position` of the caller's span.
@@ -266,10 +266,10 @@ QK_INLINE bool streams_tiles(const Out& to) noexcept {
 
 /// Runs the whole tiles of blocks of `size` that lie in a row from x on, and returns how many blocks these hold. A tile is surveyed two
 /// steps, and what its blocks share is computed one step, before it is rounded, so that nothing waits for the chain of loads, shuffles and
-/// maxima. complete(first, count) runs the blocks of a tile that the fast form does not cover.
+/// maxima. general(first, count) runs the blocks of a tile that the fast form does not cover.
 template <class Arch, block_fit Fit, std::size_t Each, bool Pairs, bool Grid, class Form, class Out>
 std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
-                            const range_call& complete) noexcept {
+                            const range_call& general) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
     using shape_type = tile_shape<Arch, Fit, Each, Pairs>;
@@ -307,7 +307,7 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
             if (__builtin_expect(any(my_amax == V(0)), 0)) serves = serves && !holds_subnormal_block<Arch>(p, shape.each(), my_amax);
         }
         if (__builtin_expect(!serves, 0)) {
-            complete(t * w, w);
+            general(t * w, w);
             continue;
         }
         if constexpr (Out::any_rounding) to.make_words(words, t * shape.floats(), shape.floats());

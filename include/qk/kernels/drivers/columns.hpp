@@ -15,21 +15,21 @@ template <class Arch, class Rows>
 void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const scale_table<Arch, columns_together>& scales,
                const std::int64_t* zero) noexcept {
     constexpr std::size_t tile = 4 * lanes<Arch>;
-    const auto complete = [&](std::size_t k, std::size_t begin, std::size_t some) {  // columns of row k
+    const auto general = [&](std::size_t k, std::size_t begin, std::size_t some) {  // columns of row k
         for (std::size_t i = begin; i < begin + some; i += lanes<Arch>) {
             const std::size_t at = k * stride + i, count = std::min(lanes<Arch>, begin + some - i);
-            run_row_completely<Arch>(r.x + at, r.y + at, count, r.position + at, rows.step_across(scales, i, count, zero));
+            run_row_general<Arch>(r.x + at, r.y + at, count, r.position + at, rows.step_across(scales, i, count, zero));
         }
     };
     if (!rows.usable) {
-        for (std::size_t k = 0; k < r.count; ++k) complete(k, 0, r.n);
+        for (std::size_t k = 0; k < r.count; ++k) general(k, 0, r.n);
         return;
     }
     const auto run_segment = [&](std::size_t first, std::size_t n, auto form, auto choice) {
         const auto of_columns = [&](std::size_t i) QK_INLINE_CALL { return scales.across(first + i); };
         for (std::size_t k = 0; k < r.count; ++k) {
             const std::size_t at = k * stride + first;
-            const auto declined = [&](std::size_t begin, std::size_t some) { complete(k, first + begin, some); };
+            const auto declined = [&](std::size_t begin, std::size_t some) { general(k, first + begin, some); };
             run_tiles<Arch, choice.value>(r.x + at, r.y + at, n, r.position + at, std::false_type(), form, of_columns, declined);
         }
     };

@@ -64,11 +64,11 @@ struct words_of_rows {
 
 /// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1
 /// leaves a remainder; Width == 1 masks it. `form` computes what a block shares. `given` receives that, column by column (scales, shifts),
-/// and then every row of a block (row); random words are made for several rows at a time. complete(first, n) runs the columns that the form
+/// and then every row of a block (row); random words are made for several rows at a time. general(first, n) runs the columns that the form
 /// does not cover. `surveyed` brings the maxima of the first columns, if they are taken, and takes those of the next panel's. `Pairs`:
 /// blocks may have sub-blocks.
 template <class Arch, std::size_t Width, bool Grid, bool Pairs, class Form, class Out>
-std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& form, const Out& given, const range_call& complete,
+std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& form, const Out& given, const range_call& general,
                                   column_maxima<Arch, Width>& surveyed) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     constexpr bool looks_ahead = Out::looks_ahead;  // the maxima of the next columns are taken while these are rounded
@@ -98,7 +98,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
         const std::size_t next_count = more ? columns(next) : count;
         most.are_taken = false;
         if (__builtin_expect(!served, 0)) {
-            complete(i, count);
+            general(i, count);
             continue;
         }
         const vectors amax = most;
@@ -151,16 +151,16 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
 
 /// Runs all columns of a panel: four vectors side by side, for which there are registers, then single ones (baseline: the general form).
 template <class Arch, element_step Known, class Form, class Out>
-void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const range_call& complete,
+void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const range_call& general,
                          column_maxima<Arch, 4>& surveyed) noexcept {
     const auto run = [&]<bool Grid, bool Pairs>() {
-        const std::size_t i = run_columns_of_blocks<Arch, 4, Grid, Pairs>(p, 0, form, out, complete, surveyed);
+        const std::size_t i = run_columns_of_blocks<Arch, 4, Grid, Pairs>(p, 0, form, out, general, surveyed);
         if (i == p.columns) return;
         if constexpr (!is_baseline<Arch>) {
             column_maxima<Arch, 1> none;
-            run_columns_of_blocks<Arch, 1, Grid, Pairs>({p.x, p.stride, p.rows, p.columns}, i, form, out, complete, none);
+            run_columns_of_blocks<Arch, 1, Grid, Pairs>({p.x, p.stride, p.rows, p.columns}, i, form, out, general, none);
         } else {
-            complete(i, p.columns - i);
+            general(i, p.columns - i);
         }
     };
     constexpr bool may_have_pairs = may_pair<Arch, Form>(Known);
@@ -203,7 +203,7 @@ struct values_of_columns {
 /// Runs the blocks along a strided axis: `form` computes what they share, `out` rounds.
 template <class Arch, block_shape Known, class Form, class Out>
 void run_strided(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out,
-                 const complete_form<Arch>& complete) noexcept {
+                 const general_form<Arch>& general) noexcept {
     const bool whole_lines = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && axis.inner % lanes<Arch> == 0;
     const bool streaming = whole_lines && streams<Arch>(x, y, axis.outer * axis.length * axis.inner);
     column_maxima<Arch, 4> surveyed;
@@ -216,7 +216,7 @@ void run_strided(const float* x, float* y, along_axis axis, std::size_t size, co
             const column_panel panel{x + at, axis.inner, rows, axis.inner, next};
             const values_of_columns<Arch, Out> to{out.at(y + at, 0, streaming), axis.inner, at};
             const auto decline = [&](std::size_t first, std::size_t n) {
-                complete.groups(complete.step, {x + at + first, y + at + first, 1, axis.inner, n, panel.rows, at + first});
+                general.groups(general.step, {x + at + first, y + at + first, 1, axis.inner, n, panel.rows, at + first});
             };
             run_panel_of_blocks<Arch, Known.step>(panel, form, to, range_call(decline), surveyed);
         }
@@ -279,11 +279,11 @@ struct rows_of_blocks {
     std::size_t size;
     const Form& form;
     const Out& out;
-    const complete_form<Arch>& complete;
+    const general_form<Arch>& general;
     gathered_blocks<Arch> gathered;
 
-    rows_of_blocks(const float* from, float* to, std::size_t block_size, const Form& f, const Out& o, const complete_form<Arch>& c) noexcept
-        : x(from), y(to), size(block_size), form(f), out(o), complete(c) {}
+    rows_of_blocks(const float* from, float* to, std::size_t block_size, const Form& f, const Out& o, const general_form<Arch>& c) noexcept
+        : x(from), y(to), size(block_size), form(f), out(o), general(c) {}
 
     /// Runs the general form on blocks that the fast form does not cover, in the row at `at` or among the gathered ones.
     struct declined {
@@ -293,11 +293,11 @@ struct rows_of_blocks {
         void operator()(std::size_t first, std::size_t count) const noexcept {
             if (!is_gathered) {
                 const std::size_t begin = at + first * all->size;
-                return all->complete.row(all->x + begin, all->y + begin, all->size, count, begin);
+                return all->general.row(all->x + begin, all->y + begin, all->size, count, begin);
             }
             for (std::size_t k = first; k < std::min(first + count, all->gathered.count); ++k) {
                 auto& p = all->gathered.places[k];
-                all->complete.row(all->x + p.at, all->y + p.at, p.length, 1, p.at);
+                all->general.row(all->x + p.at, all->y + p.at, p.length, 1, p.at);
                 p.length = 0;  // done: put_back() has nothing to copy
             }
         }
@@ -326,13 +326,13 @@ struct rows_of_blocks {
 /// Runs the blocks along the last axis (inner == 1).
 template <class Arch, block_shape Known, class Form, class Out>
 void run_rows_of_blocks(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out,
-                        const complete_form<Arch>& complete) noexcept {
+                        const general_form<Arch>& general) noexcept {
     const std::size_t whole = axis.length / size, rest = axis.length % size;
     // Without a ragged last block all rows are one row.
     const std::size_t rows = rest == 0 ? 1 : axis.outer, blocks = rest == 0 ? axis.outer * whole : whole;
     const bool aligned = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && (rows == 1 || axis.length % lanes<Arch> == 0);
     const bool streaming = aligned && streams<Arch>(x, y, axis.outer * axis.length);
-    rows_of_blocks<Arch, Known, Form, Out> all(x, y, size, form, out, complete);
+    rows_of_blocks<Arch, Known, Form, Out> all(x, y, size, form, out, general);
     for (std::size_t o = 0; o < rows; ++o) {
         const std::size_t at = o * axis.length;
         const std::size_t done = all.run(at, blocks, streaming);
@@ -347,24 +347,24 @@ void run_rows_of_blocks(const float* x, float* y, along_axis axis, std::size_t s
 template <class Arch, block_shape Known, class Step>
 void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noexcept {
     const auto size = static_cast<std::size_t>(step.block_size);
-    const complete_form<Arch> complete(step);
+    const general_form<Arch> general(step);
     const auto run = [&](const auto& form, const auto& out) {
         if constexpr (!Known.one_row) {
-            if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, form, out, complete);
+            if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, form, out, general);
         }
-        if (!has_tiles<Arch>(size, form.sub_block_size)) return run_blocks_completely<Arch>(x, y, axis, step);
-        run_rows_of_blocks<Arch, Known>(x, y, axis, size, form, out, complete);
+        if (!has_tiles<Arch>(size, form.sub_block_size)) return run_blocks_general<Arch>(x, y, axis, step);
+        run_rows_of_blocks<Arch, Known>(x, y, axis, size, form, out, general);
     };
     if (default_environment<Arch>()) {
         if (const auto form = fast_of<Arch>(step); form.usable()) return run(form, values_of_blocks<Arch>{y});
         if constexpr (!is_baseline<Arch>) {
             const auto any = rounded_of<Arch>(step);
             constexpr bool one_step = Known.step == element_step::block;
-            if (any.quick.usable())
-                return run(any.quick, rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>, one_step>{y, any});
+            if (any.fast.usable())
+                return run(any.fast, rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>, one_step>{y, any});
         }
     }
-    run_blocks_completely<Arch>(x, y, axis, step);
+    run_blocks_general<Arch>(x, y, axis, step);
 }
 
 }  // namespace qk::kernels

@@ -132,7 +132,7 @@ void run_groups(block_group all, const Step& step) noexcept {
 
 /// Runs the blocks along `axis` of the whole array in the general form.
 template <class Arch, class Step>
-void run_blocks_completely(const float* x, float* y, along_axis axis, const Step& step) noexcept {
+void run_blocks_general(const float* x, float* y, along_axis axis, const Step& step) noexcept {
     const std::size_t size = static_cast<std::size_t>(step.block_size);
     const std::size_t whole = axis.length / size, rest = axis.length % size;
     if (axis.inner == 1) {

@@ -40,13 +40,13 @@ constexpr bool has_tiles(std::size_t size, int sub_block_size) noexcept {
 /// Runs the whole tiles among `blocks` blocks in a row at x and returns how many blocks these hold: 0 where has_tiles() is false.
 template <class Arch, block_shape Known, class Form, class Out>
 std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
-                              const range_call& complete) noexcept {
+                              const range_call& general) noexcept {
     constexpr std::size_t w = lanes<Arch>, known = static_cast<std::size_t>(Known.size);
     if (!has_tiles<Arch>(size, form.sub_block_size)) return 0;
     const auto by_step = [&]<block_fit Fit, std::size_t Each>() {
         const auto run = [&]<bool Pairs, bool Grid>() {
-            if constexpr (Out::in_fours) return run_tile_stretches<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, complete);
-            else return run_block_tiles<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, complete);
+            if constexpr (Out::in_fours) return run_tile_stretches<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, general);
+            else return run_block_tiles<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, general);
         };
         // Roundings other than half-even find the step at an element in one way, whatever it depends on: Grid is false.
         if constexpr (Out::any_rounding) {

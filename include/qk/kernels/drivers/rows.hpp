@@ -14,19 +14,19 @@ template <class Arch, class Step>
 #if defined(__GNUC__)
 __attribute__((noinline))
 #endif
-void run_row_completely(const float* x, float* y, std::size_t n, std::size_t position, const Step& step) noexcept {
+void run_row_general(const float* x, float* y, std::size_t n, std::size_t position, const Step& step) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     const auto bits = [&](std::size_t i, std::size_t count) { return random_lanes<Arch>(step.random(), position + i, 1, count); };
     std::size_t i = 0;
-    for (; i + w <= n; i += w) store<Arch>(y + i, step.complete(load<Arch>(x + i), bits(i, w)));
-    if (i < n) store_some<Arch>(y + i, 1, n - i, step.complete(load_some<Arch>(x + i, 1, n - i), bits(i, n - i)));
+    for (; i + w <= n; i += w) store<Arch>(y + i, step.general(load<Arch>(x + i), bits(i, w)));
+    if (i < n) store_some<Arch>(y + i, 1, n - i, step.general(load_some<Arch>(x + i, 1, n - i), bits(i, n - i)));
 }
 
-/// Does what run_some_tiles does for whole lines of 64 bytes, stores them past the caches, and returns how many elements these hold.
+/// Does what run_tiles_of_row does for whole lines of 64 bytes, stores them past the caches, and returns how many elements these hold.
 /// Memory is faster when lines are read and written in turn than when tiles are.
 template <class Arch, bool Choice, class Form, class ScaleAt, class Complete>
 QK_INLINE std::size_t stream_lines(const float* x, float* y, std::size_t n, const Form& form, const ScaleAt& scale_at,
-                                   const Complete& complete) noexcept {
+                                   const Complete& general) noexcept {
     constexpr std::size_t w = lanes<Arch>, vectors = w < 16 ? 16 / w : 1, line = vectors * w;
     std::size_t i = 0;
     for (; i + line <= n; i += line) {
@@ -38,7 +38,7 @@ QK_INLINE std::size_t stream_lines(const float* x, float* y, std::size_t n, cons
             most = max(most, tested<Arch>(form, v[k]));
         });
         if (__builtin_expect(any(most > vi<Arch>(scale_at(i).limit)), 0)) {
-            complete(i, line);
+            general(i, line);
             continue;
         }
         unrolled<vectors>([&](auto k) QK_INLINE_CALL {
@@ -49,15 +49,15 @@ QK_INLINE std::size_t stream_lines(const float* x, float* y, std::size_t n, cons
 }
 
 /// Runs the fast form on tiles of four vectors, tested with one compare, and on what is left a vector at a time. `Choice` is what the form
-/// is compiled for (scaled, multiplied); scale_at(i) is the fast_scale of the vector at i, with one limit for a tile; complete(begin,
+/// is compiled for (scaled, multiplied); scale_at(i) is the fast_scale of the vector at i, with one limit for a tile; general(begin,
 /// count) runs the elements that the form does not cover. `streaming` (a bool, or a type that holds one): stores whole lines past the
 /// caches.
 template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
-QK_INLINE void run_some_tiles(const float* x, float* y, std::size_t n, Streaming streaming, const Form& form, const ScaleAt& scale_at,
-                              const Complete& complete) noexcept {
+QK_INLINE void run_tiles_of_row(const float* x, float* y, std::size_t n, Streaming streaming, const Form& form, const ScaleAt& scale_at,
+                              const Complete& general) noexcept {
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
-    std::size_t i = streaming ? stream_lines<Arch, Choice>(x, y, n, form, scale_at, complete) : 0;
+    std::size_t i = streaming ? stream_lines<Arch, Choice>(x, y, n, form, scale_at, general) : 0;
     for (; !streaming && i + tile <= n; i += tile) {  // stores stand apart, each behind the work on its vector
         read_ahead<Arch, 4>(x + i);
         own_ahead<Arch, 4>(y + i);
@@ -70,7 +70,7 @@ QK_INLINE void run_some_tiles(const float* x, float* y, std::size_t n, Streaming
         d = form.template prepare<Choice>(d, s);
         const V most = max(max(tested<Arch>(form, a), tested<Arch>(form, b)), max(tested<Arch>(form, c), tested<Arch>(form, d)));
         if (__builtin_expect(any(most > V(p.limit)), 0)) {
-            complete(i, tile);
+            general(i, tile);
             continue;
         }
         store<Arch>(y + i, form.template finish<Choice>(a, i, p));
@@ -89,7 +89,7 @@ QK_INLINE void run_some_tiles(const float* x, float* y, std::size_t n, Streaming
         }
         const vf<Arch> a = form.template prepare<Choice>(v, p);
         if (any(tested<Arch>(form, a) > V(p.limit))) {
-            complete(i, count);
+            general(i, count);
             continue;
         }
         const vf<Arch> r = form.template finish<Choice>(a, i, p);
@@ -100,11 +100,11 @@ QK_INLINE void run_some_tiles(const float* x, float* y, std::size_t n, Streaming
 /// How many elements get their random words at a time.
 inline constexpr std::size_t words_together = 512;
 
-/// Does run_some_tiles for any form: random words, if the form rounds by them, are made for words_together elements at a time, and the form
+/// Does run_tiles_of_row for any form: random words, if the form rounds by them, are made for words_together elements at a time, and the form
 /// keeps those that were made last. `position` is that of x[0] in the caller's span.
 template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
 QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, Form& form,
-                         const ScaleAt& scale_at, const Complete& complete) noexcept {
+                         const ScaleAt& scale_at, const Complete& general) noexcept {
     if constexpr (requires { form.rounds; }) {
         alignas(64) std::uint32_t words[words_together];
         const std::size_t together = form.rounds.random.used ? words_together : n;
@@ -112,12 +112,12 @@ QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t po
             const std::size_t some = std::min(together, n - at);
             form.rounds.make_words(words, position + at, some);
             form.rounds.first = 0;
-            run_some_tiles<Arch, Choice>(
+            run_tiles_of_row<Arch, Choice>(
                 x + at, y + at, some, streaming, form, [&](std::size_t i) QK_INLINE_CALL -> decltype(auto) { return scale_at(at + i); },
-                [&](std::size_t begin, std::size_t count) { complete(at + begin, count); });
+                [&](std::size_t begin, std::size_t count) { general(at + begin, count); });
         }
     } else {
-        run_some_tiles<Arch, Choice>(x, y, n, streaming, form, scale_at, complete);
+        run_tiles_of_row<Arch, Choice>(x, y, n, streaming, form, scale_at, general);
     }
 }
 
@@ -128,27 +128,27 @@ struct row_group {
     std::size_t n, count, position;
 };
 
-/// Runs rows that have a scale each, from entry `row` of the table on. complete(k, begin, some) runs the elements of row k that the fast
+/// Runs rows that have a scale each, from entry `row` of the table on. general(k, begin, some) runs the elements of row k that the fast
 /// form does not cover. The caller ends the streaming.
 template <class Arch, bool Choice, class Streaming, class Form, std::size_t Size, class Complete>
 void run_each_row(const row_group& rows, Streaming streaming, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row,
-                  const Complete& complete) noexcept {
+                  const Complete& general) noexcept {
     constexpr std::size_t alignment = sizeof(vf<Arch>);
     Form form = given;  // a copy, whose constants stay in registers
     for (std::size_t k = 0; k < rows.count; ++k) {
         const std::size_t at = k * rows.n;
         const fast_scale<Arch> by = scales.one(row + k);
         if (by.limit == no_value) {
-            complete(k, 0, rows.n);
+            general(k, 0, rows.n);
             continue;
         }
         std::size_t head = 0;
         if (streaming) {
             const std::size_t past = reinterpret_cast<std::uintptr_t>(rows.y + at) % alignment;
             head = past == 0 ? 0 : std::min(rows.n, (alignment - past) / sizeof(float));
-            if (head != 0) complete(k, 0, head);
+            if (head != 0) general(k, 0, head);
         }
-        const auto declined = [&](std::size_t begin, std::size_t some) { complete(k, head + begin, some); };
+        const auto declined = [&](std::size_t begin, std::size_t some) { general(k, head + begin, some); };
         const auto same = [&](std::size_t) QK_INLINE_CALL -> const fast_scale<Arch>& { return by; };
         run_tiles<Arch, Choice>(rows.x + at + head, rows.y + at + head, rows.n - head, rows.position + at + head, streaming, form, same,
                                 declined);
@@ -178,32 +178,32 @@ QK_INLINE Rules without_flush(Rules r) noexcept {
 template <class Arch, floating_kind Known>
 struct floating_rows {
     floating_rules rules;
-    fast_floating<Arch> quick;
+    fast_floating<Arch> fast;
     fast_power_of_two<Arch> power;
     bool flushes, other_rounding, usable, scales_apply, streaming;
 
     floating_rows(floating f, const semantics& how, bool, bool stream_rows) noexcept
         : rules(rules_of(f, how)),
-          quick(without_flush(rules)),
+          fast(without_flush(rules)),
           power(rules),
           flushes(kernels::flushes(rules)),
           // Rounding to nearest makes subnormal inputs zero anyway, except in formats with float32's exponents; results are flushed by the
           // forms of the other roundings.
           other_rounding(!power.usable() && (rules.how != rounding::half_even || rules.random.used || rules.flush_below != 0 ||
-                                             (quick.shift != 0 && flushes))),
+                                             (fast.shift != 0 && flushes))),
           scales_apply(f != fp32),
           streaming(stream_rows) {
         // A step of the grid, and the factor that counts in steps, must be normal numbers.
-        const bool countable = rules.powers_of_two || quick.shift != 0 || !any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
+        const bool countable = rules.powers_of_two || fast.shift != 0 || !any(fast.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
         usable = default_environment<Arch>() && !rules.general &&
                  (power.usable() ||
-                  ((quick.limit != no_value || rules.powers_of_two) && (!other_rounding || (countable && !is_baseline<Arch>))));
+                  ((fast.limit != no_value || rules.powers_of_two) && (!other_rounding || (countable && !is_baseline<Arch>))));
     }
     std::int32_t limit_of(float scale) const noexcept {
         if (power.usable()) return power.limit;
         if (rules.powers_of_two) return rounded_power<Arch>::limit;
-        const bool flush_is_served = quick.shift != 0 || (rules.least_step > step_bias - 60 && scale > 0x1p-60f);
-        return flushes && !flush_is_served ? no_value : quick.limit;
+        const bool flush_is_served = fast.shift != 0 || (rules.least_step > step_bias - 60 && scale > 0x1p-60f);
+        return flushes && !flush_is_served ? no_value : fast.limit;
     }
 
     /// Fills `t` from the caller's scales. `worth`: it pays to make quotients products where these are exact.
@@ -214,7 +214,7 @@ struct floating_rows {
             t.lowest[k] = t.highest[k] = 0;
             t.limit[k] = limit_of(t.scale[k]);
         }
-        t.finish(count, worth && !other_rounding ? quick.tie_bits : 0, false);
+        t.finish(count, worth && !other_rounding ? fast.tie_bits : 0, false);
     }
     template <std::size_t Size>
     floating_step<Arch> step(const scale_table<Arch, Size>& t, std::size_t k, const std::int64_t*) const noexcept {
@@ -240,41 +240,41 @@ struct floating_rows {
         }
         if constexpr (may_be(Known, floating_kind::float32_exponents)) {
             if constexpr (!is_baseline<Arch>) {
-                if (quick.shift != 0 && other_rounding) return call(rounded_truncation<Arch>(quick, rules), std::true_type());
+                if (fast.shift != 0 && other_rounding) return call(rounded_truncation<Arch>(fast, rules), std::true_type());
             }
-            if (quick.shift != 0) return either(fast_truncation<Arch>(quick));
+            if (fast.shift != 0) return either(fast_truncation<Arch>(fast));
         }
         if constexpr (Known == floating_kind::power_of_two) return;
         if constexpr (!is_baseline<Arch>) {
-            if (other_rounding) return call(rounded_floating<Arch>(quick, rules), std::true_type());
+            if (other_rounding) return call(rounded_floating<Arch>(fast, rules), std::true_type());
         }
         if constexpr (has_fused<Arch>()) {
             if (product && scaled)
-                return quick.saturates ? call(floating_by_product<Arch, true>{quick}, std::true_type())
-                                       : call(floating_by_product<Arch, false>{quick}, std::true_type());
+                return fast.saturates ? call(floating_by_product<Arch, true>{fast}, std::true_type())
+                                       : call(floating_by_product<Arch, false>{fast}, std::true_type());
         }
-        either(quick);
+        either(fast);
     }
 };
 
 template <class Arch>
 struct integer_rows {
     integer_rules rules;
-    fast_integer<Arch> quick;
-    bool wide;  ///< more codes than quick's sums hold
+    fast_integer<Arch> fast;
+    bool wide;  ///< more codes than fast's sums hold
     bool flushes, other_rounding, usable, streaming;
     int tie_bits;  ///< significant bits of a tie between two codes less the zero point; 0: divide
 
     integer_rows(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept
         : rules(rules_of(f, how, one_scale)),
-          quick(without_flush(rules)),
+          fast(without_flush(rules)),
           wide(f.bits > 20),
           flushes(kernels::flushes(rules)),
           other_rounding(rules.how != rounding::half_even || rules.random.used || rules.zero_before || wide),
           usable(default_environment<Arch>() && is_counted(rules.how, rules.random) && !(other_rounding && is_baseline<Arch>)),
           streaming(stream_rows),
-          tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {
-        if (flushes) quick.least_scale = std::bit_cast<std::int32_t>(0x1p-60f) + 1;
+          tie_bits(f.bits < 20 && !fast.multiply ? f.bits + 1 : 0) {
+        if (flushes) fast.least_scale = std::bit_cast<std::int32_t>(0x1p-60f) + 1;
     }
 
     template <std::size_t Size>
@@ -284,11 +284,11 @@ struct integer_rows {
             const auto lowest = static_cast<float>(rules.lowest - (zero == nullptr ? 0 : zero[k])),
                        highest = static_cast<float>(rules.highest - (zero == nullptr ? 0 : zero[k]));
             t.scale[k] = scale[k];
-            t.limit[k] = quick.limit_of(scale[k], lowest, highest);
-            t.lowest[k] = quick.sum_of(lowest);
-            t.highest[k] = quick.sum_of(highest);
+            t.limit[k] = fast.limit_of(scale[k], lowest, highest);
+            t.lowest[k] = fast.sum_of(lowest);
+            t.highest[k] = fast.sum_of(highest);
         }
-        t.finish(count, worth && !other_rounding ? tie_bits : 0, quick.multiply);
+        t.finish(count, worth && !other_rounding ? tie_bits : 0, fast.multiply);
     }
     template <std::size_t Size>
     QK_APART void fill_wide(scale_table<Arch, Size>& t, const float* scale, const std::int64_t* zero, std::size_t count) const noexcept {
@@ -296,11 +296,11 @@ struct integer_rows {
             const std::int64_t z = zero == nullptr ? 0 : zero[k];
             const bool is_served = !(rules.zero_before && z != 0);
             t.scale[k] = scale[k];
-            t.limit[k] = is_served ? quick.wide_limit_of(scale[k]) : no_value;
+            t.limit[k] = is_served ? fast.wide_limit_of(scale[k]) : no_value;
             t.lowest[k] = std::bit_cast<std::int32_t>(static_cast<float>(rules.lowest - z));
             t.highest[k] = std::bit_cast<std::int32_t>(static_cast<float>(rules.highest - z));
         }
-        t.finish(count, 0, quick.multiply);
+        t.finish(count, 0, fast.multiply);
     }
     template <std::size_t Size>
     integer_step<Arch> step(const scale_table<Arch, Size>& t, std::size_t k, const std::int64_t* zero) const noexcept {
@@ -316,13 +316,13 @@ struct integer_rows {
     template <class Scaled, class Call>
     void with_form(Scaled, bool product, const Call& call) const noexcept {
         if constexpr (!is_baseline<Arch>) {
-            if (rules.random.used && !rules.zero_before && !wide) return call(integer_by_words<Arch>(quick, rules), std::false_type());
-            if (other_rounding) return call(rounded_integer<Arch>(quick, rules, wide), std::false_type());
+            if (rules.random.used && !rules.zero_before && !wide) return call(integer_by_words<Arch>(fast, rules), std::false_type());
+            if (other_rounding) return call(rounded_integer<Arch>(fast, rules, wide), std::false_type());
         }
         if constexpr (has_fused<Arch>()) {
-            if (product) return call(integer_by_product<Arch>{quick}, std::false_type());
+            if (product) return call(integer_by_product<Arch>{fast}, std::false_type());
         }
-        quick.multiply ? call(quick, std::true_type()) : call(quick, std::false_type());
+        fast.multiply ? call(fast, std::true_type()) : call(fast, std::false_type());
     }
 };
 
@@ -330,24 +330,24 @@ struct integer_rows {
 template <class Arch, class Rows, std::size_t Size>
 void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size>& scales, std::size_t first,
               const std::int64_t* zero) noexcept {
-    const auto complete = [&](std::size_t k, std::size_t begin, std::size_t some) {
+    const auto general = [&](std::size_t k, std::size_t begin, std::size_t some) {
         const std::size_t at = k * r.n + begin;
-        run_row_completely<Arch>(r.x + at, r.y + at, some, r.position + at, rows.step(scales, first + k, zero));
+        run_row_general<Arch>(r.x + at, r.y + at, some, r.position + at, rows.step(scales, first + k, zero));
     };
     if (!rows.usable) {
-        for (std::size_t k = 0; k < r.count; ++k) complete(k, 0, r.n);
+        for (std::size_t k = 0; k < r.count; ++k) general(k, 0, r.n);
         return;
     }
     const bool scaled = r.count != 1 || scales.scale[first] != 1.0f;
     rows.with_form(scaled, scales.product[first] != 0, [&](const auto& form, auto choice) {
         if constexpr (is_baseline<Arch>) {
-            run_each_row<Arch, choice.value>(r, rows.streaming, form, scales, first, complete);
+            run_each_row<Arch, choice.value>(r, rows.streaming, form, scales, first, general);
         } else {                                                    // a constant: short rows feel every instruction
             constexpr bool half_even = !requires { form.rounds; };  // other roundings do so much that streaming is not worth its code
             if constexpr (half_even) {
-                if (rows.streaming) return run_each_row<Arch, choice.value>(r, std::true_type(), form, scales, first, complete);
+                if (rows.streaming) return run_each_row<Arch, choice.value>(r, std::true_type(), form, scales, first, general);
             }
-            run_each_row<Arch, choice.value>(r, std::false_type(), form, scales, first, complete);
+            run_each_row<Arch, choice.value>(r, std::false_type(), form, scales, first, general);
         }
     });
 }

@@ -82,7 +82,7 @@ QK_INLINE void round_four(Memory& memory, std::size_t i, std::size_t n, int each
 /// Has the contract of run_block_tiles.
 template <class Arch, block_fit Fit, std::size_t Each, bool Pairs, bool Grid, class Form, class Out>
 std::size_t run_tile_stretches(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
-                               const range_call& complete) noexcept {
+                               const range_call& general) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using shape_type = tile_shape<Arch, Fit, Each, Pairs>;
     stretch_memory<Arch, shape_type, Form> memory;
@@ -103,7 +103,7 @@ std::size_t run_tile_stretches(const float* x, std::size_t blocks, std::size_t s
         to.put_joined(at, memory.codes, n * floats);
         for (std::size_t t = 0; t < n; ++t) to.finish((first + t) * w, load<Arch>(memory.amax + t * w), vf<Arch>(0.0f), q);
         for (std::size_t t = first; declined != 0; ++t, declined >>= 1)
-            if ((declined & 1u) != 0) complete(t * w, w);
+            if ((declined & 1u) != 0) general(t * w, w);
     }
     return tiles * w;
 }

@@ -32,14 +32,14 @@ struct fast_flush {
 /// are normal numbers.
 template <class Arch>
 struct rounded_floating {
-    fast_floating<Arch> quick;
+    fast_floating<Arch> fast;
     fast_rounding<Arch> rounds;
     fast_flush flush;
     int mantissa_bits;
     bool lone_zero;  ///< the format has no -0
 
     rounded_floating(const fast_floating<Arch>& q, const floating_rules& r) noexcept
-        : quick(q),
+        : fast(q),
           rounds(r.how, r.random),
           flush(r.least_input, r.flush_below),
           mantissa_bits(r.mantissa_bits),
@@ -47,15 +47,15 @@ struct rounded_floating {
 
     template <bool Scaled>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
-        return flush.input<Arch>(quick.template prepare<Scaled>(flush.input<Arch>(x), by));
+        return flush.input<Arch>(fast.template prepare<Scaled>(flush.input<Arch>(x), by));
     }
     template <bool Scaled>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x), m(mantissa_bits << 23);
-        const V c = max(u & V(exponent_mask), quick.least);
+        const V c = max(u & V(exponent_mask), fast.least);
         const vf<Arch> k = rounds.count(as_float<Arch>(u & V(magnitude_bits)), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
-        const V r = flush.magnitude<Arch>(as_int<Arch>(min(k * as_float<Arch>(c - m), quick.largest)));
+        const V r = flush.magnitude<Arch>(as_int<Arch>(min(k * as_float<Arch>(c - m), fast.largest)));
         const vf<Arch> y = as_float<Arch>(r | (lone_zero ? select(r == V(0), V(0), u & V(sign_bit)) : u & V(sign_bit)));
         return multiplied<Scaled>(y, by);
     }
@@ -64,13 +64,13 @@ struct rounded_floating {
 /// The form of formats with float32's exponents: rounding up carries through the bits, into the exponent and to Inf.
 template <class Arch>
 struct rounded_truncation {
-    fast_truncation<Arch> quick;
+    fast_truncation<Arch> fast;
     fast_rounding<Arch> rounds;
     fast_flush flush;
     vi<Arch> above, below;  ///< what is added to positive elements, to negative ones
 
     rounded_truncation(const fast_floating<Arch>& q, const floating_rules& r) noexcept
-        : quick(q), rounds(r.how, r.random), flush(r.least_input, r.flush_below) {
+        : fast(q), rounds(r.how, r.random), flush(r.least_input, r.flush_below) {
         // all - from, added to the bits, carries where the fraction is at least `from`.
         const std::int32_t all = 1 << q.shift, half = all / 2;
         const auto from = upward<std::int32_t>::of(r.how, half, half + 1, 1, all);
@@ -80,20 +80,20 @@ struct rounded_truncation {
 
     template <bool Scaled>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
-        return flush.input<Arch>(quick.template prepare<Scaled>(flush.input<Arch>(x), by));
+        return flush.input<Arch>(fast.template prepare<Scaled>(flush.input<Arch>(x), by));
     }
     template <bool Scaled>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
         if (rounds.how == rounding::half_even) {  // comes here only where subnormals are flushed
-            const vf<Arch> y = flush.product<Arch>(quick.template finish<false>(x, i, by));
+            const vf<Arch> y = flush.product<Arch>(fast.template finish<false>(x, i, by));
             return Scaled ? flush.product<Arch>(y * by.scale) : y;
         }
         const V u = as_int<Arch>(x);
         // fraction + word >= 2^32 means fraction + (the word's upper bits) >= one step: the fraction has no more bits than that.
         const V more =
-            rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> (32 - quick.shift)) : select(u < V(0), below, above);
-        const vf<Arch> y = flush.product<Arch>(as_float<Arch>((u + more) & quick.kept));
+            rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> (32 - fast.shift)) : select(u < V(0), below, above);
+        const vf<Arch> y = flush.product<Arch>(as_float<Arch>((u + more) & fast.kept));
         return flush.product<Arch>(multiplied<Scaled>(y, by));
     }
 };
@@ -142,15 +142,15 @@ QK_INLINE vf<Arch> ratio(const fast_integer<Arch>& q, vf<Arch> x, const fast_sca
 /// The form of integers. Products need no flush: results times a scale above 2^-60 are normal numbers.
 template <class Arch>
 struct rounded_integer {
-    fast_integer<Arch> quick;
+    fast_integer<Arch> fast;
     fast_rounding<Arch> rounds;
     fast_flush flush;
     bool zero_before;  ///< the zero point is added before rounding
-    bool wide;         ///< the limits are floats, and not the bits of quick's sums
+    bool wide;         ///< the limits are floats, and not the bits of fast's sums
     vi<Arch> lowest;   ///< fast_scale's `lowest` for the zero point 0
 
     rounded_integer(const fast_integer<Arch>& q, const integer_rules& r, bool has_wide_limits) noexcept
-        : quick(q),
+        : fast(q),
           rounds(r.how, r.random),
           flush(r.least_input, 0),
           zero_before(r.zero_before && !has_wide_limits),
@@ -164,7 +164,7 @@ struct rounded_integer {
     template <bool>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
-        V t = as_int<Arch>(ratio<Arch>(quick, x, by));
+        V t = as_int<Arch>(ratio<Arch>(fast, x, by));
         vf<Arch> zero(0.0f);
         if (zero_before) {
             zero = to_float<Arch>(lowest - by.lowest);
@@ -182,12 +182,12 @@ struct rounded_integer {
 /// The form of integers for random words, in integer arithmetic: limits are not wide, and zero points are added after rounding.
 template <class Arch>
 struct integer_by_words {
-    fast_integer<Arch> quick;
+    fast_integer<Arch> fast;
     fast_rounding<Arch> rounds;
     fast_flush flush;
 
     integer_by_words(const fast_integer<Arch>& q, const integer_rules& r) noexcept
-        : quick(q), rounds(r.how, r.random), flush(r.least_input, 0) {}
+        : fast(q), rounds(r.how, r.random), flush(r.least_input, 0) {}
 
     template <bool>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>&) const noexcept {
@@ -195,7 +195,7 @@ struct integer_by_words {
     }
     template <bool>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
-        const vf<Arch> t = ratio<Arch>(quick, x, by);
+        const vf<Arch> t = ratio<Arch>(fast, x, by);
         const vi<Arch> middle(std::bit_cast<std::int32_t>(fast_integer<Arch>::middle)), n = rounds.by_words(t, rounds.made_words(i));
         return to_float(min(max(n, by.lowest - middle), by.highest - middle)) * by.scale;
     }
@@ -229,10 +229,10 @@ struct counted {
     vi<Arch> binade, sign;
 };
 
-/// The form of block formats other than nvfloat. `quick` computes what blocks share.
+/// The form of block formats other than nvfloat. `fast` computes what blocks share.
 template <class Arch>
 struct rounded_block {
-    fast_block<Arch> quick;
+    fast_block<Arch> fast;
     fast_rounding<Arch> rounds;
     block_rules rules;
     signs_of_zeros<Arch> zeros;
@@ -246,15 +246,15 @@ struct rounded_block {
 
     template <class Step>
     explicit rounded_block(const Step& s) noexcept
-        : quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules), zeros(s.rules.zero) {
+        : fast(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules), zeros(s.rules.zero) {
         if constexpr (requires { s.largest_negative; }) uses_lowest = s.largest_negative != s.largest;
-        if (quick.usable()) quick.raise_lowest();
+        if (fast.usable()) fast.raise_lowest();
         using V = vi<Arch>;
-        quick.to_base = quick.to_base & V(~half_bit);  // the base is not added here: it is the binade of elements with one step
-        step_below = V((quick.grid ? quick.mantissa_bits : 23) << 23);
-        if (uses_lowest) further = V(1 << 23) - (quick.to_limit & V(0x7fffff));
+        fast.to_base = fast.to_base & V(~half_bit);  // the base is not added here: it is the binade of elements with one step
+        step_below = V((fast.grid ? fast.mantissa_bits : 23) << 23);
+        if (uses_lowest) further = V(1 << 23) - (fast.to_limit & V(0x7fffff));
         per_step_over = V(254 << 23) + step_below;
-        per_scale_over = V(254 << 23) - quick.scale_from_base;
+        per_scale_over = V(254 << 23) - fast.scale_from_base;
         half_even = s.rules.how == rounding::half_even && !s.rules.random.used;
         to_many = V(23 << 23) - step_below;
     }
@@ -304,14 +304,14 @@ struct rounded_block {
 template <class Arch>
 struct rounded_nvfloat {
     static constexpr bool uses_lowest = false;
-    fast_nvfloat<Arch, false> quick;
+    fast_nvfloat<Arch, false> fast;
     int mantissa_bits;
     fast_rounding<Arch> rounds;
     signs_of_zeros<Arch> zeros;
     fast_flush flush;
 
     explicit rounded_nvfloat(const nvfloat_step<Arch>& s) noexcept
-        : quick(s, true),
+        : fast(s, true),
           mantissa_bits(s.element.mantissa_bits),
           rounds(s.rules.how, s.rules.random),
           zeros(s.rules.zero),
@@ -320,9 +320,9 @@ struct rounded_nvfloat {
     template <bool = false, bool = false, bool Integers = false>
     QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const nvfloat_shared<Arch, false>& b) const noexcept {
         using V = vi<Arch>;
-        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(flush.input<Arch>(x), b.scale), quick.largest)), u = as_int<Arch>(x),
+        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(flush.input<Arch>(x), b.scale), fast.largest)), u = as_int<Arch>(x),
                 m(mantissa_bits << 23);
-        const V c = max(q & V(exponent_mask), quick.least), a = q & V(magnitude_bits);
+        const V c = max(q & V(exponent_mask), fast.least), a = q & V(magnitude_bits);
         const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
         V sign = u & as_int<Arch>(b.kept_sign);
         sign = zeros.of(sign, k, [&] { return a == V(0); });
@@ -346,7 +346,7 @@ rounded_block<Arch> rounded_of(const Step& step) noexcept {
     return rounded_block<Arch>(step);
 }
 
-/// values_of_blocks (kernels/drivers/block_tiles.hpp) for any rounding; the drivers get the form `rounded.quick`. `OneStep`: each block has
+/// values_of_blocks (kernels/drivers/block_tiles.hpp) for any rounding; the drivers get the form `rounded.fast`. `OneStep`: each block has
 /// one step.
 template <class Arch, class Rounded, bool OneStep = false>
 struct rounded_values_of_blocks {

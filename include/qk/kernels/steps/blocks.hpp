@@ -263,7 +263,7 @@ struct nvfloat_step {
         const bool none = tensor_scale == 0;  // in a tensor so small that its scale is 0, everything becomes 0
         const V amax = select(s.finite < V(none ? infinity_bits : rules.least_input), V(0), s.finite);
         const vf<Arch> ratio = quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), vf<Arch>(element_max)), vf<Arch>(tensor_scale));
-        const V block = select(amax == V(0), V(0), as_int<Arch>(cast_completely<Arch>(ratio, scale, V(0))));
+        const V block = select(amax == V(0), V(0), as_int<Arch>(cast_general<Arch>(ratio, scale, V(0))));
         return {as_float<Arch>(block) * vf<Arch>(tensor_scale), s.all};
     }
 
@@ -274,7 +274,7 @@ struct nvfloat_step {
         const mask<Arch> empty = as_int<Arch>(b.d) == V(0);  // d = 0 gives +0
         const vf<Arch> divisor = as_float<Arch>(select(empty, as_int<Arch>(vf<Arch>(1.0f)), as_int<Arch>(b.d)));
         const vf<Arch> q = quotient<Arch>(as_float<Arch>(a | (bits & V(sign_bit))), divisor);
-        const V y = as_int<Arch>(cast_completely<Arch>(q, element, random) * b.d) & V(magnitude_bits);
+        const V y = as_int<Arch>(cast_general<Arch>(q, element, random) * b.d) & V(magnitude_bits);
         const mask<Arch> lost = (as_int<Arch>(q) & V(magnitude_bits)) == V(0);
         return finish<Arch>(select(empty, V(0), y), select(empty, special_only(bits), bits), lost, b.worst, rules);
     }

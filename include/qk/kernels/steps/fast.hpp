@@ -212,7 +212,7 @@ struct fast_integer {
 /// fast_integer without a division, for scales with has_fast_quotient().
 template <class Arch>
 struct integer_by_product {
-    fast_integer<Arch> quick;
+    fast_integer<Arch> fast;
 
     template <bool>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>&) const noexcept {
@@ -220,7 +220,7 @@ struct integer_by_product {
     }
     template <bool>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const fast_scale<Arch>& by) const noexcept {
-        return quick.value(quick.clamped(fast_quotient<Arch>(x, {by.high, by.low}), by), by);
+        return fast.value(fast.clamped(fast_quotient<Arch>(x, {by.high, by.low}), by), by);
     }
 };
 
@@ -229,21 +229,21 @@ struct integer_by_product {
 /// to more.
 template <class Arch, bool Saturates>
 struct floating_by_product {
-    fast_floating<Arch> quick;
+    fast_floating<Arch> fast;
 
     template <bool>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
         return fast_quotient<Arch>(x, {by.high, by.low});
     }
     QK_INLINE vi<Arch> tested(vf<Arch> q) const noexcept {
-        if constexpr (Saturates) return max(as_int<Arch>(q) & vi<Arch>(exponent_mask), quick.least);
+        if constexpr (Saturates) return max(as_int<Arch>(q) & vi<Arch>(exponent_mask), fast.least);
         return as_int<Arch>(q) & vi<Arch>(magnitude_bits);
     }
     template <bool>
     QK_INLINE vf<Arch> finish(vf<Arch> q, std::size_t, const fast_scale<Arch>& by) const noexcept {
-        vf<Arch> r = to_grid<Arch>(q, quick.least, quick.magic);
-        if constexpr (Saturates) r = clamp_magnitude<Arch>(r, quick.largest);
-        return as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(q) & quick.kept_sign)) * by.scale;
+        vf<Arch> r = to_grid<Arch>(q, fast.least, fast.magic);
+        if constexpr (Saturates) r = clamp_magnitude<Arch>(r, fast.largest);
+        return as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(q) & fast.kept_sign)) * by.scale;
     }
 };
 

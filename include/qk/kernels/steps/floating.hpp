@@ -121,7 +121,7 @@ vf<Arch> flushed(vf<Arch> x, std::int32_t least) noexcept {
 
 /// Rounds one vector in the general form.
 template <class Arch>
-vf<Arch> cast_completely(vf<Arch> x, const floating_rules& r, vi<Arch> random) noexcept {
+vf<Arch> cast_general(vf<Arch> x, const floating_rules& r, vi<Arch> random) noexcept {
     using V = vi<Arch>;
     const V bits = as_int<Arch>(x);
     V a = bits & V(magnitude_bits);
@@ -156,9 +156,9 @@ struct floating_step {
 
     const random_source& random() const noexcept { return rules.random; }
 
-    vf<Arch> complete(vf<Arch> x, vi<Arch> random) const noexcept {
-        if (!scaled) return cast_completely<Arch>(x, rules, random);
-        const vf<Arch> y = cast_completely<Arch>(quotient<Arch>(flushed<Arch>(x, rules.least_input), scale), rules, random) * scale;
+    vf<Arch> general(vf<Arch> x, vi<Arch> random) const noexcept {
+        if (!scaled) return cast_general<Arch>(x, rules, random);
+        const vf<Arch> y = cast_general<Arch>(quotient<Arch>(flushed<Arch>(x, rules.least_input), scale), rules, random) * scale;
         const vf<Arch> out = flushed<Arch>(y, std::min(rules.flush_below, min_normal_bits));
         if (!rules.no_zero) return out;
         // e8m0 has no zero: its 2^-127 is flushed only where a scale has multiplied it.

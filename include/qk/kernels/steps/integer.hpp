@@ -79,7 +79,7 @@ struct integer_step {
 
     const random_source& random() const noexcept { return rules.random; }
 
-    vf<Arch> complete(vf<Arch> x, vi<Arch> random) const noexcept {
+    vf<Arch> general(vf<Arch> x, vi<Arch> random) const noexcept {
         using V = vi<Arch>;
         const V bits = as_int<Arch>(x);
         const V a = bits & V(magnitude_bits);

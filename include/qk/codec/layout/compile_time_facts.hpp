@@ -10,13 +10,13 @@ namespace qk::detail {
 inline constexpr int any_width = 0;  ///< known only at run time
 
 /// Facts about a format; the default knows nothing.
-struct known_codes {
+struct compile_time_facts {
     int width = any_width;        ///< bits of an element's code
     kernels::block_shape blocks;  ///< of block formats
     kernels::floating_kind kind = kernels::floating_kind::any;
 };
 template <class Format>
-constexpr known_codes known_of(const Format& f) {
+constexpr compile_time_facts known_of(const Format& f) {
     if constexpr (kernels::is_block_family<Format>) return {element_width(f), kernels::shape_of(f)};
     else return {element_width(f), {}, kernels::kind_of(f)};
 }
