@@ -11,6 +11,7 @@
 #include "qk/graph/base/error.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/output_set.hpp"
+#include "qk/systems/ggml.hpp"
 #include "support/console.hpp"
 
 namespace qk::tool {
@@ -72,6 +73,10 @@ bool is_checkpoint(const std::string& file) {
 }
 
 void convert_checkpoint(const checkpoint_conversion& given) {
+    checkpoint::use_block_quantizers([](ggml_type type) {
+        const auto* known = systems::ggml::find(static_cast<int>(type));
+        return known == nullptr ? checkpoint::block_quantizer() : checkpoint::block_quantizer(known->quantize);
+    });
     in_words([&] {
         checkpoint::requests asked;
         if (!given.plan.empty()) add_plan(given.plan, asked);

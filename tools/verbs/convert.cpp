@@ -15,6 +15,7 @@
 #include "support/declared.hpp"
 #include "support/flags_json.hpp"
 #include "support/packed_file.hpp"
+#include "support/system_rules.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -25,6 +26,7 @@ struct convert_arguments {
     quantize_options how;
     std::string like, plan;
     std::vector<std::string> tensors;
+    std::string system, importance;
     bool count = false, overwrite = false;
 };
 
@@ -41,6 +43,17 @@ void convert_back(const convert_arguments& given, const std::string& bytes, grap
     files.commit();
 }
 
+/// Converts a tensor as another system does.
+void convert_by_system(const convert_arguments& given, const std::string& bytes, graph::output_set& files) {
+    const systems::rule& rule = system_rule(given.system);
+    if (is_archive(bytes)) throw graph::error(given.input + " is packed already; --system takes a .npy file");
+    if (given.count) throw graph::error("--count counts for --format; leave it out with --system");
+    const converted_by_system made = convert_by(rule, graph::parse_npy(bytes, given.input), given.input, given.importance);
+    if (!given.packed.empty()) files.write(given.packed, made.archive);
+    files.write(given.output, graph::to_npy(made.values));
+    files.commit();
+}
+
 void convert(const convert_arguments& given) {
     if (is_checkpoint(given.input))
         return convert_checkpoint({given.input, given.output, given.how.format, given.like, given.tensors, given.plan, given.overwrite});
@@ -48,8 +61,13 @@ void convert(const convert_arguments& given) {
         throw graph::error(given.input + " is no checkpoint (.safetensors, index.json, .gguf); --like, --tensor and --plan are for those");
     graph::output_set files(given.overwrite);
     files.input("INPUT", given.input).input("--scales", given.how.scales).input("--zero-points", given.how.zero_points);
+    files.input("--importance", given.importance);
     files.output("OUTPUT", given.output).output("--packed", given.packed);
+    if (!given.system.empty()) refuse_beside_system(given.how);
+    if (given.system.empty() && !given.importance.empty())
+        throw graph::error("--importance is for --system; without it no rule looks at one");
     const std::string bytes = graph::read_file(given.input);
+    if (!given.system.empty()) return convert_by_system(given, bytes, files);
     if (is_archive(bytes)) return convert_back(given, bytes, files);
     format_of(given.how);  // wrong options fail before the file is parsed
     semantics_of(given.how);
@@ -89,6 +107,15 @@ void add_convert(command& app, verb_result&) {
     add_overwrite(verb, given->overwrite);
     add_format_options(verb, given->how);
     add_scale_options(verb, given->how);
+    verb.section("As another system does");
+    verb.add_option("--system", given->system,
+                    "SYSTEM.FORMAT: the whole rule of a package, such as mlx.mxfp4 or ggml.q4_K; `qk formats --systems` lists them")
+        .type_name("SYSTEM.FORMAT")
+        .suggest(system_words());
+    verb.add_option("--importance", given->importance,
+                    ".npy with one weight for each column, for the rules that look at one (ggml's searches)")
+        .type_name("V.npy")
+        .reads();
     verb.section("Checkpoints");
     verb.add_option("--like", given->like, "another checkpoint: each weight gets its layout, each tensor its place")
         .type_name("FILE")
@@ -111,7 +138,9 @@ void add_convert(command& app, verb_result&) {
         "  qk convert model.safetensors model.npz\n"
         "  qk convert model.safetensors model.gguf --format f16 --tensor '*norm*=f32'\n"
         "  qk convert a.safetensors b.safetensors --like a.safetensors\n"
-        "  qk convert x.npy y.npy --format int8 --scales s.npy --scale-axis 0");
+        "  qk convert x.npy y.npy --format int8 --scales s.npy --scale-axis 0\n"
+        "  qk convert x.npy y.npy --system transformer_engine.nvfp4_4over6_mse --packed y.npz\n"
+        "  qk convert x.npy y.npy --system ggml.q4_K --importance v.npy");
     verb.callback([given] { convert(*given); });
 }
 

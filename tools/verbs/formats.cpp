@@ -13,6 +13,7 @@
 #include "qk/formats/parse.hpp"
 #include "qk/graph/base/error.hpp"
 #include "support/console.hpp"
+#include "support/system_rules.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -126,7 +127,7 @@ void print_devices(const std::vector<std::string>& words, bool json) {
 void add_formats(command& app, verb_result&) {
     struct arguments {
         std::vector<std::string> names;
-        bool json = false, devices = false;
+        bool json = false, devices = false, systems = false;
     };
     auto given = std::make_shared<arguments>();
     option_table& verb = app.add_subcommand("formats", "List the number formats: bits per value, range, special values, block, source");
@@ -134,12 +135,18 @@ void add_formats(command& app, verb_result&) {
     verb.add_flag("--devices", given->devices,
                   "list what multiplies and adds instead: matrix units, and FORMAT is a part of a device's name")
         .common();
+    verb.add_flag("--systems", given->systems,
+                  "list other systems' rules instead, for `qk convert --system`: FORMAT is a part of a rule's name")
+        .common();
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.footer(
-        "Examples:\n  qk formats\n  qk formats mxfp4 bfp:block=16,exponent=8,mantissa=5\n  qk formats --devices nvidia.hopper\n  qk "
+        "Examples:\n  qk formats\n  qk formats --systems nvfp4\n  qk formats mxfp4 bfp:block=16,exponent=8,mantissa=5\n  qk formats "
+        "--devices nvidia.hopper\n  qk "
         "formats --json");
     verb.callback([given] {
+        if (given->devices && given->systems) throw graph::error("--devices and --systems are two lists: give one of them");
         if (given->devices) return print_devices(given->names, given->json);
+        if (given->systems) return print_systems(given->names, given->json);
         std::vector<row> rows;
         for (const std::string& name : given->names) {
             const qk::format f = parsed_format(name);

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planes of a result from vectors, and the orders in which systems pack codes.
+#pragma once
+
+#include <initializer_list>
+#include <stdexcept>
+
+#include "numbers.hpp"
+#include "qk/systems.hpp"
+
+namespace qk::systems {
+
+template <class T>
+inline constexpr plane::type plane_type_of = std::is_same_v<T, float>           ? plane::type::float32
+                                             : std::is_same_v<T, std::int32_t>  ? plane::type::int32
+                                             : std::is_same_v<T, std::uint32_t> ? plane::type::uint32
+                                             : std::is_same_v<T, std::int8_t>   ? plane::type::int8
+                                                                                : plane::type::uint8;
+
+template <class T>
+plane make_plane(std::string name, std::vector<std::size_t> shape, const std::vector<T>& values) {
+    plane p{std::move(name), plane_type_of<T>, std::move(shape), std::vector<std::byte>(values.size() * sizeof(T))};
+    if (!values.empty()) std::memcpy(p.bytes.data(), values.data(), p.bytes.size());
+    return p;
+}
+
+/// Two codes of four bits in a byte, the first in the low half. An odd last column stands alone.
+inline std::vector<std::uint8_t> packed_pairs(const std::vector<std::uint8_t>& codes, std::size_t rows, std::size_t columns) {
+    const std::size_t width = (columns + 1) / 2;
+    std::vector<std::uint8_t> packed(rows * width);
+    for (std::size_t r = 0; r < rows; ++r) {
+        for (std::size_t c = 0; c < columns; ++c) {
+            packed[r * width + c / 2] |= static_cast<std::uint8_t>((codes[r * columns + c] & 15) << (c % 2 ? 4 : 0));
+        }
+    }
+    return packed;
+}
+
+/// Codes of `bits` bits one after another in little-endian 32-bit words, each row on its own.
+template <class Word>
+std::vector<Word> packed_words(const std::vector<std::uint32_t>& codes, std::size_t rows, std::size_t columns, std::size_t bits) {
+    const std::size_t width = (columns * bits + 31) / 32;
+    std::vector<Word> words(rows * width);
+    for (std::size_t r = 0; r < rows; ++r) {
+        for (std::size_t c = 0; c < columns; ++c) {
+            const std::uint64_t code = codes[r * columns + c];
+            const std::size_t at = c * bits;
+            const std::uint64_t placed = code << (at % 32);
+            words[r * width + at / 32] =
+                static_cast<Word>(static_cast<std::uint32_t>(words[r * width + at / 32]) | static_cast<std::uint32_t>(placed));
+            if (at % 32 + bits > 32) {
+                Word& next = words[r * width + at / 32 + 1];
+                next = static_cast<Word>(static_cast<std::uint32_t>(next) | static_cast<std::uint32_t>(placed >> 32));
+            }
+        }
+    }
+    return words;
+}
+
+/// A matrix cut into blocks along its rows, the last ones filled up with zeros, as a rule sees it.
+struct blocked {
+    std::size_t rows, columns, block, per_row;
+    std::vector<float> values;  ///< rows x per_row * block
+
+    blocked(const input& x, std::size_t size) : rows(x.rows), columns(x.columns), block(size), per_row((x.columns + size - 1) / size) {
+        values.resize(rows * width());
+        for (std::size_t r = 0; r < rows; ++r) {
+            const auto row = x.values.subspan(r * columns, columns);
+            std::copy(row.begin(), row.end(), values.begin() + static_cast<std::ptrdiff_t>(r * width()));
+        }
+    }
+    std::size_t width() const { return per_row * block; }
+    std::size_t count() const { return rows * per_row; }
+    std::span<const float> operator[](std::size_t b) const { return std::span(values).subspan(b * block, block); }
+
+    /// The first `columns` of each row again.
+    template <class T>
+    std::vector<T> cropped(const std::vector<T>& padded) const {
+        if (width() == columns) return padded;
+        std::vector<T> kept(rows * columns);
+        for (std::size_t r = 0; r < rows; ++r) {
+            for (std::size_t c = 0; c < columns; ++c) kept[r * columns + c] = padded[r * width() + c];
+        }
+        return kept;
+    }
+    float maximum() const { return absolute_maximum(values); }
+};
+
+}  // namespace qk::systems

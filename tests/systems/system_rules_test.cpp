@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares every rule with what its package answered, bit for bit: values, codes, scales, zero points.
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <set>
+
+#include "packed_answers.hpp"
+
+namespace {
+
+using namespace qk;
+
+systems::result made_by(const packed_answers& data, const packed_answer& a) {
+    const matrix x = data.input(a.input);
+    systems::input given{x.values, x.rows, x.columns, {}};
+    if (a.with_importance) given.importance = data.inputs.at("importance").values;
+    const systems::rule* rule = systems::find(a.rule);
+    REQUIRE_MESSAGE(rule != nullptr, a.rule);
+    return rule->convert(given);
+}
+
+bool agrees(const systems::result& made, const packed_answer& a) {
+    if (a.plane == "values") {
+        return shape_text(made.shape) == a.shape && hash_of(std::as_bytes(std::span(made.values)), true) == a.hash;
+    }
+    const systems::plane* p = made.find(a.plane);
+    return p != nullptr && type_text(p->kind) == a.type && shape_text(p->shape) == a.shape && hash_of(p->bytes, a.type == "f4") == a.hash;
+}
+
+/// Rules that no package was asked about: what they follow instead.
+const std::map<std::string, std::string> without_package{
+    {"mlx.mxfp4_rounded", "mlx before its mend: its published source"}, {"mlx.mxfp8_rounded", "mlx before its mend: its published source"},
+    {"torchao.mxfp6_e2m3.ceil", "as torchao.mxfp4_e2m1.ceil"},          {"torchao.mxfp6_e3m2.ceil", "as torchao.mxfp4_e2m1.ceil"},
+    {"torchao.mxfp8_e4m3.floor", "as torchao.mxfp6_e2m3.floor"},        {"torchao.mxfp8_e4m3.ceil", "as torchao.mxfp4_e2m1.ceil"},
+    {"torchao.mxfp8_e5m2.floor", "as torchao.mxfp6_e2m3.floor"},        {"torchao.mxfp8_e5m2.ceil", "as torchao.mxfp4_e2m1.ceil"},
+};
+
+}  // namespace
+
+TEST_CASE("every rule gives what its package answered") {
+    const packed_answers data;
+    CHECK(data.answers.size() > 2000);
+    std::size_t exact = 0;
+    std::string made_for;
+    systems::result made;
+    for (const packed_answer& a : data.answers) {
+        const std::string key = a.rule + " " + a.input + (a.with_importance ? " with an importance" : "");
+        if (key != made_for) made = made_by(data, a);
+        made_for = key;
+        const bool same = agrees(made, a);
+        exact += same;
+        CHECK_MESSAGE(same, key, ": ", a.plane, " differ");
+    }
+    std::printf("systems: %zu of %zu answers are the same bits\n", exact, data.answers.size());
+}
+
+TEST_CASE("every rule of the table is proven, or says what it follows") {
+    const packed_answers data;
+    std::set<std::string> proven;
+    for (const packed_answer& a : data.answers) proven.insert(a.rule);
+    for (const systems::rule& r : systems::rules()) {
+        if (r.system == "ml_dtypes") continue;
+        CHECK_MESSAGE((proven.contains(r.name()) || without_package.contains(r.name())), r.name());
+        CHECK(systems::find(r.name()) == &r);
+    }
+    for (const auto& [name, what] : without_package) CHECK_MESSAGE((systems::find(name) != nullptr && !proven.contains(name)), name);
+}
+
+TEST_CASE("mlx rounded the exponent of a scale before its mend, and clips where it rounds down") {
+    const systems::rule *now = systems::find("mlx.mxfp4"), *before = systems::find("mlx.mxfp4_rounded");
+    std::vector<float> x(32, 0.25f);
+    x[0] = 8;  // log2(8 / 6) is 0.415: up to 1 now, down to 0 before
+    const systems::input one{x, 1, 32, {}};
+    CHECK(now->convert(one).values[0] == 8);
+    CHECK(before->convert(one).values[0] == 6);
+    x[0] = 9;  // 0.585: 1 both ways
+    CHECK(before->convert(one).values == now->convert(one).values);
+}
+
+TEST_CASE("the small integers of ml_dtypes truncate and wrap") {
+    const std::vector<float> x{1, -1, 1.9f, -2.7f, 7, 8, -8, -9, 1e9f, std::nanf(""), HUGE_VALF, 0.5f};
+    const auto made = [&](const char* name) { return systems::find(name)->convert({x, 1, x.size(), {}}).values; };
+    CHECK(made("ml_dtypes.int1") == std::vector<float>{-1, -1, -1, 0, -1, 0, 0, -1, 0, 0, 0, 0});
+    CHECK(made("ml_dtypes.int4") == std::vector<float>{1, -1, 1, -2, 7, -8, -8, 7, 0, 0, 0, 0});
+    CHECK(made("ml_dtypes.uint2") == std::vector<float>{1, 3, 1, 2, 3, 0, 0, 3, 0, 0, 0, 0});
+}
+
+TEST_CASE("a name without its scale rule means torchao's rceil; unknown names are nothing") {
+    CHECK(systems::find("torchao.mxfp4_e2m1") == systems::find("torchao.mxfp4_e2m1.rceil"));
+    CHECK(systems::find("torchao") == nullptr);
+    CHECK(systems::find("torchao.mxfp5") == nullptr);
+    CHECK(systems::find("") == nullptr);
+}
+
+TEST_CASE("what a system refuses is refused, with a sentence") {
+    const std::vector<float> x(48, 1.0f), weights(7, 1.0f);
+    const auto message = [](const char* name, const systems::input& given) -> std::string {
+        try {
+            systems::find(name)->convert(given);
+        } catch (const std::invalid_argument& e) {
+            return e.what();
+        }
+        return "";
+    };
+    CHECK(message("ggml.q4_K", {x, 1, 48, {}}) == "ggml.q4_K takes columns in multiples of 256, and here are 48");
+    CHECK(message("modelopt.nvfp4", {x, 1, 48, weights}) == "modelopt.nvfp4 does not look at an importance; leave it out");
+    const std::vector<float> wide(64, 1.0f);
+    CHECK(message("ggml.q4_0", {wide, 1, 64, weights}) == "ggml.q4_0: the importance has 7 values for 64 columns");
+    CHECK(message("transformer_engine.nvfp4_2d16x16", {x, 3, 16, {}}).find("multiples of 16") != std::string::npos);
+    CHECK(message("mlx.mxfp4", {x, 1, 32, {}}).find("rows x columns") != std::string::npos);
+}
