@@ -161,6 +161,17 @@ using block_quantizer = std::function<void(std::span<const float> row, std::span
 block_quantizer quantizer_of(ggml_type type);
 void use_block_quantizers(std::function<block_quantizer(ggml_type)> more);
 
+/// The parts of one matrix as a system's own quantizer makes them, in the order and types of a layout.
+struct quantized_parts {
+    std::vector<std::byte> codes, scales, zeros;
+    float global = 1;
+};
+/// Quantizes rows x columns floats into the layout of `model`, a weight of `system`; nullopt if there is no rule for it. The place of
+/// qk::systems::rule::convert.
+using matrix_quantizer =
+    std::function<std::optional<quantized_parts>(std::string_view system, const weight& model, std::span<const float> values)>;
+void use_matrix_quantizer(matrix_quantizer rule);
+
 /// What becomes of a checkpoint's weights.
 struct requests {
     std::string format;                                      ///< of every matrix that no rule names; empty: as it is stored

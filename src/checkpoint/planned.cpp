@@ -15,6 +15,11 @@ std::function<block_quantizer(ggml_type)>& more_quantizers() {
     return more;
 }
 
+matrix_quantizer& matrix_rule() {
+    static matrix_quantizer rule;
+    return rule;
+}
+
 std::string lower(std::string s) {
     std::ranges::transform(s, s.begin(), [](unsigned char ch) { return static_cast<char>(std::tolower(ch)); });
     return s;
@@ -185,14 +190,50 @@ class planner {
             if (!type)
                 throw error(v.name + " is " + v.format + " in " + like_->path.string() + ", which is not written from other formats");
             p.produce = plain_producer(w, *type);
-        } else
-            p.produce = moved_producer(w, v.how, v.stack, v.matrix,
-                                       part == v.codes    ? 0
-                                       : part == v.scales ? 1
-                                       : part == v.zeros  ? 2
-                                       : part == v.global ? 3
-                                                          : 4);
+        } else p.produce = like_producer(w, v, part);
         out_.push_back(std::move(p));
+    }
+
+    /// Whether codes can go to another layout without becoming floats.
+    bool movable(const weight& w, const layout& to, std::uint64_t stack, matrix_shape matrix) const {
+        return w.quantized && compare_layouts(w.how, to).possible && w.group_of == weight::none && !c_.big_endian &&
+               stack * matrix.rows == w.stack * w.matrix.rows && matrix.columns == w.matrix.columns;
+    }
+    std::function<void(const byte_sink&)> like_producer(const weight& w, const weight& v, int part) {
+        const int plane = part == v.codes ? 0 : part == v.scales ? 1 : part == v.zeros ? 2 : part == v.global ? 3 : 4;
+        const bool by_rule = !movable(w, v.how, v.stack, v.matrix) && v.how.order != code_order::ggml_blocks && matrix_rule() &&
+                             plane != 4 && w.shape == v.shape;
+        if (!by_rule || v.group_of != weight::none) return moved_producer(w, v.how, v.stack, v.matrix, plane);
+        if (plane == 0) note(w.name + " is quantized anew, by the rule of " + like_->system);
+        return [&c = c_, &w, &v, system = like_->system, plane](const byte_sink& sink) {
+            std::vector<float> values;
+            const std::size_t rows = v.matrix.rows, columns = v.matrix.columns;
+            c.decode(w, [&](std::span<const float> some) {
+                values.insert(values.end(), some.begin(), some.end());
+                while (values.size() >= rows * columns && rows * columns != 0) {
+                    std::vector<float> matrix(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rows * columns));
+                    values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rows * columns));
+                    if (v.transposed) matrix = turned(matrix, columns, rows);
+                    const auto made = matrix_rule()(system, v, matrix);
+                    if (!made) throw error(w.name + ": no rule is known that makes " + v.format + " as " + system + " has it");
+                    const plane_sizes n = sizes_of(v.how, v.matrix);
+                    const std::span<const std::byte> bytes = plane == 0   ? made->codes
+                                                             : plane == 1 ? made->scales
+                                                             : plane == 2 ? made->zeros
+                                                                          : std::as_bytes(std::span(&made->global, 1));
+                    const std::size_t needed = plane == 0 ? n.codes : plane == 1 ? n.scales : plane == 2 ? n.zeros : 4;
+                    if (bytes.size() != needed)
+                        throw error(w.name + ": the rule of " + system + " packs " + v.format + " otherwise than this file");
+                    sink(bytes);
+                }
+            });
+        };
+    }
+    static std::vector<float> turned(const std::vector<float>& x, std::size_t rows, std::size_t columns) {
+        std::vector<float> y(x.size());
+        for (std::size_t r = 0; r < rows; ++r)
+            for (std::size_t c = 0; c < columns; ++c) y[c * rows + r] = x[r * columns + c];
+        return y;
     }
 
     std::function<void(const byte_sink&)> plain_producer(const weight& w, scale_type type) const {
@@ -206,10 +247,7 @@ class planner {
                                                          int plane) {
         const layout_changes changes = compare_layouts(w.how, to);
         const bool blocks = to.order == code_order::ggml_blocks;
-        const bool movable = w.quantized && changes.possible && w.group_of == weight::none &&
-                             stack * matrix.rows == w.stack * w.matrix.rows && matrix.columns == w.matrix.columns && !c_.big_endian &&
-                             plane != 4;
-        if (!movable) {
+        if (!movable(w, to, stack, matrix) || plane == 4) {
             if (blocks)
                 if (const block_quantizer quantize = quantizer_of(to.block)) return quantized_producer(w, to.block, quantize);
             std::string why = w.name + " is " + w.format + " here, and its codes cannot be moved to the layout that is asked for";
@@ -292,12 +330,12 @@ class planner {
         }
         changed.insert(&w);
         const layout to = layouts::ggml(type);
-        const bool movable = w.quantized && compare_layouts(w.how, to).possible;
-        if (w.transposed && !movable) shape = w.shape;
-        if (w.transposed && movable) note(w.name + " is stored by rows of its outputs, " + text_of(shape));
+        const bool moves = movable(w, to, w.stack, w.matrix);
+        if (w.transposed && !moves) shape = w.shape;
+        if (w.transposed && moves) note(w.name + " is stored by rows of its outputs, " + text_of(shape));
         replaced_[&w].push_back(
             {w.name, std::string(f.name), shape, w.elements() / f.values * f.bytes, moved_producer(w, to, w.stack, w.matrix, 0)});
-        if (movable && w.global != weight::none) {  // llama.cpp's place for it
+        if (moves && w.global != weight::none) {  // llama.cpp's place for it
             const std::string name = (w.name.ends_with(".weight") ? w.name.substr(0, w.name.size() - 7) : w.name) + ".scale";
             replaced_[&w].push_back({name, "f32", {w.stack}, 4 * w.stack, [&c = c_, &w](const byte_sink& sink) {
                                          for (std::uint64_t m = 0; m < w.stack; ++m) {
@@ -333,6 +371,7 @@ block_quantizer quantizer_of(ggml_type type) {
         };
     return more_quantizers() ? more_quantizers()(type) : block_quantizer();
 }
+void use_matrix_quantizer(matrix_quantizer rule) { matrix_rule() = std::move(rule); }
 void use_block_quantizers(std::function<block_quantizer(ggml_type)> more) { more_quantizers() = std::move(more); }
 
 std::vector<planned_tensor> plan_of(const checkpoint& c, const checkpoint* like, const requests& asked, bool gguf,

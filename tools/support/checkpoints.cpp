@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 
@@ -11,6 +12,7 @@
 #include "qk/graph/base/error.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/output_set.hpp"
+#include "qk/systems.hpp"
 #include "qk/systems/ggml.hpp"
 #include "support/console.hpp"
 
@@ -65,6 +67,61 @@ void add_plan(const std::string& file, checkpoint::requests& asked) {
     }
 }
 
+/// The rule of qk::systems that makes what a weight of a checkpoint is; null if there is none.
+const systems::rule* rule_for(std::string_view system, const checkpoint::weight& w) {
+    const std::string bits = std::to_string(w.how.bits), group = std::to_string(w.how.group_columns);
+    std::string name(system);
+    if (system == "compressed-tensors") name = "compressed_tensors";
+    if (system == "gpt-oss") return systems::find("torchao.mxfp4_e2m1.floor");
+    if (system == "deepseek") return systems::find("auto_round.fp8_block128");
+    if (system == "mlx" && w.format.starts_with("int"))
+        return systems::find("mlx.affine" + bits + "_g" + group + (w.how.scale == scale_type::bf16 ? "_bf16" : ""));
+    if (w.format == "mxfp8_e4m3") return systems::find(name + ".mxfp8");
+    if (w.format == "int4") return systems::find(name + ".int4_g" + group + (w.how.zero == zero_type::none ? "" : "_asym"));
+    if (w.format != "fp8") return systems::find(name + "." + w.format);
+    const bool blocks = w.how.group_rows == 128 && w.how.group_columns == 128;
+    if (name == "modelopt")
+        return systems::find(blocks ? "modelopt.fp8_2d_128x128" : w.how.group_rows == 0 ? "modelopt.fp8_tensor_packed" : "");
+    return systems::find(name + (blocks                     ? ".fp8_block128"
+                                 : w.how.group_rows == 0    ? ".fp8_tensor"
+                                 : w.how.group_columns == 0 ? ".fp8_channel"
+                                                            : ".none"));
+}
+
+/// Stores floats as scales of a type.
+std::vector<std::byte> as_scales(scale_type type, std::span<const float> x) {
+    const auto width = static_cast<std::size_t>(bits_of(type) / 8);
+    std::vector<std::byte> out(x.size() * width);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        const std::uint32_t bits = layout_parts::store_scale(type, x[i]).bits;
+        std::memcpy(out.data() + i * width, &bits, width);
+    }
+    return out;
+}
+
+/// Quantizes a matrix by the rule of a system, and takes its planes for the parts of the file.
+std::optional<checkpoint::quantized_parts> quantize_matrix(std::string_view system, const checkpoint::weight& w,
+                                                           std::span<const float> values) {
+    const systems::rule* rule = rule_for(system, w);
+    if (rule == nullptr || w.matrix.columns % rule->multiple != 0) return std::nullopt;
+    const systems::result made = rule->convert({.values = values, .rows = w.matrix.rows, .columns = w.matrix.columns});
+    checkpoint::quantized_parts parts;
+    const auto floats = [](const systems::plane& p) {
+        return std::span(reinterpret_cast<const float*>(p.bytes.data()), p.bytes.size() / 4);
+    };
+    if (const systems::plane* p = made.find("codes")) parts.codes = p->bytes;
+    if (const systems::plane* p = made.find("scales")) {
+        if (p->kind != systems::plane::type::float32) parts.scales = p->bytes;
+        else if (w.how.zero == zero_type::bias) {
+            const std::size_t half = p->bytes.size() / 8;
+            parts.scales = as_scales(w.how.scale, floats(*p).first(half)), parts.zeros = as_scales(w.how.scale, floats(*p).subspan(half));
+        } else parts.scales = as_scales(w.how.scale, floats(*p));
+    }
+    if (const systems::plane* p = made.find("global"); p != nullptr && p->bytes.size() == 4) std::memcpy(&parts.global, p->bytes.data(), 4);
+    if (const systems::plane* p = made.find("zeros")) parts.zeros = p->bytes;
+    return parts;
+}
+
 }  // namespace
 
 bool is_checkpoint(const std::string& file) {
@@ -77,6 +134,7 @@ void convert_checkpoint(const checkpoint_conversion& given) {
         const auto* known = systems::ggml::find(static_cast<int>(type));
         return known == nullptr ? checkpoint::block_quantizer() : checkpoint::block_quantizer(known->quantize);
     });
+    checkpoint::use_matrix_quantizer(quantize_matrix);
     in_words([&] {
         checkpoint::requests asked;
         if (!given.plan.empty()) add_plan(given.plan, asked);
