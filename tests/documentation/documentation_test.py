@@ -62,6 +62,15 @@ def prepare(folder, qk, source):
     for name in ("t1.npz", "t2.npz"):
         ids = np.arange(len(name) + len(list(folder.glob("t?.npz"))))[None]
         np.savez(folder / name, input_ids=ids, attention_mask=np.ones_like(ids))
+    sys.path.insert(0, str(source / "tests" / "checkpoint"))
+    import make_files
+    tensors = make_files.Checkpoints(1).modelopt_nvfp4()[0]
+    for name in ("model", "a"):
+        (folder / f"{name}.safetensors").write_bytes(make_files.safetensors(tensors))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {t: "model.safetensors" for t in tensors}}))
+    for name in ("model", "b", "model-q4_k"):
+        (folder / f"{name}.gguf").write_bytes(make_files.gguf(make_files.gguf_tensors(1, kinds=["Q4_K"])[0]))
+    (folder / "formats.json").write_text('{"requests": [{"weight": "f16"}]}')
     planes = np.load(folder / "device.npz")
     (folder / "device.bin").write_bytes(b"".join(planes[k].tobytes() for k in planes.files if planes[k].dtype == np.uint8 and k != "format"))
 

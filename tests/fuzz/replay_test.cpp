@@ -7,8 +7,10 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "feed_checkpoint.hpp"
 #include "feed_inputs.hpp"
 #include "feed_model.hpp"
 
@@ -53,5 +55,23 @@ TEST_CASE("so do other files, and those cut short anywhere") {
         CHECK_NOTHROW(qk_fuzz::feed_input(bytes));
         for (std::size_t part = 1; part < 8; ++part)
             CHECK_NOTHROW(qk_fuzz::feed_input(std::string_view(bytes).substr(0, bytes.size() * part / 8)));
+    }
+}
+
+TEST_CASE("and checkpoints, those cut short anywhere, and those with a changed byte") {
+    for (const auto& [kind, feed] : {std::pair("safetensors", qk_fuzz::feed_safetensors), std::pair("gguf", qk_fuzz::feed_gguf)}) {
+        const auto files = files_in(corpus / kind);
+        REQUIRE(!files.empty());
+        for (const fs::path& file : files) {
+            CAPTURE(file.string());
+            std::string bytes = bytes_of(file);
+            CHECK_NOTHROW(feed(bytes));
+            for (std::size_t part = 1; part < 8; ++part) CHECK_NOTHROW(feed(std::string_view(bytes).substr(0, bytes.size() * part / 8)));
+            for (std::size_t i = 0; i < bytes.size(); i += 1 + bytes.size() / 64) {
+                const char kept = std::exchange(bytes[i], static_cast<char>(bytes[i] + 1));
+                CHECK_NOTHROW(feed(bytes));
+                bytes[i] = kept;
+            }
+        }
     }
 }

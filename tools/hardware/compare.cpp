@@ -11,6 +11,7 @@
 #include "qk/compare/compare.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files.hpp"
+#include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/flags_json.hpp"
 #include "support/packed_file.hpp"
@@ -216,7 +217,8 @@ void add_compare(command& app, verb_result& result) {
     option_table& verb =
         app.add_subcommand("compare", "Compare what a device gave with what the format says, and guess the cause of every difference");
     verb.add_option("INPUT", given->input,
-                    "float32 or float16 .npy that the device was given, or .hex of float32 words; with --dot a case .npz")
+                    "float32 or float16 .npy that the device was given, or .hex of float32 words; with --dot a case .npz; or a checkpoint "
+                    "(.safetensors, the index.json of its shards, .gguf) to compare with another, tensor by tensor")
         .reads();
     verb.add_option("DEVICE", given->device,
                     "what it gave: .npy of the same shape, a packed .npz, .hex (float32 words, or codes as `qk gen` orders them), or with "
@@ -246,6 +248,7 @@ void add_compare(command& app, verb_result& result) {
         "  qk compare x.npy device.npy --format mxfp8_e4m3\n"
         "  qk compare x.npy device.npy --format bfp16 --axis 1 --rounding half-away\n"
         "  qk compare x.npy device.bin --packed --format mxfp4 --json\n"
+        "  qk compare a.safetensors b.gguf\n"
         "  qk compare --dot --command './device' --a-format fp8_e4m3fn --b-format fp8_e4m3fn\n"
         "  qk compare --dot case.npz --a-format fp16 --b-format fp16");
     verb.callback([given, &result] {
@@ -258,6 +261,10 @@ void add_compare(command& app, verb_result& result) {
         if (given->input.empty() || given->device.empty())
             throw graph::error(
                 "compare needs INPUT.npy, which the device was given, and DEVICE, what it gave; `qk compare --help` has examples");
+        if (is_checkpoint(given->input) || is_checkpoint(given->device)) {
+            if (!compare_checkpoints(given->input, given->device, given->json)) result.status = status::failed;
+            return;
+        }
         format_of(given->how);
         semantics_of(given->how);
         const graph::tensor x = read_input(*given);

@@ -8,6 +8,7 @@
 #include "qk/compare/flags.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files.hpp"
+#include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/flags_json.hpp"
@@ -21,6 +22,8 @@ namespace {
 struct convert_arguments {
     std::string input, output, packed;
     quantize_options how;
+    std::string like, plan;
+    std::vector<std::string> tensors;
     std::string system, importance;
     bool count = false, overwrite = false;
 };
@@ -50,6 +53,10 @@ void convert_by_system(const convert_arguments& given, const std::string& bytes,
 }
 
 void convert(const convert_arguments& given) {
+    if (is_checkpoint(given.input))
+        return convert_checkpoint({given.input, given.output, given.how.format, given.like, given.tensors, given.plan, given.overwrite});
+    if (!given.like.empty() || !given.tensors.empty() || !given.plan.empty())
+        throw graph::error(given.input + " is no checkpoint (.safetensors, index.json, .gguf); --like, --tensor and --plan are for those");
     if (given.count) need_hardware("--count");
     graph::output_set files(given.overwrite);
     files.input("INPUT", given.input).input("--scales", given.how.scales).input("--zero-points", given.how.zero_points);
@@ -81,8 +88,15 @@ void add_convert(command& app, verb_result&) {
     auto given = std::make_shared<convert_arguments>();
     option_table& verb =
         app.add_subcommand("convert", "Convert a .npy file through a format: every value becomes the nearest that the format has");
-    verb.add_option("INPUT", given->input, "float32 or float16 .npy, or a packed .npz (then back into numbers)").required().reads();
-    verb.add_option("OUTPUT", given->output, "float32 .npy of the same shape").required().writes();
+    verb.add_option(
+            "INPUT", given->input,
+            "float32 or float16 .npy, or a packed .npz (then back into numbers); or a checkpoint: .safetensors, the index.json of its "
+            "shards, .gguf")
+        .required()
+        .reads();
+    verb.add_option("OUTPUT", given->output, "float32 .npy of the same shape; of a checkpoint: .npz (float32), .safetensors or .gguf")
+        .required()
+        .writes();
     verb.add_option("--packed", given->packed,
                     "also write the codes, at their true width: an .npz with the planes of docs/reference/layouts.md")
         .type_name("P.npz")
@@ -103,6 +117,17 @@ void add_convert(command& app, verb_result&) {
                     ".npy with one weight for each column, for the rules that look at one (ggml's searches)")
         .type_name("V.npy")
         .reads();
+    verb.section("Checkpoints");
+    verb.add_option("--like", given->like, "another checkpoint: each weight gets its layout, each tensor its place")
+        .type_name("FILE")
+        .reads();
+    verb.add_option("--tensor", given->tensors, "a format for the weights whose names fit a glob; the last that fits counts")
+        .type_name("GLOB=FORMAT")
+        .one_each();
+    verb.add_option("--plan", given->plan, "a requests file whose requests have `tensor` or `layer` (a glob) and `weight` (a format)")
+        .type_name("P.json")
+        .reads();
+    verb.section("");
     verb.footer(
         "An option overrides the choice of --semantics.\n\nExamples:\n"
         "  qk convert x.npy y.npy --format mxfp4\n"
@@ -111,6 +136,9 @@ void add_convert(command& app, verb_result&) {
         "  qk convert x.npy y.npy --format int8 --scale 0.05 --zero-point 3\n"
         "  qk convert x.npy y.npy --format mx6 --packed y.npz\n"
         "  qk convert y.npz y.npy\n"
+        "  qk convert model.safetensors model.npz\n"
+        "  qk convert model.safetensors model.gguf --format f16 --tensor '*norm*=f32'\n"
+        "  qk convert a.safetensors b.safetensors --like a.safetensors\n"
         "  qk convert x.npy y.npy --format int8 --scales s.npy --scale-axis 0\n"
         "  qk convert x.npy y.npy --system transformer_engine.nvfp4_4over6_mse --packed y.npz\n"
         "  qk convert x.npy y.npy --system ggml.q4_K --importance v.npy");

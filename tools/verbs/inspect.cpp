@@ -13,6 +13,7 @@
 #include "qk/graph/quantize.hpp"
 #include "qk/graph/recover.hpp"
 #include "qk/observe.hpp"
+#include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/tensor_list.hpp"
@@ -150,6 +151,11 @@ void recover(const inspect_arguments& given, const graph::model& m, graph::outpu
 }
 
 void inspect(const inspect_arguments& given) {
+    if (is_checkpoint(given.model)) {
+        if (given.tensors || !given.save_plan.empty() || !given.save_float.empty())
+            throw graph::error(given.model + " is a checkpoint, which has no network; leave --tensors, --save-plan and --save-float out");
+        return inspect_checkpoint(given.model, given.json);
+    }
     graph::output_set files(given.overwrite);
     declare(files, given.model);
     files.output("--save-float", given.save_float).output("--save-plan", given.save_plan);
@@ -216,7 +222,9 @@ void inspect(const inspect_arguments& given) {
 void add_inspect(command& app, verb_result&) {
     auto given = std::make_shared<inspect_arguments>();
     option_table& verb = app.add_subcommand("inspect", "Show a model's inputs, outputs, operators, layers and weights");
-    verb.add_option("MODEL", given->model, "ONNX model").required().reads();
+    verb.add_option("MODEL", given->model, "ONNX model; or a checkpoint: .safetensors, the index.json of its shards, .gguf")
+        .required()
+        .reads();
     verb.add_option("--save-plan", given->save_plan,
                     "a quantized model's plan, recovered from its Q/DQ pairs, Cast pairs, portable functions or AMD operators")
         .type_name("P.json")
@@ -230,7 +238,8 @@ void add_inspect(command& app, verb_result&) {
     add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.footer(
-        "Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect model.onnx --tensors\n  qk inspect "
+        "Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect model.onnx --tensors\n  qk inspect model.gguf\n  "
+        "qk inspect "
         "quantized.onnx --save-plan plan.json --save-float float.onnx");
     verb.callback([given] { inspect(*given); });
 }

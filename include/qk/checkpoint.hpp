@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of language models: safetensors (ModelOpt, compressed-tensors, GPT-OSS, DeepSeek, MLX, GPTQ, AWQ; one file or an index of
+// shards) and GGUF (one file or split). docs/guide/checkpoints.md is the user's page.
+//
+//   const auto c = qk::checkpoint::open("model.safetensors");       // reads config.json beside it
+//   for (const auto& w : c.weights) c.decode(w, [&](std::span<const float> part) { ... });
+//
+// Files are mapped, never read whole. Every size and offset of a file is checked before anything is allocated by it; whatever is wrong
+// with a file is an error that names it. Encoding is in two steps, so that other rules can be put in: a quantizer makes ggml's blocks, or
+// codes and scales, of rows of floats (see `block_quantizer`), and qk/layout.hpp puts them where a system expects them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "qk/layout.hpp"
+
+namespace qk::checkpoint {
+
+/// What is wrong with a file or a request, in a sentence that names the file and the tensor.
+class error : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+/// A tensor as a file has it.
+struct stored_tensor {
+    std::string name;
+    std::string type;                  ///< as the file spells it: "BF16", "F8_E4M3"; for GGUF "q4_k"
+    std::vector<std::uint64_t> shape;  ///< slowest dimension first, as NumPy has it
+    std::span<const std::byte> data;
+    std::size_t file = 0;  ///< number of its file
+    bool swapped = false;  ///< its numbers are big-endian
+
+    std::uint64_t elements() const;
+};
+
+/// Something that a reader would stumble over. `kind` is one of missing_scale, reciprocal_scale, swizzled_scale, activation_mismatch,
+/// nan_code, nan_scale, infinite_scale, negative_scale, zero_scale, wrong_shape, wrong_type, config_mismatch.
+struct finding {
+    std::string tensor, kind, sentence;
+};
+
+/// A floating-point tensor as the model knows it: plain, or several stored tensors that together mean one matrix of floats.
+struct weight {
+    static constexpr int none = -1;
+
+    std::string name;                  ///< "model.layers.0.mlp.down_proj.weight"
+    std::vector<std::uint64_t> shape;  ///< of the floats
+    std::string format;                ///< "bf16", "nvfp4", "q4_k", "int4"
+    bool quantized = false;
+    layout how;               ///< of a quantized weight
+    std::uint64_t stack = 1;  ///< matrices of `matrix`, one after the other in every part
+    matrix_shape matrix;      ///< as it is stored: rows share no scale (but for layouts with several rows to a scale)
+    bool transposed = false;  ///< the floats have the matrix's columns first (GPT-OSS)
+    bool floats_first = false;
+    int codes = none, scales = none, zeros = none, global = none, group_of = none;  ///< numbers of stored tensors
+    bool big_endian = false;
+    std::optional<finding> problem;  ///< why it cannot be decoded
+
+    std::uint64_t elements() const;
+};
+
+enum class container { safetensors, gguf };
+
+/// A file of a checkpoint, mapped.
+class mapped_file;
+
+/// What the config beside a checkpoint says. Empty: there is none, or it says nothing about quantization.
+struct quantization_config {
+    std::filesystem::path file;
+    std::string method;     ///< "modelopt", "compressed-tensors", "mxfp4", "fp8", "gptq", "awq", "mlx" ...; empty: not quantized
+    std::string algorithm;  ///< ModelOpt's quant_algo, MLX's mode, compressed-tensors' format
+    int bits = 0, group = 0;
+    bool first_version = true;  ///< GPTQ's zero points are stored minus one
+    bool gemm = true;           ///< AWQ's words
+    std::optional<bool> quantizes_activations;
+    bool activations_static = false;    ///< ... with a scale in the file
+    std::vector<std::string> excluded;  ///< modules that stay as they are: names, globs, or "re:" with an expression
+    struct override_of_layer {
+        std::string module;
+        int bits = 0, group = 0;
+        std::string mode;
+        bool off = false;
+    };
+    std::vector<override_of_layer> layers;  ///< MLX's and ModelOpt's own values for a module
+
+    bool excludes(std::string_view module) const;
+    const override_of_layer* of(std::string_view module) const;
+};
+
+/// A checkpoint that was opened.
+struct checkpoint {
+    std::filesystem::path path;
+    container kind = container::safetensors;
+    std::string system;  ///< "modelopt", "compressed-tensors", "gpt-oss", "deepseek", "mlx", "gptq", "awq", "gguf", or "plain"
+    quantization_config config;
+    std::vector<std::filesystem::path> paths;  ///< of its files
+    std::vector<std::shared_ptr<const mapped_file>> files;
+    std::vector<stored_tensor> tensors;
+    std::vector<weight> weights;
+    std::vector<finding> findings;  ///< what the names, types and shapes alone show; lint() looks at the data, too
+
+    std::string metadata;                   ///< safetensors: the text of "__metadata__", "" if there is none
+    std::span<const std::byte> key_values;  ///< GGUF: the first file's keys and values as they are stored
+    std::uint64_t key_value_count = 0;
+    std::uint32_t version = 3, alignment = 32;
+    bool big_endian = false;
+
+    const stored_tensor* find(std::string_view name) const;
+    const weight* find_weight(std::string_view name) const;
+
+    /// Calls `take` with the weight's floats in order, some millions at a time. Throws error where the weight has a problem.
+    void decode(const weight& w, const std::function<void(std::span<const float>)>& take) const;
+    std::vector<float> decode(const weight& w) const;
+};
+
+/// Opens a .safetensors, an index.json of shards, or a .gguf (with the other parts of a split one). Throws error.
+checkpoint open(const std::filesystem::path& file);
+/// Reads one file's bytes as they were a file; for tests and fuzzers. `name` decides what it is.
+checkpoint read(std::span<const std::byte> bytes, const std::filesystem::path& name);
+
+/// Looks at every tensor's data and returns what is wrong, those of `findings` first.
+std::vector<finding> lint(const checkpoint& c);
+
+/// How one weight of two checkpoints differs.
+struct difference {
+    std::string name;
+    std::string formats;  ///< "nvfp4" or "nvfp4, q4_k"
+    bool only_first = false, only_second = false, shapes_differ = false;
+    bool same_bits = false;  ///< the stored parts, in one layout, are the same
+    std::uint64_t values = 0, codes_differ = 0, values_differ = 0;
+    bool same_layout = false;
+    double decibels = 0;  ///< of the first's power over that of the differences; infinite where no value differs
+    std::string problem;
+};
+/// `take` gets one after the other, in the first's order, then what only the second has.
+void compare(const checkpoint& a, const checkpoint& b, const std::function<void(const difference&)>& take);
+
+/// Called with what is done and what there is to do, in bytes.
+using progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
+/// Writes every floating-point tensor as float32 under its weight's name, one after the other. A run that was killed is taken up by the
+/// next: its part is .NAME.qk-HASH.part beside `target`, where HASH stands for the files that are read, with their sizes and dates.
+/// Returns how many tensors an earlier run had done.
+std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, const progress& told = {});
+
+/// Quantizes whole rows into a type of ggml's blocks, as ggml's quantize_row_*_ref does. `importance` has a weight for each value of a
+/// row, or is empty. This is the place of qk::systems::ggml::block_type::quantize.
+using block_quantizer = std::function<void(std::span<const float> row, std::span<const float> importance, std::span<std::byte> blocks)>;
+/// Returns the quantizer of a type, or an empty function: f32, f16 and bf16 are built in; use_block_quantizers adds others.
+block_quantizer quantizer_of(ggml_type type);
+void use_block_quantizers(std::function<block_quantizer(ggml_type)> more);
+
+/// The parts of one matrix as a system's own quantizer makes them, in the order and types of a layout.
+struct quantized_parts {
+    std::vector<std::byte> codes, scales, zeros;
+    float global = 1;
+};
+/// Quantizes rows x columns floats into the layout of `model`, a weight of `system`; nullopt if there is no rule for it. The place of
+/// qk::systems::rule::convert.
+using matrix_quantizer =
+    std::function<std::optional<quantized_parts>(std::string_view system, const weight& model, std::span<const float> values)>;
+void use_matrix_quantizer(matrix_quantizer rule);
+
+/// What becomes of a checkpoint's weights.
+struct requests {
+    std::string format;                                      ///< of every matrix that no rule names; empty: as it is stored
+    std::vector<std::pair<std::string, std::string>> rules;  ///< glob of names, format; the last that fits counts
+    std::optional<std::filesystem::path> like;               ///< another checkpoint, which gives each weight its layout
+};
+/// Writes a .safetensors or .gguf. Codes are moved, not decoded, where the layouts hold the same numbers. `notes` gets a sentence for
+/// whatever changes. Resumes like write_npz.
+std::size_t write(const checkpoint& c, const std::filesystem::path& target, const requests& asked, std::vector<std::string>& notes,
+                  const progress& told = {});
+
+}  // namespace qk::checkpoint

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the sources of qk::checkpoint share: mapped files, readers of headers, and text for messages.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "qk/checkpoint.hpp"
+
+namespace qk::checkpoint {
+
+/// A file mapped for reading. Pages that were read can be given back, so that a large file does not stay in memory.
+class mapped_file {
+  public:
+    explicit mapped_file(const std::filesystem::path& file);
+    ~mapped_file();
+    mapped_file(const mapped_file&) = delete;
+    mapped_file& operator=(const mapped_file&) = delete;
+    std::span<const std::byte> bytes() const { return {data_, size_}; }
+    /// Gives back the pages of a part that was read. Reading it again fetches it from the file.
+    void release(std::span<const std::byte> part) const noexcept;
+
+  private:
+    const std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+/// A tensor's shape as "[4, 256]".
+std::string text_of(const std::vector<std::uint64_t>& shape);
+/// Names come from files: quoted and shortened for messages.
+std::string shown(std::string_view name);
+
+/// Product of a shape, or nullopt if it does not fit 63 bits.
+std::optional<std::uint64_t> product_of(const std::vector<std::uint64_t>& shape);
+
+/// Bits of one number of a safetensors type; 0: unknown.
+unsigned bits_of_type(std::string_view type);
+bool is_float_type(std::string_view type);
+
+/// Adds a file's tensors to `c`. Throws error, whose text begins with `label`.
+void read_safetensors(std::span<const std::byte> bytes, const std::string& label, checkpoint& c);
+/// Number of this file among the parts of a split one; count 0: it is not split.
+struct split_place {
+    std::uint64_t number = 0, count = 0, tensors = 0;
+};
+split_place read_gguf(std::span<const std::byte> bytes, const std::string& label, checkpoint& c);
+
+/// Parses JSON of limited depth. Throws error beginning with `label`.
+nlohmann::json parse_json(std::string_view text, const std::string& label);
+std::string read_text(const std::filesystem::path& file, std::uint64_t most);
+/// Reads what lies beside a safetensors file: config.json, hf_quant_config.json, quantize_config.json.
+quantization_config read_config(const std::filesystem::path& folder);
+quantization_config parse_config(const nlohmann::json& config, const std::filesystem::path& file);
+
+/// Fills weights and findings from tensors and config.
+void find_weights(checkpoint& c);
+void find_gguf_weights(checkpoint& c);
+
+/// Whether `name` fits a glob: * and ?.
+bool fits(std::string_view pattern, std::string_view name);
+
+/// The parts of matrix `index` of a weight's stack.
+matrix_planes planes_of(const checkpoint& c, const weight& w, std::uint64_t index);
+/// The type of a GGUF tensor by the name that facts_of gives it.
+std::optional<ggml_type> ggml_type_named(std::string_view name);
+
+}  // namespace qk::checkpoint

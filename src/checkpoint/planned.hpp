@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What write() puts into a file: each stored tensor's type, shape and size, known before its bytes are made.
+#pragma once
+
+#include <functional>
+
+#include "parts.hpp"
+
+namespace qk::checkpoint {
+
+using byte_sink = std::function<void(std::span<const std::byte>)>;
+
+struct planned_tensor {
+    std::string name, type;
+    std::vector<std::uint64_t> shape;
+    std::uint64_t bytes = 0;
+    std::function<void(const byte_sink&)> produce;
+};
+
+/// Plans every tensor of the output. `like` may be null. Throws error where a request cannot be met.
+std::vector<planned_tensor> plan_of(const checkpoint& c, const checkpoint* like, const requests& asked, bool gguf,
+                                    std::vector<std::string>& notes);
+
+/// The keys and values of a split GGUF without those that say so; `count` becomes their number.
+std::string without_split(const checkpoint& c, std::uint64_t& count);
+/// model_type of the config beside a safetensors file; "unknown" without one.
+std::string architecture_of(const checkpoint& c);
+
+}  // namespace qk::checkpoint

@@ -1,0 +1,381 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""qk reads checkpoints of every system to the floats that they mean, writes them again with the same bytes, and says what is wrong with bad ones.
+
+    python3 tests/checkpoint/checkpoints.py QK
+
+The files are made by make_files.py, which decodes them by numpy; those of ../shared/checkpoints are read, too, where they are.
+"""
+import json
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import make_files as make
+
+ROOT = Path(__file__).resolve().parents[2]
+qk = str(Path(sys.argv[1]).resolve())
+failures, checks = [], 0
+
+
+def check(right, what):
+    global checks
+    checks += 1
+    if not right:
+        failures.append(what)
+
+
+def run(*arguments):
+    return subprocess.run([qk, *map(str, arguments)], capture_output=True, text=True)
+
+
+def ok(*arguments):
+    done = run(*arguments)
+    check(done.returncode == 0, f"qk {' '.join(map(str, arguments))}: exit {done.returncode}: {done.stderr.strip()}")
+    return done
+
+
+def same(a, b):
+    a, b = np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32)
+    return a.shape == b.shape and bool(((a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))).all())
+
+
+def rounded(values, key):
+    return make.bfloat(values) if key.endswith(".bfloat16") else values
+
+
+def decodes(file, wanted, folder):
+    """Every weight of `wanted` comes out of `qk convert FILE OUT.npz`."""
+    out = folder / "out.npz"
+    if ok("convert", file, out).returncode != 0:
+        return
+    got = np.load(out)
+    for key in wanted:
+        name = key.removesuffix(".float32").removesuffix(".bfloat16")
+        check(name in got.files, f"{file}: {name} is not in the .npz")
+        if name in got.files:
+            check(same(rounded(got[name], key), wanted[key]), f"{file}: {key} has other values")
+
+
+def stored(file):
+    """Type, shape and bytes of each tensor, by a reader of our own."""
+    raw = Path(file).read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    head = json.loads(raw[8 : 8 + size])
+    return {k: (v["dtype"], v["shape"], raw[8 + size + v["data_offsets"][0] : 8 + size + v["data_offsets"][1]]) for k, v in head.items() if k != "__metadata__"}
+
+
+def written_again(file, folder):
+    """convert A B --like A, with A's configs beside B."""
+    copy = folder / "copy"
+    copy.mkdir(exist_ok=True)
+    for old in copy.iterdir():
+        old.unlink()
+    for config in file.parent.glob("*.json"):
+        (copy / config.name).write_bytes(config.read_bytes())
+    again = copy / file.name
+    if ok("convert", file, again, "--like", file).returncode != 0:
+        return
+    if file.suffix == ".safetensors":
+        check(stored(file) == stored(again), f"{file}: written again, its tensors have other bytes")
+    else:
+        check(file.read_bytes() == again.read_bytes(), f"{file}: written again, it has other bytes")
+    done = ok("compare", file, again, "--json")
+    if done.returncode == 0:
+        check(json.loads(done.stdout)["equal"], f"{file}: qk compare finds differences from its copy")
+
+
+def made_files(folder):
+    root = folder / "made"
+    make.main(root)
+    files = sorted(root.glob("*/model.safetensors")) + sorted(root.glob("gguf/*.gguf"))
+    for file in files:
+        decoded = file.parent / "decoded.npz" if file.suffix == ".safetensors" else file.with_suffix(".decoded.npz")
+        decodes(file, np.load(decoded), folder)
+        written_again(file, folder)
+        done = ok("lint", file)
+        check("nothing found" in done.stdout, f"{file}: qk lint says {done.stdout.strip()}")
+        shown = ok("inspect", file, "--json")
+        if shown.returncode == 0:
+            check(len(json.loads(shown.stdout)["weights"]) >= 1, f"{file}: qk inspect shows no weights")
+    return root
+
+
+def shards(folder):
+    """Codes in one shard, scales in the other; a GGUF in two parts."""
+    made = make.Checkpoints(3)
+    tensors, config, floats = made.modelopt_nvfp4()
+    place = folder / "shards"
+    place.mkdir()
+    names = list(tensors)
+    for number, part in enumerate((names[:1], names[1:]), 1):
+        (place / f"model-{number:05d}-of-00002.safetensors").write_bytes(make.safetensors({k: tensors[k] for k in part}))
+    index = {"metadata": {}, "weight_map": {k: f"model-{1 if k in names[:1] else 2:05d}-of-00002.safetensors" for k in names}}
+    (place / "model.safetensors.index.json").write_text(json.dumps(index))
+    (place / "config.json").write_text(json.dumps(config))
+    decodes(place / "model.safetensors.index.json", floats, folder)
+    index["weight_map"]["m.other.weight"] = "model-00001-of-00002.safetensors"
+    (place / "wrong.index.json").write_text(json.dumps(index))
+    done = run("lint", place / "wrong.index.json")
+    check(done.returncode == 2 and "m.other.weight" in done.stderr, f"an index that names a missing tensor: {done.stderr}")
+    index["weight_map"] = {k: "../" + v for k, v in index["weight_map"].items()}
+    (place / "outside.index.json").write_text(json.dumps(index))
+    done = run("inspect", place / "outside.index.json")
+    check(done.returncode == 2 and "not beside" in done.stderr, f"an index that leads out of its folder: {done.stderr}")
+
+    tensors, floats = make.gguf_tensors(5)
+    names = list(tensors)
+    for number, part in enumerate((names[:7], names[7:])):
+        keys = [("split.no", 2, struct.pack("<H", number)), ("split.count", 2, struct.pack("<H", 2)), ("split.tensors.count", 5, struct.pack("<i", len(names)))]
+        (place / f"m-{number + 1:05d}-of-00002.gguf").write_bytes(make.gguf({k: tensors[k] for k in part}, keys=keys))
+    for number in (1, 2):
+        decodes(place / f"m-{number:05d}-of-00002.gguf", floats, folder)
+    ok("convert", place / "m-00001-of-00002.gguf", place / "whole.gguf", "--like", place / "m-00001-of-00002.gguf")
+    decodes(place / "whole.gguf", floats, folder)
+    (place / "m-00002-of-00002.gguf").unlink()
+    done = run("inspect", place / "m-00001-of-00002.gguf")
+    check(done.returncode == 2 and "m-00002-of-00002.gguf" in done.stderr, f"a split GGUF without its second part: {done.stderr}")
+
+
+def lone_files(root, folder):
+    """Without a config, names and types tell most systems; the others' errors name the config."""
+    needs = ("mlx_affine", "gptq")
+    for file in sorted(root.glob("*/model.safetensors")):
+        alone = folder / "alone.safetensors"
+        alone.write_bytes(file.read_bytes())
+        if file.parent.name.startswith(needs):
+            done = run("convert", alone, folder / "never.npz")
+            check(done.returncode == 2 and "config.json" in done.stderr, f"{file.parent.name} without its config: {done.stderr}")
+            check(not (folder / "never.npz").exists(), f"{file.parent.name} without its config leaves a file")
+        else:
+            decodes(alone, np.load(file.parent / "decoded.npz"), folder)
+
+
+def with_change(tensors, name, change):
+    kind, array, *rest = tensors[name]
+    return {**tensors, name: (kind, change(np.array(array)), *rest)}
+
+
+def without(tensors, name):
+    return {k: v for k, v in tensors.items() if k != name}
+
+
+def findings(folder):
+    """Files that read without complaint and are wrong: lint exits with 1 and names tensor and kind."""
+    made = make.Checkpoints(9)
+    nvfp4, config, _ = made.modelopt_nvfp4()
+    packed, packed_config, _ = made.compressed_nvfp4()
+    experts, _, _ = made.gpt_oss()
+    fp8, fp8_config, _ = made.modelopt_fp8()
+    mx, mx_config, _ = made.modelopt_mxfp8()
+    big, big_config, _ = made.modelopt_nvfp4(256, 1024)
+    rows = made.rng.integers(8, 118, 256).astype(np.uint8)
+    linear = np.minimum(rows[:, None] + made.rng.integers(0, 4, (256, 64)), 126).astype(np.uint8)
+    tiles = linear.reshape(2, 4, 32, 16, 4).transpose(0, 3, 2, 1, 4).reshape(256, 64)
+    weights_only = {"quantization_config": {**config["quantization_config"], "quant_algo": "W4A16_NVFP4"}}
+    activations = json.loads(json.dumps(packed_config))
+    activations["quantization_config"]["config_groups"]["group_0"]["input_activations"] = {"num_bits": 4, "dynamic": "local"}
+
+    def put(value, *at):
+        def change(a):
+            a[at if at else ()] = value
+            return a
+        return change
+
+    scale, second = "m.w.weight_scale", "m.w.weight_scale_2"
+    cases = {
+        "missing scale": (without(nvfp4, scale), config, scale, "missing_scale"),
+        "missing second scale": (without(nvfp4, second), config, second, "missing_scale"),
+        "missing input scale": (without(nvfp4, "m.w.input_scale"), config, "m.w.input_scale", "activation_mismatch"),
+        "input scale of weights only": (nvfp4, weights_only, "m.w.input_scale", "activation_mismatch"),
+        "W4A16 described as W4A4": (packed, activations, "m.w.input_global_scale", "activation_mismatch"),
+        "reciprocal": (with_change(nvfp4, second, put(np.float32(300))), config, second, "reciprocal_scale"),
+        "reciprocal, divided": (with_change(packed, "m.w.weight_global_scale", put(np.float32(0.004))), packed_config, "m.w.weight_global_scale", "reciprocal_scale"),
+        "reciprocal of FP8": (with_change(fp8, scale, put(np.float32(27))), fp8_config, scale, "reciprocal_scale"),
+        "global 0": (with_change(nvfp4, second, put(np.float32(0))), config, second, "zero_scale"),
+        "global Inf": (with_change(nvfp4, second, put(np.float32(np.inf))), config, second, "infinite_scale"),
+        "global NaN": (with_change(nvfp4, second, put(np.float32(np.nan))), config, second, "nan_scale"),
+        "NaN scale": (with_change(nvfp4, scale, put(0x7F, 3, 2)), config, scale, "nan_scale"),
+        "negative scale": (with_change(nvfp4, scale, put(0x88, 3, 2)), config, scale, "negative_scale"),
+        "scale 0": (with_change(nvfp4, scale, put(0, 3, 2)), config, scale, "zero_scale"),
+        "NaN code": (with_change(fp8, "m.w.weight", put(0x7F, 2, 2)), fp8_config, "m.w.weight", "nan_code"),
+        "code 255 of an MX scale": (with_change(mx, scale, put(255, 2, 1)), mx_config, scale, "nan_scale"),
+        "scales transposed": ({**nvfp4, scale: ("F8_E4M3", nvfp4[scale][1].T)}, config, scale, "wrong_shape"),
+        "scales for 32": ({**nvfp4, scale: ("F8_E4M3", nvfp4[scale][1][:, ::2])}, config, scale, "wrong_shape"),
+        "scales as U8": ({**nvfp4, scale: ("U8", nvfp4[scale][1])}, config, scale, "wrong_type"),
+        "scales missing of experts": (without(experts, "m.experts.down_proj_scales"), {}, "m.experts.down_proj_scales", "missing_scale"),
+        "code 255 of experts": (with_change(experts, "m.experts.down_proj_scales", put(255, 1, 1, 1)), {}, "m.experts.down_proj_scales", "nan_scale"),
+        "swizzled": ({**big, scale: ("F8_E4M3", tiles)}, big_config, scale, "swizzled_scale"),
+        "quantized though left out": (nvfp4, {"quantization_config": {**config["quantization_config"], "ignore": ["m.w"]}}, "m.w.weight", "config_mismatch"),
+        "another system's config": (nvfp4, {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 64}}, "m.w.weight", "config_mismatch"),
+        "another group than the config's": (packed, {"quantization_config": {**packed_config["quantization_config"], "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 32}}}}}, "m.w.weight", "config_mismatch"),
+    }
+    place = folder / "findings"
+    place.mkdir()
+    for what, (tensors, its_config, tensor, kind) in cases.items():
+        (place / "model.safetensors").write_bytes(make.safetensors(tensors))
+        (place / "config.json").write_text(json.dumps(its_config))
+        done = run("lint", place / "model.safetensors", "--json")
+        found = json.loads(done.stdout)["findings"] if done.returncode == 1 else []
+        check(any(f["tensor"] == tensor and f["kind"] == kind and len(f["sentence"]) > 10 for f in found), f"{what}: exit {done.returncode}, {found or done.stderr}")
+        lines = run("lint", place / "model.safetensors").stdout.splitlines()
+        check(len(lines) == len(found) and all(f["tensor"] in line for f, line in zip(found, lines)), f"{what}: not a line for each finding")
+    for what, tensors, its_config in (("linear scales that follow rows", {**big, scale: ("F8_E4M3", linear)}, big_config), ("weights only", without(nvfp4, "m.w.input_scale"), weights_only)):
+        (place / "model.safetensors").write_bytes(make.safetensors(tensors))
+        (place / "config.json").write_text(json.dumps(its_config))
+        done = run("lint", place / "model.safetensors")
+        check(done.returncode == 0, f"{what}: {done.stdout}")
+
+
+def broken_files(folder):
+    """Whatever the bytes, an error with a sentence: exit status 2, nothing written."""
+    tensors, _, _ = make.Checkpoints(1).modelopt_nvfp4(8, 64)
+    good = make.safetensors(tensors)
+    head = good[8 : 8 + struct.unpack("<Q", good[:8])[0]].decode().rstrip()
+    data = good[8 + len(head) + (-len(head) % 8) :]
+
+    def with_head(text, body=data):
+        raw = text.encode() if isinstance(text, str) else text
+        return struct.pack("<Q", len(raw)) + raw + body
+
+    cases = {"empty.safetensors": b"", "short.safetensors": good[:5], "cut_header.safetensors": good[:60], "cut_data.safetensors": good[:-3], "more.safetensors": good + b"1",
+             "long.safetensors": struct.pack("<Q", 1 << 62) + good[8:], "past_end.safetensors": struct.pack("<Q", 10**6) + good[8:], "bom.safetensors": with_head(b"\xef\xbb\xbf{}   "),
+             "list.safetensors": with_head("[1, 2]"), "utf8.safetensors": with_head(b'{"\xff\xfe":1}'), "no_json.safetensors": with_head('{"a": [1, 2'), "deep.safetensors": with_head('{"a":' + "[" * 5000),
+             "type.safetensors": with_head(head.replace("F8_E4M3", "F5_E2M2")), "negative.safetensors": with_head(head.replace("[8,32]", "[-8,-32]")), "float.safetensors": with_head(head.replace("[8,32]", "[8.0,32]")),
+             "overflow.safetensors": with_head(head.replace("[8,32]", "[8589934592,8589934592]")), "twice.safetensors": with_head(head.replace("m.w.weight_scale_2", "m.w.input_scale")),
+             "other_shape.safetensors": with_head(head.replace("[8,32]", "[8,33]")), "metadata.safetensors": with_head('{"__metadata__":{"a":3},' + head[1:]), "no_shape.safetensors": with_head(head.replace('"shape":[8,32],', ""))}
+    for name in ("overlap", "reversed", "hole"):
+        j = json.loads(head)
+        begin, end = j["m.w.weight_scale"]["data_offsets"]
+        j["m.w.weight_scale"]["data_offsets"] = {"overlap": [0, end - begin], "reversed": [end, begin], "hole": [begin + 8, end + 8]}[name]
+        cases[name + ".safetensors"] = with_head(json.dumps(j))
+
+    part = make.gguf_tensors(2, kinds=["Q8_0"])[0]
+    whole = make.gguf(part)
+    names = list(part)
+    at = whole.index(names[0].encode()) + len(names[0])  # of the number of dimensions
+
+    def patched(offset, value):
+        return whole[:offset] + value + whole[offset + len(value) :]
+
+    info = at + 4 + 16  # two dimensions behind their number
+    cases |= {"empty.gguf": b"", "magic.gguf": b"GGML" + whole[4:], "version0.gguf": patched(4, struct.pack("<I", 0)), "version1.gguf": patched(4, struct.pack("<I", 1)), "version99.gguf": patched(4, struct.pack("<I", 99)),
+              "cut.gguf": whole[:20], "cut_keys.gguf": whole[:40], "cut_names.gguf": whole[: at + 2], "cut_data.gguf": whole[:-400], "tensors.gguf": patched(8, struct.pack("<Q", 1 << 62)),
+              "keys.gguf": patched(16, struct.pack("<Q", 1 << 62)), "key_length.gguf": patched(24, struct.pack("<Q", 1 << 63)), "dimensions.gguf": patched(at, struct.pack("<I", 5)),
+              "many_dimensions.gguf": patched(at, struct.pack("<I", 1 << 31)), "zero.gguf": patched(at + 4, struct.pack("<Q", 0)), "overflow.gguf": patched(at + 4, struct.pack("<QQ", 1 << 40, 1 << 40)),
+              "ragged.gguf": patched(at + 4, struct.pack("<Q", 40)), "type.gguf": patched(info, struct.pack("<I", 200)), "removed.gguf": patched(info, struct.pack("<I", 4)),
+              "misaligned.gguf": patched(info + 4, struct.pack("<Q", 8)), "past_end.gguf": patched(info + 4, struct.pack("<Q", 1 << 40)), "wraps.gguf": patched(info + 4, struct.pack("<q", -32)),
+              "overlap.gguf": patched(whole.index(names[1].encode()) + len(names[1]) + 4 + 8 * 3 + 4, struct.pack("<Q", 0)), "twice.gguf": whole.replace(b"blk.0.bf16.weight", b"blk.0.q8_0.weight", 1),
+              "alignment.gguf": make.gguf(part, keys=[("general.alignment", 4, struct.pack("<I", 24))]), "value_type.gguf": make.gguf(part, keys=[("x", 99, b"")]), "key_twice.gguf": make.gguf(part, keys=[("x", 0, b"1"), ("x", 0, b"1")]),
+              "array.gguf": make.gguf(part, keys=[("x", 9, struct.pack("<IQ", 8, 1 << 60))]), "nested.gguf": make.gguf(part, keys=[("x", 9, struct.pack("<IQ", 9, 1) * 50)])}
+    place = folder / "broken"
+    place.mkdir()
+    for name, raw in cases.items():
+        (place / name).write_bytes(raw)
+        for words in (("lint", place / name), ("inspect", place / name), ("convert", place / name, place / "out.npz"), ("compare", place / name, place / name)):
+            done = run(*words)
+            check(done.returncode == 2 and name in done.stderr and len(done.stderr) > len(name) + 10, f"{name}: {words[0]}: exit {done.returncode}: {done.stderr or done.stdout}")
+    check(not [f for f in place.iterdir() if "npz" in f.name], "a conversion that failed leaves a file")
+
+
+def other_formats(root, folder):
+    """Codes that move to other layouts, and floats that are stored otherwise."""
+    place = folder / "other"
+    place.mkdir()
+    values = lambda file: np.load(place / "v.npz") if ok("convert", file, place / "v.npz").returncode == 0 else {}
+    for name, weight in (("modelopt_mxfp4", "m.w.weight"), ("mlx_mxfp4", "m.w.weight"), ("compressed_mxfp4", "m.w.weight")):
+        ok("convert", root / name / "model.safetensors", place / "a.gguf", "--format", "mxfp4")
+        got = values(place / "a.gguf")
+        wanted = np.load(root / name / "decoded.npz")[weight]
+        check(weight in got and same(got[weight], np.where(wanted == 0, np.float32(0), wanted)), f"{name} to mxfp4 blocks")
+    ok("convert", root / "gpt_oss/model.safetensors", place / "experts.gguf", "--format", "mxfp4")
+    got, wanted = values(place / "experts.gguf"), np.load(root / "gpt_oss/decoded.npz")["m.experts.down_proj"].transpose(0, 2, 1)
+    check("m.experts.down_proj" in got and same(got["m.experts.down_proj"], np.where(wanted == 0, np.float32(0), wanted)), "GPT-OSS's experts to mxfp4 blocks")
+    made = make.Checkpoints(4)
+    tensors, config, floats = made.modelopt_nvfp4(24, 128)
+    (place / "model.safetensors").write_bytes(make.safetensors(tensors))
+    (place / "config.json").write_text(json.dumps(config))
+    ok("convert", place / "model.safetensors", place / "n.gguf", "--format", "nvfp4")
+    got = values(place / "n.gguf")
+    check("m.w.scale" in got and np.allclose(got["m.w.weight"] * got["m.w.scale"], floats["m.w.weight"], rtol=1e-6), "ModelOpt's NVFP4 to nvfp4 blocks with a scale beside")
+    ok("convert", root / "mlx_affine4/model.safetensors", place / "f.gguf", "--format", "f16", "--tensor", "*norm*=f32", "--tensor", "m.half=bf16")
+    shown = {w["name"]: w["format"] for w in json.loads(ok("inspect", place / "f.gguf", "--json").stdout)["weights"]}
+    check(shown == {"m.w.weight": "f16", "m.norm.weight": "f32", "m.half": "bf16"}, f"formats by globs: {shown}")
+    ok("convert", root / "gguf/little.gguf", place / "f.safetensors", "--format", "f32")
+    got, wanted = values(place / "f.safetensors"), np.load(root / "gguf/little.decoded.npz")
+    check(all(k in got and same(got[k], wanted[k]) for k in wanted), "a GGUF as float32 safetensors")
+    done = run("compare", root / "gguf/little.gguf", place / "f.safetensors", "--json")
+    check(done.returncode == 0 and json.loads(done.stdout)["equal"], f"its blocks and its floats compare equal: {done.stdout[:300]}")
+    changed = dict(tensors)
+    changed["m.w.weight"] = ("U8", tensors["m.w.weight"][1] ^ np.eye(24, 64, dtype=np.uint8))
+    (place / "changed.safetensors").write_bytes(make.safetensors(changed))
+    done = run("compare", place / "model.safetensors", place / "changed.safetensors", "--json")
+    row = [r for r in json.loads(done.stdout)["tensors"] if r["tensor"] == "m.w.weight"][0]
+    check(done.returncode == 1 and row["codes_differ"] == 24 and 0 < row["db"] < 60, f"24 codes differ: {row}")
+
+
+def stopped_and_resumed(folder):
+    """A run that is killed is taken up by the next, and the file is that of a run that was not."""
+    place = folder / "resumed"
+    place.mkdir()
+    made = make.Checkpoints(6)
+    tensors = {f"m.{i}.weight": ("BF16", made.rng.integers(0, 0x7F80, (1024, 4096)).astype(np.uint16)) for i in range(24)}
+    (place / "a.safetensors").write_bytes(make.safetensors(tensors))
+    ok("convert", place / "a.safetensors", place / "whole.npz")
+    for _ in range(20):
+        working = subprocess.Popen([qk, "convert", place / "a.safetensors", place / "b.npz"], stderr=subprocess.DEVNULL)
+        while working.poll() is None and not any(f.stat().st_size > 60_000_000 for f in place.glob(".b.npz.qk-*.part")):
+            time.sleep(0.001)
+        working.send_signal(signal.SIGKILL)
+        if working.wait() == -signal.SIGKILL:
+            break
+        (place / "b.npz").unlink()
+    done = ok("convert", place / "a.safetensors", place / "b.npz")
+    check("were there" in done.stderr, f"nothing of a killed run is used: {done.stderr}")
+    check((place / "whole.npz").read_bytes() == (place / "b.npz").read_bytes(), "a resumed conversion gives another file")
+    check(not list(place.glob(".*.part")), "a resumed conversion leaves its part")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    check(before < 150_000, f"converting 200 MB takes {before} kB of memory at its peak")
+
+
+def shared_files(folder):
+    root = ROOT.parent / "shared" / "checkpoints"
+    if not root.is_dir():
+        return
+    for file in sorted(root.glob("*/model.safetensors")):
+        decodes(file, np.load(file.parent / "decoded.npz"), folder)
+        written_again(file, folder)
+        check(run("lint", file).returncode == 0, f"{file}: qk lint finds something")
+    for file in sorted(root.glob("gguf/*.gguf")):
+        decoded = file.with_suffix(".decoded.npz")
+        decodes(file, np.load(decoded) if decoded.exists() and "scale" not in file.stem else {}, folder)
+        written_again(file, folder)
+    for file in sorted(root.glob("broken/*/*.*")):
+        if file.suffix == ".json":
+            continue
+        done = run("lint", file)
+        wanted = 0 if file.stem.startswith("good") else 1 if file.stem.startswith("lint_") else 2
+        check(done.returncode == wanted and (wanted == 0 or len(done.stdout + done.stderr) > 20), f"{file}: exit {done.returncode}, {done.stdout}{done.stderr}")
+
+
+with tempfile.TemporaryDirectory() as name:
+    folder = Path(name)
+    stopped_and_resumed(folder)
+    root = made_files(folder)
+    shards(folder)
+    lone_files(root, folder)
+    findings(folder)
+    broken_files(folder)
+    other_formats(root, folder)
+    shared_files(folder)
+print("\n".join(failures))
+print(f"{checks} checks, {len(failures)} failures")
+sys.exit(1 if failures else 0)

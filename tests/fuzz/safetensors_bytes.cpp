@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// libFuzzer target for safetensors files. cmake --preset fuzz, then
+//   build/fuzz/tests/fuzz_safetensors_bytes -rss_limit_mb=2048 -timeout=10 -max_len=4096 CORPUS tests/fuzz/corpus/safetensors
+#include <cstdint>
+#include <string_view>
+
+#include "feed_checkpoint.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    qk_fuzz::feed_safetensors({reinterpret_cast<const char*>(data), size});
+    return 0;
+}

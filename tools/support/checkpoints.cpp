@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/checkpoints.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "qk/checkpoint.hpp"
+#include "qk/graph/export.hpp"
+#include "qk/graph/files.hpp"
+#include "qk/systems.hpp"
+#include "qk/systems/ggml.hpp"
+#include "support/console.hpp"
+
+namespace qk::tool {
+namespace {
+
+/// Runs work on checkpoints; their errors become the tool's.
+template <class Work>
+auto in_words(Work work) {
+    try {
+        return work();
+    } catch (const checkpoint::error& e) {
+        throw graph::error(e.what());
+    }
+}
+
+std::string shape_words(const std::vector<std::uint64_t>& shape) {
+    std::string s = "[";
+    for (std::size_t k = 0; k < shape.size(); ++k) s += (k == 0 ? "" : ", ") + std::to_string(shape[k]);
+    return s + "]";
+}
+
+std::uint64_t stored_bytes(const checkpoint::checkpoint& c, const checkpoint::weight& w) {
+    std::uint64_t n = 0;
+    for (const int part : {w.codes, w.scales, w.zeros, w.global, w.group_of})
+        if (part != checkpoint::weight::none) n += c.tensors[static_cast<std::size_t>(part)].data.size();
+    return n;
+}
+
+std::string decibel_words(double db) { return std::isinf(db) ? "" : fmt::format("{:.2f} dB", db); }
+
+/// Reads the requests of a plan file that name tensors or layers and a weight's format.
+void add_plan(const std::string& file, checkpoint::requests& asked) {
+    nlohmann::json plan;
+    try {
+        plan = nlohmann::json::parse(graph::read_file(file));
+    } catch (const nlohmann::json::exception&) {
+        throw graph::error(file + ": is not JSON");
+    }
+    const auto list = plan.is_object() ? plan.find("requests") : plan.end();
+    if (!plan.is_object() || list == plan.end() || !list->is_array()) throw graph::error(file + ": has no list \"requests\"");
+    for (const auto& r : *list) {
+        const auto word = [&](const char* key) {
+            return r.is_object() && r.contains(key) && r[key].is_string() ? r[key].get<std::string>() : std::string();
+        };
+        const std::string glob = word("tensor").empty() ? word("layer") : word("tensor"),
+                          format = word("weight").empty() ? word("format") : word("weight");
+        if (format.empty())
+            throw graph::error(file + ": a request for a checkpoint has a \"weight\", its format, and a \"tensor\" or \"layer\" it is for");
+        if (glob.empty()) asked.format = format;
+        else asked.rules.emplace_back(glob, format);
+    }
+}
+
+/// The rule of qk::systems that makes what a weight of a checkpoint is; null if there is none.
+const systems::rule* rule_for(std::string_view system, const checkpoint::weight& w) {
+    const std::string bits = std::to_string(w.how.bits), group = std::to_string(w.how.group_columns);
+    std::string name(system);
+    if (system == "compressed-tensors") name = "compressed_tensors";
+    if (system == "gpt-oss") return systems::find("torchao.mxfp4_e2m1.floor");
+    if (system == "deepseek") return systems::find("auto_round.fp8_block128");
+    if (system == "mlx" && w.format.starts_with("int"))
+        return systems::find("mlx.affine" + bits + "_g" + group + (w.how.scale == scale_type::bf16 ? "_bf16" : ""));
+    if (w.format == "mxfp8_e4m3") return systems::find(name + ".mxfp8");
+    if (w.format == "int4") return systems::find(name + ".int4_g" + group + (w.how.zero == zero_type::none ? "" : "_asym"));
+    if (w.format != "fp8") return systems::find(name + "." + w.format);
+    const bool blocks = w.how.group_rows == 128 && w.how.group_columns == 128;
+    if (name == "modelopt")
+        return systems::find(blocks ? "modelopt.fp8_2d_128x128" : w.how.group_rows == 0 ? "modelopt.fp8_tensor_packed" : "");
+    return systems::find(name + (blocks                     ? ".fp8_block128"
+                                 : w.how.group_rows == 0    ? ".fp8_tensor"
+                                 : w.how.group_columns == 0 ? ".fp8_channel"
+                                                            : ".none"));
+}
+
+/// Stores floats as scales of a type.
+std::vector<std::byte> as_scales(scale_type type, std::span<const float> x) {
+    const auto width = static_cast<std::size_t>(bits_of(type) / 8);
+    std::vector<std::byte> out(x.size() * width);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        const std::uint32_t bits = layout_parts::store_scale(type, x[i]).bits;
+        std::memcpy(out.data() + i * width, &bits, width);
+    }
+    return out;
+}
+
+/// Quantizes a matrix by the rule of a system, and takes its planes for the parts of the file.
+std::optional<checkpoint::quantized_parts> quantize_matrix(std::string_view system, const checkpoint::weight& w,
+                                                           std::span<const float> values) {
+    const systems::rule* rule = rule_for(system, w);
+    if (rule == nullptr || w.matrix.columns % rule->multiple != 0) return std::nullopt;
+    const systems::result made = rule->convert({.values = values, .rows = w.matrix.rows, .columns = w.matrix.columns});
+    checkpoint::quantized_parts parts;
+    const auto floats = [](const systems::plane& p) {
+        return std::span(reinterpret_cast<const float*>(p.bytes.data()), p.bytes.size() / 4);
+    };
+    if (const systems::plane* p = made.find("codes")) parts.codes = p->bytes;
+    if (const systems::plane* p = made.find("scales")) {
+        if (p->kind != systems::plane::type::float32) parts.scales = p->bytes;
+        else if (w.how.zero == zero_type::bias) {
+            const std::size_t half = p->bytes.size() / 8;
+            parts.scales = as_scales(w.how.scale, floats(*p).first(half)), parts.zeros = as_scales(w.how.scale, floats(*p).subspan(half));
+        } else parts.scales = as_scales(w.how.scale, floats(*p));
+    }
+    if (const systems::plane* p = made.find("global"); p != nullptr && p->bytes.size() == 4) std::memcpy(&parts.global, p->bytes.data(), 4);
+    if (const systems::plane* p = made.find("zeros")) parts.zeros = p->bytes;
+    return parts;
+}
+
+}  // namespace
+
+bool is_checkpoint(const std::string& file) {
+    const std::string ending = std::filesystem::path(file).extension().string();
+    return ending == ".safetensors" || ending == ".gguf" || file.ends_with(".safetensors.index.json") || file.ends_with("index.json");
+}
+
+void convert_checkpoint(const checkpoint_conversion& given) {
+    checkpoint::use_block_quantizers([](ggml_type type) {
+        const auto* known = systems::ggml::find(static_cast<int>(type));
+        return known == nullptr ? checkpoint::block_quantizer() : checkpoint::block_quantizer(known->quantize);
+    });
+    checkpoint::use_matrix_quantizer(quantize_matrix);
+    in_words([&] {
+        checkpoint::requests asked;
+        if (!given.plan.empty()) add_plan(given.plan, asked);
+        if (!given.format.empty()) asked.format = given.format;
+        for (const std::string& t : given.tensors) {
+            const auto at = t.rfind('=');
+            if (at == std::string::npos || at == 0 || at + 1 == t.size())
+                throw graph::error("--tensor '" + t + "' is not GLOB=FORMAT, as in '*.mlp.*=q4_k'");
+            asked.rules.emplace_back(t.substr(0, at), t.substr(at + 1));
+        }
+        if (!given.like.empty()) asked.like = given.like;
+        const checkpoint::checkpoint c = checkpoint::open(given.input);
+        graph::output_set files(given.overwrite, false);  // compares names; the library writes
+        for (const auto& p : c.paths) files.input("INPUT", p);
+        files.input("--like", given.like).input("--plan", given.plan).output("OUTPUT", given.output);
+        const bool npz = given.output.ends_with(".npz");
+        if (npz && (!given.like.empty() || !asked.format.empty() || !asked.rules.empty()))
+            throw graph::error(given.output + " holds float32; --format, --tensor and --like are for .safetensors and .gguf");
+        if (!npz && !given.output.ends_with(".safetensors") && !given.output.ends_with(".gguf"))
+            throw graph::error(given.output + " ends in none of .npz, .safetensors, .gguf; a checkpoint becomes one of these");
+        std::vector<std::string> notes;
+        std::size_t resumed = 0;
+        {
+            progress bar("converting");
+            const auto told = [&](std::uint64_t done, std::uint64_t total) {
+                bar.show(static_cast<std::size_t>(done >> 20), static_cast<std::size_t>(std::max<std::uint64_t>(total >> 20, 1)));
+            };
+            resumed = npz ? checkpoint::write_npz(c, given.output, told) : checkpoint::write(c, given.output, asked, notes, told);
+        }
+        for (const std::string& n : notes) print(stderr, "{}\n", n);
+        if (resumed != 0) print(stderr, "{} tensors were there from a run that was stopped\n", resumed);
+        return 0;
+    });
+}
+
+void inspect_checkpoint(const std::string& file, bool json) {
+    in_words([&] {
+        const checkpoint::checkpoint c = checkpoint::open(file);
+        std::uint64_t values = 0, bytes = 0;
+        nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+        std::map<std::string, std::uint64_t> formats;
+        for (const checkpoint::weight& w : c.weights) {
+            const std::uint64_t n = w.elements(), b = stored_bytes(c, w);
+            values += n, bytes += b, ++formats[w.format];
+            if (!json) continue;
+            rows.push_back(
+                {{"name", w.name}, {"format", w.format}, {"shape", w.shape}, {"values", n}, {"bytes", b}, {"quantized", w.quantized}});
+            if (w.problem) rows.back()["problem"] = w.problem->sentence;
+        }
+        if (json) {
+            nlohmann::ordered_json all = {{"checkpoint", file}, {"system", c.system}, {"files", nlohmann::ordered_json::array()},
+                                          {"values", values},   {"bytes", bytes},     {"formats", formats},
+                                          {"weights", rows}};
+            for (const auto& p : c.paths) all["files"].push_back(p.string());
+            if (!c.config.method.empty())
+                all["config"] = {{"file", c.config.file.string()}, {"method", c.config.method}, {"algorithm", c.config.algorithm}};
+            print_json(all);
+            return 0;
+        }
+        print("{}: {}, {} tensors in {} file{}, {} weights of {} values in {} bytes", file, c.system, c.tensors.size(), c.paths.size(),
+              c.paths.size() == 1 ? "" : "s", c.weights.size(), values, bytes);
+        if (values != 0) print(" ({:.2f} bits each)", 8.0 * static_cast<double>(bytes) / static_cast<double>(values));
+        print("\nformats");
+        for (const auto& [format, count] : formats) print("  {} x {}", count, format);
+        if (!c.config.method.empty())
+            print("\nconfig   {}: {}{}{}", c.config.file.filename().string(), c.config.method, c.config.algorithm.empty() ? "" : " ",
+                  c.config.algorithm);
+        print("\n\n{:<60} {:<12} {:<20} {:>14}\n", "weight", "format", "shape", "bytes");
+        for (const checkpoint::weight& w : c.weights)
+            print("{:<60} {:<12} {:<20} {:>14}{}\n", w.name, w.format, shape_words(w.shape), stored_bytes(c, w),
+                  w.problem ? "  " + w.problem->sentence : std::string());
+        return 0;
+    });
+}
+
+bool compare_checkpoints(const std::string& first, const std::string& second, bool json) {
+    return in_words([&] {
+        const checkpoint::checkpoint a = checkpoint::open(first), b = checkpoint::open(second);
+        nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+        std::size_t same = 0, all = 0;
+        bool equal = true;
+        checkpoint::compare(a, b, [&](const checkpoint::difference& d) {
+            ++all;
+            const bool values_equal = d.same_bits || (d.problem.empty() && !d.only_first && !d.only_second && d.values_differ == 0);
+            same += d.same_bits;
+            equal = equal && values_equal;
+            std::string what;
+            if (d.only_first) what = "only in " + first;
+            else if (d.only_second) what = "only in " + second;
+            else if (!d.problem.empty()) what = (d.shapes_differ ? "shapes differ: " : "") + d.problem;
+            else if (d.same_bits) what = "equal bits";
+            else if (d.values_differ == 0) what = "equal values in other layouts";
+            else
+                what = fmt::format("{} of {} codes and {} values differ, {}", d.codes_differ, d.values, d.values_differ,
+                                   std::isinf(d.decibels) ? "only in zeros, NaN or Inf" : decibel_words(d.decibels));
+            if (json) {
+                rows.push_back({{"tensor", d.name},
+                                {"formats", d.formats},
+                                {"equal_bits", d.same_bits},
+                                {"equal_values", values_equal},
+                                {"values", d.values},
+                                {"codes_differ", d.codes_differ},
+                                {"values_differ", d.values_differ},
+                                {"db", std::isfinite(d.decibels) ? nlohmann::ordered_json(d.decibels) : nlohmann::ordered_json(nullptr)},
+                                {"says", what}});
+            } else print("{:<60} {:<18} {}\n", d.name, d.formats, what);
+        });
+        if (json)
+            print_json({{"first", first}, {"second", second}, {"equal", equal}, {"weights", all}, {"equal_bits", same}, {"tensors", rows}});
+        else print("{} of {} weights have equal bits\n", same, all);
+        return equal;
+    });
+}
+
+bool lint_checkpoint(const std::string& file, bool json) {
+    return in_words([&] {
+        const checkpoint::checkpoint c = checkpoint::open(file);
+        const std::vector<checkpoint::finding> found = checkpoint::lint(c);
+        if (json) {
+            nlohmann::ordered_json list = nlohmann::ordered_json::array();
+            for (const auto& f : found) list.push_back({{"tensor", f.tensor}, {"kind", f.kind}, {"sentence", f.sentence}});
+            print_json({{"checkpoint", file}, {"system", c.system}, {"tensors", c.tensors.size()}, {"findings", list}});
+        } else {
+            for (const auto& f : found) print("{}: {}: {}\n", f.tensor, f.kind, f.sentence);
+            if (found.empty()) print("{}: {} tensors, nothing found\n", file, c.tensors.size());
+        }
+        return found.empty();
+    });
+}
+
+}  // namespace qk::tool

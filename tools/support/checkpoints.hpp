@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What inspect, convert, compare and lint do with checkpoints: safetensors and GGUF files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace qk::tool {
+
+/// Told by the end of the name: .safetensors, .gguf, or .json (the index of shards).
+bool is_checkpoint(const std::string& file);
+
+struct checkpoint_conversion {
+    std::string input, output, format, like;
+    std::vector<std::string> tensors;  ///< GLOB=FORMAT
+    std::string plan;                  ///< a requests file
+    bool overwrite = false;
+};
+void convert_checkpoint(const checkpoint_conversion& given);
+void inspect_checkpoint(const std::string& file, bool json);
+/// Returns whether both hold the same.
+bool compare_checkpoints(const std::string& first, const std::string& second, bool json);
+/// Returns whether nothing was found.
+bool lint_checkpoint(const std::string& file, bool json);
+
+}  // namespace qk::tool
