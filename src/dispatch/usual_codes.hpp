@@ -6,9 +6,12 @@
 
 namespace qk::dispatch {
 
-constexpr detail::compile_time_facts known(int width, kernels::block_shape blocks = {}) { return {width, blocks, kernels::floating_kind::any}; }
+constexpr detail::compile_time_facts known(int width, kernels::block_shape blocks = {}) {
+    return {width, blocks, kernels::floating_kind::any};
+}
 
-/// Calls call.operator()<compile_time_facts>() with what is known of the format if it is a usual one, else with an empty compile_time_facts.
+/// Calls call.operator()<compile_time_facts>() with what is known of the format if it is a usual one, else with an empty
+/// compile_time_facts.
 template <class Format, class Call>
 QK_INLINE void with_usual_codes(const Format& f, const Call& call) {
     using kernels::element_step;

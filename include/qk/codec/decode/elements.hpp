@@ -16,7 +16,7 @@ namespace qk::detail {
 /// Decodes a run with one scale by the fast form. Returns how many values were done.
 template <class Arch, int Width, class Format>
 std::size_t decode_fast(const Format& f, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, float scale,
-                           std::int64_t zero, bool streaming) noexcept {
+                        std::int64_t zero, bool streaming) noexcept {
     const int width = element_width(f);
     if (n < 4 * kernels::lanes<Arch> || first * static_cast<std::size_t>(width) % 8 != 0 || !decodes_fast<Arch>(width)) return 0;
     streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;

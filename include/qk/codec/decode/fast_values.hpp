@@ -6,8 +6,8 @@
 #include "qk/codec/decode/byte_values.hpp"
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/code.hpp"
-#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/codec/layout/compile_time_facts.hpp"
+#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/kernels/steps/fast.hpp"
 

@@ -151,8 +151,7 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
     const bool power = !has_zero(f);
     const bool other = rules.how != (power ? rounding::half_away : rounding::half_even) || rules.flush_below != 0 ||
                        (rules.least_input != 0 && min_exponent(f) <= -126);
-    const auto fast = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t,
-                           const kernels::range_call& general) {
+    const auto fast = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t, const kernels::range_call& general) {
         if (other)
             return encode_rounded<Arch>(
                 v, first, n, general,
@@ -240,7 +239,7 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     const kernels::integer_rules rules = kernels::rules_of(f, how, p.one_scale());
     const integer_special infinity = p.one_scale() ? how.integer_infinity : how.integer_infinity_per_channel;
     const auto fast = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t zero,
-                           const kernels::range_call& general) {
+                          const kernels::range_call& general) {
         if (f.bits > 16) return encode_wide<Arch>(f, rules, v, first, n, scale, zero, out.elements, general);
         if (how.rounding != rounding::half_even || how.zero_point_before) {
             const integer_coder<Arch> coder(f, semantics{}, true, 1.0f, how.zero_point_before ? 0 : zero);
@@ -292,8 +291,8 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
             if ((!how.zero_point_before && !s.one_zero(n)) || !finite) return one_by_one(0, count);
             const std::int64_t zero = how.zero_point_before ? 0 : s.zero_of(0);
             // Whole numbers do not change by rounding to nearest.
-            if (f.bits <= 16 && encode_fast(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin, first + begin,
-                                               count, out.elements, f.bits, kernels::range_call(one_by_one)))
+            if (f.bits <= 16 && encode_fast(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin, first + begin, count,
+                                            out.elements, f.bits, kernels::range_call(one_by_one)))
                 return;
             to_codes<Arch>(f, quotient + begin, whole_part + begin, zero, code + begin, count);
             put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);

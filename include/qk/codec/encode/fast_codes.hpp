@@ -8,8 +8,8 @@
 #include "qk/codec/encode/byte_codes.hpp"
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/code.hpp"
-#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/codec/layout/compile_time_facts.hpp"
+#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/kernels/lanes/streaming.hpp"
 #include "qk/kernels/steps/fast.hpp"
@@ -315,7 +315,7 @@ void encode_beside(const row_encoder& encode, const float* x, std::size_t first,
 /// Encodes a run that starts at value `first` of the plane. Returns false where the coder cannot.
 template <class Arch, int Known, class Coder>
 bool encode_fast(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
-                    const kernels::range_call& general) noexcept {
+                 const kernels::range_call& general) noexcept {
     const std::size_t bit = first * static_cast<std::size_t>(width);
     if (!coder.usable() || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return false;
     constexpr std::size_t count = 4 * kernels::lanes<Arch>;

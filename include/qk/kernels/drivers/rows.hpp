@@ -54,7 +54,7 @@ QK_INLINE std::size_t stream_lines(const float* x, float* y, std::size_t n, cons
 /// caches.
 template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
 QK_INLINE void run_tiles_of_row(const float* x, float* y, std::size_t n, Streaming streaming, const Form& form, const ScaleAt& scale_at,
-                              const Complete& general) noexcept {
+                                const Complete& general) noexcept {
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
     std::size_t i = streaming ? stream_lines<Arch, Choice>(x, y, n, form, scale_at, general) : 0;
@@ -100,8 +100,8 @@ QK_INLINE void run_tiles_of_row(const float* x, float* y, std::size_t n, Streami
 /// How many elements get their random words at a time.
 inline constexpr std::size_t words_together = 512;
 
-/// Does run_tiles_of_row for any form: random words, if the form rounds by them, are made for words_together elements at a time, and the form
-/// keeps those that were made last. `position` is that of x[0] in the caller's span.
+/// Does run_tiles_of_row for any form: random words, if the form rounds by them, are made for words_together elements at a time, and the
+/// form keeps those that were made last. `position` is that of x[0] in the caller's span.
 template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
 QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, Form& form,
                          const ScaleAt& scale_at, const Complete& general) noexcept {
@@ -189,15 +189,15 @@ struct floating_rows {
           flushes(kernels::flushes(rules)),
           // Rounding to nearest makes subnormal inputs zero anyway, except in formats with float32's exponents; results are flushed by the
           // forms of the other roundings.
-          other_rounding(!power.usable() && (rules.how != rounding::half_even || rules.random.used || rules.flush_below != 0 ||
-                                             (fast.shift != 0 && flushes))),
+          other_rounding(!power.usable() &&
+                         (rules.how != rounding::half_even || rules.random.used || rules.flush_below != 0 || (fast.shift != 0 && flushes))),
           scales_apply(f != fp32),
           streaming(stream_rows) {
         // A step of the grid, and the factor that counts in steps, must be normal numbers.
         const bool countable = rules.powers_of_two || fast.shift != 0 || !any(fast.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
-        usable = default_environment<Arch>() && !rules.general &&
-                 (power.usable() ||
-                  ((fast.limit != no_value || rules.powers_of_two) && (!other_rounding || (countable && !is_baseline<Arch>))));
+        usable =
+            default_environment<Arch>() && !rules.general &&
+            (power.usable() || ((fast.limit != no_value || rules.powers_of_two) && (!other_rounding || (countable && !is_baseline<Arch>))));
     }
     std::int32_t limit_of(float scale) const noexcept {
         if (power.usable()) return power.limit;
@@ -251,7 +251,7 @@ struct floating_rows {
         if constexpr (has_fused<Arch>()) {
             if (product && scaled)
                 return fast.saturates ? call(floating_by_product<Arch, true>{fast}, std::true_type())
-                                       : call(floating_by_product<Arch, false>{fast}, std::true_type());
+                                      : call(floating_by_product<Arch, false>{fast}, std::true_type());
         }
         either(fast);
     }
