@@ -60,7 +60,7 @@ TEST_CASE("activations beyond the largest value of a format without scales are t
     CHECK(told.plan(both("fp16", "fp16").list()).plan == without.plan);
     CHECK(count(told.plan(both("fp16", "fp16").list()).report, plan_note::kind::unrealised) == 1);
     precision cut{.format = qk::fp16};
-    cut.semantics.overflow = qk::overflow_rule::saturate;
+    cut.semantics = qk::semantics{.overflow = qk::overflow_rule::saturate};
     precision_requests q;
     q.set_default(cut, cut);
     CHECK(says(plan_of(m, q, large).report, plan_note::kind::unrealised, "what lies beyond becomes that"));

@@ -144,6 +144,24 @@ TEST_CASE("quantize says decibels, and top-1 of float model and file, as evaluat
     CHECK(quantize(place, "b.onnx", joined(mx, {"--labels", labels})).err.find("unused: option --labels") != std::string::npos);
 }
 
+TEST_CASE("verbs for arrays take a scale rule behind the format, too, and keep the standard's where none is named") {
+    const qk_test::scratch place;
+    const auto converted = [&](const words& how) {
+        const auto done = qk_test::run_tool(joined({"convert", images, place("y.npy"), "--overwrite"}, how));
+        INFO(done.err);
+        CHECK(done.status == 0);
+        return qk_test::content(place("y.npy"));
+    };
+    const std::string even = converted({"--format", "mxfp4@even"}), floor = converted({"--format", "mxfp4"});
+    CHECK(even == converted({"--format", "mxfp4", "--scale-rule", "even"}));
+    CHECK(floor == converted({"--format", "mxfp4@floor"}));
+    CHECK(even != floor);
+    const auto refused = [&](const words& how) { return qk_test::run_tool(joined({"convert", images, place("y.npy"), "--overwrite"}, how)).err; };
+    CHECK(refused({"--format", "int8@even"}).find("only MX formats have a scale rule") != std::string::npos);
+    CHECK(refused({"--format", "mxfp4@even", "--scale-rule", "ceil"}).find("leave --scale-rule out") != std::string::npos);
+    CHECK(refused({"--format", "mxfp4@evn"}).find("even") != std::string::npos);
+}
+
 TEST_CASE("--time asks a python that has onnxruntime, and says where there is none") {
     const qk_test::scratch place;
     std::ofstream(place("python")) << "#!/bin/sh\nif [ \"$1\" = -c ]; then echo yes; else echo onnxruntime 9.9 2.5 1.25; fi\n";

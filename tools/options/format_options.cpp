@@ -194,13 +194,19 @@ qk::format parsed_format(const std::string& text, const std::string& before) { r
 
 qk::format format_of(const quantize_options& given) {
     if (given.format.empty()) throw error("say which format with --format F; `qk formats` lists them");
-    return parsed_format(given.format);
+    return parsed_format(given.format.substr(0, given.format.find('@')));
 }
 
 qk::semantics semantics_of(const quantize_options& given) {
     qk::semantics how = checked(parse_semantics(given.semantics));
     if (!given.rounding.empty()) how.rounding = checked(parse_rounding(given.rounding));
     if (!given.scale_rule.empty()) how.scale_rule = checked(parse_scale_rule(given.scale_rule));
+    if (const std::size_t at = given.format.find('@'); at != std::string::npos) {  // mxfp4@even
+        if (!given.scale_rule.empty()) throw error(fmt::format("--format {} names a scale rule: leave --scale-rule out", given.format));
+        if (!std::holds_alternative<microscaling>(format_of(given)))
+            throw error(fmt::format("--format {}: only MX formats have a scale rule; leave {} out", given.format, given.format.substr(at)));
+        how.scale_rule = checked(parse_scale_rule(given.format.substr(at + 1)));
+    }
     if (!given.integer_mode.empty()) how.integer_mode = checked(parse_integer_mode(given.integer_mode));
     if (!given.overflow.empty()) how.overflow = checked(parse_overflow(given.overflow));
     if (given.seed) how.seed = *given.seed;

@@ -13,7 +13,9 @@ transformation transform(model& m, const data_settings& data, const std::vector<
     if (!options.scaling.any()) return done;
     if ((data.calibration.empty() && data.inputs.empty()) || data.has_statistics())
         throw error("scaling of channels needs the samples themselves: give --calibration X.npy");
-    done.scaled = scale_channels(m, requests, options, data.load_calibration(m), data.threads, limits.worth);
+    done.scaled = scale_channels(m, requests, options, data.load_calibration(m, limits.samples), data.threads, limits.worth);
+    // What a recipe tried in vain is no remark.
+    if (limits.worth < 1) std::erase_if(done.scaled, [](const scaled_group& g) { return g.left; });
     return done;
 }
 
