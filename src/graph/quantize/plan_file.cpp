@@ -230,6 +230,18 @@ static bool holds_encodings(const json_cursor& c) {
     return c.has("activation_encodings") || c.has("param_encodings") || (c.has("encodings") && c.has("version"));
 }
 
+static void read_calibration(const json_cursor& v, plan_file& f) {
+    v.only({"method", "percentile"});
+    if (const auto m = v.find("method")) {
+        f.method = parse_range_method(m->text());
+        f.best_method = m->text() == "best";
+        if (!f.method && !f.best_method)
+            m->fail("unknown calibration method '" + m->text() + "'; say one of " + comma_separated(range_method_names({"best"})) + "." +
+                    did_you_mean(m->text(), range_method_names({"best"})));
+    }
+    if (const auto p = v.find("percentile")) f.percentile = p->number();
+}
+
 plan_file parse_plan_file(std::string_view text, const std::string& label) {
     const json_cursor c = json_cursor::parse(text, label);
     if (!c.is_object()) c.fail("a requests file or a saved plan is one JSON object");
@@ -288,17 +300,7 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         f.strict_all = v->is_string();
     }
     if (const auto v = c.find("per_channel")) f.per_channel = v->boolean();
-    if (const auto v = c.find("calibration")) {
-        v->only({"method", "percentile"});
-        if (const auto m = v->find("method")) {
-            f.method = parse_range_method(m->text());
-            f.best_method = m->text() == "best";
-            if (!f.method && !f.best_method)
-                m->fail("unknown calibration method '" + m->text() + "'; say one of " + comma_separated(range_method_names({"best"})) +
-                        "." + did_you_mean(m->text(), range_method_names({"best"})));
-        }
-        if (const auto p = v->find("percentile")) f.percentile = p->number();
-    }
+    if (const auto v = c.find("calibration")) read_calibration(*v, f);
     if (const auto v = c.find("weight_method")) f.weight_method = detail::at_place(*v, [&] { return parse_weight_method(v->text()); });
     if (const auto v = c.find("scale_rule")) f.scale_rule = detail::at_place(*v, [&] { return parsed_value(parse_scale_rule(v->text())); });
     if (const auto v = c.find("target")) {
