@@ -156,7 +156,9 @@ TEST_CASE("verbs for arrays take a scale rule behind the format, too, and keep t
     CHECK(even == converted({"--format", "mxfp4", "--scale-rule", "even"}));
     CHECK(floor == converted({"--format", "mxfp4@floor"}));
     CHECK(even != floor);
-    const auto refused = [&](const words& how) { return qk_test::run_tool(joined({"convert", images, place("y.npy"), "--overwrite"}, how)).err; };
+    const auto refused = [&](const words& how) {
+        return qk_test::run_tool(joined({"convert", images, place("y.npy"), "--overwrite"}, how)).err;
+    };
     CHECK(refused({"--format", "int8@even"}).find("only MX formats have a scale rule") != std::string::npos);
     CHECK(refused({"--format", "mxfp4@even", "--scale-rule", "ceil"}).find("leave --scale-rule out") != std::string::npos);
     CHECK(refused({"--format", "mxfp4@evn"}).find("even") != std::string::npos);
