@@ -242,6 +242,16 @@ static void read_calibration(const json_cursor& v, plan_file& f) {
     if (const auto p = v.find("percentile")) f.percentile = p->number();
 }
 
+/// Reads what changes the model before it is planned.
+static void read_transformations(const json_cursor& c, plan_file& f) {
+    if (const auto v = c.find("rotation")) f.rotation = detail::at_place(*v, [&] { return parse_stream_rotation(v->text()); });
+    if (const auto v = c.find("smooth_quant")) f.scaling = detail::read_scaling(*v, channel_scaling::rule::smooth_quant);
+    if (const auto v = c.find("awq")) {
+        if (f.scaling && f.scaling->any()) v->fail("\"smooth_quant\" and \"awq\" exclude each other: both scale the same channels");
+        f.scaling = detail::read_scaling(*v, channel_scaling::rule::awq);
+    }
+}
+
 plan_file parse_plan_file(std::string_view text, const std::string& label) {
     const json_cursor c = json_cursor::parse(text, label);
     if (!c.is_object()) c.fail("a requests file or a saved plan is one JSON object");
@@ -269,12 +279,7 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
     }
     if (const auto v = c.find("kv_cache"))
         f.requests.push_back({.scope = scope::kv_cache, .role = role::all, .what = read_precision(*v), .origin = v->where()});
-    if (const auto v = c.find("rotation")) f.rotation = detail::at_place(*v, [&] { return parse_stream_rotation(v->text()); });
-    if (const auto v = c.find("smooth_quant")) f.scaling = detail::read_scaling(*v, channel_scaling::rule::smooth_quant);
-    if (const auto v = c.find("awq")) {
-        if (f.scaling && f.scaling->any()) v->fail("\"smooth_quant\" and \"awq\" exclude each other: both scale the same channels");
-        f.scaling = detail::read_scaling(*v, channel_scaling::rule::awq);
-    }
+    read_transformations(c, f);
     if (const auto v = c.find("model_inputs")) detail::read_model_values(*v, scope::model_input, f.requests);
     if (const auto v = c.find("model_outputs")) detail::read_model_values(*v, scope::model_output, f.requests);
     if (const auto v = c.find("requests")) {
