@@ -81,8 +81,10 @@ struct quantization_config {
     std::string method;     ///< "modelopt", "compressed-tensors", "mxfp4", "fp8", "gptq", "awq", "mlx" ...; empty: not quantized
     std::string algorithm;  ///< ModelOpt's quant_algo, MLX's mode, compressed-tensors' format
     int bits = 0, group = 0;
-    bool first_version = true;  ///< GPTQ's zero points are stored minus one
-    bool gemm = true;           ///< AWQ's words
+    int block_rows = 0, block_columns = 0;  ///< of FP8 in blocks
+    std::optional<bool> symmetric;          ///< false: there are zero points
+    bool first_version = true;              ///< GPTQ's zero points are stored minus one
+    bool gemm = true;                       ///< AWQ's words
     std::optional<bool> quantizes_activations;
     bool activations_static = false;    ///< ... with a scale in the file
     std::vector<std::string> excluded;  ///< modules that stay as they are: names, globs, or "re:" with an expression
@@ -171,6 +173,22 @@ struct quantized_parts {
 using matrix_quantizer =
     std::function<std::optional<quantized_parts>(std::string_view system, const weight& model, std::span<const float> values)>;
 void use_matrix_quantizer(matrix_quantizer rule);
+
+/// What a format of ggml's blocks would make of one weight.
+struct format_error {
+    std::string tensor, format;
+    std::uint64_t values = 0, bytes = 0;
+    double power = 0, error = 0;  ///< sums of squares of the weight and of what changes
+    double relative() const { return power == 0 ? 0 : error / power; }
+};
+/// Quantizes every matrix to every format and measures the error, without a network. Matrices whose rows are no whole blocks of a format
+/// have no entry for it. `columns` gives the weights of a tensor's columns (the mean squares of what is multiplied by them), or is empty.
+std::vector<format_error> measure_formats(const checkpoint& c, const std::vector<std::string>& formats,
+                                          const std::function<std::vector<float>(const weight&)>& columns = {}, const progress& told = {});
+/// Chooses a format for each tensor of `errors` so that the sum of relative errors is small and the sum of bytes is at most `budget`: from
+/// the smallest formats on, the step that saves most error for a byte is taken while it fits. Returns numbers of `errors`; empty if even
+/// the smallest do not fit.
+std::vector<std::size_t> choose_formats(const std::vector<format_error>& errors, std::uint64_t budget);
 
 /// What becomes of a checkpoint's weights.
 struct requests {

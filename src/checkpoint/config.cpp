@@ -39,6 +39,17 @@ std::string upper(std::string s) {
     return s;
 }
 
+void read_block(const json& sides, quantization_config& c) {
+    if (!sides.is_array() || sides.size() != 2 || !sides[0].is_number_integer() || !sides[1].is_number_integer()) return;
+    const auto rows = sides[0].get<std::int64_t>(), columns = sides[1].get<std::int64_t>();
+    if (rows > 0 && columns > 0 && rows <= 1 << 20 && columns <= 1 << 20)
+        c.block_rows = static_cast<int>(rows), c.block_columns = static_cast<int>(columns);
+}
+std::optional<bool> truth(const json& j, const char* key) {
+    const json& v = member(j, key);
+    return v.is_boolean() ? std::optional(v.get<bool>()) : std::nullopt;
+}
+
 /// What ModelOpt's names of algorithms say of activations.
 void read_algorithm(quantization_config& c) {
     const std::string a = upper(c.algorithm);
@@ -55,6 +66,8 @@ void read_groups(const json& groups, quantization_config& c) {
         const json& weights = member(g, "weights");
         if (c.bits == 0) c.bits = whole(weights, "num_bits");
         if (c.group == 0) c.group = whole(weights, "group_size");
+        read_block(member(weights, "block_structure"), c);
+        if (!c.symmetric) c.symmetric = truth(weights, "symmetric");
         const json& input = member(g, "input_activations");
         if (!c.quantizes_activations) c.quantizes_activations = input.is_object();
         if (input.is_object()) {
@@ -63,7 +76,7 @@ void read_groups(const json& groups, quantization_config& c) {
                 c.activations_static || (dynamic.is_boolean() && !dynamic.get<bool>()) || (dynamic.is_string() && dynamic == "local");
         }
     }
-    if (groups.size() > 1) c.bits = c.group = 0;  // the tensors tell them apart
+    if (groups.size() > 1) c.bits = c.group = c.block_rows = c.block_columns = 0, c.symmetric.reset();  // the tensors tell them apart
 }
 
 void read_mlx(const json& q, quantization_config& c) {
@@ -101,6 +114,8 @@ void read_method(const json& q, quantization_config& c) {
         if (c.bits == 0) c.bits = whole(q, "w_bit");
         c.group = whole(q, "group_size");
         if (c.group == 0) c.group = whole(q, "q_group_size");
+        c.symmetric = truth(q, "sym");
+        if (const auto zeros = truth(q, "zero_point")) c.symmetric = !*zeros;
         c.first_version = word(q, "checkpoint_format") != "gptq_v2";
         const std::string packing = word(q, "packing_format") + word(q, "checkpoint_format");
         if (c.method.ends_with("auto-round")) c.method = packing.find("awq") != std::string::npos ? "awq" : "gptq";
@@ -110,6 +125,7 @@ void read_method(const json& q, quantization_config& c) {
         c.quantizes_activations = false;
     } else {
         c.bits = whole(q, "bits");
+        read_block(member(q, "weight_block_size"), c);
         c.excluded = words(member(q, "modules_to_not_convert"));
         c.algorithm = word(q, "fmt");
     }

@@ -238,7 +238,8 @@ class weight_finder {
                                  : divide_up(columns, groups));
         w.format = "int" + std::to_string(bits), w.shape = {rows, columns}, w.matrix = {rows, columns};
         w.how = layouts::gptq(static_cast<int>(bits), groups == 1 ? 0 : group, c_.config.first_version, *type);
-        if (zeros == weight::none) w.how.zero = zero_type::none, w.how.offset = 1 << (bits - 1);
+        if (zeros == weight::none)
+            return problem(w, base + "qzeros", "missing_scale", base + "qzeros is missing: GPTQ's codes have zero points");
         if (divide_up(columns, static_cast<std::uint64_t>(group)) != groups)
             return problem(w, s.name, "wrong_shape",
                            s.name + " is " + text_of(s.shape) + ", which does not divide " + std::to_string(columns) + " values");
@@ -279,6 +280,10 @@ class weight_finder {
                            tensor(w.scales).name + " is " + text_of(tensor(w.scales).shape) + ", which does not divide " +
                                std::to_string(columns) + " values");
         w.how = layouts::awq(static_cast<int>(group), type);
+        if (w.zeros == weight::none && !c_.config.symmetric.value_or(false)) {
+            const std::string name = cut(w.name, "weight") + "qzeros";
+            return problem(w, name, "missing_scale", name + " is missing, and no config says that there are no zero points");
+        }
         if (w.zeros == weight::none) w.how.zero = zero_type::none, w.how.offset = 8;
         compare_method(w, {"awq"});
         compare_config(w, 4, c_.config.group >= static_cast<int>(columns) ? 0 : static_cast<int>(group));
@@ -376,6 +381,9 @@ class weight_finder {
         w.how = layouts::compressed_tensors_int(static_cast<int>(bits), groups == 1 ? 0 : static_cast<int>(columns / groups),
                                                 *scale_type_of(s.type), w.zeros != weight::none);
         if (whole) w.how.group_rows = 0;
+        if (w.zeros == weight::none && c_.config.symmetric == false && c_.config.method == "compressed-tensors")
+            return problem(w, base + "_zero_point", "missing_scale",
+                           base + "_zero_point is missing, and the config says that it is not symmetric");
         if (w.zeros != weight::none && tensor(w.zeros).type == "I8") w.how.zero = zero_type::int8, w.how.codes = element::unsigned_integer;
         if (order != weight::none && tensor(order).data.size() >= 4) {
             std::int32_t first = 0;
@@ -424,9 +432,9 @@ class weight_finder {
             scales = {scales[scales.size() - 4], scales[scales.size() - 2]};
         const std::uint64_t rows = w.matrix.rows, columns = w.matrix.columns, n = s.elements();
         const std::uint64_t a = scales.size() >= 2 ? scales[scales.size() - 2] : 0, b = scales.empty() ? 0 : scales.back();
-        const auto side = [](std::uint64_t size, std::uint64_t parts) -> std::uint64_t {
+        const auto side = [](std::uint64_t size, std::uint64_t parts, int said) -> std::uint64_t {
             if (parts == 0) return 0;
-            for (const std::uint64_t usual : {std::uint64_t{128}, divide_up(size, parts)})
+            for (const std::uint64_t usual : {static_cast<std::uint64_t>(said), std::uint64_t{128}, divide_up(size, parts)})
                 if (usual != 0 && divide_up(size, usual) == parts) return usual;
             return 0;
         };
@@ -437,8 +445,9 @@ class weight_finder {
         } else if (n == rows * w.stack && (b == 1 || b == rows || scales.size() == 1)) group_rows = 1, group_columns = 0;
         else if (a == rows && b != 0 && columns % b == 0 && n == rows * b * w.stack)
             group_rows = 1, group_columns = static_cast<int>(columns / b);
-        else if (n == a * b * w.stack && side(rows, a) != 0 && side(columns, b) != 0)
-            group_rows = static_cast<int>(side(rows, a)), group_columns = static_cast<int>(side(columns, b));
+        else if (n == a * b * w.stack && side(rows, a, c_.config.block_rows) != 0 && side(columns, b, c_.config.block_columns) != 0)
+            group_rows = static_cast<int>(side(rows, a, c_.config.block_rows)),
+            group_columns = static_cast<int>(side(columns, b, c_.config.block_columns));
         w.how = layouts::bytes(code, std::max(group_rows, 0), std::max(group_columns, 0), type, product);
         if (group_rows < 0) {
             w.how.group_rows = w.how.group_columns = 128;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options/data_options.hpp"
 
+#include "support/checkpoints.hpp"
+
 namespace qk::tool {
 
 void add_data(option_table& verb, data_settings& data, bool inputs_required, bool calibrates) {
@@ -10,6 +12,7 @@ void add_data(option_table& verb, data_settings& data, bool inputs_required, boo
                     "inputs; sequences "
                     "may differ in length, a sample a file")
         .required(inputs_required)
+        .unless(is_checkpoint)
         .one_each()
         .type_name("[INPUT=]FILE")
         .common()

@@ -26,14 +26,16 @@ struct option {
     std::vector<std::string> words;  ///< words that completion offers
     bool only_words = false;         ///< other words are an error
     bool is_required = false, is_common = false, is_single = false;
-    bool is_input = false, is_output = false;  ///< it names files that the verb reads, or writes
-    std::string value_alone;                   ///< its value where none is attached with '='; empty: it needs one
-    char separator = 0;                        ///< separates a list's values within one word; 0: none
-    std::optional<double> least, most;         ///< bounds of a number, inclusive
-    std::string advice;                        ///< what to do instead of giving a number out of bounds
+    bool is_input = false, is_output = false;        ///< it names files that the verb reads, or writes
+    std::string value_alone;                         ///< its value where none is attached with '='; empty: it needs one
+    char separator = 0;                              ///< separates a list's values within one word; 0: none
+    std::function<bool(const std::string&)> spared;  ///< whether it is not required after all, by the verb's first argument
+    std::optional<double> least, most;               ///< bounds of a number, inclusive
+    std::string advice;                              ///< what to do instead of giving a number out of bounds
 
     option& type_name(std::string shown) { return value_name = std::move(shown), *this; }
     option& required(bool yes = true) { return is_required = yes, *this; }
+    option& unless(std::function<bool(const std::string&)> first_argument) { return spared = std::move(first_argument), *this; }
     option& common() { return is_common = true, *this; }  ///< --help lists it first
     option& one_of(std::vector<std::string> all) { return words = std::move(all), only_words = true, *this; }
     option& suggest(std::vector<std::string> some) { return words = std::move(some), *this; }

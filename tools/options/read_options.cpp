@@ -175,8 +175,16 @@ void set(const option_table& table, const option& o, const std::vector<std::stri
 
 void read_options(const option_table& table, std::vector<std::string> words) {
     const given_values given = words_to_options(table, std::move(words)).sort();
+    const auto is_spared = [&](const option& o) {
+        for (const option& argument : table.options())
+            if (argument.is_argument()) {
+                const auto values = given.find(&argument);
+                return values != given.end() && !values->second.empty() && o.spared(values->second.front());
+            }
+        return false;
+    };
     for (const option& o : table.options())
-        if (o.is_required && !given.contains(&o))
+        if (o.is_required && !given.contains(&o) && !(o.spared && is_spared(o)))
             fail(table, fmt::format("{} is required", o.is_argument() ? o.name : o.name + " " + o.shown_value()));
     for (const bool store : {false, true})
         for (const option& o : table.options())

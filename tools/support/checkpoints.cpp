@@ -3,13 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <map>
 
 #include "qk/checkpoint.hpp"
-#include "qk/graph/export.hpp"
 #include "qk/graph/files.hpp"
 #include "qk/systems.hpp"
 #include "qk/systems/ggml.hpp"
@@ -121,6 +123,49 @@ std::optional<checkpoint::quantized_parts> quantize_matrix(std::string_view syst
     return parts;
 }
 
+/// Gives the library the quantizers of qk::systems.
+void use_systems() {
+    checkpoint::use_block_quantizers([](ggml_type type) {
+        const auto* known = systems::ggml::find(static_cast<int>(type));
+        return known == nullptr ? checkpoint::block_quantizer() : checkpoint::block_quantizer(known->quantize);
+    });
+    checkpoint::use_matrix_quantizer(quantize_matrix);
+}
+
+/// Measures formats, with the weights of columns that an .npz names: a vector for each tensor.
+std::vector<checkpoint::format_error> measured_formats(const checkpoint::checkpoint& c, const std::vector<std::string>& formats,
+                                                       const std::string& importance) {
+    use_systems();
+    std::map<std::string, std::vector<float>> vectors;
+    if (!importance.empty())
+        for (const graph::named_tensor& t : graph::read_npz(importance)) {
+            if (t.value.type() != graph::data_type::float32) throw graph::error(importance + ": " + t.name + " is not float32");
+            const std::span<const float> x = t.value.as<float>();
+            vectors[t.name].assign(x.begin(), x.end());
+        }
+    progress bar("quantizing");
+    const auto told = [&](std::uint64_t done, std::uint64_t total) {
+        bar.show(static_cast<std::size_t>(done >> 10), static_cast<std::size_t>(std::max<std::uint64_t>(total >> 10, 1)));
+    };
+    const auto columns = [&](const checkpoint::weight& w) {
+        const auto found = vectors.find(w.name);
+        return found == vectors.end() ? std::vector<float>() : found->second;
+    };
+    return checkpoint::measure_formats(c, formats, columns, told);
+}
+
+double decibels_of(const checkpoint::format_error& e) {
+    return e.error == 0 ? std::numeric_limits<double>::infinity() : -10 * std::log10(e.relative());
+}
+
+nlohmann::ordered_json row_of(const checkpoint::format_error& e) {
+    return {{"tensor", e.tensor},
+            {"format", e.format},
+            {"bytes", e.bytes},
+            {"db", e.error == 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(decibels_of(e))},
+            {"relative_error", e.relative()}};
+}
+
 }  // namespace
 
 bool is_checkpoint(const std::string& file) {
@@ -129,11 +174,7 @@ bool is_checkpoint(const std::string& file) {
 }
 
 void convert_checkpoint(const checkpoint_conversion& given) {
-    checkpoint::use_block_quantizers([](ggml_type type) {
-        const auto* known = systems::ggml::find(static_cast<int>(type));
-        return known == nullptr ? checkpoint::block_quantizer() : checkpoint::block_quantizer(known->quantize);
-    });
-    checkpoint::use_matrix_quantizer(quantize_matrix);
+    use_systems();
     in_words([&] {
         checkpoint::requests asked;
         if (!given.plan.empty()) add_plan(given.plan, asked);
@@ -245,6 +286,62 @@ bool compare_checkpoints(const std::string& first, const std::string& second, bo
             print_json({{"first", first}, {"second", second}, {"equal", equal}, {"weights", all}, {"equal_bits", same}, {"tensors", rows}});
         else print("{} of {} weights have equal bits\n", same, all);
         return equal;
+    });
+}
+
+void rank_formats(const std::string& file, const std::vector<std::string>& formats, const std::string& importance, bool json) {
+    in_words([&] {
+        const checkpoint::checkpoint c = checkpoint::open(file);
+        std::vector<checkpoint::format_error> all = measured_formats(c, formats, importance);
+        std::ranges::stable_sort(all, std::greater(), &checkpoint::format_error::relative);
+        nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+        if (!json) print("{:<60} {:<10} {:>14} {:>10}\n", "weight", "format", "bytes", "dB");
+        for (const auto& e : all) {
+            if (json) rows.push_back(row_of(e));
+            else print("{:<60} {:<10} {:>14} {:>10.2f}\n", e.tensor, e.format, e.bytes, decibels_of(e));
+        }
+        if (json) print_json({{"checkpoint", file}, {"rows", rows}});
+        return 0;
+    });
+}
+
+bool search_formats(const size_search& given) {
+    return in_words([&] {
+        const checkpoint::checkpoint c = checkpoint::open(given.input);
+        graph::output_set files(given.overwrite);
+        for (const auto& p : c.paths) files.input("MODEL", p);
+        files.input("--importance", given.importance).output("--save-plan", given.save_plan).output("-o", given.output);
+        if (!given.output.empty() && !given.output.ends_with(".gguf"))
+            throw graph::error(given.output + " does not end in .gguf, and ggml's formats have no other place");
+        const std::vector<checkpoint::format_error> all = measured_formats(c, given.formats, given.importance);
+        const std::vector<std::size_t> chosen = checkpoint::choose_formats(all, static_cast<std::uint64_t>(given.budget));
+        std::uint64_t bytes = 0;
+        nlohmann::ordered_json rows = nlohmann::ordered_json::array(), requests = nlohmann::ordered_json::array();
+        for (const std::size_t i : chosen) {
+            bytes += all[i].bytes;
+            rows.push_back(row_of(all[i]));
+            requests.push_back({{"tensor", all[i].tensor}, {"weight", all[i].format}});
+            if (!given.json) print("{:<60} {:<10} {:>14} {:>10.2f}\n", all[i].tensor, all[i].format, all[i].bytes, decibels_of(all[i]));
+        }
+        if (given.json)
+            print_json({{"checkpoint", given.input},
+                        {"met", !chosen.empty() || all.empty()},
+                        {"bytes", bytes},
+                        {"budget", given.budget},
+                        {"rows", rows}});
+        else if (chosen.empty()) print("even the smallest of these formats takes more than {:.0f} bytes\n", given.budget);
+        else print("{} bytes of {:.0f}\n", bytes, given.budget);
+        if (chosen.empty()) return false;
+        if (!given.save_plan.empty()) files.write(given.save_plan, nlohmann::ordered_json({{"requests", requests}}).dump(1) + "\n");
+        files.commit();
+        if (!given.output.empty()) {
+            checkpoint::requests asked;
+            for (const std::size_t i : chosen) asked.rules.emplace_back(all[i].tensor, all[i].format);
+            std::vector<std::string> notes;
+            checkpoint::write(c, given.output, asked, notes);
+            for (const std::string& n : notes) print(stderr, "{}\n", n);
+        }
+        return true;
     });
 }
 

@@ -20,6 +20,16 @@ void convert_checkpoint(const checkpoint_conversion& given);
 void inspect_checkpoint(const std::string& file, bool json);
 /// Returns whether both hold the same.
 bool compare_checkpoints(const std::string& first, const std::string& second, bool json);
+/// `qk sensitivity --weights-only`: what each format would do to each matrix, the worst first.
+void rank_formats(const std::string& file, const std::vector<std::string>& formats, const std::string& importance, bool json);
+struct size_search {
+    std::string input, save_plan, output, importance;
+    std::vector<std::string> formats;
+    double budget = 0;  ///< bytes of all matrices
+    bool json = false, overwrite = false;
+};
+/// `qk search FILE --budget`: a format for each matrix. Returns whether the budget can be met.
+bool search_formats(const size_search& given);
 /// Returns whether nothing was found.
 bool lint_checkpoint(const std::string& file, bool json);
 

@@ -10,6 +10,7 @@
 #include "options/words.hpp"
 #include "qk/graph/pipeline.hpp"
 #include "qk/graph/search.hpp"
+#include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/processes.hpp"
 #include "verbs.hpp"
@@ -17,7 +18,10 @@
 namespace qk::tool {
 namespace {
 
-using search_arguments = with_json<graph::pipeline::search_settings>;
+struct search_arguments : with_json<graph::pipeline::search_settings> {
+    std::vector<std::string> formats{"q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_0"};
+    std::string importance;
+};
 
 void search(const search_arguments& given, verb_result& verdict) {
     watch_interrupts();
@@ -111,6 +115,13 @@ void add_search(command& app, verb_result& result) {
         .at_least(0, "leave --time-limit out for none");
     verb.add_option("--seed", given->seed, "of bayesian and random").type_name("N");
     verb.add_option("--cache", given->cache, "keep measurements here; the same search goes on where it was stopped").type_name("FILE");
+    verb.section("Checkpoints");
+    verb.add_option("--formats", given->formats, "of a checkpoint: ggml's types to choose from, for --budget BYTES (q2_k to q8_0)")
+        .delimiter(',')
+        .type_name("F[,F...]");
+    verb.add_option("--importance", given->importance, "weights of the columns: an .npz with a float32 vector for each tensor")
+        .type_name("V.npz")
+        .reads();
     verb.section("Output");
     verb.add_option("-o,--output", given->output, "write the quantized model").type_name("OUT.onnx").common().writes();
     verb.add_option("--export", given->style,
@@ -133,8 +144,16 @@ void add_search(command& app, verb_result& result) {
         "  mpirun -n 4 qk search model.onnx --inputs x.npy --threads 2 --target-l2 0.5   (built with MPI: the samples divided among "
         "processes)\n"
         "  qk search model.onnx --inputs x.npy --wide bf16/bf16 --narrow bfp16/bfp16,mxfp4/mxfp4 --strategy pareto --metric sqnr --report "
-        "front.html");
+        "front.html\n"
+        "  qk search model.safetensors --budget 100000 --formats q4_0,q8_0 --save-plan formats.json");
     verb.callback([given, &result] {
+        if (is_checkpoint(given->model)) {
+            if (!given->budget) throw graph::error(given->model + " is a checkpoint; --budget gives the bytes that its matrices may take");
+            if (!search_formats({given->model, given->save_plan, given->output, given->importance, given->formats, *given->budget,
+                                 given->json, given->overwrite}))
+                result.status = status::failed;
+            return;
+        }
         place(*given);
         given->interrupted = &interrupted();
         search(*given, result);

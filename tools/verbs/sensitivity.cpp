@@ -7,6 +7,7 @@
 #include "options/mix_options.hpp"
 #include "qk/graph/pipeline.hpp"
 #include "qk/graph/search.hpp"
+#include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/processes.hpp"
 #include "verbs.hpp"
@@ -14,7 +15,11 @@
 namespace qk::tool {
 namespace {
 
-using sensitivity_arguments = with_json<graph::pipeline::sensitivity_settings>;
+struct sensitivity_arguments : with_json<graph::pipeline::sensitivity_settings> {
+    bool weights_only = false;
+    std::vector<std::string> formats{"q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_0"};
+    std::string importance;
+};
 
 void sensitivity(const sensitivity_arguments& given) {
     const graph::sensitivity_result result = with_progress([&](const auto& report) { return graph::pipeline::sensitivity(given, report); });
@@ -52,14 +57,29 @@ void add_sensitivity(command& app, verb_result&) {
         .type_name("N")
         .at_least(1, "leave --passes out and it is chosen here");
     verb.add_option("--seed", given->seed, "of the vectors that estimates are taken with").type_name("N");
+    verb.section("Checkpoints");
+    verb.add_flag(
+        "--weights-only", given->weights_only,
+        "MODEL is a checkpoint (.safetensors, index.json, .gguf): rank its matrices by the error of each format, without a network");
+    verb.add_option("--formats", given->formats, "ggml's types that are tried (q2_k to q8_0)").delimiter(',').type_name("F[,F...]");
+    verb.add_option("--importance", given->importance, "weights of the columns: an .npz with a float32 vector for each tensor")
+        .type_name("V.npz")
+        .reads();
+    verb.section("");
     verb.footer(metric_definitions() +
                 "\n\n"
                 "Examples:\n"
                 "  qk sensitivity model.onnx --inputs x.npy --wide int16/int8 --narrow int8/int8\n"
                 "  qk sensitivity model.onnx --inputs x.npy --method gradient --narrow int8/int8,int8/int4,mxfp4/mxfp4\n"
                 "  qk sensitivity model.onnx --inputs x.npy --labels y.npy --metric loss --wide bf16/bf16 --narrow bfp16/bfp16,mxfp4/mxfp4 "
-                "--report s.html");
+                "--report s.html\n"
+                "  qk sensitivity --weights-only model.safetensors --formats q4_0,q8_0");
     verb.callback([given] {
+        if (given->weights_only != is_checkpoint(given->model))
+            throw graph::error(given->weights_only
+                                   ? given->model + " is no checkpoint; --weights-only ranks .safetensors, index.json and .gguf"
+                                   : given->model + " is a checkpoint, which has no network to measure; say --weights-only");
+        if (given->weights_only) return rank_formats(given->model, given->formats, given->importance, given->json);
         place(*given);
         sensitivity(*given);
     });
