@@ -37,7 +37,7 @@ std::string range(const qk::format& f, const format_facts& k) {
     return "+-" + number(k.largest);
 }
 
-std::string special_values(const format_facts& k) {
+std::string special_values_text(const format_facts& k) {
     std::string s;
     const auto add = [&s](bool there, const char* what) {
         if (there) s += (s.empty() ? "" : " ") + std::string(what);
@@ -58,7 +58,7 @@ void print_table(const std::vector<row>& rows) {
     print(line, "format", "bits", "range", "smallest > 0", "specials", "block", "source");
     for (const row& r : rows) {
         const format_facts k = facts(r.format);
-        print(line, r.name, fmt::format("{:.6g}", bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_values(k),
+        print(line, r.name, fmt::format("{:.6g}", bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_values_text(k),
               block(r.format), r.source);
     }
     print(
