@@ -6,6 +6,7 @@
 
 #include "qk/dot.hpp"
 #include "qk/dot/devices.hpp"
+#include "qk/formats/p3109.hpp"
 
 struct dot_kind {
     const char* name;
@@ -74,6 +75,31 @@ inline std::vector<dot_kind> dot_kinds() {
          mxint8,
          bfp16,
          {.sum = summation::aligned, .groups = 8, .lanes = 4, .place = place::after, .align = 45, .cut = rounding::down}},
+        {"aligned inside, cut and rounded to odd",
+         fp8_e4m3fn,
+         p3109(8, 3),
+         {.sum = summation::aligned,
+          .groups = 8,
+          .align = 24,
+          .cut = rounding::to_odd,
+          .partial = e8m13,
+          .partial_round = rounding::to_odd,
+          .round = rounding::to_odd}},
+        {"aligned after, joined, to odd",
+         ue5m3,
+         fp8_e5m2,
+         {.sum = summation::aligned,
+          .groups = 16,
+          .lanes = 2,
+          .place = place::after,
+          .align = 24,
+          .cut = rounding::to_odd,
+          .join = 25,
+          .join_cut = rounding::to_odd}},
+        {"sequential to odd, amdfp4",
+         amdfp4,
+         nvfp4_e5m3,
+         {.sum = summation::sequential, .partial = tf32, .partial_round = rounding::to_odd}},
         {"fma fp64", fp64, fp64, accumulators::fma_fp64},
     };
 }

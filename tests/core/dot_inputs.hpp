@@ -79,7 +79,7 @@ class dot_inputs {
     void fill(const qk::nvfloat& f, std::size_t k, unsigned mood, qk::reference::dot_row& r) {
         elements(f.element, k, mood, r);
         for (std::size_t i = 0; i < k; i += static_cast<std::size_t>(f.block_size))
-            r.scales.push_back(static_cast<std::uint32_t>(floating_code(f.scale, mood)) & 0x7fu);
+            r.scales.push_back(static_cast<std::uint32_t>(floating_code(f.scale, mood) & qk::top_magnitude(f.scale)));
     }
     generator g_;
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "qk/codec/layout/layout.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/option_names.hpp"
 
@@ -75,6 +76,37 @@ TEST_CASE("textual forms") {
     CHECK(*parse_format("int:bits=5,signed=0,symmetric=1") == format(integer{.bits = 5, .is_signed = false, .symmetric = true}));
     CHECK(*parse_format("nvfp:block=32") == format(nvfloat{.block_size = 32}));
     CHECK(*parse_format("microexponent:block=16,sub_block=2,mantissa=4") == format(mx6));
+}
+
+TEST_CASE("facts of floats are independent, and each has a text") {
+    CHECK(*parse_format("float:exponent=5,mantissa=3,sign=0,bias=15,special=nan") == format(ue5m3));
+    CHECK(*parse_format("float:exponent=4,mantissa=3,sign=0,bias=7,special=nan") == format(ue4m3));
+    CHECK(*parse_format("float:exponent=8,mantissa=0,sign=0,bias=127,special=nan,subnormals=0") == format(e8m0));
+    CHECK(*parse_format("float:exponent=5,mantissa=2,special=inf") == format(p3109(8, 3)));
+    CHECK(*parse_format("nvfp:block=16,scale=ue5m3,tensor=0") == format(amdfp4));
+    CHECK(*parse_format("nvfp:block=16,scale=ue5m3") == format(nvfp4_e5m3));
+    CHECK(*parse_format("e5m3") == format(ue5m3));
+    CHECK(max_value(ue5m3) == 114688);
+    CHECK(max_value(ue4m3) == 448);
+    CHECK(max_value(fp4_e3m0) == 16);
+    CHECK(max_value(fp4_e1m2) == 3.5);
+    CHECK(bits(e8m0) == 8);
+    CHECK(!has_zero(e8m0));
+    CHECK(bits_per_value(amdfp4) == 4.5);
+    CHECK(layout_of(amdfp4, along_axis{1, 32, 1}).bytes() == 16 + 2);
+    CHECK(layout_of(nvfp4_e5m3, along_axis{1, 32, 1}).bytes() == 16 + 2 + 4);
+    for (const char* text : {"float:exponent=4,mantissa=3,infinity,negative_zero,high_nans=one", "float:exponent=4,mantissa=3,subnormals=0",
+                             "float:exponent=5,mantissa=3,sign=0", "float:exponent=3,mantissa=2,sign=0,special=none",
+                             "float:exponent=6,mantissa=9,sign=0,bias=40,special=inf",
+                             "nvfp:block=8,element=float:exponent=2,mantissa=2,sign=0,special=none,scale=ue4m3,tensor=0"}) {
+        CAPTURE(std::string(text));
+        CHECK(to_text(*parse_format(text)) == text);
+    }
+    CHECK(to_text(format(floating{3, 2, 4, specials::fnuz})) == "float:exponent=3,mantissa=2,special=fnuz");  // as before P3109's name
+    CHECK(mentions(error_of("float:exponent=4,mantissa=3,sign=0,negative_zero"), "an unsigned format has no -0"));
+    CHECK(mentions(error_of("float:exponent=4,mantissa=0,special=none,subnormals=0"), "leaves no zero"));
+    CHECK(mentions(error_of("nvfp:block=16,scale=e8m0"), "with a zero"));
+    CHECK(mentions(error_of("float:exponent=8,mantissa=9,sign=0"), "the width exponent + mantissa"));
 }
 
 TEST_CASE("text and back for every split, width and block") {
