@@ -13,7 +13,7 @@
 
 #include "options/standard_streams.hpp"
 #include "qk/dispatch.hpp"
-#include "qk/graph/export.hpp"
+#include "qk/graph/error.hpp"
 #include "support/console.hpp"
 #include "support/processes.hpp"
 #include "verbs.hpp"

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "hardware/streams.hpp"
-#include "qk/graph/export.hpp"
+#include "qk/graph/error.hpp"
 #include "support/console.hpp"
 #include "verbs.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "qk/graph/export.hpp"
+#include "qk/graph/error.hpp"
 #include "qk/graph/report.hpp"
 #include "standard_streams.hpp"
 #include "support/console.hpp"

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <charconv>
 
-#include "qk/graph/export.hpp"
+#include "qk/graph/error.hpp"
 
 namespace qk::tool {
 

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "option_table.hpp"
-#include "qk/graph/export.hpp"
+#include "qk/graph/error.hpp"
 #include "qk/graph/report.hpp"
 
 namespace qk::tool {

@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "qk/graph/export.hpp"
+#include "qk/graph/error.hpp"
 #include "support/processes.hpp"
 
 namespace qk::tool {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cmath>
 
-#include "qk/graph/export.hpp"
+#include "qk/graph/error.hpp"
 #include "qk/graph/files.hpp"
 
 namespace qk::tool {

@@ -10,7 +10,7 @@
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/number.hpp"
 #include "qk/formats/parse.hpp"
-#include "qk/graph/export.hpp"
+#include "qk/graph/error.hpp"
 
 namespace qk::tool {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "qk/graph/export.hpp"
+#include "qk/graph/error.hpp"
 #include "qk/graph/files.hpp"
 #include "qk/graph/report.hpp"
 #include "support/console.hpp"

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <set>
 
+#include "qk/graph/error.hpp"
 #include "qk/graph/evaluate.hpp"
-#include "qk/graph/export.hpp"
 #include "qk/graph/model.hpp"
 #include "qk/graph/plan.hpp"
 #include "qk/graph/report.hpp"

@@ -12,7 +12,7 @@
 #include "qk/formats/facts.hpp"
 #include "qk/formats/p3109.hpp"
 #include "qk/formats/parse.hpp"
-#include "qk/graph/export.hpp"
+#include "qk/graph/error.hpp"
 #include "qk/graph/files.hpp"
 #include "support/console.hpp"
 #include "support/format_codes.hpp"
