@@ -9,7 +9,7 @@
 #include "qk/codec.hpp"
 #include "qk/compare/conversion.hpp"
 #include "qk/formats/format.hpp"
-#include "qk/graph/error.hpp"
+#include "qk/graph/files.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "options/format_options.hpp"
-#include "qk/graph/error.hpp"
+#include "qk/graph/files.hpp"
 #include "qk/systems.hpp"
 
 namespace qk::tool {
