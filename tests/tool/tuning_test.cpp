@@ -89,6 +89,19 @@ TEST_CASE("a model that a search wrote under a choice is the one that quantize w
     same("int8/int4@nearest", {}, {"--activation", "int8", "--weight", "int4"});
 }
 
+TEST_CASE("a search's int8 weights are pair-safe: its saved plan holds the values that were moved, and makes the same file") {
+    const qk_test::scratch place;
+    const json found = said("search", {"--narrow", "int8/int8", "--strategy", "budget", "--metric", "sqnr", "--cost", "bit_operations",
+                                       "--budget-ratio", "0.5", "-o", place("found.onnx"), "--save-plan", place("plan.json")});
+    CHECK(found["target_met"] == true);
+    CHECK_FALSE(json::parse(qk_test::content(place("plan.json"))).value("moved", json::object()).empty());
+    const auto again = qk_test::run_tool({"quantize", model, "--plan", place("plan.json"), "-o", place("again.onnx")});
+    INFO(again.err);
+    REQUIRE(again.status == 0);
+    CHECK(qk_test::content(place("found.onnx")) == qk_test::content(place("again.onnx")));
+    CHECK(again.err.find("int8 weights written as uint8") == std::string::npos);
+}
+
 TEST_CASE("a search takes from its choices what does best, and lists in a requests file are the same search") {
     // The 95th percentile clips the largest values, so min_max does better at the same cost.
     words flags{"--percentile", "95", "--narrow", "int8@percentile|min_max/int8"};
