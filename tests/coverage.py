@@ -57,7 +57,7 @@ def main():
         f[0] += sum(of_file.values())
         f[1] += len(of_file)
     total = [sum(f[k] for f in figures.values()) for k in (0, 1)]
-    print(f"| room | lines | ran |\n|---|---:|---:|")
+    print("| room | lines | ran |\n|---|---:|---:|")
     for name, (ran, count) in sorted(figures.items()):
         print(f"| {name} | {count} | {100 * ran / count:.1f} % |")
     print(f"| **all** | {total[1]} | {100 * total[0] / total[1]:.1f} % |")

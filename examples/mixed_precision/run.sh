@@ -41,9 +41,16 @@ requests() {
     echo "$text" > "$out/$1.json"
     echo "$out/$1.json"
 }
+# Runs a command whose errors and remarks go to console.txt, too, which is whole when the command has ended.
+kept() {
+    local status=0
+    "$@" 2> "$out/console.txt" || status=$?
+    cat "$out/console.txt" >&2
+    return "$status"
+}
 # Model, log and page of a sample, and the accuracy under its plan. What the console says is kept in console.txt.
 quantize() {
-    "$qk" quantize "$model" "${data[@]}" -o "$out/model.onnx" --save-plan "$out/plan.json" --log "$out/log.txt" --report "$out/page.html" "$@" 2> >(tee "$out/console.txt" >&2)
+    kept "$qk" quantize "$model" "${data[@]}" -o "$out/model.onnx" --save-plan "$out/plan.json" --log "$out/log.txt" --report "$out/page.html" "$@"
     "$qk" evaluate "$model" "${samples[@]}" "${labels[@]}" --plan "$out/plan.json" | grep top1
 }
 search() { "$qk" search "$model" "${samples[@]}" "${labels[@]}" "${data[@]}" "$@"; }
@@ -79,8 +86,8 @@ sample "Quark 6, tensor-wise: MixedPrecisionTensor={QBFloat16: [...], QInt16: [.
 quantize --plan "$(requests quark_tensorwise_two)"
 
 sample "Quark 7, AutoMixprecision: QInt16/QInt8, TargetOpType, ActTargetQuantType=WeightTargetQuantType=QInt8, OutputIndex=0, L2Target=0.1"
-search --wide int16/int8 --narrow int8/int8 --op-types Conv,ConvTranspose,Gemm,MatMul --output-index 0 --target-l2 0.1 --baseline wide \
-    -o "$out/l2.onnx" --save-plan "$out/l2.plan.json" --report "$out/l2.html" 2> >(tee "$out/console.txt" >&2)
+kept search --wide int16/int8 --narrow int8/int8 --op-types Conv,ConvTranspose,Gemm,MatMul --output-index 0 --target-l2 0.1 --baseline wide \
+    -o "$out/l2.onnx" --save-plan "$out/l2.plan.json" --report "$out/l2.html"
 said "ConvTranspose: the model has no such layer"
 
 sample "Quark tutorial 1: PowerOfTwoMethod.NonOverflow, QInt16/QInt8, MixedPrecisionTensor of two types"
