@@ -9,6 +9,7 @@
 #pragma once
 
 #include "qk/layout/ggml.hpp"
+#include "qk/layout/names.hpp"
 #include "qk/layout/planes.hpp"
 #include "qk/layout/repack.hpp"
 #include "qk/layout/values.hpp"

@@ -119,6 +119,27 @@ typedef struct qk_layout {
 } qk_layout;
 qk_status qk_layout_of(const qk_conversion* how, size_t n, qk_layout* layout);
 
+/* ---- layouts of quantized matrices
+
+   Where other systems keep the codes, scales and zero points of a matrix, by name: "gpt_oss", "modelopt.nvfp4", "compressed_tensors.mxfp4",
+   "compressed_tensors.int4_g128_asym_bf16", "deepseek.fp8", "mlx.affine4_g64", "gptq.int4_g128", "gptq_v2.int4_g128", "awq.int4_g128",
+   "matmul_nbits.int4_g32", "qmoe.int4_g32", "ggml.q4_0", "ggml.q4_0_8x8" (repacked rows); "+swizzled" behind a name means scales in
+   cuBLAS's tiles of 128 x 4. qk/layout/values.hpp has them all. */
+typedef struct qk_matrix {
+    void* codes; /* not written to where it is an input; NULL where the layout has no such part */
+    size_t codes_bytes;
+    void* scales;
+    size_t scales_bytes;
+    void* zeros; /* zero points, or MLX's biases */
+    size_t zeros_bytes;
+    float global; /* the scale of the whole matrix, where the layout has one */
+} qk_matrix;
+/* Writes how many bytes each part of a matrix takes. */
+qk_status qk_matrix_bytes(const char* layout, size_t rows, size_t columns, qk_matrix* sizes);
+/* Moves a matrix from one layout to another, code by code. `changes`, which may be NULL, gets a sentence about what is not the same in
+   both, "" if all is. QK_BAD_ARGUMENT: the codes of one are not those of the other. No buffers may overlap. */
+qk_status qk_repack(const char* from, const char* to, size_t rows, size_t columns, const qk_matrix* in, qk_matrix* out, qk_text* changes);
+
 qk_status qk_encode(const qk_conversion* how, const float* x, size_t n, void* packed, size_t bytes);
 qk_status qk_decode(const qk_conversion* how, const void* packed, size_t bytes, float* y, size_t n);
 

@@ -103,7 +103,8 @@ class weight_finder {
     void look_at(int i) {
         const stored_tensor& t = tensor(i);
         if (used_[static_cast<std::size_t>(i)]) return;
-        if (ends(t.name, "_blocks") && t.type == "U8" && t.shape.size() >= 3) return gpt_oss(i);
+        if (ends(t.name, "_blocks") && t.type == "U8" && t.shape.size() >= 3) return gpt_oss(i, "_");
+        if (ends(t.name, ".blocks") && t.type == "U8" && t.shape.size() >= 3) return gpt_oss(i, ".");
         if (ends(t.name, ".qweight") && (t.type == "I32" || t.type == "U32")) return words(i);
         if (ends(t.name, "weight_packed") && (t.type == "U8" || t.type == "I8")) return packed_floats(i);
         if (ends(t.name, "weight_packed") && (t.type == "I32" || t.type == "U32")) return packed_integers(i);
@@ -126,22 +127,23 @@ class weight_finder {
         problem(w, t.name, "missing_scale", t.name + " holds " + t.type + " codes, and " + scale + " is missing");
     }
 
-    void gpt_oss(int i) {
+    /// `joint` is '.' in the files that OpenAI publishes, whose experts are not turned by a reader.
+    void gpt_oss(int i, const std::string& joint) {
         const stored_tensor& t = tensor(i);
-        const std::string name = cut(t.name, "_blocks");
+        const std::string name = cut(t.name, joint + "blocks");
         weight& w = begin(name, i, "gpt-oss");
-        w.how = layouts::gpt_oss, w.format = "mxfp4", w.transposed = true;
+        w.how = layouts::gpt_oss, w.format = "mxfp4", w.transposed = joint == "_";
         const std::size_t d = t.shape.size();
         const std::uint64_t groups = t.shape[d - 2];
         shape_t stored(t.shape.begin(), t.shape.end() - 2);
         stored.push_back(groups * 32);
         set_matrix(w, stored, groups * 32);
-        if (stored.size() >= 2) std::swap(w.shape[w.shape.size() - 1], w.shape[w.shape.size() - 2]);
-        w.scales = take(name + "_scales");
+        if (w.transposed && stored.size() >= 2) std::swap(w.shape[w.shape.size() - 1], w.shape[w.shape.size() - 2]);
+        w.scales = take(name + joint + "scales");
         if (t.shape.back() != 16)
             return problem(w, t.name, "wrong_shape", t.name + " is " + text_of(t.shape) + "; blocks of 32 codes have 16 bytes");
         if (w.scales == weight::none)
-            return problem(w, name + "_scales", "missing_scale", t.name + " is there, and " + name + "_scales is missing");
+            return problem(w, name + joint + "scales", "missing_scale", t.name + " is there, and " + name + joint + "scales is missing");
         const stored_tensor& s = tensor(w.scales);
         if (s.type != "U8" && s.type != "F8_E8M0")
             return problem(w, s.name, "wrong_type", s.name + " is " + s.type + "; GPT-OSS's scales are U8");

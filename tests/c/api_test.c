@@ -225,6 +225,32 @@ static void scoreboards(void) {
     qk_dot_scoreboard_free(dots);
 }
 
+static void layouts(void) {
+    unsigned char codes[8 * 32], scales[8 * 2], blocks[8 * 2 * 17], back[8 * 32], back_scales[8 * 2];
+    qk_matrix from = {0}, to = {0}, again = {0};
+    qk_text changes;
+    for (int i = 0; i < 256; ++i) codes[i] = (unsigned char)(i * 37);
+    for (int i = 0; i < 16; ++i) scales[i] = (unsigned char)(110 + i);
+    EXPECT(qk_matrix_bytes("gpt_oss", 8, 64, &from) == QK_OK);
+    EXPECT(from.codes_bytes == sizeof codes && from.scales_bytes == sizeof scales && from.zeros_bytes == 0);
+    EXPECT(qk_matrix_bytes("ggml.mxfp4", 8, 64, &to) == QK_OK);
+    EXPECT(to.codes_bytes == sizeof blocks && to.scales_bytes == 0);
+    from.codes = codes, from.scales = scales, to.codes = blocks;
+    EXPECT(qk_repack("gpt_oss", "ggml.mxfp4", 8, 64, &from, &to, &changes) == QK_OK);
+    EXPECT(strstr(changes.chars, "-0") != NULL);
+    EXPECT(blocks[0] == scales[0] && blocks[17] == scales[1]);
+    EXPECT((blocks[1] & 15) == (codes[0] & 15) && blocks[1] >> 4 == (codes[8] & 15)); /* value 0 and value 16 */
+    EXPECT(qk_matrix_bytes("mlx.mxfp4", 8, 64, &again) == QK_OK);
+    again.codes = back, again.scales = back_scales;
+    EXPECT(qk_repack("ggml.mxfp4", "mlx.mxfp4", 8, 64, &to, &again, NULL) == QK_OK);
+    EXPECT(memcmp(back, codes, sizeof codes) == 0 && memcmp(back_scales, scales, sizeof scales) == 0);
+    EXPECT(qk_repack("gpt_oss", "ggml.q4_0", 8, 64, &from, &to, NULL) == QK_BAD_ARGUMENT);
+    EXPECT(qk_matrix_bytes("ggml.q4_9", 8, 64, &to) == QK_BAD_TEXT);
+    EXPECT(qk_matrix_bytes("ggml.q4_k", 8, 64, &to) == QK_BAD_ARGUMENT);
+    to.codes_bytes = 3;
+    EXPECT(qk_repack("gpt_oss", "ggml.mxfp4", 8, 64, &from, &to, NULL) == QK_TOO_SMALL);
+}
+
 int main(void) {
     EXPECT(strcmp(qk_version(), QK_EXPECTED_VERSION) == 0);
     names();
@@ -239,6 +265,7 @@ int main(void) {
     comparison();
     products();
     scoreboards();
+    layouts();
     printf("%d failures\n", failures);
     return failures != 0;
 }

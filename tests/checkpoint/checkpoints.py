@@ -347,6 +347,81 @@ def stopped_and_resumed(folder):
     check(peak < 150_000, f"converting 200 MB takes {peak} kB of memory at its peak")
 
 
+def gguf_data(file):
+    """The bytes of the last tensor, which ends the file but for its padding; of a file with one tensor."""
+    raw = Path(file).read_bytes()
+    keys, at = struct.unpack("<Q", raw[16:24])[0], 24
+    for _ in range(keys):
+        at += 8 + struct.unpack("<Q", raw[at : at + 8])[0]
+        kind, at = struct.unpack("<I", raw[at : at + 4])[0], at + 4
+        at += 8 + struct.unpack("<Q", raw[at : at + 8])[0] if kind == 8 else {4: 4, 5: 4, 10: 8}[kind]
+    at += 8 + struct.unpack("<Q", raw[at : at + 8])[0]
+    at += 4 + 8 * struct.unpack("<I", raw[at : at + 4])[0] + 4 + 8
+    return raw[at + -at % 32 :]
+
+
+def encoded_by_ggml(folder):
+    """Where ggml's answers are: the blocks that qk writes are those that ggml made."""
+    goldens = ROOT.parent / "shared" / "goldens2"
+    for codes in sorted(goldens.glob("ggml.*.normal256.codes.npy")):
+        kind = codes.name.split(".")[1].lower()
+        (folder / "x.safetensors").write_bytes(make.safetensors({"x.weight": ("F32", np.load(goldens / "input.normal256.npy"))}))
+        if ok("convert", folder / "x.safetensors", folder / "x.gguf", "--format", kind).returncode == 0:
+            wanted = np.load(codes).tobytes()
+            check(gguf_data(folder / "x.gguf")[: len(wanted)] == wanted, f"{kind}: other blocks than ggml's")
+
+
+def formats_for_a_size(folder):
+    """sensitivity ranks formats by their error, search keeps to its bytes, and convert takes the plan."""
+    rng = np.random.default_rng(8)
+    tensors = {"a.weight": ("F32", rng.standard_normal((16, 512)).astype(np.float32)), "b.weight": ("F32", rng.standard_normal((64, 512)).astype(np.float32) ** 3), "n.weight": ("F32", rng.random(8).astype(np.float32))}
+    file = folder / "sizes.safetensors"
+    file.write_bytes(make.safetensors(tensors))
+    done = ok("sensitivity", "--weights-only", file, "--formats", "q4_0,q8_0,q6_k", "--json")
+    rows = {(r["tensor"], r["format"]): r for r in json.loads(done.stdout)["rows"]} if done.returncode == 0 else {}
+    check(len(rows) == 6, f"six rows for two matrices: {list(rows)}")
+    for name in ("a.weight", "b.weight"):
+        ok("convert", file, folder / "q.gguf", "--format", "q4_0")
+        got, x = np.load(folder / "q.npz") if ok("convert", folder / "q.gguf", folder / "q.npz").returncode == 0 else {}, tensors[name][1].astype(np.float64)
+        db = 10 * np.log10((x**2).sum() / ((x - got[name]) ** 2).sum())
+        check(abs(rows[name, "q4_0"]["db"] - db) < 1e-6, f"{name}: {rows[name, 'q4_0']['db']} dB for {db}")
+    for budget in (25_000, 40_000, 10**6, 1000):
+        done = run("search", file, "--budget", budget, "--formats", "q4_0,q8_0", "--save-plan", folder / "p.json", "--json")
+        found = json.loads(done.stdout)
+        check(done.returncode == (1 if budget == 1000 else 0) and (budget == 1000 or found["bytes"] <= budget), f"budget {budget}: {found}")
+    ok("convert", file, folder / "p.gguf", "--plan", folder / "p.json")
+    shown = {w["name"]: w["format"] for w in json.loads(ok("inspect", folder / "p.gguf", "--json").stdout)["weights"]}
+    check(shown == {"a.weight": "q8_0", "b.weight": "q8_0", "n.weight": "f32"}, f"a plan for the largest budget: {shown}")
+    done = run("sensitivity", file)
+    check(done.returncode == 2 and "--weights-only" in done.stderr, f"a checkpoint without --weights-only: {done.stderr}")
+
+
+def like_other_systems(root, folder):
+    """Floats become what another checkpoint has, by its system's own rule: what is already on its grid keeps its values."""
+    place = folder / "like"
+    place.mkdir()
+    for name in ("modelopt_nvfp4", "modelopt_mxfp8", "compressed_nvfp4", "compressed_mxfp4", "mlx_mxfp4", "mlx_nvfp4", "modelopt_fp8"):
+        file = root / name / "model.safetensors"
+        model = stored(file)
+        made = make.Checkpoints(12)
+        shape = np.load(root / name / "decoded.npz")["m.w.weight"].shape
+        x = made.rng.standard_normal(shape).astype(np.float32) * 0.05
+        plain = {"m.w.weight": ("F32", x)}
+        for key in ("m.norm.weight", "m.half", "m.count"):
+            kind, its_shape, raw = model[key]
+            plain[key] = (kind, np.frombuffer(raw, make.TYPES[kind]).reshape(its_shape))
+        (place / "plain.safetensors").write_bytes(make.safetensors(plain))
+        (place / "config.json").write_bytes((root / name / "config.json").read_bytes())
+        if ok("convert", place / "plain.safetensors", place / "made.safetensors", "--like", file).returncode != 0:
+            continue
+        got = stored(place / "made.safetensors")
+        check({k: v[:2] for k, v in got.items()} == {k: v[:2] for k, v in model.items() if k != "m.w.input_scale"}, f"{name}: other tensors than its model")
+        ok("convert", place / "made.safetensors", place / "made.npz")
+        y = np.load(place / "made.npz")["m.w.weight"]
+        db = 10 * np.log10((x.astype(np.float64) ** 2).sum() / ((x - y.astype(np.float64)) ** 2).sum())
+        check(db > 15, f"{name}: {db:.1f} dB after quantizing like it")
+
+
 def shared_files(folder):
     root = ROOT.parent / "shared" / "checkpoints"
     if not root.is_dir():
@@ -376,6 +451,9 @@ with tempfile.TemporaryDirectory() as name:
     findings(folder)
     broken_files(folder)
     other_formats(root, folder)
+    like_other_systems(root, folder)
+    formats_for_a_size(folder)
+    encoded_by_ggml(folder)
     shared_files(folder)
 print("\n".join(failures))
 print(f"{checks} checks, {len(failures)} failures")

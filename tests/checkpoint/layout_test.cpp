@@ -227,3 +227,18 @@ TEST_CASE("what cannot be moved is said when compiling") {
     static_assert(c.possible && !c.exact && c.count >= 1);
     CHECK(std::string(c.says[0]).find("global") != std::string::npos);
 }
+
+TEST_CASE("layouts have names") {
+    static_assert(qk::parse_layout("gptq_v2.int3_g64").value == layouts::gptq(3, 64, false));
+    static_assert(qk::parse_layout("compressed_tensors.int4_g32_asym_f16").value ==
+                  layouts::compressed_tensors_int(4, 32, qk::scale_type::f16, true));
+    static_assert(qk::parse_layout("ggml.q4_0_8x8").value == layouts::ggml_rows(qk::ggml_type::q4_0, 8, 8));
+    static_assert(qk::parse_layout("modelopt.nvfp4+swizzled").value == layouts::swizzled(layouts::modelopt_nvfp4));
+    for (const char* wrong : {"", "gptq", "gptq.int9_g64", "awq.int3_g64", "mlx.int4_g64", "mlx.affine4", "ggml.q4_k_8x8", "ggml.f32",
+                              "gptq.int4_g64+swizzled", "modelopt.nvfp5", "ggml.q4_0_4x9"}) {
+        CAPTURE(std::string(wrong));
+        CHECK(!qk::parse_layout(wrong).known);
+    }
+    CHECK(qk::check_shape(layouts::awq(64), {12, 64}).find("words") != std::string_view::npos);
+    CHECK(qk::check_shape(layouts::ggml(qk::ggml_type::q4_k), {1, 256}).empty());
+}

@@ -8,6 +8,12 @@
 #include <cstdint>
 #include <string_view>
 
+// g++ 12 takes enumerators of scoped enumerations for shadows of the formats of the same names.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+
 namespace qk {
 
 /// Types of ggml's blocks, with ggml's own numbers (enum ggml_type of ggml.h).
@@ -95,6 +101,14 @@ enum class arithmetic : std::uint8_t {
     scale,        ///< every step is rounded to the type of the scales
     power_of_two  ///< ldexp: a scale beyond float32's range does not become Inf by itself
 };
+
+}  // namespace qk
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+namespace qk {
 
 /// How a matrix of R rows and K columns is stored. Two equal layouts store the same numbers in the same bytes.
 struct layout {

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Other packages read the checkpoints that qk writes, and get the floats that qk gets.
+
+    tests/peers.sh [QK]
+
+Prints a Markdown table: package, version, file, tensors, how many agree in every bit. What is not installed is passed over and said.
+"""
+import importlib.metadata
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import make_files as make
+
+qk = str(Path(sys.argv[1]).resolve())
+rows, missing, failed = [], [], 0
+
+
+def run(*arguments):
+    done = subprocess.run([qk, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"qk {' '.join(map(str, arguments))}: {done.stderr}")
+
+
+def agree(a, b):
+    a, b = np.ascontiguousarray(a, np.float32).reshape(-1), np.ascontiguousarray(b, np.float32).reshape(-1)
+    return len(a) == len(b) and bool((a.view(np.uint32) == b.view(np.uint32)).all())
+
+
+def floats(file, folder):
+    run("convert", file, folder / "floats.npz")
+    return np.load(folder / "floats.npz")
+
+
+def note(package, what, pairs):
+    global failed
+    good = sum(agree(a, b) for a, b in pairs)
+    failed += good != len(pairs)
+    rows.append(f"| {package} | {importlib.metadata.version(package)} | {what} | {len(pairs)} | {good} |")
+
+
+def by_gguf(root, folder):
+    import gguf
+
+    for name, formats in (("gpt_oss", ("mxfp4",)), ("modelopt_mxfp4", ("mxfp4",)), ("mlx_affine4", ("f16", "bf16", "q8_0", "q4_k", "q6_k", "iq4_nl", "tq2_0")), ("deepseek", ("f32",))):
+        for kind in formats:
+            file = folder / "a.gguf"
+            run("convert", root / name / "model.safetensors", file, "--format", kind)
+            wanted = floats(file, folder)
+            read = [t for t in gguf.GGUFReader(file).tensors if t.name in wanted.files]
+            note("gguf", f"{name} as {kind}", [(gguf.quants.dequantize(t.data, t.tensor_type), wanted[t.name]) for t in read])
+    # Those of the types that gguf-py can read, written like themselves.
+    tensors, _ = make.gguf_tensors(7, kinds=[k for k in make.GGUF_TYPES if hasattr(gguf.GGMLQuantizationType, k)])
+    (folder / "own.gguf").write_bytes(make.gguf({k: t for k, t in tensors.items() if t[0] not in ("I32", "F64")}))
+    run("convert", folder / "own.gguf", folder / "b.gguf", "--like", folder / "own.gguf")
+    wanted = floats(folder / "b.gguf", folder)
+    read = [t for t in gguf.GGUFReader(folder / "b.gguf").tensors if t.tensor_type != gguf.GGMLQuantizationType.Q1_0 or hasattr(gguf.quants, "Q1_0")]
+    note("gguf", "every type of blocks like itself", [(gguf.quants.dequantize(t.data, t.tensor_type), wanted[t.name]) for t in read])
+
+
+def by_mlx(root, folder):
+    import mlx.core as mx
+
+    for name, bits, group, mode in (("mlx_affine2", 2, 64, "affine"), ("mlx_affine3", 3, 64, "affine"), ("mlx_affine4", 4, 32, "affine"), ("mlx_affine5", 5, 64, "affine"), ("mlx_affine6", 6, 64, "affine"),
+                                    ("mlx_affine8", 8, 64, "affine"), ("mlx_mxfp4", 4, 32, "mxfp4"), ("mlx_mxfp8", 8, 32, "mxfp8"), ("mlx_nvfp4", 4, 16, "nvfp4")):
+        file = folder / "model.safetensors"
+        (folder / "config.json").write_bytes((root / name / "config.json").read_bytes())
+        run("convert", root / name / "model.safetensors", file, "--like", root / name / "model.safetensors")
+        t = mx.load(str(file))
+        y = mx.dequantize(t["m.w.weight"], t["m.w.scales"], t.get("m.w.biases"), group_size=group, bits=bits, mode=mode)
+        note("mlx", name, [(np.array(y.astype(mx.float32)), floats(file, folder)["m.w.weight"])])
+
+
+def by_safetensors(root, folder):
+    from safetensors import safe_open
+
+    for name in ("awq", "gptq_v1_int4_order"):
+        (folder / "config.json").write_bytes((root / name / "config.json").read_bytes())
+        run("convert", root / name / "model.safetensors", folder / "model.safetensors", "--like", root / name / "model.safetensors")
+        wanted = make.Checkpoints(7).all()[name][0]
+        with safe_open(folder / "model.safetensors", "numpy") as f:  # NumPy has no bfloat16
+            pairs = [(f.get_tensor(k).view(np.uint8), np.ascontiguousarray(wanted[k][1]).astype(make.TYPES[wanted[k][0]]).view(np.uint8)) for k in f.keys() if wanted[k][0] != "BF16"]
+        note("safetensors", name, pairs)
+
+
+with tempfile.TemporaryDirectory() as place:
+    folder = Path(place)
+    make.main(folder / "made")
+    for package, read in (("gguf", by_gguf), ("mlx", by_mlx), ("safetensors", by_safetensors)):
+        try:
+            importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(package)
+            continue
+        read(folder / "made", folder)
+print("| package | version | file that qk wrote | tensors | equal in every bit |\n|---|---|---|---|---|")
+print("\n".join(rows))
+for package in missing:
+    print(f"\n{package} is not installed.")
+sys.exit(1 if failed else 0)
