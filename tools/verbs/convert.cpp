@@ -141,7 +141,7 @@ void add_convert(command& app, verb_result&) {
         "  qk convert a.safetensors b.safetensors --like a.safetensors\n"
         "  qk convert x.npy y.npy --format int8 --scales s.npy --scale-axis 0\n"
         "  qk convert x.npy y.npy --system transformer_engine.nvfp4_4over6_mse --packed y.npz\n"
-        "  qk convert x.npy y.npy --system ggml.q4_K --importance v.npy");
+        "  qk convert x.npy y.npy --system modelopt.mxfp8");
     verb.callback([given] { convert(*given); });
 }
 
