@@ -56,7 +56,7 @@ std::string range(const qk::format& f, const format_facts& k) {
     return "+-" + number(k.largest);
 }
 
-std::string special_values(const format_facts& k) {
+std::string special_words(const format_facts& k) {
     std::string s;
     const auto add = [&s](bool there, const char* what) {
         if (there) s += (s.empty() ? "" : " ") + std::string(what);
@@ -77,7 +77,7 @@ void print_table(const std::vector<row>& rows) {
     print(line, "format", "bits", "range", "smallest > 0", "specials", "block", "source");
     for (const row& r : rows) {
         const format_facts k = whole_facts(r.format);
-        print(line, r.name, fmt::format("{:.6g}", bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_values(k),
+        print(line, r.name, fmt::format("{:.6g}", bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_words(k),
               block(r.format), r.source);
     }
     print(
