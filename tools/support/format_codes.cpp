@@ -51,7 +51,7 @@ std::string digits_of(std::uint32_t digits, int exponent) {
     return fmt::format("{}e{:+}", text, r.ten + over);
 }
 
-code_value number(double v) {
+code_value shown_number(double v) {
     if (std::isnan(v)) return {v, "nan"};
     if (std::isinf(v)) return {v, v < 0 ? "-inf" : "inf"};
     return {v, fmt::format("{}", v)};  // the fewest digits that tell it apart
@@ -59,41 +59,42 @@ code_value number(double v) {
 
 code_value value_of(const code_number& n) {
     const double sign = n.negative ? -1 : 1;
-    if (n.nan) return number(std::nan(""));
-    if (n.infinite) return number(sign * HUGE_VAL);
+    if (n.nan) return shown_number(std::nan(""));
+    if (n.infinite) return shown_number(sign * HUGE_VAL);
     const double v = sign * std::ldexp(n.digits, n.exponent);
-    if (n.digits == 0 || (std::isfinite(v) && n.exponent >= -1074)) return number(v);
+    if (n.digits == 0 || (std::isfinite(v) && n.exponent >= -1074)) return shown_number(v);
     return {v, (n.negative ? "-" : "") + digits_of(n.digits, n.exponent)};
 }
 
 template <class Value>
-std::vector<code_value> each(int bits, const Value& value) {
+std::vector<code_value> each_code(int bits, const Value& value) {
     std::vector<code_value> codes;
     for (std::uint32_t code = 0; code < std::uint32_t{1} << bits; ++code) codes.push_back(value(code));
     return codes;
 }
-std::vector<code_value> each(floating f) {
-    return each(bits(f), [&](std::uint32_t code) { return value_of(number_of(f, code)); });
+std::vector<code_value> each_code(floating f) {
+    return each_code(bits(f), [&](std::uint32_t code) { return value_of(number_of(f, code)); });
 }
 /// Returns the values of sign and magnitude, or of two's complement, in units of 2^-fraction.
 std::vector<code_value> signed_codes(int bits, bool complement, int fraction) {
-    return each(bits, [&](std::uint32_t code) {
+    return each_code(bits, [&](std::uint32_t code) {
         const std::uint32_t half = 1u << (bits - 1), magnitude = complement && code >= half ? 2 * half - code : code & (half - 1);
         const double v = std::ldexp(complement && code == half ? half : magnitude, -fraction);
-        return number(code >= half ? -v : v);
+        return shown_number(code >= half ? -v : v);
     });
 }
 /// Returns the powers of two of a shared exponent; the highest code marks a NaN block.
 std::vector<code_value> powers(int bits, int bias) {
-    return each(bits, [&](std::uint32_t code) {
-        return number(code + 1 == 1u << bits ? std::nan("") : std::ldexp(1.0, static_cast<int>(code) - bias));
+    return each_code(bits, [&](std::uint32_t code) {
+        return shown_number(code + 1 == 1u << bits ? std::nan("") : std::ldexp(1.0, static_cast<int>(code) - bias));
     });
 }
 
 struct of_family {
-    format_codes operator()(floating f) const { return {bits(f), each(f), {}}; }
+    format_codes operator()(floating f) const { return {bits(f), each_code(f), {}}; }
     format_codes operator()(integer f) const {
-        return {f.bits, each(f.bits, [&](std::uint32_t code) { return number(static_cast<double>(qk::value_of(f, code))); }), {}};
+        return {
+            f.bits, each_code(f.bits, [&](std::uint32_t code) { return shown_number(static_cast<double>(qk::value_of(f, code))); }), {}};
     }
     format_codes operator()(const block_float& f) const {
         return {f.mantissa_bits + 1, signed_codes(f.mantissa_bits + 1, f.bump, 0),
@@ -103,10 +104,10 @@ struct of_family {
         return {f.mantissa_bits + 1, signed_codes(f.mantissa_bits + 1, false, 0), powers(8, 127 - 1 + f.mantissa_bits)};
     }
     format_codes operator()(const microscaling& f) const {
-        if (has_integer_elements(f)) return {f.integer_bits, signed_codes(f.integer_bits, true, f.integer_bits - 2), each(e8m0)};
-        return {bits(f.element), each(f.element), each(e8m0)};
+        if (has_integer_elements(f)) return {f.integer_bits, signed_codes(f.integer_bits, true, f.integer_bits - 2), each_code(e8m0)};
+        return {bits(f.element), each_code(f.element), each_code(e8m0)};
     }
-    format_codes operator()(const nvfloat& f) const { return {bits(f.element), each(f.element), each(f.scale)}; }
+    format_codes operator()(const nvfloat& f) const { return {bits(f.element), each_code(f.element), each_code(f.scale)}; }
 };
 
 constexpr int cells = 96;

@@ -10,6 +10,7 @@
 #include "options/words.hpp"
 #include "qk/dot/text.hpp"
 #include "qk/formats/facts.hpp"
+#include "qk/formats/number.hpp"
 #include "qk/formats/p3109.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/error.hpp"
@@ -28,6 +29,22 @@ struct row {
     std::string source;
 };
 
+/// Returns the facts of the whole format, also where it has numbers beyond float32 (and beyond double: Inf and 0).
+format_facts whole_facts(const qk::format& f) {
+    format_facts k = facts(f);
+    const floating* g = std::get_if<floating>(&f);
+    if (g == nullptr || !exceeds_float32(*g)) return k;
+    const auto value = [&](std::uint64_t code) {
+        const code_number n = number_of(*g, static_cast<std::uint32_t>(code));
+        return std::ldexp(n.digits, n.exponent);
+    };
+    k.largest = value(largest_magnitude(*g));
+    k.lowest = is_signed(*g) ? -k.largest : 0;
+    k.smallest = value(1);
+    k.smallest_normal = value(std::uint64_t{1} << g->mantissa_bits);
+    return k;
+}
+
 std::string number(double v) {
     int exponent = 0;
     if (v > 0 && std::frexp(v, &exponent) == 0.5 && (v < 0.01 || v >= 65536)) return fmt::format("2^{}", exponent - 1);
@@ -40,7 +57,7 @@ std::string range(const qk::format& f, const format_facts& k) {
     return "+-" + number(k.largest);
 }
 
-std::string special_values_of(const format_facts& k) {
+std::string special_words(const format_facts& k) {
     std::string s;
     const auto add = [&s](bool there, const char* what) {
         if (there) s += (s.empty() ? "" : " ") + std::string(what);
@@ -60,8 +77,8 @@ void print_table(const std::vector<row>& rows) {
     constexpr auto line = "{:<16} {:>8}  {:<25} {:<14} {:<11} {:<7} {}\n";
     print(line, "format", "bits", "range", "smallest > 0", "specials", "block", "source");
     for (const row& r : rows) {
-        const format_facts k = facts(r.format);
-        print(line, r.name, fmt::format("{:.6g}", bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_values_of(k),
+        const format_facts k = whole_facts(r.format);
+        print(line, r.name, fmt::format("{:.6g}", bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_words(k),
               block(r.format), r.source);
     }
     print(
@@ -77,7 +94,7 @@ void print_table(const std::vector<row>& rows) {
 }
 
 nlohmann::ordered_json as_json(const row& r) {
-    const format_facts k = facts(r.format);
+    const format_facts k = whole_facts(r.format);
     return {{"name", r.name},
             {"family", family_name(r.format)},
             {"bits_per_value", bits_per_value(r.format)},
