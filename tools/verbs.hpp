@@ -25,4 +25,7 @@ struct with_json : Settings {
 #include "verbs.inc"
 #undef QK_VERB
 
+/// Runs the whole command for these words, and returns its exit status.
+int run_program(int argc, char** argv);
+
 }  // namespace qk::tool

@@ -9,6 +9,7 @@
 #include "options/words.hpp"
 #include "qk/graph/pipeline/search.hpp"
 #include "qk/graph/search/report.hpp"
+#include "support/caller.hpp"
 #include "support/console.hpp"
 #include "support/processes.hpp"
 #include "verbs.hpp"
@@ -134,7 +135,7 @@ void add_search(command& app, verb_result& result) {
         "front.html");
     verb.callback([given, &result] {
         place(*given);
-        given->interrupted = &interrupted();
+        given->interrupted = this_caller() != nullptr ? &this_caller()->interrupted : &interrupted();
         search(*given, result);
     });
 }

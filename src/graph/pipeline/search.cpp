@@ -11,6 +11,7 @@
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/pipeline/trial_scorer.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/search/options.hpp"
@@ -98,6 +99,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     choose_target(settings, options, metric);
     settings.fill(options, m, inputs, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
     take_criterion(options);
+    if (settings.elsewhere) check_elsewhere(settings, options);
     transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
     if (const std::string whole = batch_remark(m, inputs); !whole.empty()) options.remarks.push_back("--inputs: " + whole);
