@@ -59,11 +59,12 @@ if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${QK_SELDOM_COLLECT}>)
 endif()
 
-# qk_shareable(target): its objects may become part of a shared library (the Python module), at the speed that they have in a program: calls
-# within the library are direct, and thread-local variables are found without a call.
+# qk_shareable(target): its objects may become part of a shared library (the Python module), and calls within the library stay direct. The
+# model of thread-local variables is left to the linker: a program finds them without a call, and a module that claimed static room for them
+# could not be loaded behind other packages ("cannot allocate memory in static TLS block").
 function(qk_shareable target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_compile_options(${target} PRIVATE -fno-semantic-interposition -ftls-model=initial-exec)
+  target_compile_options(${target} PRIVATE -fno-semantic-interposition)
 endfunction()
 
 option(QK_UNITY "compile sources that run once, or share much, several at a time" ON)

@@ -19,15 +19,15 @@ from ._formats import Format, format, formats, semantics, roundings
 from ._qk import Error
 from ._qk import version as __version__
 
-_models = (
+_of_models = (
     "Model", "load", "quantize", "calibrate", "evaluate", "sensitivity", "search", "gradient", "finetune", "recover", "inspect", "explain",
     "compare", "vectors", "dot", "devices", "Plan", "Interrupted", "Remark",
 )
-_imports = ("from_quark", "from_inc", "from_aimet", "to_aimet", "write_aimet", "ConfigError")
+_of_imports = ("from_quark", "from_inc", "from_aimet", "to_aimet", "write_aimet", "ConfigError")
 
 __all__ = [
     "Packed", "Semantics", "architecture", "decode", "encode", "fake_quantize", "fake_quantize_backward", "Format", "format", "formats",
-    "semantics", "roundings", "Error", *_models, *_imports,
+    "semantics", "roundings", "Error", *_of_models, *_of_imports,
 ]
 
 
@@ -35,9 +35,9 @@ def __getattr__(name):
     """Loads what concerns models when it is first used: arrays alone are there at once."""
     import importlib
 
-    if name in _models:
+    if name in _of_models:
         return getattr(importlib.import_module("qk._models"), name)
-    if name in _imports:
+    if name in _of_imports:
         return getattr(importlib.import_module("qk._imports"), name)
     if name == "torch":
         return importlib.import_module("qk.torch")

@@ -25,6 +25,8 @@ def as_array(value, name="data"):
         raise TypeError(f"{name} is a path, where an array is needed")
     if isinstance(value, (list, tuple)):
         plain = np.asarray(value)
+        if plain.dtype == np.float64 and not any(isinstance(v, np.ndarray) for v in value):
+            plain = plain.astype(np.float32)  # Python's own numbers have no width that a caller chose
     elif isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
         plain = value
     else:

@@ -409,6 +409,10 @@ def _take(result, name, file):
                     result.model = Model(f.read())
     elif name == "save_plan" and os.path.exists(file):
         result.plan = Plan(file)
+        if isinstance(result._answer, dict):
+            for e in result._answer.get("edges", []):
+                if e["consumer"]:
+                    result.plan._uses[e["consumer"], e["index"]] = e["tensor"]
     elif name == "output_dir":
         result.outputs = {}
         for f in sorted(os.listdir(file)):

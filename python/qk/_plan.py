@@ -54,11 +54,11 @@ class Plan:
     """
 
     def __init__(self, source=None, *, activation=None, weight=None, bias=None):
-        self._arrays = {}
+        self._arrays, self._uses = {}, {}
         if source is None:
-            self.document = {"qk": "requests", "version": 1, "default": {}, "requests": []}
+            self.document = {"qk": "requests", "version": 1, "requests": []}
         elif isinstance(source, Plan):
-            self.document, self._arrays = copy.deepcopy(source.document), dict(source._arrays)
+            self.document, self._arrays, self._uses = copy.deepcopy(source.document), dict(source._arrays), dict(source._uses)
         elif isinstance(source, dict):
             self.document = copy.deepcopy(source)
         else:
@@ -104,7 +104,8 @@ class Plan:
         """Returns the names of the layers that the plan speaks of, in its order."""
         if not self.is_saved:
             return [r["layer"] for r in self.document.get("requests", []) if "layer" in r]
-        return list(dict.fromkeys(e["consumer"] for e in self.document.get("edges", []) if e["consumer"]))
+        edges = [e["consumer"] for e in self.document.get("edges", []) if e["consumer"]]
+        return list(dict.fromkeys(edges + [consumer for consumer, _ in self._uses]))
 
     def _get(self, layer, role):
         if self.is_saved:
@@ -112,7 +113,8 @@ class Plan:
             for e in self.document.get("edges", []):
                 if e["consumer"] == layer and e["index"] == index:
                     return e["quantizer"]["format"]
-            return None
+            q = self.document.get("tensors", {}).get(self._uses.get((layer, index)))
+            return q["format"] if q else None
         for r in reversed(self.document.get("requests", [])):
             if r.get("layer") == layer and role in r:
                 return r[role]
@@ -142,23 +144,17 @@ class Plan:
             role = {0: "input", 1: "weight", 2: "bias"}.get(e["index"])
             if role is None:
                 continue
-            q = e["quantizer"]
-            what = {"format": q["format"]}
-            if "semantics" in q:
-                what["semantics"] = q["semantics"]
-            if role == "weight" and isinstance(q.get("scale"), list) and len(q["scale"]) > 1 and not q.get("block_size"):
-                what["per_channel"] = True
-            if role == "weight" and q.get("block_size"):
-                what["block_size"] = q["block_size"]
-            if q.get("dynamic"):
-                what["dynamic"] = True
+            what = _request_of(e["quantizer"], role == "weight")
             found = next((r for r in requests if r["layer"] == e["consumer"]), None)
             if found is None:
                 found = {"layer": e["consumer"]}
                 requests.append(found)
-            found[role] = what if len(what) > 1 else q["format"]
-        tensors = [{"tensor": t, "format": q["format"]} for t, q in self.document.get("tensors", {}).items()]
-        self.document = {"qk": "requests", "version": 1, "boundary": "dual", "requests": tensors + requests}
+            found[role] = what
+        weights = {t for (_, index), t in self._uses.items() if index == 1}
+        tensors = [{"tensor": t, "format": _request_of(q, t in weights)} for t, q in self.document.get("tensors", {}).items()]
+        self.document = {"qk": "requests", "version": 1, "requests": tensors + requests}
+        if requests:
+            self.document["boundary"] = "dual"
         self._arrays = {}
 
     # ---- AIMET's words
@@ -229,6 +225,20 @@ class Plan:
     def __repr__(self):
         kind = f"{len(self.document.get('edges', []))} edges" if self.is_saved else f"{len(self.document.get('requests', []))} requests"
         return f"<qk.Plan of {kind}>"
+
+
+def _request_of(q, is_weight):
+    """Returns the request for what a quantizer is, without its scales."""
+    what = {"format": q["format"]}
+    if "semantics" in q:
+        what["semantics"] = q["semantics"]
+    if is_weight and q.get("block_size"):
+        what["block_size"] = q["block_size"]
+    elif is_weight and isinstance(q.get("scale"), list) and len(q["scale"]) > 1:
+        what["per_channel"] = True
+    if q.get("dynamic"):
+        what["dynamic"] = True
+    return what if len(what) > 1 else q["format"]
 
 
 def _with_file(value, name):

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The samples of other tools' pages and the notebook run as they stand; their configurations become what they say."""
 
+import ast
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -31,13 +33,10 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     for cell in cells:
         if cell["cell_type"] != "code":
             continue
-        *lines, last = "".join(cell["source"]).splitlines()
-        exec("\n".join(lines), names)
-        try:
-            value = eval(last, names)  # what the notebook would show
-        except SyntaxError:
-            exec("\n".join([*lines, last]) if last.startswith((" ", "\t")) else last, names)
-            continue
+        body = ast.parse("".join(cell["source"])).body
+        shown = body.pop() if isinstance(body[-1], ast.Expr) else None
+        exec(compile(ast.Module(body, []), "cell", "exec"), names)
+        value = None if shown is None else eval(compile(ast.Expression(shown.value), "cell", "eval"), names)
         if hasattr(value, "_repr_html_"):
             assert value._repr_html_().startswith("<")
     assert names["accuracy"] > 0.9 and pathlib.Path("tour.onnx").exists()
@@ -50,12 +49,10 @@ def test_quark():
     assert config.verb == "quantize" and document["default"]["weight"] == {"format": "int8", "semantics": "quark", "pow2": "non_overflow", "symmetric": True}
     assert document["requests"] == [{"tensor": ["a", "b"], "format": {"format": "int8", "semantics": "quark", "pow2": "non_overflow", "symmetric": True}}]
 
-    class Older:  # objects with attributes are read like dictionaries
-        class global_quant_config:
-            activation_type, weight_type, include_auto_mp = "QBFloat16", "QBFloat16", True
-            extra_options = {"AutoMixprecision": {"TargetQuantType": "QBFP", "DualQuantNodes": True}}
-
-    document = qk.from_quark(Older).plan.to_dict()
+    older = types.SimpleNamespace(global_quant_config=types.SimpleNamespace(  # objects with attributes are read like dictionaries
+        activation_type="QBFloat16", weight_type="QBFloat16", include_auto_mp=True,
+        extra_options={"AutoMixprecision": {"TargetQuantType": "QBFP", "DualQuantNodes": True}}))
+    document = qk.from_quark(older).plan.to_dict()
     assert document["boundary"] == "dual" and document["requests"][0]["weight"] == {"format": "bfp16", "semantics": "quark"}
     for wrong, key in (({"activation_type": "QInt9"}, "activation_type"), ({"include_fast_ft": True}, "include_fast_ft"),
                        ({"nonsense": 5}, "nonsense"), ({"extra_options": {"What": 1}}, "What"),

@@ -14,7 +14,7 @@ import pytest
 
 import qk
 
-TIMES = ("seconds", "peak_bytes", "model", "output", "forward_seconds", "backward_seconds")
+TIMES = ("seconds", "peak_bytes", "model", "output", "forward_seconds", "backward_seconds", "items_per_second")
 
 
 def without_times(answer):
@@ -214,7 +214,7 @@ def test_an_evaluation_of_the_model(model, images, labels):
             return accuracy_of(file.read())
 
     rows = qk.sensitivity(model, images[:8], eval_func=by_path, eval_func_path=True, higher_is_better=True, layers=["stem"])
-    assert all(seen) and len(seen) >= 3 and rows.rows
+    assert all(seen) and len(seen) >= 2 and rows.rows
 
 
 def test_an_error_of_the_metric_is_the_callers_own(model, images):
@@ -266,7 +266,7 @@ def test_progress_is_told(model, images):
         time.sleep(0.06)
         return 0.0
 
-    qk.search(model, images, metric=slow, narrow="int8/int4", max_trials=5, progress=lambda *state: told.append(state))
+    qk.search(model, images, metric=slow, narrow="int8/int4", target_metric=1, max_trials=5, progress=lambda *state: told.append(state))
     assert told and any(what.startswith("searching") for what, _, _ in told)
 
 
@@ -278,12 +278,12 @@ def test_ctrl_c_gives_the_best_so_far(model, images):
         if len(calls) == 4:
             threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
         time.sleep(0.05)
-        return float(len(calls) % 7)
+        return 0.0
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        qk.search(model, images, metric=slow, narrow="int8/int4", strategy="random", max_trials=400)
+        qk.search(model, images, metric=slow, narrow="int8/int4", target_metric=1)
     assert isinstance(caught.value, qk.Interrupted) and caught.value.result["status"] == "interrupted"
-    assert len(calls) < 300 and caught.value.result.model is not None
+    assert len(calls) < 12 and caught.value.result.model is not None
 
 
 def test_plans_can_be_changed(model, images, tmp_path):

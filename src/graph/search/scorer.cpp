@@ -188,6 +188,7 @@ std::vector<score> scorer::score_whole(std::span<const precision_plan> candidate
 std::vector<score> scorer::measure_whole(std::span<const precision_plan> candidates) {
     std::vector<score> scores;
     for (const precision_plan& plan : candidates) {
+        if (options_.session.stop && options_.session.stop()) throw search_stopped{"interrupted"};
         const named_tensors all = session_.outputs(plan);
         const tensor& y = all.at(output_name_);
         const std::vector<float> values = sample_of(y), reference = sample_of(reference_tensor_);
