@@ -66,3 +66,11 @@ if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(QK_SELDOM_COLLECT --param=ggc-min-heapsize=700000)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${QK_SELDOM_COLLECT}>)
 endif()
+
+# qk_shareable(target): its objects may become part of a shared library (the Python module), and calls within the library stay direct. The
+# model of thread-local variables is left to the linker: a program finds them without a call, and a module that claimed static room for them
+# could not be loaded behind other packages ("cannot allocate memory in static TLS block").
+function(qk_shareable target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE -fno-semantic-interposition)
+endfunction()

@@ -1,16 +1,18 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Has other packages read what qk writes: tests/peers.sh [QK]. Their Python is $QK_PEERS_PYTHON, or an environment that this makes in
-# build/peers (gguf, mlx, safetensors). The last result is docs/results/peers_checkpoints.md.
+# Installs packages of other people into build/venv, which ./dev test makes, and has them read what qk writes.
+#
+#     tests/peers.sh install    # torch, jax, dask, openvino, pandas, matplotlib: more tests of the Python package run where they are
+#     tests/peers.sh [QK]       # gguf-py, mlx and safetensors read checkpoints that qk wrote; docs/results/peers_checkpoints.md has the last result
 set -euo pipefail
-root=$(cd "$(dirname "$0")/.." && pwd)
-qk=${1:-$root/build/release/qk}
-python=${QK_PEERS_PYTHON:-}
-if [ -z "$python" ]; then
-    python=$root/build/peers/bin/python
-    if [ ! -x "$python" ]; then
-        python3 -m venv "$root/build/peers"
-        "$root/build/peers/bin/pip" install --quiet gguf safetensors 'mlx[cpu]'
-    fi
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if [ "${1:-}" = install ]; then
+    shift
+    exec build/venv/bin/pip install "$@" openvino torch jax 'dask[distributed]' pandas matplotlib
 fi
-"$python" "$root/tests/checkpoint/peers.py" "$qk"
+python=${QK_PEERS_PYTHON:-build/peers/bin/python}
+if [ ! -x "$python" ]; then
+    python3 -m venv build/peers
+    build/peers/bin/pip install --quiet gguf safetensors 'mlx[cpu]'
+fi
+exec "$python" tests/checkpoint/peers.py "${1:-build/release/qk}"

@@ -2,6 +2,9 @@
 // The verbs of the command `qk`. To add a verb, write tools/verbs/NAME.cpp, which defines `add_NAME`, and add a line to tools/verbs.inc.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "options/command.hpp"
 
 namespace qk::tool {
@@ -29,8 +32,14 @@ struct with_json : Settings {
 #undef QK_HARDWARE_VERB
 #undef QK_LEARN_VERB
 
+/// Adds every verb of verbs.inc to a command. Throws if `word`, which the user gave, is a verb of a component that this build leaves out.
+void add_verbs(command& app, verb_result& result, std::string_view word);
+
 /// Throws an error that says how to get it, if this build leaves out the component; `what` needs it.
 void need_hardware(const std::string& what);
 void need_learn(const std::string& what);
+
+/// Runs the whole command for these words, and returns its exit status.
+int run_program(int argc, char** argv);
 
 }  // namespace qk::tool

@@ -7,6 +7,7 @@
 
 #include "options/words.hpp"
 #include "qk/graph/search.hpp"
+#include "support/caller.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/processes.hpp"
@@ -93,6 +94,12 @@ void add_mix(option_table& verb, graph::pipeline::mix_settings& mix, bool& json)
 
 void place(graph::pipeline::mix_settings& mix) {
     mix.command = command_line();
+    if (const caller* by = this_caller()) {
+        mix.measure_outputs = by->measure_outputs;
+        mix.measure_model = by->measure_model;
+        mix.elsewhere = by->elsewhere;
+        if (by->take_settings) by->take_settings(mix);
+    }
     mix.together = processes::together();
 }
 

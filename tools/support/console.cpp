@@ -10,6 +10,7 @@
 
 #include "qk/graph/error.hpp"
 #include "qk/graph/files.hpp"
+#include "support/caller.hpp"
 
 namespace qk::tool {
 namespace {
@@ -18,7 +19,7 @@ bool wants_json = false;
 int output_problem = 0;  ///< the first errno of standard output
 }  // namespace
 
-std::string command_line() { return remembered; }
+std::string command_line() { return this_caller() != nullptr ? this_caller()->command : remembered; }
 
 void remember_command_line(int argc, char** argv) {
     remembered = "qk";
@@ -33,6 +34,7 @@ void remember_command_line(int argc, char** argv) {
 void print_json(const nlohmann::ordered_json& object) { detail::put(stdout, graph::json_text(object, 2) + "\n"); }
 
 void detail::put(std::FILE* to, std::string_view text) {
+    if (const caller* by = this_caller()) return by->print(to, text);
     errno = 0;
     if (std::fwrite(text.data(), 1, text.size(), to) != text.size() && to == stdout && output_problem == 0)
         output_problem = errno != 0 ? errno : EIO;
@@ -69,6 +71,7 @@ progress::~progress() {
 }
 
 void progress::show(std::size_t done, std::size_t total) {
+    if (const caller* by = this_caller()) return by->progress ? by->progress(label_, done, total) : void();
     const auto now = std::chrono::steady_clock::now();
     const bool ended = total > 0 && done >= total;
     if (!on_ || (drawn_ && !ended && now - last_ < std::chrono::milliseconds(100))) return;

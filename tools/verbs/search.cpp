@@ -10,6 +10,7 @@
 #include "options/words.hpp"
 #include "qk/graph/pipeline.hpp"
 #include "qk/graph/search.hpp"
+#include "support/caller.hpp"
 #include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/processes.hpp"
@@ -155,7 +156,7 @@ void add_search(command& app, verb_result& result) {
             return;
         }
         place(*given);
-        given->interrupted = &interrupted();
+        given->interrupted = this_caller() != nullptr ? &this_caller()->interrupted : &interrupted();
         search(*given, result);
     });
 }

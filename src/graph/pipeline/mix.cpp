@@ -58,8 +58,15 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     options.cost = cost == "size" ? cost_kind::size : cost == "bit_operations" ? cost_kind::bit_operations : cost_kind::automatic;
     options.latency_table = latency_table;
     options.scoring.metric = metric.empty() ? default_metric : metric;
-    if (!metric.empty() + !metric_command.empty() + !metric_server.empty() > 1)
-        throw error("give one of --metric, --metric-command and --metric-server");
+    if (!metric.empty() + !metric_command.empty() + !metric_server.empty() + bool(measure_outputs) + bool(measure_model) > 1)
+        throw error("give one of --metric, --metric-command and --metric-server, or a function that measures");
+    options.scoring.of_outputs = measure_outputs;
+    options.scoring.elsewhere = elsewhere;
+    if (measure_model)
+        options.scoring.of_plan = [&m, style, rounded = options.rounded, f = measure_model](precision_plan plan) {
+            const auto weights = rounded->take(plan);
+            return f(write_plan(with_weights(m, weights), plan, style).exported);
+        };
     if (!metric_command.empty()) options.scoring.user = metric_from_command(metric_command);
     if (!metric_server.empty()) {
         const auto write = [&m, style, rounded = options.rounded](precision_plan plan, const std::filesystem::path& file) {
@@ -68,7 +75,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
         };
         options.scoring.server = std::make_shared<graph::metric_server>(metric_server_options{metric_server, metric_timeout, write});
     }
-    options.scoring.user_name = metric_command + metric_server;
+    options.scoring.user_name = metric_command + metric_server + (measure_outputs || measure_model ? "a function" : "");
     options.scoring.user_higher_is_better = higher_is_better && measured_by_user();
     options.scoring.output_index = output_index;
     options.scoring.labels = data.load_labels(inputs.left_out);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "graph/pipeline/trial_scorer.hpp"
 #include "graph/search/options.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/export/export.hpp"
@@ -100,6 +101,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     settings.fill(options, m, inputs, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
     take_criterion(options);
     add_recipe(options, settings, m, !settings.output.empty() && settings.save_plan.empty());
+    if (settings.elsewhere) check_elsewhere(settings, options);
     transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
     if (const std::string whole = batch_remark(m, inputs); !whole.empty()) options.remarks.push_back("--inputs: " + whole);

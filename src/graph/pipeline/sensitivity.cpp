@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "graph/pipeline/trial_scorer.hpp"
 #include "graph/search/estimated.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/pipeline/expand.hpp"
@@ -22,6 +23,7 @@ sensitivity_result sensitivity(const sensitivity_settings& settings, const progr
     const named_tensors inputs = settings.data.load_inputs(m);
     mix_options options;
     settings.fill(options, m, inputs, "l2");
+    if (settings.elsewhere) check_elsewhere(settings, options);
     transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
     if (const std::string whole = batch_remark(m, inputs); !whole.empty()) options.remarks.push_back("--inputs: " + whole);

@@ -57,6 +57,7 @@ scorer::scorer(const model& m, named_tensors inputs, score_options options)
                     std::to_string(outputs.size()) + " outputs, counted from 0");
     }
     output_name_ = outputs[static_cast<std::size_t>(options_.output_index)].name;
+    for (const value_info& o : outputs) names_.push_back(o.name);
     positions_ = qk::graph::positions(m, inputs, session_.samples(), options_.labels, options_.positions);
     if (metric_.needs_labels && !positions_.has_labels())
         throw error("metric " + std::string(metric_.name) + " needs --labels, or --next-token for a language model");
@@ -65,7 +66,7 @@ scorer::scorer(const model& m, named_tensors inputs, score_options options)
     const bool fits = known != options_.float_outputs.end() && options_.float_outputs.ragged.empty() &&
                       options_.float_outputs.joined_along.empty() && known->second.rank() > 0 &&
                       known->second.dim(0) % static_cast<std::int64_t>(session_.samples()) == 0;
-    if (fits) take_reference(known->second);
+    if (fits && !options_.of_outputs) take_reference(known->second);
     else set_reference({});
     options_.float_outputs.clear();
 }
@@ -100,7 +101,10 @@ void scorer::set_reference(const precision_plan& plan) {
     });
     reference_ = std::move(reference);
     reference_plan_ = plan;
-    if (options_.has_user() && options_.session.together.first()) reference_tensor_ = session_.outputs(plan).at(output_name_);
+    if (!options_.has_user() || !options_.session.together.first()) return;
+    named_tensors all = session_.outputs(plan);
+    reference_tensor_ = all.at(output_name_);
+    if (options_.of_outputs) references_ = std::move(all);
 }
 
 score scorer::finish(std::span<const metric_terms> terms, std::span<const double> errors) const {
@@ -126,7 +130,7 @@ std::pair<metric_terms, double> scorer::terms_of(std::size_t sample, std::span<c
 
 std::optional<double> scorer::peek(const precision_plan& candidate) {
     const std::size_t n = session_.samples() / 16;
-    if (options_.has_user() || n < 8) return std::nullopt;
+    if (options_.has_user() || options_.elsewhere || n < 8) return std::nullopt;
     std::vector<metric_terms> terms(n);
     const bool done = session_.peek(candidate, n, [&](std::size_t, std::size_t s, std::span<const tensor> outputs) {
         terms[s] = terms_of(s, outputs).first;
@@ -136,6 +140,7 @@ std::optional<double> scorer::peek(const precision_plan& candidate) {
 }
 
 std::vector<score> scorer::operator()(std::span<const precision_plan> candidates) {
+    if (options_.elsewhere) return options_.elsewhere(candidates);
     if (options_.has_user()) return score_whole(candidates);
     const std::size_t n = session_.samples();
     std::vector<metric_terms> terms(candidates.size() * n);
@@ -183,19 +188,30 @@ std::vector<score> scorer::score_whole(std::span<const precision_plan> candidate
 std::vector<score> scorer::measure_whole(std::span<const precision_plan> candidates) {
     std::vector<score> scores;
     for (const precision_plan& plan : candidates) {
-        const tensor y = session_.outputs(plan).at(output_name_);
+        if (options_.session.stop && options_.session.stop()) throw search_stopped{"interrupted"};
+        const named_tensors all = session_.outputs(plan);
+        const tensor& y = all.at(output_name_);
         const std::vector<float> values = sample_of(y), reference = sample_of(reference_tensor_);
         const double distance = values.size() == reference.size() && !values.empty()
                                     ? detail::squared_distance(values, reference) / double(values.size())
                                     : std::numeric_limits<double>::quiet_NaN();
-        scores.push_back({measure_user(y, plan), distance});
+        scores.push_back({measure_user(all, plan), distance});
     }
     return scores;
 }
 
-double scorer::measure_user(const tensor& outputs, const precision_plan& plan) const {
-    if (options_.server) return options_.server->measure(outputs, reference_tensor_, options_.labels, plan);
-    return options_.user(outputs, reference_tensor_, options_.labels);
+std::vector<tensor> scorer::in_order(const named_tensors& outputs) const {
+    std::vector<tensor> all;
+    for (const std::string& name : names_) all.push_back(outputs.at(name));
+    return all;
+}
+
+double scorer::measure_user(const named_tensors& outputs, const precision_plan& plan) const {
+    if (options_.of_plan) return options_.of_plan(plan);
+    if (options_.of_outputs) return options_.of_outputs(in_order(outputs), in_order(references_), options_.labels);
+    const tensor& own = outputs.at(output_name_);
+    if (options_.server) return options_.server->measure(own, reference_tensor_, options_.labels, plan);
+    return options_.user(own, reference_tensor_, options_.labels);
 }
 
 std::string scorer::description() const {
@@ -208,7 +224,11 @@ std::string scorer::description() const {
 score scorer::reference_score() {
     if (options_.has_user()) {
         std::vector<double> value(1);
-        if (options_.session.together.first()) value[0] = measure_user(reference_tensor_, reference_plan_);
+        if (options_.session.together.first()) {
+            named_tensors all = references_;
+            if (all.empty()) all[output_name_] = reference_tensor_;
+            value[0] = measure_user(all, reference_plan_);
+        }
         share(value);
         return {value[0], 0};
     }

@@ -25,6 +25,10 @@ struct mix_settings {
     ranks together;       ///< processes that share this run; by default this one alone
     data_settings data;
     precision_settings precision;
+    outputs_metric measure_outputs{};  ///< a function of the caller's that measures, in place of `metric`: of the outputs,
+    model_metric measure_model{};      ///< or of the model that the export would write. At most one of the two
+
+    remote_scores elsewhere{};  ///< measures the trials on other machines
 
     /// Declares to `files` everything that a run reads, and the report. Returns remarks.
     std::vector<std::string> declare(output_set& files) const;
@@ -32,7 +36,7 @@ struct mix_settings {
     /// given; `style` is the export for a metric server that wants models. The model must outlive the options.
     void fill(mix_options& options, const graph::model& m, const named_tensors& inputs, const std::string& default_metric,
               const export_options& style = {}) const;
-    bool measured_by_user() const { return !metric_command.empty() || !metric_server.empty(); }
+    bool measured_by_user() const { return !metric_command.empty() || !metric_server.empty() || measure_outputs || measure_model; }
 };
 
 /// Rotates the model and scales its channels once, before any layer is searched, for the narrowest of the formats that may be chosen. Adds

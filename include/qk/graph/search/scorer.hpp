@@ -21,17 +21,29 @@ namespace qk::graph {
 /// none.
 using user_metric = std::function<double(const tensor& outputs, const tensor& reference, std::span<const std::int64_t> labels)>;
 
+/// The same for a program that looks at every output: all of the model's outputs and their references, in the model's order.
+using outputs_metric =
+    std::function<double(std::span<const tensor> outputs, std::span<const tensor> reference, std::span<const std::int64_t> labels)>;
+/// A user's own metric of a whole model, as it is exported.
+using model_metric = std::function<double(const model& m)>;
+
+/// Scores plans elsewhere, with the same measure: on other machines.
+using remote_scores = std::function<std::vector<score>(std::span<const precision_plan> candidates)>;
+
 /// Returns a metric that runs `command OUTPUT.npy REFERENCE.npy [LABELS.npy]` through the shell and reads the number that its standard
 /// output begins with. It throws an error with the command if that fails or prints no number.
 user_metric metric_from_command(const std::string& command);
 
 struct score_options {
     std::string metric = "l2";
-    user_metric user{};                               ///< a user's function, instead of `metric`
-    std::shared_ptr<metric_server> server = nullptr;  ///< a user's program, instead of `metric`
+    user_metric user{};                                           ///< a user's function, instead of `metric`
+    std::shared_ptr<metric_server> server = nullptr;              ///< a user's program, instead of `metric`
+    outputs_metric of_outputs{};                                  ///< a user's function of all outputs, instead of `metric`
+    std::function<double(const precision_plan& plan)> of_plan{};  ///< a user's function of what the plan makes, instead of `metric`
+    remote_scores elsewhere{};                                    ///< scores every candidate; here only the reference is measured
     bool user_higher_is_better = false;
     std::string user_name{};  ///< the command, or whatever identifies it in a cache
-    bool has_user() const { return user || server; }
+    bool has_user() const { return user || server || of_outputs || of_plan; }
     int output_index = 0;              ///< model output that is measured; out of range is an error
     std::vector<std::int64_t> labels;  ///< one for each sample, or one for each of its positions
     position_options positions{};
@@ -72,7 +84,8 @@ class scorer {
     score finish(std::span<const metric_terms> terms, std::span<const double> errors) const;
     std::vector<score> score_whole(std::span<const precision_plan> candidates);
     std::vector<score> measure_whole(std::span<const precision_plan> candidates);
-    double measure_user(const tensor& outputs, const precision_plan& plan) const;
+    double measure_user(const named_tensors& outputs, const precision_plan& plan) const;
+    std::vector<tensor> in_order(const named_tensors& outputs) const;
     void share(std::vector<double>& values) const;  ///< sums values over processes
     void share(std::vector<metric_terms>& terms) const;
 
@@ -83,8 +96,10 @@ class scorer {
     std::string output_name_;
     std::vector<std::vector<float>> reference_;  ///< output of each sample that this process evaluates
     std::vector<dims> reference_shapes_;
-    tensor reference_tensor_;        ///< for a user's metric
-    precision_plan reference_plan_;  ///< plan that the reference was computed under
+    tensor reference_tensor_;         ///< for a user's metric
+    named_tensors references_;        ///< for a user's metric of all outputs
+    std::vector<std::string> names_;  ///< of the model's outputs
+    precision_plan reference_plan_;   ///< plan that the reference was computed under
 };
 
 }  // namespace qk::graph

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the samples share: the shipped network and its data, as a user's own would stand there."""
+
+import pathlib
+
+import numpy as np
+
+DIGITS = pathlib.Path(__file__).resolve().parents[1] / "digits"
+input_model_path = DIGITS / "digits.onnx"
+images = np.load(DIGITS / "test_images.npy")[:256]
+labels = np.load(DIGITS / "test_labels.npy")[:256]
+
+
+class DataReader:
+    """A calibration reader as onnxruntime and Quark have them."""
+
+    def __init__(self, batch=32):
+        self.batches = iter(np.split(images, len(images) // batch))
+
+    def get_next(self):
+        batch = next(self.batches, None)
+        return None if batch is None else {"image": batch}
+
+
+def top1_acc(model_path):
+    """Measures a model's file with onnxruntime: a fraction."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model_path)
+    return float(np.mean(session.run(None, {"image": images})[0].argmax(1) == labels))

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""qk: number formats for neural networks, and mixed precision for ONNX models.
+
+Arrays: fake_quantize, encode, decode, formats, format, compare, vectors, dot, devices, fake_quantize_backward.
+Models: load, then quantize, calibrate, evaluate, sensitivity, search, gradient, finetune, inspect, explain, recover.
+The options of a model's functions are those of the command `qk`; `help(qk.search)` lists them.
+"""
+
+from ._arrays import (
+    Packed,
+    Semantics,
+    architecture,
+    decode,
+    encode,
+    fake_quantize,
+    fake_quantize_backward,
+)
+from ._formats import Format, format, formats, semantics, roundings
+from ._qk import Error
+from ._qk import version as __version__
+
+_of_models = (
+    "Model", "load", "quantize", "calibrate", "evaluate", "sensitivity", "search", "gradient", "finetune", "recover", "inspect", "explain",
+    "compare", "vectors", "dot", "devices", "Plan", "Interrupted", "Remark",
+)
+_of_imports = ("from_quark", "from_inc", "from_aimet", "to_aimet", "write_aimet", "ConfigError")
+
+__all__ = [
+    "Packed", "Semantics", "architecture", "decode", "encode", "fake_quantize", "fake_quantize_backward", "Format", "format", "formats",
+    "semantics", "roundings", "Error", *_of_models, *_of_imports,
+]
+
+
+def __getattr__(name):
+    """Loads what concerns models when it is first used: arrays alone are there at once."""
+    import importlib
+
+    if name in _of_models:
+        return getattr(importlib.import_module("qk._models"), name)
+    if name in _of_imports:
+        return getattr(importlib.import_module("qk._imports"), name)
+    if name == "torch":
+        return importlib.import_module("qk.torch")
+    raise AttributeError(f"module 'qk' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples as Python has them: arrays, dictionaries, iterables of either, a DataLoader, readers with get_next().
+
+Batches are taken one at a time and written one behind the other into a workspace, in memory where the system has room for it; two batches
+are never held at once here.
+"""
+
+import os
+import shutil
+import tempfile
+import weakref
+
+import numpy as np
+
+from ._arrays import _to_numpy
+
+
+def is_path(value):
+    return isinstance(value, (str, os.PathLike))
+
+
+def as_array(value, name="data"):
+    """Returns an array of the caller's as numpy has it; bfloat16 and narrower become float32."""
+    if is_path(value):
+        raise TypeError(f"{name} is a path, where an array is needed")
+    if isinstance(value, (list, tuple)):
+        plain = np.asarray(value)
+        if plain.dtype == np.float64 and not any(isinstance(v, np.ndarray) for v in value):
+            plain = plain.astype(np.float32)  # Python's own numbers have no width that a caller chose
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+        plain = value
+    else:
+        plain, _, dtype = _to_numpy(value, name)
+        if dtype == "bfloat16" and plain.dtype == np.uint16:
+            plain = (plain.astype(np.uint32) << 16).view(np.float32)
+    if plain.dtype.kind == "V" or plain.dtype.name.startswith(("bfloat", "float8_", "float6_", "float4_")):
+        plain = plain.astype(np.float32)
+    elif plain.dtype.name in ("int4", "int2"):
+        plain = plain.astype(np.int8)
+    elif plain.dtype.name in ("uint4", "uint2"):
+        plain = plain.astype(np.uint8)
+    if plain.dtype.kind not in "fiub":
+        raise TypeError(f"{name} holds {plain.dtype}; give numbers")
+    return plain
+
+
+class Workspace:
+    """A folder for what a call reads and writes: in shared memory if `expected` bytes fit there, else where temporary files go."""
+
+    def __init__(self, expected=0):
+        place = None
+        try:
+            room = os.statvfs("/dev/shm")
+            if room.f_bavail * room.f_frsize > 2 * expected + (64 << 20):
+                place = "/dev/shm"
+        except OSError:
+            pass
+        self.path = tempfile.mkdtemp(prefix="qk-python-", dir=place)
+        self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def close(self):
+        self._remove()
+
+    def __truediv__(self, name):
+        return os.path.join(self.path, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def _is_array(value):
+    return (
+        isinstance(value, np.ndarray)
+        or isinstance(value, (int, float, np.number))
+        or hasattr(value, "__dlpack__")
+        or hasattr(value, "__array__")
+        or hasattr(value, "__array_interface__")
+    )
+
+
+def _named(batch, inputs, what):
+    """Returns (arrays by input name, labels or None) of one batch. `inputs` are the model's, or empty if they are not known."""
+    if isinstance(batch, dict) or (hasattr(batch, "keys") and hasattr(batch, "__getitem__")):
+        return {str(k): as_array(batch[k], f"{what}[{k!r}]") for k in batch.keys()}, None
+    if _is_array(batch):
+        return {"": as_array(batch, what)}, None
+    if isinstance(batch, (list, tuple)):
+        if not batch:
+            raise ValueError(f"{what} is empty")
+        if not all(_is_array(v) for v in batch):
+            return {"": as_array(batch, what)}, None
+        arrays = [as_array(v, f"{what}[{i}]") for i, v in enumerate(batch)]
+        count = max(len(inputs), 1)
+        if len(arrays) == count:
+            return dict(zip(inputs or [""], arrays)), None
+        if len(arrays) == count + 1 and arrays[-1].dtype.kind in "iu":
+            return dict(zip(inputs or [""], arrays)), arrays[-1]
+        raise ValueError(
+            f"{what} has {len(arrays)} arrays, and the model {count} input{'s' if count > 1 else ''}"
+            " (one more, of whole numbers, would be the labels): give a dictionary by input name"
+        )
+    raise TypeError(f"{what} is a {type(batch).__name__}; give an array, or a dictionary of arrays by input name")
+
+
+def batches(data):
+    """Returns an iterator over the batches of an iterable or a reader; None where the data is one batch by itself."""
+    if hasattr(data, "get_next"):
+        rewind = getattr(data, "rewind", None)
+        if callable(rewind):
+            try:
+                rewind()
+            except NotImplementedError:
+                pass
+
+        def read():
+            while (batch := data.get_next()) is not None:
+                yield batch
+
+        return read()
+    if _is_array(data) or isinstance(data, dict):
+        return None
+    if isinstance(data, (list, tuple)):
+        if data and all(is_path(v) for v in data):
+            return None
+        if data and all(_is_array(v) and np.ndim(v) > 0 for v in data):
+            return iter(data)
+        if data and all(isinstance(v, (dict, list, tuple)) and not np.isscalar(v) for v in data) and not _is_plain_list(data):
+            return iter(data)
+        return None
+    if hasattr(data, "__iter__"):
+        return iter(data)
+    raise TypeError(
+        f"data is a {type(data).__name__}; give arrays, a dictionary by input name, an iterable of either, a DataLoader, or a reader with"
+        " get_next()"
+    )
+
+
+def _is_plain_list(value):
+    """Is true for nested lists of numbers, which are one array."""
+    while isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    return isinstance(value, (int, float))
+
+
+def write(data, workspace, name, inputs):
+    """Writes data as the command reads it. Returns (arguments of an option, file of labels that came with it or None)."""
+    if is_path(data):
+        return [os.fspath(data)], None
+    if isinstance(data, (list, tuple)) and data and all(is_path(v) for v in data):
+        return [os.fspath(v) for v in data], None
+    if isinstance(data, dict) and all(is_path(v) for v in data.values()):
+        return [f"{k}={os.fspath(v)}" for k, v in data.items()], None
+    each = batches(data)
+    if each is None:
+        arrays, labels = _named(data, inputs, "data")
+        return _write_whole(arrays, workspace, name), labels if labels is None else _save(workspace / f"{name}-labels.npy", labels)
+    return _write_batches(each, workspace, name, inputs)
+
+
+def _save(file, array):
+    np.save(file, np.ascontiguousarray(array).reshape(array.shape))
+    return file
+
+
+def _write_whole(arrays, workspace, name):
+    words = []
+    for i, (key, array) in enumerate(arrays.items()):
+        file = _save(workspace / f"{name}-{i}.npy", array)
+        words.append(f"{key}={file}" if key else file)
+    return words
+
+
+def _write_batches(each, workspace, name, inputs):
+    folders, labels, count = {}, [], 0
+    for count, batch in enumerate(each, 1):
+        arrays, own = _named(batch, inputs, f"batch {count - 1} of data")
+        if folders and set(arrays) != set(folders):
+            raise ValueError(f"batch {count - 1} of data has {sorted(arrays)}, the ones before {sorted(folders)}")
+        for i, (key, array) in enumerate(arrays.items()):
+            folder = folders.setdefault(key, workspace / f"{name}-{i}")
+            os.makedirs(folder, exist_ok=True)
+            _save(os.path.join(folder, f"{count:09}.npy"), array)
+        if own is not None:
+            labels.append(np.array(own))
+    if count == 0:
+        raise ValueError("data is empty: the iterator gave no batch (an iterator that was read once gives nothing a second time)")
+    words = [f"{key}={folder}" if key else folder for key, folder in folders.items()]
+    return words, _save(workspace / f"{name}-labels.npy", np.concatenate(labels)) if labels else None

@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations of other tools as qk has them: AMD Quark, Intel Neural Compressor, AIMET's encodings. None of them need be installed.
+
+What cannot be taken is a ConfigError that names the key.
+"""
+
+import json
+import os
+
+from ._plan import Plan
+
+
+class ConfigError(ValueError):
+    """A key of another tool's configuration that qk cannot do."""
+
+
+class Imported:
+    """What a configuration says: plan (a qk.Plan), options of qk.quantize or qk.search, and which of the two it asks for.
+
+    run(model, data) does it.
+    """
+
+    def __init__(self, verb, plan, options, origin):
+        self.verb, self.plan, self.options, self.origin = verb, plan, options, origin
+
+    def run(self, model, data=None, **more):
+        from . import _models
+
+        options = {**self.options, **more}
+        if self.plan is not None:
+            options.setdefault("plan", self.plan)
+        return getattr(_models, self.verb)(model, data, **options)
+
+    def __repr__(self):
+        return f"<{self.origin}: qk.{self.verb} with {self.options}, plan {self.plan.to_dict() if self.plan else None}>"
+
+
+def _fields(value):
+    """Returns a configuration as a dictionary, whether it is one or an object with attributes."""
+    if isinstance(value, dict):
+        return dict(value)
+    given = {}
+    for name in dir(value):
+        if not name.startswith("_") and not callable(getattr(value, name)) or name in ("EvaluateFunction",):
+            given[name] = getattr(value, name)
+    return given
+
+
+def _word(value):
+    """Returns the name of an enumeration's member, or a text's last part: VitisQuantType.QBFP, "QuantType.QInt8" -> "QBFP", "QInt8"."""
+    name = getattr(value, "name", None) or str(value)
+    return name.rpartition(".")[2]
+
+
+_quark_types = {
+    "QInt8": "int8", "QUInt8": "uint8", "QInt16": "int16", "QUInt16": "uint16", "QInt4": "int4", "QUInt4": "uint4", "QInt32": "int32",
+    "QUInt32": "uint32", "QFloat16": "fp16", "QBFloat16": "bf16", "QBloat16": "bf16", "QBFP": "bfp16", "QMX4": "mx4", "QMX6": "mx6",
+    "QMX9": "mx9", "QMXINT8": "mxint8", "QMXFP8E4M3": "mxfp8_e4m3", "QMXFP8E5M2": "mxfp8_e5m2", "QMXFP6E3M2": "mxfp6_e3m2",
+    "QMXFP6E2M3": "mxfp6_e2m3", "QMXFP4E2M1": "mxfp4", "QMXFP4": "mxfp4",
+}
+_block_formats = ("bfp16", "mx4", "mx6", "mx9", "mxint8", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "bf16")
+_quark_methods = {
+    "MinMax": {"method": "min_max"}, "Entropy": {"method": "entropy"}, "Percentile": {"method": "percentile"},
+    "LayerwisePercentile": {"method": "layerwise_percentile"}, "NonOverflow": {"pow2": "non_overflow"}, "MinMSE": {"pow2": "min_mse"},
+}
+# Keys that say how Quark itself works, or what is so in qk anyway.
+_quark_ignored = {
+    "quant_format", "input_nodes", "output_nodes", "extra_options", "optimize_model", "use_external_data_format", "execution_providers",
+    "convert_fp16_to_fp32", "convert_nchw_to_nhwc", "print_summary", "log_severity_level", "debug_mode", "crypto_mode", "weights_only",
+    "ignore_warnings", "enable_npu_cnn", "enable_npu_transformer", "include_auto_mp", "specific_tensor_precision", "algo_config",
+}
+
+
+def _quark_format(value, key):
+    word = _word(value)
+    if word not in _quark_types:
+        raise ConfigError(f"{key}: qk knows no type {word}; it knows {', '.join(_quark_types)}")
+    return _quark_types[word]
+
+
+def _quark_precision(value, method, key, weight):
+    """Returns a precision with the calibration method, where the format has scales."""
+    name = _quark_format(value, key)
+    if name in _block_formats or name == "fp16":
+        return {"format": name, "semantics": "quark"} if name != "bf16" else name
+    what = {"format": name, "semantics": "quark"}
+    if "pow2" in method:
+        what.update(pow2=method["pow2"], symmetric=True)
+    elif not weight:
+        what.update(method)
+    return what
+
+
+def from_quark(config):
+    """Returns what a configuration of AMD Quark for ONNX asks for: a QConfig, the older Config or QuantizationConfig, or a dictionary of
+    the same keys."""
+    fields = _fields(config)
+    if "global_quant_config" in fields:
+        fields = _fields(fields["global_quant_config"])
+    elif "global_config" in fields:
+        fields = _quark_new(_fields(config))
+    extra = dict(fields.get("extra_options") or {})
+    method_word = _word(fields.get("calibrate_method", "MinMax"))
+    if method_word not in _quark_methods:
+        raise ConfigError(f"calibrate_method: qk knows no {method_word}; it knows {', '.join(_quark_methods)}")
+    method = _quark_methods[method_word]
+    activation, weight = fields.get("activation_type", "QInt8"), fields.get("weight_type", "QInt8")
+    document = {"qk": "requests", "version": 1, "default": {}, "requests": []}
+    default = {"activation": _quark_precision(activation, method, "activation_type", False),
+               "weight": _quark_precision(weight, method, "weight_type", True)}
+    document["default"] = default
+    if _quark_format(activation, "activation_type") in _block_formats:
+        document["placement"] = "all"
+    options = {}
+    for key, value in fields.items():
+        if key in ("calibrate_method", "activation_type", "weight_type") or key in _quark_ignored or value in (None, False, [], {}):
+            continue
+        if key == "per_channel":
+            document["per_channel"] = True
+        elif key == "nodes_to_exclude":
+            document["requests"] += [{"layer": n, "exclude": True} for n in value]
+        elif key == "op_types_to_quantize":
+            document["default"] = {}
+            document["requests"].insert(0, {"op_type": list(value), **default})
+        elif key in ("include_cle", "include_fast_ft", "include_sq", "include_rotation", "include_gptq"):
+            raise ConfigError(f"{key}: say it to qk itself (smooth_quant=, rotation=, weight_rounding= of qk.quantize)")
+        elif key == "quantize_bias" and value is True:
+            continue
+        else:
+            raise ConfigError(f"{key}: qk has nothing for this key of Quark's")
+    automatic = extra.pop("AutoMixprecision", None)
+    if not fields.get("include_auto_mp", automatic is not None):
+        automatic = None
+    for kind, tensors in dict(extra.pop("MixedPrecisionTensor", {}) or {}).items():
+        document["requests"].append({"tensor": list(tensors), "format": _quark_precision(kind, method, "MixedPrecisionTensor", False)})
+    for key, value in extra.items():
+        if key == "Percentile":
+            document["calibration"] = {"method": "percentile", "percentile": value}
+        elif key == "ActivationSymmetric":
+            if value and isinstance(default["activation"], dict):
+                default["activation"]["symmetric"] = True
+        elif key == "WeightSymmetric":
+            if not value and isinstance(default["weight"], dict):
+                default["weight"]["symmetric"] = False
+        elif value not in (None, False):
+            raise ConfigError(f"extra_options[{key!r}]: qk has nothing for this key of Quark's")
+    plan = Plan(document)
+    if automatic is None:
+        return Imported("quantize", plan, options, "Quark")
+    automatic = dict(automatic)
+    targets = automatic.pop("TargetOpType", None)
+    types = ["Conv", "ConvTranspose", "Gemm", "MatMul"] if targets is None else list(targets)
+    one = automatic.pop("TargetQuantType", None)
+    narrow_activation, narrow_weight = automatic.pop("ActTargetQuantType", one), automatic.pop("WeightTargetQuantType", one)
+    if narrow_activation is None or narrow_weight is None:
+        raise ConfigError("AutoMixprecision: give TargetQuantType, or ActTargetQuantType and WeightTargetQuantType")
+    index = automatic.pop("OutputIndex", 0)
+    dual = automatic.pop("DualQuantNodes", False)
+    l2, top1, function = (automatic.pop(k, None) for k in ("L2Target", "Top1AccTarget", "EvaluateFunction"))
+    strategy = automatic.pop("MixprecisionStrategy", None)
+    for key in automatic:
+        raise ConfigError(f"AutoMixprecision[{key!r}]: qk has nothing for this key of Quark's")
+    if strategy is not None:
+        raise ConfigError("AutoMixprecision['MixprecisionStrategy']: choose strategy= of qk.search")
+    if l2 is None and top1 is None:  # without a target every such layer gets the other formats
+        document["requests"].append({"op_type": types, "input": _quark_precision(narrow_activation, method, "ActTargetQuantType", False),
+                                     "weight": _quark_precision(narrow_weight, method, "WeightTargetQuantType", True)})
+        document["boundary"] = "dual" if dual else "wider"
+        return Imported("quantize", Plan(document), options, "Quark")
+    if document["requests"]:
+        raise ConfigError("AutoMixprecision with a target and MixedPrecisionTensor or exclusions: qk.search takes these as layers=, exclude=")
+    name = lambda v, key: _quark_format(v, key)  # noqa: E731
+    options.update(wide=f"{name(activation, 'activation_type')}/{name(weight, 'weight_type')}",
+                   narrow=f"{name(narrow_activation, 'ActTargetQuantType')}/{name(narrow_weight, 'WeightTargetQuantType')}",
+                   op_types=types, output_index=index, semantics="quark")
+    if document.get("per_channel"):
+        options["per_channel"] = True
+    if "pow2" in method:
+        options.update(pow2=method["pow2"], symmetric=True)
+    elif method["method"] != "min_max":
+        options["calibration_method"] = method["method"]
+    if l2 is not None:
+        options["target_l2"] = l2
+    elif function is not None:
+        options.update(eval_func=function, eval_func_path=True, higher_is_better=True, target_drop=top1)
+    else:
+        options["target_top1_drop"] = top1
+    return Imported("search", None, options, "Quark")
+
+
+def _quark_new(config):
+    """Returns the older keys for a QConfig with global_config of activation and weight specs."""
+    inner = _fields(config["global_config"])
+    result = {"extra_options": dict(config.get("extra_options") or {})}
+    for new, old in (("activation", "activation_type"), ("weight", "weight_type")):
+        spec = inner.get(new)
+        if spec is None:
+            continue
+        word = spec if isinstance(spec, str) else _word(getattr(spec, "data_type", None) or type(spec).__name__.removesuffix("Spec"))
+        names = {"Int8": "QInt8", "UInt8": "QUInt8", "XInt8": "QInt8", "Int16": "QInt16", "UInt16": "QUInt16", "Int4": "QInt4",
+                 "BFloat16": "QBFloat16", "BFP16": "QBFP", "Float16": "QFloat16"}
+        result[old] = names.get(word, word if word.startswith("Q") else "Q" + word)
+    for key in ("specific_layer_config", "layer_type_config", "exclude", "algo_config"):
+        if config.get(key):
+            raise ConfigError(f"{key}: give a requests plan (qk.Plan) for what single layers get")
+    return result
+
+
+_inc_dtypes = {"int8": "int8", "uint8": "uint8", "int16": "int16", "uint16": "uint16", "int4": "int4", "fp16": "fp16", "bf16": "bf16", "fp32": None}
+_inc_methods = {"minmax": "min_max", "min_max": "min_max", "kl": "entropy", "entropy": "entropy", "percentile": "percentile"}
+
+
+def _inc_role(entry, key):
+    """Returns the precision, or None for fp32, of {"dtype", "algorithm", "granularity", "scheme"}."""
+    what = {}
+    for name, value in dict(entry).items():
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if name == "dtype":
+            for v in values:
+                if v not in _inc_dtypes:
+                    raise ConfigError(f"{key}.dtype: qk knows no {v!r}")
+            if list(values) == ["fp32"]:
+                return None
+            found = [_inc_dtypes[v] for v in values if _inc_dtypes[v] is not None]
+            what["format"] = found[0] if len(found) == 1 else found
+        elif name == "algorithm":
+            for v in values:
+                if v not in _inc_methods:
+                    raise ConfigError(f"{key}.algorithm: qk knows no {v!r}")
+            if key.endswith("activation"):
+                found = [_inc_methods[v] for v in values]
+                what["method"] = found[0] if len(found) == 1 else found
+        elif name in ("granularity", "scheme"):
+            found = [v for v in values if v in ("per_tensor", "per_channel", "sym", "asym")]
+            if len(found) != len(values):
+                raise ConfigError(f"{key}.{name}: qk knows per_tensor, per_channel, sym, asym, not {values}")
+            if name == "scheme" or key.endswith("weight"):
+                what[name] = found[0] if len(found) == 1 else found
+        elif name in ("bit", "group_size", "quant_mode") and value in (None, 8, -1, "static"):
+            continue
+        else:
+            raise ConfigError(f"{key}.{name}: qk has nothing for this key of Neural Compressor's")
+    if not what:
+        return None
+    what.setdefault("format", "uint8" if key.endswith("activation") else "int8")
+    return what
+
+
+def _inc_entry(scope, entry, key):
+    request = dict(scope)
+    roles = {}
+    for role in ("activation", "weight"):
+        if role in entry:
+            roles[role] = _inc_role(entry[role], f"{key}.{role}")
+    for name in entry:
+        if name not in ("activation", "weight"):
+            raise ConfigError(f"{key}.{name}: qk has nothing for this key of Neural Compressor's")
+    if roles and all(v is None for v in roles.values()):
+        request["exclude"] = True
+        return request
+    request.update({r: v for r, v in roles.items() if v is not None})
+    return request
+
+
+_inc_ignored = {"backend", "device", "domain", "recipes", "calibration_sampling_size", "quant_level", "inputs", "outputs", "framework",
+                "quant_format", "example_inputs", "diagnosis", "ni_workload_name", "use_bf16", "op_name_dict", "op_type_dict", "approach",
+                "excluded_precisions", "accuracy_criterion", "tuning_criterion", "reduce_range", "model_name", "ops_lower_to_fp32"}
+
+
+def from_inc(config, eval_func=None):
+    """Returns what a configuration of Intel Neural Compressor asks for: a PostTrainingQuantConfig, or a dictionary of the same keys."""
+    fields = _fields(config)
+    for key, value in fields.items():
+        if key not in _inc_ignored and value not in (None, False, [], {}, ""):
+            raise ConfigError(f"{key}: qk has nothing for this key of Neural Compressor's")
+    approach = {"static": "static", "dynamic": "dynamic", "weight_only": "weight_only", "auto": "static",
+                "post_training_static_quant": "static", "post_training_dynamic_quant": "dynamic",
+                "post_training_weight_only": "weight_only"}.get(str(fields.get("approach", "static")))
+    if approach is None:
+        raise ConfigError(f"approach: qk knows static, dynamic and weight_only, not {fields['approach']!r}")
+    document = {"qk": "requests", "version": 1, "approach": approach,
+                "default": {"activation": {"format": "uint8"}, "weight": {"format": "int8", "granularity": "per_channel", "scheme": "sym"}},
+                "requests": []}
+    for op_type, entry in dict(fields.get("op_type_dict") or {}).items():
+        document["requests"].append(_inc_entry({"op_type": op_type}, entry, f"op_type_dict[{op_type!r}]"))
+    for name, entry in dict(fields.get("op_name_dict") or {}).items():
+        document["requests"].append(_inc_entry({"layer": name.replace(".*", "*")}, entry, f"op_name_dict[{name!r}]"))
+    options = {}
+    if fields.get("reduce_range"):
+        options["reduce_range"] = True
+    plan = Plan(document)
+    if eval_func is None:
+        return Imported("quantize", plan, options, "Neural Compressor")
+    criterion = _fields(fields.get("accuracy_criterion") or {})
+    loss = criterion.get("tolerable_loss", 0.01)
+    relative = str(criterion.get("criterion", "relative")) == "relative"
+    tuning = _fields(fields.get("tuning_criterion") or {})
+    options.update({"eval_func": eval_func, "higher_is_better": bool(criterion.get("higher_is_better", True)), "wide": "fp32/fp32",
+                    "narrow": "uint8/int8", "target_relative" if relative else "target_drop": loss})
+    if tuning.get("max_trials"):
+        options["max_trials"] = int(tuning["max_trials"])
+    if tuning.get("timeout"):
+        options["time_limit"] = float(tuning["timeout"])
+    document.pop("default")
+    return Imported("search", Plan(document) if document["requests"] or approach != "static" else None, options, "Neural Compressor")
+
+
+# ---- AIMET's encodings
+
+
+def _aimet_format(bits, symmetric, dtype):
+    if dtype.upper().startswith("FLOAT"):
+        return {16: "fp16", 32: "fp32"}.get(bits) or _unknown_float(bits)
+    return f"int:bits={bits}" if bits not in (4, 8, 16, 32) else f"{'int' if symmetric else 'uint'}{bits}"
+
+
+def _unknown_float(bits):
+    raise ConfigError(f"bitwidth: qk takes floats of 16 and 32 bits from encodings, not {bits}")
+
+
+def _aimet_061(entries, name):
+    """Returns the precision of a list of {"bitwidth", "dtype", "is_symmetric", "max", "min", "offset", "scale"}."""
+    first = entries[0]
+    dtype = str(first.get("dtype", "int"))
+    if dtype.lower().startswith("float"):
+        return _aimet_format(int(first["bitwidth"]), True, "FLOAT")
+    bits = int(first["bitwidth"])
+    symmetric = str(first.get("is_symmetric", "False")).lower() == "true"
+    scales, zeros = [], []
+    for e in entries:
+        scales.append(float(e["scale"]))
+        zeros.append(-int(e["offset"]))  # AIMET: x = (q + offset) * scale with q from 0 on
+    if symmetric:  # signed codes: q - 2^(bits - 1)
+        zeros = [z - (1 << (bits - 1)) for z in zeros]
+    what = {"format": f"{'int' if symmetric else 'uint'}{bits}", "scale": scales}
+    if any(zeros):
+        what["zero_point"] = zeros
+    return what
+
+
+def _aimet_200(entry):
+    """Returns the precision of {"name", "output_dtype", "y_scale", "y_zero_point", "axis", "block_size"}, ONNX's words."""
+    dtype = entry["output_dtype"]
+    names = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8e4m3fn": "fp8_e4m3fn", "float8e5m2": "fp8_e5m2"}
+    if dtype in names and "y_scale" not in entry:
+        return names[dtype]
+    if not dtype.startswith(("int", "uint")):
+        raise ConfigError(f"{entry['name']}: output_dtype {dtype}: qk takes integers with scales and floats without")
+    if entry.get("block_size") or "per_block_int_scale" in entry:
+        raise ConfigError(f"{entry['name']}: block_size: encodings with a scale for each block are not taken; ask for block_size in a plan")
+    flat = lambda v: [x for part in v for x in flat(part)] if isinstance(v, list) else [v]  # noqa: E731
+    what = {"format": dtype, "scale": [float(v) for v in flat(entry["y_scale"])]}
+    zeros = flat(entry.get("y_zero_point") or 0)
+    if any(zeros):
+        what["zero_point"] = [int(v) for v in zeros]
+    return what
+
+
+def from_aimet(encodings):
+    """Returns a qk.Plan from AIMET's encodings: a file or a dictionary of version 0.6.1, 1.0.0 or 2.0.0."""
+    if not isinstance(encodings, dict):
+        with open(encodings, encoding="utf-8") as file:
+            encodings = json.load(file)
+    version = str(encodings.get("version", ""))
+    requests = []
+    if version.startswith("0.6"):
+        for kind in ("activation_encodings", "param_encodings"):
+            for name, entries in dict(encodings.get(kind) or {}).items():
+                if entries:
+                    requests.append({"tensor": name, "format": _aimet_061(entries, name)})
+    elif version.startswith("1."):
+        return Plan(encodings)  # qk reads this version itself
+    elif version.startswith("2."):
+        for entry in encodings.get("encodings") or []:
+            requests.append({"tensor": entry["name"], "format": _aimet_200(entry)})
+    else:
+        raise ConfigError(f"version: qk reads encodings 0.6.1, 1.0.0 and 2.0.0, not {version or 'a file without one'}")
+    return Plan({"qk": "requests", "version": 1, "requests": requests, "boundary": "dual"})
+
+
+def to_aimet(plan, version="2.0.0"):
+    """Returns the encodings of a saved plan (a result's .plan) as AIMET's version 0.6.1 or 2.0.0 has them.
+
+    Version 1.0.0 is what qk.quantize(..., encodings=FILE) writes.
+    """
+    if not plan.is_saved:
+        raise ValueError("encodings have scales: give the plan of a result")
+    found, parameters = {}, set()
+    for e in plan.document["edges"]:
+        found.setdefault(e["tensor"], e["quantizer"])
+        if e["consumer"] and e["index"] in (1, 2):
+            parameters.add(e["tensor"])
+    for name, q in plan.document.get("tensors", {}).items():
+        found.setdefault(name, q)
+    if version.startswith("2."):
+        return {"version": "2.0.0", "encodings": [_to_200(n, q) for n, q in found.items()]}
+    if version.startswith("0.6"):
+        activations = {n: _to_061(n, q) for n, q in found.items() if n not in parameters}
+        return {"version": "0.6.1", "activation_encodings": activations,
+                "param_encodings": {n: _to_061(n, q) for n, q in found.items() if n in parameters}}
+    raise ValueError(f"version {version}: 0.6.1 or 2.0.0 (1.0.0: qk.quantize(..., encodings=FILE))")
+
+
+def _integer_of(name, q):
+    format = q["format"].partition(":")[0]
+    if not format.startswith(("int", "uint")) or not isinstance(q.get("scale"), list) or q.get("block_size"):
+        raise ConfigError(f"{name}: {q['format']} has no encoding with a scale for each tensor or channel")
+    return format, int(format.lstrip("uint"))
+
+
+_float_names = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp8_e4m3fn": "float8e4m3fn", "fp8_e5m2": "float8e5m2"}
+
+
+def _to_200(name, q):
+    if q["format"] in _float_names and not q.get("scale"):
+        return {"name": name, "output_dtype": _float_names[q["format"]]}
+    format, _ = _integer_of(name, q)
+    many = len(q["scale"]) > 1
+    entry = {"name": name, "output_dtype": format, "y_scale": q["scale"] if many else q["scale"][0]}
+    if many:
+        entry["axis"] = q.get("axis", 0)
+    zeros = q.get("zero_point") or []
+    if any(zeros):
+        entry["y_zero_point"] = zeros if many else zeros[0]
+    return entry
+
+
+def _to_061(name, q):
+    if q["format"] in ("fp16", "fp32") and not q.get("scale"):
+        return [{"bitwidth": int(q["format"][2:]), "dtype": "float"}]
+    format, bits = _integer_of(name, q)
+    signed = format.startswith("int")
+    zeros = q.get("zero_point") or [0] * len(q["scale"])
+    entries = []
+    for scale, zero in zip(q["scale"], zeros):
+        offset = -(zero + (1 << (bits - 1) if signed else 0))
+        entries.append({"bitwidth": bits, "dtype": "int", "is_symmetric": str(signed and zero == 0), "scale": scale, "offset": offset,
+                        "min": scale * offset, "max": scale * (offset + (1 << bits) - 1)})
+    return entries
+
+
+def write_aimet(plan, file, version="2.0.0"):
+    """Writes to_aimet(plan, version) to a file."""
+    with open(os.fspath(file), "w", encoding="utf-8") as out:
+        json.dump(to_aimet(plan, version), out, indent=1)

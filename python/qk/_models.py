@@ -1,0 +1,568 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models: load, and the command's verbs as functions."""
+
+import html
+import json
+import os
+
+import numpy as np
+
+from . import _data, _run
+from ._arrays import Packed, _scales, _source, _spec
+from ._formats import Format
+from ._plan import Plan
+from ._run import Interrupted, Remark  # noqa: F401  (users see them as qk.Interrupted and qk.Remark)
+
+
+class Model:
+    """An ONNX model: a file (with external data beside it), or bytes."""
+
+    def __init__(self, source):
+        self._workspace, self._facts = None, None
+        if isinstance(source, Model):
+            source = source.path if source.path is not None else source.bytes
+        if _data.is_path(source):
+            self.path, self._bytes = os.path.abspath(os.fspath(source)), None
+            if not os.path.exists(self.path):
+                raise FileNotFoundError(f"there is no model '{os.fspath(source)}'")
+        elif isinstance(source, (bytes, bytearray, memoryview)):
+            self.path, self._bytes = None, bytes(source)
+        elif hasattr(source, "SerializeToString"):
+            try:
+                self.path, self._bytes = None, source.SerializeToString()
+            except Exception as e:
+                raise ValueError(f"the ModelProto cannot be serialized ({e}); above 2 GB give the path of its file") from e
+        else:
+            raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
+        self._facts = self.inspect()  # raises qk.Error for what is no model
+
+    @property
+    def bytes(self):
+        """The serialized model, without external data."""
+        if self._bytes is not None:
+            return self._bytes
+        with open(self.path, "rb") as file:
+            return file.read()
+
+    def _file(self):
+        if self.path is not None:
+            return self.path
+        if self._workspace is None:
+            self._workspace = _data.Workspace(len(self._bytes))
+            with open(self._workspace / "model.onnx", "wb") as file:
+                file.write(self._bytes)
+        return self._workspace / "model.onnx"
+
+    @property
+    def inputs(self):
+        return [i["name"] for i in self._facts["inputs"]]
+
+    @property
+    def outputs(self):
+        return [o["name"] for o in self._facts["outputs"]]
+
+    @property
+    def layers(self):
+        return [layer["name"] for layer in self._facts["layers"]]
+
+    def proto(self):
+        """Returns an onnx.ModelProto (needs the package onnx)."""
+        import onnx
+
+        return onnx.load(self.path) if self.path is not None else onnx.load_from_string(self._bytes)
+
+    def save(self, path):
+        with open(path, "wb") as file:
+            file.write(self.bytes)
+
+    def inspect(self, **options):
+        return inspect(self, **options) if self._facts is None or options else self._facts
+
+    def __call__(self, data, **options):
+        """Runs the model; returns its outputs by name."""
+        return evaluate(self, data, outputs=True, **options).outputs
+
+    def __reduce__(self):
+        return (Model, (self.path if self.path is not None else self._bytes,))
+
+    def __repr__(self):
+        return f"<qk.Model {self.path or f'{len(self._bytes)} bytes'}: {len(self.layers)} layers>"
+
+    def _repr_html_(self):
+        rows = "".join(
+            f"<tr><td>{html.escape(str(r['name']))}</td><td>{r['op_type']}</td><td>{html.escape(str(r['shape']))}</td></tr>"
+            for r in self._facts["layers"]
+        )
+        return f"<b>{html.escape(repr(self))}</b><table><tr><th>layer</th><th>operator</th><th>weight</th></tr>{rows}</table>"
+
+
+def load(source):
+    """Returns a model from a path, bytes or an onnx.ModelProto."""
+    return source if isinstance(source, Model) else Model(source)
+
+
+# ---- results
+
+
+class Result:
+    """What a verb found. to_dict() is what the command prints with --json."""
+
+    def __init__(self, verb, answer, remarks, status=0):
+        self.verb, self._answer, self.remarks, self.status = verb, answer, list(remarks), status
+        self.plan = self.model = None
+
+    def to_dict(self):
+        return self._answer
+
+    def __getitem__(self, key):
+        return self._answer[key]
+
+    def __contains__(self, key):
+        return key in self._answer
+
+    def keys(self):
+        return self._answer.keys()
+
+    metric = property(lambda self: self._answer.get("metric"), doc="the metric of the result, where one was measured")
+    layers = property(lambda self: self._answer.get("layers"), doc="what is known of each layer")
+    front = property(lambda self: self._answer.get("front", []), doc="mixes of which none is both cheaper and better than another")
+
+    def report(self, path):
+        """Writes the HTML page of the command's --report; the call is made once more for it."""
+        if not hasattr(self, "_again"):
+            raise ValueError(f"`qk {self.verb}` makes no report")
+        self._again(report=path)
+
+    def save(self, path, export=None):
+        """Writes the quantized model; `export` is a style (docs/guide/export.md), if not the one that was asked for."""
+        if self.model is None:
+            raise ValueError(f"{self.verb} made no model")
+        if export is None or export == self._style:
+            data = self._folder / "output.onnx.data" if self._folder is not None else None
+            if data is not None and os.path.exists(data):  # above 2 GB: written anew, with its data beside it
+                self._again(output=path)
+            else:
+                self.model.save(path)
+        else:
+            self._again(output=path, export=export)
+
+    def to_pandas(self):
+        """Returns the rows of the result as a DataFrame (needs pandas)."""
+        import pandas
+
+        return pandas.DataFrame(self._rows())
+
+    def _rows(self):
+        for key in ("sensitivity", "rows", "edges", "tensors", "layers", "front"):
+            rows = self._answer.get(key)
+            if isinstance(rows, list) and rows and isinstance(rows[0], dict):
+                return rows
+        return [{k: v for k, v in self._answer.items() if not isinstance(v, (list, dict))}]
+
+    def _summary(self):
+        return {k: v for k, v in self._answer.items() if not isinstance(v, (list, dict))}
+
+    def __repr__(self):
+        facts = ", ".join(f"{k}={v:.6g}" if isinstance(v, float) else f"{k}={v}" for k, v in list(self._summary().items())[:6])
+        return f"<qk {self.verb}: {facts}>"
+
+    def _repr_html_(self):
+        cell = lambda v: html.escape(f"{v:.6g}" if isinstance(v, float) else str(v))  # noqa: E731
+        facts = "".join(f"<tr><th>{html.escape(k)}</th><td>{cell(v)}</td></tr>" for k, v in self._summary().items())
+        rows = self._rows()
+        table = ""
+        if rows and isinstance(rows[0], dict) and len(rows[0]) > 1:
+            heads = [k for k, v in rows[0].items() if not isinstance(v, (list, dict))]
+            body = "".join("<tr>" + "".join(f"<td>{cell(r.get(h, ''))}</td>" for h in heads) + "</tr>" for r in rows[:60])
+            table = "<table><tr>" + "".join(f"<th>{html.escape(h)}</th>" for h in heads) + f"</tr>{body}</table>"
+        return f"<b>qk {self.verb}</b>{self._picture()}<table>{facts}</table>{table}"
+
+    def _picture(self):
+        return ""
+
+
+def _scatter(points, chosen, x_name, y_name, width=480, height=260):
+    """Returns an SVG of points (x, y), of which one is the chosen one."""
+    points = [(x, y) for x, y in points if isinstance(x, (int, float)) and isinstance(y, (int, float))]
+    if len(points) < 2:
+        return ""
+    xs, ys = [p[0] for p in points], [p[1] for p in points]
+    sx = lambda v: 60 + (v - min(xs)) / ((max(xs) - min(xs)) or 1) * (width - 80)  # noqa: E731
+    sy = lambda v: height - 40 - (v - min(ys)) / ((max(ys) - min(ys)) or 1) * (height - 60)  # noqa: E731
+    dots = "".join(f'<circle cx="{sx(x):.1f}" cy="{sy(y):.1f}" r="3" fill="#2b6cb0"/>' for x, y in points)
+    if chosen is not None and all(isinstance(v, (int, float)) for v in chosen):
+        dots += f'<circle cx="{sx(chosen[0]):.1f}" cy="{sy(chosen[1]):.1f}" r="6" fill="none" stroke="#c53030" stroke-width="2"/>'
+    texts = "".join(
+        f'<text x="{x}" y="{y}" font-size="11" text-anchor="{a}">{html.escape(t)}</text>'
+        for x, y, a, t in (
+            (60, height - 22, "start", f"{min(xs):.4g}"), (width - 20, height - 22, "end", f"{max(xs):.4g}"),
+            (width / 2, height - 6, "middle", x_name), (54, height - 40, "end", f"{min(ys):.4g}"), (54, 28, "end", f"{max(ys):.4g}"),
+            (60, 14, "start", y_name))
+    )
+    axes = f'<path d="M60 20V{height - 36}H{width - 16}" fill="none" stroke="#718096"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">{axes}{dots}<g fill="#2d3748">{texts}</g></svg>'
+
+
+class SearchResult(Result):
+    """The mix that a search chose: .metric, .cost, .choice (layer to formats), .front, .plan, .model."""
+
+    cost = property(lambda self: self._answer["cost"])
+    status_text = property(lambda self: self._answer["status"])
+    target_met = property(lambda self: self._answer["target_met"])
+
+    @property
+    def choice(self):
+        """Returns the formats of each layer that was searched, by its name."""
+        return dict(self._answer["layers"])
+
+    def _picture(self):
+        points = [(t["cost"], t["metric"]) for t in self.front]
+        return _scatter(points, (self._answer.get("cost"), self._answer.get("metric")), self._answer.get("cost_unit", "cost"),
+                        self._answer.get("metric_name", "metric"))
+
+    def plot(self):
+        """Draws the front (needs matplotlib); returns the axes."""
+        import matplotlib.pyplot as plt
+
+        axes = plt.gca()
+        axes.plot([t["cost"] for t in self.front], [t["metric"] for t in self.front], "o-")
+        axes.plot([self._answer["cost"]], [self._answer["metric"]], "rx", markersize=12)
+        axes.set_xlabel(self._answer["cost_unit"])
+        axes.set_ylabel(self._answer["metric_name"])
+        return axes
+
+
+class SensitivityResult(Result):
+    """Rows of layers, least harm first: .layers, .rows."""
+
+    rows = property(lambda self: self._answer["sensitivity"])
+
+    @property
+    def layers(self):
+        return [r for r in self.rows if r["part"] == "layer"]
+
+    def plot(self):
+        import matplotlib.pyplot as plt
+
+        axes = plt.gca()
+        rows = self.layers
+        axes.barh([f"{r['layer']} {r['option']}" for r in rows], [r["harm"] for r in rows])
+        axes.set_xlabel(f"harm ({self._answer['metric_name']})")
+        return axes
+
+
+class Calibration(Result):
+    """Ranges and histograms; given as calibration= to the other functions."""
+
+    def save(self, path, export=None):
+        with open(path, "wb") as file:
+            file.write(self.statistics)
+
+    tensors = property(lambda self: self._answer["tensors"])
+
+
+_results = {"search": SearchResult, "sensitivity": SensitivityResult, "calibrate": Calibration}
+
+# ---- calls
+
+
+def _expected(data):
+    return getattr(data, "nbytes", 0) or (sum(getattr(v, "nbytes", 0) for v in data.values()) if isinstance(data, dict) else 0)
+
+
+def _document(value, workspace, name, kind):
+    """Writes a dictionary as JSON; passes paths and names on."""
+    if isinstance(value, dict):
+        with open(workspace / name, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+        return workspace / name
+    if _data.is_path(value):
+        return os.fspath(value)
+    raise TypeError(f"{kind} is a path or a dictionary, not {type(value).__name__}")
+
+
+def _options(verb, model, data, options, workspace):
+    """Writes what lies in memory into the workspace; returns the words of the command."""
+    given = dict(options)
+    known = _run.options_of(verb)
+    if data is not None:
+        if "inputs" not in known:
+            raise TypeError(f"{verb}() takes no data")
+        words, labels = _data.write(data, workspace, "inputs", model.inputs)
+        given["inputs"] = words
+        if labels is not None and "labels" in known and given.get("labels") is None and verb not in ("calibrate",):
+            given["labels"] = labels
+    calibration = given.get("calibration")
+    if isinstance(calibration, Calibration):
+        calibration.save(workspace / "calibration.json")
+        given["calibration"] = workspace / "calibration.json"
+    elif calibration is not None:
+        given["calibration"] = _data.write(calibration, workspace, "calibration", model.inputs)[0]
+    for name in ("labels", "vector"):
+        value = given.get(name)
+        if value is not None and not _data.is_path(value):
+            array = _data.as_array(value, name)
+            if name == "labels" and array.dtype.kind not in "iu":
+                raise TypeError(f"labels hold {array.dtype}; they are whole numbers")
+            given[name] = _data._save(workspace / f"{name}.npy", array)
+    plan = given.get("plan")
+    if isinstance(plan, Plan):
+        plan.save(workspace / "asked-plan.json")
+        given["plan"] = workspace / "asked-plan.json"
+    elif plan is not None:
+        given["plan"] = _document(plan, workspace, "asked-plan.json", "plan")
+    for name in ("target", "latency_table"):
+        if given.get(name) is not None:
+            given[name] = _document(given[name], workspace, f"{name}.json", name)
+    if isinstance(given.get("compare"), dict):
+        folder = workspace / "expected"
+        os.makedirs(folder)
+        for key, value in given["compare"].items():
+            _data._save(os.path.join(folder, "".join("_" if c in "/:" or ord(c) < 32 else c for c in key) + ".npy"), _data.as_array(value))
+        given["compare"] = folder
+    return _run.words_of(verb, given)
+
+
+def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=None, eval_func_path=False, progress=None,
+          makes=(), outputs=False, executor=None):
+    """Runs a verb on a model. `makes`: outputs that it writes into the workspace where the caller names no file: (option, file)."""
+    model = load(model)
+    if callable(options.get("metric")):
+        metric = options.pop("metric")
+    if metric is not None and eval_func is not None:
+        raise TypeError("give metric= or eval_func=, not both: a search has one measure")
+    if (metric is not None or eval_func is not None) and options.get("metric") is not None:
+        raise TypeError("metric is the name of a metric, or a function; with eval_func leave it out")
+    workspace = _data.Workspace(_expected(data))
+    inner = {name: workspace / file for name, file in makes if options.get(name) is None}
+    if outputs:
+        inner["output_dir"] = workspace / "outputs"
+    json_too = {"json": True} if "json" in _run.options_of(verb) else {}
+    words = [model._file(), *arguments, *_options(verb, model, data, {**options, **inner, **json_too}, workspace)]
+    shown = [verb, model.path or "MODEL", *arguments, *_run.words_of(verb, {
+        k: v if isinstance(v, (str, int, float, bool, list, tuple)) else "..." for k, v in options.items()
+        if v is not None and v is not False and _shows(verb, k, v)})]
+    elsewhere = None
+    if executor is not None:
+        if eval_func is not None:
+            raise TypeError("eval_func and executor do not go together: workers measure outputs; give metric=, which travels to them")
+        from ._executor import Trials
+
+        kept = {k: v for k, v in options.items() if k in _run.options_of("sensitivity") and k not in ("method", "direction", "report")}
+        asked = [model._file(), *arguments, *_options("sensitivity", model, data, kept, workspace)]
+        if verb == "search" and metric is None and options.get("metric") is None:  # a target may name the metric
+            named = [k.removeprefix("target_").removesuffix("_drop") for k in options if k.startswith("target_") and options[k] is not None]
+            named = [n for n in named if n not in ("metric", "drop", "relative")]
+            asked += [f"--metric={named[0]}"] if named else []
+        elsewhere = Trials(executor, model, asked, workspace, metric)
+    status, answer, remarks, interrupted = _run.run(verb, words, metric=metric, eval_func=eval_func, eval_func_path=eval_func_path,
+                                                    progress=progress, command=_run.shown(shown), stack=5, elsewhere=elsewhere)
+    if isinstance(answer, dict) and "model" in answer and model.path is None:
+        answer["model"] = "model"
+    result = _results.get(verb, Result)(verb, answer, remarks, status)
+    result._folder, result._style = workspace, options.get("export", "portable")
+    files = {**{name: options[name] for name, _ in makes if options.get(name) is not None}, **inner}
+    for name, file in files.items():
+        _take(result, name, file)
+    if isinstance(answer, dict) and "output" in answer and "output" in inner:
+        answer.pop("output")
+
+    def again(**more):
+        """Makes the call once more, with other outputs; a search finds its trials in the cache."""
+        changed = {**options, **more}
+        for name in ("output", "save_plan"):
+            changed.setdefault(name, None)
+        if verb == "search" and "cache" in inner:
+            changed["cache"] = inner["cache"]
+        taken = _data.Workspace(0)
+        own = [model._file(), *arguments, *_options(verb, model, data, {**changed, **json_too, "overwrite": True}, taken)]
+        _run.run(verb, own, metric=metric, eval_func=eval_func, eval_func_path=eval_func_path, progress=progress,
+                 command=_run.shown(shown), warn=False)
+
+    if "report" in _run.options_of(verb) or makes:
+        result._again = again
+    if interrupted:
+        raise Interrupted(result)
+    return result
+
+
+def _shows(verb, name, value):
+    kind = _run.options_of(verb).get(name, {}).get("kind")
+    return kind is not None and (kind != "flag" or value is True) and not isinstance(value, (dict, np.ndarray, Plan))
+
+
+def _take(result, name, file):
+    """Reads an output back from its file."""
+    if name == "output" and result.verb == "calibrate":
+        with open(file, "rb") as f:
+            result.statistics = f.read()
+    elif name == "output" and result.verb == "gradient":
+        with np.load(file) as arrays:
+            result.gradients = {n: arrays[n] for n in arrays}
+    elif name in ("output", "save_float"):
+        if os.path.exists(file):
+            beside = os.path.exists(os.fspath(file) + ".data")
+            if beside:
+                result.model = Model(file)
+            else:
+                with open(file, "rb") as f:
+                    result.model = Model(f.read())
+    elif name == "save_plan" and os.path.exists(file):
+        result.plan = Plan(file)
+        if isinstance(result._answer, dict):
+            for e in result._answer.get("edges", []):
+                if e["consumer"]:
+                    result.plan._uses[e["consumer"], e["index"]] = e["tensor"]
+    elif name == "output_dir":
+        result.outputs = {}
+        for f in sorted(os.listdir(file)):
+            result.outputs[f[: -len(".npy")]] = np.load(os.path.join(file, f))
+
+
+def _verb(name, makes=(), needs_data=False, measured=False):
+    """Makes a function of a verb."""
+
+    def function(model, data=None, *, progress=None, **options):
+        more = {}
+        if measured:
+            for key in ("eval_func", "eval_func_path"):
+                if key in options:
+                    more[key] = options.pop(key)
+            more["executor"] = options.pop("executor", None)
+        if needs_data and data is None and options.get("inputs") is None:
+            raise TypeError(f"{name}() needs data: arrays, a dictionary by input name, an iterable, a DataLoader or a reader")
+        if name == "evaluate":
+            more["outputs"] = options.pop("outputs", False)
+        if data is None and options.get("inputs") is not None:
+            data = options.pop("inputs")
+        return _call(name, model, data, options, progress=progress, makes=makes, **more)
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "qk"
+    extra = [("progress", None)]
+    if measured:
+        extra += [("eval_func", None), ("eval_func_path", False), ("executor", None)]
+    if name == "evaluate":
+        extra.append(("outputs", False))
+    empty = _run.inspect.Parameter.empty
+    function.__signature__ = _run.signature(name, [("model", empty), ("data", empty if needs_data else None)], extra)
+    function.__doc__ = _run.documentation(name, _texts[name])
+    return function
+
+
+_data_text = (
+    "data is an array, a dictionary of arrays by input name, an iterable of either, a torch DataLoader, a reader with get_next(), or a path.\n"
+    "progress: True or False, or a function of (what, done, all); by default a terminal or notebook shows it."
+)
+_texts = {
+    "quantize": f"Returns a result with .model, .plan and .save(path, export=...).\n{_data_text}",
+    "evaluate": f"With outputs=True the result has .outputs, arrays by name.\n{_data_text}",
+    "calibrate": f"Returns a Calibration, for calibration= of the other functions.\n{_data_text}",
+    "sensitivity": f"Returns a result with .rows and .layers.\n{_data_text}\nmetric may be a function, and eval_func a function of a model: as in search.",
+    "search": (
+        f"Returns a result with .metric, .choice, .front, .plan, .model.\n{_data_text}\n"
+        "metric may be a function of (outputs, reference, labels), lists of arrays, or of the outputs alone. eval_func is a function of a\n"
+        "model's bytes, with eval_func_path=True of its path. Both return a number; higher_is_better=True says which way. target_metric,\n"
+        "target_drop and target_relative are goals for either. Ctrl-C raises qk.Interrupted, a KeyboardInterrupt with the best so far."
+    ),
+    "gradient": f"The result has .gradients, arrays by name, and .loss in its dictionary.\n{_data_text}",
+    "finetune": f"The result has .model, the float model with what was learned, and .plan.\n{_data_text}",
+}
+
+quantize = _verb("quantize", (("output", "output.onnx"), ("save_plan", "plan.json")))
+calibrate = _verb("calibrate", (("output", "statistics.json"),), needs_data=True)
+evaluate = _verb("evaluate", needs_data=True)
+sensitivity = _verb("sensitivity", needs_data=True, measured=True)
+search = _verb("search", (("output", "output.onnx"), ("save_plan", "plan.json"), ("cache", "trials")), needs_data=True, measured=True)
+gradient = _verb("gradient", (("output", "gradients.npz"),), needs_data=True)
+finetune = _verb("finetune", (("output", "output.onnx"), ("save_plan", "plan.json")), needs_data=True)
+
+
+def inspect(model, **options):
+    """Returns what `qk inspect --json` says of a model: inputs, outputs, operators, layers. tensors=True adds every name."""
+    model = load(model) if not isinstance(model, Model) else model
+    status, answer, _, _ = _run.run("inspect", [model._file(), *_run.words_of("inspect", {**options, "json": True})], progress=False)
+    if model.path is None:
+        answer["model"] = "model"
+    return answer
+
+
+def recover(model):
+    """Returns the plan and the float model of a model that is quantized already: a result with .plan and .model."""
+    model = load(model)
+    with _data.Workspace(0) as workspace:
+        words = [model._file(), f"--save-plan={workspace / 'plan.json'}", f"--save-float={workspace / 'float.onnx'}", "--json"]
+        status, answer, remarks, _ = _run.run("inspect", words, progress=False)
+        result = Result("recover", answer if isinstance(answer, dict) else {"text": answer}, remarks, status)
+        result._folder, result._style = None, None
+        _take(result, "save_plan", workspace / "plan.json")
+        _take(result, "save_float", workspace / "float.onnx")
+    return result
+
+
+def explain(model, tensor, data=None, **options):
+    """Returns why a tensor has its precision: request, range, scale, error. Options are those of quantize."""
+    return _call("explain", model, data, options, arguments=(tensor,), progress=False)
+
+
+# ---- arrays through the command's other verbs
+
+
+def _format_words(verb, format, options, workspace, shape=()):
+    given = dict(options)
+    spec = _spec(format, given.pop("semantics", "ocp") if not isinstance(given.get("semantics"), str) else given["semantics"], given.get("rounding"))
+    given["format"] = spec.text
+    scale, zero, axis, block = (given.pop(k, None) for k in ("scale", "zero_point", "scale_axis", "scale_block"))
+    if axis is None:
+        given.update(scale=None if scale is None else float(np.float32(scale)), zero_point=zero)
+    else:
+        s, z, axis, block = _scales(np.empty(shape, np.float32), scale, zero, axis, block, spec.is_integer)
+        given.update(scales=_data._save(workspace / "scales.npy", s), scale_axis=axis, scale_block=block or None)
+        if z is not None:
+            given["zero_points"] = _data._save(workspace / "zero_points.npy", z)
+    return _run.words_of(verb, given)
+
+
+def compare(x, device, format, **options):
+    """Compares what a device made of x with what the format says. Returns counts, likely causes and examples (`qk compare --json`)."""
+    with _data.Workspace(_expected(x)) as workspace:
+        words = [_data._save(workspace / "x.npy", _data.as_array(x)), _data._save(workspace / "device.npy", _data.as_array(device))]
+        words += _format_words("compare", format, options, workspace, np.shape(x))
+        return _run.run("compare", [*words, "--json"], progress=False)[1]
+
+
+def vectors(format=None, out=None, **options):
+    """Returns test vectors for a converter: {"input", "expected", "codes", "manifest"}; written into the folder `out` if one is given.
+    device="..." makes products of matrices for a device instead."""
+    with _data.Workspace(0) as workspace:
+        folder = os.fspath(out) if out is not None else workspace / "vectors"
+        words = [f"--out={folder}"]
+        if format is not None:
+            words += _format_words("vectors", format, options, workspace)
+        else:
+            words += _run.words_of("vectors", options)
+        manifest = _run.run("vectors", [*words, "--json"], progress=False)[1]
+        made = {"manifest": manifest}
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".npy"):
+                made[name[:-4]] = np.load(os.path.join(folder, name))
+        return made
+
+
+def dot(a, b, c=None, device=None, accumulator=None, a_format=None, b_format=None):
+    """Returns a @ b (+ c) as a device multiplies and adds: a [m,k], b [k,n]. qk.devices() lists devices; accumulator is its text form."""
+    if (device is None) == (accumulator is None):
+        raise TypeError("say what multiplies: device= (qk.devices() lists them), or accumulator=")
+    arrays = [np.asarray(_data.as_array(v, n), np.float32) for v, n in ((a, "a"), (b, "b"), (c, "c")) if v is not None]
+    with _data.Workspace(sum(v.nbytes for v in arrays)) as workspace:
+        words = [_data._save(workspace / f"{i}.npy", v) for i, v in enumerate(arrays)] + [workspace / "out.npy"]
+        words += _run.words_of("dot", {"device": device, "accumulator": accumulator, "a_format": a_format, "b_format": b_format})
+        _run.run("dot", words, progress=False)
+        return np.load(workspace / "out.npy")
+
+
+def devices(part=None):
+    """Returns what multiplies and adds: matrix units as dictionaries with name, a_format, b_format, m, n, k, accumulator, source.
+    `part`: only those whose name contains it."""
+    words = ([part] if part is not None else []) + ["--devices", "--json"]
+    return _run.run("formats", words, progress=False)[1]["devices"]

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans: what every tensor gets, as an object that can be changed.
+
+A Plan is made of requests (what you want), or comes from a result and then holds what every edge got, with scales. Changing an entry of
+such a plan turns it into requests for the same formats; the next call that takes it chooses the scales anew.
+"""
+
+import copy
+import json
+import os
+
+import numpy as np
+
+_roles = ("activation", "weight", "bias", "input", "output")
+
+
+def _format_name(value):
+    if value is None or isinstance(value, (str, dict)):
+        return value
+    name = getattr(value, "name", None)
+    if isinstance(name, str):
+        return name
+    raise TypeError(f"a format is its name, as 'int8', or a dictionary as in a requests file, not {type(value).__name__}")
+
+
+class Layer:
+    """One layer's entry of a plan: activation, weight, bias, input, output are formats; exclude leaves it in float32."""
+
+    __slots__ = ("_plan", "name")
+
+    def __init__(self, plan, name):
+        object.__setattr__(self, "_plan", plan)
+        object.__setattr__(self, "name", name)
+
+    def __getattr__(self, role):
+        if role not in (*_roles, "exclude", "accumulator"):
+            raise AttributeError(f"a layer of a plan has {', '.join(_roles)}, exclude and accumulator, not {role!r}")
+        return self._plan._get(self.name, role)
+
+    def __setattr__(self, role, value):
+        if role not in (*_roles, "exclude", "accumulator"):
+            raise AttributeError(f"a layer of a plan has {', '.join(_roles)}, exclude and accumulator, not {role!r}")
+        self._plan._set(self.name, role, value)
+
+    def __repr__(self):
+        given = [f"{r}={self._plan._get(self.name, r)!r}" for r in _roles if self._plan._get(self.name, r) is not None]
+        return f"<layer {self.name}: {', '.join(given) or 'as the default'}>"
+
+
+class Plan:
+    """Requests, or a saved plan. plan["conv1"].weight = "int16" changes one layer; activation= and weight= are the default.
+
+    It is given as plan= to quantize, evaluate, sensitivity, search, finetune and explain.
+    """
+
+    def __init__(self, source=None, *, activation=None, weight=None, bias=None):
+        self._arrays, self._uses = {}, {}
+        if source is None:
+            self.document = {"qk": "requests", "version": 1, "requests": []}
+        elif isinstance(source, Plan):
+            self.document, self._arrays, self._uses = copy.deepcopy(source.document), dict(source._arrays), dict(source._uses)
+        elif isinstance(source, dict):
+            self.document = copy.deepcopy(source)
+        else:
+            with open(source, encoding="utf-8") as file:
+                self.document = json.load(file)
+            beside = os.fspath(source) + ".npz"
+            if os.path.exists(beside):
+                with np.load(beside) as arrays:
+                    self._arrays = {n: arrays[n] for n in arrays}
+        for role, value in (("activation", activation), ("weight", weight), ("bias", bias)):
+            if value is not None:
+                self.set_default(**{role: value})
+
+    @property
+    def is_saved(self):
+        """Whether this holds what every edge got, with scales (a result's plan), and not requests."""
+        return self.document.get("qk") == "plan"
+
+    def set_default(self, activation=None, weight=None, bias=None):
+        self._to_requests()
+        default = self.document.setdefault("default", {})
+        for role, value in (("activation", activation), ("weight", weight), ("bias", bias)):
+            if value is not None:
+                default[role] = _format_name(value)
+        return self
+
+    def __getitem__(self, layer):
+        if isinstance(layer, int):
+            return Layer(self, layer)
+        if not isinstance(layer, str):
+            raise TypeError(f"a layer is its name, a pattern or its number, not {type(layer).__name__}")
+        return Layer(self, layer)
+
+    def __delitem__(self, layer):
+        self._to_requests()
+        requests = self.document.get("requests", [])
+        kept = [r for r in requests if r.get("layer") != layer]
+        if len(kept) == len(requests):
+            raise KeyError(layer)
+        self.document["requests"] = kept
+
+    def layers(self):
+        """Returns the names of the layers that the plan speaks of, in its order."""
+        if not self.is_saved:
+            return [r["layer"] for r in self.document.get("requests", []) if "layer" in r]
+        edges = [e["consumer"] for e in self.document.get("edges", []) if e["consumer"]]
+        return list(dict.fromkeys(edges + [consumer for consumer, _ in self._uses]))
+
+    def _get(self, layer, role):
+        if self.is_saved:
+            index = {"activation": 0, "input": 0, "weight": 1, "bias": 2}.get(role)
+            for e in self.document.get("edges", []):
+                if e["consumer"] == layer and e["index"] == index:
+                    return e["quantizer"]["format"]
+            q = self.document.get("tensors", {}).get(self._uses.get((layer, index)))
+            return q["format"] if q else None
+        for r in reversed(self.document.get("requests", [])):
+            if r.get("layer") == layer and role in r:
+                return r[role]
+        return None
+
+    def _set(self, layer, role, value):
+        self._to_requests()
+        requests = self.document.setdefault("requests", [])
+        if requests and requests[-1].get("layer") == layer:
+            entry = requests[-1]
+        else:
+            entry = {"layer": layer}
+            requests.append(entry)
+        if role == "exclude":
+            for r in _roles:
+                entry.pop(r, None)
+        entry[role] = value if role in ("exclude", "accumulator") else _format_name(value)
+
+    def _to_requests(self):
+        """Turns a saved plan into requests for its formats."""
+        if not self.is_saved:
+            return
+        requests = []
+        for e in self.document.get("edges", []):
+            if not e["consumer"]:
+                continue
+            role = {0: "input", 1: "weight", 2: "bias"}.get(e["index"])
+            if role is None:
+                continue
+            what = _request_of(e["quantizer"], role == "weight")
+            found = next((r for r in requests if r["layer"] == e["consumer"]), None)
+            if found is None:
+                found = {"layer": e["consumer"]}
+                requests.append(found)
+            found[role] = what
+        weights = {t for (_, index), t in self._uses.items() if index == 1}
+        tensors = [{"tensor": t, "format": _request_of(q, t in weights)} for t, q in self.document.get("tensors", {}).items()]
+        self.document = {"qk": "requests", "version": 1, "requests": tensors + requests}
+        if requests:
+            self.document["boundary"] = "dual"
+        self._arrays = {}
+
+    # ---- AIMET's words
+
+    def set_precision(self, layer, activation=None, weight=None, *, param=None, output=None):
+        """Asks for formats at a layer, a list of layers, or every layer of an operator type. `param` is AIMET's word: {"weight": F}."""
+        self._to_requests()
+        if isinstance(param, dict):
+            weight = param.get("weight", weight)
+        names = [layer] if isinstance(layer, str) else list(layer)
+        for name in names:
+            entry = {"layer": name}
+            for role, value in (("activation", activation), ("weight", weight), ("output", output)):
+                if value is not None:
+                    entry[role] = _format_name(value)
+            if len(entry) == 1:
+                raise ValueError(f"set_precision({name!r}): say activation=, weight= or output=")
+            self.document.setdefault("requests", []).append(entry)
+        return self
+
+    def set_op_type_precision(self, op_type, activation=None, weight=None):
+        self._to_requests()
+        entry = {"op_type": op_type}
+        for role, value in (("activation", activation), ("weight", weight)):
+            if value is not None:
+                entry[role] = _format_name(value)
+        self.document.setdefault("requests", []).append(entry)
+        return self
+
+    def set_model_input_precision(self, activation):
+        """Asks for a format for each model input; None leaves one out. One format is that of the first input."""
+        self._to_requests()
+        given = activation if isinstance(activation, (list, tuple)) else [activation]
+        self.document["model_inputs"] = [_format_name(v) for v in given]
+        return self
+
+    def set_model_output_precision(self, activation):
+        self._to_requests()
+        given = activation if isinstance(activation, (list, tuple)) else [activation]
+        self.document["model_outputs"] = [_format_name(v) for v in given]
+        return self
+
+    def apply(self, model, data=None, log_file=None, strict=True, **options):
+        """Quantizes a model as the plan says: qk.quantize(model, data, plan=self, ...). strict: what cannot be met is an error."""
+        from ._models import quantize
+
+        return quantize(model, data, plan=self, log=log_file, strict=strict, **options)
+
+    # ---- files
+
+    def to_dict(self):
+        return copy.deepcopy(self.document)
+
+    def save(self, file):
+        """Writes the file that --plan takes, and FILE.npz beside it where lists are long."""
+        file = os.fspath(file)
+        document = self.document
+        if self._arrays:
+            np.savez(file + ".npz", **self._arrays)
+            document = _with_file(document, os.path.basename(file) + ".npz")
+        with open(file, "w", encoding="utf-8") as out:
+            json.dump(document, out, indent=1)
+            out.write("\n")
+
+    def __eq__(self, other):
+        return isinstance(other, Plan) and self.document == other.document
+
+    def __repr__(self):
+        kind = f"{len(self.document.get('edges', []))} edges" if self.is_saved else f"{len(self.document.get('requests', []))} requests"
+        return f"<qk.Plan of {kind}>"
+
+
+def _request_of(q, is_weight):
+    """Returns the request for what a quantizer is, without its scales."""
+    what = {"format": q["format"]}
+    if "semantics" in q:
+        what["semantics"] = q["semantics"]
+    if is_weight and q.get("block_size"):
+        what["block_size"] = q["block_size"]
+    elif is_weight and isinstance(q.get("scale"), list) and len(q["scale"]) > 1:
+        what["per_channel"] = True
+    if q.get("dynamic"):
+        what["dynamic"] = True
+    return what if len(what) > 1 else q["format"]
+
+
+def _with_file(value, name):
+    """Returns a document whose references to arrays name the file beside it."""
+    if isinstance(value, dict):
+        if set(value) == {"file", "array"}:
+            return {"file": name, "array": value["array"]}
+        return {k: _with_file(v, name) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_with_file(v, name) for v in value] if value and isinstance(value[0], (dict, list)) else value
+    return value

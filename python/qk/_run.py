@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a verb of the command inside this process: its options from Python's names, its answer from JSON, its remarks as warnings."""
+
+import difflib
+import inspect
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+
+from . import _qk
+
+log = logging.getLogger("qk")
+_table = None
+
+
+class Remark(UserWarning):
+    """What the command would say on standard error."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C ended a search; `result` is the best so far."""
+
+    def __init__(self, result):
+        super().__init__("interrupted; .result is the best so far")
+        self.result = result
+
+
+def verbs():
+    """Returns the command's verbs with their options: the table from which the command itself is made."""
+    global _table
+    if _table is None:
+        _table = _qk.verbs()
+    return _table
+
+
+def python_name(option):
+    return option["name"].lstrip("-").replace("-", "_").lower()
+
+
+def options_of(verb):
+    return {python_name(o): o for o in verbs()[verb]["options"] if not o["argument"]}
+
+
+def words_of(verb, given):
+    """Returns the words of the command for options by Python's names."""
+    known, words = options_of(verb), []
+    for name, value in given.items():
+        option = known.get(name)
+        if option is None:
+            near = difflib.get_close_matches(name, known, 1)
+            raise TypeError(f"{verb}() has no option {name!r}{f'; did you mean {near[0]!r}?' if near else ''} (help(qk.{verb}) lists them)")
+        if value is None or value is False:
+            continue
+        flag = option["name"]
+        if option["kind"] == "flag":
+            if value is not True:
+                raise TypeError(f"{name} is True or False, not {value!r}")
+            words.append(flag)
+        elif value is True:
+            if not option["alone"]:
+                raise TypeError(f"{name} needs a value, {option['value']}")
+            words.append(flag)
+        elif option["kind"] == "list":
+            values = [value] if isinstance(value, (str, os.PathLike)) or not hasattr(value, "__iter__") else list(value)
+            words += [f"{flag}={_text(v, name)}" for v in values]
+        else:
+            words.append(f"{flag}={_text(value, name)}")
+    return words
+
+
+def _text(value, name):
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (str, int, float)) or hasattr(value, "__index__") or hasattr(value, "__float__"):
+        return repr(float(value)) if isinstance(value, float) else str(value)
+    if hasattr(value, "name") and isinstance(value.name, str):  # a qk.Format
+        return value.name
+    raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; give text or a number")
+
+
+def shown(words):
+    """Returns the call as a command line, for reports."""
+    return " ".join(["qk", *(f"'{w}'" if any(c in w for c in " '\"*?$;|&<>()") or not w else w for w in words)])
+
+
+class _Bar:
+    """Progress as a line on standard error, or as a bar of tqdm in a notebook."""
+
+    def __init__(self):
+        self.bar, self.what, self.last, self.drawn, self.start = None, "", 0.0, False, time.monotonic()
+        self.notebook = "ipykernel" in sys.modules
+        self.terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def __call__(self, what, done, all):
+        if self.notebook:
+            try:
+                from tqdm.auto import tqdm
+            except ImportError:
+                self.notebook = False
+                return
+            if self.bar is None or self.what != what.partition(",")[0]:
+                self.close()
+                self.what = what.partition(",")[0]
+                self.bar = tqdm(total=all or None, desc=what)
+            self.bar.n = done
+            self.bar.set_description(what)
+        elif self.terminal and time.monotonic() - self.last > 0.1:
+            self.last, self.drawn = time.monotonic(), True
+            part = f"{done}/{all}" if all else str(done)
+            sys.stderr.write(f"\r\033[K{part} {what}  {time.monotonic() - self.start:.1f} s")
+            sys.stderr.flush()
+
+    def close(self):
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+        if self.drawn:
+            sys.stderr.write("\r\033[K")
+            self.drawn = False
+
+
+def measures(function):
+    """Returns whether a metric takes the outputs alone."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    needed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    several = any(p.kind is p.VAR_POSITIONAL for p in parameters) or len(
+        [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]) >= 3
+    if len(needed) > 3 or (not several and len(needed) not in (1, 3)):
+        raise TypeError(f"metric takes (outputs, reference, labels), or the outputs alone; {function!r} takes {len(needed)} arguments")
+    return not several
+
+
+def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progress=None, command=None, warn=True, stack=4,
+        elsewhere=None):
+    """Runs a verb. Returns (exit status, JSON or None, remarks, whether Ctrl-C ended it). Errors are qk.Error, or the caller's own."""
+    evaluate = None
+    if eval_func is not None:
+        if not callable(eval_func):
+            raise TypeError(f"eval_func is a function of a model, not {type(eval_func).__name__}")
+
+        def evaluate(path):
+            if eval_func_path:
+                return eval_func(path)
+            with open(path, "rb") as file:
+                return eval_func(file.read())
+
+    alone = metric is not None and measures(metric)
+    log.debug("%s", shown([verb, *words]))
+    call = _qk.Call([verb, *words], command or shown([verb, *words]), metric, evaluate, alone, elsewhere)
+    own = None if callable(progress) or progress is False else _Bar()
+    show = progress if callable(progress) else own if progress or (progress is None and own and (own.terminal or own.notebook)) else None
+    interrupted, before = False, None
+    try:
+        while True:
+            try:
+                if call.wait(0.05):
+                    break
+                if show is not None and (state := call.progress()) != before and state[0]:
+                    before = state
+                    show(*state)
+            except KeyboardInterrupt:
+                interrupted = True
+                call.interrupt()
+    except BaseException:
+        call.interrupt()
+        raise
+    finally:
+        if own is not None:
+            own.close()
+    try:
+        status, text, remarks = call.result()
+    except BaseException:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
+    remarks = [r for r in remarks.splitlines() if r]
+    for r in remarks:
+        log.info("%s", r)
+        if warn:
+            warnings.warn(r, Remark, stacklevel=stack)
+    if status < 0 or (interrupted and not text):
+        raise KeyboardInterrupt
+    try:
+        answer = json.loads(text) if text.strip() else None
+    except json.JSONDecodeError:
+        answer = text
+    return status, answer, remarks, interrupted
+
+
+def signature(verb, first, extra=()):
+    """Returns the signature of a function that is made from a verb's options."""
+    kinds = inspect.Parameter
+    parameters = [kinds(n, kinds.POSITIONAL_OR_KEYWORD) if d is kinds.empty else kinds(n, kinds.POSITIONAL_OR_KEYWORD, default=d) for n, d in first]
+    taken = {n for n, _ in first}
+    for name, option in options_of(verb).items():
+        if name not in taken and name not in ("json", "inputs"):
+            parameters.append(kinds(name, kinds.KEYWORD_ONLY, default=False if option["kind"] == "flag" else None))
+            taken.add(name)
+    parameters += [kinds(n, kinds.KEYWORD_ONLY, default=d) for n, d in extra if n not in taken]
+    return inspect.Signature(parameters)
+
+
+def documentation(verb, text):
+    """Returns a docstring: what the verb does, then its options from the command's table."""
+    entry = verbs()[verb]
+    lines = [entry["summary"] + ".", "", text, "", "Options (the command's, under the same names):"]
+    for name, option in options_of(verb).items():
+        if name not in ("json", "inputs"):
+            lines.append(f"    {name}: {option['text']}")
+    return "\n".join(lines)

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extension module qk._qk: arrays and verbs. Users see the package qk, which is written in Python around it.
+#include "arrays.hpp"
+#include "qk/dispatch.hpp"
+#include "qk/graph/base/error.hpp"
+
+NB_MODULE(_qk, m) {
+    namespace nb = nanobind;
+    nb::set_leak_warnings(false);  // objects that a notebook still holds at the end are no leaks
+    nb::exception<qk::graph::error>(m, "Error");
+    m.attr("version") = QK_VERSION;
+    if (const char* problem = qk::dispatch::problem()) PyErr_WarnEx(PyExc_RuntimeWarning, problem, 1);
+    qk::python::add_arrays(m);
+    qk::python::add_backward(m);
+    qk::python::add_verbs(m);
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command's verbs, run inside this process. A call has a thread of its own, so that Python's thread can wait for it, show its progress
+// and hear Ctrl-C. Functions of the user's that measure are called from that thread, with the interpreter's lock.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <nlohmann/json.hpp>
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "arrays.hpp"
+#include "graph/ops/elements.hpp"
+#include "graph/pipeline/trial_scorer.hpp"
+#include "qk/graph/files/json_text.hpp"
+#include "qk/graph/files/temporary_folder.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "support/caller.hpp"
+
+namespace qk::python {
+namespace {
+
+using graph::tensor;
+
+/// Ends a verb from its progress; no error of its own.
+struct cancelled {};
+
+nb::dlpack::dtype type_of(graph::data_type t) {
+    using graph::data_type;
+    switch (t) {
+        case data_type::float32: return nb::dtype<float>();
+        case data_type::float64: return nb::dtype<double>();
+        case data_type::float16: return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+        case data_type::int8: return nb::dtype<std::int8_t>();
+        case data_type::uint8: return nb::dtype<std::uint8_t>();
+        case data_type::int16: return nb::dtype<std::int16_t>();
+        case data_type::uint16: return nb::dtype<std::uint16_t>();
+        case data_type::int32: return nb::dtype<std::int32_t>();
+        case data_type::uint32: return nb::dtype<std::uint32_t>();
+        case data_type::int64: return nb::dtype<std::int64_t>();
+        case data_type::uint64: return nb::dtype<std::uint64_t>();
+        case data_type::boolean: return nb::dtype<bool>();
+        default: return {0, 0, 0};
+    }
+}
+
+/// Returns a tensor as a numpy array that shares its memory. A type that numpy lacks becomes float32.
+nb::object to_numpy(const tensor& t) {
+    auto owner = std::make_unique<tensor>(t);
+    nb::dlpack::dtype type = type_of(t.type());
+    if (type.bits == 0) {
+        auto wide = std::make_unique<tensor>(graph::data_type::float32, t.shape());
+        graph::ops::read_elements(t.type(), t.bytes(), wide->as<float>());
+        owner = std::move(wide);
+        type = nb::dtype<float>();
+    }
+    std::vector<std::size_t> shape;
+    for (const std::int64_t d : t.shape()) shape.push_back(static_cast<std::size_t>(d));
+    const void* memory = std::as_const(*owner).bytes();
+    const nb::capsule keeps(owner.release(), [](void* p) noexcept { delete static_cast<tensor*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, nb::ro>(memory, shape.size(), shape.data(), keeps, nullptr, type));
+}
+
+nb::list to_list(std::span<const tensor> all) {
+    nb::list list;
+    for (const tensor& t : all) list.append(to_numpy(t));
+    return list;
+}
+
+double to_number(const nb::object& answer) {
+    const double value = PyFloat_AsDouble(answer.ptr());
+    if (value == -1.0 && PyErr_Occurred() != nullptr) throw nb::python_error();
+    return value;
+}
+
+/// Returns a metric that calls a function of Python's, which must outlive it.
+graph::outputs_metric outputs_metric_of(const nb::object& function, bool outputs_alone) {
+    return [&function, outputs_alone](std::span<const tensor> outputs, std::span<const tensor> reference,
+                                      std::span<const std::int64_t> labels) {
+        const nb::gil_scoped_acquire lock;
+        if (outputs_alone) return to_number(function(to_list(outputs)));
+        nb::object classes = nb::none();
+        if (!labels.empty()) classes = to_numpy(graph::make_tensor<std::int64_t>({static_cast<std::int64_t>(labels.size())}, labels));
+        return to_number(function(to_list(outputs), to_list(reference), classes));
+    };
+}
+
+/// One run of a verb.
+class call {
+  public:
+    call(std::vector<std::string> words, std::string command, nb::object metric, nb::object evaluate, bool outputs_alone,
+         nb::object elsewhere)
+        : metric_(std::move(metric)), evaluate_(std::move(evaluate)), elsewhere_(std::move(elsewhere)) {
+        caller_.command = std::move(command);
+        caller_.print = [this](std::FILE* to, std::string_view text) {
+            const std::scoped_lock lock(mutex_);
+            (to == stdout ? output_ : remarks_) += text;
+        };
+        caller_.progress = [this](std::string_view what, std::size_t done, std::size_t all) {
+            if (caller_.interrupted && !what.starts_with("searching")) throw cancelled{};
+            const std::scoped_lock lock(mutex_);
+            what_ = what;
+            done_ = done;
+            all_ = all;
+        };
+        if (!metric_.is_none()) caller_.measure_outputs = outputs_metric_of(metric_, outputs_alone);
+        if (!evaluate_.is_none())
+            caller_.measure_model = [this](const graph::model& m) {
+                const graph::temporary_folder folder("qk-eval", "eval_func", {"/dev/shm"});
+                const std::string file = (folder / "model.onnx").string();
+                m.save(file);
+                const nb::gil_scoped_acquire lock;
+                return to_number(evaluate_(file));
+            };
+        if (!elsewhere_.is_none())
+            caller_.elsewhere = [this](std::span<const graph::precision_plan> plans) {
+                std::vector<std::string> texts;
+                for (const graph::precision_plan& p : plans) texts.push_back(graph::json_text(graph::to_json(p)));
+                const nb::gil_scoped_acquire lock;
+                std::vector<graph::score> scores;
+                for (const nb::handle h : elsewhere_(texts)) {
+                    const nb::tuple pair = nb::cast<nb::tuple>(h);
+                    scores.push_back({to_number(nb::borrow(pair[0])), to_number(nb::borrow(pair[1]))});
+                }
+                return scores;
+            };
+        worker_ = std::thread([this, all = std::move(words)] { run(all); });
+    }
+    ~call() {
+        caller_.interrupted = true;
+        const nb::gil_scoped_release others_may_run;
+        worker_.join();
+    }
+    call(const call&) = delete;
+    call& operator=(const call&) = delete;
+
+    bool wait(double seconds) {
+        const nb::gil_scoped_release others_may_run;
+        std::unique_lock lock(mutex_);
+        return ended_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return is_done_; });
+    }
+    void interrupt() { caller_.interrupted = true; }
+    std::tuple<std::string, std::size_t, std::size_t> progress() {
+        const std::scoped_lock lock(mutex_);
+        return {what_, done_, all_};
+    }
+    /// Returns exit status, standard output, remarks; throws what the verb threw. Nothing printed: it was cancelled.
+    std::tuple<int, std::string, std::string> result() {
+        if (failed_) std::rethrow_exception(failed_);
+        return {status_, output_, remarks_};
+    }
+
+  private:
+    void run(const std::vector<std::string>& words) {
+        try {
+            status_ = static_cast<int>(tool::run_for(caller_, words).status);
+        } catch (const cancelled&) {
+            status_ = -1;
+        } catch (...) {
+            failed_ = std::current_exception();
+        }
+        {
+            const std::scoped_lock lock(mutex_);
+            is_done_ = true;
+        }
+        ended_.notify_all();
+    }
+
+    nb::object metric_, evaluate_, elsewhere_;
+    tool::caller caller_;
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    std::string output_, remarks_, what_;
+    std::size_t done_ = 0, all_ = 0;
+    int status_ = 0;
+    bool is_done_ = false;
+    std::exception_ptr failed_;
+    std::thread worker_;
+};
+
+/// Measures trials of a search that runs in another process: prepared once for the words of its verb.
+class trials {
+  public:
+    trials(std::vector<std::string> words, nb::object metric, bool outputs_alone) : metric_(std::move(metric)) {
+        tool::caller caller;
+        caller.print = [](std::FILE*, std::string_view) {};
+        if (!metric_.is_none()) caller.measure_outputs = outputs_metric_of(metric_, outputs_alone);
+        struct taken {};
+        caller.take_settings = [this](const graph::pipeline::mix_settings& settings) {
+            scorer_.emplace(settings);
+            throw taken{};
+        };
+        const nb::gil_scoped_release others_may_run;
+        try {
+            tool::run_for(caller, std::move(words));
+        } catch (const taken&) {
+        }
+    }
+    std::vector<std::tuple<double, double>> scores(const std::vector<std::string>& plans) {
+        const nb::gil_scoped_release others_may_run;
+        const std::scoped_lock lock(one_);
+        std::vector<std::tuple<double, double>> all;
+        for (const graph::score& s : (*scorer_)(plans)) all.emplace_back(s.metric, s.error);
+        return all;
+    }
+
+  private:
+    nb::object metric_;
+    std::optional<graph::pipeline::trial_scorer> scorer_;
+    std::mutex one_;
+};
+
+nb::object default_of(const tool::destination& to) {
+    return std::visit(
+        [](const auto& p) -> nb::object {
+            using T = std::decay_t<decltype(p)>;
+            if constexpr (std::is_same_v<T, std::function<void(double)>>) {
+                return nb::none();
+            } else {
+                return nb::cast(*p);
+            }
+        },
+        to);
+}
+
+const char* kind_of(const tool::option& o) {
+    if (o.is_flag()) return "flag";
+    if (o.is_list()) return "list";
+    if (!o.is_number()) return "text";
+    return o.shown_value() == "N" || std::holds_alternative<int*>(o.to) || std::holds_alternative<std::uint64_t*>(o.to) ||
+                   std::holds_alternative<std::optional<int>*>(o.to) || std::holds_alternative<std::optional<std::uint64_t>*>(o.to)
+               ? "whole"
+               : "number";
+}
+
+/// Returns every verb with its options, from the table that the command reads.
+nb::dict verbs() {
+    tool::verb_result result;
+    tool::command app("qk", "", QK_VERSION);
+    tool::add_verbs(app, result);
+    nb::dict all;
+    for (const tool::option_table& verb : app.verbs()) {
+        nb::list options;
+        for (const tool::option& o : verb.options()) {
+            nb::dict d;
+            d["name"] = o.name;
+            d["short"] = o.short_name;
+            d["kind"] = kind_of(o);
+            d["text"] = o.text;
+            d["value"] = o.shown_value();
+            d["words"] = o.words;
+            d["only_words"] = o.only_words;
+            d["alone"] = o.value_alone;
+            d["default"] = default_of(o.to);
+            d["separator"] = o.separator == 0 ? std::string() : std::string(1, o.separator);
+            d["single"] = o.is_single;
+            d["argument"] = o.is_argument();
+            d["required"] = o.is_required;
+            d["reads"] = o.is_input;
+            d["writes"] = o.is_output;
+            options.append(d);
+        }
+        nb::dict entry;
+        entry["summary"] = verb.summary();
+        entry["footer"] = verb.footer();
+        entry["options"] = options;
+        all[verb.name().c_str()] = entry;
+    }
+    return all;
+}
+
+int run_program(std::vector<std::string> words) {
+    std::vector<char*> pointers;
+    for (std::string& w : words) pointers.push_back(w.data());
+    pointers.push_back(nullptr);
+    const nb::gil_scoped_release others_may_run;
+    return tool::run_program(static_cast<int>(words.size()), pointers.data());
+}
+
+}  // namespace
+
+void add_verbs(nb::module_& m) {
+    nb::class_<call>(m, "Call")
+        .def(nb::init<std::vector<std::string>, std::string, nb::object, nb::object, bool, nb::object>(), nb::arg(), nb::arg(),
+             nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg().none())
+        .def("wait", &call::wait)
+        .def("interrupt", &call::interrupt)
+        .def("progress", &call::progress)
+        .def("result", &call::result);
+    nb::class_<trials>(m, "Trials")
+        .def(nb::init<std::vector<std::string>, nb::object, bool>(), nb::arg(), nb::arg().none(), nb::arg())
+        .def("scores", &trials::scores);
+    m.def("verbs", &verbs);
+    m.def("run_program", &run_program);
+}
+
+}  // namespace qk::python

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays: every format and semantics gives the command's bits; kinds of arrays, axes, strides, scales, errors."""
+
+import pickle
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import same, values
+
+import qk
+
+NAMES = [f.name for f in qk.formats()]
+X = values((7, 96))
+
+
+@pytest.mark.parametrize("semantics", qk.semantics())
+def test_every_format_gives_the_commands_bits(command, tmp_path, semantics):
+    np.save(tmp_path / "x.npy", X)
+    for name in NAMES:
+        command("convert", tmp_path / "x.npy", tmp_path / "y.npy", "--format", name, "--semantics", semantics)
+        assert same(qk.fake_quantize(X, name, semantics=semantics), np.load(tmp_path / "y.npy")), name
+
+
+def test_roundings_and_choices_give_the_commands_bits(command, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    for rounding in qk.roundings():
+        for name in ("mxfp4", "int8", "fp8_e4m3fn", "bfp16"):
+            command("convert", tmp_path / "x.npy", tmp_path / "y.npy", "--format", name, "--rounding", rounding)
+            assert same(qk.fake_quantize(X, name, rounding=rounding), np.load(tmp_path / "y.npy")), (name, rounding)
+    for words, choice in ((["--scale-rule", "rceil"], {"scale_rule": "rceil"}), (["--rounding", "stochastic", "--seed", "7"], {"rounding": "stochastic", "seed": 7})):
+        command("convert", tmp_path / "x.npy", tmp_path / "y.npy", "--format", "mxfp4", *words)
+        assert same(qk.fake_quantize(X, "mxfp4", semantics=qk.Semantics("ocp", **choice)), np.load(tmp_path / "y.npy")), words
+
+
+@pytest.mark.parametrize("kind,name", [(ml_dtypes.float8_e4m3fn, "fp8_e4m3fn"), (ml_dtypes.float8_e5m2, "fp8_e5m2"),
+                                       (ml_dtypes.float8_e4m3fnuz, "fp8_e4m3fnuz"), (ml_dtypes.bfloat16, "bf16"),
+                                       (ml_dtypes.float8_e3m4, "float:exponent=3,mantissa=4,special=ieee")])
+def test_ml_dtypes_rounds_alike(kind, name):
+    ours = qk.fake_quantize(X, name, semantics="ml_dtypes")
+    with np.errstate(all="ignore"):
+        theirs = X.astype(kind).astype(np.float32)
+    assert same(ours, theirs)
+
+
+def test_sixteen_bits_are_rounded_as_their_float32_values():
+    small = np.where(np.abs(X) < 6e4, X, 1).astype(np.float32)
+    for name in NAMES:
+        for kind in (np.float16, ml_dtypes.bfloat16):
+            x = np.tile(small, (60, 3)).astype(kind)  # more than one piece
+            wide = qk.fake_quantize(x.astype(np.float32), name)
+            with np.errstate(all="ignore"):
+                expected = wide.astype(kind)
+            got = qk.fake_quantize(x, name)
+            assert got.dtype == x.dtype and same(got.astype(np.float32), expected.astype(np.float32)), (name, kind)
+            out = np.empty(x.shape, np.float32)
+            assert qk.fake_quantize(x, name, out=out) is out and same(out, wide), (name, kind)
+
+
+def test_narrow_floats_go_in_and_out():
+    x = np.clip(X, -400, 400).astype(ml_dtypes.float8_e4m3fn)
+    got = qk.fake_quantize(x, "mxfp4")
+    assert got.dtype == x.dtype
+    assert same(got.astype(np.float32), qk.fake_quantize(x.astype(np.float32), "mxfp4").astype(ml_dtypes.float8_e4m3fn).astype(np.float32))
+
+
+def test_threads_change_no_bit():
+    x = values((64, 5000), 3)
+    for name in ("mxfp4", "int8", "nvfp4", "bfp16", "mx6", "fp8_e4m3fn"):
+        for axis in (0, 1):
+            assert same(qk.fake_quantize(x, name, axis=axis), qk.fake_quantize(x, name, axis=axis, threads=3)), (name, axis)
+    random = qk.Semantics("ocp", rounding="stochastic", seed=5)
+    assert same(qk.fake_quantize(x, "int8", semantics=random), qk.fake_quantize(x, "int8", semantics=random, threads=4))
+    assert same(qk.fake_quantize(x.T, "int8", semantics=random), qk.fake_quantize(np.ascontiguousarray(x.T), "int8", semantics=random))
+
+
+def test_axes_and_strides_give_the_same_values():
+    x = values((6, 40, 34), 4)
+    for name in ("mxfp4", "mx6", "bfp16", "nvfp4"):
+        for axis in range(-3, 3):
+            expected = np.moveaxis(qk.fake_quantize(np.ascontiguousarray(np.moveaxis(x, axis, -1)), name), -1, axis)
+            for view in (x, np.asfortranarray(x), x.transpose(2, 0, 1).copy().transpose(1, 2, 0)):
+                got = qk.fake_quantize(view, name, axis=axis)
+                assert same(np.ascontiguousarray(got), np.ascontiguousarray(expected)), (name, axis)
+    for view in (x[::2], x[:, ::-1], x[..., 3:20], np.broadcast_to(x[:1], x.shape)):
+        assert same(qk.fake_quantize(view, "mxfp4"), qk.fake_quantize(view.copy(), "mxfp4"))
+    fortran = np.asfortranarray(x)
+    assert qk.fake_quantize(fortran, "int8").flags.f_contiguous  # nothing is copied where axes are only permuted
+
+
+def test_scales_give_the_commands_bits(command, tmp_path):
+    x = values((6, 40), 5)
+    np.save(tmp_path / "x.npy", x)
+    scale = (np.abs(values((6,), 6)) + 0.01).astype(np.float32)
+    zero = np.arange(-3, 3, dtype=np.int64)
+    np.save(tmp_path / "s.npy", scale)
+    np.save(tmp_path / "z.npy", zero)
+    words = ["convert", tmp_path / "x.npy", tmp_path / "y.npy", "--format"]
+    command(*words, "int8", "--scale", "0.05", "--zero-point", "3")
+    assert same(qk.fake_quantize(x, "int8", scale=0.05, zero_point=3), np.load(tmp_path / "y.npy"))
+    command(*words, "int8", "--scales", tmp_path / "s.npy", "--zero-points", tmp_path / "z.npy", "--scale-axis", "0")
+    expected = np.load(tmp_path / "y.npy")
+    for view in (x, np.asfortranarray(x)):
+        assert same(np.ascontiguousarray(qk.fake_quantize(view, "int8", scale=scale, zero_point=zero, scale_axis=0)), expected)
+    assert same(qk.fake_quantize(x, "int8", scale=scale, zero_point=zero, scale_axis=0, threads=2), expected)
+    grid = (np.abs(values((6, 3), 7)) + 0.01).astype(np.float32)
+    np.save(tmp_path / "g.npy", grid)
+    command(*words, "int4", "--scales", tmp_path / "g.npy", "--scale-axis", "1", "--scale-block", "16")
+    expected = np.load(tmp_path / "y.npy")
+    for view in (x, np.asfortranarray(x)):
+        assert same(np.ascontiguousarray(qk.fake_quantize(view, "int4", scale=grid, scale_axis=1, scale_block=16)), expected)
+    half = np.where(np.isfinite(x) & (np.abs(x) < 6e4), x, 0).astype(np.float16)
+    a = qk.fake_quantize(half, "int4", scale=grid, scale_axis=1, scale_block=16)
+    assert same(a, qk.fake_quantize(half.astype(np.float32), "int4", scale=grid, scale_axis=1, scale_block=16).astype(np.float16))
+    command(*words, "nvfp4", "--scale", "0.5")
+    assert same(qk.fake_quantize(x, "nvfp4", scale=0.5), np.load(tmp_path / "y.npy"))
+
+
+def test_encode_gives_the_commands_planes_and_back(command, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    for name in NAMES:
+        command("convert", tmp_path / "x.npy", tmp_path / "y.npy", "--format", name, "--packed", tmp_path / "p.npz")
+        packed = qk.encode(X, name)
+        with np.load(tmp_path / "p.npz") as planes:
+            assert np.array_equal(planes["elements"], packed.elements), name
+            for plane in ("scales", "shifts"):
+                assert np.array_equal(planes[plane] if plane in planes else np.empty(0, np.uint8), getattr(packed, plane)), (name, plane)
+        assert same(packed.decode(), qk.fake_quantize(X, name)), name
+        again = pickle.loads(pickle.dumps(packed))
+        assert again.format == packed.format and again.shape == X.shape and same(again.decode(), packed.decode())
+        own = qk.Packed.load(tmp_path / "p.npz")
+        assert same(own.decode(), packed.decode())
+        packed.save(tmp_path / "q.npz")
+        command("convert", tmp_path / "q.npz", tmp_path / "z.npy")
+        assert same(np.load(tmp_path / "z.npy"), packed.decode()), name
+
+
+def test_codes_and_scales_of_packed():
+    packed = qk.encode(np.array([[0.5, 1, 6, -6]], np.float32), "fp4_e2m1")
+    assert packed.codes().tolist() == [[1, 2, 7, 15]] and packed.codes().shape == (1, 4)
+    s = np.array([0.5, 2], np.float32)
+    packed = qk.encode(np.array([[1.0, 2], [4, 8]], np.float32), "int8", scale=s, scale_axis=0)
+    assert packed.codes().astype(np.int8).tolist() == [[2, 4], [2, 4]]
+    assert same(np.asarray(packed), np.array([[1.0, 2], [4, 8]], np.float32))
+    half = packed.decode("float16")
+    assert half.dtype == np.float16 and packed.decode(ml_dtypes.bfloat16).dtype == ml_dtypes.bfloat16
+    with pytest.raises(qk.Error, match="has no code"):
+        qk.encode(X, "mxfp4", semantics="quark")
+
+
+def test_out_and_aliasing():
+    x = values((4, 64), 8)
+    expected = qk.fake_quantize(x, "mxfp4")
+    y = np.empty((4, 128), np.float32)[:, ::2]
+    assert qk.fake_quantize(x, "mxfp4", out=y) is y and same(y.copy(), expected)
+    z = x.copy()
+    assert qk.fake_quantize(z, "mxfp4", out=z) is z and same(z, expected)
+    memory = np.concatenate([x.reshape(-1), np.zeros(64, np.float32)])
+    shifted = memory[32 : 32 + x.size].reshape(x.shape)
+    first = memory[: x.size].reshape(x.shape)
+    qk.fake_quantize(first, "mxfp4", out=shifted)
+    assert same(shifted.copy(), expected)
+    half = np.zeros(x.size * 2, np.float16)
+    source = half[: x.size].reshape(x.shape)
+    source[...] = 1.25
+    qk.fake_quantize(source, "mxfp4", out=half.view(np.float32).reshape(x.shape))
+    assert np.all(half.view(np.float32) == np.float32(qk.fake_quantize(np.full(32, 1.25, np.float32), "mxfp4")[0]))
+
+
+def test_gradient_is_straight_through():
+    x = np.array([-200, -3.3, 0.24, 0.5, 300, np.nan], np.float32)
+    g = np.arange(1, 7, dtype=np.float32)
+    dx, ds, dz = qk.fake_quantize_backward(x, g, "int8", scale=1.0)
+    assert dx.tolist() == [0, 2, 3, 4, 0, 0]
+    inside = sum(b * (np.round(float(a)) - float(a)) for a, b in zip(x[1:4], g[1:4]))
+    assert ds == pytest.approx(1 * -128 + inside + 5 * 127) and dz == pytest.approx(-1 * (1 + 5))
+    scale = np.array([1.0, 2.0], np.float32)
+    both = np.stack([x, x])
+    dx2, ds2, _ = qk.fake_quantize_backward(both, np.stack([g, g]), "int8", scale=scale, scale_axis=0)
+    assert ds2.shape == (2,) and ds2[0] == pytest.approx(ds) and dx2[0].tolist() == dx.tolist()
+    assert qk.fake_quantize_backward(x, g, "mxfp4").tolist() == [1, 2, 3, 4, 5, 0]
+
+
+def test_shapes_at_the_edges():
+    assert qk.fake_quantize(np.float32(0.3), "fp8_e4m3fn").shape == ()
+    assert qk.fake_quantize(0.3, "fp8_e4m3fn") == np.float32(0.3125)
+    assert qk.fake_quantize([1.1, 2.3], "int8").tolist() == [1, 2]
+    for shape in ((0,), (3, 0), (0, 4)):
+        assert qk.fake_quantize(np.empty(shape, np.float32), "mxfp4").shape == shape
+        assert qk.encode(np.empty(shape, np.float32), "mxfp4").decode().shape == shape
+        assert qk.fake_quantize(np.empty(shape, np.float16), "mxfp4", threads=2).shape == shape
+    assert qk.fake_quantize(np.ones((1, 1, 1, 1, 1), np.float32), "mxfp4", axis=2).shape == (1,) * 5
+
+
+@pytest.mark.parametrize("call,error,words", [
+    (lambda: qk.fake_quantize(X, "mxfp5"), ValueError, "mxfp"),
+    (lambda: qk.fake_quantize(X, 5), TypeError, "format is its name"),
+    (lambda: qk.fake_quantize(X, ["mxfp4"]), TypeError, "format is its name"),
+    (lambda: qk.fake_quantize(X, "mxfp4", semantics="ocq"), ValueError, "ocp"),
+    (lambda: qk.fake_quantize(X, "mxfp4", rounding="up-ish"), ValueError, "rounding"),
+    (lambda: qk.fake_quantize(X, "mxfp4", axis=2), ValueError, "axis 2 is out of range"),
+    (lambda: qk.fake_quantize(X, "mxfp4", axis=2**70), ValueError, "out of range"),
+    (lambda: qk.fake_quantize(X, "mxfp4", axis=1.5), TypeError, "whole number"),
+    (lambda: qk.fake_quantize(X.astype(np.float64), "mxfp4"), TypeError, "float64"),
+    (lambda: qk.fake_quantize(X.astype(np.int32), "mxfp4"), TypeError, "int32"),
+    (lambda: qk.fake_quantize("x", "mxfp4"), TypeError, "array"),
+    (lambda: qk.fake_quantize(None, "mxfp4"), TypeError, "array"),
+    (lambda: qk.fake_quantize(X, "int8", scale=float("nan")), ValueError, "NaN"),
+    (lambda: qk.fake_quantize(X, "int8", scale=0), ValueError, "scale is 0"),
+    (lambda: qk.fake_quantize(X, "int8", scale=[1, 2]), ValueError, "scale_axis"),
+    (lambda: qk.fake_quantize(X, "int8", scale=[1, 2], scale_axis=0), ValueError, "channels"),
+    (lambda: qk.fake_quantize(X, "int8", scale=np.ones((7, 2)), scale_axis=1, scale_block=32), ValueError, r"need \(7, 3\)"),
+    (lambda: qk.fake_quantize(X, "int8", scale=1, zero_point=300), ValueError, "zero_point"),
+    (lambda: qk.fake_quantize(X, "int8", scale=1, zero_point=0.5), TypeError, "whole numbers"),
+    (lambda: qk.fake_quantize(X, "fp8_e4m3fn", scale=1, zero_point=1), ValueError, "integer formats"),
+    (lambda: qk.fake_quantize(X, "mxfp4", scale=1), ValueError, "from the data"),
+    (lambda: qk.fake_quantize(X, "int8:pow2", scale=0.3), ValueError, "power of two"),
+    (lambda: qk.fake_quantize(X, "mxfp4", threads=0), ValueError, "threads"),
+    (lambda: qk.fake_quantize(X, "mxfp4", out=np.empty((7, 95), np.float32)), ValueError, "out has shape"),
+    (lambda: qk.fake_quantize(X, "mxfp4", out=np.broadcast_to(np.float32(0), X.shape)), ValueError, "read-only"),
+    (lambda: qk.fake_quantize(X, "mxfp4", out=np.empty(X.shape)), TypeError, "float64"),
+    (lambda: qk.decode(X), TypeError, "encode"),
+    (lambda: qk.format("nope"), ValueError, "nope"),
+])
+def test_errors_are_sentences(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_formats_have_facts_and_a_drawing(command):
+    listed = command("formats", "--json")["formats"]
+    assert [f.name for f in qk.formats()] == [r["name"] for r in listed]
+    for f, row in zip(qk.formats(), listed):
+        for key, value in row.items():
+            assert f.to_dict()[key] == (float("nan") if value is None else value), (f, key)
+        assert "<svg" in f._repr_html_(), f
+    f = qk.format("fp4_e2m1")
+    assert f.values().tolist() == [-6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    assert qk.format("int4").values().tolist() == list(range(-8, 8))
+    assert pickle.loads(pickle.dumps(f)) == f and same(qk.fake_quantize(X, f), qk.fake_quantize(X, "fp4_e2m1"))
+
+
+def test_the_lock_is_free_while_kernels_run():
+    x = np.ones((1 << 24,), np.float32)
+    seen, done = [], threading.Event()
+
+    def count():
+        while not done.is_set():
+            seen.append(1)
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    before = len(seen)
+    qk.fake_quantize(x, "mx6")
+    after = len(seen)
+    done.set()
+    counter.join()
+    assert after > before

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models: every verb's result equals its --json; data and models in every form; metrics of one's own; errors, Ctrl-C, plans."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import qk
+
+TIMES = ("seconds", "peak_bytes", "model", "output", "forward_seconds", "backward_seconds", "items_per_second")
+
+
+def without_times(answer):
+    """Leaves out what differs from run to run, and the names of files."""
+    if isinstance(answer, dict):
+        return {k: without_times(v) for k, v in answer.items() if k not in TIMES}
+    return [without_times(v) for v in answer] if isinstance(answer, list) else answer
+
+
+@pytest.fixture(scope="session")
+def data_file(tmp_path_factory, images):
+    file = tmp_path_factory.mktemp("data") / "x.npy"
+    np.save(file, images)
+    return file
+
+
+@pytest.fixture(scope="session")
+def label_file(tmp_path_factory, labels):
+    file = tmp_path_factory.mktemp("data") / "y.npy"
+    np.save(file, labels)
+    return file
+
+
+def test_inspect(command, model):
+    assert without_times(qk.inspect(model, tensors=True)) == without_times(command("inspect", model, "--tensors", "--json"))
+
+
+def test_quantize(command, model, images, data_file, tmp_path):
+    theirs = command("quantize", model, "--inputs", data_file, "--activation", "int8", "--weight", "int8", "--per-channel", "--json", "-o",
+                     tmp_path / "q.onnx", "--save-plan", tmp_path / "p.json")
+    ours = qk.quantize(model, images, activation="int8", weight="int8", per_channel=True)
+    assert without_times(ours.to_dict()) == without_times(theirs)
+    assert ours.model.bytes == (tmp_path / "q.onnx").read_bytes()
+    assert ours.plan.to_dict() == json.loads((tmp_path / "p.json").read_text())
+    ours.save(tmp_path / "own.onnx", export="qdq")
+    command("quantize", model, "--inputs", data_file, "--activation", "int8", "--weight", "int8", "--per-channel", "--export", "qdq", "-o",
+            tmp_path / "qdq.onnx")
+    assert (tmp_path / "own.onnx").read_bytes() == (tmp_path / "qdq.onnx").read_bytes()
+    ours.report(tmp_path / "r.html")
+    assert "<html" in (tmp_path / "r.html").read_text()
+    assert "<table" in ours._repr_html_()
+
+
+def test_evaluate(command, model, images, labels, data_file, label_file):
+    words = ["evaluate", model, "--inputs", data_file, "--labels", label_file, "--activation", "mxfp8_e4m3", "--weight", "mxfp4", "--json"]
+    ours = qk.evaluate(model, images, labels=labels, activation="mxfp8_e4m3", weight="mxfp4", outputs=True)
+    assert without_times(ours.to_dict()) == without_times(command(*words))
+    assert ours.outputs["logits"].shape == (len(images), 10)
+    float_outputs = qk.load(model)(images)["logits"]
+    session = onnxruntime.InferenceSession(os.fspath(model))
+    assert np.allclose(float_outputs, session.run(None, {"image": images})[0], atol=1e-3)
+    agreed = qk.evaluate(model, images, compare={"logits": float_outputs})
+    assert agreed.status == 0 and agreed["compare"]["logits"]["max_abs"] == 0
+
+
+def test_calibrate(command, model, images, data_file, tmp_path):
+    theirs = command("calibrate", model, "--inputs", data_file, "--method", "all", "--json", "-o", tmp_path / "c.json")
+    ours = qk.calibrate(model, images, method="all")
+    assert without_times(ours.to_dict()) == without_times(theirs)
+    assert ours.statistics == (tmp_path / "c.json").read_bytes()
+    by_statistics = qk.quantize(model, activation="int8", weight="int8", calibration=ours)
+    command("quantize", model, "--calibration", tmp_path / "c.json", "--activation", "int8", "--weight", "int8", "-o", tmp_path / "q.onnx")
+    assert by_statistics.model.bytes == (tmp_path / "q.onnx").read_bytes()
+
+
+def test_sensitivity(command, model, images, data_file):
+    theirs = command("sensitivity", model, "--inputs", data_file, "--narrow", "int8/int8,int8/int4", "--json")
+    ours = qk.sensitivity(model, images, narrow=["int8/int8", "int8/int4"])
+    assert without_times(ours.to_dict()) == without_times(theirs)
+    assert ours.rows and all(r["part"] == "layer" for r in ours.layers)
+
+
+def test_search(command, model, images, labels, data_file, label_file, tmp_path):
+    theirs = command("search", model, "--inputs", data_file, "--labels", label_file, "--narrow", "int8/int4", "--target-top1-drop", "0.02",
+                     "--json", "-o", tmp_path / "q.onnx", "--save-plan", tmp_path / "p.json")
+    ours = qk.search(model, images, labels=labels, narrow="int8/int4", target_top1_drop=0.02)
+    assert without_times(ours.to_dict()) == without_times(theirs)
+    assert ours.model.bytes == (tmp_path / "q.onnx").read_bytes()
+    assert ours.plan.to_dict() == json.loads((tmp_path / "p.json").read_text())
+    assert ours.metric == theirs["metric"] and ours.choice == theirs["layers"]
+    assert "<svg" in ours._repr_html_() or len(ours.front) < 2
+    ours.report(tmp_path / "r.html")
+    assert "<html" in (tmp_path / "r.html").read_text()
+    session = onnxruntime.InferenceSession(ours.model.bytes)
+    assert np.mean(session.run(None, {"image": images})[0].argmax(1) == labels) >= ours["float_metric"] - 0.02 - 1 / len(labels)
+
+
+def test_gradient(command, model, images, labels, data_file, label_file, tmp_path):
+    theirs = command("gradient", model, "--inputs", data_file, "--labels", label_file, "-o", tmp_path / "g.npz", "--json")
+    ours = qk.gradient(model, images, labels=labels)
+    assert without_times(ours.to_dict()) == without_times(theirs)
+    with np.load(tmp_path / "g.npz") as expected:
+        assert set(expected) == set(ours.gradients)
+        assert all(np.array_equal(expected[n], ours.gradients[n]) for n in expected)
+
+
+def test_finetune(command, model, images, labels, data_file, label_file, tmp_path):
+    theirs = command("finetune", model, "--inputs", data_file, "--labels", label_file, "--activation", "int8", "--weight", "int4",
+                     "--epochs", "2", "-o", tmp_path / "f.onnx", "--save-plan", tmp_path / "p.json", "--json")
+    ours = qk.finetune(model, images, labels=labels, activation="int8", weight="int4", epochs=2)
+    assert without_times(ours.to_dict()) == without_times(theirs)
+    assert ours.model.bytes == (tmp_path / "f.onnx").read_bytes()
+
+
+def test_explain(command, model, images, data_file):
+    words = ["explain", model, "stem.weight", "--inputs", data_file, "--activation", "int8", "--weight", "int8", "--json"]
+    ours = qk.explain(model, "stem.weight", images, activation="int8", weight="int8")
+    assert without_times(ours.to_dict()) == without_times(command(*words))
+
+
+def test_recover(command, model, images, tmp_path):
+    quantized = qk.quantize(model, images, activation="int8", weight="int8")
+    again = qk.recover(quantized.model)
+    command_input = tmp_path / "q.onnx"
+    quantized.save(command_input)
+    command("inspect", command_input, "--save-plan", tmp_path / "p.json", "--save-float", tmp_path / "f.onnx")
+    assert again.plan.to_dict() == json.loads((tmp_path / "p.json").read_text())
+    assert again.model.bytes == (tmp_path / "f.onnx").read_bytes()
+
+
+def test_compare_vectors_dot_devices(command, tmp_path, images):
+    x = images.reshape(len(images), -1)
+    np.save(tmp_path / "x.npy", x)
+    wrong = qk.fake_quantize(x, "mxfp8_e4m3", rounding="half-away")
+    wrong[3, 5] += 1
+    np.save(tmp_path / "d.npy", wrong)
+    assert qk.compare(x, wrong, "mxfp8_e4m3") == command("compare", tmp_path / "x.npy", tmp_path / "d.npy", "--format", "mxfp8_e4m3", "--json")
+    made = qk.vectors("fp8_e4m3fn")
+    assert np.array_equal(qk.fake_quantize(made["input"], "fp8_e4m3fn"), made["expected"], equal_nan=True)
+    device = "nvidia.hopper.wgmma.f32.e4m3.e4m3"
+    a, b = x[:8, :32], x[8:40, :16]
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    command("dot", tmp_path / "a.npy", tmp_path / "b.npy", tmp_path / "o.npy", "--device", device)
+    assert np.array_equal(qk.dot(a, b, device=device), np.load(tmp_path / "o.npy"))
+    assert qk.devices() == command("formats", "--devices", "--json")["devices"]
+    assert all("hopper" in d["name"] for d in qk.devices("hopper"))
+
+
+def test_models_and_data_in_every_form(model, images, labels):
+    expected = qk.quantize(model, images, activation="int8", weight="int8").model.bytes
+    proto = onnx.load(model)
+    for m in (os.fspath(model), model.read_bytes(), proto, qk.load(model)):
+        assert qk.quantize(m, images, activation="int8", weight="int8").model.bytes == expected
+
+    class Reader:
+        def __init__(self):
+            self.rest = None
+
+        def get_next(self):
+            if self.rest is None:
+                self.rest = iter(np.split(images, 8))
+            batch = next(self.rest, None)
+            return None if batch is None else {"image": batch}
+
+    class Loader:
+        def __iter__(self):
+            return iter([(images[i : i + 16], labels[i : i + 16]) for i in range(0, 64, 16)])
+
+    for data in ({"image": images}, np.split(images, 4), [{"image": b} for b in np.split(images, 4)], iter(np.split(images, 2)),
+                 (b for b in np.split(images, 8)), Reader(), Loader(), images.tolist(), images.astype(np.float32)[::1]):
+        assert qk.quantize(model, data, activation="int8", weight="int8").model.bytes == expected, type(data)
+    assert qk.evaluate(model, Loader())["top1"] == qk.evaluate(model, images, labels=labels)["top1"]
+
+
+def test_a_metric_of_ones_own(model, images, labels):
+    built_in = qk.search(model, images, narrow="int8/int4", metric="mse", target_mse=0.05)
+
+    def mse(outputs, reference, given):
+        assert isinstance(outputs, list) and outputs[0].shape == (len(images), 10) and np.array_equal(given, labels)
+        y, r = outputs[0].astype(np.float64), reference[0].astype(np.float64)
+        return float(np.mean((y - r) ** 2))
+
+    own = qk.search(model, images, labels=labels, narrow="int8/int4", metric=mse, target_metric=0.05)
+    assert own["layers"] == built_in["layers"] and own.metric == pytest.approx(built_in.metric, rel=1e-5)
+
+    def accuracy(outputs):
+        return float(np.mean(outputs[0].argmax(1) == labels))
+
+    own = qk.search(model, images, narrow="int8/int4", metric=accuracy, higher_is_better=True, target_drop=0.02)
+    theirs = qk.search(model, images, labels=labels, narrow="int8/int4", metric="top1", target_drop=0.02)
+    assert own.metric == theirs.metric and own.target_met
+
+
+def test_an_evaluation_of_the_model(model, images, labels):
+    def accuracy_of(model_bytes):
+        session = onnxruntime.InferenceSession(model_bytes)
+        return float(np.mean(session.run(None, {"image": images})[0].argmax(1) == labels))
+
+    found = qk.search(model, images, narrow="int8/int4", eval_func=accuracy_of, higher_is_better=True, target_drop=0.03, max_trials=6)
+    assert found.target_met and accuracy_of(found.model.bytes) == found.metric
+    seen = []
+
+    def by_path(path):
+        seen.append(os.path.exists(path))
+        with open(path, "rb") as file:
+            return accuracy_of(file.read())
+
+    rows = qk.sensitivity(model, images[:8], eval_func=by_path, eval_func_path=True, higher_is_better=True, layers=["stem"])
+    assert all(seen) and len(seen) >= 2 and rows.rows
+
+
+def test_an_error_of_the_metric_is_the_callers_own(model, images):
+    class Own(Exception):
+        pass
+
+    def fails(outputs):
+        raise Own("no")
+
+    with pytest.raises(Own, match="no"):
+        qk.search(model, images, metric=fails, target_metric=1)
+    with pytest.raises(TypeError):
+        qk.search(model, images, metric=lambda outputs: "much", target_metric=1)
+    with pytest.raises(TypeError, match="outputs alone"):
+        qk.search(model, images, metric=lambda a, b: 0.0, target_metric=1)
+
+
+@pytest.mark.parametrize("call,error,words", [
+    (lambda m, x: qk.quantize(m, x), qk.Error, "activation"),
+    (lambda m, x: qk.quantize(m, x, activaton="int8"), TypeError, "did you mean 'activation'"),
+    (lambda m, x: qk.quantize(m, x, activation="int9"), qk.Error, "int9"),
+    (lambda m, x: qk.quantize(m, x[:, :, :4], activation="int8", weight="int8"), qk.Error, "image"),
+    (lambda m, x: qk.quantize(m, iter([]), activation="int8"), ValueError, "no batch"),
+    (lambda m, x: qk.quantize(m, object(), activation="int8"), TypeError, "object"),
+    (lambda m, x: qk.quantize(m, {"picture": x}, activation="int8", weight="int8"), qk.Error, "picture"),
+    (lambda m, x: qk.evaluate(m, x, labels=[0.5] * 64), TypeError, "whole numbers"),
+    (lambda m, x: qk.search(m), TypeError, "data"),
+    (lambda m, x: qk.search(m, x, metric="l3"), qk.Error, "l3"),
+    (lambda m, x: qk.search(m, x, metric=lambda y: 0.0, eval_func=lambda b: 0.0), TypeError, "not both"),
+    (lambda m, x: qk.load(b"nonsense"), qk.Error, "model"),
+    (lambda m, x: qk.load("missing.onnx"), FileNotFoundError, "missing.onnx"),
+    (lambda m, x: qk.load(5), TypeError, "int"),
+    (lambda m, x: qk.explain(m, "nowhere", x, activation="int8"), qk.Error, "nowhere"),
+])
+def test_errors_are_sentences(model, images, call, error, words):
+    with pytest.raises(error, match=words):
+        call(model, images)
+
+
+def test_remarks_are_warnings(model, images):
+    with pytest.warns(qk.Remark, match="per-channel"):
+        qk.quantize(model, images, activation="mxfp8_e4m3", weight="mxfp4", per_channel=True)
+
+
+def test_progress_is_told(model, images):
+    told = []
+
+    def slow(outputs):
+        time.sleep(0.06)
+        return 0.0
+
+    qk.search(model, images, metric=slow, narrow="int8/int4", target_metric=1, max_trials=5, progress=lambda *state: told.append(state))
+    assert told and any(what.startswith("searching") for what, _, _ in told)
+
+
+def test_ctrl_c_gives_the_best_so_far(model, images):
+    calls = []
+
+    def slow(outputs):
+        calls.append(1)
+        if len(calls) == 4:
+            threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
+        time.sleep(0.05)
+        return 0.0
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        qk.search(model, images, metric=slow, narrow="int8/int4", target_metric=1)
+    assert isinstance(caught.value, qk.Interrupted) and caught.value.result["status"] == "interrupted"
+    assert len(calls) < 12 and caught.value.result.model is not None
+
+
+def test_plans_can_be_changed(model, images, tmp_path):
+    plan = qk.Plan(activation="int8", weight="int8")
+    plan["stem"].weight = "int16"
+    plan["head"].activation = qk.format("bf16")
+    plan["block1.*"].exclude = True
+    assert plan["stem"].weight == "int16" and plan["stem"].activation is None
+    made = qk.quantize(model, images, plan=plan)
+    formats = {(e["consumer"], e["index"]): e["quantizer"]["format"] for e in made["edges"]}
+    assert formats["stem", 1] == "int16" and not any(c.startswith("block1.") for c, i in formats if i == 1)
+    saved = made.plan
+    assert saved.is_saved and saved["stem"].weight == "int16"
+    same = qk.quantize(model, images, plan=saved)
+    assert same.model.bytes == made.model.bytes
+    saved["stem"].weight = "int4"
+    assert not saved.is_saved and saved["stem"].weight == "int4"
+    changed = qk.quantize(model, images, plan=saved)
+    assert {(e["consumer"], e["index"]): e["quantizer"]["format"] for e in changed["edges"]}["stem", 1] == "int4"
+    plan.save(tmp_path / "plan.json")
+    assert qk.Plan(tmp_path / "plan.json") == plan
+    own = qk.Plan().set_precision("stem", activation="int16", param={"weight": "int8"}).set_model_input_precision("int16")
+    assert own.apply(model, images, log_file=tmp_path / "log.txt")["edges"] and (tmp_path / "log.txt").exists()
+    with pytest.raises(AttributeError):
+        plan["stem"].wait = "int8"
+
+
+def test_functions_show_the_commands_options(command):
+    import inspect
+
+    for verb in ("quantize", "search", "sensitivity", "evaluate", "calibrate", "gradient", "finetune"):
+        function = getattr(qk, verb)
+        page = command(verb, "--help")
+        for name in inspect.signature(function).parameters:
+            if name in ("model", "data", "progress", "eval_func", "eval_func_path", "executor", "outputs"):
+                continue
+            assert "--" + name.replace("_", "-") in page, (verb, name)
+        assert function.__doc__.startswith(page.splitlines()[0][:30])
+
+
+def test_searches_in_several_threads(model, images):
+    expected = qk.search(model, images, narrow="int8/int4", target_l2=0.5)["layers"]
+    found = []
+    workers = [threading.Thread(target=lambda: found.append(qk.search(model, images, narrow="int8/int4", target_l2=0.5)["layers"]))
+               for _ in range(3)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert found == [expected] * 3

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package in a process: the order of imports, fork and spawn, sub-interpreters, the command, growth of memory."""
+
+import importlib.util
+import itertools
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import DIGITS
+
+import qk
+
+USES = {
+    "qk": "qk.quantize(MODEL, np.zeros((2, 1, 8, 8), np.float32), activation='int8', weight='int8')",
+    "onnx": "onnx.checker.check_model(onnx.load(MODEL))",
+    "onnxruntime": "onnxruntime.InferenceSession(MODEL).run(None, {'image': np.zeros((2, 1, 8, 8), np.float32)})",
+    "google.protobuf": "import google.protobuf.message",
+    "openvino": "openvino.compile_model(openvino.Core().read_model(MODEL), 'CPU')([np.zeros((2, 1, 8, 8), np.float32)])",
+    "torch": "torch.nn.Conv2d(1, 2, 3)(torch.zeros(1, 1, 8, 8))",
+}
+
+
+def run(code, *arguments, **more):
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", code, *arguments], capture_output=True, text=True, timeout=300, **more)
+
+
+def present():
+    there = []
+    for name in USES:
+        try:
+            if importlib.util.find_spec(name) is not None:
+                there.append(name)
+        except ModuleNotFoundError:
+            pass
+    return there
+
+
+def test_any_order_of_import():
+    names = present()
+    assert "onnx" in names and "onnxruntime" in names
+    orders = list(itertools.permutations(names)) if len(names) <= 3 else [
+        order for i in range(len(names)) for order in (names[i:] + names[:i], (names[i:] + names[:i])[::-1])]
+    for order in orders:
+        imports = "".join(f"import {n}\n" for n in order)
+        uses = "".join(f"{USES[n]}\n" for n in order)
+        done = run(f"import numpy as np\nMODEL = {os.fspath(DIGITS / 'digits.onnx')!r}\n{imports}{uses}{uses}print('well')")
+        assert done.returncode == 0 and done.stdout.strip() == "well", (order, done.stderr[-2000:], done.returncode)
+
+
+def test_the_module_shows_one_symbol():
+    module = sys.modules["qk._qk"].__file__
+    listed = subprocess.run(["nm", "-D", "--defined-only", "--extern-only", module], capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("skipped: no nm")
+    assert [line.split()[-1] for line in listed.stdout.splitlines()] == ["PyInit__qk"]
+
+
+def child(seed):
+    x = np.random.default_rng(seed).standard_normal((64, 64)).astype(np.float32)
+    return qk.fake_quantize(x, "mxfp4").sum(), qk.quantize(DIGITS / "digits.onnx", x[:2].reshape(2, 1, 8, 8), activation="int8", weight="int8")["quantized_edges"]
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_processes(way):
+    if way == "fork":  # the parent has used its threads already
+        child(0)
+    with multiprocessing.get_context(way).Pool(2) as pool:
+        assert pool.map(child, [1, 2]) == [child(1), child(2)]
+
+
+def test_sub_interpreters_are_refused_in_words():
+    code = """
+import _xxsubinterpreters as s
+i = s.create()
+try:
+    s.run_string(i, "import qk")
+except Exception as e:
+    print(type(e).__name__, e)
+else:
+    print("imported")
+"""
+    done = run(code)
+    if "No module named '_xxsubinterpreters'" in done.stderr:
+        pytest.skip("skipped: this Python has another module for sub-interpreters")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("imported") or "ImportError" in done.stdout or "interpreter" in done.stdout, done.stdout
+
+
+def test_the_command_is_the_same(command):
+    done = run("import sys; sys.argv = ['qk', *sys.argv[1:]]; from qk._command import main; sys.exit(main())", "formats", "--json")
+    assert done.returncode == 0
+    import json
+
+    assert json.loads(done.stdout) == command("formats", "--json")
+    wrong = run("import sys; sys.argv = ['qk', *sys.argv[1:]]; from qk._command import main; sys.exit(main())", "nothing")
+    assert wrong.returncode == 2 and "there is no verb" in wrong.stderr
+
+
+def test_searches_do_not_grow(images, model):
+    def held():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    few = images[:4]
+    measure = lambda outputs: float(abs(outputs[0]).sum())  # noqa: E731
+    for _ in range(20):
+        qk.search(model, few, narrow="int8/int4", target_l2=0.5, max_trials=3)
+        qk.search(model, few, narrow="int8/int4", metric=measure, target_metric=1e9, max_trials=3)
+    before = held()
+    for _ in range(60):
+        qk.search(model, few, narrow="int8/int4", target_l2=0.5, max_trials=3)
+        qk.search(model, few, narrow="int8/int4", metric=measure, target_metric=1e9, max_trials=3)
+    assert held() - before < 24 << 20

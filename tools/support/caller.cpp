@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/caller.hpp"
+
+#include <utility>
+
+namespace qk::tool {
+namespace {
+
+thread_local caller* present = nullptr;
+
+}  // namespace
+
+caller* this_caller() { return present; }
+
+verb_result run_for(caller& by, std::vector<std::string> words) {
+    struct restored {
+        caller* before;
+        ~restored() { present = before; }
+    };
+    const restored at_the_end{std::exchange(present, &by)};
+    verb_result result;
+    command app("qk", "", QK_VERSION);
+    add_verbs(app, result, words.empty() ? std::string_view() : words.front());
+    app.run(std::move(words));
+    return result;
+}
+
+}  // namespace qk::tool
