@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "qk/graph/pipeline.hpp"
-#include "qk/graph/pipeline/progress.hpp"
 #include "qk/graph/search.hpp"
 #include "verbs.hpp"
 
