@@ -238,7 +238,7 @@ TEST_CASE("an int32 bias has the scale of its layer's products, whatever rule ch
         };
         precision_requests asked;
         asked.set_default(precision_of(8), precision_of(8)).set_precision("gemm", role::bias, precision_of(32));
-        const precision_plan p = quantize(m, asked, seen).plan;
+        const precision_plan p = quantize(m, asked, seen, {.per_channel = false}).plan;
         const quantizer *x = p.find({"x", "gemm", 0}), *w = p.find({"w", "gemm", 1}), *b = p.find({"b", "gemm", 2});
         CHECK(b->format == qk::format(qk::int32));
         CHECK(b->scale == std::vector<float>{static_cast<float>(0.3f * double(x->scale[0]) * double(w->scale[0]))});

@@ -295,7 +295,8 @@ quantize_result make_plan_by(recipe_report& report, model& m, const data_setting
         return std::move(best.result);
     }
     if (report.how == recipe::balanced) {
-        asked.limits = {.samples = 64, .worth = worth_scaling};
+        // A step that the user asked for looks at all samples.
+        if (!asked.by_hand.rounding && !asked.by_hand.bias && !asked.by_hand.scaling) asked.limits.samples = 64;
         add_steps(asked, m, may_change, report);
     }
     return make_plan(m, data, std::move(asked), seen, full, progress);

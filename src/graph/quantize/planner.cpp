@@ -212,7 +212,8 @@ inline bool cannot_hold(const precision& what, const value_range& mask) {
 }
 /// Is true for values so small that the scale for them would be no normal float32 and is 1 instead.
 inline bool below_any_scale(const quantizer& q, const value_range& r) {
-    return q.scale == std::vector<float>{1.0f} && largest_of(r) > 0 && largest_of(r) < 1e-30;
+    const bool ones = !q.scale.empty() && std::ranges::all_of(q.scale, [](float s) { return s == 1.0f; });
+    return ones && largest_of(r) > 0 && largest_of(r) < 1e-30;
 }
 inline bool made_of_constants(const model& m, const std::string& tensor) {
     const int i = m.producer(tensor);

@@ -11,11 +11,17 @@ namespace qk::graph {
 namespace detail {
 
 /// Marks in the seed of a quantizer's semantics. These bits are free: rounding that draws no random numbers ignores the seed, and the
-/// values of rounded weights are known.
+/// values of rounded weights are known. Options whose quantizers of a weight are equal may round it differently, as inputs of other ranges
+/// weigh otherwise: an ordinal tells them apart.
 inline constexpr std::uint64_t compensated_mark = std::uint64_t{1} << 62, learned_mark = std::uint64_t{1} << 61,
-                               safe_mark = std::uint64_t{1} << 60, any_mark = compensated_mark | learned_mark | safe_mark;
+                               safe_mark = std::uint64_t{1} << 60, next_ordinal = std::uint64_t{1} << 52,
+                               any_mark = compensated_mark | learned_mark | safe_mark | (safe_mark - next_ordinal);
 
 inline bool is_marked(const quantizer& q) { return (q.semantics.seed & any_mark) != 0; }
+
+inline bool same_bytes(const tensor& a, const tensor& b) {
+    return a.size_bytes() == b.size_bytes() && std::equal(a.bytes(), a.bytes() + a.size_bytes(), b.bytes());
+}
 
 /// Returns the quantizers of the constants that these layers read as factors.
 inline precision_plan weights_of(const model& m, const precision_plan& plan, const std::vector<std::string>& layers) {
@@ -70,10 +76,16 @@ void rounded_weights::round(const model& m, precision_plan& plan, const std::vec
         if (mark == marks.end()) continue;
         quantizer marked = q;
         marked.semantics.seed |= mark->second;
-        plan.edges[where] = marked;
         auto& known = values_[where.tensor];
-        if (std::ranges::any_of(known, [&](const auto& k) { return k.first == marked; })) continue;
-        known.emplace_back(marked, rounded.constant(where.tensor));
+        const tensor& value = rounded.constant(where.tensor);
+        const auto taken = [&](bool by_others) {
+            return std::ranges::any_of(
+                known, [&](const auto& k) { return k.first == marked && (!by_others || !detail::same_bytes(k.second, value)); });
+        };
+        while (taken(true)) marked.semantics.seed += detail::next_ordinal;
+        plan.edges[where] = marked;
+        if (taken(false)) continue;
+        known.emplace_back(marked, value);
         if (mark->second == detail::safe_mark) moved_[where.tensor].emplace_back(marked, std::move(moved[where.consumer]));
     }
 }
