@@ -216,7 +216,12 @@ TEST_CASE("what would not fit is forgotten and run again: the same bits, and a l
         CAPTURE(name);
         CHECK(std::memcmp(g.bytes(), small.gradients.at(name).bytes(), g.size_bytes()) == 0);
     }
-    if (before == 0) return;  // the system does not report peak memory
+#ifdef __SANITIZE_THREAD__
+    constexpr bool measured = false;  // ThreadSanitizer's own memory grows with what it watches
+#else
+    const bool measured = before != 0;  // some systems do not report peak memory
+#endif
+    if (!measured) return;
     CHECK(bounded < before + 200 * mib);
     CHECK(free > bounded + 120 * mib);
 }

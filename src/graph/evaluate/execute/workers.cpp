@@ -8,9 +8,74 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <thread>
 
+// ThreadSanitizer cannot see how oneTBB, which is built without it, hands work to other threads. These say it in its builds: what a thread
+// did before it gives over a place in memory, another sees after it took that place over.
+#if defined(__has_feature)
+#define QK_HAS_FEATURE(name) __has_feature(name)
+#else
+#define QK_HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || QK_HAS_FEATURE(thread_sanitizer)
+#include <sanitizer/tsan_interface.h>
+#define QK_NOT_INSTRUMENTED __attribute__((no_sanitize_thread))
+#else
+#define QK_NOT_INSTRUMENTED
+#endif
+
 namespace qk::graph::execute {
+namespace {
+
+void give_over([[maybe_unused]] const void* place) {
+#if defined(__SANITIZE_THREAD__) || QK_HAS_FEATURE(thread_sanitizer)
+    __tsan_release(const_cast<void*>(place));
+#endif
+}
+void take_over([[maybe_unused]] const void* place) {
+#if defined(__SANITIZE_THREAD__) || QK_HAS_FEATURE(thread_sanitizer)
+    __tsan_acquire(const_cast<void*>(place));
+#endif
+}
+
+/// Takes the place `first` over, and gives `last` over at the end of its scope.
+class turn {
+  public:
+    turn(const void* first, const void* last) : last_(last) { take_over(first); }
+    ~turn() { give_over(last_); }
+    turn(const turn&) = delete;
+    turn& operator=(const turn&) = delete;
+
+  private:
+    const void* last_;
+};
+
+/// Calls item(i) for every i in [0, count), on the threads of the task arena of this thread.
+template <class F>
+class shared_loop {
+  public:
+    explicit shared_loop(const F& item) : item_(item) { give_over(&begun_); }
+    ~shared_loop() { take_over(&ended_); }
+    shared_loop(const shared_loop&) = delete;
+    shared_loop& operator=(const shared_loop&) = delete;
+
+    void run(std::size_t count) const {
+        tbb::parallel_for(
+            std::size_t{0}, count, [this](std::size_t i) QK_NOT_INSTRUMENTED { one(i); }, tbb::simple_partitioner{});
+    }
+
+  private:
+    void one(std::size_t i) const {
+        const turn here(&begun_, &ended_);
+        item_(i);
+    }
+
+    const F& item_;
+    std::int64_t begun_ = 0, ended_ = 0;  ///< places that are given over, nothing else
+};
+
+}  // namespace
 
 workers::workers(int threads, const std::shared_ptr<memory_budget>& budget)
     : threads_(threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
@@ -33,18 +98,15 @@ void workers::for_each(std::size_t n, body_of<std::size_t, arena&> body) {
     pool.execute([&] {
         const part_runner parts = [](std::size_t count, const std::function<void(std::size_t)>& part) {
             // A thread that waits for the parts must not begin another item meanwhile: it would hold two in memory.
-            tbb::this_task_arena::isolate([&] {
-                tbb::parallel_for(
-                    std::size_t{0}, count, [&](std::size_t i) { part(i); }, tbb::simple_partitioner{});
-            });
+            tbb::this_task_arena::isolate([&] { shared_loop(part).run(count); });
         };
-        tbb::parallel_for(
-            std::size_t{0}, n,
-            [&](std::size_t i) {
-                const parts_side_by_side here(some_idle ? &parts : nullptr);
-                body(i, arenas_[static_cast<std::size_t>(tbb::this_task_arena::current_thread_index())]);
-            },
-            tbb::simple_partitioner{});
+        const auto item = [&](std::size_t i) {
+            const parts_side_by_side here(some_idle ? &parts : nullptr);
+            arena& own = arenas_[static_cast<std::size_t>(tbb::this_task_arena::current_thread_index())];
+            const turn mine(&own, &own);  // another thread may have had this index before
+            body(i, own);
+        };
+        shared_loop(item).run(n);
     });
 }
 
