@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the systems keep a quantized matrix, as values: which bits hold code (row, column), which scale belongs to it, what the two mean
-// together. docs/reference/checkpoints.md has them as a table. Nothing here allocates or throws.
+// together. docs/guide/checkpoints.md says whose they are. Nothing here allocates or throws.
 #pragma once
 
 #include <array>
