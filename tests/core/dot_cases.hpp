@@ -14,6 +14,38 @@ struct dot_kind {
     qk::accumulator how;
 };
 
+/// Sums that are cut and rounded to odd, under formats with independent facts.
+inline std::vector<dot_kind> to_odd_cases() {
+    using namespace qk;
+    return {
+        {"aligned inside, cut and rounded to odd",
+         fp8_e4m3fn,
+         p3109(8, 3),
+         {.sum = summation::aligned,
+          .groups = 8,
+          .align = 24,
+          .cut = rounding::to_odd,
+          .partial = e8m13,
+          .partial_round = rounding::to_odd,
+          .round = rounding::to_odd}},
+        {"aligned after, joined, to odd",
+         ue5m3,
+         fp8_e5m2,
+         {.sum = summation::aligned,
+          .groups = 16,
+          .lanes = 2,
+          .place = place::after,
+          .align = 24,
+          .cut = rounding::to_odd,
+          .join = 25,
+          .join_cut = rounding::to_odd}},
+        {"sequential to odd, amdfp4",
+         amdfp4,
+         nvfp4_e5m3,
+         {.sum = summation::sequential, .partial = tf32, .partial_round = rounding::to_odd}},
+    };
+}
+
 inline std::vector<dot_kind> dot_kinds() {
     using namespace qk;
     const auto changed = [](accumulator a, auto change) {
@@ -22,7 +54,7 @@ inline std::vector<dot_kind> dot_kinds() {
     };
     const accumulator hopper = devices::nvidia_hopper_mma_f32_f16_f16_f32.accumulator,
                       fp8 = devices::nvidia_hopper_wgmma_f32_e4m3_e4m3.accumulator;
-    return {
+    std::vector<dot_kind> all{
         {"exact fp32", fp32, fp32, accumulators::exact},
         {"exact fp16 to fp16", fp16, fp16, {.addend = fp16, .partial = fp16, .result = fp16}},
         {"exact mxfp4 x mxfp8", mxfp4, mxfp8_e4m3, accumulators::exact},
@@ -75,31 +107,8 @@ inline std::vector<dot_kind> dot_kinds() {
          mxint8,
          bfp16,
          {.sum = summation::aligned, .groups = 8, .lanes = 4, .place = place::after, .align = 45, .cut = rounding::down}},
-        {"aligned inside, cut and rounded to odd",
-         fp8_e4m3fn,
-         p3109(8, 3),
-         {.sum = summation::aligned,
-          .groups = 8,
-          .align = 24,
-          .cut = rounding::to_odd,
-          .partial = e8m13,
-          .partial_round = rounding::to_odd,
-          .round = rounding::to_odd}},
-        {"aligned after, joined, to odd",
-         ue5m3,
-         fp8_e5m2,
-         {.sum = summation::aligned,
-          .groups = 16,
-          .lanes = 2,
-          .place = place::after,
-          .align = 24,
-          .cut = rounding::to_odd,
-          .join = 25,
-          .join_cut = rounding::to_odd}},
-        {"sequential to odd, amdfp4",
-         amdfp4,
-         nvfp4_e5m3,
-         {.sum = summation::sequential, .partial = tf32, .partial_round = rounding::to_odd}},
         {"fma fp64", fp64, fp64, accumulators::fma_fp64},
     };
+    for (const dot_kind& k : to_odd_cases()) all.push_back(k);
+    return all;
 }
