@@ -14,7 +14,8 @@ struct dot_kind {
     qk::accumulator how;
 };
 
-inline std::vector<dot_kind> dot_kinds_to_odd() {
+/// Sums that are cut and rounded to odd, under formats with independent facts.
+inline std::vector<dot_kind> to_odd_cases() {
     using namespace qk;
     return {
         {"aligned inside, cut and rounded to odd",
@@ -108,6 +109,6 @@ inline std::vector<dot_kind> dot_kinds() {
          {.sum = summation::aligned, .groups = 8, .lanes = 4, .place = place::after, .align = 45, .cut = rounding::down}},
         {"fma fp64", fp64, fp64, accumulators::fma_fp64},
     };
-    for (const dot_kind& k : dot_kinds_to_odd()) all.push_back(k);
+    for (const dot_kind& k : to_odd_cases()) all.push_back(k);
     return all;
 }
