@@ -3,7 +3,8 @@
 
 import sys
 
-from qk import _run
+sys.path.pop(0)  # the package that is installed, not its sources beside this script
+from qk import _run  # noqa: E402
 
 HEAD = '''# SPDX-License-Identifier: Apache-2.0
 # Written by python/make_stubs.py; tests/python/test_stubs.py checks that it is current.

@@ -2,6 +2,7 @@
 """What the samples share: the shipped network and its data, as a user's own would stand there."""
 
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -14,17 +15,17 @@ labels = np.load(DIGITS / "test_labels.npy")[:256]
 class DataReader:
     """A calibration reader as onnxruntime and Quark have them."""
 
-    def __init__(self, batch=32):
+    def __init__(self, batch: int = 32) -> None:
         self.batches = iter(np.split(images, len(images) // batch))
 
-    def get_next(self):
+    def get_next(self) -> dict[str, Any] | None:
         batch = next(self.batches, None)
         return None if batch is None else {"image": batch}
 
 
-def top1_acc(model_path):
+def top1_acc(model_path: Any) -> float:
     """Measures a model's file with onnxruntime: a fraction."""
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
     session = onnxruntime.InferenceSession(model_path)
     return float(np.mean(session.run(None, {"image": images})[0].argmax(1) == labels))

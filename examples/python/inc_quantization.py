@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Intel Neural Compressor's "Quantization": without tuning, and with an accuracy to keep."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from common import images, input_model_path, labels, top1_acc
 
 import qk
 
 
-def batches():
+def batches() -> Iterator[Any]:
     for i in range(0, len(images), 32):
         yield images[i : i + 32], labels[i : i + 32]
 
@@ -16,7 +19,7 @@ q_model.save("quantized.onnx")
 print("without tuning", top1_acc("quantized.onnx"))
 
 
-def eval_func(model):
+def eval_func(model: Any) -> float:
     return top1_acc(model)
 
 

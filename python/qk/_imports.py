@@ -72,6 +72,10 @@ _quark_ignored = {
 
 
 def _quark_format(value, key):
+    if isinstance(value, dict):
+        return value["format"]
+    if value == "bf16":
+        return value
     word = _word(value)
     if word not in _quark_types:
         raise ConfigError(f"{key}: qk knows no type {word}; it knows {', '.join(_quark_types)}")
@@ -80,6 +84,8 @@ def _quark_format(value, key):
 
 def _quark_precision(value, method, key, weight):
     """Returns a precision with the calibration method, where the format has scales."""
+    if isinstance(value, dict) or value == "bf16":
+        return value
     name = _quark_format(value, key)
     if name in _block_formats or name == "fp16":
         return {"format": name, "semantics": "quark"} if name != "bf16" else name
@@ -109,6 +115,7 @@ def from_quark(config):
     default = {"activation": _quark_precision(activation, method, "activation_type", False),
                "weight": _quark_precision(weight, method, "weight_type", True)}
     document["default"] = default
+    document["requests"] += fields.pop("_requests", [])
     if _quark_format(activation, "activation_type") in _block_formats:
         document["placement"] = "all"
     options = {}
@@ -188,21 +195,72 @@ def from_quark(config):
     return Imported("search", None, options, "Quark")
 
 
+_quark_specs = {
+    "int8": "int8", "uint8": "uint8", "xint8": "int8", "int16": "int16", "uint16": "uint16", "int32": "int32", "uint32": "uint32",
+    "float16": "fp16", "bfloat16": "bf16", "bfp16": "bfp16", "mx4": "mx4", "mx6": "mx6", "mx9": "mx9", "mxint8": "mxint8",
+    "mxfp4e2m1": "mxfp4", "mxfp6e3m2": "mxfp6_e3m2", "mxfp6e2m3": "mxfp6_e2m3", "mxfp8e5m2": "mxfp8_e5m2", "mxfp8e4m3": "mxfp8_e4m3",
+}
+
+
+def _quark_data_type(value, key):
+    """Returns the format of a data type (Int8, an instance or its name) of the newer configurations."""
+    name = value if isinstance(value, str) else getattr(value, "__name__", None) or type(value).__name__
+    format = _quark_specs.get(name.lower().replace("_", "").removesuffix("spec"))
+    if format is None:
+        raise ConfigError(f"{key}: qk knows no type {name}; it knows {', '.join(_quark_specs)}")
+    return format
+
+
+def _quark_spec(spec, key, weight):
+    """Returns the precision of a QTensorConfig (Int8Spec, BFP16Spec, ...)."""
+    if isinstance(spec, str):
+        spec = {"data_type": spec}
+    fields = _fields(spec)
+    what = {"format": _quark_data_type(fields.get("data_type") or type(spec).__name__, key)}
+    if what["format"] == "bf16":
+        return "bf16"
+    what["semantics"] = "quark"
+    if what["format"] in _block_formats or what["format"] == "fp16":
+        return what
+    if fields.get("symmetric") is not None:
+        what["symmetric"] = bool(fields["symmetric"])
+    method = _word(fields.get("calibration_method", "MinMax"))
+    power = _word(fields.get("scale_type", "Float32")).lower().startswith("power") or type(spec).__name__ == "XInt8Spec"
+    if power:
+        what.update(pow2="min_mse" if method == "MinMSE" else "non_overflow", symmetric=True)
+    elif not weight:
+        known = {**{k: v["method"] for k, v in _quark_methods.items() if "method" in v}, "MinMSE": "mse"}
+        if method not in known:
+            raise ConfigError(f"{key}.calibration_method: qk knows no {method}; it knows {', '.join(known)}")
+        what["method"] = known[method]
+    if weight and _word(fields.get("quant_granularity", "Tensor")) == "Channel":
+        what["per_channel"] = True
+    return what
+
+
 def _quark_new(config):
-    """Returns the older keys for a QConfig with global_config of activation and weight specs."""
+    """Returns the older keys for a QConfig: global_config of specs, and types for single layers, operator types and exclusions."""
     inner = _fields(config["global_config"])
-    result = {"extra_options": dict(config.get("extra_options") or {})}
+    result = {"extra_options": dict(config.get("extra_options") or {}), "_requests": []}
     for new, old in (("activation", "activation_type"), ("weight", "weight_type")):
-        spec = inner.get(new)
-        if spec is None:
-            continue
-        word = spec if isinstance(spec, str) else _word(getattr(spec, "data_type", None) or type(spec).__name__.removesuffix("Spec"))
-        names = {"Int8": "QInt8", "UInt8": "QUInt8", "XInt8": "QInt8", "Int16": "QInt16", "UInt16": "QUInt16", "Int4": "QInt4",
-                 "BFloat16": "QBFloat16", "BFP16": "QBFP", "Float16": "QFloat16"}
-        result[old] = names.get(word, word if word.startswith("Q") else "Q" + word)
-    for key in ("specific_layer_config", "layer_type_config", "exclude", "algo_config"):
-        if config.get(key):
-            raise ConfigError(f"{key}: give a requests plan (qk.Plan) for what single layers get")
+        if inner.get(new) is not None:
+            result[old] = _quark_spec(inner[new], f"global_config.{new}", new == "weight")
+    for key in ("input_tensors", "output_tensors"):
+        if inner.get(key) is not None:
+            raise ConfigError(f"global_config.{key}: say model_inputs or model_outputs in a qk.Plan")
+    for key, scope in (("specific_layer_config", "layer"), ("layer_type_config", "op_type")):
+        for kind, names in dict(config.get(key) or {}).items():
+            if kind is None:
+                result["_requests"].append({scope: list(names), "exclude": True})
+                continue
+            what = {"format": _quark_data_type(kind, key), "semantics": "quark"}
+            result["_requests"].append({scope: list(names), "activation": what, "weight": what})
+    for name in config.get("exclude") or []:
+        if not isinstance(name, str):
+            raise ConfigError("exclude: qk takes names of nodes; a sub-graph is {\"subgraph\": [first, last], \"exclude\": true} in a qk.Plan")
+        result["_requests"].append({"layer": name, "exclude": True})
+    if config.get("algo_config"):
+        raise ConfigError("algo_config: say it to qk itself (smooth_quant=, rotation=, weight_rounding= of qk.quantize)")
     return result
 
 

@@ -96,3 +96,31 @@ def test_aimets_first_version_and_wrong_ones(tmp_path):
     assert plan.to_dict()["requests"] == [{"tensor": "x", "format": {"format": "uint8", "scale": [0.5], "zero_point": [10]}}]
     with pytest.raises(qk.ConfigError, match="block_size"):
         qk.from_aimet({"version": "2.0.0", "encodings": [{"name": "w", "output_dtype": "int4", "y_scale": [[1]], "block_size": 32}]})
+
+
+def test_quarks_newer_configuration(model, images):
+    class Int16:  # data types are classes there
+        pass
+
+    spec = lambda **more: types.SimpleNamespace(symmetric=True, scale_type="ScaleType.Float32", calibration_method="CalibMethod.Percentile",  # noqa: E731
+                                                quant_granularity="QuantGranularity.Channel", **more)
+    config = types.SimpleNamespace(global_config=types.SimpleNamespace(activation=spec(data_type="Int8"), weight=spec(data_type="Int8")),
+                                   specific_layer_config={Int16: ["head"]}, layer_type_config={None: ["GlobalAveragePool"]}, exclude=["stem"],
+                                   algo_config=[], extra_options={})
+    document = qk.from_quark(config).plan.to_dict()
+    assert document["default"] == {"activation": {"format": "int8", "semantics": "quark", "symmetric": True, "method": "percentile"},
+                                   "weight": {"format": "int8", "semantics": "quark", "symmetric": True, "per_channel": True}}
+    assert document["requests"][1:] == [{"op_type": ["GlobalAveragePool"], "exclude": True}, {"layer": "stem", "exclude": True}]
+    made = {(e["consumer"], e["index"]): e["quantizer"]["format"] for e in qk.from_quark(config).run(model, images)["edges"]}
+    assert made["head", 1] == "int16" and ("stem", 1) not in made
+    config.algo_config = ["CLE"]
+    with pytest.raises(qk.ConfigError, match="algo_config"):
+        qk.from_quark(config)
+
+
+def test_quarks_own_objects(model, images):
+    quark = pytest.importorskip("quark.onnx.quantization.config.config")
+    specs = pytest.importorskip("quark.onnx.quantization.config.spec")
+    config = quark.QConfig(specs.QLayerConfig(activation=specs.BFP16Spec(), weight=specs.BFloat16Spec()))
+    made = qk.from_quark(config).run(model, images)
+    assert {e["quantizer"]["format"] for e in made["edges"] if e["role"] == "weight"} == {"bf16"}

@@ -2,9 +2,12 @@
 // Computes scores from outputs: terms for each (candidate, sample), summed in sample order.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <tuple>
 
@@ -185,19 +188,64 @@ std::vector<score> scorer::score_whole(std::span<const precision_plan> candidate
     return scores;
 }
 
+bool scorer::joins_simply() const {
+    if (references_.empty() || !references_.ragged.empty() || !references_.joined_along.empty()) return false;
+    return std::ranges::all_of(references_, [&](const auto& output) {
+        const tensor& y = output.second;
+        return y.rank() > 0 && y.dim(0) > 0 && y.dim(0) % static_cast<std::int64_t>(session_.samples()) == 0;
+    });
+}
+
+/// Evaluates candidates together, which shares what they have in common, and joins the outputs of each.
+std::vector<named_tensors> scorer::outputs_of(std::span<const precision_plan> candidates) {
+    const std::size_t n = session_.samples();
+    std::vector<named_tensors> all(candidates.size());
+    for (named_tensors& joined : all)
+        for (const auto& [name, y] : references_) joined[name] = tensor(y.type(), y.shape());
+    std::atomic<bool> fit = true;  // samples run on several threads
+    const auto done = session_.evaluate(candidates, [&](std::size_t c, std::size_t s, std::span<const tensor> outputs) {
+        for (std::size_t i = 0; i < names_.size(); ++i) {
+            tensor& joined = all[c].at(names_[i]);
+            const std::size_t bytes = joined.size_bytes() / n;
+            if (outputs[i].type() != joined.type() || outputs[i].size_bytes() != bytes) {
+                fit = false;
+                continue;
+            }
+            std::memcpy(joined.bytes() + s * bytes, outputs[i].bytes(), bytes);
+        }
+        return 0.0;
+    });
+    if (done.size() != candidates.size()) throw search_stopped{"interrupted"};
+    if (!fit) all.clear();
+    return all;
+}
+
 std::vector<score> scorer::measure_whole(std::span<const precision_plan> candidates) {
     std::vector<score> scores;
+    constexpr std::size_t at_once = 16;  // candidates whose outputs are held together
+    if (options_.of_outputs && joins_simply())
+        for (std::size_t first = 0; first < candidates.size(); first += at_once) {
+            const auto part = candidates.subspan(first, std::min(at_once, candidates.size() - first));
+            const std::vector<named_tensors> outputs = outputs_of(part);
+            if (outputs.empty()) break;
+            for (std::size_t i = 0; i < part.size(); ++i) scores.push_back(score_of(outputs[i], part[i]));
+        }
+    if (scores.size() == candidates.size()) return scores;
+    scores.clear();
     for (const precision_plan& plan : candidates) {
         if (options_.session.stop && options_.session.stop()) throw search_stopped{"interrupted"};
-        const named_tensors all = session_.outputs(plan);
-        const tensor& y = all.at(output_name_);
-        const std::vector<float> values = sample_of(y), reference = sample_of(reference_tensor_);
-        const double distance = values.size() == reference.size() && !values.empty()
-                                    ? detail::squared_distance(values, reference) / double(values.size())
-                                    : std::numeric_limits<double>::quiet_NaN();
-        scores.push_back({measure_user(all, plan), distance});
+        scores.push_back(score_of(session_.outputs(plan), plan));
     }
     return scores;
+}
+
+score scorer::score_of(const named_tensors& all, const precision_plan& plan) const {
+    if (options_.session.stop && options_.session.stop()) throw search_stopped{"interrupted"};
+    const std::vector<float> values = sample_of(all.at(output_name_)), reference = sample_of(reference_tensor_);
+    const double distance = values.size() == reference.size() && !values.empty()
+                                ? detail::squared_distance(values, reference) / double(values.size())
+                                : std::numeric_limits<double>::quiet_NaN();
+    return {measure_user(all, plan), distance};
 }
 
 std::vector<tensor> scorer::in_order(const named_tensors& outputs) const {

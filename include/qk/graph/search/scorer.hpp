@@ -85,6 +85,9 @@ class scorer {
     std::vector<score> score_whole(std::span<const precision_plan> candidates);
     std::vector<score> measure_whole(std::span<const precision_plan> candidates);
     double measure_user(const named_tensors& outputs, const precision_plan& plan) const;
+    score score_of(const named_tensors& outputs, const precision_plan& plan) const;
+    std::vector<named_tensors> outputs_of(std::span<const precision_plan> candidates);
+    bool joins_simply() const;  ///< outputs of samples stand one behind the other
     std::vector<tensor> in_order(const named_tensors& outputs) const;
     void share(std::vector<double>& values) const;  ///< sums values over processes
     void share(std::vector<metric_terms>& terms) const;
