@@ -39,7 +39,7 @@ std::atomic<bool>& interrupted() {
 
 void watch_interrupts() {
     if (this_caller() != nullptr) return;  // the caller hears Ctrl-C itself
-    interrupted();  // constructs the flag before the handler can use it
+    interrupted();                         // constructs the flag before the handler can use it
     std::signal(SIGINT, on_interrupt);
 }
 
