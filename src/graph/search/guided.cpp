@@ -85,7 +85,7 @@ std::vector<double> weight_errors(const mix_problem& problem, const model& m, co
         const tensor w = m.constant(node.input(1));
         if (q == nullptr || !gradient::is_real(w.type())) continue;
         const tensor a = gradient::as_real<double>(w),
-                     b = gradient::as_real<double>(execute::quantized(*q, w, false, gradient::heap::get()));
+                     b = gradient::as_real<double>(execute::quantized(*q, w, false, gradient::thread_allocator::get()));
         for (std::size_t i = 0; i < a.size(); ++i) errors[l] += std::pow(a.as<double>()[i] - b.as<double>()[i], 2);
     }
     return errors;

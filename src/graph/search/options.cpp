@@ -128,7 +128,7 @@ std::vector<std::vector<bool>> offered_options(const option_list& all, const lay
     std::vector<request> requests;
     for (const choice_request& c : choices)
         requests.push_back({.scope = c.scope, .role = role::weight, .name = c.name, .origin = c.origin, .beside = c.beside});
-    const detail::wishes found = detail::wish_collector(layers, placement::layers).collect(requests);
+    const detail::wishes found = detail::request_collector(layers, placement::layers).collect(requests);
     for (const plan_note& n : found.notes) {
         if (n.what == plan_note::kind::unmatched) throw error(n.origin + ": " + n.subject + ": " + n.text);
         if (n.what == plan_note::kind::renamed || n.what == plan_note::kind::absent)
