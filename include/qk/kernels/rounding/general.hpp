@@ -162,7 +162,7 @@ vi<Arch> round_magnitude(vi<Arch> a, vi<Arch> step, mask<Arch> negative, roundin
     const V rest = significand & below;
     const V half = unit >> 1;
     const mask<Arch> whole = shift <= zero;
-    mask<Arch> odd = (significand & unit) != zero;
+    mask<Arch> odd = ((significand & unit) != zero);
     if (odd_powers != nullptr) odd = *odd_powers;
     mask<Arch> up = negative;
     switch (how) {
