@@ -52,7 +52,7 @@ def prepare(folder, qk, source):
     np.save(folder / "b.npy", images.reshape(len(images), -1)[4:7].T.copy())
     run(qk, folder, "qk vectors --device amd.cdna3.mfma.f32_f16 --out made")
     shutil.copy(folder / "made" / "case.npz", folder / "mine.npz")
-    (folder / "requests.json").write_text('{"default": {"activation": "int8", "weight": "int8"}}')
+    (folder / "requests.json").write_text('{"default": {"activation": "int8", "weight": "int8"}}')  # of the verbs' help
     run(qk, folder, "qk convert x.npy device.npy --format mxfp8_e4m3")
     run(qk, folder, "qk quantize model.onnx -o quantized.onnx --activation int8 --weight int8 --calibration x.npy")
     run(qk, folder, "qk convert x.npy codes.npy --format mxfp4 --packed device.npz")
@@ -64,6 +64,11 @@ def prepare(folder, qk, source):
         np.savez(folder / name, input_ids=ids, attention_mask=np.ones_like(ids))
     planes = np.load(folder / "device.npz")
     (folder / "device.bin").write_bytes(b"".join(planes[k].tobytes() for k in planes.files if planes[k].dtype == np.uint8 and k != "format"))
+
+
+def files_of(page):
+    """Returns the files that a page shows: the JSON below a line that ends with `NAME.json`."""
+    return re.findall(r"`(\w+\.json)`:\n\n```json\n(.*?)^```", page.read_text(), re.S | re.M)
 
 
 def run(qk, folder, line):
@@ -103,11 +108,12 @@ def main():
                 failures.append(f"{page.name}: JSON: {e}\n{text}")
 
     verbs = re.findall(r"^  ([a-z]+) ", run(qk, source, "qk --help").stdout.split("Subcommands:")[-1], re.M)
-    shown = {}
+    shown, files = {}, {}
     for page in pages:
         if page.name in AS_THEY_STAND:
             failures += run_as_it_stands(qk, source, page, counted)
             continue
+        files[page.name] = files_of(page)
         shown[page.name] = [line for text in blocks(page, "sh") for line in text.splitlines()]
     for verb in verbs:
         shown[f"qk {verb} --help"] = [line.strip() for line in run(qk, source, f"qk {verb} --help").stdout.splitlines() if re.match(r"^  (qk|mpirun) ", line)]
@@ -118,6 +124,8 @@ def main():
         for where, lines in shown.items():
             with tempfile.TemporaryDirectory() as folder:
                 shutil.copytree(prepared, folder, dirs_exist_ok=True)
+                for name, text in files.get(where, []):
+                    (Path(folder) / name).write_text(text)
                 for line in lines:  # in order: a line may read what the lines before it wrote
                     if not line.startswith("qk ") or any(part in line for part in LEFT_OUT):
                         continue
