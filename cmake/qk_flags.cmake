@@ -26,6 +26,10 @@ function(qk_own target)
     target_compile_options(${target} PRIVATE -fsanitize=thread -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=thread)
   endif()
+  if(QK_COVERAGE)
+    target_compile_options(${target} PRIVATE --coverage -fprofile-update=atomic)
+    target_link_options(${target} PRIVATE --coverage)
+  endif()
 endfunction()
 
 # Aligns loops to cache lines: a badly placed loop of a kernel loses up to a sixth of its speed.

@@ -5,6 +5,7 @@
 """
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -29,8 +30,10 @@ void documented(std::span<const float> x, std::span<float> y, const qk::graph::m
 """
 # Pages whose blocks a reader types one after the other, in a clone: they run as they stand, on files that are shipped.
 AS_THEY_STAND = ("README.md", "command_line.md")
-# Commands that have one of these are not run: they need several processes, a device, a model of two inputs, or measure the machine.
-LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "qk bench", "./dev")
+# Commands that have one of these are not run: they need several processes, a device, or a model of two inputs.
+LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "./dev")
+# A line that measures the machine does so on small tensors, for no time.
+BRIEFLY = (" --seconds 0", " --bytes 65536")
 
 
 def blocks(path, language):
@@ -116,7 +119,7 @@ def main():
         files[page.name] = files_of(page)
         shown[page.name] = [line for text in blocks(page, "sh") for line in text.splitlines()]
     for verb in verbs:
-        shown[f"qk {verb} --help"] = [line.strip() for line in run(qk, source, f"qk {verb} --help").stdout.splitlines() if re.match(r"^  (qk|mpirun) ", line)]
+        shown[f"qk {verb} --help"] = [line.strip() for line in run(qk, source, f"qk {verb} --help").stdout.splitlines() if re.match(r"^  (qk|mpirun|QK_ARCH=\w+ qk) ", line)]
         if not shown[f"qk {verb} --help"]:
             failures.append(f"qk {verb} --help shows no example")
     with tempfile.TemporaryDirectory() as prepared:
@@ -127,8 +130,11 @@ def main():
                 for name, text in files.get(where, []):
                     (Path(folder) / name).write_text(text)
                 for line in lines:  # in order: a line may read what the lines before it wrote
-                    if not line.startswith("qk ") or any(part in line for part in LEFT_OUT):
+                    for_x86 = line.startswith("QK_ARCH=") and platform.machine() == "x86_64"
+                    if not (line.startswith("qk ") or for_x86) or any(part in line for part in LEFT_OUT):
                         continue
+                    if "qk bench" in line:
+                        line += "".join(more for more in BRIEFLY if more.split()[0] not in line)
                     counted["commands"] += 1
                     if "layout=nhwc" in line:
                         np.save(Path(folder) / "x.npy", np.load(Path(folder) / "x.npy").transpose(0, 2, 3, 1))
