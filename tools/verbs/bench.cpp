@@ -223,15 +223,16 @@ class bench_report {
     bench_report(const bench_arguments& given, const bench_plan& plan) : given_(given), plan_(plan) {
         if (given.csv) print("format,operation,bits_per_value,working_set,bytes_per_second,of_memcpy,spread\n");
         if (given.csv || given.json) return;
-        print("{} kernels, one thread: GB/s read and written (as a share of memcpy) +- half of the runs\n{:<36}{:<15}{:>6}",
-              dispatch::architecture(), "", "", "bits");
+        for (const std::string& name : plan.names) width_ = std::max(width_, name.size() + 2);
+        print("{} kernels, one thread: GB/s read and written (as a share of memcpy) +- half of the runs\n{:<{}}{:<13}{:>6}",
+              dispatch::architecture(), "", width_, "", "bits");
         for (const std::size_t bytes : plan.working_sets) print("{:>21}", bench_size(bytes));
         print("\n");
     }
     void row(const std::string& name, const std::string& operation, double bits, const std::vector<bench_figure>& figures) {
         if (copy_.empty()) copy_ = figures;
         nlohmann::ordered_json rates = nlohmann::ordered_json::array(), shares = rates, spreads = rates;
-        if (!given_.csv && !given_.json) print("{:<36}{:<15}{:>6}", name, operation, bits == 0 ? "" : fmt::format("{:.4g}", bits));
+        if (!given_.csv && !given_.json) print("{:<{}}{:<13}{:>6}", name, width_, operation, bits == 0 ? "" : fmt::format("{:.4g}", bits));
         for (std::size_t s = 0; s < figures.size(); ++s) {
             const double share = figures[s].rate / copy_[s].rate;
             rates.push_back(figures[s].rate), shares.push_back(share), spreads.push_back(figures[s].spread);
@@ -261,6 +262,7 @@ class bench_report {
   private:
     const bench_arguments& given_;
     const bench_plan& plan_;
+    std::size_t width_ = 8;           ///< of names
     std::vector<bench_figure> copy_;  ///< the first row's: memcpy
     nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
 };
