@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what accumulators cost a network: top-1 and signal to noise of the outputs, for formats and units (docs/guide/evaluate.md).
+"""Measures what accumulators cost a network: top-1 and signal to noise of the outputs, for formats and units (docs/results/remake.md).
 
     python3 bench/accumulators.py QK MODEL.onnx IMAGES_U8_NHWC.npy LABELS.npy [--samples 256] [--threads 2]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the table of docs/guide/export.md: what onnxruntime makes of 8-bit layers on processors with AVX2 but no VNNI, by types of
+"""Makes a table for bench/keep_measurement.py: what onnxruntime makes of 8-bit layers on processors with AVX2 but no VNNI, by types of
 activations and weights, operator and optimizer level.
 
 usage: int8_hazards.py [--native]    (needs qemu-x86_64, which emulates such a processor; --native: this processor instead)

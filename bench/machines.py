@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tables of the kernels on all measured machines, side by side.
+"""Makes a page of the kernels for each machine that was measured.
 
     build/release/bench/kernels --benchmark_out=run.json --benchmark_out_format=json
     python3 bench/machines.py run.json ...
 
 Each run (of bench/kernels, or of bench/kernels_avx2, which has the AVX2 kernels for any x86-64) becomes a small file in
 docs/results/data/machines, one for each processor and instruction set; a newer run replaces an older one. Then writes
-docs/results/machines.md from all of those files; without arguments it does only that.
+docs/results/machines/NAME.md from each of those files; without arguments it does only that.
 """
 import json
 import re
@@ -46,9 +46,12 @@ def summary(path):
             "rates": {n: round(statistics.median(v), 2) for n, v in rates.items() if not n.startswith(LIMITS)}}
 
 
+def slug(s):
+    return re.sub(r"[^a-z0-9]+", "_", f"{s['processor']} {s['instruction_set']}".lower()).strip("_")
+
+
 def keep(s):
-    slug = re.sub(r"[^a-z0-9]+", "_", f"{s['processor']} {s['instruction_set']}".lower()).strip("_")
-    path = DATA / (slug + ".json")
+    path = DATA / (slug(s) + ".json")
     if path.exists() and json.loads(path.read_text())["date"] > s["date"]:
         print(f"{path.name} is newer than this run, and stays")
         return
@@ -66,40 +69,26 @@ def cell(rate, copy):
     return "" if rate is None or not copy else f"{rate:.1f} ({rate / copy:.2f})"
 
 
-def table(machines, rows):
-    """Returns a table's lines; rows are (label, function from a machine to (rate, copy))."""
-    lines = ["| | " + " | ".join(m["title"] for m in machines) + " |", "|---|" + "---|" * len(machines)]
-    for label, of in rows:
-        cells = [cell(*of(m)) for m in machines]
-        if any(cells):
-            lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    return lines
-
-
-def page(machines):
-    for m in machines:
-        m["title"] = f"{m['processor']}, {m['instruction_set']}"
-    lines = ["# The kernels on every machine measured", "",
-             "Made by `python3 bench/machines.py` from [data/machines](data/machines); nobody writes a figure here by hand. GB/s of input plus output (and the "
-             "ratio to the copy of the same run), one thread. `operations/N` is a copy that does N vector operations of no use with every vector: what the "
-             "machine allows.", "",
-             "| machine | caches | compiler | run | command |", "|---|---|---|---|---|"]
-    for m in machines:
-        lines.append(f"| {m['title']} ({m['processors']} threads) | {', '.join(m['caches'])} | {m['compiler']} | {m['date'][:10]} | `{m['command']}` |")
+def page(m):
+    """Returns a machine's page: its limits, then for each size a row a format."""
+    title = f"{m['processor']}, {m['instruction_set']}"
+    lines = [f"# {title}", "", f"{m['processors']} threads; {', '.join(m['caches'])}; {m['compiler']}; measured on {m['date'][:10]} by", "", f"    {m['command']}", "",
+             f"Made by `python3 bench/machines.py` from [its run](../data/machines/{slug(m)}.json). GB/s of input plus output on one thread, and the ratio to the copy of "
+             "the same run.", ""]
     for size, label in SIZES.items():
-        here = [m for m in machines if copy_of(m, size)]
-        if not here:
+        copy = copy_of(m, size)
+        if not copy:
             continue
-        lines += ["", f"## {label}", ""]
-        limits = sorted({n for m in here for n in m["limits"] if n.endswith(f"/{size}")}, key=lambda n: int(n.split("/")[1]))
-        lines += table(here, [("copy", lambda m: (copy_of(m, size), copy_of(m, size)))] +
-                       [(n.rsplit("/", 1)[0], lambda m, n=n: (m["limits"].get(n), copy_of(m, size))) for n in limits])
-        for kind in KINDS:
-            formats = list(dict.fromkeys(n.split("/")[1] for m in here for n in m["rates"] if n.startswith(kind + "/") and n.endswith(f"/{size}")))
-            if formats:
-                lines += ["", f"### {kind}, {label}", ""]
-                lines += table(here, [(f, lambda m, f=f, kind=kind: (m["rates"].get(f"{kind}/{f}/{size}"), copy_of(m, size))) for f in formats])
-    return "\n".join(lines) + "\n"
+        limits = {int(n.split("/")[1]): rate for n, rate in m["limits"].items() if n.endswith(f"/{size}")}
+        lines += [f"## {label}", "", f"The copy: {copy:.1f} GB/s." + (" With N vector operations of no use for each vector, the most that this machine allows: " if limits else "") +
+                  ", ".join(f"{n}: {rate / copy:.2f}" for n, rate in sorted(limits.items())) + ("." if limits else ""), ""]
+        rates = {kind: {n.split("/")[1]: rate for n, rate in m["rates"].items() if n.startswith(kind + "/") and n.endswith(f"/{size}")} for kind in KINDS}
+        kinds = [kind for kind in KINDS if rates[kind]]
+        lines += ["| | " + " | ".join(kinds) + " |", "|---|" + "---:|" * len(kinds)]
+        for format in dict.fromkeys(f for kind in kinds for f in rates[kind]):
+            lines.append(f"| {format} | " + " | ".join(cell(rates[kind].get(format), copy) for kind in kinds) + " |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def main():
@@ -110,8 +99,11 @@ def main():
     machines = [json.loads(p.read_text()) for p in sorted(DATA.glob("*.json"))]
     if not machines:
         sys.exit(f"{DATA}: no run yet; give one")
-    (RESULTS / "machines.md").write_text(page(machines))
-    print(RESULTS / "machines.md")
+    (RESULTS / "machines").mkdir(exist_ok=True)
+    for m in machines:
+        path = RESULTS / "machines" / (slug(m) + ".md")
+        path.write_text(page(m))
+        print(path)
 
 
 if __name__ == "__main__":

@@ -44,5 +44,7 @@ configure_package_config_file(cmake/qkConfig.cmake.in qkConfig.cmake INSTALL_DES
 write_basic_package_version_file(qkConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES ${PROJECT_BINARY_DIR}/qkConfig.cmake ${PROJECT_BINARY_DIR}/qkConfigVersion.cmake DESTINATION ${QK_CMAKE_DIR})
 
+# qk.pc, too, computes the prefix from its own place; libqk.pc lies elsewhere (above).
+file(RELATIVE_PATH QK_PC_TO_PREFIX /${CMAKE_INSTALL_DATADIR}/pkgconfig /)
 configure_file(cmake/qk.pc.in qk.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/qk.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)

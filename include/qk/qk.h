@@ -41,7 +41,7 @@ typedef enum qk_status {
 
 /* Returns why the last call of this thread that failed did so; "" if none has failed. */
 const char* qk_last_error(void);
-/* Returns the version, such as "0.1.0". */
+/* Returns the version, MAJOR.MINOR.PATCH. */
 const char* qk_version(void);
 
 /* ---- names */

@@ -242,7 +242,7 @@ const char* kind_of(const tool::option& o) {
 nb::dict verbs() {
     tool::verb_result result;
     tool::command app("qk", "", QK_VERSION);
-    tool::add_verbs(app, result);
+    tool::add_verbs(app, result, {});
     nb::dict all;
     for (const tool::option_table& verb : app.verbs()) {
         nb::list options;

@@ -385,8 +385,8 @@ void write_results(const std::string& folder, const std::vector<judged_bug>& bug
     page << "# Diagnosis: planted bugs\n\nHow often the headline of `qk compare` is right, on " << bugs.size()
          << " bugs that `tests/compare/corpus_test.cpp` draws from seeds and plants in a circuit of its own (`circuit.hpp`). Singles, "
             "pairs and triples are\n"
-            "mistakes as the table has them; \"circuit\" faults are drawn by stage, fault and lane, and no row was written for them. A "
-            "headline is tried on values that it has not seen:\n"
+            "mistakes as the table has them; \"circuit\" faults are drawn by stage, fault and lane, and no row was written for "
+            "them.\n\nA headline is tried on values that it has not seen:\n"
             "*right* if it names what was planted and its mistakes give 99 % of the differences there, *roughly* if they give four fifths, "
             "or all under another name, *silent* if it says that no\n"
             "known mistake explains it, *wrong* otherwise. A bug that changes fewer than eight values is drawn again. "

@@ -14,7 +14,7 @@ if(way STREQUAL "installed")
   run(${CMAKE_COMMAND} --install ${qk_build} --prefix ${work}/prefix)
 endif()
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/${way} -B ${work}/build -G ${generator} -D CMAKE_CXX_COMPILER=${compiler}
-    -D CMAKE_BUILD_TYPE=Release -D CMAKE_PREFIX_PATH=${work}/prefix -D qk_source=${qk_source})
+    -D CMAKE_BUILD_TYPE=Release -D CMAKE_PREFIX_PATH=${work}/prefix -D qk_source=${qk_source} -D qk_version=${qk_version})
 run(${CMAKE_COMMAND} --build ${work}/build)
 file(GLOB programs ${work}/build/consumer_*)
 foreach(program ${programs})

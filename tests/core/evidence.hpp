@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records what was compared with what: appends rows of docs/results/evidence.md's table to the file that QK_EVIDENCE names.
+// Records what was compared with what: appends rows of docs/results/data/evidence.json to the file that QK_EVIDENCE names.
 #pragma once
 
 #include <cstdio>

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests that compare numbers, and writes what they compared into docs/results/evidence.md.
+"""Runs the tests that compare numbers, and writes what they compared into docs/results/data/evidence.json, and a summary of it into
+docs/results/evidence.md.
 
 usage: evidence_table.py BUILD_FOLDER [--exhaustive] [--from ROWS.tsv ...]
   --exhaustive   also runs the sweeps over all 2^32 floats
   --from         adds rows that an earlier run recorded (of any test with QK_EVIDENCE=ROWS.tsv in its environment)
 """
 import argparse
-import collections
+import json
 import os
 import pathlib
 import subprocess
@@ -16,6 +17,7 @@ import tempfile
 BEGIN, END = "<!-- evidence: begin -->\n", "<!-- evidence: end -->\n"
 ISAS = ["scalar", "SSE2", "SSE4.2", "AVX2+FMA", "-O2 -mfma", "AVX2+FMA, clang", "AVX-512", "NEON"]
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "results" / "evidence.md"
+DATA = DOCUMENT.parent / "data" / "evidence.json"
 
 
 def catalogue(build):
@@ -36,30 +38,36 @@ def human(count):
     return f"{count:,}"
 
 
-def table(files, names):
-    cells = collections.defaultdict(lambda: [0, 0])
-    others = set()
+def read(files, names):
+    """Returns the rows, in the catalogue's order: {"format", "evidence", "inputs": {instruction set: number}, "mismatches"}."""
+    rows = {}
     for file in files:
         for line in pathlib.Path(file).read_text().splitlines():
             name, evidence, isa, inputs, mismatches = line.split("\t")
             if name not in names and not name.startswith("float:... "):
-                others.add(name)
                 name = "others"
-            cell = cells[name, evidence, isa]
-            cell[0] += int(inputs)
-            cell[1] += int(mismatches)
-    isas = [isa for isa in ISAS if any(key[2] == isa for key in cells)] + sorted({key[2] for key in cells} - set(ISAS))
+            row = rows.setdefault((name, evidence), {"format": name, "evidence": evidence, "inputs": {}, "mismatches": 0})
+            row["inputs"][isa] = row["inputs"].get(isa, 0) + int(inputs)
+            row["mismatches"] += int(mismatches)
     order = {name: i for i, name in enumerate(names)}
-    keys = sorted({key[:2] for key in cells}, key=lambda k: (order.get(k[0], 1000), k[0], k[1]))
-    lines = ["| format | evidence | " + " | ".join(isas) + " | mismatches |", "|---|---|" + "---:|" * (len(isas) + 1)]
-    for name, evidence in keys:
-        row = [cells.get((name, evidence, isa)) for isa in isas]
-        wrong = sum(cell[1] for cell in row if cell)
-        lines.append(f"| {name} | {evidence} | " + " | ".join(human(cell[0]) if cell else "" for cell in row) + f" | {wrong} |")
-    total = sum(cell[0] for cell in cells.values())
-    wrong = sum(cell[1] for cell in cells.values())
-    lines.append(f"\n{total:,} comparisons, {wrong} mismatches. `others`: {len(others)} formats beyond the catalogue (`tests/core/test_formats.hpp`).")
-    return "\n".join(lines) + "\n", wrong
+    return sorted(rows.values(), key=lambda row: (order.get(row["format"], 1000), row["format"], row["evidence"]))
+
+
+def summary(rows):
+    """Returns a table with a row for each kind of evidence: on how many formats, on which instruction sets, how many inputs."""
+    kinds = {}
+    for row in rows:
+        kind = kinds.setdefault(row["evidence"], [set(), set(), 0, 0])
+        kind[0].add(row["format"])
+        kind[1].update(row["inputs"])
+        kind[2] += sum(row["inputs"].values())
+        kind[3] += row["mismatches"]
+    lines = ["| compared with | formats | by | inputs | mismatches |", "|---|---:|---|---:|---:|"]
+    for evidence, (formats, isas, inputs, wrong) in sorted(kinds.items(), key=lambda item: -item[1][2]):
+        by = [isa for isa in ISAS if isa in isas] + sorted(isas - set(ISAS))
+        lines.append(f"| {evidence} | {len(formats)} | {', '.join(by)} | {human(inputs)} | {wrong} |")
+    total = sum(kind[2] for kind in kinds.values())
+    return "\n".join(lines) + f"\n\n{total:,} comparisons, {sum(kind[3] for kind in kinds.values())} mismatches.\n"
 
 
 def main():
@@ -71,11 +79,13 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         rows = os.path.join(folder, "rows.tsv")
         status = run_tests(options.build, options.exhaustive, rows)
-        text, wrong = table([rows, *options.recorded], catalogue(options.build))
+        found = read([rows, *options.recorded], catalogue(options.build))
+    DATA.write_text(json.dumps(found, indent=1) + "\n")
+    wrong = sum(row["mismatches"] for row in found)
     document = DOCUMENT.read_text()
     head, rest = document.split(BEGIN)
     tail = rest.split(END)[1]
-    DOCUMENT.write_text(head + BEGIN + text + END + tail)
+    DOCUMENT.write_text(head + BEGIN + summary(found) + END + tail)
     return 1 if status or wrong else 0
 
 

@@ -5,6 +5,7 @@
 """
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -29,8 +30,10 @@ void documented(std::span<const float> x, std::span<float> y, const qk::graph::m
 """
 # Pages whose blocks a reader types one after the other, in a clone: they run as they stand, on files that are shipped.
 AS_THEY_STAND = ("README.md", "command_line.md")
-# Commands that have one of these are not run: they need several processes, a device, a model of two inputs, or measure the machine.
-LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "qk bench", "./dev")
+# Commands that have one of these are not run: they need several processes, a device, or a model of two inputs.
+LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "./dev")
+# A line that measures the machine does so on small tensors, for no time.
+BRIEFLY = (" --seconds 0", " --bytes 65536")
 
 
 def blocks(path, language):
@@ -52,7 +55,7 @@ def prepare(folder, qk, source):
     np.save(folder / "b.npy", images.reshape(len(images), -1)[4:7].T.copy())
     run(qk, folder, "qk vectors --device amd.cdna3.mfma.f32_f16 --out made")
     shutil.copy(folder / "made" / "case.npz", folder / "mine.npz")
-    (folder / "requests.json").write_text('{"default": {"activation": "int8", "weight": "int8"}}')
+    (folder / "requests.json").write_text('{"default": {"activation": "int8", "weight": "int8"}}')  # of the verbs' help
     run(qk, folder, "qk convert x.npy device.npy --format mxfp8_e4m3")
     run(qk, folder, "qk quantize model.onnx -o quantized.onnx --activation int8 --weight int8 --calibration x.npy")
     run(qk, folder, "qk convert x.npy codes.npy --format mxfp4 --packed device.npz")
@@ -73,6 +76,11 @@ def prepare(folder, qk, source):
     (folder / "formats.json").write_text('{"requests": [{"weight": "f16"}]}')
     planes = np.load(folder / "device.npz")
     (folder / "device.bin").write_bytes(b"".join(planes[k].tobytes() for k in planes.files if planes[k].dtype == np.uint8 and k != "format"))
+
+
+def files_of(page):
+    """Returns the files that a page shows: the JSON below a line that ends with `NAME.json`."""
+    return re.findall(r"`(\w+\.json)`:\n\n```json\n(.*?)^```", page.read_text(), re.S | re.M)
 
 
 def run(qk, folder, line):
@@ -112,14 +120,15 @@ def main():
                 failures.append(f"{page.name}: JSON: {e}\n{text}")
 
     verbs = re.findall(r"^  ([a-z]+) ", run(qk, source, "qk --help").stdout.split("Subcommands:")[-1], re.M)
-    shown = {}
+    shown, files = {}, {}
     for page in pages:
         if page.name in AS_THEY_STAND:
             failures += run_as_it_stands(qk, source, page, counted)
             continue
+        files[page.name] = files_of(page)
         shown[page.name] = [line for text in blocks(page, "sh") for line in text.splitlines()]
     for verb in verbs:
-        shown[f"qk {verb} --help"] = [line.strip() for line in run(qk, source, f"qk {verb} --help").stdout.splitlines() if re.match(r"^  (qk|mpirun) ", line)]
+        shown[f"qk {verb} --help"] = [line.strip() for line in run(qk, source, f"qk {verb} --help").stdout.splitlines() if re.match(r"^  (qk|mpirun|QK_ARCH=\w+ qk) ", line)]
         if not shown[f"qk {verb} --help"]:
             failures.append(f"qk {verb} --help shows no example")
     with tempfile.TemporaryDirectory() as prepared:
@@ -127,9 +136,14 @@ def main():
         for where, lines in shown.items():
             with tempfile.TemporaryDirectory() as folder:
                 shutil.copytree(prepared, folder, dirs_exist_ok=True)
+                for name, text in files.get(where, []):
+                    (Path(folder) / name).write_text(text)
                 for line in lines:  # in order: a line may read what the lines before it wrote
-                    if not line.startswith("qk ") or any(part in line for part in LEFT_OUT):
+                    for_x86 = line.startswith("QK_ARCH=") and platform.machine() == "x86_64"
+                    if not (line.startswith("qk ") or for_x86) or any(part in line for part in LEFT_OUT):
                         continue
+                    if "qk bench" in line:
+                        line += "".join(more for more in BRIEFLY if more.split()[0] not in line)
                     counted["commands"] += 1
                     if "layout=nhwc" in line:
                         np.save(Path(folder) / "x.npy", np.load(Path(folder) / "x.npy").transpose(0, 2, 3, 1))

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the pages without building the site: links, the site's list of pages, examples on the first screen, lengths, words, the version.
+
+    pages_test.py SOURCE_FOLDER
+"""
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+WORDS_OF_A_PARAGRAPH = 120
+WORDS_BEFORE_THE_EXAMPLE = 110
+LINES_OF_A_SCREEN = 40
+PAPERS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"]
+
+
+def without_code(text):
+    """Returns text with what stands in fences and indented blocks emptied, line for line."""
+    out, fence, before = [], False, ""
+    for line in text.split("\n"):
+        if line.lstrip().startswith("```"):
+            fence = not fence
+            out.append("")
+        elif fence or (line.startswith("    ") and (not before.strip() or before == "\0")):
+            out.append("")
+            before = before if fence else "\0"
+            continue
+        else:
+            out.append(line)
+        before = line
+    return "\n".join(out)
+
+
+def anchors(text):
+    """Returns the names that a page's headings have, as Markdown's readers make them."""
+    names, seen = set(), {}
+    for heading in re.findall(r"^#+ +(.+?)\s*$", without_code(text), re.M):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        name = re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", words.lower()).strip())
+        seen[name] = seen.get(name, -1) + 1
+        names.add(name if not seen[name] else f"{name}_{seen[name]}")
+    return names
+
+
+def broken_links(root, pages):
+    broken, count = [], 0
+    texts = {page: page.read_text() for page in pages}
+    for page, text in texts.items():
+        plain = re.sub(r"`[^`\n]+`", "", without_code(text))
+        for target in re.findall(r"\]\(([^)\s]+)\)", plain):
+            if re.match(r"[a-z]+:", target):
+                continue
+            count += 1
+            path, _, anchor = target.partition("#")
+            at = (page.parent / path).resolve() if path else page.resolve()
+            if not at.exists() or not at.is_relative_to(root):
+                broken.append(f"{page.relative_to(root)}: {target} leads nowhere")
+            elif anchor and at.suffix == ".md" and anchor not in anchors(texts.get(at) or at.read_text()):
+                broken.append(f"{page.relative_to(root)}: no heading is {target}")
+    return broken, count
+
+
+def list_of_pages(root):
+    """Compares the site's list of pages with the pages that there are."""
+    listed = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (root / "mkdocs.yml").read_text(), re.M)
+    there = {p.relative_to(root / "docs").as_posix() for p in (root / "docs").rglob("*.md")} | {f"project/{name}" for name in PAPERS}
+    return ([f"mkdocs.yml: {name} is not there" for name in listed if name not in there] + [f"mkdocs.yml: {name} is not in the list" for name in sorted(there - set(listed))] +
+            [f"mkdocs.yml: {name} stands twice" for name in set(listed) if listed.count(name) > 1])
+
+
+def paragraphs(text):
+    """Returns (line, words) of each paragraph; an item of a list is one, tables and headings are none."""
+    found, words, first = [], 0, 0
+    for number, line in enumerate(without_code(text).split("\n") + [""], 1):
+        item = re.match(r"\s*([-*]|\d+\.)\s", line)
+        if not line.strip() or line.startswith(("|", "#")) or item:
+            found.append((first, words))
+            words = 0
+        if line.strip() and not line.startswith(("|", "#")):
+            first = number if words == 0 else first
+            words += len(line.split())
+    return found
+
+
+def long_paragraphs(root, pages):
+    return [f"{page.relative_to(root)}:{line}: a paragraph of {words} words ({WORDS_OF_A_PARAGRAPH} at most)"
+            for page in pages for line, words in paragraphs(page.read_text()) if words > WORDS_OF_A_PARAGRAPH]
+
+
+def first_screens(root):
+    """Each guide page opens with an example and what it prints."""
+    wrong = []
+    for page in sorted((root / "docs" / "guide").glob("*.md")):
+        lines = page.read_text().split("\n")
+        command = next((i for i, line in enumerate(lines) if re.match(r"```(sh|text)$", line)), len(lines))
+        end = next((i for i in range(command + 1, len(lines)) if lines[i].startswith("```")), len(lines))
+        said = sum(len(line.split()) for line in lines[1:command] if not line.startswith(("|", "{", " ", "`")))
+        shown = lines[command] == "```text" if command < len(lines) else False  # such a block has commands and output
+        output = end if shown else next((i for i in range(end + 1, min(LINES_OF_A_SCREEN, len(lines))) if lines[i].startswith("    ")), None)
+        if said > WORDS_BEFORE_THE_EXAMPLE:
+            wrong.append(f"{page.relative_to(root)}: {said} words stand before its first example ({WORDS_BEFORE_THE_EXAMPLE} at most)")
+        if output is None or output > LINES_OF_A_SCREEN:
+            wrong.append(f"{page.relative_to(root)}: the first {LINES_OF_A_SCREEN} lines have no example with its output")
+    return wrong
+
+
+def lists_after_paragraphs(root, pages):
+    """MkDocs takes a list for a part of the paragraph before it if no empty line stands between them."""
+    wrong = []
+    for page in pages:
+        lines = without_code(page.read_text()).split("\n")
+        for number in range(1, len(lines)):
+            item, before = re.match(r"([-*]|\d+\.) ", lines[number]), lines[number - 1]
+            if item and before.strip() and not re.match(r"\s|[-*] |\d+\. ", before):
+                wrong.append(f"{page.relative_to(root)}:{number + 1}: a list needs an empty line before it")
+    return wrong
+
+
+def words_of(pages):
+    return sum(len(p.read_text().split()) for p in pages)
+
+
+def share_of_results(root):
+    docs, results = words_of((root / "docs").rglob("*.md")), words_of((root / "docs" / "results").rglob("*.md"))
+    return [f"docs/results has {results} of {docs} words of docs/: a quarter at most"] if results * 4 > docs else []
+
+
+def glossary(root):
+    """One word has one meaning: architecture.md and glossary.md say the same of each."""
+    def table(path):
+        text = path.read_text()
+        return dict((cell.strip() for cell in line.strip("|").split("|", 1)) for line in text[text.index("| word | meaning |"):].split("\n")[2:] if line.startswith("|"))
+    code, user = table(root / "docs/design/architecture.md"), table(root / "docs/reference/glossary.md")
+    wrong = [f"glossary.md: '{word}' is not there, or has another meaning than in architecture.md" for word, meaning in code.items() if user.get(word) != meaning]
+    order = [word.lower() for word in user]
+    return wrong + ([] if order == sorted(order) and len(code) > 20 else ["glossary.md: words are not in the order of the alphabet, or a table was not read"])
+
+
+def version(root, qk):
+    """The version stands in version.hpp; documents and the program that was built have the same."""
+    wanted = ".".join(re.findall(r"^#define QK_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$", (root / "include/qk/version.hpp").read_text(), re.M))
+    minor = wanted.rpartition(".")[0]
+    changes, readme = (root / "CHANGELOG.md").read_text(), (root / "README.md").read_text()
+    headings = re.findall(r"^## (.+)$", changes, re.M)
+    wrong = []
+    if headings[:1] != ["[Unreleased]"] or not all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", h) for h in headings[1:]):
+        wrong.append("CHANGELOG.md: headings are [Unreleased], then [VERSION] - YEAR-MONTH-DAY")
+    elif not headings[1].startswith(f"[{wanted}]"):
+        wrong.append(f"CHANGELOG.md: the newest release is {headings[1]}, version.hpp has {wanted}")
+    for text in (f"This is version {wanted}", f"find_package(qk {minor} ", f"GIT_TAG v{wanted}"):
+        if text not in readme:
+            wrong.append(f"README.md: '{text}' is not there")
+    for section in re.split(r"^## ", changes, flags=re.M)[2:]:
+        if section.count("\n") > 60:
+            wrong.append(f"CHANGELOG.md: {section.split()[0]} has {section.count(chr(10))} lines; a release fits a screen")
+    if qk:
+        said = subprocess.run([qk, "--version"], capture_output=True, text=True).stdout.strip()
+        if said.split()[-1:] != [wanted]:
+            wrong.append(f"qk --version says '{said}', version.hpp has {wanted}")
+    return wrong
+
+
+def results_remade(root):
+    """Every title that is kept has a command in remake.md, and every title there is kept or is to be."""
+    titles = json.loads((root / "docs/results/data/measurements.json").read_text())
+    text = (root / "docs/results/remake.md").read_text()
+    return [f"remake.md does not name '{title}' of measurements.json" for title in titles if title not in text]
+
+
+def main():
+    root = Path(sys.argv[1]).resolve()
+    qk = sys.argv[2] if len(sys.argv) > 2 else None
+    pages = [root / name for name in PAPERS] + sorted((root / "docs").rglob("*.md"))
+    broken, links = broken_links(root, pages)
+    broken += list_of_pages(root) + long_paragraphs(root, pages) + first_screens(root) + lists_after_paragraphs(root, pages)
+    broken += share_of_results(root) + glossary(root) + version(root, qk) + results_remade(root)
+    print("\n".join(broken))
+    print(f"{len(pages)} pages, {words_of(pages)} words, {links} links; {len(broken)} faults")
+    sys.exit(bool(broken) or links < 50)
+
+
+if __name__ == "__main__":
+    main()
