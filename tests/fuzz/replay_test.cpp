@@ -59,7 +59,7 @@ TEST_CASE("so do other files, and those cut short anywhere") {
 }
 
 TEST_CASE("and checkpoints, those cut short anywhere, and those with a changed byte") {
-    for (const auto& [kind, feed] : {std::pair("safetensors", qk_fuzz::feed_safetensors), std::pair("gguf", qk_fuzz::feed_gguf)}) {
+    for (const auto& [kind, feed] : {std::pair("safetensors", &qk_fuzz::feed_safetensors), std::pair("gguf", &qk_fuzz::feed_gguf)}) {
         const auto files = files_in(corpus / kind);
         REQUIRE(!files.empty());
         for (const fs::path& file : files) {

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "graph/quantize/missing_biases.hpp"
 #include "learn/learn_rounding.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
