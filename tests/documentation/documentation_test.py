@@ -17,7 +17,8 @@ import numpy as np
 
 CPP = """
 #include <qk/qk.hpp>
-#include <qk/graph/search/search.hpp>
+#include <qk/graph/search.hpp>
+#include <qk/systems.hpp>
 {includes}
 void documented([[maybe_unused]] std::span<const float> x, [[maybe_unused]] std::span<float> y, [[maybe_unused]] const qk::graph::model& model,
                 [[maybe_unused]] const qk::graph::named_tensors& inputs, [[maybe_unused]] const qk::graph::calibration& calibration,
