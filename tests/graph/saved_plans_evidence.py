@@ -158,7 +158,7 @@ def of_changed_models(folder):
     np.save(file("x.npy"), x)
     plain = onnxruntime_runs.run(file("m.onnx"), x, "off")
     error = lambda name: onnxruntime_runs.decibels(onnxruntime_runs.run(file(name), x, "off"), plain)
-    asked = ["--activation", "int8", "--weight", "int4", "--calibration", file("x.npy")]
+    asked = ["--activation", "int8", "--weight", "int4", "--calibration", file("x.npy"), "--recipe", "fast"]
     qk("quantize", file("m.onnx"), "-o", file("q.onnx"), *asked, "--bias-correction", "--save-plan", file("p.json"))
     qk("quantize", file("m.onnx"), "-o", file("n.onnx"), *asked)
     qk("quantize", file("m.onnx"), "-o", file("again.onnx"), "--plan", file("p.json"))
