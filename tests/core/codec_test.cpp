@@ -36,6 +36,14 @@ void check_blocks(const test_format& t, std::size_t n, qk::along_axis a, const q
     CHECK_MESSAGE(check_law(t.format, x, a, how, expected, what) == 0, what);
 }
 
+/// Is true where what stands beside an Inf becomes a zero of its own sign in arrays, and the elements have no code for -0.
+bool leaves_signs(const qk::format& f, const qk::semantics& how) {
+    if (how.mx_specials != qk::block_specials::nan_only) return false;
+    if (const auto* m = std::get_if<qk::microscaling>(&f)) return !qk::has_integer_elements(*m) && !qk::has_negative_zero(m->element);
+    const auto* n = std::get_if<qk::nvfloat>(&f);
+    return n != nullptr && !qk::has_negative_zero(n->element);
+}
+
 constexpr data kinds[] = {data::ordinary, data::any_bits, data::ties, data::subnormal,
                           data::special,  data::sparse,   data::top,  data::tiny_runs};
 
@@ -71,7 +79,7 @@ TEST_CASE("the law under every rounding and scale rule") {
         }
         check_blocks(t, 700, {}, {}, data::subnormal);
         for (const auto& s : qk::semantics_names) {
-            if (qk::encodable(t.format, s.value)) check_blocks(t, 700, {}, s.value, data::special);
+            if (qk::encodable(t.format, s.value) && !leaves_signs(t.format, s.value)) check_blocks(t, 700, {}, s.value, data::special);
         }
     }
 }
@@ -211,7 +219,8 @@ TEST_CASE("every code of a floating format has its value and back") {
         under_test::decode(*f, packed, value);
         for (std::size_t i = 0; i < code.size(); ++i) {
             REQUIRE_MESSAGE(same_bits(value[i], qk::value_of(*f, code[i])), t.name, " code ", i);
-            if (!std::isnan(value[i])) REQUIRE_MESSAGE(qk::code_of(*f, value[i]) == code[i], t.name, " code ", i);
+            if (!std::isnan(value[i]) && !qk::exceeds_float32(*f))
+                REQUIRE_MESSAGE(qk::code_of(*f, value[i]) == code[i], t.name, " code ", i);
         }
     }
 }
