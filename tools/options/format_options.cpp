@@ -161,7 +161,8 @@ void add_format_options(option_table& verb, quantize_options& given) {
     verb.add_option("--rounding", given.rounding, "half-even, half-away, half-up, toward-zero, up, down or stochastic")
         .type_name("R")
         .suggest(words_of(rounding_names));
-    verb.add_option("--scale-rule", given.scale_rule, "MX scales: floor, ceil, rceil or even").suggest(words_of(scale_rule_names));
+    verb.add_option("--scale-rule", given.scale_rule, "block scales: floor, ceil, rceil, even or ceil_7_25 (MX), four_over_six or search")
+        .suggest(words_of(scale_rule_names));
     verb.add_option("--integer-mode", given.integer_mode, "division: round(x / scale); reciprocal: round(x * (1 / scale))")
         .suggest(words_of(integer_mode_names));
     verb.add_option("--overflow", given.overflow, "saturate or ieee").suggest(words_of(overflow_names));

@@ -49,6 +49,10 @@ std::uint32_t nvfloat_scale(const nvfloat& f, survey s, float tensor, const sema
     return code_of(f.scale, ratio[0]);
 }
 
+/// Formats whose block scales scale_rule::search chooses by the block's values.
+template <class Format>
+inline constexpr bool has_searched_scales = std::same_as<Format, microscaling> || std::same_as<Format, nvfloat>;
+
 /// A tile of blocks: x and y as [rows][lanes] with the blocks in columns (lanes > 1) or as one row of blocks (lanes == 1).
 struct block_tile {
     alignas(64) float x[tile], y[tile], first[tile], second[tile];
@@ -89,15 +93,24 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
         fill(0, count, {});
     };
     if constexpr (std::same_as<Format, nvfloat>) {
-        const std::uint32_t code = nvfloat_scale<Arch>(f, s, tensor, how);
+        std::uint32_t code = nvfloat_scale<Arch>(f, s, tensor, how);
+        if (kernels::searches(how.scale_rule) && !is_nan_block(s, how.mx_specials))
+            code = code_of(f.scale, kernels::searched_block<Arch>(f, t.x + start, count, stride, how, tensor));
         put_code(out.scales, block, scale_width(f), code);
         const float d = scale_of(f, code, tensor);
         if (d != d) return clear();
         fill(0, count, {d, 1});
     } else {
-        const shared_code shared = share(f, s, t.y + start, count, stride, how);
-        put_code(out.scales, block, scale_width(f), shared.code);
+        shared_code shared = share(f, s, t.y + start, count, stride, how);
         const bool is_nan = shared.code == low_bits(scale_width(f));
+        if constexpr (std::same_as<Format, microscaling>) {
+            if (kernels::searches(how.scale_rule) && !is_nan) {
+                const int found = kernels::searched_block<Arch>(f, t.x + start, count, stride, how, 0) + 127;
+                shared.exponent += found - static_cast<int>(shared.code);
+                shared.code = static_cast<std::uint32_t>(found);
+            }
+        }
+        put_code(out.scales, block, scale_width(f), shared.code);
         if (is_nan) clear();
         if constexpr (std::same_as<Format, microexponent>) {
             const auto size = static_cast<std::size_t>(f.sub_block_size);
@@ -160,6 +173,9 @@ class family_coder : public block_coder<Arch> {
     family_coder(const Format& f, float scale) noexcept : block_coder<Arch>(packing_of(f), scale), format_(f) {}
 
     void round(const semantics& how, const float* x, float* y, along_axis a) const noexcept final {
+        if constexpr (has_searched_scales<Format>) {
+            if (kernels::searches(how.scale_rule)) return kernels::run_searched<Arch>(format_, x, y, a, this->tensor, how);
+        }
         kernels::run_blocks_completely<Arch>(x, y, a, step(how));
     }
     void share(block_tile& t, std::size_t start, std::size_t count, std::size_t stride, planes out, std::size_t block, std::size_t sub,

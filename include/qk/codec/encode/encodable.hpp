@@ -20,13 +20,18 @@ constexpr bool encodable(floating f, const semantics& how) {
 constexpr bool encodable(integer, const semantics&) { return true; }
 constexpr bool encodable(const block_float&, const semantics& how) { return how.bfp_specials == block_specials::block_nan; }
 constexpr bool encodable(const microexponent&, const semantics&) { return true; }
+/// encode searches the scale of a block that it sees as a whole (up to 512 values), and without weights.
+constexpr bool search_has_codes(int block_size, const semantics& how) {
+    const bool searched = how.scale_rule == scale_rule::search || how.scale_rule == scale_rule::four_over_six;
+    return !searched || (block_size <= 512 && how.scale_weights == nullptr);
+}
 constexpr bool encodable(const microscaling& f, const semantics& how) {
-    if (!how.clamp_mx_scale) return false;
+    if (!how.clamp_mx_scale || !search_has_codes(f.block_size, how)) return false;
     if (has_integer_elements(f)) return how.mx_specials == block_specials::block_nan && how.mxint_zero == zero_sign::positive;
     return how.mx_specials == block_specials::block_nan || has_infinity(f.element);  // such an element also has NaN
 }
 constexpr bool encodable(const nvfloat& f, const semantics& how) {
-    return has_nan(f.scale) && how.mx_specials == block_specials::block_nan;
+    return has_nan(f.scale) && how.mx_specials == block_specials::block_nan && search_has_codes(f.block_size, how);
 }
 constexpr bool encodable(const format& f, const semantics& how) {
     return detail::with_family(f, [&how](const auto& g) { return encodable(g, how); });

@@ -40,6 +40,7 @@ void run_group(const block_group& g, const Step& step) noexcept {
     seen<Arch> all;
     for (std::size_t j = 0; j < g.length; ++j) all.add(load_across<Arch>(g, j));
     auto shared = step.plan(all);
+    if constexpr (requires { step.search(g, shared, all); }) shared = step.search(g, shared, all);
     if constexpr (requires { step.raise(shared, vi<Arch>(0)); }) {
         if (step.bump) {
             vi<Arch> by(0);
@@ -102,7 +103,8 @@ void run_vectors_of_blocks(const block_group& all, const Step& step) noexcept {
 template <class Arch, class Step>
 void run_groups(block_group all, const Step& step) noexcept {
     constexpr std::size_t w = lanes<Arch>;
-    if (all.element_stride == 1 && all.lane_stride == all.length && (step.sub_block_size == 0 || step.sub_block_size == 2)) {
+    constexpr bool searched = requires(typename Step::shared s, seen<Arch> of) { step.search(all, s, of); };  // a lane is a block
+    if (!searched && all.element_stride == 1 && all.lane_stride == all.length && (step.sub_block_size == 0 || step.sub_block_size == 2)) {
         std::size_t done = 0;
         if (all.length % w == 0 && all.length != 0) {
             run_vectors_of_blocks<Arch, w>(all, step);

@@ -167,8 +167,9 @@ struct microscaling_step {
     static constexpr int sub_block_size = 0;
     static constexpr bool bump = false;
     int block_size, mantissa_bits, top_exponent;
-    std::int32_t least_step;  ///< of an element, k + step_bias
-    std::int32_t largest;     ///< magnitude of an element
+    std::int32_t rule_fraction;  ///< rceil and ceil_7_25: the fraction of amax up to which it does not need a larger scale
+    std::int32_t least_step;     ///< of an element, k + step_bias
+    std::int32_t largest;        ///< magnitude of an element
     std::int32_t largest_negative;
     bool integers, clamp_scale;
     scale_rule rule;
@@ -183,6 +184,7 @@ struct microscaling_step {
         : block_size(f.block_size),
           mantissa_bits(has_integer_elements(f) ? f.integer_bits - 2 : f.element.mantissa_bits),
           top_exponent(element_max_exponent(f)),
+          rule_fraction(0),
           least_step(step_bias - mantissa_bits + (has_integer_elements(f) ? 0 : min_exponent(f.element))),
           largest(has_integer_elements(f) ? float_bits(2.0 - power_of_two(2 - f.integer_bits)) : float_bits(max_value(f.element))),
           largest_negative(has_integer_elements(f) && how.mxint_uses_lowest ? float_bits(2.0) : largest),
@@ -190,6 +192,8 @@ struct microscaling_step {
           clamp_scale(how.clamp_mx_scale),
           rule(how.scale_rule),
           rules(rules_of(how, how.mx_specials, integers ? how.mxint_zero : how.mx_zero)) {
+        const std::int32_t fitting = rule == scale_rule::ceil_7_25 ? float_bits(stretched_maximum(f)) : largest;
+        rule_fraction = fitting & 0x7fffff;
         if (!integers && !has_negative_zero(f.element)) rules.zero = zero_sign::positive;
     }
 
@@ -201,7 +205,10 @@ struct microscaling_step {
         switch (rule) {
             case scale_rule::floor: break;
             case scale_rule::ceil: exponent = exponent + select(fraction > V(0), V(1), V(0)); break;
-            case scale_rule::rceil: exponent = exponent + select(fraction > V(largest & 0x7fffff), V(1), V(0)); break;
+            case scale_rule::ceil_7_25:
+            case scale_rule::four_over_six:
+            case scale_rule::search:
+            case scale_rule::rceil: exponent = exponent + select(fraction > V(rule_fraction), V(1), V(0)); break;
             case scale_rule::even: exponent = (amax + V((1 << 22) >> mantissa_bits)) >> 23; break;
         }
         exponent = exponent - V(127 + top_exponent);

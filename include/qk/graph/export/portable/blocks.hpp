@@ -77,6 +77,10 @@ inline operand unless_zero(function_builder& f, const operand& amax, const opera
     return f.op("Where", {f.op("Equal", {amax, f.number(0, data_type::float32)}), f.number(1, data_type::float64), scale});
 }
 
+[[noreturn]] inline void refuse_search() {
+    throw error("has block scales that are searched, which no standard operator does; for activations choose the scale rule even or rceil");
+}
+
 /// Returns the power-of-two scale of MX blocks, in float64: qk::reference::scale_exponent.
 inline operand block_scale(function_builder& f, const microscaling& format, const operand& amax, const semantics& how) {
     const arithmetic d(f, data_type::float64);
@@ -92,6 +96,14 @@ inline operand block_scale(function_builder& f, const microscaling& format, cons
             scale = d.where(d.less(d.mul(least, largest), exact), d.mul(least, 2), least);
             break;
         }
+        case scale_rule::ceil_7_25: {
+            const double stretched = stretched_maximum(format);
+            const operand least = d.mul(top, power_of_two(-reference::exponent_of(stretched)));
+            scale = d.where(d.less(d.mul(least, stretched), exact), d.mul(least, 2), least);
+            break;
+        }
+        case scale_rule::four_over_six:
+        case scale_rule::search: refuse_search(); break;
         case scale_rule::even: {  // amax at or beyond the tie below the next power of two counts as that power
             const operand tie = d.mul(top, 2 - power_of_two(-reference::element_mantissa_bits(format) - 1));
             scale = d.mul(d.where(d.less(exact, tie), top, d.mul(top, 2)), below);
@@ -178,6 +190,7 @@ inline operand fake_quantize(function_builder& f, const microexponent& format, c
 
 /// `tensor_scale` is the scale of the whole tensor, a scalar; if empty, it is computed from the tensor itself.
 inline operand fake_quantize(function_builder& f, const nvfloat& format, const operand& x, const semantics& how, operand tensor_scale) {
+    if (reference::is_searched(how.scale_rule)) refuse_search();
     const arithmetic a(f, data_type::float32), d(f, data_type::float64);
     const surveyed_blocks b(f, x, how.mx_specials);
     if (tensor_scale.empty()) {
