@@ -18,6 +18,7 @@
 #include <limits>
 
 #include "qk/kernels/drivers/general_blocks.hpp"
+#include "qk/kernels/drivers/scale_shortlist.hpp"
 
 namespace qk::kernels {
 
@@ -135,9 +136,10 @@ struct searched_nvfloat : nvfloat_step<Arch> {
     along_axis axis;
     semantics how;
     floating grid;  ///< of the block scales
+    floating element_format;
 
     searched_nvfloat(const nvfloat& f, const semantics& given, float t, along_axis a) noexcept
-        : base(f, given, t), axis(a), how(given), grid(f.scale), trial_(f, for_search(given), t) {}
+        : base(f, given, t), axis(a), how(given), grid(f.scale), element_format(f.element), trial_(f, for_search(given), t) {}
 
     shared search(const block_group& g, const shared& start, const seen<Arch>& all) const noexcept {
         return {load<Arch>(scales(g, all).value) * vf<Arch>(this->tensor_scale), start.worst};
@@ -172,6 +174,31 @@ struct searched_nvfloat : nvfloat_step<Arch> {
             least[k] = error[k];
             best.value[k] = now[k];
         };
+        if (scale_shortlist<Arch> list; how.scale_rule == scale_rule::search && shortlisted(g, all, first, open, list)) {
+            list.settle(element_format.mantissa_bits);
+            bool compared[w] = {};
+            for (std::size_t c = 0; c < list.count; ++c) {
+                bool wanted[w], any = false;
+                for (std::size_t k = 0; k < w; ++k) {
+                    wanted[k] = open[k] && list.close(c, k);
+                    if (wanted[k] && list.close_ones[k] == 1) {
+                        best.value[k] = list.scale[c][k];
+                        wanted[k] = false;
+                    }
+                    any |= wanted[k];
+                    now[k] = wanted[k] ? list.scale[c][k] : first[k];
+                }
+                if (!any) continue;
+                measure();
+                for (std::size_t k = 0; k < w; ++k) {
+                    if (!wanted[k]) continue;
+                    if (!compared[k]) least[k] = std::numeric_limits<double>::infinity();
+                    compared[k] = true;
+                    keep(k);
+                }
+            }
+            return best;
+        }
         measure();
         for (std::size_t k = 0; k < w; ++k) {
             least[k] = error[k];
@@ -219,10 +246,61 @@ struct searched_nvfloat : nvfloat_step<Arch> {
     }
 
   private:
+    /// Collects the candidates of a search with their quick errors, in the order of the exact search. Returns false where these mean
+    /// nothing.
+    bool shortlisted(const block_group& g, const seen<Arch>& all, const float* first, const bool* open,
+                     scale_shortlist<Arch>& list) const noexcept {
+        constexpr std::size_t w = lanes<Arch>;
+        if (how.scale_weights != nullptr || how.flush_inputs || element_format.mantissa_bits > 15) return false;
+        alignas(64) float d[w], amax[w], now[w], ratio[w], error[w], clipped[w];
+        bool going[w];
+        double top[w];
+        for (std::size_t k = 0; k < w; ++k) d[k] = first[k] * this->tensor_scale;
+        if (!list.load_blocks(g, d, open)) return false;
+        store<Arch>(amax, as_float<Arch>(all.finite));
+        list.absolute_guard = how.scale_objective == scale_objective::mae;
+        const auto try_scales = [&] {
+            for (std::size_t k = 0; k < w; ++k) ratio[k] = going[k] ? now[k] / first[k] : 1.0f;
+            list.measure(ratio, element_format.mantissa_bits, min_exponent(element_format), this->element_max, list.absolute_guard, error,
+                         clipped);
+            list.add(now, error, going);
+        };
+        const auto start = [&] {
+            std::copy(first, first + w, now);
+            std::copy(open, open + w, going);
+        };
+        start();
+        try_scales();
+        for (std::size_t k = 0; k < w; ++k)
+            top[k] = std::max(2.0 * static_cast<double>(amax[k] <= this->element_max * d[k] ? first[k] : up(up(first[k]))),
+                              2 * min_normal(grid));
+        while (list.count < list.most) {
+            for (std::size_t k = 0; k < w; ++k) {
+                const float next = going[k] ? up(now[k]) : now[k];
+                going[k] = going[k] && next != now[k] && static_cast<double>(next) < top[k];
+                if (going[k]) now[k] = next;
+            }
+            if (std::find(going, going + w, true) == going + w) break;
+            try_scales();
+        }
+        start();
+        while (list.count < list.most) {
+            for (std::size_t k = 0; k < w; ++k) {
+                const float next = going[k] ? down(now[k]) : now[k];
+                going[k] = going[k] && next > 0;
+                if (going[k]) now[k] = next;
+            }
+            if (std::find(going, going + w, true) == going + w) return true;
+            try_scales();
+            for (std::size_t k = 0; k < w; ++k) going[k] = going[k] && clipped[k] <= list.least[k] * 1.01f + 1e-6f * list.energy[k];
+        }
+        return false;
+    }
+
     /// Step of the candidates at v. Of scales with more than seven mantissa bits only those that seven can hold are tried.
     float spacing(float v, int mantissa_bits) const noexcept {
-        const int e = v > 0 ? std::ilogb(v) : min_exponent(grid);
-        return static_cast<float>(power_of_two(std::max(e, min_exponent(grid)) - mantissa_bits));
+        const int e = std::max(static_cast<int>(std::bit_cast<std::uint32_t>(v) >> 23) - 127, min_exponent(grid)) - mantissa_bits;
+        return e >= -126 ? std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23) : static_cast<float>(power_of_two(e));
     }
     float spacing(float v) const noexcept { return spacing(v, std::min(grid.mantissa_bits, 7)); }
     float nearest(float v) const noexcept {
