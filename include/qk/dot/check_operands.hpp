@@ -32,6 +32,7 @@ constexpr message check_operands(const format& a, const format& b, const accumul
         if (is_integer_format(a) && is_integer_format(b)) return {};
         return "sum=integer multiplies integer formats; for others say exact, aligned, sequential or pairwise";
     }
+    if (is_table_format(a) || is_table_format(b)) return "tables are no operands of dot products: decode them first";
     if (detail::exceeds_float32(a) || detail::exceeds_float32(b)) return "operands are formats whose numbers float32 has";
     const bool doubles = acc.partial == fp64;
     if (doubles != detail::is_fp64(a) || doubles != detail::is_fp64(b)) return "fp64 operands and an fp64 accumulator go together";

@@ -42,6 +42,8 @@ constexpr element_kind kind_of(integer f) {
     const int top = f.is_signed ? f.bits - 2 : f.bits - 1;
     return {top < 0 ? 0 : top, top < 0 ? 0 : top, top < 0 ? 0 : top, f.bits, true};
 }
+/// Tables are no operands (check_operands).
+constexpr element_kind kind_of(const table& f) { return {0, 0, 0, f.size, false}; }
 constexpr element_kind kind_of(const block_float& f) { return {f.mantissa_bits - 1, 0, 0, f.mantissa_bits + 1, false}; }
 constexpr element_kind kind_of(const microexponent& f) { return {f.mantissa_bits - 1, 1 - (1 << f.shift_bits), 0, f.mantissa_bits, false}; }
 constexpr element_kind kind_of(const microscaling& f) {
@@ -133,6 +135,9 @@ QK_INLINE void take_magnitudes(int width, const std::uint32_t* code, std::size_t
 QK_INLINE void take_codes(integer f, const std::uint32_t* code, std::size_t n, const reading& how, element_tile& t) {
     const int exponent = kind_of(f).fraction;
     for (std::size_t i = 0; i < n; ++i) take_whole(value_of(f, code[i]) - how.zero_point, exponent, i, t);
+}
+QK_INLINE void take_codes(const table&, const std::uint32_t*, std::size_t n, const reading&, element_tile& t) {
+    for (std::size_t i = 0; i < n; ++i) take_whole(0, nan_exponent, i, t);
 }
 QK_INLINE void take_codes(const block_float& f, const std::uint32_t* code, std::size_t n, const reading&, element_tile& t) {
     f.bump ? take_signed(1 + f.mantissa_bits, 0, code, n, t) : take_magnitudes(f.mantissa_bits, code, n, t);

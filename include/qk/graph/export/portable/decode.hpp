@@ -55,6 +55,7 @@ inline std::vector<float> element_table(const format& f, int width) {
     for (std::uint32_t c = 0; c < table.size(); ++c) {
         float& v = table[c];
         if (const floating* g = std::get_if<floating>(&f)) v = reference::value_of(*g, c);
+        else if (const qk::table* t = std::get_if<qk::table>(&f)) v = t->values[c];
         else if (const nvfloat* n = std::get_if<nvfloat>(&f)) v = reference::value_of(n->element, c);
         else if (const integer* i = std::get_if<integer>(&f))
             v = static_cast<float>(i->is_signed ? reference::sign_extend(c, width) : std::int64_t{c});

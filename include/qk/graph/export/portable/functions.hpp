@@ -48,6 +48,7 @@ inline onnx::FunctionProto fake_quantize_function(const function_key& k, const s
     const auto elements = [&](const operand& v) {
         if (const floating* g = std::get_if<floating>(&k.format))
             return detail::fake_quantize(f, *g, v, s, k.semantics);  // qualified: qk::fake_quantize has the same parameters
+        if (const table* g = std::get_if<table>(&k.format)) return detail::fake_quantize(f, *g, v, s, k.semantics);
         return detail::fake_quantize(f, std::get<integer>(k.format), v, s, k.one_scale, k.semantics);
     };
     if (!k.block_scales) return f.finish(elements(x));
