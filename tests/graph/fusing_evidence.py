@@ -5,6 +5,7 @@ results with the optimizer off and on.
 usage: fusing_evidence.py QK    (the built command)
 """
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,7 @@ def check(what, m, x, options, styles=("portable", "qdq"), limit=2e-2, edges=1):
                         error = np.abs(y.reshape(reference.shape) - reference).max(initial=0) / max(np.abs(reference).max(initial=0), 1e-30)
                         if not error <= limit:
                             problem += f"{name}: {error:.2g} of the largest output; "
-                    if int(done.stdout.split()[0]) < edges:
+                    if int(re.search(r"(\d+) quantized edges", done.stdout)[1]) < edges:
                         problem += "nothing was quantized"
                 except Exception as failed:  # the model does not load or run
                     problem = str(failed)[:300]
