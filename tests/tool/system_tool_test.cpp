@@ -85,7 +85,7 @@ TEST_CASE("what does not fit --system is a sentence, and nothing is written") {
         CHECK_MESSAGE(done.err.find(says) != std::string::npos, done.err);
         CHECK(place.files() == before);
     };
-    refuse({"--system", "mlx.mxpf4"}, "did you mean mlx.mxfp4");
+    refuse({"--system", "mlx.mxpf4"}, "Did you mean 'mlx.mxfp4'");
     refuse({"--system", "ggml.q4_K"}, "takes columns in multiples of 256, and here are 48");
     refuse({"--system", "auto_round.nvfp4", "--format", "nvfp4"}, "leave --format out");
     refuse({"--system", "auto_round.nvfp4", "--scale-rule", "even"}, "leave --scale-rule out");

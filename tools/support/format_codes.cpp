@@ -32,7 +32,7 @@ struct decimal {
     }
 };
 
-/// Returns digits * 2^exponent, beyond the range of double, with 17 decimal digits.
+/// Returns digits * 2^exponent, beyond what double holds to its last digit, with 17 decimal digits.
 std::string digits_of(std::uint32_t digits, int exponent) {
     decimal power = exponent < 0 ? decimal{5, 0, -1} : decimal{2, 0, 0}, all;
     for (auto n = static_cast<unsigned>(std::abs(exponent)); n != 0; n >>= 1, power = power * power)
@@ -62,7 +62,7 @@ code_value value_of(const code_number& n) {
     if (n.nan) return shown_number(std::nan(""));
     if (n.infinite) return shown_number(sign * HUGE_VAL);
     const double v = sign * std::ldexp(n.digits, n.exponent);
-    if (n.digits == 0 || (std::isfinite(v) && n.exponent >= -1074)) return shown_number(v);
+    if (n.digits == 0 || std::isnormal(v)) return shown_number(v);
     return {v, (n.negative ? "-" : "") + digits_of(n.digits, n.exponent)};
 }
 

@@ -53,8 +53,8 @@ std::vector<std::string> system_words() {
 
 const systems::rule& system_rule(const std::string& name) {
     if (const systems::rule* found = systems::find(name)) return *found;
-    throw graph::error(
-        fmt::format("unknown system and format {}{}; `qk formats --systems` lists them", name, graph::did_you_mean(name, system_words())));
+    throw graph::error(fmt::format("unknown system and format '{}'; `qk formats --systems` lists them.{}", name,
+                                   graph::did_you_mean(name, system_words())));
 }
 
 void refuse_beside_system(const quantize_options& given) {
