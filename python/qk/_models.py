@@ -409,8 +409,8 @@ def _take(result, name, file):
                     result.model = Model(f.read())
     elif name == "save_plan" and os.path.exists(file):
         result.plan = Plan(file)
-        if isinstance(result._answer, dict):
-            for e in result._answer.get("edges", []):
+        if isinstance(result._answer, dict) and isinstance(result._answer.get("edges"), list):  # recover answers with their number
+            for e in result._answer["edges"]:
                 if e["consumer"]:
                     result.plan._uses[e["consumer"], e["index"]] = e["tensor"]
     elif name == "output_dir":

@@ -181,14 +181,14 @@ def test_models_and_data_in_every_form(model, images, labels):
 
 
 def test_a_metric_of_ones_own(model, images, labels):
-    built_in = qk.search(model, images, narrow="int8/int4", metric="mse", target_mse=0.05)
+    built_in = qk.search(model, images, narrow="int8/int4", metric="mse", target_mse=0.05, recipe="fast")
 
     def mse(outputs, reference, given):
         assert isinstance(outputs, list) and outputs[0].shape == (len(images), 10) and np.array_equal(given, labels)
         y, r = outputs[0].astype(np.float64), reference[0].astype(np.float64)
         return float(np.mean((y - r) ** 2))
 
-    own = qk.search(model, images, labels=labels, narrow="int8/int4", metric=mse, target_metric=0.05)
+    own = qk.search(model, images, labels=labels, narrow="int8/int4", metric=mse, target_metric=0.05, recipe="fast")
     assert own["layers"] == built_in["layers"] and own.metric == pytest.approx(built_in.metric, rel=1e-5)
 
     def accuracy(outputs):

@@ -60,7 +60,7 @@ qk::semantics read_semantics(const json_cursor& c) {
     if (const auto v = c.find("flush_inputs")) s.flush_inputs = v->boolean();
     if (const auto v = c.find("flush_outputs")) s.flush_outputs = v->boolean();
     if (const auto v = c.find("random_bits")) s.stochastic_bits = static_cast<int>(v->integer(1, 32));
-    if (const auto v = c.find("seed")) s.seed = static_cast<std::uint64_t>(v->integer(0, std::int64_t{1} << 53));
+    if (const auto v = c.find("seed")) s.seed = static_cast<std::uint64_t>(v->integer(0, std::int64_t{1} << 62));
     return s;
 }
 
