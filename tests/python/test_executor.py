@@ -27,8 +27,9 @@ def pool():
         yield pool
 
 
-def test_a_search_has_the_same_bits(pool, model, images, labels):
-    options = dict(labels=labels, narrow=["int8/int8", "int8/int4"], target_l2=0.6, ranking="measured")
+def test_a_search_has_the_same_bits(pool, model, images, labels, tmp_path):
+    (tmp_path / "nearest.json").write_text('{"name": "nearest codes", "int8_weights": "unsigned"}')
+    options = dict(labels=labels, narrow=["int8/int8", "int8/int4"], target_l2=0.6, ranking="measured", target=tmp_path / "nearest.json")
     assert facts(qk.search(model, images, executor=pool, **options)) == facts(qk.search(model, images, **options))
 
 

@@ -100,8 +100,9 @@ search_outcome search(const search_settings& settings, const progress_function& 
     choose_target(settings, options, metric);
     settings.fill(options, m, inputs, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
     take_criterion(options);
-    // A plan alone cannot hold changed weights, and gradients estimate rounding to nearest.
-    add_recipe(options, settings, m, !settings.output.empty() && settings.save_plan.empty() && settings.ranking != "gradient");
+    // A plan alone, which is what travels to other machines, cannot hold changed weights, and gradients estimate rounding to nearest.
+    add_recipe(options, settings, m,
+               !settings.output.empty() && settings.save_plan.empty() && settings.ranking != "gradient" && !settings.elsewhere);
     if (settings.elsewhere) check_elsewhere(settings, options);
     transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());

@@ -9,7 +9,7 @@
 
 namespace qk::graph::pipeline {
 
-void check_elsewhere(const mix_settings& settings, const mix_options& options) {
+void check_elsewhere(const mix_settings& settings, mix_options& options) {
     const auto refuse = [](const std::string& what) {
         throw error(what + " and trials on other machines do not go together: a trial travels as its plan, which does not hold that");
     };
@@ -19,6 +19,11 @@ void check_elsewhere(const mix_settings& settings, const mix_options& options) {
     if (std::ranges::any_of(all.pairs, [](const format_pair& p) { return p.rounding != weight_rounding::nearest; }))
         refuse("rounding of weights other than to nearest");
     if (!settings.metric_server.empty() || settings.measure_model) refuse("a measure of the model's file");
+    if (!options.pair_safe) return;
+    options.pair_safe = false;
+    options.remarks.emplace_back(
+        "trials on other machines take int8 weights at their nearest codes, which a file stores as uint8: quantize again with the plan's "
+        "formats for pair-safe ones");
 }
 
 struct trial_scorer::prepared {
