@@ -27,15 +27,22 @@ def pool():
         yield pool
 
 
-def test_a_search_has_the_same_bits(pool, model, images, labels, tmp_path):
-    (tmp_path / "nearest.json").write_text('{"name": "nearest codes", "int8_weights": "unsigned"}')
-    options = dict(labels=labels, narrow=["int8/int8", "int8/int4"], target_l2=0.6, ranking="measured", target=tmp_path / "nearest.json")
+@pytest.fixture(scope="module")
+def nearest(tmp_path_factory):
+    """A target whose int8 weights are the nearest codes, as those of trials elsewhere are."""
+    file = tmp_path_factory.mktemp("target") / "nearest.json"
+    file.write_text('{"name": "nearest codes", "int8_weights": "unsigned"}')
+    return file
+
+
+def test_a_search_has_the_same_bits(pool, model, images, labels, nearest):
+    options = dict(labels=labels, narrow=["int8/int8", "int8/int4"], target_l2=0.6, ranking="measured", target=nearest)
     assert facts(qk.search(model, images, executor=pool, **options)) == facts(qk.search(model, images, **options))
 
 
-def test_sensitivity_and_a_metric_of_ones_own(pool, model, images):
+def test_sensitivity_and_a_metric_of_ones_own(pool, model, images, nearest):
     for options in (dict(narrow="int8/int4"), dict(narrow="int8/int4", metric=sum_of_errors)):
-        assert facts(qk.sensitivity(model, images, executor=pool, **options)) == facts(qk.sensitivity(model, images, **options))
+        assert facts(qk.sensitivity(model, images, target=nearest, executor=pool, **options)) == facts(qk.sensitivity(model, images, target=nearest, **options))
 
 
 class Losing(concurrent.futures.ThreadPoolExecutor):
@@ -54,8 +61,8 @@ class Losing(concurrent.futures.ThreadPoolExecutor):
         return super().submit(lost)
 
 
-def test_a_lost_trial_is_taken_again(model, images):
-    options = dict(narrow="int8/int4", target_l2=0.6, ranking="measured")
+def test_a_lost_trial_is_taken_again(model, images, nearest):
+    options = dict(target=nearest, narrow="int8/int4", target_l2=0.6, ranking="measured")
     with Losing(2) as pool:
         assert facts(qk.search(model, images, executor=pool, **options)) == facts(qk.search(model, images, **options))
         assert pool.count > 10
@@ -71,11 +78,11 @@ def test_what_cannot_travel_is_refused(model, images):
         qk.search(model, images, executor=5)
 
 
-def test_dask_loses_a_worker(model, images):
+def test_dask_loses_a_worker(model, images, nearest):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
         with distributed.Client(cluster) as client:
-            options = dict(narrow=["int8/int8", "int8/int4"], target_l2=0.6, ranking="measured")
+            options = dict(target=nearest, narrow=["int8/int8", "int8/int4"], target_l2=0.6, ranking="measured")
             expected = facts(qk.search(model, images, **options))
             told = []
 
