@@ -64,7 +64,7 @@ for name, model in files.items():
         calibrated = options[-1] == "--calibration"
         more = over("quantize", model, ["--recipe", "fast", *options, *([x] if calibrated else []), "-o", at("q.onnx")],
                     small, ["--recipe", "fast", *options, *([small_x] if calibrated else []), "-o", at("s.onnx")])
-        most = 1.9 if calibrated else 1.6  # making int8 weights pair-safe takes several times a layer's weights
+        most = 2.1 if calibrated else 1.6  # making int8 weights pair-safe takes several times a layer's weights
         check(more <= most * WEIGHTS, f"qk quantize {what}, weights {name}: {more / WEIGHTS:.2f} of the weights ({most})")
 
 # Texts of different lengths, and two that run together: a product's weights are packed once, not once for every number of rows. A sample
@@ -76,7 +76,8 @@ for what, count, lengths in (("2 x 64 tokens", 2, (64,)), ("texts of 64, 100 and
     sample = 2 * samples * longest * 4 * (VOCABULARY + 2 * LAYERS * GROUPS * WIDTH) + 4e6
     for formats, options in (("float", []), ("int4 weights", W4)):
         more = over("evaluate", files["outside"], ["--inputs", long, *options], small, ["--inputs", short, *options])
-        check(more <= 1.3 * WEIGHTS + sample, f"qk evaluate, {formats}, {what}: {more / WEIGHTS:.2f} of the weights (1.3 and what a sample needs)")
+        most = 1.8 if formats.startswith("int4") else 1.3  # the scales of int4 weights are searched, row by row
+        check(more <= most * WEIGHTS + sample, f"qk evaluate, {formats}, {what}: {more / WEIGHTS:.2f} of the weights ({most} and what a sample needs)")
 
 # A metric keeps sums of each sample, not outputs. These texts' logits, also the float model's, are several times as large as the weights.
 wide = {"vocabulary": 16000, "hidden": 256, "layers": 2, "count": 8, "groups": 4}
