@@ -33,6 +33,23 @@ inline float load_half(const std::byte* from) {
 inline unsigned number(std::byte b) { return std::to_integer<unsigned>(b); }
 inline std::byte byte_of(unsigned v) { return static_cast<std::byte>(v & 0xff); }
 
+/// Weights of a block under an importance: more where the row's mean square or the value's own is large.
+inline void weigh(floats x, floats importance, float mean_square, std::span<float> weights) {
+    for (std::size_t i = 0; i < x.size(); ++i) weights[i] = importance[i] * std::sqrt(mean_square + x[i] * x[i]);
+}
+
+/// Calls write(block of x, block of importance (or empty), its bytes) for each block of a row.
+template <class Write>
+void each_block(std::size_t values, std::size_t size, floats row, floats importance, bytes to, Write write) {
+    for (std::size_t b = 0; b < row.size() / values; ++b) {
+        write(row.subspan(b * values, values), importance.empty() ? floats{} : importance.subspan(b * values, values), &to[b * size]);
+    }
+}
+template <class Read>
+void each_block(std::size_t values, std::size_t size, const_bytes from, std::span<float> row, Read read) {
+    for (std::size_t b = 0; b < row.size() / values; ++b) read(&from[b * size], row.subspan(b * values, values));
+}
+
 /// The scale searches that several types share. Each writes the codes, and returns the scale.
 /// Signed codes from 0, that is, code - half, for a scale alone: rounds at 1 + 18 scales near the one that puts the extreme value on -half
 /// and keeps the one of least weighted squared error. Without weights they are x^2.

@@ -19,9 +19,6 @@ float sum_of(floats x) {
     for (const float v : x) sum += v;
     return sum;
 }
-void weigh_group(floats x, floats importance, float square, std::span<float> weights) {
-    for (std::size_t i = 0; i < x.size(); ++i) weights[i] = importance[i] * std::sqrt(square + x[i] * x[i]);
-}
 
 /// Two bits of each of 256 codes: a byte holds the codes 0, 32, 64 and 96 further on in its half.
 void store_pairs(std::byte* to, std::span<const std::uint8_t, 256> codes) {
@@ -57,7 +54,7 @@ void write_q2_k(floats x, floats importance, std::byte* block) {
         if (importance.empty()) {
             for (std::size_t i = 0; i < 16; ++i) weights[i] = std::abs(part[i]);
         } else {
-            weigh_group(part, importance.subspan(16 * g, 16), square, weights);
+            weigh(part, importance.subspan(16 * g, 16), square, weights);
         }
         sums[g] = sum_of(weights);
         const affine_search how =
@@ -116,7 +113,7 @@ void write_q3_k(floats x, floats importance, std::byte* block) {
             continue;
         }
         std::array<float, 16> weights;
-        weigh_group(part, importance.subspan(16 * g, 16), square, weights);
+        weigh(part, importance.subspan(16 * g, 16), square, weights);
         sums[g] = sum_of(weights);
         scales[g] = search_signed(4, part, weights, to);
     }
@@ -183,7 +180,7 @@ void find_k45(floats x, floats importance, int most, std::byte* block, std::span
             for (std::size_t i = 0; i < 32; ++i) weights[i] = mean + std::abs(part[i]);
             how = most == 15 ? affine_search{most, -1.0f, 0.1f, 20, false, false} : affine_search{most, -0.5f, 0.1f, 15, false, false};
         } else {
-            weigh_group(part, importance.subspan(32 * g, 32), square, weights);
+            weigh(part, importance.subspan(32 * g, 32), square, weights);
         }
         sums[g] = sum_of(weights);
         scales[g] = search_affine(how, part, weights, codes.subspan(32 * g, 32), minima[g]);
@@ -271,27 +268,16 @@ void write_q6_k(floats x, floats importance, std::byte* block) {
     }
 }
 
-template <std::size_t Size, class Write>
-void each_super_block(floats row, floats importance, bytes to, Write write) {
-    for (std::size_t b = 0; b < row.size() / 256; ++b) {
-        write(row.subspan(256 * b, 256), importance.empty() ? floats{} : importance.subspan(256 * b, 256), &to[b * Size]);
-    }
-}
-template <std::size_t Size, class Read>
-void each_super_block(const_bytes from, std::span<float> row, Read read) {
-    for (std::size_t b = 0; b < row.size() / 256; ++b) read(&from[b * Size], row.subspan(256 * b, 256));
-}
-
 }  // namespace
 
-void quantize_q2_k(floats row, floats importance, bytes to) { each_super_block<84>(row, importance, to, write_q2_k); }
-void quantize_q3_k(floats row, floats importance, bytes to) { each_super_block<110>(row, importance, to, write_q3_k); }
-void quantize_q4_k(floats row, floats importance, bytes to) { each_super_block<144>(row, importance, to, write_q4_k); }
-void quantize_q5_k(floats row, floats importance, bytes to) { each_super_block<176>(row, importance, to, write_q5_k); }
-void quantize_q6_k(floats row, floats importance, bytes to) { each_super_block<210>(row, importance, to, write_q6_k); }
+void quantize_q2_k(floats row, floats importance, bytes to) { each_block(256, 84, row, importance, to, write_q2_k); }
+void quantize_q3_k(floats row, floats importance, bytes to) { each_block(256, 110, row, importance, to, write_q3_k); }
+void quantize_q4_k(floats row, floats importance, bytes to) { each_block(256, 144, row, importance, to, write_q4_k); }
+void quantize_q5_k(floats row, floats importance, bytes to) { each_block(256, 176, row, importance, to, write_q5_k); }
+void quantize_q6_k(floats row, floats importance, bytes to) { each_block(256, 210, row, importance, to, write_q6_k); }
 
 void dequantize_q2_k(const_bytes from, std::span<float> row) {
-    each_super_block<84>(from, row, [](const std::byte* block, std::span<float> y) {
+    each_block(256, 84, from, row, [](const std::byte* block, std::span<float> y) {
         const float d = load_half(block + 80), dmin = load_half(block + 82);
         for (std::size_t i = 0; i < 256; ++i) {
             const unsigned both = number(block[i / 16]);
@@ -301,7 +287,7 @@ void dequantize_q2_k(const_bytes from, std::span<float> row) {
     });
 }
 void dequantize_q3_k(const_bytes from, std::span<float> row) {
-    each_super_block<110>(from, row, [](const std::byte* block, std::span<float> y) {
+    each_block(256, 110, from, row, [](const std::byte* block, std::span<float> y) {
         const float d = load_half(block + 108);
         for (std::size_t i = 0; i < 256; ++i) {
             const float scale = d * static_cast<float>(load_q3_scale(block + 96, i / 16));
@@ -328,13 +314,13 @@ void read_k45(const std::byte* block, std::span<float> y, const std::byte* low, 
 }  // namespace
 
 void dequantize_q4_k(const_bytes from, std::span<float> row) {
-    each_super_block<144>(from, row, [](const std::byte* block, std::span<float> y) { read_k45(block, y, block + 16, nullptr); });
+    each_block(256, 144, from, row, [](const std::byte* block, std::span<float> y) { read_k45(block, y, block + 16, nullptr); });
 }
 void dequantize_q5_k(const_bytes from, std::span<float> row) {
-    each_super_block<176>(from, row, [](const std::byte* block, std::span<float> y) { read_k45(block, y, block + 48, block + 16); });
+    each_block(256, 176, from, row, [](const std::byte* block, std::span<float> y) { read_k45(block, y, block + 48, block + 16); });
 }
 void dequantize_q6_k(const_bytes from, std::span<float> row) {
-    each_super_block<210>(from, row, [](const std::byte* block, std::span<float> y) {
+    each_block(256, 210, from, row, [](const std::byte* block, std::span<float> y) {
         const float d = load_half(block + 208);
         for (std::size_t i = 0; i < 256; ++i) {
             const std::size_t h = i / 128, n = i % 128 / 32, l = i % 32;

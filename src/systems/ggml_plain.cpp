@@ -7,26 +7,10 @@
 namespace qk::systems::ggml {
 namespace {
 
-/// Weights of a block under an importance: more where the row's mean square or the value's own is large.
-void weigh(floats x, floats importance, float mean_square, std::span<float> weights) {
-    for (std::size_t i = 0; i < x.size(); ++i) weights[i] = importance[i] * std::sqrt(mean_square + x[i] * x[i]);
-}
 float mean_square(floats row) {
     float sum = 0;
     for (const float v : row) sum += v * v;
     return sum / static_cast<float>(row.size());
-}
-
-/// Calls write(block of x, block of importance (or empty), its bytes) for each block of a row.
-template <class Write>
-void each_block(std::size_t values, std::size_t size, floats row, floats importance, bytes to, Write write) {
-    for (std::size_t b = 0; b < row.size() / values; ++b) {
-        write(row.subspan(b * values, values), importance.empty() ? floats{} : importance.subspan(b * values, values), &to[b * size]);
-    }
-}
-template <class Read>
-void each_block(std::size_t values, std::size_t size, const_bytes from, std::span<float> row, Read read) {
-    for (std::size_t b = 0; b < row.size() / values; ++b) read(&from[b * size], row.subspan(b * values, values));
 }
 
 void store_nibbles(std::byte* to, std::span<const std::uint8_t, 32> codes) {
