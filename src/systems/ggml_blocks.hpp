@@ -50,6 +50,26 @@ void each_block(std::size_t values, std::size_t size, const_bytes from, std::spa
     for (std::size_t b = 0; b < row.size() / values; ++b) read(&from[b * size], row.subspan(b * values, values));
 }
 
+/// Twice the magnitudes of E2M1 with their signs, in the order in which ggml tries them.
+inline constexpr float twice_e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/// The first index of least distance: ties go to the smaller magnitude, and an x so large that all distances round to the same float
+/// becomes 0.
+inline unsigned nearest_e2m1(float x, float half_scale) {
+    unsigned best = 0;
+    float least = std::abs(twice_e2m1[0] * half_scale - x);
+    for (unsigned i = 1; i < 16; ++i) {
+        const float distance = std::abs(twice_e2m1[i] * half_scale - x);
+        if (distance < least) {
+            least = distance;
+            best = i;
+        }
+    }
+    return best;
+}
+/// Half of an E8M0 scale.
+inline float half_e8m0(unsigned e) { return power_of_two(static_cast<int>(e) - 128); }
+
 /// The scale searches that several types share. Each writes the codes, and returns the scale.
 /// Signed codes from 0, that is, code - half, for a scale alone: rounds at 1 + 18 scales near the one that puts the extreme value on -half
 /// and keeps the one of least weighted squared error. Without weights they are x^2.

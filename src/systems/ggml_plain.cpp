@@ -111,26 +111,6 @@ void dequantize_affine(const_bytes from, std::span<float> row) {
     });
 }
 
-/// Twice the magnitudes of E2M1 with their signs, in the order in which ggml tries them.
-constexpr float twice_e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
-/// The first index of least distance: ties go to the smaller magnitude, and an x so large that all distances round to the same float
-/// becomes 0.
-unsigned nearest_e2m1(float x, float half_scale) {
-    unsigned best = 0;
-    float least = std::abs(twice_e2m1[0] * half_scale - x);
-    for (unsigned i = 1; i < 16; ++i) {
-        const float distance = std::abs(twice_e2m1[i] * half_scale - x);
-        if (distance < least) {
-            least = distance;
-            best = i;
-        }
-    }
-    return best;
-}
-/// Half of an E8M0 scale.
-float half_e8m0(unsigned e) { return power_of_two(static_cast<int>(e) - 128); }
-
 /// ggml's own E4M3 for scales: rounds half up; from 256 on everything is 448.
 unsigned scale_code(float v) {
     if (!(v > 0)) return 0;

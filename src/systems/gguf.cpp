@@ -90,26 +90,12 @@ std::vector<std::uint8_t> q8_block(std::span<const float> x) {
 }
 
 std::vector<std::uint8_t> mxfp4_block(std::span<const float> x) {
-    constexpr float levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     const float most = absolute_maximum(x);
     const std::uint8_t e = most > 0 ? byte_cast(std::floor(log2_float(most)) - 2 + 127) : std::uint8_t{0};
-    const float d = power_of_two(e - 128);
-    std::uint8_t codes[32];
-    for (std::size_t i = 0; i < 32; ++i) {
-        // argmin: the first NaN, or the first least
-        std::uint8_t best = 0;
-        float least = std::abs(d * levels[0] - x[i]);
-        for (std::uint8_t k = 1; k < 16; ++k) {
-            const float error = std::abs(d * levels[k] - x[i]);
-            if (error < least) {
-                least = error;
-                best = k;
-            }
-        }
-        codes[i] = best;
-    }
+    const float d = ggml::half_e8m0(e);
     std::vector<std::uint8_t> block{e};
-    for (std::size_t i = 0; i < 16; ++i) block.push_back(static_cast<std::uint8_t>(codes[i] | codes[i + 16] << 4));
+    for (std::size_t i = 0; i < 16; ++i)
+        block.push_back(static_cast<std::uint8_t>(ggml::nearest_e2m1(x[i], d) | ggml::nearest_e2m1(x[i + 16], d) << 4));
     return block;
 }
 
@@ -120,10 +106,7 @@ result gguf_rule(const rule& how, const input& x) {
     std::vector<std::uint8_t> codes;
     if (how.format == "bf16") {
         for (std::size_t i = 0; i < x.values.size(); ++i) {
-            const std::uint32_t bits = bits_of(x.values[i]);
-            // a NaN keeps only its top bits, made quiet
-            const std::uint16_t code =
-                x.values[i] != x.values[i] ? static_cast<std::uint16_t>((bits >> 16) | 0x40) : to_bfloat16(x.values[i]);
+            const std::uint16_t code = to_bfloat16(x.values[i]);
             codes.push_back(static_cast<std::uint8_t>(code & 0xff));
             codes.push_back(static_cast<std::uint8_t>(code >> 8));
             made.values[i] = from_bfloat16(code);

@@ -96,7 +96,7 @@ inline float from_half(std::uint16_t code) {
 }
 inline float through_half(float v) { return from_half(to_half(v)); }
 
-/// Rounded to bfloat16, ties to even.
+/// Rounded to bfloat16, ties to even. A NaN keeps only its top bits, made quiet.
 inline std::uint16_t to_bfloat16(float v) {
     const std::uint32_t bits = bits_of(v);
     if (std::isnan(v)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
