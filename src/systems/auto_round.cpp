@@ -240,14 +240,8 @@ result ar_int(const rule& how, const input& x) {
 }
 
 result ar_fp8_block(const rule&, const input& x) {
-    const std::size_t down = (x.rows + 127) / 128, across = (x.columns + 127) / 128;
-    const auto tile = [&](std::size_t i) { return i / x.columns / 128 * across + i % x.columns / 128; };
-    std::vector<float> scales(down * across);
-    for (std::size_t i = 0; i < x.values.size(); ++i) {
-        float& most = scales[tile(i)];
-        const float a = std::abs(x.values[i]);
-        if (a != a || a > most) most = a;
-    }
+    const tiled tile(x, 128, 128);
+    std::vector<float> scales = tile.maxima(x.values);
     for (float& s : scales) {
         s = s / 448.0f;
         if (s < static_cast<float>(1.0 / (448.0 * 512.0))) s = static_cast<float>(1.0 / (448.0 * 512.0));
@@ -257,7 +251,7 @@ result ar_fp8_block(const rule&, const input& x) {
         const float scale = scales[tile(i)];
         made.values[i] = from_e4m3(to_e4m3(clamp(x.values[i] / scale, -448, 448))) * scale;
     }
-    made.planes.push_back(make_plane("scales", {down, across}, scales));
+    made.planes.push_back(make_plane("scales", {tile.down, tile.across}, scales));
     return made;
 }
 

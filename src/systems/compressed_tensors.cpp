@@ -107,14 +107,8 @@ result ct_mx(const rule& how, const input& x) {
 result ct_fp8(const rule& how, const input& x) {
     const bool block = how.format == "fp8_block128", channel = how.format == "fp8_channel";
     const std::size_t tile_rows = block ? 128 : channel ? 1 : x.rows, tile_columns = block ? 128 : x.columns;
-    const std::size_t down = (x.rows + tile_rows - 1) / tile_rows, across = (x.columns + tile_columns - 1) / tile_columns;
-    const auto tile = [&](std::size_t i) { return i / x.columns / tile_rows * across + i % x.columns / tile_columns; };
-    std::vector<float> scales(down * across);
-    for (std::size_t i = 0; i < x.values.size(); ++i) {
-        float& most = scales[tile(i)];
-        const float a = std::abs(x.values[i]);
-        if (a != a || a > most) most = a;
-    }
+    const tiled tile(x, tile_rows, tile_columns);
+    std::vector<float> scales = tile.maxima(x.values);
     for (float& s : scales) {
         s = s / 448.0f;
         if (s == 0) s = std::numeric_limits<float>::epsilon();
@@ -127,7 +121,7 @@ result ct_fp8(const rule& how, const input& x) {
     }
     made.planes.push_back(make_plane("codes", {x.rows, x.columns}, codes));
     if (block) {
-        made.planes.push_back(make_plane("scales", {down, across}, scales));
+        made.planes.push_back(make_plane("scales", {tile.down, tile.across}, scales));
     } else if (channel) {
         made.planes.push_back(make_plane("scales", {x.rows, 1}, scales));
     } else {

@@ -230,17 +230,11 @@ result modelopt_fp8_packed(const rule& how, const input& x) {
     std::size_t tile_rows = x.rows, tile_columns = x.columns;
     if (how.format == "fp8_2d_128x128") tile_rows = tile_columns = 128;
     if (how.format == "fp8_2d_16x16") tile_rows = tile_columns = 16;
-    const std::size_t down = (x.rows + tile_rows - 1) / tile_rows, across = (x.columns + tile_columns - 1) / tile_columns;
-    std::vector<float> scales(down * across);
+    const tiled tile(x, tile_rows, tile_columns);
+    std::vector<float> scales = tile.maxima(x.values);
+    for (float& s : scales) s = s / 448.0f;
     std::vector<std::uint8_t> codes(x.values.size());
     result made{{x.rows, x.columns}, std::vector<float>(x.values.size()), {}};
-    const auto tile = [&](std::size_t i) { return i / x.columns / tile_rows * across + i % x.columns / tile_columns; };
-    for (std::size_t i = 0; i < x.values.size(); ++i) {
-        float& most = scales[tile(i)];
-        const float a = std::abs(x.values[i]);
-        if (a != a || a > most) most = a;  // a NaN is not left again: nothing compares above it
-    }
-    for (float& s : scales) s = s / 448.0f;
     for (std::size_t i = 0; i < x.values.size(); ++i) {
         const float scale = scales[tile(i)];
         codes[i] = to_e4m3(x.values[i] / scale);
@@ -250,7 +244,7 @@ result modelopt_fp8_packed(const rule& how, const input& x) {
     if (how.format == "fp8_tensor_packed") {
         made.planes.push_back(make_plane("scales", {1}, scales));
     } else {
-        made.planes.push_back(make_plane("scales", {down, across}, scales));
+        made.planes.push_back(make_plane("scales", {tile.down, tile.across}, scales));
     }
     return made;
 }

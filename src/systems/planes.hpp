@@ -86,4 +86,29 @@ struct blocked {
     float maximum() const { return absolute_maximum(values); }
 };
 
+/// A matrix cut into tiles, the last ones smaller.
+struct tiled {
+    std::size_t columns, tile_rows, tile_columns, down, across;
+
+    tiled(const input& x, std::size_t rows_of_tile, std::size_t columns_of_tile)
+        : columns(x.columns),
+          tile_rows(rows_of_tile),
+          tile_columns(columns_of_tile),
+          down((x.rows + tile_rows - 1) / tile_rows),
+          across((x.columns + tile_columns - 1) / tile_columns) {}
+    /// The tile of value i.
+    std::size_t operator()(std::size_t i) const { return i / columns / tile_rows * across + i % columns / tile_columns; }
+
+    /// The largest magnitude of each tile. A NaN is not left again: nothing compares above it.
+    std::vector<float> maxima(std::span<const float> x) const {
+        std::vector<float> most(down * across);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            float& m = most[(*this)(i)];
+            const float a = std::abs(x[i]);
+            if (a != a || a > m) m = a;
+        }
+        return most;
+    }
+};
+
 }  // namespace qk::systems
