@@ -27,8 +27,6 @@ std::uint8_t e2m3_code(float v) {
     return static_cast<std::uint8_t>(magnitude | (bits_of(v) >> 31) << 5);
 }
 
-std::uint8_t fp4_code(float v) { return static_cast<std::uint8_t>(e2m1_even(std::abs(v)) | (v < 0 ? 8 : 0)); }
-
 /// How many bits a format name says: "int4_g128" is 4.
 std::size_t bits_in(std::string_view format) { return static_cast<std::size_t>(format[3] - '0'); }
 
@@ -49,7 +47,7 @@ result ct_nvfp4(const rule&, const input& x) {
         if (from_e4m3(scales[i]) == 0) scales[i] = 0x20;  // 0.125, the smallest step that it takes E4M3 to have
         const float d = from_e4m3(scales[i]) / global;
         for (std::size_t k = 0; k < 16; ++k) {
-            codes[i * 16 + k] = fp4_code(clamp(b[i][k] / d, -6, 6));
+            codes[i * 16 + k] = to_e2m1(clamp(b[i][k] / d, -6, 6));
             made.values[i * 16 + k] = from_e2m1(codes[i * 16 + k]) * d;
         }
     }
@@ -73,7 +71,7 @@ result ct_mx(const rule& how, const input& x) {
             std::uint8_t& code = codes[i * 32 + k];
             float element = quiet_nan;
             if (fp4) {
-                code = fp4_code(v);
+                code = to_e2m1(v);
                 if (v == v) element = from_e2m1(code);
             } else if (fp6) {
                 code = e2m3_code(v);

@@ -11,7 +11,7 @@ namespace qk::systems {
 namespace {
 
 /// The sign of what is below zero; NaN is 6.
-std::uint8_t modelopt_code(float v) { return static_cast<std::uint8_t>(e2m1_even(std::abs(v), 7) | (v < 0 ? 8 : 0)); }
+std::uint8_t modelopt_code(float v) { return to_e2m1(v, 7); }
 /// Its table of values has no -0.
 float modelopt_value(std::uint8_t code) { return code == 8 ? 0.0f : from_e2m1(code); }
 

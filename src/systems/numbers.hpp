@@ -117,6 +117,10 @@ inline std::uint8_t e2m1_even(float magnitude, std::uint8_t for_nan = 0) {
     if (a != a) return for_nan;
     return static_cast<std::uint8_t>((a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f));
 }
+/// With its sign: -0 and NaN have none.
+inline std::uint8_t to_e2m1(float v, std::uint8_t for_nan = 0) {
+    return static_cast<std::uint8_t>(e2m1_even(std::abs(v), for_nan) | (v < 0 ? 8 : 0));
+}
 inline float from_e2m1(std::uint8_t code) { return code & 8 ? -e2m1_magnitudes[code & 7] : e2m1_magnitudes[code & 7]; }
 
 /// torch.clamp: NaN stays.

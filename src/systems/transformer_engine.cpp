@@ -10,9 +10,6 @@
 namespace qk::systems {
 namespace {
 
-/// Sign and magnitude; -0 and NaN are code 0.
-std::uint8_t te_code(float v) { return static_cast<std::uint8_t>(e2m1_even(std::abs(v)) | (v < 0 ? 8 : 0)); }
-
 /// min with PyTorch's NaN: it stays.
 float capped(float v) { return v > largest_float ? largest_float : v; }
 
@@ -55,7 +52,7 @@ struct nvfp4_encoder {
         candidate c;
         c.scale = scale;
         const float factor = encoder_of(scale);
-        for (std::size_t i = 0; i < 16; ++i) c.codes[i] = te_code(clamp(x[i] * factor, -6, 6));
+        for (std::size_t i = 0; i < 16; ++i) c.codes[i] = to_e2m1(clamp(x[i] * factor, -6, 6));
         return c;
     }
     candidate tried(std::span<const float> x, std::uint8_t scale) const {
@@ -196,7 +193,7 @@ result te_mxfp4(const rule&, const input& x) {
         scales[i] = exponent != exponent ? quiet_nan : power_of_two(static_cast<int>(exponent));
         const float encoder = 1.0f / scales[i];
         for (std::size_t k = 0; k < 32; ++k) {
-            codes[i * 32 + k] = te_code(clamp(b[i][k] * encoder, -6, 6));
+            codes[i * 32 + k] = to_e2m1(clamp(b[i][k] * encoder, -6, 6));
             values[i * 32 + k] = from_e2m1(codes[i * 32 + k]) * scales[i];
         }
     }
