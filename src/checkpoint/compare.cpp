@@ -10,13 +10,13 @@
 namespace qk::checkpoint {
 namespace {
 
-/// Pulls a weight's floats in portions of its own from two decoders: the second is decoded first where it is small, else twice.
+/// The power of the first's floats and of what differs, and how many values differ.
 struct float_sums {
     double power = 0, error = 0;
     std::uint64_t differ = 0;
 };
 
-/// Decodes both weights side by side. Their portions may differ, so the second's are kept until the first has come to them.
+/// Decodes the second weight whole, then the first in portions beside it.
 float_sums sums_of(const checkpoint& a, const weight& wa, const checkpoint& b, const weight& wb) {
     float_sums s;
     const std::vector<float> second = b.decode(wb);

@@ -34,7 +34,7 @@ class weight_linter {
         if (w_.problem || w_.elements() == 0) return;
         if (!w_.quantized) return plain();
         if (w_.how.order == code_order::ggml_blocks) return blocks();
-        global_ok_ = w_.global == weight::none || globals();
+        if (w_.global != weight::none) globals();
         planes();
         report();
         if (w_.how.scales == scale_order::rows) order();
@@ -64,25 +64,23 @@ class weight_linter {
         });
     }
 
-    /// The scale of the whole matrix. Returns whether the others can be judged with it.
-    bool globals() {
+    /// The scale of the whole matrix.
+    void globals() {
         const std::string name = name_of_part(c_, w_.global);
         for (std::uint64_t m = 0; m < w_.stack; ++m) {
             const float g = planes_of(c_, w_, m).global;
             const std::string text = name + " is " + std::to_string(g);
-            if (std::isnan(g)) return add(name, "nan_scale", name + " is NaN"), false;
-            if (std::isinf(g)) return add(name, "infinite_scale", name + " is infinite"), false;
-            if (g == 0) return add(name, "zero_scale", name + " is 0"), false;
-            if (g < 0) return add(name, "negative_scale", text + "; a scale is positive"), false;
+            if (std::isnan(g)) return add(name, "nan_scale", name + " is NaN");
+            if (std::isinf(g)) return add(name, "infinite_scale", name + " is infinite");
+            if (g == 0) return add(name, "zero_scale", name + " is 0");
+            if (g < 0) return add(name, "negative_scale", text + "; a scale is positive");
             // A scale of 1 stands for weights as large as 6 * 448 = 2688.
             const bool multiplies = w_.how.global == global_type::multiplies;
             if (multiplies ? g > 1 : g < 1)
                 return add(name, "reciprocal_scale",
                            text + " and " + (multiplies ? "multiplies" : "divides") + ": weights would reach " +
-                               std::to_string(multiplies ? 2688 * g : 2688 / g) + ". It looks like the reciprocal"),
-                       false;
+                               std::to_string(multiplies ? 2688 * g : 2688 / g) + ". It looks like the reciprocal");
         }
-        return true;
     }
 
     void planes() {
@@ -219,7 +217,6 @@ class weight_linter {
     const weight& w_;
     std::vector<finding>& found_;
     counts seen_;
-    bool global_ok_ = true;
 };
 
 }  // namespace

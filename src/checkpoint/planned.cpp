@@ -53,24 +53,16 @@ std::vector<std::byte> stored_floats(scale_type type, std::span<const float> x) 
 class planner {
   public:
     planner(const checkpoint& c, const checkpoint* like, const requests& asked, bool gguf, std::vector<std::string>& notes)
-        : c_(c), like_(like), asked_(asked), gguf_(gguf), notes_(notes), part_of_(c.tensors.size(), false) {
-        for (const weight& w : c.weights)
-            for (const int part : {w.codes, w.scales, w.zeros, w.global, w.group_of})
-                if (part != weight::none) part_of_[static_cast<std::size_t>(part)] = true;
-    }
+        : c_(c), like_(like), asked_(asked), gguf_(gguf), notes_(notes) {}
 
     std::vector<planned_tensor> plan() {
         if (like_ != nullptr) return as_like();
         std::map<int, const weight*> by_codes;
         for (const weight& w : c_.weights) by_codes[w.codes] = &w;
-        std::map<int, const weight*> owner;
-        for (const weight& w : c_.weights)
-            for (const int part : {w.codes, w.scales, w.zeros, w.global, w.group_of})
-                if (part != weight::none) owner[part] = &w;
+        const std::map<int, const weight*> owner = owners_in(c_);
         std::set<const weight*> changed;
         for (const weight& w : c_.weights)
             if (const std::string format = format_for(w); !format.empty()) change(w, format, changed);
-        std::map<const weight*, std::vector<planned_tensor>> made;
         for (int i = 0; i < static_cast<int>(c_.tensors.size()); ++i) {
             const auto found = owner.find(i);
             if (found == owner.end() || !changed.contains(found->second)) copy(c_.tensors[static_cast<std::size_t>(i)]);
@@ -81,6 +73,14 @@ class planner {
     }
 
   private:
+    /// The weight that each stored tensor is a part of.
+    static std::map<int, const weight*> owners_in(const checkpoint& c) {
+        std::map<int, const weight*> owner;
+        for (const weight& w : c.weights)
+            for (const int part : {w.codes, w.scales, w.zeros, w.global, w.group_of})
+                if (part != weight::none) owner[part] = &w;
+        return owner;
+    }
     void note(const std::string& sentence) {
         if (std::ranges::find(notes_, sentence) == notes_.end()) notes_.push_back(sentence);
     }
@@ -132,10 +132,7 @@ class planner {
 
     /// The order of the other checkpoint, and its layouts.
     std::vector<planned_tensor> as_like() {
-        std::map<int, const weight*> owner;
-        for (const weight& w : like_->weights)
-            for (const int part : {w.codes, w.scales, w.zeros, w.global, w.group_of})
-                if (part != weight::none) owner[part] = &w;
+        const std::map<int, const weight*> owner = owners_in(*like_);
         for (int i = 0; i < static_cast<int>(like_->tensors.size()); ++i) {
             const stored_tensor& model = like_->tensors[static_cast<std::size_t>(i)];
             const auto found = owner.find(i);
@@ -353,7 +350,6 @@ class planner {
     const requests& asked_;
     bool gguf_;
     std::vector<std::string>& notes_;
-    std::vector<bool> part_of_;
     std::vector<planned_tensor> out_;
     std::map<const weight*, std::vector<planned_tensor>> replaced_;
 };

@@ -45,8 +45,8 @@ resumed_file::resumed_file(std::filesystem::path target, const std::vector<std::
     place_ = std::filesystem::weakly_canonical(target_, ignored);
     if (ignored || place_.empty()) place_ = target_;
     if (std::filesystem::is_directory(place_, ignored)) throw error(target_.string() + ": is a folder");
-    stream_ = std::filesystem::exists(place_, ignored) && !std::filesystem::is_regular_file(place_, ignored);
-    if (stream_) throw error(target_.string() + ": is a pipe or device; name a file");
+    if (std::filesystem::exists(place_, ignored) && !std::filesystem::is_regular_file(place_, ignored))
+        throw error(target_.string() + ": is a pipe or device; name a file");
     part_ = place_.parent_path() / ("." + place_.filename().string() + ".qk-" + identity_of(inputs, what) + ".part");
     file_ = ::open(part_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file_ < 0) fail(errno);

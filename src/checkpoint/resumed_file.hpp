@@ -34,7 +34,7 @@ class resumed_file {
 
     std::filesystem::path target_, place_, part_;
     int file_ = -1;
-    bool stream_ = false, put_ = false;
+    bool put_ = false;
     std::uint64_t size_ = 0;
     std::string buffer_;
 };

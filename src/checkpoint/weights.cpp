@@ -25,6 +25,13 @@ std::optional<scale_type> scale_type_of(std::string_view type) {
 }
 bool is_wide_float(std::string_view type) { return type == "F32" || type == "F16" || type == "BF16"; }
 
+/// One matrix: the last number of the shape is its columns, the others make its rows.
+void set_plain_matrix(weight& w) {
+    w.matrix.columns = w.shape.empty() ? 1 : w.shape.back();
+    w.matrix.rows = 1;
+    for (std::size_t k = 0; k + 1 < w.shape.size(); ++k) w.matrix.rows *= w.shape[k];
+}
+
 /// Finds the weights of one safetensors checkpoint.
 class weight_finder {
   public:
@@ -605,11 +612,6 @@ class weight_finder {
         std::ranges::transform(w.format, w.format.begin(), [](unsigned char ch) { return static_cast<char>(std::tolower(ch)); });
         set_plain_matrix(w);
     }
-    static void set_plain_matrix(weight& w) {
-        w.matrix.columns = w.shape.empty() ? 1 : w.shape.back();
-        w.matrix.rows = 1;
-        for (std::size_t k = 0; k + 1 < w.shape.size(); ++k) w.matrix.rows *= w.shape[k];
-    }
 
     checkpoint& c_;
     std::unordered_map<std::string, int> by_name_;
@@ -632,9 +634,7 @@ void find_gguf_weights(checkpoint& c) {
         w.name = t.name, w.shape = t.shape, w.format = t.type, w.codes = static_cast<int>(i);
         w.quantized = f.values > 1;
         w.how = layouts::ggml(type);
-        w.matrix.columns = t.shape.empty() ? 1 : t.shape.back();
-        w.matrix.rows = 1;
-        for (std::size_t k = 0; k + 1 < t.shape.size(); ++k) w.matrix.rows *= t.shape[k];
+        set_plain_matrix(w);
         if (!f.readable) w.problem = finding{t.name, "wrong_type", t.name + " has type " + t.type + ", whose values are not read"};
         c.weights.push_back(std::move(w));
     }
