@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "parts.hpp"
+#include "qk/codec/layout/code.hpp"
 
 namespace qk::checkpoint {
 namespace {
@@ -19,16 +20,6 @@ T number_at(const std::byte* p, bool swapped) {
     if (swapped) std::reverse(raw, raw + sizeof(T));
     std::memcpy(&v, raw, sizeof(T));
     return v;
-}
-
-/// The FNUZ formats: no infinities, one NaN (0x80), a bias one larger.
-float fnuz(unsigned code, int exponent_bits, int mantissa_bits) {
-    if (code == 0x80) return std::numeric_limits<float>::quiet_NaN();
-    const unsigned mantissa = code & ((1u << mantissa_bits) - 1), exponent = code >> mantissa_bits & ((1u << exponent_bits) - 1);
-    const unsigned significand = exponent == 0 ? mantissa : mantissa | 1u << mantissa_bits;
-    const int power = static_cast<int>(exponent == 0 ? 1 : exponent) - (1 << (exponent_bits - 1)) - mantissa_bits;
-    const float magnitude = std::ldexp(static_cast<float>(significand), power);
-    return code >> 7 != 0 ? -magnitude : magnitude;
 }
 
 /// Decodes numbers [first, first + n) of a plain tensor.
@@ -47,8 +38,8 @@ void decode_plain(const stored_tensor& t, std::uint64_t first, std::size_t n, fl
         each([&](std::uint64_t i) { return layout_parts::bfloat_to_float(number_at<std::uint16_t>(p + 2 * i, t.swapped)); });
     else if (type == "F64" || type == "f64")
         each([&](std::uint64_t i) { return static_cast<float>(number_at<double>(p + 8 * i, t.swapped)); });
-    else if (type == "F8_E4M3FNUZ") each([&](std::uint64_t i) { return fnuz(std::to_integer<unsigned>(p[i]), 4, 3); });
-    else if (type == "F8_E5M2FNUZ") each([&](std::uint64_t i) { return fnuz(std::to_integer<unsigned>(p[i]), 5, 2); });
+    else if (type == "F8_E4M3FNUZ") each([&](std::uint64_t i) { return value_of(fp8_e4m3fnuz, std::to_integer<unsigned>(p[i])); });
+    else if (type == "F8_E5M2FNUZ") each([&](std::uint64_t i) { return value_of(fp8_e5m2fnuz, std::to_integer<unsigned>(p[i])); });
     else if (type == "F8_E8M0") each([&](std::uint64_t i) { return layout_parts::e8m0_to_float(std::to_integer<std::uint8_t>(p[i])); });
     else {
         const unsigned bits = bits_of_type(type);
