@@ -516,7 +516,7 @@ def _format_words(verb, format, options, workspace, shape=()):
     if axis is None:
         given.update(scale=None if scale is None else float(np.float32(scale)), zero_point=zero)
     else:
-        s, z, axis, block = _scales(np.empty(shape, np.float32), scale, zero, axis, block, spec.is_integer)
+        s, z, axis, block = _scales(np.empty(shape, np.float32), scale, zero, axis, block)
         given.update(scales=_data._save(workspace / "scales.npy", s), scale_axis=axis, scale_block=block or None)
         if z is not None:
             given["zero_points"] = _data._save(workspace / "zero_points.npy", z)
