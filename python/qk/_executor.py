@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trials on other processes and machines, over any concurrent.futures.Executor.
 
-The search runs here. A trial travels as its plan; model and data travel to a worker once, when it says that it lacks them. Workers measure
-with the code that measures here, so the result has the same bits.
+The search runs here. A trial travels as its plan; model and data travel with a trial again whose worker said that it lacks them. Workers
+measure with the code that measures here, so the result has the same bits.
 """
 
 import concurrent.futures
