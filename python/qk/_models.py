@@ -157,7 +157,7 @@ class Result:
             rows = self._answer.get(key)
             if isinstance(rows, list) and rows and isinstance(rows[0], dict):
                 return rows
-        return [{k: v for k, v in self._answer.items() if not isinstance(v, (list, dict))}]
+        return [self._summary()]
 
     def _summary(self):
         return {k: v for k, v in self._answer.items() if not isinstance(v, (list, dict))}
@@ -371,8 +371,6 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
     def again(**more):
         """Makes the call once more, with other outputs; a search finds its trials in the cache."""
         changed = {**options, **more}
-        for name in ("output", "save_plan"):
-            changed.setdefault(name, None)
         if verb == "search" and "cache" in inner:
             changed["cache"] = inner["cache"]
         taken = _data.Workspace(0)
