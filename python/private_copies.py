@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 
-DT_NEEDED, DT_STRTAB, DT_SYMTAB, DT_SONAME, DT_HASH, DT_GNU_HASH = 1, 5, 6, 14, 4, 0x6FFFFEF5
+DT_NEEDED, DT_SONAME = 1, 14
 
 
 class Elf:
@@ -32,9 +32,6 @@ class Elf:
     def text(self, at):
         start = self.strings[4] + at
         return bytes(self.bytes[start : self.bytes.index(0, start)]).decode()
-
-    def names(self, tag):
-        return [self.text(value) for t, value in self.entries if t == tag]
 
     def rename(self, names):
         for tag, value in self.entries:
@@ -60,7 +57,7 @@ class Elf:
 
 
 def private_name(name):
-    return "lib" + "qk" + name[5:]
+    return "libqk" + name[5:]
 
 
 def main(module, folder, wanted):

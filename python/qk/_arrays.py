@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _qk
 
-_float32, _float16, _uint16, _float64 = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint16), np.dtype(np.float64)
+_float32, _float16, _uint16 = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint16)
 _specs = {}
 
 
@@ -85,10 +85,10 @@ def architecture():
 class _Source:
     """An array of the caller's: a numpy array of a kind that the kernels take, and how to give results the caller's type."""
 
-    __slots__ = ("bits", "dtype", "library", "given", "copied")
+    __slots__ = ("bits", "dtype", "library", "copied")
 
-    def __init__(self, bits, dtype, library, given, copied=False):
-        self.bits, self.dtype, self.library, self.given, self.copied = bits, dtype, library, given, copied
+    def __init__(self, bits, dtype, library, copied=False):
+        self.bits, self.dtype, self.library, self.copied = bits, dtype, library, copied
 
 
 def _refuse_device(name, device):
@@ -152,11 +152,11 @@ def _source(x, name="x"):
     plain, library, dtype = _to_numpy(x, name)
     if dtype == "bfloat16":
         bits = plain if plain.dtype == _uint16 else plain.view(_uint16)
-        return _Source(bits, "bfloat16", library, x)
+        return _Source(bits, "bfloat16", library)
     if plain.dtype == _float32 or plain.dtype == _float16:
-        return _Source(plain, plain.dtype, library, x) if plain.dtype.isnative else _Source(plain.astype(plain.dtype.newbyteorder("=")), plain.dtype.newbyteorder("="), library, x, True)
+        return _Source(plain, plain.dtype, library) if plain.dtype.isnative else _Source(plain.astype(plain.dtype.newbyteorder("=")), plain.dtype.newbyteorder("="), library, True)
     if dtype.startswith(("float8_", "float6_", "float4_")):
-        return _Source(plain.astype(np.float32), plain.dtype, library, x, True)
+        return _Source(plain.astype(np.float32), plain.dtype, library, True)
     if dtype == "float64":
         raise TypeError(f"{name} holds float64; qk rounds float32: give x.astype('float32'), and know that it rounds twice")
     raise TypeError(f"{name} holds {dtype}; give float32, float16, bfloat16 or a float of ml_dtypes")
@@ -214,7 +214,7 @@ def _numbers(value, dtype, name):
     return array.astype(dtype)
 
 
-def _scales(bits, scale, zero_point, scale_axis, scale_block, integer):
+def _scales(bits, scale, zero_point, scale_axis, scale_block):
     """Returns (scale, zero_point, axis, block) as the kernels take them, in the order of the array's axes."""
     if scale is None and zero_point is None:
         if scale_axis is not None or scale_block is not None:
@@ -259,7 +259,7 @@ def _threads(threads):
     return threads
 
 
-def _target(out, source, shape):
+def _target(out, shape):
     """Returns the caller's `out` as a kind that the kernels take."""
     to = _source(out, "out")
     if to.copied:
@@ -303,10 +303,10 @@ def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None
     source = _source(x)
     bits = source.bits
     axis = _axis(axis, bits)
-    s, z, scale_axis, block = _scales(bits, scale, zero_point, scale_axis, scale_block, spec.is_integer)
+    s, z, scale_axis, block = _scales(bits, scale, zero_point, scale_axis, scale_block)
     threads = _threads(threads)
     order = None if spec.is_stochastic and not bits.flags.c_contiguous else _order(bits)
-    target = None if out is None else _target(out, source, bits.shape)
+    target = None if out is None else _target(out, bits.shape)
     if order is None:
         order = tuple(range(bits.ndim))
         bits = np.ascontiguousarray(bits).reshape(bits.shape)
@@ -431,7 +431,7 @@ def encode(x, format, axis=-1, semantics="ocp", rounding=None, scale=None, zero_
     source = _source(x)
     bits = np.ascontiguousarray(source.bits).reshape(source.bits.shape)
     axis = _axis(axis, bits)
-    s, z, scale_axis, block = _scales(bits, scale, zero_point, scale_axis, scale_block, spec.is_integer)
+    s, z, scale_axis, block = _scales(bits, scale, zero_point, scale_axis, scale_block)
     s, z = (None if v is None else np.ascontiguousarray(v) for v in (s, z))
     data = np.zeros(_qk.planes(spec, list(bits.shape), axis)[0], np.uint8)
     _qk.encode(spec, bits, data, axis, s, z, scale_axis, block)
@@ -443,7 +443,7 @@ def decode(packed, dtype="float32", out=None):
     if not isinstance(packed, Packed):
         raise TypeError(f"decode takes what encode returned, not a {type(packed).__name__}")
     if out is not None:
-        target = _target(out, None, packed.shape)
+        target = _target(out, packed.shape)
         y = target.bits if target.bits.flags.c_contiguous else np.empty(packed.shape, target.bits.dtype)
     else:
         name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
@@ -456,7 +456,7 @@ def decode(packed, dtype="float32", out=None):
         if y is not target.bits:
             target.bits[...] = y
         return out
-    return _result(_Source(y, "bfloat16" if name == "bfloat16" else y.dtype, "numpy", None), y)
+    return _result(_Source(y, "bfloat16" if name == "bfloat16" else y.dtype, "numpy"), y)
 
 
 def fake_quantize_backward(x, grad, format, semantics="ocp", rounding=None, scale=None, zero_point=None, scale_axis=None,
@@ -469,7 +469,7 @@ def fake_quantize_backward(x, grad, format, semantics="ocp", rounding=None, scal
     a, g = _source(x), _source(grad, "grad")
     if a.bits.shape != g.bits.shape:
         raise ValueError(f"grad has shape {g.bits.shape}, and x {a.bits.shape}")
-    s, z, axis, block = _scales(a.bits, scale, zero_point, scale_axis, scale_block, spec.is_integer)
+    s, z, axis, block = _scales(a.bits, scale, zero_point, scale_axis, scale_block)
     s, z = (None if v is None else np.ascontiguousarray(v) for v in (s, z))
     if s is not None and spec.is_block:
         raise ValueError(f"format {spec.text} takes its scales from the data; leave scale out")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trials on other processes and machines, over any concurrent.futures.Executor.
 
-The search runs here. A trial travels as its plan; model and data travel to a worker once, when it says that it lacks them. Workers measure
-with the code that measures here, so the result has the same bits.
+The search runs here. A trial travels as its plan; model and data travel with a trial again whose worker said that it lacks them. Workers
+measure with the code that measures here, so the result has the same bits.
 """
 
 import concurrent.futures
@@ -33,20 +33,16 @@ def trial(key, payload, plans):
     return held[0].scores(plans)
 
 
-def _payload(model, words, workspace, metric):
-    """Returns everything that a worker needs, with paths in the workspace made relative."""
-    files = {}
+def _payload(model, options, workspace, metric):
+    """Returns everything that a worker needs, with paths in the workspace made relative. `options` are words of the command."""
+    files = {"model.onnx": model.bytes}
     for folder, _, names in os.walk(workspace.path):
         for name in names:
             path = os.path.join(folder, name)
             with open(path, "rb") as file:
                 files[os.path.relpath(path, workspace.path)] = file.read()
-    first = words[0]
-    if not first.startswith(workspace.path):
-        files["model.onnx"] = model.bytes
-        first = "{workspace}/model.onnx"
-    words = [first, *words[1:]]
-    return {"files": files, "words": [w.replace(workspace.path, "{workspace}") for w in words], "metric": metric}
+    words = ["{workspace}/model.onnx", *(w.replace(workspace.path, "{workspace}") for w in options)]
+    return {"files": files, "words": words, "metric": metric}
 
 
 class Trials:
@@ -54,11 +50,11 @@ class Trials:
 
     tries = 4
 
-    def __init__(self, executor, model, words, workspace, metric):
+    def __init__(self, executor, model, options, workspace, metric):
         if not hasattr(executor, "submit"):
             raise TypeError(f"executor is a {type(executor).__name__}; give one of concurrent.futures (or of dask or mpi4py)")
         self.executor, self.key = executor, uuid.uuid4().hex
-        self.payload = _payload(model, words, workspace, metric)
+        self.payload = _payload(model, options, workspace, metric)
 
     def __call__(self, plans):
         scores, waiting = [None] * len(plans), {}

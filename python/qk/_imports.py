@@ -176,9 +176,8 @@ def from_quark(config):
         return Imported("quantize", Plan(document), options, "Quark")
     if document["requests"]:
         raise ConfigError("AutoMixprecision with a target and MixedPrecisionTensor or exclusions: qk.search takes these as layers=, exclude=")
-    name = lambda v, key: _quark_format(v, key)  # noqa: E731
-    options.update(wide=f"{name(activation, 'activation_type')}/{name(weight, 'weight_type')}",
-                   narrow=f"{name(narrow_activation, 'ActTargetQuantType')}/{name(narrow_weight, 'WeightTargetQuantType')}",
+    options.update(wide=f"{_quark_format(activation, 'activation_type')}/{_quark_format(weight, 'weight_type')}",
+                   narrow=f"{_quark_format(narrow_activation, 'ActTargetQuantType')}/{_quark_format(narrow_weight, 'WeightTargetQuantType')}",
                    op_types=types, output_index=index, semantics="quark")
     if document.get("per_channel"):
         options["per_channel"] = True
@@ -366,23 +365,14 @@ def from_inc(config, eval_func=None):
 # ---- AIMET's encodings
 
 
-def _aimet_format(bits, symmetric, dtype):
-    if dtype.upper().startswith("FLOAT"):
-        return {16: "fp16", 32: "fp32"}.get(bits) or _unknown_float(bits)
-    return f"int:bits={bits}" if bits not in (4, 8, 16, 32) else f"{'int' if symmetric else 'uint'}{bits}"
-
-
-def _unknown_float(bits):
-    raise ConfigError(f"bitwidth: qk takes floats of 16 and 32 bits from encodings, not {bits}")
-
-
-def _aimet_061(entries, name):
+def _aimet_061(entries):
     """Returns the precision of a list of {"bitwidth", "dtype", "is_symmetric", "max", "min", "offset", "scale"}."""
     first = entries[0]
-    dtype = str(first.get("dtype", "int"))
-    if dtype.lower().startswith("float"):
-        return _aimet_format(int(first["bitwidth"]), True, "FLOAT")
     bits = int(first["bitwidth"])
+    if str(first.get("dtype", "int")).lower().startswith("float"):
+        if bits not in (16, 32):
+            raise ConfigError(f"bitwidth: qk takes floats of 16 and 32 bits from encodings, not {bits}")
+        return f"fp{bits}"
     symmetric = str(first.get("is_symmetric", "False")).lower() == "true"
     scales, zeros = [], []
     for e in entries:
@@ -425,7 +415,7 @@ def from_aimet(encodings):
         for kind in ("activation_encodings", "param_encodings"):
             for name, entries in dict(encodings.get(kind) or {}).items():
                 if entries:
-                    requests.append({"tensor": name, "format": _aimet_061(entries, name)})
+                    requests.append({"tensor": name, "format": _aimet_061(entries)})
     elif version.startswith("1."):
         return Plan(encodings)  # qk reads this version itself
     elif version.startswith("2."):

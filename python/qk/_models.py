@@ -157,7 +157,7 @@ class Result:
             rows = self._answer.get(key)
             if isinstance(rows, list) and rows and isinstance(rows[0], dict):
                 return rows
-        return [{k: v for k, v in self._answer.items() if not isinstance(v, (list, dict))}]
+        return [self._summary()]
 
     def _summary(self):
         return {k: v for k, v in self._answer.items() if not isinstance(v, (list, dict))}
@@ -281,8 +281,8 @@ def _document(value, workspace, name, kind):
     raise TypeError(f"{kind} is a path or a dictionary, not {type(value).__name__}")
 
 
-def _options(verb, model, data, options, workspace):
-    """Writes what lies in memory into the workspace; returns the words of the command."""
+def _written(verb, model, data, options, workspace):
+    """Writes what lies in memory into the workspace; returns the options with files in its place."""
     given = dict(options)
     known = _run.options_of(verb)
     if data is not None:
@@ -320,7 +320,7 @@ def _options(verb, model, data, options, workspace):
         for key, value in given["compare"].items():
             _data._save(os.path.join(folder, "".join("_" if c in "/:" or ord(c) < 32 else c for c in key) + ".npy"), _data.as_array(value))
         given["compare"] = folder
-    return _run.words_of(verb, given)
+    return given
 
 
 def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=None, eval_func_path=False, progress=None,
@@ -338,7 +338,8 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
     if outputs:
         inner["output_dir"] = workspace / "outputs"
     json_too = {"json": True} if "json" in _run.options_of(verb) else {}
-    words = [model._file(), *arguments, *_options(verb, model, data, {**options, **inner, **json_too}, workspace)]
+    given = _written(verb, model, data, {**options, **inner, **json_too}, workspace)
+    words = [model._file(), *arguments, *_run.words_of(verb, given)]
     shown = [verb, model.path or "MODEL", *arguments, *_run.words_of(verb, {
         k: v if isinstance(v, (str, int, float, bool, list, tuple)) else "..." for k, v in options.items()
         if v is not None and v is not False and _shows(verb, k, v)})]
@@ -348,8 +349,8 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
             raise TypeError("eval_func and executor do not go together: workers measure outputs; give metric=, which travels to them")
         from ._executor import Trials
 
-        kept = {k: v for k, v in options.items() if k in _run.options_of("sensitivity") and k not in ("method", "direction", "report")}
-        asked = [model._file(), *arguments, *_options("sensitivity", model, data, kept, workspace)]
+        known, left = _run.options_of("sensitivity"), ("method", "direction", "report", "json", *inner)
+        asked = _run.words_of("sensitivity", {k: v for k, v in given.items() if k in known and k not in left})
         if verb == "search" and metric is None and options.get("metric") is None:  # a target may name the metric
             named = [k.removeprefix("target_").removesuffix("_drop") for k in options if k.startswith("target_") and options[k] is not None]
             named = [n for n in named if n not in ("metric", "drop", "relative")]
@@ -370,14 +371,12 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
     def again(**more):
         """Makes the call once more, with other outputs; a search finds its trials in the cache."""
         changed = {**options, **more}
-        for name in ("output", "save_plan"):
-            changed.setdefault(name, None)
         if verb == "search" and "cache" in inner:
             changed["cache"] = inner["cache"]
         taken = _data.Workspace(0)
-        own = [model._file(), *arguments, *_options(verb, model, data, {**changed, **json_too, "overwrite": True}, taken)]
-        _run.run(verb, own, metric=metric, eval_func=eval_func, eval_func_path=eval_func_path, progress=progress,
-                 command=_run.shown(shown), warn=False)
+        own = _run.words_of(verb, _written(verb, model, data, {**changed, **json_too, "overwrite": True}, taken))
+        _run.run(verb, [model._file(), *arguments, *own], metric=metric, eval_func=eval_func, eval_func_path=eval_func_path,
+                 progress=progress, command=_run.shown(shown), warn=False)
 
     if "report" in _run.options_of(verb) or makes:
         result._again = again
@@ -516,7 +515,7 @@ def _format_words(verb, format, options, workspace, shape=()):
     if axis is None:
         given.update(scale=None if scale is None else float(np.float32(scale)), zero_point=zero)
     else:
-        s, z, axis, block = _scales(np.empty(shape, np.float32), scale, zero, axis, block, spec.is_integer)
+        s, z, axis, block = _scales(np.empty(shape, np.float32), scale, zero, axis, block)
         given.update(scales=_data._save(workspace / "scales.npy", s), scale_axis=axis, scale_block=block or None)
         if z is not None:
             given["zero_points"] = _data._save(workspace / "zero_points.npy", z)

@@ -23,6 +23,11 @@ def _format_name(value):
     raise TypeError(f"a format is its name, as 'int8', or a dictionary as in a requests file, not {type(value).__name__}")
 
 
+def _given(**formats):
+    """Returns the formats that were said, by their roles."""
+    return {role: _format_name(value) for role, value in formats.items() if value is not None}
+
+
 class Layer:
     """One layer's entry of a plan: activation, weight, bias, input, output are formats; exclude leaves it in float32."""
 
@@ -79,10 +84,7 @@ class Plan:
 
     def set_default(self, activation=None, weight=None, bias=None):
         self._to_requests()
-        default = self.document.setdefault("default", {})
-        for role, value in (("activation", activation), ("weight", weight), ("bias", bias)):
-            if value is not None:
-                default[role] = _format_name(value)
+        self.document.setdefault("default", {}).update(_given(activation=activation, weight=weight, bias=bias))
         return self
 
     def __getitem__(self, layer):
@@ -166,10 +168,7 @@ class Plan:
             weight = param.get("weight", weight)
         names = [layer] if isinstance(layer, str) else list(layer)
         for name in names:
-            entry = {"layer": name}
-            for role, value in (("activation", activation), ("weight", weight), ("output", output)):
-                if value is not None:
-                    entry[role] = _format_name(value)
+            entry = {"layer": name, **_given(activation=activation, weight=weight, output=output)}
             if len(entry) == 1:
                 raise ValueError(f"set_precision({name!r}): say activation=, weight= or output=")
             self.document.setdefault("requests", []).append(entry)
@@ -177,11 +176,7 @@ class Plan:
 
     def set_op_type_precision(self, op_type, activation=None, weight=None):
         self._to_requests()
-        entry = {"op_type": op_type}
-        for role, value in (("activation", activation), ("weight", weight)):
-            if value is not None:
-                entry[role] = _format_name(value)
-        self.document.setdefault("requests", []).append(entry)
+        self.document.setdefault("requests", []).append({"op_type": op_type, **_given(activation=activation, weight=weight)})
         return self
 
     def set_model_input_precision(self, activation):
