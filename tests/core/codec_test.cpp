@@ -36,12 +36,11 @@ void check_blocks(const test_format& t, std::size_t n, qk::along_axis a, const q
     CHECK_MESSAGE(check_law(t.format, x, a, how, expected, what) == 0, what);
 }
 
-/// Is true where what stands beside an Inf becomes a zero of its own sign in arrays, and the elements have no code for -0.
+/// Is true for encodable formats whose arrays hold what no code of theirs does: under nan_only, what stands beside an Inf becomes a zero of
+/// its own sign, and -Inf is kept, but the elements have no -0 (and no sign).
 bool leaves_signs(const qk::format& f, const qk::semantics& how) {
-    if (how.mx_specials != qk::block_specials::nan_only) return false;
-    if (const auto* m = std::get_if<qk::microscaling>(&f)) return !qk::has_integer_elements(*m) && !qk::has_negative_zero(m->element);
-    const auto* n = std::get_if<qk::nvfloat>(&f);
-    return n != nullptr && !qk::has_negative_zero(n->element);
+    const auto* m = std::get_if<qk::microscaling>(&f);
+    return m != nullptr && how.mx_specials == qk::block_specials::nan_only && !qk::has_negative_zero(m->element);
 }
 
 constexpr data kinds[] = {data::ordinary, data::any_bits, data::ties, data::subnormal,

@@ -4,15 +4,14 @@ add_executable(oracle_tool oracle_tool.cpp)
 target_link_libraries(oracle_tool PRIVATE qk::qk)
 set_target_properties(oracle_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 qk_own(oracle_tool)
-add_test(NAME ml_dtypes_evidence COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRENT_SOURCE_DIR}/ml_dtypes_evidence.py -DARGUMENT=$<TARGET_FILE:oracle_tool>
-         -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
-add_test(NAME goldens_evidence COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRENT_SOURCE_DIR}/goldens_evidence.py -DARGUMENT=${QK_TEST_DATA}
-         -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
-set_tests_properties(ml_dtypes_evidence goldens_evidence PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no")
-
-add_test(NAME p3109_evidence COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRENT_SOURCE_DIR}/p3109_evidence.py -DARGUMENT=$<TARGET_FILE:oracle_tool>
-         -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
-set_tests_properties(p3109_evidence PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no")
+function(python_evidence name argument)
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRENT_SOURCE_DIR}/${name}.py -DARGUMENT=${argument}
+           -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
+  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no")
+endfunction()
+python_evidence(ml_dtypes_evidence $<TARGET_FILE:oracle_tool>)
+python_evidence(goldens_evidence ${QK_TEST_DATA})
+python_evidence(p3109_evidence $<TARGET_FILE:oracle_tool>)
 
 # The compiler refuses wrong use with a clear sentence.
 file(GLOB wrong_uses ${CMAKE_CURRENT_SOURCE_DIR}/must_not_compile/*.cpp)

@@ -4,8 +4,9 @@
 //   oracle_tool values FORMAT                 the float32 value of every code of a floating format, in order
 //   oracle_tool codes FORMAT SEMANTICS        float32 on standard input -> a uint32 code each
 //   oracle_tool quantize FORMAT SEMANTICS     float32 on standard input -> float32
-//   oracle_tool numbers FORMAT                what every code of a floating format is: kind (0 number, 1 NaN, 2 Inf), sign, digits,
-//   exponent oracle_tool project FORMAT ROUNDING OVERFLOW [BITS WORD]    float64 on standard input -> a uint32 code each
+//   oracle_tool numbers FORMAT                four int32 for every code of a floating format: kind (0 number, 1 NaN, 2 Inf), sign, digits,
+//                                             exponent
+//   oracle_tool project FORMAT ROUNDING OVERFLOW [BITS WORD]    float64 on standard input -> a uint32 code each
 #include <cstdio>
 #include <string>
 #include <vector>

@@ -66,13 +66,8 @@ struct drafted {
         std::uint32_t code = above - 1;
         // Behind the largest number the grid goes on: its next number decides what is beyond.
         const double low = numbers[code];
-        const double high = above <= top ? numbers[above] : low + (low - numbers[code - 1]);
-        double part = magnitude - low, step = high - low;
-        if (above > top) {  // as far as half a step beyond, numbers round back; from there on they are beyond the largest
-            int e = 0;
-            std::frexp(low, &e);
-            step = numbers.size() > 1 && code > 0 ? step_behind(low) : step;
-        }
+        const double high = above <= top ? numbers[above] : low + step_behind(low);
+        const double part = magnitude - low, step = high - low;
         if (part == 0) return code == 0 ? 0 : code | minus;
         bool away = above > top && part >= step;  // more than a step beyond: beyond in every rounding that may leave the range
         const bool odd = code % 2 != 0;
