@@ -249,7 +249,7 @@ class plan_recovery {
                                     " quantizers divide in 16 bits, and the plan in float32: a value beside a tie may have the next code");
         rewire();
         drop_quantizers(result_.plain, owned_);
-        result_.plan = gather(edges_, result_.plain);
+        result_.plan = gather(std::move(edges_), result_.plain);
         return std::move(result_);
     }
 
