@@ -29,7 +29,8 @@
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
-namespace qk::graph::detail {
+namespace qk::graph {
+namespace detail {
 
 // Finds tensors of which calibration saw no value although it ran the model: empty caches, and results of nodes that read nothing else.
 
@@ -133,11 +134,6 @@ inline std::string destroyed_sentence(const edge_report& line) {
                      static_cast<double>(line.range.lo), static_cast<double>(line.range.hi));
 }
 
-}  // namespace qk::graph::detail
-
-namespace qk::graph {
-
-namespace detail {
 /// Largest magnitude of a bias code that survives rounding in float32: the largest float below 2^31.
 inline constexpr double largest_bias_code = 2147483520.0;
 

@@ -30,7 +30,8 @@
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/recover/recover.hpp"
 
-namespace qk::graph::detail {
+namespace qk::graph {
+namespace detail {
 
 // Tells by operator which nodes quantize and dequantize.
 
@@ -208,11 +209,6 @@ inline std::optional<quantizer> amd_block_quantizer(const onnx::NodeProto& n) {
     }
     return q;
 }
-
-}  // namespace qk::graph::detail
-
-namespace qk::graph {
-namespace detail {
 
 class plan_recovery {
   public:
