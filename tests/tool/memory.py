@@ -57,7 +57,7 @@ def over(command, model, given, base_model, base_given):
 for name, model in files.items():
     for what, options in (("float", []), ("int4 weights", W4), ("mxfp4/mxfp4", MX)):
         more = over("evaluate", model, ["--inputs", x, *options], small, ["--inputs", small_x, *options])
-        most = 1.6 if options == W4 else 1.35  # the scales of int4 weights are searched, row by row
+        most = 1.6 if options == W4 else 1.35  # a block of int4 weights has a zero point of 64 bits, in the plan and its copies
         check(more <= most * WEIGHTS + OUTPUTS, f"qk evaluate, {what}, weights {name}: {more / WEIGHTS:.2f} of the weights ({most} and the outputs)")
     for what, options in (("int4 weights, portable", W4), ("int4 weights, nbits", W4 + ["--export", "nbits"]), ("mxfp4/mxfp4, portable", MX),
                           ("int8/int8, qdq", I8 + ["--export", "qdq", "--calibration"]), ("bf16 weights as floats", ["--activation", "fp32", "--weight", "bf16", "--weights", "float"])):
@@ -76,7 +76,7 @@ for what, count, lengths in (("2 x 64 tokens", 2, (64,)), ("texts of 64, 100 and
     sample = 2 * samples * longest * 4 * (VOCABULARY + 2 * LAYERS * GROUPS * WIDTH) + 4e6
     for formats, options in (("float", []), ("int4 weights", W4)):
         more = over("evaluate", files["outside"], ["--inputs", long, *options], small, ["--inputs", short, *options])
-        most = 1.8 if formats.startswith("int4") else 1.3  # the scales of int4 weights are searched, row by row
+        most = 1.8 if formats.startswith("int4") else 1.3  # zero points of 64 bits, as above
         check(more <= most * WEIGHTS + sample, f"qk evaluate, {formats}, {what}: {more / WEIGHTS:.2f} of the weights ({most} and what a sample needs)")
 
 # A metric keeps sums of each sample, not outputs. These texts' logits, also the float model's, are several times as large as the weights.

@@ -27,7 +27,8 @@
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/plan/layers.hpp"
 
-namespace qk::graph::detail {
+namespace qk::graph {
+namespace detail {
 
 // What is known of a model's tensor shapes without running it: what it declares, what follows from that, and what the weights of a tensor's
 // readers imply.
@@ -89,11 +90,6 @@ class known_shapes {
     const model& model_;
     inferred_shapes inferred_;
 };
-
-}  // namespace qk::graph::detail
-
-namespace qk::graph {
-namespace detail {
 
 class exporter {
   public:

@@ -22,7 +22,8 @@
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/model.hpp"
 
-namespace qk::graph::detail {
+namespace qk::graph {
+namespace detail {
 
 // A list of nodes while its opset is raised: the model's graph, a body of If, Loop or Scan, or one of the model's functions. It finds what
 // is known of tensors there and around it, and adds nodes and constants under new names.
@@ -177,11 +178,6 @@ class raised_body {
     string_map<int> initializers_, producers_;
     string_map<onnx::TypeProto::Tensor> declared_;
 };
-
-}  // namespace qk::graph::detail
-
-namespace qk::graph {
-namespace detail {
 
 /// Rewrites the nodes of one body, one version after the other. The bodies inside go first: what this one puts around them is new already.
 class opset_raiser {

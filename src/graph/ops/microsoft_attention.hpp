@@ -152,10 +152,6 @@ tensor unpacked_part(op_context& call, const tensor& x, std::int64_t parts, std:
     return y;
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// The operands of attention, each [batch, heads, length, width]. Keys and values begin with those of the cache.
 template <class T>
 struct head_operands {

@@ -122,10 +122,6 @@ inline tensor in_bytes(op_context& call, const tensor& a, std::int64_t k, std::i
     return y;
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// The attributes of MatMulNBits.
 struct nbits_shape {
     std::int64_t k, n, bits, block, blocks = 0, bytes = 0;  ///< blocks: per row; bytes: per block

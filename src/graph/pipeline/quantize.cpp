@@ -40,7 +40,7 @@ void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_setting
                         calibration& seen, const progress_function& progress) {
     const data_settings& data = settings.data;
     done.recipe = choose_recipe(settings.precision.recipe, data, asked);
-    const bool sampled = (!data.inputs.empty() || (!data.calibration.empty() && !data.has_statistics())) && first_float_output(m);
+    const bool sampled = data.has_samples() && first_float_output(m);
     const bool full = !settings.report.empty() || !settings.log.empty() || settings.estimates;
     // The float model runs before its weights change.
     std::optional<quality_judge> judge;
@@ -66,7 +66,7 @@ void time_models(quantize_outcome& done, const model& m, const quantize_settings
     const temporary_folder folder("qk-time", "timing");
     exported->save(folder / "model.onnx");
     const data_settings& data = settings.data;
-    const bool sampled = !data.inputs.empty() || (!data.calibration.empty() && !data.has_statistics());
+    const bool sampled = data.has_samples();
     const named_tensors samples = !sampled ? named_tensors() : data.inputs.empty() ? data.load_calibration(m) : data.load_inputs(m);
     try {
         done.times = time_in_onnxruntime(std::filesystem::absolute(settings.model), folder / "model.onnx", m, sampled ? &samples : nullptr);

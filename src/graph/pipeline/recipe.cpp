@@ -17,6 +17,12 @@ namespace {
 constexpr double worth_scaling = 0.5;  ///< scaled channels cost a Mul before most layers: the error has to fall by half
 constexpr const char* recipe_words[] = {"fast", "balanced", "best"};
 
+// Ways, as reports name them, that a search takes too.
+constexpr const char *measured_ranges = "calibration method by measurement",
+                     *scaled_channels = "channels scaled where they differ (smooth_quant)",
+                     *compensates = "weights below 8 bits rounded with compensation",
+                     *learns_rounding = "weights below 8 bits learn their rounding (adaround)";
+
 /// One way to do a step. `best` tries all ways of a step, `balanced` does the ways that are marked.
 struct recipe_way {
     const char* name;  ///< as reports have it
@@ -95,10 +101,7 @@ void scale_by(asked_precision& asked, channel_scaling::rule how) {
 
 std::vector<recipe_row> every_recipe_row() {
     return {
-        {true,
-         channels_may_scale,
-         {{"channels scaled where they differ (smooth_quant)", true,
-           [](asked_precision& a) { scale_by(a, channel_scaling::rule::smooth_quant); }}}},
+        {true, channels_may_scale, {{scaled_channels, true, [](asked_precision& a) { scale_by(a, channel_scaling::rule::smooth_quant); }}}},
         {true,
          weights_may_scale,
          {{"channels scaled for narrow weights (awq)", false, [](asked_precision& a) { scale_by(a, channel_scaling::rule::awq); }}}},
@@ -116,13 +119,11 @@ std::vector<recipe_row> every_recipe_row() {
          {{"scales of weights by squared error (mse)", false, [](asked_precision& a) { a.options.weight_method = range_method::mse; }}}},
         {false,
          ranges_are_chosen,
-         {{"calibration method by measurement", true, [](asked_precision& a) { a.options.best_method = true, a.method_samples = 16; }}}},
+         {{measured_ranges, true, [](asked_precision& a) { a.options.best_method = true, a.method_samples = 16; }}}},
         {true,
          rounding_is_open,
-         {{"weights below 8 bits rounded with compensation", true,
-           [](asked_precision& a) { a.narrow_rounding = weight_rounding::compensated; }},
-          {"weights below 8 bits learn their rounding (adaround)", false,
-           [](asked_precision& a) { a.narrow_rounding = weight_rounding::adaround; }, true},
+         {{compensates, true, [](asked_precision& a) { a.narrow_rounding = weight_rounding::compensated; }},
+          {learns_rounding, false, [](asked_precision& a) { a.narrow_rounding = weight_rounding::adaround; }, true},
           {"weights below 8 bits, scales and biases learn (adaquant)", false,
            [](asked_precision& a) { a.narrow_rounding = weight_rounding::adaquant; }, true}}},
         {true,
@@ -270,16 +271,15 @@ void add_recipe(mix_options& options, const mix_settings& settings, const model&
     }
     if (ranges_are_chosen(asked, m) && !settings.measured_by_user()) {  // the user's program is not asked for more than the search needs
         options.quantize.best_method = true;
-        report.steps.emplace_back("calibration method by measurement");
+        report.steps.emplace_back(measured_ranges);
     }
     if (may_change && rounding_is_open(asked, m)) {
         options.narrow_rounding = report.how == recipe::best ? weight_rounding::adaround : weight_rounding::compensated;
-        report.steps.emplace_back(report.how == recipe::best ? "weights below 8 bits learn their rounding (adaround)"
-                                                             : "weights below 8 bits rounded with compensation");
+        report.steps.emplace_back(report.how == recipe::best ? learns_rounding : compensates);
     }
     if (may_change && report.how == recipe::best && channels_may_scale(asked, m)) {
         options.quantize.scaling = {channel_scaling::rule::smooth_quant, std::nullopt};
-        report.steps.emplace_back("channels scaled where they differ (smooth_quant)");
+        report.steps.emplace_back(scaled_channels);
     }
     if (!report.steps.empty()) options.remarks.push_back(report.text());
 }

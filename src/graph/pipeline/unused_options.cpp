@@ -167,7 +167,7 @@ std::vector<plan_note> unused_options(const precision_settings& given, const ask
 
 std::vector<plan_note> unused_data_options(const data_settings& given) {
     std::vector<plan_note> notes;
-    if (!given.labels.empty() && (given.has_statistics() || given.calibration.empty()) && given.inputs.empty())
+    if (!given.labels.empty() && !given.has_samples())
         notes.push_back(
             {plan_note::kind::unused, "option --labels", "has no effect: they are those of samples, and --inputs X.npy names none"});
     if (given.samples > 0 && given.inputs.empty())

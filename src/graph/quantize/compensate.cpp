@@ -21,7 +21,8 @@
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/quantize/compensate.hpp"
 
-namespace qk::graph::detail {
+namespace qk::graph {
+namespace detail {
 
 // Equations (2) and (3) of compensate.hpp on plain matrices.
 
@@ -105,12 +106,6 @@ bool round_rows(double_matrix& w, const double_matrix& h, const std::vector<std:
     w = q;
     return true;
 }
-
-}  // namespace qk::graph::detail
-
-namespace qk::graph {
-
-namespace detail {
 
 /// A layer that is being compensated: its product, and the matrix of equation (1) for each group and run of columns.
 struct compensation {

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "graph/model/element_source.hpp"
 #include "graph/ops/elements.hpp"
@@ -28,7 +29,8 @@
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
-namespace qk::graph::detail {
+namespace qk::graph {
+namespace detail {
 
 // Finds tensors of which calibration saw no value although it ran the model: empty caches, and results of nodes that read nothing else.
 
@@ -132,11 +134,6 @@ inline std::string destroyed_sentence(const edge_report& line) {
                      static_cast<double>(line.range.lo), static_cast<double>(line.range.hi));
 }
 
-}  // namespace qk::graph::detail
-
-namespace qk::graph {
-
-namespace detail {
 /// Largest magnitude of a bias code that survives rounding in float32: the largest float below 2^31.
 inline constexpr double largest_bias_code = 2147483520.0;
 
@@ -243,16 +240,19 @@ precision completed(precision what, const quantize_options& options, bool weight
     return what;
 }
 
-precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m) {
+precision_plan gather(std::map<edge, quantizer> chosen, const model& m) {
     precision_plan plan;
     for (auto i = chosen.begin(); i != chosen.end();) {
         auto end = i;
         std::size_t count = 0;
         bool same = true;
         for (; end != chosen.end() && end->first.tensor == i->first.tensor; ++end, ++count) same = same && end->second == i->second;
-        if (same && count == m.uses(i->first.tensor).size()) plan.tensors[i->first.tensor] = i->second;
-        else plan.edges.insert(i, end);
-        i = end;
+        if (same && count == m.uses(i->first.tensor).size()) {
+            plan.tensors[i->first.tensor] = std::move(i->second);
+            i = chosen.erase(i, end);
+        } else {
+            while (i != end) plan.edges.insert(plan.edges.end(), chosen.extract(i++));
+        }
     }
     return plan;
 }
@@ -610,8 +610,8 @@ class planner::call {
         // A single scale has no axis; resetting it makes equal quantizers compare equal.
         for (auto& [e, q] : chosen_)
             if (!is_block_format(q.format) && q.block_size == 0 && q.scale.size() <= 1) q.axis = quantizer{}.axis, q.flatten = false;
-        result_.plan = gather(chosen_, source());
         note_what_stayed(source(), requests_, chosen_, notes_);
+        result_.plan = gather(std::move(chosen_), source());
         std::ranges::stable_sort(notes_, [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
         std::vector<plan_note> once;  // drops notes that are equal
         for (plan_note& n : notes_)
@@ -626,7 +626,7 @@ class planner::call {
             const edge_precision& p = found_.edges.at(e);
             const bool constant = source().is_constant(e.tensor);
             const tensor value = constant ? own_.constant(e.tensor) : tensor();
-            edge_report line = describe_edge(own_.layers_, e, p.part, chosen_.at(e), own_.reported_, constant ? &value : nullptr);
+            edge_report line = describe_edge(own_.layers_, e, p.part, *result_.plan.find(e), own_.reported_, constant ? &value : nullptr);
             if (own_.seen_ != nullptr && !constant && own_.seen_->tensors.contains(e.tensor) && p.what && detail::needs_range(*p.what))
                 line.range = own_.range_for(ranged_as(e.tensor), *p.what, options_);
             line.why = p.why, line.origin = p.origin;

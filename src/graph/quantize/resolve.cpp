@@ -327,14 +327,7 @@ inline std::map<edge, edge_precision> resolved_edges(const layer_view& layers, c
     return resolver(layers, request_collector(layers, options.where).collect(requests), options).run().edges;
 }
 
-}  // namespace detail
-}  // namespace qk::graph
-
 // Notes about requests that end up without an effect.
-namespace qk::graph::detail {
-
-std::map<edge, edge_precision> resolved_edges(const layer_view& layers, const std::vector<request>& requests,
-                                              const resolve_options& options);
 
 inline bool same_formats(const std::map<edge, edge_precision>& a, const std::map<edge, edge_precision>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
@@ -409,9 +402,7 @@ inline void note_without_effect(const layer_view& layers, const std::vector<requ
     }
 }
 
-}  // namespace qk::graph::detail
-
-namespace qk::graph {
+}  // namespace detail
 
 resolution resolve(const layer_view& layers, const std::vector<request>& requests, const resolve_options& options) {
     detail::resolver second(layers, detail::request_collector(layers, options.where).collect(requests), options);

@@ -30,7 +30,8 @@
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/recover/recover.hpp"
 
-namespace qk::graph::detail {
+namespace qk::graph {
+namespace detail {
 
 // Tells by operator which nodes quantize and dequantize.
 
@@ -209,11 +210,6 @@ inline std::optional<quantizer> amd_block_quantizer(const onnx::NodeProto& n) {
     return q;
 }
 
-}  // namespace qk::graph::detail
-
-namespace qk::graph {
-namespace detail {
-
 class plan_recovery {
   public:
     explicit plan_recovery(const model& m)
@@ -249,7 +245,7 @@ class plan_recovery {
                                     " quantizers divide in 16 bits, and the plan in float32: a value beside a tie may have the next code");
         rewire();
         drop_quantizers(result_.plain, owned_);
-        result_.plan = gather(edges_, result_.plain);
+        result_.plan = gather(std::move(edges_), result_.plain);
         return std::move(result_);
     }
 

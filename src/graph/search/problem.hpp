@@ -22,7 +22,8 @@
 #include "qk/graph/search/choose_method.hpp"
 #include "qk/graph/search/search.hpp"
 
-namespace qk::graph::detail {
+namespace qk::graph {
+namespace detail {
 
 // Applies --op-types, --layers and --exclude to a model: which layers are searched, in graph order.
 
@@ -115,11 +116,6 @@ class layer_selection {
     const mix_options& options_;
     std::vector<std::string> all_, types_, modules_;
 };
-
-}  // namespace qk::graph::detail
-
-namespace qk::graph {
-namespace detail {
 
 /// Requests every searched layer at `at` and the others at `wide`; the fixed requests override both.
 inline std::vector<request> uniform_requests(const layer_view& layers, const std::vector<std::string>& searched, const format_pair& at,

@@ -10,7 +10,8 @@
 #include "graph/search/narrow_end.hpp"
 #include "graph/search/pareto.hpp"
 
-namespace qk::graph::detail {
+namespace qk::graph {
+namespace detail {
 
 // The accuracy-aware strategies of Intel Neural Compressor: basic, mse, hawq_v2, bayesian, random, exhaustive.
 
@@ -320,10 +321,6 @@ inline void search_within_limits(const strategy& s, search_run& run) {
     if (!complete) throw search_stopped{"trial limit"};
 }
 
-}  // namespace qk::graph::detail
-
-namespace qk::graph {
-namespace detail {
 inline constexpr strategy strategies[] = {
     {"greedy", greedy, "narrow in ascending order of sensitivity until the target is about to break; skip what breaks it and go on"},
     {"pareto", pareto, "the front of accuracy against cost; without a target, the knee of the front"},

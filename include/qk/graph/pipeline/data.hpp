@@ -47,6 +47,8 @@ struct data_settings {
     std::optional<int> read_batch_axis() const;
     /// Is true when `calibration` names statistics instead of samples.
     bool has_statistics() const;
+    /// Is true when samples are given, as inputs or to calibrate with.
+    bool has_samples() const { return !inputs.empty() || (!calibration.empty() && !has_statistics()); }
 
   private:
     std::string misfit(const tensor& value, const value_info& input, const char* option, const std::string& more) const;

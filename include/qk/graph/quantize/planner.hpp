@@ -187,7 +187,7 @@ void throw_violations(const quantize_report& report, const quantize_options& opt
 std::string boundary_line(const widened_tensors& widened);
 
 /// Makes a plan of quantizers by edge. Where all readers of a tensor agree, the tensor gets one entry instead.
-precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m);
+precision_plan gather(std::map<edge, quantizer> chosen, const model& m);
 
 /// What weights, biases and products cost under a plan. Bits of constants count each constant once, with the scales that are stored.
 struct plan_cost {

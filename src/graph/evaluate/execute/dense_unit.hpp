@@ -6,12 +6,6 @@
 
 #include "graph/evaluate/execute/layout.hpp"
 #include "graph/evaluate/execute/prepared_convolution.hpp"
-
-// oneDNN's matrix product with constant weights. They are packed once, in an order that works for every number of rows, so the weights are
-// in memory once however long sequences are and whether samples run alone or together. The product is cut into parts that may run side by
-// side.
-#pragma once
-
 #ifdef QK_HAVE_ONEDNN
 
 #include <algorithm>
@@ -27,8 +21,15 @@
 #include "graph/evaluate/execute/onednn.hpp"
 #include "graph/ops/op.hpp"
 #include "qk/graph/base/tensor.hpp"
+#endif
 
 namespace qk::graph::execute {
+
+#ifdef QK_HAVE_ONEDNN
+
+// oneDNN's matrix product with constant weights. They are packed once, in an order that works for every number of rows, so the weights are
+// in memory once however long sequences are and whether samples run alone or together. The product is cut into parts that may run side by
+// side.
 
 /// y[rows,n] = x[rows,k] * w[k,n] + bias, all float32.
 class dnn_product {
@@ -145,14 +146,6 @@ class dnn_product {
     std::map<std::int64_t, desc> order_;  ///< of packed weights, by number of columns
     std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<dnn_matmul>> made_;
 };
-
-}  // namespace qk::graph::execute
-
-#endif
-
-namespace qk::graph::execute {
-
-#ifdef QK_HAVE_ONEDNN
 
 class dense_unit {
   public:

@@ -15,7 +15,8 @@
 #include "graph/evaluate/execute/step_key.hpp"
 #include "graph/evaluate/execute/sum_unit.hpp"
 
-namespace qk::graph::execute::detail {
+namespace qk::graph::execute {
+namespace detail {
 
 // Folds a BatchNormalization behind a convolution of floats into the convolution's weights and bias.
 // Before: Conv -> BatchNormalization. After: Conv. Conditions: all but x constant; the value in between has no other reader and no
@@ -59,11 +60,6 @@ inline std::optional<std::pair<slot, slot>> with_norm(cache& c, const net_node& 
     }
     return std::pair(at->second[0], at->second[1]);
 }
-
-}  // namespace qk::graph::execute::detail
-
-namespace qk::graph::execute {
-namespace detail {
 
 class program_builder {
   public:

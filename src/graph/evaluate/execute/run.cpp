@@ -12,7 +12,8 @@
 #include "graph/evaluate/execute/row_unit.hpp"
 #include "graph/evaluate/execute/sum_unit.hpp"
 
-namespace qk::graph::execute::detail {
+namespace qk::graph::execute {
+namespace detail {
 
 // The values of one run of a program. Each is in the layout and form in which it was made, and also in others once a reader needed them.
 
@@ -115,11 +116,6 @@ class run_values {
     allocator& memory_;
     std::vector<held> slots_;
 };
-
-}  // namespace qk::graph::execute::detail
-
-namespace qk::graph::execute {
-namespace detail {
 
 class program_run : run_values {
   public:
