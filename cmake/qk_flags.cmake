@@ -11,7 +11,7 @@ function(qk_instrument target)
   endif()
 endfunction()
 
-option(QK_QUICK "for people who change qk: -Og, and a target's sources compiled together; the build takes half the time, the programs are slow" OFF)
+option(QK_QUICK "for people who change qk: -Og, and sources of the graph module and the command compiled together; the build takes half the time, the programs are slow" OFF)
 
 # qk_own(target [LOOPS]) adds the compiler flags of qk's own builds; no target passes them on to users. Release is -O2 with loops of any
 # length vectorised, whatever the source. LOOPS is for a target whose loops run for each value of each sample: -O3, under QK_QUICK too.
@@ -20,7 +20,6 @@ function(qk_own target)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O3>)
   elseif(QK_QUICK)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 31)
   else()
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -49,6 +48,13 @@ function(qk_own target)
     target_link_options(${target} PRIVATE -fsanitize=address,undefined)
   endif()
   qk_instrument(${target})
+endfunction()
+
+# qk_together(target) compiles the target's sources several at a time under QK_QUICK: names in their unnamed namespaces must differ.
+function(qk_together target)
+  if(QK_QUICK)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 31)
+  endif()
 endfunction()
 
 # Aligns loops to cache lines: a badly placed loop of a kernel loses up to a sixth of its speed.

@@ -144,9 +144,9 @@ std::string drawing_of(const std::vector<code_value>& codes) {
 }  // namespace
 
 format_codes codes_of(const qk::format& f) {
-    const int width = detail::packing_of(f).element_width;
+    const int width = qk::detail::packing_of(f).element_width;
     if (width > 16) throw error(fmt::format("--codes lists formats of up to 16 bits; {} has {}", to_text(f).view(), width));
-    return detail::with_family(f, of_family());
+    return qk::detail::with_family(f, of_family());
 }
 
 std::string pairs_of(const std::vector<code_value>& codes) {

@@ -23,7 +23,7 @@
 namespace qk::tool {
 namespace {
 
-struct row {
+struct format_row {
     std::string name;
     qk::format format;
     std::string source;
@@ -73,10 +73,10 @@ std::string block(const qk::format& f) {
     return is_block_format(f) ? fmt::format("{}", block_size(f)) : "-";
 }
 
-void print_table(const std::vector<row>& rows) {
+void print_table(const std::vector<format_row>& rows) {
     constexpr auto line = "{:<16} {:>8}  {:<25} {:<14} {:<11} {:<7} {}\n";
     print(line, "format", "bits", "range", "smallest > 0", "specials", "block", "source");
-    for (const row& r : rows) {
+    for (const format_row& r : rows) {
         const format_facts k = whole_facts(r.format);
         print(line, r.name, fmt::format("{:.6g}", bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_words(k),
               block(r.format), r.source);
@@ -93,7 +93,7 @@ void print_table(const std::vector<row>& rows) {
         "nvfp:block=N[,element=F][,scale=F][,tensor=0]\n");
 }
 
-nlohmann::ordered_json as_json(const row& r) {
+nlohmann::ordered_json as_json(const format_row& r) {
     const format_facts k = whole_facts(r.format);
     return {{"name", r.name},
             {"family", family_name(r.format)},
@@ -110,7 +110,7 @@ nlohmann::ordered_json as_json(const row& r) {
 }
 
 /// Prints every code of the formats with its value: as pairs in each format's object, or as lines and a drawing.
-void print_codes(const std::vector<row>& rows, bool json) {
+void print_codes(const std::vector<format_row>& rows, bool json) {
     if (rows.empty()) throw graph::error("--codes lists the codes of given formats: qk formats fp4_e2m1 --codes");
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     std::vector<std::pair<std::string, std::string>> pairs;  // what stands in the text, and the pairs that take its place
@@ -118,7 +118,7 @@ void print_codes(const std::vector<row>& rows, bool json) {
         pairs.emplace_back("pairs " + std::to_string(pairs.size()), pairs_of(codes));
         return pairs.back().first;
     };
-    for (const row& r : rows) {
+    for (const format_row& r : rows) {
         const format_codes codes = codes_of(r.format);
         if (!json) {
             print_lines(fmt::format("{}{}: {} bits\n{}", list.empty() ? "" : "\n", r.name, codes.bits, table_of(codes)));
@@ -206,7 +206,7 @@ void add_formats(command& app, verb_result&) {
             return print_devices(given->names, given->json);
         }
         if (given->systems) return print_systems(given->names, given->json);
-        std::vector<row> rows;
+        std::vector<format_row> rows;
         for (const std::string& name : given->names) {
             const qk::format f = parsed_format(name);
             const named_format* entry = find_format(f);
@@ -219,7 +219,7 @@ void add_formats(command& app, verb_result&) {
         }
         if (!given->json) return print_table(rows);
         nlohmann::ordered_json list = nlohmann::ordered_json::array();
-        for (const row& r : rows) list.push_back(as_json(r));
+        for (const format_row& r : rows) list.push_back(as_json(r));
         print_json({{"formats", list}});
     });
 }
