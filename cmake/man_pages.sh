@@ -24,7 +24,7 @@ a\
 .nf
 }' \
                 -e 's/^\([A-Z][a-z ]*\):$/.fi\
-.SH \U\1\
+.SH \U\1\E\
 .nf/'
         echo .fi
     } >"$share/man/man1/$name.1"

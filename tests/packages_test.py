@@ -31,9 +31,8 @@ def check(holds, text):
 
 
 def debian():
-    # Fast compression, and nothing is built: the test looks at what is inside.
-    run("cpack", "-G", "DEB", "-B", work, "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", "-D", "CPACK_CMAKE_GENERATOR=Unix Makefiles",
-        "-D", "CPACK_INSTALL_CMAKE_PROJECTS=" + f"{build};qk;ALL;/", cwd=build)
+    # Fast compression: the test looks at what is inside.
+    run("cpack", "-G", "DEB", "-B", work, "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", cwd=build)
     packages = {p.name.split("_")[0]: p for p in work.glob("*.deb")}
     check(set(packages) == {"qk", "libqk0", "libqk-dev", "libqk-graph-dev"}, f"packages: {sorted(packages)}")
     owner = {}
@@ -65,7 +64,7 @@ def contents(owner):
         file = work / "root/usr/share/man/man1" / f"{page}.1"
         text = file.read_text() if file.exists() else ""
         name = page.replace("-", "\\-")
-        check(text.startswith(f".TH {page.upper()} 1") and f"\n.SH NAME\n{name} \\- " in text and "\n.SH OPTIONS\n" in text, f"{file.name} is no manual page")
+        check(text.startswith(f".TH {page.upper()} 1") and f"\n.SH NAME\n{name} \\- " in text and re.search(r"\n\.SH [A-Z ]*OPTIONS\n\.nf\n", text), f"{file.name} is no manual page")
 
 
 def consumer():
