@@ -125,7 +125,8 @@ unsigned scale_code(float v) {
     }
     return exponent >= 15 ? 0x7e : static_cast<unsigned>(exponent) << 3 | fraction;
 }
-float half_scale_value(unsigned code) { return code == 0x7f ? 0.0f : magnitude_value(code, 3, 7) * 0.5f; }
+// The sign is passed over: 0xff is 480.
+float half_scale_value(unsigned code) { return code == 0x7f ? 0.0f : magnitude_value(code & 0x7f, 3, 7) * 0.5f; }
 
 float plain_absolute_maximum(floats x) {
     float most = 0;
