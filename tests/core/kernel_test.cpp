@@ -163,6 +163,30 @@ TEST_CASE("stochastic rounding with the caller's words, and cut anywhere") {
     }
 }
 
+TEST_CASE("the least chance of every magnitude, with words that only just go up or only just do not") {
+    std::vector<float> x;
+    std::vector<std::uint32_t> words;
+    for (int e = -149; e < 128; ++e) {
+        for (const float significand : {1.0f, -1.75f}) {
+            for (const std::uint32_t word : {0xffffffffu, 0xfffffffeu, 0x80000000u, 0u}) {
+                x.push_back(std::ldexp(significand, e));
+                words.push_back(word);
+            }
+        }
+    }
+    for (const test_format& f : all_formats()) {
+        test_semantics s{"extreme words", semantics::ocp};
+        s.how.random_words = words.data();
+        for (const rounding how : {rounding::stochastic, rounding::stochastic_b, rounding::stochastic_c}) {
+            s.how.rounding = how;
+            for (const int bits : {32, 5}) {
+                s.how.stochastic_bits = bits;
+                compare(f, x, along_axis{}, scale_of(f.format), s, "extreme words");
+            }
+        }
+    }
+}
+
 TEST_CASE("block formats: every block exponent x every element exponent x ties") {
     for (const test_format& f : all_formats()) {
         const int size = block_size(f.format);

@@ -40,11 +40,12 @@ constexpr whole_number number_of_bits(std::uint32_t a) {
 
 /// Returns the neighbour that digits * 2^exponent, below the larger one, goes to: 0 or `large`, which is digits * 2^exponent, too.
 constexpr bool reaches(whole_number x, whole_number large, bool negative, rounding_rule rule, std::uint32_t word) {
-    // Both get the same exponent; x has 24 bits and is the smaller one, so what is shifted fits, or is far below a half.
+    // Both get the same exponent; x has 24 bits and is the smaller one, so what is shifted fits, or is far below a half. One bit stays free
+    // for the doubling of the rest.
     const int up = x.exponent - large.exponent;
     if (up >= 0) x.digits <<= up;
-    else if (-up < 40) large.digits <<= -up;
-    else large.digits = std::uint64_t{1} << 62;  // 2^40 times larger: nearest is 0, and chance has no bit that small
+    else if (-up < std::countl_zero(large.digits) - 1) large.digits <<= -up;
+    else large.digits = std::uint64_t{1} << 62;  // or more, 2^38 times x at least: nearest is 0, and chance has no bit that small
     switch (rule.how) {
         case rounding::half_even: return 2 * x.digits > large.digits;
         case rounding::half_away: return 2 * x.digits >= large.digits;
@@ -80,22 +81,20 @@ constexpr std::uint32_t bits_of_number(whole_number x) {
     return static_cast<std::uint32_t>(field) << 23 | (static_cast<std::uint32_t>(x.digits) & 0x7fffffu);
 }
 
-/// Returns the magnitude `a` (bits, finite) rounded to a number of the grid times 2^scale.
+/// Returns the magnitude `a` (bits, finite) rounded to a number of the grid, which has no subnormals, times 2^scale. Such grids have digits
+/// behind the leading one: one without them would have no zero.
 constexpr std::uint32_t round_one(const number_grid& g, std::uint32_t a, bool negative, int scale, rounding_rule rule, std::uint32_t word) {
     if (a == 0) return 0;
     whole_number x = number_of_bits(a);
     const int width = 64 - std::countl_zero(x.digits), e = x.exponent + width - 1 - scale;  // floor(log2) in units of the scale
-    if (!g.subnormals) {
-        const whole_number least{(std::uint64_t{1} << g.mantissa_bits) + (g.mantissa_bits > 0 ? 1 : 0), g.least - g.mantissa_bits + scale};
-        const bool below = e < g.least || (e == g.least && (x.digits << (40 - width)) < (least.digits << (39 - g.mantissa_bits)));
-        if (below) return reaches(x, least, negative, rule, word) ? bits_of_number(least) : 0;
-    }
-    const int step = (e > g.least ? e : g.least) - g.mantissa_bits + scale, drop = step - x.exponent;
+    const whole_number least{(std::uint64_t{1} << g.mantissa_bits) + 1, g.least - g.mantissa_bits + scale};
+    const bool below = e < g.least || (e == g.least && (x.digits << (40 - width)) < (least.digits << (39 - g.mantissa_bits)));
+    if (below) return reaches(x, least, negative, rule, word) ? bits_of_number(least) : 0;
+    const int step = e - g.mantissa_bits + scale, drop = step - x.exponent;
     if (drop <= 0) return a;
-    const bool is_normal = e >= g.least;
     const std::uint64_t count = drop < 64 ? x.digits >> drop : 0, rest = drop < 64 ? x.digits - (count << drop) : x.digits;
     if (rest == 0) return a;
-    const bool odd = g.by_code ? is_normal && (e + g.bias) % 2 != 0 : count % 2 != 0;
+    const bool odd = count % 2 != 0;
     const bool more_than_half = drop < 64 && 2 * rest > std::uint64_t{1} << drop, half = drop < 64 && 2 * rest == std::uint64_t{1} << drop;
     bool up = false;
     switch (rule.how) {
