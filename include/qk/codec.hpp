@@ -98,6 +98,8 @@ void encode_family(const Format& f, values_in x, planes out, const codec_paramet
         encode_elements<Arch>(f, x, out, p, how, &encode_fast<Arch, Known.width, integer_coder<Arch>>);
     } else if constexpr (std::same_as<Format, floating>) {
         encode_elements<Arch, Known.kind>(f, x, out, p, how, &encode_floats<Arch, Known.width>);
+    } else if constexpr (std::same_as<Format, table>) {
+        encode_elements<Arch>(f, x, out, p, how);
     } else {
         float tensor = p.has_one ? p.one.scale : 0.0f;
         if constexpr (std::same_as<Format, nvfloat>) {

@@ -167,6 +167,7 @@ void run_scales(const format& f, std::span<const float> x, std::span<float> y, c
     expect_scales(f, scales, x.size());
     if (const floating* g = std::get_if<floating>(&f)) return run<Arch>(*g, x, y, scales, how);
     if (const integer* g = std::get_if<integer>(&f)) return run<Arch>(*g, x, y, scales, how);
+    if (const table* g = std::get_if<table>(&f)) return run<Arch>(*g, x, y, scales, how);
 }
 
 }  // namespace detail

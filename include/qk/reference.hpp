@@ -16,6 +16,7 @@
 #include "qk/reference/floating.hpp"
 #include "qk/reference/integer.hpp"
 #include "qk/reference/microscaling.hpp"
+#include "qk/reference/table.hpp"
 
 namespace qk::reference {
 
@@ -42,6 +43,7 @@ void for_each_block(std::span<const float> x, std::span<float> y, along_axis axi
 inline float quantize_one(const format& f, float x, float scale, std::int64_t zero_point, bool one_scale, const semantics& how,
                           std::uint32_t random) {
     if (const floating* g = std::get_if<floating>(&f)) return quantize(*g, x, scale, how, random);
+    if (const table* g = std::get_if<table>(&f)) return quantize(*g, x, scale, how, random);
     return quantize(std::get<integer>(f), x, scale, zero_point, one_scale, how, random);
 }
 

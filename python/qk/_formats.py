@@ -38,7 +38,7 @@ class Format:
         exponent, whose largest number is the largest of exponent 0. At most `most` of them around 0, evenly cut."""
         size = self.block_size or 1
         top = self._top()
-        low = float(self.lowest) if self.family == "integer" else -top
+        low = float(self.lowest) if self.family in ("integer", "table") else -top
         grid = np.linspace(low, top, 1 << 15, dtype=np.float32)
         tiny = np.geomspace(top * 2.0**-40, top, 1 << 12).astype(np.float32)
         grid = np.concatenate([grid, tiny, -tiny])
@@ -53,7 +53,7 @@ class Format:
         return found if found.size <= most else found[np.linspace(0, found.size - 1, most).astype(int)]
 
     def _top(self):
-        if self.family == "integer":
+        if self.family in ("integer", "table"):
             return float(self.largest)
         if self.family == "floating":
             return float(min(self.largest, 3e38))

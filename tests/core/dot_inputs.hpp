@@ -61,6 +61,7 @@ class dot_inputs {
     }
     void fill(qk::floating f, std::size_t k, unsigned mood, qk::reference::dot_row& r) { elements(f, k, mood, r); }
     void fill(qk::integer f, std::size_t k, unsigned, qk::reference::dot_row& r) { words(f.bits, k, r); }
+    void fill(const qk::table& f, std::size_t k, unsigned, qk::reference::dot_row& r) { words(bits(f), k, r); }
     void fill(const qk::block_float& f, std::size_t k, unsigned mood, qk::reference::dot_row& r) {
         words(1 + f.mantissa_bits, k, r);
         scales(f.exponent_bits, f.block_size, k, mood, r);

@@ -109,6 +109,28 @@ TEST_CASE("facts of floats are independent, and each has a text") {
     CHECK(mentions(error_of("float:exponent=8,mantissa=9,sign=0"), "the width exponent + mantissa"));
 }
 
+TEST_CASE("tables are lists of values") {
+    CHECK(to_text(*parse_format("table:values=-1/0/0.25/1,ties=lower")) == "table:values=-1/0/0.25/1,ties=lower");
+    CHECK(bits(nf4) == 4);
+    CHECK(value_of(nf4, 7) == 0);
+    CHECK(max_value(posit8) == 16777216);
+    CHECK(value_of(posit8, 0x40) == 1);
+    CHECK(value_of(posit8, 0x50) == 4);
+    CHECK(value_of(posit8, 0xc0) == -1);
+    CHECK(value_of(lns8, 64) == 1);
+    CHECK(value_of(lns8, 72) == 2);
+    CHECK(value_of(apot4, 15) == static_cast<float>((0.0625 + 0.03125) / 1.5));
+    for (const char* name : {"nf4", "posit8", "lns8", "apot4"}) {
+        const format f = *parse_format(name);
+        CHECK(*parse_format(detail::text_of(std::get<table>(f)).view()) == f);
+    }
+    CHECK(mentions(error_of("table:values=1/x"), "'x' is no number"));
+    CHECK(mentions(error_of("table:values=1/1"), "two different numbers"));
+    CHECK(mentions(error_of("table:values=1/inf"), "finite numbers"));
+    CHECK(mentions(error_of("table:ties=lower"), "table needs values"));
+    CHECK(mentions(error_of("table:values=0/1,ties=odd"), "ties is even-code"));
+}
+
 TEST_CASE("text and back for every split, width and block") {
     const auto round_trip = [](const format& f) {
         const format_text text = to_text(f);

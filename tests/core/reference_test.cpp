@@ -43,7 +43,9 @@ struct codes {
     reference::coded view() { return {elements, blocks, shifts}; }
 };
 
+/// Is true for formats that have -v for each v.
 bool has_signed_elements(const format& f) {
+    if (is_table_format(f)) return false;
     if (const floating* g = std::get_if<floating>(&f)) return is_signed(*g);
     if (const microscaling* g = std::get_if<microscaling>(&f)) return has_integer_elements(*g) || is_signed(g->element);
     return true;

@@ -51,6 +51,8 @@ inline std::vector<test_format> unnamed_formats() {
         "binary5p5uf",
         "binary11p8se",
         "binary12p2se",
+        "table:values=3/1/-2/nan/1/0.5/-1e-40/1e30,ties=upper",
+        "table:values=-1/1",
         "int:bits=1,signed=0",
         "int:bits=3",
         "int:bits=5,signed=0",

@@ -238,6 +238,7 @@ def test_formats_have_facts_and_a_drawing(command):
     f = qk.format("fp4_e2m1")
     assert f.values().tolist() == [-6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6]
     assert qk.format("int4").values().tolist() == list(range(-8, 8))
+    assert qk.format("table:values=-1/0.5/0/0.125").values().tolist() == [-1, 0, 0.125, 0.5]
     assert pickle.loads(pickle.dumps(f)) == f and same(qk.fake_quantize(X, f), qk.fake_quantize(X, "fp4_e2m1"))
 
 

@@ -86,6 +86,15 @@ for width in (3, 5, 8, 11, 15):
                 wrong = sum(not near(value, w) for (_, value), w in zip(f["codes"], wanted))
                 check(len(f["codes"]) == len(wanted) and wrong == 0, f"{name}: {wrong} codes have other values")
 
+(f,) = listed("table:values=0.5/nan/-1,ties=upper")
+check(f["codes"] == [[0, 0.5], [1, "nan"], [2, -1]], f"a table's codes are its values: {f['codes']}")
+check(f["family"] == "table" and f["bits_per_value"] == 2 and f["largest"] == 0.5 and f["lowest"] == -1, "and its facts follow from them")
+(f,) = listed("nf4")
+check([v for _, v in f["codes"]] == sorted(v for _, v in f["codes"]) and f["codes"][7] == [7, 0], "nf4 is in order, 0 is code 7")
+(f,) = listed("posit8")
+check(f["codes"][0x40] == [0x40, 1] and f["codes"][0x7F] == [0x7F, 2**24] and f["codes"][0x81] == [0x81, -(2**24)] and float(f["codes"][1][1]) == 2.0**-24, "posits")
+check("is no number of a table" in qk("formats", "table:values=1/x", "--codes", status=2).stderr, "a value that is no number")
+
 text = qk("formats", "fp4_e2m1", "--codes").stdout
 check("     7  0x7  0111  6" in text and "    15  0xf  1111  -6" in text, "a line for each code")
 check("by size" in text and "by exponent" in text and "7 numbers above 0" in text, "and a drawing of the numbers")
@@ -100,6 +109,11 @@ with tempfile.TemporaryDirectory() as folder:
         qk("convert", x, y, "--format", "binary8p3se", "--rounding", "to-odd", "--overflow", overflow)
         wanted = np.array([1, 1.25, 1.25, 1.25, -1.25, 112, *large, 0], np.float32)
         check(np.array_equal(np.load(y), wanted), f"to odd, {overflow}: {np.load(y)}")
+        os.remove(y)
+    for ties, half in (("lower", [1, 1, 1]), ("upper", [1, 1, 1.5])):
+        qk("convert", x, y, "--format", f"table:values=-1/1/1.5,ties={ties}")
+        wanted = np.array([*half, 1.5, -1, 1.5, 1.5, -1, 1.5, {"lower": -1, "upper": 1}[ties]], np.float32)
+        check(np.array_equal(np.load(y), wanted), f"table, ties {ties}: {np.load(y)}")
         os.remove(y)
     qk("convert", x, y, "--format", "ue5m3")
     check(np.array_equal(np.load(y), np.array([1, 1, 1.25, 1.25, 0, 96, 114688, 0, 114688, 0], np.float32)), f"unsigned: {np.load(y)}")

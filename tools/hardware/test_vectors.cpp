@@ -153,6 +153,11 @@ std::vector<float> make_vectors(const conversion& c, std::uint64_t seed) {
     if (const floating* f = std::get_if<floating>(&c.format)) {
         if (*f != fp32) grid = mirrored(magnitudes(*f));
         for (double& v : grid) v *= static_cast<double>(one.scale);
+    } else if (const table* t = std::get_if<table>(&c.format)) {
+        for (const float v : std::span(t->values->number).first(static_cast<std::size_t>(t->size())))
+            if (v == v) grid.push_back(static_cast<double>(v));
+        std::sort(grid.begin(), grid.end());
+        for (double& v : grid) v *= static_cast<double>(one.scale);
     } else {
         const integer q = std::get<integer>(c.format);
         for (const double v : mirrored(whole_numbers(static_cast<double>(qmax(q))))) grid.push_back(v);

@@ -96,6 +96,12 @@ struct of_family {
         return {
             f.bits, each_code(f.bits, [&](std::uint32_t code) { return shown_number(static_cast<double>(qk::value_of(f, code))); }), {}};
     }
+    format_codes operator()(const table& f) const {
+        const auto value = [&](std::uint32_t code) { return shown_number(static_cast<double>(qk::value_of(f, code))); };
+        format_codes all{bits(f), each_code(bits(f), value), {}};
+        all.elements.resize(static_cast<std::size_t>(f.size()));
+        return all;
+    }
     format_codes operator()(const block_float& f) const {
         return {f.mantissa_bits + 1, signed_codes(f.mantissa_bits + 1, f.bump, 0),
                 powers(f.exponent_bits, (1 << (f.exponent_bits - 1)) - 1 + f.mantissa_bits - 1)};

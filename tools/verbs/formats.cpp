@@ -53,7 +53,8 @@ std::string number(double v) {
 }
 
 std::string range(const qk::format& f, const format_facts& k) {
-    if (is_integer_format(f) || k.lowest >= 0) return fmt::format("{} to {}", number(k.lowest), number(k.largest));
+    if (is_integer_format(f) || k.lowest >= 0 || (is_table_format(f) && k.lowest != -k.largest))
+        return fmt::format("{} to {}", number(k.lowest), number(k.largest));
     return "+-" + number(k.largest);
 }
 
@@ -90,7 +91,8 @@ void print_table(const std::vector<format_row>& rows) {
         "More: int8:symmetric,pow2,narrow,reduce_range  int:bits=6  float:exponent=E,mantissa=M[,sign=0][,bias=B]\n"
         "      [,special=ieee|fn|fnuz|none|nan|inf][,subnormals=0]\n"
         "      bfp:block=N,exponent=E,mantissa=M[,bump]  mx:element=F,block=N  microexponent:block=N,sub_block=N,mantissa=M  "
-        "nvfp:block=N[,element=F][,scale=F][,tensor=0]\n");
+        "nvfp:block=N[,element=F][,scale=F][,tensor=0]\n"
+        "      table:values=V/V/...[,ties=even-code|lower|upper|toward-zero|away]  (2 to 256 numbers or nan: code i is the i-th)\n");
 }
 
 nlohmann::ordered_json as_json(const format_row& r) {

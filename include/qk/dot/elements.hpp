@@ -42,6 +42,7 @@ constexpr element_kind kind_of(integer f) {
     const int top = f.is_signed ? f.bits - 2 : f.bits - 1;
     return {top < 0 ? 0 : top, top < 0 ? 0 : top, top < 0 ? 0 : top, f.bits, true};
 }
+constexpr element_kind kind_of(const table&) { return kind_of(fp32); }
 constexpr element_kind kind_of(const block_float& f) { return {f.mantissa_bits - 1, 0, 0, f.mantissa_bits + 1, false}; }
 constexpr element_kind kind_of(const microexponent& f) { return {f.mantissa_bits - 1, 1 - (1 << f.shift_bits), 0, f.mantissa_bits, false}; }
 constexpr element_kind kind_of(const microscaling& f) {
@@ -133,6 +134,11 @@ QK_INLINE void take_magnitudes(int width, const std::uint32_t* code, std::size_t
 QK_INLINE void take_codes(integer f, const std::uint32_t* code, std::size_t n, const reading& how, element_tile& t) {
     const int exponent = kind_of(f).fraction;
     for (std::size_t i = 0; i < n; ++i) take_whole(value_of(f, code[i]) - how.zero_point, exponent, i, t);
+}
+QK_INLINE void take_codes(const table& f, const std::uint32_t* code, std::size_t n, const reading& how, element_tile& t) {
+    std::uint32_t number[dot_tile];  // a table's numbers are float32
+    for (std::size_t i = 0; i < n; ++i) number[i] = std::bit_cast<std::uint32_t>(value_of(f, code[i]));
+    take_codes(fp32, number, n, how, t);
 }
 QK_INLINE void take_codes(const block_float& f, const std::uint32_t* code, std::size_t n, const reading&, element_tile& t) {
     f.bump ? take_signed(1 + f.mantissa_bits, 0, code, n, t) : take_magnitudes(f.mantissa_bits, code, n, t);

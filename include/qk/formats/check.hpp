@@ -115,6 +115,16 @@ constexpr message check(const nvfloat& f) {
                              detail::check_element(f.scale, "scale")});
 }
 
+/// A table has 2 to 256 values, numbers or NaN, and two different numbers at least.
+constexpr message check(const table& f) {
+    const message sizes = detail::in_range("the number of a table's values", f.size(), 2, 256);
+    if (!sizes.empty()) return sizes;
+    for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(f.size()); ++i)
+        if (value_of(f, i) == value_of(f, i) && !detail::is_finite(value_of(f, i))) return "a table's values are finite numbers or NaN";
+    if (!(lowest_value(f) < max_value(f))) return "a table needs two different numbers";
+    return {};
+}
+
 constexpr message check(const format& f) {
     return detail::with_family(f, [](const auto& g) { return check(g); });
 }

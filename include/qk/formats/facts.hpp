@@ -59,13 +59,17 @@ constexpr format_facts facts(const nvfloat& f) {
     return {e.largest * s.largest, e.lowest * s.largest, e.smallest * s.smallest, e.smallest_normal * s.smallest_normal, false, s.nan,
             e.negative_zero};
 }
+constexpr format_facts facts(const table& f) {
+    const double smallest = smallest_value(f);
+    return {max_value(f), lowest_value(f), smallest, smallest, false, has_nan(f), false};
+}
 constexpr format_facts facts(const format& f) {
     return detail::with_family(f, [](const auto& g) { return facts(g); });
 }
 
-/// Returns "floating", "integer", "block float", "microexponent" or "microscaling".
+/// Returns "floating", "integer", "block float", "microexponent", "microscaling" or "table".
 constexpr const char* family_name(const format& f) {
-    constexpr const char* names[] = {"floating", "integer", "block float", "microexponent", "microscaling", "microscaling"};
+    constexpr const char* names[] = {"floating", "integer", "block float", "microexponent", "microscaling", "microscaling", "table"};
     return names[f.index()];
 }
 

@@ -10,6 +10,7 @@
 //   bfp:block=N,exponent=E,mantissa=M[,bump]
 //   microexponent:block=N,sub_block=N,mantissa=M[,shift=D]
 //   mx:element=F,block=N                         F: a floating name, int8, intN or float:...
+//   table:values=V/V/...[,ties=even-code|lower|upper|toward-zero|away]       2 to 256 numbers, or nan; code i is the i-th
 //   nvfp:block=N[,element=F][,scale=F][,tensor=0]
 //
 // parse_format never throws or allocates: `if (auto f = parse_format(text)) use(*f); else show(f.error.view());`.
@@ -19,6 +20,7 @@
 
 #include "qk/exact/begin.hpp"
 
+#include <charconv>
 #include <initializer_list>
 #include <limits>
 #include <span>
@@ -30,7 +32,8 @@
 
 namespace qk {
 
-using format_text = fixed_text<255>;
+inline constexpr std::size_t longest_format_text = 4159;  ///< that of a table of 256 values
+using format_text = fixed_text<longest_format_text>;
 
 parsed<format> parse_format(std::string_view text);
 format_text to_text(const format& f);
@@ -301,6 +304,32 @@ inline parsed<format> parse_nvfloat(std::string_view keys_text) {
     return {f, error};
 }
 
+constexpr std::string_view ties_names[] = {"even-code", "lower", "upper", "toward-zero", "away"};  // in the order of table_ties
+
+inline parsed<format> parse_table(std::string_view keys_text) {
+    std::string_view values, ties = ties_names[0];
+    key keys[] = {{.name = "values", .words = &values}, {.name = "ties", .words = &ties}};
+    const message wrong = parse_keys("table", keys_text, keys);
+    if (!wrong.empty()) return {{}, wrong};
+    if (values.empty()) return {{}, "table needs values=V/V/..., as in table:values=-1/0/1"};
+    int tie = 0;
+    while (tie < 5 && ties_names[tie] != ties) ++tie;
+    if (tie == 5)
+        return {{}, message("ties is even-code, lower, upper, toward-zero or away, not '").append(ties.substr(0, 60)).append("'")};
+    float v[256];
+    std::size_t count = 0;
+    while (!values.empty()) {
+        const std::string_view word = take_until(values, '/');
+        if (count == 256) return {{}, "a table has 256 values at most"};
+        const auto read = std::from_chars(word.data(), word.data() + word.size(), v[count]);
+        if (read.ec != std::errc() || read.ptr != word.data() + word.size())
+            return {{}, message("'").append(word.substr(0, 60)).append("' is no number of a table (nan is one)")};
+        ++count;
+    }
+    const table t = table_of(std::span<const float>(v, count), static_cast<table_ties>(tie));
+    return {t, check(t)};
+}
+
 inline message unknown_format(std::string_view name) {
     message m("unknown format '");
     m.append(name.substr(0, 60)).append("'");
@@ -310,7 +339,7 @@ inline message unknown_format(std::string_view name) {
     int bits = 0;
     if (width.substr(0, 3) == "int" && parse_number(width.substr(3), bits) && bits >= 1 && bits <= 32)
         return m.append("; say int:bits=").append(bits).append(width.size() == name.size() ? "" : ",signed=0");
-    constexpr std::string_view families[] = {"int", "float", "bfp", "microexponent", "mx", "nvfp"};
+    constexpr std::string_view families[] = {"int", "float", "bfp", "microexponent", "mx", "nvfp", "table"};
     for (std::string_view family : families) {
         if (family == name)
             return m.append("; ").append(name).append(" is a family, say its keys as in bfp:block=16,exponent=8,mantissa=5");
@@ -383,11 +412,25 @@ inline format_text text_of(const nvfloat& f) {
     return f.tensor_scale ? t : t.append(",tensor=0");
 }
 
+inline format_text text_of(const table& f) {
+    format_text t("table:values=");
+    for (std::size_t i = 0; i < static_cast<std::size_t>(f.size()); ++i) {
+        char digits[32];
+        if (i != 0) t.append("/");
+        const float v = f.values->number[i];
+        if (v != v) t.append("nan");
+        else t.append(std::string_view(digits, static_cast<std::size_t>(std::to_chars(digits, digits + 32, v).ptr - digits)));
+    }
+    if (f.ties != table_ties::even_code) t.append(",ties=").append(ties_names[static_cast<int>(f.ties)]);
+    return t;
+}
+
 }  // namespace detail
 
 inline parsed<format> parse_format(std::string_view text) {
     if (text.empty()) return {no_format, "the format is empty; `qk formats` lists the names"};
-    if (text.size() > 255) return {no_format, message("the format '").append(text.substr(0, 60)).append("...' is too long")};
+    if (text.size() > (text.substr(0, 6) == "table:" ? longest_format_text : std::size_t{255}))
+        return {no_format, message("the format '").append(text.substr(0, 60)).append("...' is too long")};
     if (const named_format* entry = detail::find_named(text)) return {entry->format, {}};
     if (const floating f = find_p3109(text); f != no_format) return {f, {}};
     std::string_view keys = text;
@@ -406,12 +449,13 @@ inline parsed<format> parse_format(std::string_view text) {
     } else if (head == "bfp") result = detail::parse_block_float(keys);
     else if (head == "microexponent") result = detail::parse_microexponent(keys);
     else if (head == "mx") result = detail::parse_microscaling(keys);
+    else if (head == "table") result = detail::parse_table(keys);
     else if (head == "nvfp") result = detail::parse_nvfloat(keys);
     else if (entry != nullptr) result.error = message(head).append(" takes no modifiers; only integers do, as in int8:symmetric");
     else result.error = detail::unknown_format(head);
     if (!result.error.empty() && result.error.view().substr(0, 7) != "unknown") {
         const message why = result.error;
-        result.error = message("format '").append(text).append("': ").append(why);
+        result.error = message("format '").append(text.substr(0, 160)).append("': ").append(why);
     }
     if (!result.error.empty()) result.value = no_format;
     return result;

@@ -28,6 +28,11 @@ integer_rows<Arch> rows_of(integer f, const semantics& how, bool one_scale, bool
     return {f, how, one_scale, stream_rows};
 }
 
+template <class Arch, floating_kind = floating_kind::any>
+table_rows<Arch> rows_of(const table& f, const semantics& how, bool, bool) noexcept {
+    return {f, how};
+}
+
 /// Fewer elements than this are divided by their scale: the reciprocals would take longer.
 inline constexpr std::size_t product_from = 512;
 /// Rows under one scale that are shorter than this are run as columns.
@@ -36,9 +41,10 @@ inline constexpr std::size_t short_row = 32;
 /// Is true for fp32 without a flush, which leaves every value as it is.
 constexpr bool is_identity(floating f, const semantics& how) { return f == fp32 && !how.flush_inputs && !how.flush_outputs; }
 constexpr bool is_identity(integer, const semantics&) { return false; }
+constexpr bool is_identity(const table&, const semantics&) { return false; }
 
 template <class Arch, floating_kind Known = floating_kind::any, class Format>
-void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero,
+void run_uniform(const Format& f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero,
                  const semantics& how, bool one_scale) noexcept {
     if (is_identity(f, how)) {
         if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));

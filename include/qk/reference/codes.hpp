@@ -194,6 +194,11 @@ inline void encode(const format& f, std::span<const float> x, const coded& out, 
                     const float quotient = g == fp32 || scale.scale == 1 ? x[i] : divide(x[i], scale.scale);
                     out.elements[i] = reference::code_of(g, quantize(g, quotient, how, random_word(how, i)));
                 }
+            } else if constexpr (std::is_same_v<decltype(g), const table&>) {
+                for (std::size_t i = 0; i < x.size(); ++i) {
+                    const float quotient = scale.scale == 1 ? x[i] : divide(flush_input(x[i], how), scale.scale);
+                    out.elements[i] = static_cast<std::uint32_t>(code_of(g, quotient, how, random_word(how, i)));
+                }
             } else {
                 for (std::size_t i = 0; i < x.size(); ++i) {
                     out.elements[i] = low_bits(code_of(g, x[i], scale.scale, scale.zero_point, true, how, random_word(how, i)), g.bits);
@@ -213,6 +218,11 @@ inline void decode(const format& f, const coded& in, std::span<float> y, along_a
                 for (std::size_t i = 0; i < y.size(); ++i) {
                     const float value = reference::value_of(g, in.elements[i]);
                     y[i] = g == fp32 || scale.scale == 1 ? value : multiply(value, scale.scale);
+                }
+            } else if constexpr (std::is_same_v<decltype(g), const table&>) {
+                for (std::size_t i = 0; i < y.size(); ++i) {
+                    const float value = value_of(g, in.elements[i]);
+                    y[i] = scale.scale == 1 ? value : multiply(value, scale.scale);
                 }
             } else {
                 for (std::size_t i = 0; i < y.size(); ++i) {

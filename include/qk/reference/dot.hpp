@@ -98,6 +98,9 @@ class dot_oracle {
         return whole(static_cast<double>(q - r.zero_point), std::max(0, f.is_signed ? f.bits - 2 : f.bits - 1));
     }
     number element_at(floating f, const dot_row& r, std::size_t i) const { return element(f, r.elements[i]); }
+    number element_at(const table& f, const dot_row& r, std::size_t i) const {
+        return element(fp32, std::bit_cast<std::uint32_t>(value_of(f, static_cast<std::uint32_t>(r.elements[i]))));
+    }
     number element_at(const block_float& f, const dot_row& r, std::size_t i) const {
         const auto bits = static_cast<std::uint32_t>(r.elements[i]);
         const double v = f.bump ? static_cast<double>(sign_extend(bits, f.mantissa_bits + 1)) : from_sign_magnitude(bits, f.mantissa_bits);

@@ -130,6 +130,7 @@ static float float_scale(double wanted) {
     return scale >= std::numeric_limits<float>::min() ? scale : 1.0f;
 }
 float scale_of(floating f, value_range r) { return is_scaled(f) ? float_scale(detail::absmax(r) / max_value(f)) : 1.0f; }
+float scale_of(const table& f, value_range r) { return float_scale(detail::absmax(r) / reach(f)); }
 float scale_of(nvfloat f, value_range r) {
     if (!f.tensor_scale) return 1.0f;
     return float_scale(detail::absmax(r) / (max_value(f.element) * max_value(f.scale)));
@@ -219,7 +220,8 @@ quantizer weight_quantizer(const tensor& value, const precision& what, const ope
     detail::for_each_group(value, per_channel, static_cast<std::size_t>(block), a, [&](std::span<const float> group) {
         const value_range r = range_of(group);
         if (whole == nullptr) {
-            q.scale.push_back(split != nullptr ? scale_of(*split, r) : 1.0f);
+            const table* listed = std::get_if<table>(&what.format);
+            q.scale.push_back(split != nullptr ? scale_of(*split, r) : listed != nullptr ? scale_of(*listed, r) : 1.0f);
             return;
         }
         const scale_pair s = whole->pow2 && rule == pow2_rule::min_mse ? best_pow2(*whole, r, symmetric, group)
@@ -248,6 +250,10 @@ quantizer activation_quantizer(const precision& what, value_range range, const o
         q.axis = axes.channel;
         q.dynamic = what.dynamic && is_scaled(*g);
         if (!q.dynamic && q.scale.empty() && is_scaled(*g)) q.scale = {scale_of(*g, range)};
+    } else if (const table* listed = std::get_if<table>(&what.format)) {
+        q.axis = axes.channel;
+        q.dynamic = what.dynamic;
+        if (!q.dynamic && q.scale.empty()) q.scale = {scale_of(*listed, range)};
     } else if (const nvfloat* nv = std::get_if<nvfloat>(&what.format)) {
         if (q.scale.empty() && !what.dynamic && detail::absmax(range) > 0) q.scale = {scale_of(*nv, range)};
     }

@@ -20,6 +20,7 @@
 #include "qk/reference/block_float.hpp"
 #include "qk/reference/floating.hpp"
 #include "qk/reference/microscaling.hpp"
+#include "qk/reference/table.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk::graph::detail {
@@ -265,6 +266,61 @@ inline operand fake_quantize(function_builder& f, integer format, const operand&
     return single.mul(a.to_single(offset), s.scale);
 }
 
+/// Returns the numbers of a table in ascending order, and for each but the first the least float32 that becomes it or a larger one.
+inline std::pair<std::vector<float>, std::vector<float>> thresholds_of(const table& t, const semantics& how) {
+    std::vector<float> numbers, from;
+    for (int i = 0; i < t.size(); ++i)
+        if (const float v = value_of(t, static_cast<std::uint32_t>(i)); v == v) numbers.push_back(v);
+    std::ranges::sort(numbers);
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    // Floats in order as integers, so that a threshold is found by halving.
+    const auto ordered = [](float v) {
+        const auto u = std::bit_cast<std::int32_t>(v);
+        return u < 0 ? std::int64_t{INT32_MIN} - u : std::int64_t{u};
+    };
+    const auto number = [](std::int64_t n) { return std::bit_cast<float>(static_cast<std::int32_t>(n < 0 ? INT32_MIN - n : n)); };
+    for (std::size_t k = 1; k < numbers.size(); ++k) {
+        std::int64_t low = ordered(numbers[k - 1]), high = ordered(numbers[k]);
+        while (high - low > 1) {
+            const std::int64_t middle = low + (high - low) / 2;
+            const int code = reference::code_of(t, number(middle), how, 0);
+            (value_of(t, static_cast<std::uint32_t>(code)) >= numbers[k] ? high : low) = middle;
+        }
+        from.push_back(number(high));
+    }
+    return {numbers, from};
+}
+
+/// y = scale * (the number that x / scale becomes): halves the list of numbers until one is left.
+inline operand fake_quantize(function_builder& f, const table& format, const operand& x, const element_scale& s, const semantics& how) {
+    const arithmetic a(f, data_type::float32);
+    auto [numbers, from] = thresholds_of(format, how);
+    std::size_t width = 1;
+    while (width < numbers.size()) width *= 2;
+    from.insert(from.begin(), 0.0f);
+    from.resize(width, std::numeric_limits<float>::quiet_NaN());  // which no value reaches
+    numbers.resize(width, 0.0f);
+    const auto list = [&](const std::vector<float>& v, const char* stem) {
+        return f.constant(make_tensor<float>({static_cast<std::int64_t>(v.size())}, v), stem);
+    };
+    const operand quotient = s.scale.empty() ? x : a.div(x, s.scale), starts = list(from, "starts");
+    operand at = f.op("Mul", {f.cast(a.is_nan(quotient), data_type::int64), f.number(0, data_type::int64)});
+    for (std::size_t step = width / 2; step != 0; step /= 2) {
+        const operand next = f.op("Add", {at, f.number(static_cast<double>(step), data_type::int64)}),
+                      start = f.op("Gather", {starts, next});
+        at = f.op("Where", {a.either(a.less(start, quotient), a.equal(start, quotient)), next, at});
+    }
+    const float for_nan = reference::quantize(format, std::numeric_limits<float>::quiet_NaN(), 1, how, 0);
+    const operand y = a.where(a.is_nan(quotient), a.c(static_cast<double>(for_nan)), f.op("Gather", {list(numbers, "numbers"), at}));
+    return s.scale.empty() ? y : a.mul(y, s.scale);
+}
+
+/// Returns the largest magnitude that a format without a zero point reaches at scale 1.
+inline double reach_of(const format& f) {
+    if (const table* t = std::get_if<table>(&f)) return reach(*t);
+    return max_value(std::get<floating>(f));
+}
+
 /// Computes scale and zero point from the values themselves, in the float64 steps of execute::range_scale.
 inline element_scale range_scale(function_builder& f, const format& of, const operand& x) {
     const arithmetic single(f, data_type::float32), d(f, data_type::float64);
@@ -291,7 +347,7 @@ inline element_scale range_scale(function_builder& f, const format& of, const op
             zero = d.clip(f.op("Round", {d.sub(d.c(qlow), d.div(low, scale))}), qlow, qhigh);
         }
     } else {
-        scale = d.div(largest(), d.c(max_value(std::get<floating>(of))));
+        scale = d.div(largest(), d.c(reach_of(of)));
     }
     const operand rounded = f.cast(scale, data_type::float32),
                   tiny = single.less(rounded, single.c(static_cast<double>(std::numeric_limits<float>::min())));
@@ -532,6 +588,7 @@ inline onnx::FunctionProto fake_quantize_function(const function_key& k, const s
     const auto elements = [&](const operand& v) {
         if (const floating* g = std::get_if<floating>(&k.format))
             return detail::fake_quantize(f, *g, v, s, k.semantics);  // qualified: qk::fake_quantize has the same parameters
+        if (const table* g = std::get_if<table>(&k.format)) return detail::fake_quantize(f, *g, v, s, k.semantics);
         return detail::fake_quantize(f, std::get<integer>(k.format), v, s, k.one_scale, k.semantics);
     };
     if (!k.block_scales) return f.finish(elements(x));
@@ -596,6 +653,7 @@ inline std::vector<float> element_table(const format& f, int width) {
     for (std::uint32_t c = 0; c < table.size(); ++c) {
         float& v = table[c];
         if (const floating* g = std::get_if<floating>(&f)) v = reference::value_of(*g, c);
+        else if (const qk::table* t = std::get_if<qk::table>(&f)) v = value_of(*t, c);
         else if (const nvfloat* n = std::get_if<nvfloat>(&f)) v = reference::value_of(n->element, c);
         else if (const integer* i = std::get_if<integer>(&f))
             v = static_cast<float>(i->is_signed ? reference::sign_extend(c, width) : std::int64_t{c});
@@ -866,7 +924,7 @@ class portable_writer : public quantizer_writer {
         if (q.format == qk::format(e8m0)) return "is a format for scales";
         if (const floating* e = float_elements(q.format); e != nullptr && (!e->subnormals || exceeds_float32(*e)))
             return "has elements without subnormals or beyond float32, which have no standard operators";
-        if (is_integer_format(q.format) && !q.dynamic && q.scale.empty()) return "has no scale in the plan";
+        if ((is_integer_format(q.format) || is_table_format(q.format)) && !q.dynamic && q.scale.empty()) return "has no scale in the plan";
         return nullptr;
     }
     /// Returns whether style qdq writes the quantizer. It writes all that it can, except integers of 2 bits, whose types would raise the

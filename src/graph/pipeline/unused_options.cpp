@@ -15,7 +15,7 @@ bool is_whole(const format& f) { return is_integer_format(f); }
 /// Is true for formats whose scales are chosen for each run that an option names.
 bool takes_runs(const format& f) {
     const floating* split = std::get_if<floating>(&f);
-    return is_integer_format(f) || (split != nullptr && is_scaled(*split) && !is_identity(f));
+    return is_integer_format(f) || is_table_format(f) || (split != nullptr && is_scaled(*split) && !is_identity(f));
 }
 
 class unused_search {

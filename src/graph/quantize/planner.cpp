@@ -152,7 +152,7 @@ inline bool is_free_int32(const precision& p) {
 
 inline bool needs_range(const precision& p) {
     if (p.dynamic || p.range || !p.scale.empty()) return false;
-    if (is_integer_format(p.format)) return true;
+    if (is_integer_format(p.format) || is_table_format(p.format)) return true;
     const floating* f = std::get_if<floating>(&p.format);
     return f != nullptr && is_scaled(*f);
 }

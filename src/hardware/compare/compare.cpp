@@ -32,6 +32,16 @@ std::optional<std::int64_t> ordinal(const qk::format& f, float value, float unit
         return element < 0 ? -magnitude : magnitude;
     };
     if (const floating* g = std::get_if<floating>(&f)) return among(*g);
+    if (const table* t = std::get_if<table>(&f)) {  // its place among the numbers
+        std::int64_t below = 0;
+        bool known = false;
+        for (const float number : std::span(t->values->number).first(static_cast<std::size_t>(t->size()))) {
+            const float scaled = reference::multiply(number, unit);
+            below += scaled < value ? 1 : 0;
+            known = known || scaled == value;
+        }
+        return known ? std::optional(below) : std::nullopt;
+    }
     if (const microscaling* g = std::get_if<microscaling>(&f))
         return has_integer_elements(*g) ? whole(v * power_of_two(g->integer_bits - 2)) : among(g->element);
     if (const nvfloat* g = std::get_if<nvfloat>(&f)) return among(g->element);
@@ -51,6 +61,13 @@ std::string code_text(const conversion& c, std::size_t i, float value, float uni
         if (value != value) return has_nan(*g) ? hexadecimal(nan_code(*g)) : "";
         if (!std::isinf(value) && !ordinal(c.format, value, unit)) return {};
         return hexadecimal(code_of(*g, value / unit));
+    }
+    if (const table* t = std::get_if<table>(&c.format)) {
+        for (int code = 0; code < t->size(); ++code) {
+            const float number = reference::multiply(t->values->number[static_cast<std::size_t>(code)], unit);
+            if (same_value(number, value)) return hexadecimal(static_cast<std::uint32_t>(code));
+        }
+        return {};
     }
     const auto n = ordinal(c.format, value, unit);
     if (!n) return {};

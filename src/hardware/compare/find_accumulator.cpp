@@ -223,7 +223,7 @@ std::string check(const dot_task& task) {
     const auto is_operand = [](const qk::format& f) {
         if (const auto* m = std::get_if<microscaling>(&f)) return !has_integer_elements(*m);
         if (const auto* g = std::get_if<floating>(&f)) return *g != e8m0 && *g != fp64;
-        return !std::holds_alternative<microexponent>(f);
+        return !std::holds_alternative<microexponent>(f) && !is_table_format(f);
     };
     if (!is_operand(task.a) || !is_operand(task.b))
         return "operands are floating formats of up to 32 bits, integers, block floats, NVFP4, or MX formats with floating elements";

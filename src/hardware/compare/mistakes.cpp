@@ -177,6 +177,7 @@ int code_bits(const conversion& c) {
     if (const auto* f = std::get_if<integer>(&c.format)) return f->bits;
     if (const auto* f = std::get_if<microscaling>(&c.format)) return has_integer_elements(*f) ? f->integer_bits : bits(f->element);
     if (const auto* f = std::get_if<block_float>(&c.format)) return f->mantissa_bits + 1;
+    if (const auto* f = std::get_if<table>(&c.format)) return bits(*f);
     return std::get<microexponent>(c.format).mantissa_bits + 1;
 }
 std::uint32_t with_bit(std::uint32_t code, int bit, bool one) { return one ? code | 1u << bit : code & ~(1u << bit); }

@@ -186,6 +186,7 @@ std::optional<element_grid> element_grid::of(const conversion& c) {
         const double step = power_of_two(2 - f->integer_bits), most = (power_of_two(f->integer_bits - 1) - 1) * step;
         return element_grid{.fixed = true, .step = step, .largest = most, .lowest = c.how.mxint_uses_lowest ? -most - step : -most};
     }
+    if (is_table_format(c.format)) return std::nullopt;
     const auto* b = std::get_if<block_float>(&c.format);
     const double most = power_of_two(b != nullptr ? b->mantissa_bits : std::get<microexponent>(c.format).mantissa_bits) - 1;
     return element_grid{.fixed = true, .largest = most, .lowest = b != nullptr && b->bump ? -most - 1 : -most};

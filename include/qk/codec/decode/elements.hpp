@@ -20,7 +20,9 @@ std::size_t decode_fast(const Format& f, std::span<const std::byte> plane, std::
     const int width = element_width(f);
     if (n < 4 * kernels::lanes<Arch> || first * static_cast<std::size_t>(width) % 8 != 0 || !decodes_fast<Arch>(width)) return 0;
     streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;
-    if constexpr (std::same_as<Format, integer>) {
+    if constexpr (std::same_as<Format, table>) {
+        return 0;
+    } else if constexpr (std::same_as<Format, integer>) {
         return decode_row<Arch, Width>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
     } else {
         const floating_values<Arch> values(f);

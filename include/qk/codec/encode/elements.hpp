@@ -303,4 +303,33 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     encode_runs<Arch>(a, x, p, f.bits, by_quotients, fast_call(fast), tile_call(encode_tile));
 }
 
+/// Encodes by a table: each quotient is searched.
+template <class Arch>
+void encode_elements(const table& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
+    const along_axis a = walk_of(p, x.size());
+    const kernels::table_rules<Arch> rules(f, how);
+    const int width = element_width(f);
+    const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+        alignas(64) std::uint32_t code[tile];
+        alignas(64) float value[tile];
+        scale_tile<Arch> s;
+        s.fill(p, a, o, l, i, n);
+        const float* v = inputs_of<Arch>(x, first, n, how.flush_inputs, value);
+        if (!(s.single && s.scale[0] == 1.0f)) {
+            divide(v, value, s, n, false, false);
+            v = value;
+        }
+        for (std::size_t k = 0; k < n; k += kernels::lanes<Arch>) {
+            const std::size_t some = std::min(kernels::lanes<Arch>, n - k);
+            const kernels::vf<Arch> q =
+                some == kernels::lanes<Arch> ? kernels::load<Arch>(v + k) : kernels::load_some<Arch>(v + k, 1, some);
+            const kernels::vi<Arch> codes = rules.codes_of(q, kernels::random_lanes<Arch>(rules.random, first + k, 1, some));
+            kernels::store<Arch>(reinterpret_cast<std::int32_t*>(code) + k, codes);
+        }
+        put_codes<Arch>(out.elements, first, n, width, code);
+    };
+    if (!p.one_scale()) return for_each_run(a, 0, encode_tile);
+    for (std::size_t k = 0; k < x.size(); k += tile) encode_tile(0, k, 0, k, std::min(tile, x.size() - k));
+}
+
 }  // namespace qk::detail

@@ -18,6 +18,7 @@ constexpr bool encodable(floating f, const semantics& how) {
     return f != no_format && (has_nan(f) || how.nan_without_code != nan_rule::nan);
 }
 constexpr bool encodable(integer, const semantics&) { return true; }
+constexpr bool encodable(const table& f, const semantics& how) { return has_nan(f) || how.nan_without_code != nan_rule::nan; }
 constexpr bool encodable(const block_float&, const semantics& how) { return how.bfp_specials == block_specials::block_nan; }
 constexpr bool encodable(const microexponent&, const semantics&) { return true; }
 constexpr bool encodable(const microscaling& f, const semantics& how) {

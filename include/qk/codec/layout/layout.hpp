@@ -50,6 +50,7 @@ struct packing {
 };
 constexpr packing packing_of(floating f) { return {.element_width = bits(f)}; }
 constexpr packing packing_of(integer f) { return {.element_width = f.bits}; }
+constexpr packing packing_of(const table& f) { return {.element_width = bits(f)}; }
 constexpr packing packing_of(const block_float& f) { return {1 + f.mantissa_bits, f.block_size, f.exponent_bits}; }
 constexpr packing packing_of(const microexponent& f) {
     return {1 + f.mantissa_bits, f.block_size, f.exponent_bits, f.sub_block_size, f.shift_bits};

@@ -81,6 +81,10 @@ void elements_of(floating f, const std::uint32_t* code, float* out, std::size_t 
     to_floats<Arch>(f, code, out, n);
 }
 template <class Arch>
+void elements_of(const table& f, const std::uint32_t* code, float* out, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) out[i] = value_of(f, code[i]);
+}
+template <class Arch>
 void elements_of(const block_float& f, const std::uint32_t* code, float* out, std::size_t n) {
     if (f.bump) return to_twos_complement<Arch>(1 + f.mantissa_bits, 1.0f, code, out, n);
     to_sign_magnitude<Arch>(f.mantissa_bits, code, out, n);

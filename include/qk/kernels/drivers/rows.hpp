@@ -6,6 +6,7 @@
 #include "qk/kernels/lanes/streaming.hpp"
 #include "qk/kernels/steps/any_rounding.hpp"
 #include "qk/kernels/steps/fast.hpp"
+#include "qk/kernels/steps/table.hpp"
 
 namespace qk::kernels {
 
@@ -162,6 +163,7 @@ constexpr floating_kind kind_of(floating f) {
     return min_exponent(f) == -126 ? floating_kind::float32_exponents : floating_kind::other;
 }
 constexpr floating_kind kind_of(integer) { return floating_kind::any; }
+constexpr floating_kind kind_of(const table&) { return floating_kind::any; }
 constexpr bool may_be(floating_kind known, floating_kind what) { return known == floating_kind::any || known == what; }
 
 /// Returns the rules of the half-even forms, without flushes and without a zero point that is added before rounding: only the forms of
@@ -324,6 +326,34 @@ struct integer_rows {
         }
         fast.multiply ? call(fast, std::true_type()) : call(fast, std::false_type());
     }
+};
+
+/// Tables have the general form alone.
+template <class Arch>
+struct table_rows {
+    static constexpr bool usable = false, streaming = false;
+    table_rules<Arch> rules;
+
+    table_rows(const table& f, const semantics& how) noexcept : rules(f, how) {}
+    template <std::size_t Size>
+    void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t*, std::size_t count, bool) const noexcept {
+        for (std::size_t k = 0; k < count; ++k) {
+            t.scale[k] = scale[k];
+            t.lowest[k] = t.highest[k] = 0;
+            t.limit[k] = no_value;
+        }
+        t.finish(count, 0, false);
+    }
+    template <std::size_t Size>
+    table_step<Arch> step(const scale_table<Arch, Size>& t, std::size_t k, const std::int64_t*) const noexcept {
+        return {&rules, vf<Arch>(t.scale[k]), t.scale[k] != 1.0f};
+    }
+    template <std::size_t Size>
+    table_step<Arch> step_across(const scale_table<Arch, Size>& t, std::size_t i, std::size_t, const std::int64_t*) const noexcept {
+        return {&rules, load<Arch>(t.scale + i), true};
+    }
+    template <class Scaled, class Call>
+    void with_form(Scaled, bool, const Call&) const noexcept {}
 };
 
 /// Runs rows that have a scale each: row k has entry first + k of the table, and the same entry of `zero` unless that is null.

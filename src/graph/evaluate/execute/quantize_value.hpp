@@ -60,6 +60,8 @@ inline affine range_scale(const format& f, std::span<const float> x) {
         a.scale = static_cast<float>(scale);
     } else if (const auto* e = std::get_if<floating>(&f); e != nullptr && is_scaled(*e)) {
         a.scale = static_cast<float>(static_cast<double>(largest) / max_value(*e));
+    } else if (const auto* t = std::get_if<table>(&f)) {
+        a.scale = static_cast<float>(static_cast<double>(largest) / reach(*t));
     }
     if (!(a.scale >= std::numeric_limits<float>::min())) a = {1.0f, 0};  // all zeros, or too small to divide by
     return a;

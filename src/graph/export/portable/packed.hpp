@@ -88,6 +88,7 @@ struct packed_constant {
 inline std::pair<int, int> code_bits(const format& f) {
     if (const floating* g = std::get_if<floating>(&f)) return {bits(*g), 0};
     if (const integer* g = std::get_if<integer>(&f)) return {g->bits, 0};
+    if (const table* g = std::get_if<table>(&f)) return {bits(*g), 0};
     if (const block_float* g = std::get_if<block_float>(&f)) return {g->mantissa_bits + 1, g->exponent_bits};
     if (const microexponent* g = std::get_if<microexponent>(&f)) return {g->mantissa_bits + 1, g->exponent_bits};
     if (const microscaling* g = std::get_if<microscaling>(&f)) return {element_bits(*g), 8};
@@ -157,6 +158,11 @@ inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x
                 elements[i] = reference::code_of(*f, rounded_quotient);
                 again.as<float>()[i] =
                     scale == 1 ? reference::value_of(*f, elements[i]) : reference::multiply(reference::value_of(*f, elements[i]), scale);
+            } else if (const table* t = std::get_if<table>(&q.format)) {
+                const float quotient = scale == 1 ? v : reference::divide(reference::flush_input(v, q.semantics), scale);
+                elements[i] = static_cast<std::uint32_t>(std::max(0, reference::code_of(*t, quotient, q.semantics, random)));
+                const float number = value_of(*t, elements[i]);
+                again.as<float>()[i] = scale == 1 ? number : reference::multiply(number, scale);
             } else {
                 const integer g = std::get<integer>(q.format);
                 const std::int64_t code = reference::code_of(g, v, scale, zero_point, one, q.semantics, random);
