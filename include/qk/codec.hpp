@@ -39,7 +39,12 @@ template <class Arch = kernels::native>
 template <class Arch = kernels::native>
 void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p = {}) noexcept;
 
-/// The same with each plane where the caller wants it. The spans are as long as layout_of says.
+/// The same with each plane where the caller wants it, as checkpoints keep scales apart from codes. The spans are as long as layout_of
+/// says.
+template <auto Format, semantics How = semantics::ocp, class Arch = kernels::native>
+void encode(values_in x, planes packed, const codec_parameters& p = {}) noexcept;
+template <auto Format, class Arch = kernels::native>
+void decode(const_planes packed, values_out y, const codec_parameters& p = {}) noexcept;
 template <class Arch = kernels::native>
 [[nodiscard]] encode_status encode(const format& f, values_in x, planes packed, const codec_parameters& p = {},
                                    const semantics& how = semantics::ocp) noexcept;
@@ -48,9 +53,11 @@ void decode(const format& f, const_planes packed, values_out y, const codec_para
 
 /// Every other call does not compile, and says why (wrong_use.hpp; values_in and values_out do so for the numbers).
 template <auto Format, semantics How = semantics::ocp, class Arch = kernels::native, class X, class B, class... P>
-requires(!detail::writable_bytes<B>) void encode(X&&, B&&, P&&...) { detail::refuse_packed<B>(); }
+requires(!detail::writable_bytes<B> && !std::is_convertible_v<B, planes>) void encode(X&&, B&&, P&&...) { detail::refuse_packed<B>(); }
 template <auto Format, class Arch = kernels::native, class B, class Y, class... P>
-requires(!detail::readable_bytes<B>) void decode(B&&, Y&&, P&&...) { detail::refuse_packed<B>(); }
+requires(!detail::readable_bytes<B> && !std::is_convertible_v<B, const_planes>) void decode(B&&, Y&&, P&&...) {
+    detail::refuse_packed<B>();
+}
 template <class Arch = kernels::native, class F, class X, class B, class... P>
 requires(!detail::format_value<F> || !(detail::writable_bytes<B> || std::is_convertible_v<B, planes>)) encode_status
     encode(F&&, X&&, B&&, P&&...) {
@@ -164,14 +171,28 @@ void decode(std::span<const std::byte> packed, values_out y, const codec_paramet
     }
 }
 
+template <auto Format, semantics How, class Arch>
+void encode(values_in x, planes packed, const codec_parameters& p) noexcept {
+    if constexpr (detail::has_codes<Format, How>()) {
+        detail::expect_planes(layout_of(Format, resolved(p.axis, x.size())), packed);
+        detail::expect_numbers(Format, x, packed.elements, p);
+        detail::encode_family<Arch, detail::known_of(Format)>(Format, x, packed, p, How);
+    }
+}
+template <auto Format, class Arch>
+void decode(const_planes packed, values_out y, const codec_parameters& p) noexcept {
+    if constexpr (detail::is_valid<Format>()) {
+        detail::expect_planes(layout_of(Format, resolved(p.axis, y.size())), packed);
+        detail::expect_numbers(Format, y, packed.elements, p);
+        detail::decode_family<Arch, detail::known_of(Format)>(Format, packed, y, p);
+    }
+}
+
 template <class Arch>
 QK_APART encode_status encode(const format& f, values_in x, planes packed, const codec_parameters& p, const semantics& how) noexcept {
     if (!encodable(f, how)) return encode_status::no_code;
     const packed_layout l = layout_of(f, resolved(p.axis, x.size()));
-    if (packed.elements.size() < l.elements.bytes() || packed.scales.size() < l.scales.bytes() || packed.shifts.size() < l.shifts.bytes() ||
-        packed.tensor.size() < l.tensor.bytes()) {
-        return encode_status::too_small;
-    }
+    if (!holds(packed, l)) return encode_status::too_small;
     detail::expect_format(f);
     detail::expect_numbers(f, x, packed.elements, p);
     detail::with_family(f, [&](const auto& g) { detail::encode_family<Arch>(g, x, packed, p, how); });

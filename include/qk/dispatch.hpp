@@ -38,5 +38,9 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 [[nodiscard]] encode_status encode(const format& f, values_in x, std::span<std::byte> packed, const codec_parameters& p = {},
                                    const semantics& how = semantics::ocp) noexcept;
 void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p = {}) noexcept;
+/// The same with each plane where the caller wants it.
+[[nodiscard]] encode_status encode(const format& f, values_in x, planes packed, const codec_parameters& p = {},
+                                   const semantics& how = semantics::ocp) noexcept;
+void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p = {}) noexcept;
 
 }  // namespace qk::dispatch

@@ -92,8 +92,7 @@ QK_INLINE void expect_packed([[maybe_unused]] const packed_layout& l, [[maybe_un
 }
 template <class Planes>
 QK_INLINE void expect_planes([[maybe_unused]] const packed_layout& l, [[maybe_unused]] const Planes& p) {
-    assert(p.elements.size() >= l.elements.bytes() && p.scales.size() >= l.scales.bytes() && p.shifts.size() >= l.shifts.bytes() &&
-           p.tensor.size() >= l.tensor.bytes() && "qk: a plane is too short; layout_of(format, shape) says how long each must be");
+    assert(holds(p, l) && "qk: a plane is too short; layout_of(format, shape) says how long each must be");
 }
 
 /// Checks the numbers of encode or decode (values_in, values_out) and their parameters.

@@ -57,8 +57,10 @@ constexpr bool refuse_parameters() {
 }
 template <class B>
 constexpr bool refuse_packed() {
-    static_assert(readable_bytes<B>,
-                  "packed codes are a span, vector or array of std::byte: write std::as_writable_bytes(std::span(v)) for other bytes");
+    static_assert(
+        readable_bytes<B>,
+        "packed codes are planes, or a span, vector or array of std::byte: write std::as_writable_bytes(std::span(v)) for other bytes, "
+        "std::as_bytes(std::span(v)) where they are only read");
     static_assert(!readable_bytes<B> || writable_bytes<B>, "packed codes are written: neither const nor temporary");
     return false;
 }

@@ -58,6 +58,15 @@ TEST_CASE("packed bytes, contiguous and along an axis") {
                 qk::reference::fake_quantize(f.format, x, expected, a);
                 CHECK(count_mismatches(x, expected, actual,
                                        std::string(qk::dispatch::architecture()) + " packed " + f.name + " " + name_of(kind)) == 0);
+                const qk::packed_layout l = qk::layout_of(f.format, qk::resolved(a, n));
+                std::vector<std::byte> elements(l.elements.bytes()), scales(l.scales.bytes()), shifts(l.shifts.bytes()),
+                    tensor(l.tensor.bytes());
+                const qk::planes apart{elements, scales, shifts, tensor};
+                REQUIRE(qk::dispatch::encode(f.format, x, apart, a) == qk::encode_status::done);
+                CHECK(std::ranges::equal(elements, qk::planes_of(l, std::span(packed)).elements));
+                CHECK(std::ranges::equal(scales, qk::planes_of(l, std::span(packed)).scales));
+                qk::dispatch::decode(f.format, apart, actual, a);
+                CHECK(count_mismatches(x, expected, actual, std::string(qk::dispatch::architecture()) + " planes apart " + f.name) == 0);
                 if (!packed.empty())
                     CHECK(qk::dispatch::encode(f.format, x, std::span(packed).first(packed.size() - 1), a) == qk::encode_status::too_small);
             }

@@ -122,9 +122,16 @@ constexpr std::size_t packed_bytes(const format& f, along_axis a) { return layou
 template <class Byte>
 struct basic_planes {
     std::span<Byte> elements, scales, shifts, tensor;
+    constexpr operator basic_planes<const Byte>() const requires(!std::is_const_v<Byte>) { return {elements, scales, shifts, tensor}; }
 };
 using planes = basic_planes<std::byte>;
 using const_planes = basic_planes<const std::byte>;
+
+/// Returns whether the planes have the bytes of a layout.
+constexpr bool holds(const_planes p, const packed_layout& l) {
+    return p.elements.size() >= l.elements.bytes() && p.scales.size() >= l.scales.bytes() && p.shifts.size() >= l.shifts.bytes() &&
+           p.tensor.size() >= l.tensor.bytes();
+}
 
 /// Cuts one buffer into its planes.
 template <class Byte>
