@@ -62,8 +62,10 @@ bool finds_truncation(const std::vector<float>& x) {
     truncates.rounding = qk::rounding::toward_zero;
     std::vector<float> device(x.size());
     qk::fake_quantize<blocks>(x, device, truncates);
-    qk::compare::conversion asked{.format = blocks, .how = {}, .blocks = {1, x.size(), 1}};
+    qk::compare::conversion asked;
+    asked.format = blocks;
     asked.axis = 0;
+    asked.blocks = {1, x.size(), 1};
     const std::vector<std::int64_t> shape{static_cast<std::int64_t>(x.size())};
     const qk::compare::report r = qk::compare::examine(asked, shape, x, device);
     std::printf("%s", qk::compare::to_text(r).c_str());

@@ -216,6 +216,20 @@ packed_operand packed_codes(const operand_codes& o, const std::uint32_t* from, a
     for (std::size_t i = 0; i < count; ++i) qk::detail::put_code(p.bytes, i, width, from[i] & qk::detail::low_bits(width));
     return p;
 }
+
+/// Returns the code of 0, which stands beyond the borders of an image; nullopt if there is none.
+std::optional<std::uint32_t> code_of_zero(const operand_codes& o) {
+    if (is_integer_format(o.format)) return static_cast<std::uint32_t>(o.zero_point);
+    const table* t = std::get_if<table>(&o.format);
+    if (t == nullptr) return 0u;
+    for (std::uint32_t code = 0; code < static_cast<std::uint32_t>(t->size()); ++code)
+        if (value_of(*t, code) == 0) return code;
+    return std::nullopt;
+}
+bool pads(const ops::window& w) {
+    const auto some = [](std::int64_t n) { return n != 0; };
+    return std::any_of(w.pad_begin.begin(), w.pad_begin.end(), some) || std::any_of(w.pad_end.begin(), w.pad_end.end(), some);
+}
 }  // namespace
 
 tensor device_layer::run_elements(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
@@ -255,6 +269,8 @@ tensor device_layer::run_elements(const tensor& x, const tensor& w, const tensor
     }
     const std::int64_t group = node_->view.get_int("group", 1), in = weights.shape.size() < 2 ? 0 : weights.shape[1];
     const ops::window window = ops::check_conv(node_->view, input.shape, weights.shape, nullptr, group);
+    const std::optional<std::uint32_t> zero = code_of_zero(input);
+    if (!zero && pads(window)) fail("the input's format " + to_string(input.format) + " has no 0, which the padding needs");
     std::vector<std::uint32_t> codes;
     std::vector<std::int16_t> n, exponent;
     std::vector<float> value, special;
@@ -275,11 +291,7 @@ tensor device_layer::run_elements(const tensor& x, const tensor& w, const tensor
                                                        .exponent = gathered(input.exponent, input.zero_exponent, exponent),
                                                        .special = gathered(input.special, 0.0f, special)};
                                },
-                               [&] {
-                                   const bool whole = is_integer_format(input.format);
-                                   return gathered(input.codes, whole ? static_cast<std::uint32_t>(input.zero_point) : 0u, codes);
-                               },
-                               s, d);
+                               [&] { return gathered(input.codes, zero.value_or(0), codes); }, s, d);
                        });
 }
 
