@@ -29,7 +29,12 @@ inline constexpr named_option<rounding> rounding_names[] = {
     {"stochastic-c", rounding::stochastic_c},
 };
 inline constexpr named_option<scale_rule> scale_rule_names[] = {
-    {"floor", scale_rule::floor}, {"ceil", scale_rule::ceil}, {"rceil", scale_rule::rceil}, {"even", scale_rule::even}};
+    {"floor", scale_rule::floor},   {"ceil", scale_rule::ceil},           {"rceil", scale_rule::rceil},
+    {"even", scale_rule::even},     {"ceil_7_25", scale_rule::ceil_7_25}, {"four_over_six", scale_rule::four_over_six},
+    {"search", scale_rule::search},
+};
+inline constexpr named_option<scale_objective> scale_objective_names[] = {
+    {"mse", scale_objective::mse}, {"mae", scale_objective::mae}, {"weighted", scale_objective::weighted}};
 inline constexpr named_option<overflow_rule> overflow_names[] = {
     {"saturate", overflow_rule::saturate}, {"ieee", overflow_rule::ieee}, {"propagate", overflow_rule::propagate}};
 inline constexpr named_option<integer_mode> integer_mode_names[] = {{"division", integer_mode::division},
@@ -57,6 +62,9 @@ constexpr parsed<T> parse_option(std::string_view what, std::string_view word, c
 
 constexpr parsed<rounding> parse_rounding(std::string_view word) { return parse_option("rounding", word, rounding_names); }
 constexpr parsed<scale_rule> parse_scale_rule(std::string_view word) { return parse_option("scale rule", word, scale_rule_names); }
+constexpr parsed<scale_objective> parse_scale_objective(std::string_view word) {
+    return parse_option("scale objective", word, scale_objective_names);
+}
 constexpr parsed<overflow_rule> parse_overflow(std::string_view word) { return parse_option("overflow rule", word, overflow_names); }
 constexpr parsed<integer_mode> parse_integer_mode(std::string_view word) { return parse_option("integer mode", word, integer_mode_names); }
 constexpr parsed<semantics> parse_semantics(std::string_view word) { return parse_option("semantics", word, semantics_names); }
@@ -71,6 +79,7 @@ constexpr std::string_view option_name(const T& value, const named_option<T> (&n
 }
 constexpr std::string_view to_text(rounding r) { return option_name(r, rounding_names); }
 constexpr std::string_view to_text(scale_rule r) { return option_name(r, scale_rule_names); }
+constexpr std::string_view to_text(scale_objective o) { return option_name(o, scale_objective_names); }
 constexpr std::string_view to_text(overflow_rule r) { return option_name(r, overflow_names); }
 constexpr std::string_view to_text(integer_mode m) { return option_name(m, integer_mode_names); }
 

@@ -33,7 +33,7 @@ void for_each_block(std::span<const float> x, std::span<float> y, along_axis axi
             for (std::size_t i = 0; i < axis.inner; ++i) {
                 const std::size_t first = (o * axis.length + k * block_size) * axis.inner + i;
                 const std::size_t count = std::min(block_size, axis.length - k * block_size);
-                visit(block{x.data(), y.data(), first, axis.inner, count, &how}, (o * blocks + k) * axis.inner + i);
+                visit(block{x.data(), y.data(), first, axis.inner, count, &how, k * block_size}, (o * blocks + k) * axis.inner + i);
             }
         }
     }

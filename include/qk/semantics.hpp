@@ -22,8 +22,24 @@ enum class overflow_rule : std::uint8_t {
 // IEEE P3109's SatFinite is `saturate`, its SatPropagate `propagate`, its OvfInf `ieee`.
 // Microscaling elements, block scales and block floats saturate under every rule.
 
-/// How an MX block chooses its power-of-two scale from amax. The names are torchao's.
-enum class scale_rule : std::uint8_t { floor, ceil, rceil, even };
+/// How a block chooses its scale. The first four are an MX block's, from amax alone; their names are torchao's. NVFP4 takes amax / 6 for
+/// them.
+enum class scale_rule : std::uint8_t {
+    floor,
+    ceil,
+    rceil,
+    even,
+    ceil_7_25,      ///< MX: the least scale under which amax is at most 7.25 for E2M1, whose largest is 6 (auto-round); others likewise
+    four_over_six,  ///< two candidates by their error. NVFP4: the scale for 6, or 1.5 times it, for 4. MX: rceil's, or half of it
+    search,         ///< the code of least error of all that the scale can have
+};
+
+/// What four_over_six and search minimise over a block.
+enum class scale_objective : std::uint8_t {
+    mse,       ///< the sum of squared errors
+    mae,       ///< the sum of their magnitudes
+    weighted,  ///< mse; where a model's weights are quantized, weighted by the mean squares of what they multiply
+};
 
 /// What an Inf or NaN does to the block it stands in.
 enum class block_specials : std::uint8_t {
@@ -56,6 +72,9 @@ struct semantics {
     qk::rounding rounding = qk::rounding::half_even;
     overflow_rule overflow = overflow_rule::by_width;
     qk::scale_rule scale_rule = qk::scale_rule::floor;
+    qk::scale_objective scale_objective = qk::scale_objective::mse;
+    const float* scale_weights = nullptr;  ///< weights of any objective, finite and not negative: one for each position along the blocks'
+                                           ///< axis; none: all 1
     qk::block_specials mx_specials = qk::block_specials::block_nan;   ///< microscaling and NVFP4
     qk::block_specials bfp_specials = qk::block_specials::block_nan;  ///< block float; microexponents are always block_nan
     bool clamp_mx_scale = true;                                       ///< clamp the exponent of an MX scale to [-127, 127]

@@ -11,7 +11,7 @@ function(on_each_isa program)
 endfunction()
 
 if(TARGET qk::dispatch)
-  set(programs kernel_test kernel_scales_test codec_test encode_codes_test decode_values_test)
+  set(programs kernel_test kernel_scales_test codec_test encode_codes_test decode_values_test searched_scales_test)
   test_programs(kernel_tests ${programs} LIBRARIES qk::dispatch)
   foreach(program ${programs})
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

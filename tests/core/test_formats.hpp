@@ -91,6 +91,7 @@ inline std::vector<test_format> unnamed_formats() {
         "nvfp:block=8,element=fp6_e2m3",
         "nvfp:block=16,element=fp4_e2m1,scale=fp8_e5m2",
         "mx:element=binary6p3ue,block=32",
+        "mx:element=binary8p3se,block=8",
         "mx:element=float:exponent=3,mantissa=2,subnormals=0,special=none,block=8",
         "nvfp:block=16,element=binary4p1sf,scale=ue4m3,tensor=0",
         "nvfp:block=8,element=binary6p3se,scale=binary8p4ue",

@@ -9,6 +9,7 @@
 
 #include "options/hex_words.hpp"
 #include "options/words.hpp"
+#include "qk/formats/facts.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files.hpp"
 #include "qk/graph/model.hpp"
@@ -157,7 +158,8 @@ void add_format_options(option_table& verb, quantize_options& given) {
                     "half-even, half-away, half-up, toward-zero, up, down, to-odd, stochastic, stochastic-b or stochastic-c")
         .type_name("R")
         .suggest(words_of(rounding_names));
-    verb.add_option("--scale-rule", given.scale_rule, "MX scales: floor, ceil, rceil or even").suggest(words_of(scale_rule_names));
+    verb.add_option("--scale-rule", given.scale_rule, "block scales: floor, ceil, rceil, even or ceil_7_25 (MX), four_over_six or search")
+        .suggest(words_of(scale_rule_names));
     verb.add_option("--integer-mode", given.integer_mode, "division: round(x / scale); reciprocal: round(x * (1 / scale))")
         .suggest(words_of(integer_mode_names));
     verb.add_option("--overflow", given.overflow, "saturate, ieee or propagate (IEEE P3109's SatFinite, OvfInf and SatPropagate)")
@@ -203,9 +205,10 @@ qk::semantics semantics_of(const quantize_options& given) {
     if (!given.scale_rule.empty()) how.scale_rule = checked(parse_scale_rule(given.scale_rule));
     if (const std::size_t at = given.format.find('@'); at != std::string::npos) {  // mxfp4@even
         if (!given.scale_rule.empty()) throw error(fmt::format("--format {} names a scale rule: leave --scale-rule out", given.format));
-        if (!std::holds_alternative<microscaling>(format_of(given)))
-            throw error(fmt::format("--format {}: only MX formats have a scale rule; leave {} out", given.format, given.format.substr(at)));
         how.scale_rule = checked(parse_scale_rule(given.format.substr(at + 1)));
+        if (!has_scale_rule(format_of(given), how.scale_rule))
+            throw error(fmt::format("--format {}: MX formats have scale rules, and NVFP4 has search and four_over_six; leave {} out",
+                                    given.format, given.format.substr(at)));
     }
     if (!given.integer_mode.empty()) how.integer_mode = checked(parse_integer_mode(given.integer_mode));
     if (!given.overflow.empty()) how.overflow = checked(parse_overflow(given.overflow));

@@ -111,9 +111,11 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
                     "ocp (default, but for the rule of MX scales), nvidia, quark, microxcaling, torchao, ml_dtypes, torch or onnx")
         .type_name("S")
         .suggest(words_of(semantics_names));
-    verb.add_option("--scale-rule", precision.scale_rule,
-                    "how MX formats choose scales: floor (the standard's example), ceil, rceil or even; if neither this nor --semantics is "
-                    "given, the best of them on trained networks (docs/results/scale_rules.md)")
+    verb.add_option(
+            "--scale-rule", precision.scale_rule,
+            "how MX formats choose scales: floor (the standard's example), ceil, rceil, even or ceil_7_25, and NVFP4, too: search (least "
+            "error) or four_over_six (the better of two); if neither this nor --semantics is "
+            "given, the best of them on trained networks (docs/results/scale_rules.md)")
         .type_name("RULE")
         .suggest(words_of(scale_rule_names));
     verb.add_option("--rounding", precision.rounding, "half-even (default), half-away, half-up, toward-zero, up, down, stochastic")

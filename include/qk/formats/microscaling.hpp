@@ -29,6 +29,15 @@ constexpr double bits_per_value(microscaling f) { return element_bits(f) + 8.0 /
 /// Exponent of the largest element, which the `floor` rule subtracts from the exponent of amax.
 constexpr int element_max_exponent(microscaling f) { return has_integer_elements(f) ? 0 : max_exponent(f.element); }
 
+/// Largest element, and what scale_rule::ceil_7_25 lets it stand for: five eighths of its last step more, 7.25 for E2M1's 6.
+constexpr double largest_element(microscaling f) {
+    return has_integer_elements(f) ? 2.0 - power_of_two(2 - f.integer_bits) : max_value(f.element);
+}
+constexpr double stretched_maximum(microscaling f) {
+    const int step = has_integer_elements(f) ? 2 - f.integer_bits : max_exponent(f.element) - f.element.mantissa_bits;
+    return largest_element(f) + 0.625 * power_of_two(step);
+}
+
 /// NVFP4 and its like: small floats under a floating block scale, and one float32 scale for the tensor unless `tensor_scale` says that
 /// there is none (then it counts as 1).
 struct nvfloat {

@@ -18,7 +18,10 @@ struct block {
     std::size_t stride = 1;
     std::size_t count = 0;
     const semantics* how = nullptr;
+    std::size_t along = 0;  ///< where the block begins on its axis
 
+    /// Weight of an element in the objective of a searched scale.
+    double weight(std::size_t i) const { return how->scale_weights == nullptr ? 1.0 : static_cast<double>(how->scale_weights[along + i]); }
     std::size_t position(std::size_t i) const { return first + i * stride; }
     float in(std::size_t i) const { return flush_input(x[position(i)], *how); }
     std::uint32_t random(std::size_t i) const { return random_word(*how, position(i)); }

@@ -142,7 +142,7 @@ inline void decode(const microexponent& f, const block& b, std::size_t k, float,
 inline void encode(const microscaling& f, const block& b, std::size_t k, float, const coded& out) {
     const block_facts facts = survey(b);
     const bool nan = facts.has_nan || facts.has_infinity;
-    const int s = nan ? 128 : scale_exponent(f, facts.amax, *b.how);
+    const int s = nan ? 128 : block_exponent(f, b, facts.amax);
     out.blocks[k] = static_cast<std::uint32_t>(s + 127);
     for (std::size_t i = 0; i < b.count; ++i) {
         const double element = nan ? 0 : element_of(f, b.in(i) / power_of_two(s), *b.how, b.random(i));
@@ -167,7 +167,7 @@ inline void decode(const microscaling& f, const block& b, std::size_t k, float, 
 inline void encode(const nvfloat& f, const block& b, std::size_t k, float tensor, const coded& out) {
     const block_facts facts = survey(b);
     const bool nan = facts.has_nan || facts.has_infinity;
-    const float scale = nan ? quiet_nan : block_scale(f, facts.amax, tensor);
+    const float scale = nan ? quiet_nan : block_scale(f, b, facts.amax, tensor);
     out.blocks[k] = reference::code_of(f.scale, scale);
     const float d = multiply(scale, tensor);
     for (std::size_t i = 0; i < b.count; ++i) {

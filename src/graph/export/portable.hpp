@@ -367,7 +367,9 @@ inline element_scale range_scale(function_builder& f, const format& of, const op
 /// What is known of each block before any rounding.
 class surveyed_blocks {
   public:
-    surveyed_blocks(function_builder& f, const operand& x, block_specials rule) : f_(f), a_(f, data_type::float32), x_(x) {
+    /// `element`: that of the format, if it is a float.
+    surveyed_blocks(function_builder& f, const operand& x, block_specials rule, floating element = fp32)
+        : f_(f), a_(f, data_type::float32), x_(x), keeps_zero_sign_(has_negative_zero(element)) {
         const operand every = a_.abs(x);
         // A sum of magnitudes is NaN if one of them is; for a maximum that is not certain.
         const operand sum = rule == block_specials::pass_through ? "" : f.reduce("ReduceSum", every, {-2});
@@ -388,6 +390,7 @@ class surveyed_blocks {
             dead_ = a_.equal(most, infinity);
             passed_ = a_.add(x, poison_);
         }
+        if (!is_signed(element)) passed_ = a_.where(a_.less(x, a_.c(0)), poison_.empty() ? a_.c(0) : poison_, passed_);
     }
 
     const operand& x() const { return x_; }        ///< 0 in place of what passes through
@@ -400,7 +403,7 @@ class surveyed_blocks {
     /// Returns the results y (float32) joined with what passes through.
     operand results(operand y) const {
         if (!dead_.empty()) {  // zeros take x's sign from 1 / x, which is never a zero whose sign `where` would lose
-            const operand sign = a_.clip(a_.div(a_.c(1), x_), -1, 1);
+            const operand sign = keeps_zero_sign_ ? a_.clip(a_.div(a_.c(1), x_), -1, 1) : a_.c(1);
             y = a_.mul(a_.where(dead_, a_.add(sign, poison_), y), a_.where(dead_, a_.c(0), a_.c(1)));
         }
         return passes_.empty() ? y : a_.where(passes_, passed_, y);
@@ -414,6 +417,7 @@ class surveyed_blocks {
     operand dead_;    ///< blocks in which an Inf leaves nothing but zeros
     operand passes_;  ///< which elements pass through; passed_: as what
     operand passed_;
+    bool keeps_zero_sign_;
 };
 
 /// Returns the largest power of two in amax (float32), as float64.
@@ -425,6 +429,10 @@ inline operand top_power(function_builder& f, const operand& amax) {
 inline operand unless_zero(function_builder& f, const operand& amax, const operand& scale) {
     return f.op("Where", {f.op("Equal", {amax, f.number(0, data_type::float32)}), f.number(1, data_type::float64), scale});
 }
+
+inline constexpr const char* searched_scales =
+    "has block scales that are searched, which no standard operator does: say scale rule even, rceil or ceil_7_25";
+[[noreturn]] inline void refuse_search() { throw error(searched_scales); }
 
 /// Returns the power-of-two scale of MX blocks, in float64: qk::reference::scale_exponent.
 inline operand block_scale(function_builder& f, const microscaling& format, const operand& amax, const semantics& how) {
@@ -441,6 +449,14 @@ inline operand block_scale(function_builder& f, const microscaling& format, cons
             scale = d.where(d.less(d.mul(least, largest), exact), d.mul(least, 2), least);
             break;
         }
+        case scale_rule::ceil_7_25: {
+            const double stretched = stretched_maximum(format);
+            const operand least = d.mul(top, power_of_two(-reference::exponent_of(stretched)));
+            scale = d.where(d.less(d.mul(least, stretched), exact), d.mul(least, 2), least);
+            break;
+        }
+        case scale_rule::four_over_six:
+        case scale_rule::search: refuse_search(); break;
         case scale_rule::even: {  // amax at or beyond the tie below the next power of two counts as that power
             const operand tie = d.mul(top, 2 - power_of_two(-reference::element_mantissa_bits(format) - 1));
             scale = d.mul(d.where(d.less(exact, tie), top, d.mul(top, 2)), below);
@@ -456,7 +472,7 @@ inline operand fake_quantize(function_builder& f, const microscaling& format, co
     const arithmetic a(f, is_directed(how.rounding) || !how.clamp_mx_scale || !(integers || fits_float32(format.element))
                               ? data_type::float64
                               : data_type::float32);
-    const surveyed_blocks b(f, x, how.mx_specials);
+    const surveyed_blocks b(f, x, how.mx_specials, integers ? fp32 : format.element);
     const operand scale64 = block_scale(f, format, b.amax(), how);
     const double unit = integers ? power_of_two(-(format.integer_bits - 2)) : 1;
     const operand scale = a.of_double(arithmetic(f, data_type::float64).mul(scale64, unit));
@@ -528,7 +544,8 @@ inline operand fake_quantize(function_builder& f, const microexponent& format, c
 /// `tensor_scale` is the scale of the whole tensor, a scalar; if empty, it is computed from the tensor itself, or 1 if the format has none.
 inline operand fake_quantize(function_builder& f, const nvfloat& format, const operand& x, const semantics& how, operand tensor_scale) {
     const arithmetic a(f, data_type::float32), d(f, data_type::float64);
-    const surveyed_blocks b(f, x, how.mx_specials);
+    if (reference::is_searched(how.scale_rule)) refuse_search();
+    const surveyed_blocks b(f, x, how.mx_specials, format.element);
     if (tensor_scale.empty() && !format.tensor_scale) tensor_scale = a.c(1);
     if (tensor_scale.empty()) {
         const operand all = f.op("Reshape", {x, f.integers({-1})}),
@@ -918,6 +935,7 @@ class portable_writer : public quantizer_writer {
     /// Returns why an activation that style qdq does not write cannot be written at all; null if it can.
     static const char* obstacle_to(const quantizer& q) {
         if (is_stochastic(q.semantics.rounding)) return "is rounded stochastically, which no standard operator does";
+        if (reference::is_searched(q.semantics.scale_rule)) return searched_scales;
         if (q.semantics.rounding == rounding::to_odd) return "is rounded to odd, which no standard operator does";
         if (q.semantics.overflow == overflow_rule::propagate) return "saturates but for Inf, which has no standard operators";
         if (q.semantics.flush_inputs || q.semantics.flush_outputs) return "with subnormals flushed has no standard operators";

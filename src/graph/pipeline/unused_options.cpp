@@ -6,7 +6,9 @@
 #include <string>
 
 #include "qk/graph/base/format_text.hpp"
+#include "qk/formats/facts.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/option_names.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
@@ -91,9 +93,10 @@ class unused_search {
         if (!g.rounding.empty()) say(typed, "--rounding", "no format is given as an option");
         if (searches_) return;
         if (!g.scale_rule.empty()) {
-            const test in_mx = [](const format& f) { return std::holds_alternative<microscaling>(f); };
-            say(any_typed(true, in_mx) || any_typed(false, in_mx), "--scale-rule",
-                "it is for MX formats (" + activation + ", " + weight + ")");
+            const auto rule = parse_scale_rule(g.scale_rule);
+            const test follows = [&](const format& f) { return !rule || has_scale_rule(f, *rule); };
+            say(any_typed(true, follows) || any_typed(false, follows), "--scale-rule",
+                "it is for MX formats, and NVFP4's are search and four_over_six (" + activation + ", " + weight + ")");
         }
         per_channel(weight);
         ranges(activation, weight_only);

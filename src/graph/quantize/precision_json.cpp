@@ -47,12 +47,13 @@ std::vector<std::string> range_method_names(const std::vector<std::string>& more
 
 qk::semantics read_semantics(const json_cursor& c) {
     if (c.is_string()) return detail::read_option(c, parse_semantics);
-    c.only({"base", "rounding", "scale_rule", "overflow", "integer_mode", "zero_point_before", "mxint_lowest", "flush_inputs",
-            "flush_outputs", "seed", "random_bits"});
+    c.only({"base", "rounding", "scale_rule", "scale_objective", "overflow", "integer_mode", "zero_point_before", "mxint_lowest",
+            "flush_inputs", "flush_outputs", "seed", "random_bits"});
     qk::semantics s = qk::semantics::ocp;
     if (const auto v = c.find("base")) s = detail::read_option(*v, parse_semantics);
     if (const auto v = c.find("rounding")) s.rounding = detail::read_option(*v, parse_rounding);
     if (const auto v = c.find("scale_rule")) s.scale_rule = detail::read_option(*v, parse_scale_rule);
+    if (const auto v = c.find("scale_objective")) s.scale_objective = detail::read_option(*v, parse_scale_objective);
     if (const auto v = c.find("overflow")) s.overflow = detail::read_option(*v, parse_overflow);
     if (const auto v = c.find("integer_mode")) s.integer_mode = detail::read_option(*v, parse_integer_mode);
     if (const auto v = c.find("zero_point_before")) s.zero_point_before = v->boolean();
@@ -78,6 +79,7 @@ nlohmann::ordered_json to_json(const qk::semantics& s) {
         };
         set("rounding", b.rounding, s.rounding, std::string(to_text(s.rounding)));
         set("scale_rule", b.scale_rule, s.scale_rule, std::string(to_text(s.scale_rule)));
+        set("scale_objective", b.scale_objective, s.scale_objective, std::string(to_text(s.scale_objective)));
         if (s.overflow != overflow_rule::by_width) set("overflow", b.overflow, s.overflow, std::string(to_text(s.overflow)));
         set("integer_mode", b.integer_mode, s.integer_mode, std::string(to_text(s.integer_mode)));
         set("zero_point_before", b.zero_point_before, s.zero_point_before, s.zero_point_before);

@@ -46,7 +46,8 @@ inline void add_to(content_hash& h, const quantizer& q) {
                           static_cast<int>(t.integer_infinity_per_channel),
                           int{t.zero_point_before},
                           int{t.flush_inputs},
-                          int{t.flush_outputs}};
+                          int{t.flush_outputs},
+                          static_cast<int>(t.scale_objective)};
     };
     if (const auto own = others(s); own != others(qk::semantics::ocp)) h.add(own.data(), sizeof own);
     if (s.seed != 0) h.add(std::to_string(s.seed));

@@ -49,10 +49,15 @@ std::uint32_t nvfloat_scale(const nvfloat& f, survey s, float tensor, const sema
     return code_of(f.scale, ratio[0]);
 }
 
+/// Formats whose block scales scale_rule::search chooses by the block's values.
+template <class Format>
+inline constexpr bool has_searched_scales = std::same_as<Format, microscaling> || std::same_as<Format, nvfloat>;
+
 /// A tile of blocks: x and y as [rows][lanes] with the blocks in columns (lanes > 1) or as one row of blocks (lanes == 1).
 struct block_tile {
     alignas(64) float x[tile], y[tile], first[tile], second[tile];
     alignas(64) std::uint32_t code[tile];
+    std::int32_t found[tile];  ///< scales that round() searched, where their blocks begin (kernels::search_task)
 };
 
 /// Computes the element codes of a rounded tile. NaN blocks (scale code NaN) get elements of code 0.
@@ -89,15 +94,23 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
         fill(0, count, {});
     };
     if constexpr (std::same_as<Format, nvfloat>) {
-        const std::uint32_t code = nvfloat_scale<Arch>(f, s, tensor, how);
+        std::uint32_t code = nvfloat_scale<Arch>(f, s, tensor, how);
+        if (kernels::searches(how.scale_rule) && !is_nan_block(s, how.mx_specials))
+            code = code_of(f.scale, as_float(static_cast<std::uint32_t>(t.found[start])));
         put_code(out.scales, block, scale_width(f), code);
         const float d = scale_of(f, code, tensor);
         if (d != d) return clear();
         fill(0, count, {d, 1});
     } else {
-        const shared_code shared = share(f, s, t.y + start, count, stride, how);
-        put_code(out.scales, block, scale_width(f), shared.code);
+        shared_code shared = share(f, s, t.y + start, count, stride, how);
         const bool is_nan = shared.code == low_bits(scale_width(f));
+        if constexpr (std::same_as<Format, microscaling>) {
+            if (kernels::searches(how.scale_rule) && !is_nan) {
+                shared.exponent += t.found[start] + 127 - static_cast<int>(shared.code);
+                shared.code = static_cast<std::uint32_t>(t.found[start] + 127);
+            }
+        }
+        put_code(out.scales, block, scale_width(f), shared.code);
         if (is_nan) clear();
         if constexpr (std::same_as<Format, microexponent>) {
             const auto size = static_cast<std::size_t>(f.sub_block_size);
@@ -138,8 +151,8 @@ class block_coder {
     block_coder(const block_coder&) = delete;
     block_coder& operator=(const block_coder&) = delete;
 
-    /// Rounds whole blocks as fake_quantize does.
-    virtual void round(const semantics& how, const float* x, float* y, along_axis a) const noexcept = 0;
+    /// Rounds whole blocks as fake_quantize does; `found` gets scales that are searched (kernels::search_task).
+    virtual void round(const semantics& how, const float* x, float* y, along_axis a, std::int32_t* found) const noexcept = 0;
     /// Call share_block and element_codes.
     virtual void share(block_tile& t, std::size_t start, std::size_t count, std::size_t stride, planes out, std::size_t block,
                        std::size_t sub, std::size_t across, const semantics& how) const noexcept = 0;
@@ -159,7 +172,10 @@ class family_coder : public block_coder<Arch> {
   public:
     family_coder(const Format& f, float scale) noexcept : block_coder<Arch>(packing_of(f), scale), format_(f) {}
 
-    void round(const semantics& how, const float* x, float* y, along_axis a) const noexcept final {
+    void round(const semantics& how, const float* x, float* y, along_axis a, [[maybe_unused]] std::int32_t* found) const noexcept final {
+        if constexpr (has_searched_scales<Format>) {
+            if (kernels::searches(how.scale_rule)) return kernels::run_searched<Arch>(format_, x, y, a, this->tensor, how, found);
+        }
         kernels::run_blocks_general<Arch>(x, y, a, step(how));
     }
     void share(block_tile& t, std::size_t start, std::size_t count, std::size_t stride, planes out, std::size_t block, std::size_t sub,
@@ -185,7 +201,7 @@ class tile_encoder {
         const std::size_t block = size(), first = o * axis_.length + l;
         x_.template copy<Arch>(first, n, t_.x);
         if (how_.flush_inputs) flush(t_.x, n);
-        coder_.round(from_element(how_, first), t_.x, t_.y, along_axis{1, n, 1});
+        coder_.round(weights_from(from_element(how_, first), l), t_.x, t_.y, along_axis{1, n, 1}, t_.found);
         for (std::size_t k = 0; k < n; k += block) share(k, std::min(block, n - k), 1, o, l + k, 0);
         coder_.elements(t_, n);
         put_codes<Arch>(out_.elements, first, n, coder_.packed.element_width, t_.code);
@@ -194,7 +210,7 @@ class tile_encoder {
     /// a tile.
     QK_APART void columns(std::size_t o, std::size_t l, std::size_t rows, std::size_t first, std::size_t count) noexcept {
         const std::size_t fit = tile / std::max<std::size_t>(rows, 1);
-        semantics inside = how_;  // random bits depend on the position in the array
+        semantics inside = weights_from(how_, l);  // random bits depend on the position in the array
         if (is_stochastic(how_.rounding)) inside.random_words = words_;
         for (std::size_t i = first; i < first + count; i += fit) {
             const std::size_t w = std::min(fit, first + count - i);
@@ -204,7 +220,7 @@ class tile_encoder {
                 if (is_stochastic(how_.rounding)) kernels::store_random<Arch>(kernels::random_source(how_), position(r), w, words_ + r * w);
             }
             if (how_.flush_inputs) flush(t_.x, rows * w);
-            coder_.round(inside, t_.x, t_.y, along_axis{1, rows, w});
+            coder_.round(inside, t_.x, t_.y, along_axis{1, rows, w}, t_.found);
             for (std::size_t k = 0; k < w; ++k) share(k, rows, w, o, l, i + k);
             coder_.elements(t_, rows * w);
             for (std::size_t r = 0; r < rows; ++r)
@@ -213,6 +229,11 @@ class tile_encoder {
     }
 
   private:
+    /// The semantics for blocks that begin at position l of the axis.
+    static semantics weights_from(semantics how, std::size_t l) noexcept {
+        if (how.scale_weights != nullptr) how.scale_weights += l;
+        return how;
+    }
     std::size_t size() const noexcept { return static_cast<std::size_t>(coder_.packed.block_size); }
     QK_APART void share(std::size_t start, std::size_t count, std::size_t stride, std::size_t o, std::size_t l, std::size_t i) noexcept {
         coder_.share(t_, start, count, stride, out_, scale_index(coder_.packed, axis_, o, l, i), shift_index(coder_.packed, axis_, o, l, i),
@@ -293,9 +314,10 @@ template <class Arch>
 void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
     const auto block = static_cast<std::size_t>(coder.packed.block_size);
     if (a.inner != 1) return encode_strided<Arch>(coder, x, out, a, how);
-    const bool one_row = a.outer == 1 || a.length % block == 0;  // no short block: the rows are one
+    const bool weighted = how.scale_weights != nullptr && kernels::searches(how.scale_rule);  // by the position along the axis
+    const bool one_row = !weighted && (a.outer == 1 || a.length % block == 0);                // no short block: the rows are one
     const bool is_small = block <= widened_block;
-    if (!one_row && is_small) return encode_gathered<Arch>(coder, x, out, a, how);
+    if (!one_row && is_small && !weighted) return encode_gathered<Arch>(coder, x, out, a, how);
     if (one_row && x.floats() != nullptr) return encode_row<Arch>(coder, x, out, a.outer * a.length, how);
     if (one_row && is_small) return encode_widened<Arch>(coder, x, out, a.outer * a.length, how);
     tile_encoder<Arch> tiles(coder, x, out, a, how);

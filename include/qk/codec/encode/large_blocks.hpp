@@ -58,7 +58,7 @@ void encode_pieces(const block_coder<Arch>& coder, values_in x, planes out, cons
         // The front rounds up wherever a rounding may, so an exponent that is raised is raised in every piece.
         for (std::size_t j = 0; j < front; ++j) words[j] = 0xffffffffu;
         load_piece<Arch>(x, b, from + k, n, how, t.x + front, words + front);
-        coder.round(inside, t.x, t.y, along_axis{1, front + n, 1});
+        coder.round(inside, t.x, t.y, along_axis{1, front + n, 1}, t.found);
         if (is_nan) std::fill(t.y, t.y + front + n, 0.0f);
         std::fill(t.first, t.first + front + n, step.first);
         std::fill(t.second, t.second + front + n, step.second);
@@ -80,7 +80,7 @@ bool raises(const block_float& f, const block_coder<Arch>& coder, values_in x, c
         const std::size_t n = std::min(tile - 1, b.count - k);
         in[0] = -as_float(s.finite & 0xff800000u);  // has the block's exponent and never rounds past the range
         load_piece<Arch>(x, b, k, n, how, in + 1, words + 1);
-        coder.round(inside, in, y, along_axis{1, n + 1, 1});
+        coder.round(inside, in, y, along_axis{1, n + 1, 1}, nullptr);
         for (std::size_t j = 1; j <= n; ++j) {
             if (y[j] >= beyond || y[j] < -beyond) return true;
         }

@@ -34,6 +34,7 @@ void store_across(const block_group& g, std::size_t j, vf<Arch> v) noexcept {
 /// Runs the blocks of a group, a lane each, in the general form. x is read again after what is shared is known; y may be x.
 template <class Arch, class Step>
 void run_group(const block_group& g, const Step& step) noexcept {
+    if constexpr (requires { step.run(g); }) return step.run(g);  // its scales are searched
     const auto bits = [&](std::size_t j) {
         return random_lanes<Arch>(step.rules.random, g.position + j * g.element_stride, g.lane_stride, g.blocks);
     };
@@ -102,7 +103,8 @@ void run_vectors_of_blocks(const block_group& all, const Step& step) noexcept {
 template <class Arch, class Step>
 void run_groups(block_group all, const Step& step) noexcept {
     constexpr std::size_t w = lanes<Arch>;
-    if (all.element_stride == 1 && all.lane_stride == all.length && (step.sub_block_size == 0 || step.sub_block_size == 2)) {
+    constexpr bool searched = requires { step.run(all); };  // a lane is a block
+    if (!searched && all.element_stride == 1 && all.lane_stride == all.length && (step.sub_block_size == 0 || step.sub_block_size == 2)) {
         std::size_t done = 0;
         if (all.length % w == 0 && all.length != 0) {
             run_vectors_of_blocks<Arch, w>(all, step);

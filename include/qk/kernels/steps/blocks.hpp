@@ -29,6 +29,7 @@ struct block_rules {
     zero_sign zero = zero_sign::kept;
     std::int32_t flush_below = 0;
     std::int32_t least_input = 0;
+    std::int32_t zero_signs = -1;  ///< mask: nothing where elements have no -0, so that a zero beside an Inf is +0
     rounding how = rounding::half_even;
     random_source random;
 };
@@ -64,11 +65,18 @@ vf<Arch> finish(vi<Arch> y, vi<Arch> bits, mask<Arch> lost, vi<Arch> worst, cons
         case block_specials::block_nan: y = select(worst >= V(infinity_bits), V(nan_bits), y); break;
         case block_specials::pass_through: y = select(a >= V(infinity_bits), bits, y); break;
         case block_specials::nan_only:
-            y = select(worst == V(infinity_bits), select(a == V(infinity_bits), bits, sign), y);
+            y = select(worst == V(infinity_bits), select(a == V(infinity_bits), bits, sign & V(r.zero_signs)), y);
             y = select(worst > V(infinity_bits), V(nan_bits), y);
             break;
     }
     return as_float<Arch>(y);
+}
+
+/// Returns the bits of an element that has no sign: what is below zero, -Inf too, becomes +0.
+template <class Arch>
+vi<Arch> without_negatives(vi<Arch> bits) noexcept {
+    using V = vi<Arch>;
+    return select((bits < V(0)) & ((bits & V(magnitude_bits)) <= V(infinity_bits)), V(0), bits);
 }
 
 /// Returns the magnitude of a finite element, and 0 for special values and for what the semantics flushes.
@@ -168,8 +176,9 @@ struct microscaling_step {
     static constexpr int sub_block_size = 0;
     static constexpr bool bump = false;
     int block_size, mantissa_bits, top_exponent;
-    std::int32_t least_step;  ///< of an element, k + step_bias
-    std::int32_t largest;     ///< magnitude of an element
+    std::int32_t rule_fraction;  ///< rceil and ceil_7_25: the fraction of amax up to which it does not need a larger scale
+    std::int32_t least_step;     ///< of an element, k + step_bias
+    std::int32_t largest;        ///< magnitude of an element
     std::int32_t largest_negative;
     bool integers, clamp_scale;
     scale_rule rule;
@@ -186,6 +195,7 @@ struct microscaling_step {
         : block_size(f.block_size),
           mantissa_bits(has_integer_elements(f) ? f.integer_bits - 2 : f.element.mantissa_bits),
           top_exponent(element_max_exponent(f)),
+          rule_fraction(0),
           least_step(step_bias - mantissa_bits + (has_integer_elements(f) ? 0 : min_exponent(f.element))),
           largest(has_integer_elements(f) ? float_bits(2.0 - power_of_two(2 - f.integer_bits)) : float_bits(max_value(f.element))),
           largest_negative(has_integer_elements(f) && how.mxint_uses_lowest ? float_bits(2.0) : largest),
@@ -193,8 +203,10 @@ struct microscaling_step {
           clamp_scale(how.clamp_mx_scale),
           rule(how.scale_rule),
           rules(rules_of(how, how.mx_specials, integers ? how.mxint_zero : how.mx_zero)) {
+        const std::int32_t fitting = rule == scale_rule::ceil_7_25 ? float_bits(stretched_maximum(f)) : largest;
+        rule_fraction = fitting & 0x7fffff;
         if (integers) return;
-        if (!has_negative_zero(f.element)) rules.zero = zero_sign::positive;
+        if (!has_negative_zero(f.element)) rules.zero = zero_sign::positive, rules.zero_signs = 0;
         nonnegative = !f.element.is_signed;
         element_grid = number_grid(f.element, how.rounding);
     }
@@ -207,7 +219,10 @@ struct microscaling_step {
         switch (rule) {
             case scale_rule::floor: break;
             case scale_rule::ceil: exponent = exponent + select(fraction > V(0), V(1), V(0)); break;
-            case scale_rule::rceil: exponent = exponent + select(fraction > V(largest & 0x7fffff), V(1), V(0)); break;
+            case scale_rule::ceil_7_25:
+            case scale_rule::four_over_six:
+            case scale_rule::search:
+            case scale_rule::rceil: exponent = exponent + select(fraction > V(rule_fraction), V(1), V(0)); break;
             case scale_rule::even: exponent = (amax + V((1 << 22) >> mantissa_bits)) >> 23; break;
         }
         exponent = exponent - V(127 + top_exponent);
@@ -217,7 +232,7 @@ struct microscaling_step {
 
     vf<Arch> apply(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
         using V = vi<Arch>;
-        const V bits = as_int<Arch>(x);
+        const V bits = nonnegative ? without_negatives<Arch>(as_int<Arch>(x)) : as_int<Arch>(x);
         const V a = ordinary_magnitude<Arch>(bits, rules.least_input);
         const mask<Arch> negative = bits < V(0);
         const V least = b.scale + V(least_step);
@@ -227,7 +242,6 @@ struct microscaling_step {
         V limit = scaled_constant<Arch>(largest, b.scale);
         if (largest_negative != largest) limit = select(negative, scaled_constant<Arch>(largest_negative, b.scale), limit);
         y = min(y, limit);
-        if (nonnegative) y = select(negative, V(0), y);
         return finish<Arch>(y, bits, quotient_is_zero<Arch>(a, b.scale + V(step_bias)), b.worst, rules);
     }
 };
@@ -256,20 +270,22 @@ struct nvfloat_step {
           rules(rules_of(how, how.mx_specials, has_negative_zero(f.element) ? how.mx_zero : zero_sign::positive)) {
         element.beyond[0] = element.beyond[1] = element.infinity = element.largest;
         element.flush_below = element.least_input = 0;
+        if (!has_negative_zero(f.element)) rules.zero_signs = 0;
     }
 
-    shared plan(const seen<Arch>& s) const noexcept {
+    /// Returns the scales of blocks, as numbers of their format.
+    vf<Arch> block_scale(const seen<Arch>& s) const noexcept {
         using V = vi<Arch>;
         const bool none = tensor_scale == 0;  // in a tensor so small that its scale is 0, everything becomes 0
         const V amax = select(s.finite < V(none ? infinity_bits : rules.least_input), V(0), s.finite);
         const vf<Arch> ratio = quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), vf<Arch>(element_max)), vf<Arch>(tensor_scale));
-        const V block = select(amax == V(0), V(0), as_int<Arch>(cast_general<Arch>(ratio, scale, V(0))));
-        return {as_float<Arch>(block) * vf<Arch>(tensor_scale), s.all};
+        return as_float<Arch>(select(amax == V(0), V(0), as_int<Arch>(cast_general<Arch>(ratio, scale, V(0)))));
     }
+    shared plan(const seen<Arch>& s) const noexcept { return {block_scale(s) * vf<Arch>(tensor_scale), s.all}; }
 
     vf<Arch> apply(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
         using V = vi<Arch>;
-        const V bits = as_int<Arch>(x);
+        const V bits = element.nonnegative ? without_negatives<Arch>(as_int<Arch>(x)) : as_int<Arch>(x);
         const V a = ordinary_magnitude<Arch>(bits, rules.least_input);
         const mask<Arch> empty = as_int<Arch>(b.d) == V(0);  // d = 0 gives +0
         const vf<Arch> divisor = as_float<Arch>(select(empty, as_int<Arch>(vf<Arch>(1.0f)), as_int<Arch>(b.d)));

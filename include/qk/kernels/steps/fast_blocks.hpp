@@ -74,7 +74,10 @@ struct fast_block {
         switch (s.rule) {
             case scale_rule::floor: add = vi<Arch>(0); break;
             case scale_rule::ceil: add = vi<Arch>(0x7fffff); break;
-            case scale_rule::rceil: add = vi<Arch>(0x7fffff - (s.largest & 0x7fffff)); break;
+            case scale_rule::ceil_7_25:
+            case scale_rule::rceil: add = vi<Arch>(0x7fffff - s.rule_fraction); break;
+            case scale_rule::four_over_six:
+            case scale_rule::search: return;  // they look at a block's values: run_searched
             case scale_rule::even: add = vi<Arch>((1 << 22) >> m); break;
         }
         lowest = (1 + s.top_exponent - (grid ? std::min(least, 0) : 0) + (flushes(s.rules) ? m + 2 : 0)) << 23;
