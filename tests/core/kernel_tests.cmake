@@ -101,6 +101,14 @@ else()
   set_tests_properties(kernel_test_neon PROPERTIES SKIP_REGULAR_EXPRESSION "skipped:")
 endif()
 
+# The kernels of processors that qk has no vectors for: one value a vector.
+one_source(scalar_source scalar_test ${consumer_sources} codec_test.cpp codec_forms_test.cpp)
+consumer_program(kernel_test_scalar scalar ${scalar_source} -O1 -DQK_SCALAR)
+add_test(NAME kernel_test_scalar COMMAND kernel_test_scalar)
+# Other processors' compilers, where they are installed, read the core and its oracle; tests/processors.sh without --compile runs it there.
+add_test(NAME processors COMMAND bash ${PROJECT_SOURCE_DIR}/tests/processors.sh --compile i386 riscv64 cortex_m4 wasm32)
+set_tests_properties(processors PROPERTIES SKIP_REGULAR_EXPRESSION "nothing was tried")
+
 # Consumers may compile with contraction of products and sums, or with another compiler.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   consumer_program(kernel_test_contracted "-O2 -mfma" ${consumer_source} -O2 -march=x86-64 -mfma -ffp-contract=fast)

@@ -166,7 +166,7 @@ bool aligned_columns(const accumulator& how, std::size_t k, const std::int32_t* 
                                                const std::int16_t *n = b.n + i * stride, *e = b.exponent + i * stride;
                                                for (int j = 0; j < Lanes; ++j)
                                                    part[j] += cut_right<Down>(std::int32_t{row[i] * n[j]},
-                                                                              std::min(31, top[j] - row_exponent[i] - e[j]));
+                                                                              std::min<int>(31, top[j] - row_exponent[i] - e[j]));
                                            }
                                            for (int j = 0; j < Lanes; ++j) sum[j] += part[j];
                                        }
@@ -189,7 +189,7 @@ bool bundled_columns(const accumulator& how, int raise, std::size_t k, const std
                                            const std::int16_t* e = b.exponent + from * stride;
                                            for (int j = 0; j < Lanes; ++j)
                                                sum[j] += cut_right<Down>(std::int64_t{part[j]} * (std::int64_t{1} << raise),
-                                                                         std::min(63, top[j] - row_exponent[from] - e[j]));
+                                                                         std::min<int>(63, top[j] - row_exponent[from] - e[j]));
                                        }
                                    });
 }

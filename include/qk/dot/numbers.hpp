@@ -9,6 +9,7 @@
 
 #include "qk/dot/accumulator.hpp"
 #include "qk/inline.hpp"
+#include "qk/whole_128.hpp"
 
 namespace qk {
 
@@ -24,19 +25,10 @@ struct dot_counts {
 
 namespace detail {
 
-__extension__ typedef __int128 int128;
-__extension__ typedef unsigned __int128 uint128;
-
 /// What happened in one dot product: each is counted once, however often it happens.
 struct events {
     bool overflow = false, underflow = false, inexact = false, saturation = false;
 };
-
-QK_INLINE constexpr int width_of(std::uint64_t v) { return 64 - std::countl_zero(v); }
-QK_INLINE constexpr int width_of(uint128 v) {
-    const auto high = static_cast<std::uint64_t>(v >> 64);
-    return high != 0 ? 64 + width_of(high) : width_of(static_cast<std::uint64_t>(v));
-}
 
 QK_INLINE constexpr std::uint64_t sign_of(floating f) { return std::uint64_t{1} << (f.exponent_bits + f.mantissa_bits); }
 QK_INLINE constexpr std::uint64_t infinity_of(floating f) { return ((std::uint64_t{1} << f.exponent_bits) - 1) << f.mantissa_bits; }

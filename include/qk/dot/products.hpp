@@ -114,9 +114,9 @@ term_survey survey_terms(Window& w, std::size_t first, std::size_t last, std::si
         const std::size_t o = w.offset();
         const auto look = [&](std::size_t j) {
             const bool zero = t.n[o + j] == 0;
-            s.exponent = std::max(s.exponent, t.exponent[o + j]);
-            s.low = std::min(s.low, zero ? s.low : t.lsb[o + j]);
-            s.high = std::max(s.high, zero ? s.high : t.lsb[o + j]);
+            s.exponent = std::max<int>(s.exponent, t.exponent[o + j]);
+            s.low = std::min<int>(s.low, zero ? s.low : t.lsb[o + j]);
+            s.high = std::max<int>(s.high, zero ? s.high : t.lsb[o + j]);
         };
         if (lanes == 1) {
             for (std::size_t j = 0; j < n; ++j) look(j);

@@ -3,11 +3,11 @@
 // between the two.
 //
 // clang has no macros for -funsafe-math-optimizations and its parts, but a pragma that switches them off, and that templates keep when they
-// are instantiated elsewhere. g++ has the macros, so flags.hpp refuses the flags there. No #pragma once: each header opens a pair of its
-// own.
+// are instantiated elsewhere (not for WebAssembly). g++ has the macros, so flags.hpp refuses the flags there. No #pragma once: each header
+// opens a pair of its own.
 #include "qk/exact/flags.hpp"
 
-#if defined(__clang__)
+#if defined(__clang__) && !defined(__wasm__)
 #pragma float_control(push)
 #pragma float_control(precise, on)
 #endif

@@ -114,7 +114,8 @@ constexpr parsed_layout parse_layout(std::string_view text) {
 
 /// Why a matrix cannot be stored in a layout; empty if it can.
 constexpr std::string_view check_shape(const layout& l, matrix_shape s) {
-    constexpr std::size_t most = std::size_t{1} << 40;
+    constexpr std::uint64_t large = std::uint64_t{1} << 40;
+    constexpr std::size_t most = large < SIZE_MAX ? static_cast<std::size_t>(large) : SIZE_MAX;
     if (s.rows == 0 || s.columns == 0) return "a matrix has rows and columns";
     if (s.rows > most || s.columns > most || s.rows > most / s.columns) return "the matrix has too many values";
     const ggml_facts f = facts_of(l.block);

@@ -7,14 +7,12 @@
 #include <cmath>
 #include <cstdint>
 
+#include "qk/whole_128.hpp"
+
 namespace qk::reference {
 
-__extension__ typedef unsigned __int128 whole_128;
-
-constexpr int width_of(whole_128 n) {
-    const auto high = static_cast<std::uint64_t>(n >> 64);
-    return 128 - (high != 0 ? std::countl_zero(high) : 64 + std::countl_zero(static_cast<std::uint64_t>(n)));
-}
+using whole_128 = detail::uint128;
+using detail::width_of;
 
 /// +-digits * 2^low, digits below 2^126. Products and cuts are exact; sums are where they fit, else "to odd": the bits that do not fit make
 /// the last one 1, so that whoever rounds to 64 bits or fewer afterwards finds neither a tie nor an exact number where there is none.

@@ -131,7 +131,7 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
     const auto size = static_cast<std::size_t>(Size != 0 ? Size : f.block_size);
     const int width = element_width(f);
     const bool halves = w == 16 && size == 8;
-    if ((size % w != 0 && !halves) || !std::has_single_bit(size) || size > tile) return 0;
+    if ((size % w != 0 && !halves) || !std::has_single_bit(size) || size < 4 || size > tile) return 0;
     if constexpr (with_pairs) {
         if (f.sub_block_size != 2 || f.shift_bits != 1 || w < 4) return 0;
     }

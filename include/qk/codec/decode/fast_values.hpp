@@ -208,6 +208,7 @@ struct code_reader {
 /// Is true when the fast form handles codes of this width that start at whole bytes, in the current floating-point environment.
 template <class Arch>
 bool decodes_fast(int width) noexcept {
+    if (kernels::lanes<Arch> == 1 && width % 8 != 0) return false;  // four codes need not fill whole bytes
     return (width <= 8 || width == 16) && kernels::default_environment<Arch>();
 }
 

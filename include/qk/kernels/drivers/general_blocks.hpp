@@ -106,9 +106,11 @@ void run_groups(block_group all, const Step& step) noexcept {
     constexpr bool searched = requires { step.run(all); };  // a lane is a block
     if (!searched && all.element_stride == 1 && all.lane_stride == all.length && (step.sub_block_size == 0 || step.sub_block_size == 2)) {
         std::size_t done = 0;
-        if (all.length % w == 0 && all.length != 0) {
-            run_vectors_of_blocks<Arch, w>(all, step);
-            done = all.blocks;
+        if constexpr (w > 1) {
+            if (all.length % w == 0 && all.length != 0) {
+                run_vectors_of_blocks<Arch, w>(all, step);
+                done = all.blocks;
+            }
         }
         if constexpr (w == 16) {
             if (all.length == 8) {

@@ -33,6 +33,7 @@ constexpr bool may_pair(element_step known) noexcept {
 template <class Arch>
 constexpr bool has_tiles(std::size_t size, int sub_block_size) noexcept {
     constexpr std::size_t w = lanes<Arch>;
+    if (w == 1) return sub_block_size == 0 && (size == 8 || size == 16 || size == 32 || size == 64);
     const bool small = (w == 16 && size == 8) || (w > 4 && size == w);
     return (sub_block_size == 0 || sub_block_size == 2) && (small || size == 2 * w || size == 4 * w || size == 8 * w);
 }
@@ -50,15 +51,17 @@ std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t si
         };
         // Roundings other than half-even find the step at an element in one way, whatever it depends on: Grid is false.
         if constexpr (Out::any_rounding) {
-            if constexpr (may_pair<Arch, Form>(Known.step)) {
+            if constexpr (w > 1 && may_pair<Arch, Form>(Known.step)) {
                 if (form.sub_block_size != 0) return run.template operator()<true, false>();
             }
             if constexpr (Known.step == element_step::pair) return std::size_t{0};
             else return run.template operator()<false, false>();
-        } else if constexpr (Known.step == element_step::pair) return run.template operator()<true, false>();
+        } else if constexpr (Known.step == element_step::pair && w == 1) return std::size_t{0};
+        else if constexpr (Known.step == element_step::pair) return run.template operator()<true, false>();
         else if constexpr (Known.step == element_step::block) return run.template operator()<false, false>();
         else if constexpr (Known.step == element_step::element) return run.template operator()<false, true>();
         else if (form.grid) return run.template operator()<false, true>();
+        else if constexpr (w == 1) return run.template operator()<false, false>();
         else return form.sub_block_size != 0 ? run.template operator()<true, false>() : run.template operator()<false, false>();
     };
     if constexpr (known != 0) {

@@ -3,6 +3,8 @@
 // between lanes, masks as bits.
 #pragma once
 
+#include <type_traits>
+
 #include "qk/inline.hpp"
 #include "qk/kernels/lanes/vectors.hpp"
 
@@ -308,16 +310,26 @@ QK_INLINE vf<Arch> clamp_magnitude(vf<Arch> v, vf<Arch> limit) noexcept {
 #define QK_IN_VECTOR_REGISTER "+v"
 #elif defined(__SSE2__)
 #define QK_IN_VECTOR_REGISTER "+x"
-#elif defined(__ARM_NEON)
+#elif defined(__ARM_NEON) && defined(__aarch64__)
 #define QK_IN_VECTOR_REGISTER "+w"
+#elif defined(__riscv_flen)
+#define QK_IN_VECTOR_REGISTER "+f"
+#elif defined(__GNUC__)
+#define QK_IN_VECTOR_REGISTER "+r"
 #endif
 
 /// Returns v and hides from the compiler what it is: a constant stays in a register and is not made anew, and a product is rounded before
 /// it meets a sum, not contracted with it into an fma.
 template <class Arch, class T>
 batch<T, Arch> opaque(batch<T, Arch> v) noexcept {
+    if constexpr (lanes<Arch> == 1 && !std::is_same_v<T, float>) return v;
 #if defined(QK_IN_VECTOR_REGISTER)
-    asm("" : QK_IN_VECTOR_REGISTER(v.data));
+    else asm("" : QK_IN_VECTOR_REGISTER(v.data));
+#else
+    else {
+        volatile T hidden = v.data;
+        v.data = hidden;
+    }
 #endif
     return v;
 }
@@ -328,7 +340,7 @@ template <class Arch>
 QK_INLINE vf<Arch> load_in_turn(const float* p) noexcept {
     vf<Arch> v = load<Arch>(p);
 #if defined(QK_IN_VECTOR_REGISTER)
-    asm volatile("" : QK_IN_VECTOR_REGISTER(v.data));
+    if constexpr (lanes<Arch> != 1) asm volatile("" : QK_IN_VECTOR_REGISTER(v.data));
 #endif
     return v;
 }

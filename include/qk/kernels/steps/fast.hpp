@@ -30,7 +30,11 @@ bool default_environment() noexcept {
     asm volatile("mrs %0, fpcr" : "=r"(fpcr));
     return (fpcr & 0x03c00000u) == 0;
 #else
-    return false;
+    // Sums that are ties, and a product and a sum of subnormals: another rounding or a flush gives other bits.
+    volatile float one = 1.0f, tie = 0x1p-24f, next = 0x1.000002p+0f, least = 0x1p-126f, half = 0.5f, subnormal = 0x1p-149f;
+    const float down = one + tie, up = next + tie, made = least * half, kept = subnormal + subnormal;
+    return std::bit_cast<std::uint32_t>(down) == 0x3f800000u && std::bit_cast<std::uint32_t>(up) == 0x3f800002u &&
+           std::bit_cast<std::uint32_t>(made) == 0x00400000u && std::bit_cast<std::uint32_t>(kept) == 0x00000002u;
 #endif
 }
 
@@ -87,7 +91,7 @@ struct fast_floating {
             limit = infinity_bits;
         } else {
             limit = saturates ? ((std::min(230 + r.mantissa_bits, 254) << 23) | 0x7fffff)
-                              : std::min(r.largest, ((230 + r.mantissa_bits) << 23) | 0x7fffff);
+                              : std::min<std::int32_t>(r.largest, ((230 + r.mantissa_bits) << 23) | 0x7fffff);
         }
         least = vi<Arch>(field << 23);
         magic = as_float<Arch>(vi<Arch>(((150 - r.mantissa_bits) << 23) | half_bit));

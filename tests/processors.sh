@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Compiles tests/core/processor_test.cpp for other processors and runs it there under an emulator: kernels, codes and dot products against
+# the oracle.
+#
+#   tests/processors.sh [--install | --compile] [TARGET ...]
+#
+# Without targets all are tried. A target whose compiler or emulator is missing is skipped, and the script says which packages have it;
+# --install installs them first (Debian, as root). --compile lets the compiler read everything and runs nothing. The exit status is 1 if a target that could be
+# tried failed.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# A target a line: name, packages, how to compile, how to run (`-`: this machine runs it).
+targets='
+scalar      | g++                                                        | g++ -O1 -DQK_SCALAR                                                                              | -
+i386        | g++-12-multilib libc6-dev-i386                             | g++-12 -O1 -m32 -msse2 -mfpmath=sse -idirafter /usr/include/x86_64-linux-gnu                                                             | -
+i386_scalar | g++-12-multilib libc6-dev-i386                             | g++-12 -O1 -m32 -msse2 -mfpmath=sse -idirafter /usr/include/x86_64-linux-gnu -DQK_SCALAR                                                  | -
+riscv64     | g++-riscv64-linux-gnu qemu-user                            | riscv64-linux-gnu-g++ -O1 -static                                                                | qemu-riscv64
+aarch64     | g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user      | aarch64-linux-gnu-g++ -O1 -static                                                                | qemu-aarch64
+sve         | g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user      | aarch64-linux-gnu-g++ -O3 -static -march=armv8.2-a+sve                                           | qemu-aarch64 -cpu max
+cortex_m4   | gcc-arm-none-eabi libstdc++-arm-none-eabi-newlib qemu-user | arm-none-eabi-g++ -O1 -mcpu=cortex-m4 -mthumb -fno-exceptions -fno-rtti --specs=rdimon.specs     | qemu-arm -cpu cortex-m4
+cortex_m0   | gcc-arm-none-eabi libstdc++-arm-none-eabi-newlib           | arm-none-eabi-g++ -O1 -mcpu=cortex-m0 -mthumb -fno-exceptions -fno-rtti -c                       | nothing
+wasm32      | clang lld wasi-libc libclang-rt-14-dev-wasm32 libc++-14-dev-wasm32 libc++abi-14-dev-wasm32 nodejs | clang++-14 -O1 --target=wasm32-wasi -fno-exceptions -Wno-unused-command-line-argument -Wl,-z,stack-size=1048576 | tests/run_wasm.mjs
+'
+
+case "${1:-}" in -h | --help) sed -n '3,10s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
+install=no run=yes
+while [[ "${1:-}" == --* ]]; do
+    case "$1" in
+        --install) install=yes ;;
+        --compile) run=no ;;
+        *) echo "processors.sh: there is no $1; see --help" >&2; exit 2 ;;
+    esac
+    shift
+done
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+known=" " failed=0 tried=0
+while IFS='|' read -r name packages compile runner; do
+    read -r name <<<"$name"
+    [ -n "$name" ] || continue
+    known+="$name "
+    [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
+    read -ra packages <<<"$packages"
+    read -ra compile <<<"$compile"
+    read -ra runner <<<"$runner"
+    if [ "$install" = yes ]; then
+        DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}" >/dev/null || exit 2
+    fi
+    program=$folder/$name
+    [ "$name" != wasm32 ] || program=$program.wasm
+    # A compiler may be there without the libraries of the target.
+    if ! command -v "${compile[0]}" >/dev/null ||
+        ! "${compile[@]}" -std=c++20 -fsyntax-only -include vector -include cmath -x c++ /dev/null 2>/dev/null; then
+        echo "$name: skipped: no ${compile[0]} for it here (${packages[*]})"
+        continue
+    fi
+    tried=$((tried + 1))
+    output=(-o "$program")
+    [ "$run" = yes ] || output=(-fsyntax-only)
+    if ! "${compile[@]}" -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -Iinclude "${output[@]}" tests/core/processor_test.cpp; then
+        echo "$name: FAILED to compile: ${compile[*]}"
+        failed=1
+        continue
+    fi
+    [ "${runner[0]}" != - ] || runner=()
+    if [ "$run" = no ] || [ "${runner[*]}" = nothing ]; then
+        echo "$name: compiles"
+    elif [ ${#runner[@]} -gt 0 ] && [[ "${runner[0]}" == *.mjs ]] && ! command -v node >/dev/null; then
+        echo "$name: compiles; not run: no node here (${packages[*]})"
+    elif [ ${#runner[@]} -gt 0 ] && [[ "${runner[0]}" != *.mjs ]] && ! command -v "${runner[0]}" >/dev/null; then
+        echo "$name: compiles; not run: no ${runner[0]} here (${packages[*]})"
+    elif "${runner[@]}" "$program"; then
+        echo "$name: passed"
+    else
+        echo "$name: FAILED: ${runner[*]}"
+        failed=1
+    fi
+done <<<"$targets"
+for name in "$@"; do
+    [[ "$known" == *" $name "* ]] || { echo "processors.sh: there is no target $name; there are:$known" >&2; exit 2; }
+done
+[ "$tried" -ne 0 ] || echo "nothing was tried"
+exit "$failed"
