@@ -144,7 +144,7 @@ TEST_CASE("layers in the model's functions, of float64 and with sparse weights s
     CHECK(says(sparse.report, plan_note::kind::unrealised, "1 sparse initializer ('w')"));
 }
 
-TEST_CASE("the weights of recurrent layers stay float32, and a remark names them unless they are asked for") {
+TEST_CASE("the weights of recurrent layers take the weights' format, and a remark says that what they read stays float32") {
     builder b;
     b.input("x", {3, 1, 8}).output("y", {3, 1, 1, 8});
     b.constant("w", {1, 32, 8}, std::vector<float>(256, 0.25f)).constant("r", {1, 32, 8}, std::vector<float>(256, 0.125f));
@@ -155,10 +155,17 @@ TEST_CASE("the weights of recurrent layers stay float32, and a remark names them
     precision_requests q;
     q.set_default("mx6", "mx6");
     const quantize_result r = quantize(m, q, {});
-    CHECK(says(r.report, plan_note::kind::unrealised, "the weights of 1 LSTM node ('lstm')"));
+    CHECK(format_at(r.plan, "w", "lstm", 1) == "mx6");
+    CHECK(format_at(r.plan, "r", "lstm", 2) == "mx6");
+    CHECK(format_at(r.plan, "t", "lstm", 0) == "fp32");
+    CHECK(says(r.report, plan_note::kind::recurrent, "the weights of this LSTM take mx6"));
     CHECK_FALSE(says(r.report, plan_note::kind::unrealised, "nothing was quantized"));
-    q.set_type_precision("LSTM", role::weight, precision{.format = qk::mx6});
+    q.set_type_precision("LSTM", role::weight, precision{.format = qk::int8});
     const quantize_result asked = quantize(m, q, {});
-    CHECK(format_at(asked.plan, "w", "lstm", 1) == "mx6");
-    CHECK_FALSE(says(asked.report, plan_note::kind::unrealised, "LSTM"));
+    CHECK(format_at(asked.plan, "w", "lstm", 1) == "int8");
+    CHECK_FALSE(says(asked.report, plan_note::kind::recurrent, "LSTM"));
+    q.set_type_precision("LSTM", role::weight, precision{.format = qk::fp32});
+    const quantize_result kept = quantize(m, q, {});
+    CHECK(format_at(kept.plan, "w", "lstm", 1) == "fp32");
+    CHECK(says(kept.report, plan_note::kind::unrealised, "the weights of 1 LSTM node ('lstm'): left in float32"));
 }

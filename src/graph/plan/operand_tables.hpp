@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds weights of nodes that are no layers by themselves: tables of embeddings, experts of which a router chooses, and the projection
-// inside a fused Attention.
+// Finds weights of nodes that are no layers by themselves: tables of embeddings, experts of which a router chooses, recurrent weights, and the
+// projection inside a fused Attention.
 #pragma once
 
 #include <string>
@@ -14,6 +14,7 @@ struct held_weight {
     enum class kind : std::uint8_t {
         embedding,   ///< rows chosen by ids: get the weights' format in weight_only
         experts,     ///< matrices [E, ., .] chosen by computed indices, then multiplied: quantized like a layer's weights
+        recurrent,   ///< of LSTM, GRU and RNN, for the input and for the state; what the node reads stays float32
         projection,  ///< in com.microsoft's Attention ([K, N] like a Gemm's) and MoE ([E, N, K]): multiplied with the node's input 0
     };
     kind what = kind::embedding;

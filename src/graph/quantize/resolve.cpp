@@ -18,9 +18,10 @@
 namespace qk::graph {
 
 const char* name_of(plan_note::kind k) {
-    constexpr const char* names[] = {"unmatched", "overridden", "contradictory", "boundary", "propagated", "moved",  "unrealised",
-                                     "adjusted",  "left_out",   "renamed",       "absent",   "unchanged",  "tied",   "embedding",
-                                     "destroyed", "cache",      "scaled",        "rotated",  "together",   "unused", "requantized"};
+    constexpr const char* names[] = {"unmatched",  "overridden", "contradictory", "boundary", "propagated", "moved",
+                                     "unrealised", "adjusted",   "left_out",      "renamed",  "absent",     "unchanged",
+                                     "tied",       "embedding",  "destroyed",     "cache",    "scaled",     "rotated",
+                                     "together",   "unused",     "requantized",   "recurrent"};
     return names[static_cast<int>(k)];
 }
 bool is_violation(const plan_note& n) {
@@ -190,13 +191,18 @@ class resolver {
     }
 
     void note_tables(int n, const std::vector<held_weight>& held) {
+        if (is_identity(asked_.default_weight->format)) return;
         for (const held_weight& h : held)
-            if (h.what == held_weight::kind::embedding && options_.how == approach::weight_only &&
-                !is_identity(asked_.default_weight->format))
+            if (h.what == held_weight::kind::embedding && options_.how == approach::weight_only)
                 note(kind::embedding, "layer '" + node(n).name() + "'",
                      "its table '" + node(n).input(h.input) + "' takes " + to_string(asked_.default_weight->format) +
                          " as weights do in weight_only (\"exclude\" the layer to keep it as it is)",
                      n);
+        if (!held.empty() && held.front().what == held_weight::kind::recurrent)
+            note(kind::recurrent, "layer '" + node(n).name() + "'",
+                 "the weights of this " + node(n).op_type() + " take " + to_string(asked_.default_weight->format) +
+                     ", and what it reads and its state stay float32 (\"exclude\" the layer to keep it as it is)",
+                 n);
     }
 
     const precision* widest_made(int n) const {

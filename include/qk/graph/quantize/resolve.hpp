@@ -69,6 +69,7 @@ struct plan_note {
         together,       ///< rows of the data are no samples by themselves, so they run together
         unused,         ///< an option changes nothing beside the others
         requantized,    ///< the model holds quantizers already
+        recurrent,      ///< weights of LSTM, GRU or RNN take the weights' format, and what these nodes read stays float32
     };
     kind what = kind::unmatched;
     std::string subject;   ///< tensor, layer or request
