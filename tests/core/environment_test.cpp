@@ -7,6 +7,9 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "compare_bits.hpp"
 #include "evidence.hpp"
 #include "qk/dispatch.hpp"
@@ -56,6 +59,13 @@ std::size_t mismatches_in(environment e, const test_format& f, const Scales& sca
 
 bool divides(const format& f) { return is_integer_format(f) || std::holds_alternative<nvfloat>(f); }
 
+/// Is true for tables whose own numbers, factors of every result, are subnormal.
+bool has_subnormal_factors(const format& f) {
+    const table* t = std::get_if<table>(&f);
+    const auto is_subnormal = [](float v) { return v != 0 && std::fabs(v) < 0x1p-126f; };
+    return t != nullptr && std::any_of(t->values->number.begin(), t->values->number.end(), is_subnormal);
+}
+
 }  // namespace
 
 TEST_CASE("formats that need no quotient: the same bits in every environment") {
@@ -80,6 +90,7 @@ TEST_CASE("formats with a quotient: the same bits under FTZ and DAZ where no ope
             affine scale{0.37f, 0};
             if (const integer* g = std::get_if<integer>(&f.format)) scale.zero_point = (qmin(*g) + qmax(*g) + 1) / 2;
             if (is_block_format(f.format) && !std::holds_alternative<nvfloat>(f.format)) continue;
+            if (has_subnormal_factors(f.format)) continue;
             if (std::holds_alternative<nvfloat>(f.format)) scale.scale = 0.001f;
             CAPTURE(f.name);
             CAPTURE(e.name);
