@@ -832,7 +832,8 @@ class function_set {
             if (k == key) return name;
         g_.require_opset(12, "functions of standard operators");
         g_.import(marks::function_domain, 1);
-        const std::string stem = (key.decodes ? "decode_" : "") + identifier(text_of(key.format));
+        std::string stem = (key.decodes ? "decode_" : "") + identifier(text_of(key.format));
+        if (is_table_format(key.format)) stem = stem.substr(0, 60);  // not all of its values
         std::string unique = stem;
         for (int i = 2; std::find(taken_.begin(), taken_.end(), unique) != taken_.end(); ++i) unique = stem + "_" + std::to_string(i);
         taken_.push_back(unique);
