@@ -107,15 +107,21 @@ void round_weights(model& m, const data_settings& data, const asked_precision& a
     if (!learns && asked.iterations > 0)
         throw error("--iterations is for weights that learn their rounding, and none does: say --weight-rounding adaround or adaquant too");
     asked_for.erase(weight_rounding::nearest);
-    if (asked_for.empty() && !asked.options.correct_bias) return;
+    const precision_plan plain = part_of(m, result.plan, how, weight_rounding::nearest);
+    const bool weighs = weighs_scales(m, plain);
+    if (asked_for.empty() && !asked.options.correct_bias && !weighs) return;
     if ((data.calibration.empty() && data.inputs.empty()) || data.has_statistics())
-        throw error(
-            (asked_for.empty() ? std::string("correction of biases") : name_of(*asked_for.begin()) + std::string(" rounding of weights")) +
-            " needs the samples themselves: give --calibration X.npy");
+        throw error((!asked_for.empty() ? name_of(*asked_for.begin()) + std::string(" rounding of weights")
+                     : weighs           ? std::string("the scale objective weighted")
+                                        : std::string("correction of biases")) +
+                    " needs the samples themselves: give --calibration X.npy");
     const named_tensors samples = data.load_calibration(m, asked.limits.samples);
     if (asked_for.contains(weight_rounding::compensated))
         add_to(result.report, compensate_rounding(m, part_of(m, result.plan, how, weight_rounding::compensated), samples,
                                                   {.threads = data.threads}, progress_of(progress, "rounding weights")));
+    if (weighs)
+        add_to(result.report,
+               weigh_scales(m, plain, samples, {.threads = data.threads}, progress_of(progress, "searching scales by the layers' inputs")));
     if (learns || asked.options.correct_bias) {
         learn_options options{.threads = data.threads, .seed = asked.seed, .correct_bias = asked.options.correct_bias};
         if (asked.iterations > 0) options.iterations = asked.iterations;

@@ -80,6 +80,7 @@ qk::semantics semantics_of(const precision& p) {
     qk::semantics s = p.semantics.value_or(qk::semantics::ocp);
     if (p.scale_rule) s.scale_rule = *p.scale_rule;
     else if (!p.semantics) s.scale_rule = default_scale_rule(p.format);
+    if (p.scale_objective) s.scale_objective = *p.scale_objective;
     return s;
 }
 

@@ -107,8 +107,10 @@ bool round_rows(double_matrix& w, const double_matrix& h, const std::vector<std:
     return true;
 }
 
-/// A layer that is being compensated: its product, and the matrix of equation (1) for each group and run of columns.
+/// A layer that is being compensated: its product, and the matrix of equation (1) for each group and run of columns. Where only its scales
+/// are weighted by the diagonal, each block is a run.
 struct compensation {
+    bool only_weighs = false;
     const onnx::NodeProto* node = nullptr;
     const quantizer* how = nullptr;
     tensor weight;                        ///< as float32
@@ -173,8 +175,31 @@ struct compensation {
         add_columns(0, columns.data(), places);
     }
 
+    /// Rounds each block by the diagonal of its matrix, as the objective of its searched scale. Frees the sums.
+    void weigh() {
+        const column_rounder rounder(*how, rows, weight);
+        const std::span<const float> given = std::as_const(weight).as<float>();
+        const std::vector<float> before(given.begin(), given.end());
+        weight = make_tensor<float>(weight.shape(), before);  // a copy: the model shares its buffer
+        const std::span<float> w = weight.as<float>();
+        for (std::size_t g = 0; g < rows.groups; ++g)
+            for (std::size_t r = 0; r < runs.size(); ++r) {
+                const std::vector<std::size_t>& block = runs[r][0];
+                const Eigen::VectorXf weights = h[g * runs.size() + r].diagonal();
+                std::vector<float> values(rows.rows * block.size());
+                for (std::size_t o = 0; o < rows.rows; ++o)
+                    for (std::size_t i = 0; i < block.size(); ++i) values[o * block.size() + i] = w[rows.at(g, o, block[i])];
+                rounder.round(g, block, values, weights.allFinite() ? weights.data() : nullptr);
+                for (std::size_t o = 0; o < rows.rows; ++o)
+                    for (std::size_t i = 0; i < block.size(); ++i) w[rows.at(g, o, block[i])] = values[o * block.size() + i];
+            }
+        h.clear();
+        result.weight_sqnr = sqnr(before, applied(*how, weight).as<float>());
+    }
+
     /// Rounds the weights by equations (2) and (3). Frees the sums.
     void round() {
+        const bool by_inputs = how->semantics.scale_objective == scale_objective::weighted;
         const column_rounder rounder(*how, rows, weight);
         const std::span<const float> given = std::as_const(weight).as<float>();
         const std::vector<float> before(given.begin(), given.end());
@@ -196,8 +221,16 @@ struct compensation {
                         part(static_cast<Eigen::Index>(o), c) = static_cast<double>(w[rows.at(g, o, columns[static_cast<std::size_t>(c)])]);
                 signal += output_error(part, full);
                 double plain = 0, done = 0;
+                const Eigen::VectorXf weights = full.diagonal().cast<float>();
+                std::vector<std::size_t> first;
+                for (std::size_t at = 0; const std::size_t l : lengths) first.push_back(at), at += l;
+                const bool weighs = by_inputs && weights.allFinite();
                 const bool changed = round_rows(
-                    part, full, lengths, [&](std::size_t b, std::span<float> values) { rounder.round(g, run[b], values); }, plain, done);
+                    part, full, lengths,
+                    [&](std::size_t b, std::span<float> values) {
+                        rounder.round(g, run[b], values, weighs ? weights.data() + first[b] : nullptr);
+                    },
+                    plain, done);
                 nearest += plain, compensated += done;
                 if (!changed) continue;
                 for (Eigen::Index c = 0; c < n; ++c)
@@ -210,16 +243,24 @@ struct compensation {
     }
 };
 
+/// Are the scales of this quantizer searched by an objective that the layer's inputs weigh?
+inline bool weighs_scales(const quantizer& q) {
+    const bool searched = q.semantics.scale_rule == scale_rule::search || q.semantics.scale_rule == scale_rule::four_over_six;
+    return searched && q.semantics.scale_objective == scale_objective::weighted && is_block_format(q.format);
+}
+
 /// Prepares a node whose weight the plan narrows below 16 bits; `problem` says why it can't be compensated. nullopt for any other node.
-inline std::optional<compensation> compensation_of(const model& m, int index, const precision_plan& plan, std::size_t longest) {
+inline std::optional<compensation> compensation_of(const model& m, int index, const precision_plan& plan, std::size_t longest,
+                                                   bool only_weighs) {
     const onnx::NodeProto& n = m.graph().node(index);
     if (kind_of(n) != layer_kind::compute || n.input_size() < 2 || m.is_constant(n.input(0)) == m.is_constant(n.input(1)))
         return std::nullopt;
     const int operand = m.is_constant(n.input(1)) ? 1 : 0;
     const std::string& weight = n.input(operand);
     const quantizer* q = plan.find({weight, n.name(), operand});
-    if (q == nullptr || bits_per_value(q->format) >= 16) return std::nullopt;
+    if (q == nullptr || bits_per_value(q->format) >= 16 || (only_weighs && !weighs_scales(*q))) return std::nullopt;
     compensation c;
+    c.only_weighs = only_weighs;
     c.node = &n, c.how = q;
     c.result.layer = n.name(), c.result.weight = weight;
     c.type = m.constant(weight).type();
@@ -233,7 +274,7 @@ inline std::optional<compensation> compensation_of(const model& m, int index, co
     if (blocks.empty()) c.problem = "its blocks do not run along the reduction axis";
     std::size_t width = 0;
     for (const auto& block : blocks) {
-        if (c.runs.empty() || width + block.size() > longest) c.runs.emplace_back(), width = 0;
+        if (c.runs.empty() || width + block.size() > longest || only_weighs) c.runs.emplace_back(), width = 0;
         c.runs.back().push_back(block);
         width += block.size();
     }
@@ -277,16 +318,16 @@ inline void add_up(const evaluator& run, const model& m, std::span<compensation*
     }
 }
 
-}  // namespace detail
-
-std::vector<compensated_weight> compensate_rounding(model& m, const precision_plan& plan, const named_tensors& samples,
-                                                    const compensate_options& options, const progress& report) {
-    std::vector<detail::compensation> all;
+/// Rounds layers of a plan and puts their weights into the model: with compensation, or `only_weighs`.
+inline std::vector<compensated_weight> round_layers(model& m, const precision_plan& plan, const named_tensors& samples,
+                                                    const compensate_options& options, const progress& report, bool only_weighs) {
+    std::vector<compensation> all;
     for (int i = 0; i < m.graph().node_size(); ++i)
-        if (auto c = detail::compensation_of(m, i, plan, options.columns)) all.push_back(std::move(*c));
-    std::vector<detail::compensation*> able;
-    for (detail::compensation& c : all)
+        if (auto c = compensation_of(m, i, plan, options.columns, only_weighs)) all.push_back(std::move(*c));
+    std::vector<compensation*> able;
+    for (compensation& c : all)
         if (c.problem.empty()) able.push_back(&c);
+    if (all.empty()) return {};
 
     execute::sample_set data = execute::make_samples(m, samples);
     if (const auto cut = execute::runner(m, 1, {}, execute::large_constants::late).decide(data, 0); !cut.one_by_one) {
@@ -298,18 +339,18 @@ std::vector<compensated_weight> compensate_rounding(model& m, const precision_pl
     for (std::size_t from = 0; from < able.size();) {
         std::size_t to = from, held = 0;
         while (to < able.size() && (to == from || held + able[to]->bytes() <= options.memory)) held += able[to++]->bytes();
-        const std::span<detail::compensation*> now(able.data() + from, to - from);
-        for (detail::compensation* c : now) c->begin();
-        detail::add_up(run, m, now, data, samples.batch_axis, pool, options.memory / 2, [&](std::size_t done) {
+        const std::span<compensation*> now(able.data() + from, to - from);
+        for (compensation* c : now) c->begin();
+        add_up(run, m, now, data, samples.batch_axis, pool, options.memory / 2, [&](std::size_t done) {
             if (report) report((from * data.count + done * now.size()) / able.size(), data.count);
         });
-        pool.for_each(now.size(), [&](std::size_t i, execute::arena&) { now[i]->round(); });
+        pool.for_each(now.size(), [&](std::size_t i, execute::arena&) { only_weighs ? now[i]->weigh() : now[i]->round(); });
         from = to;
     }
 
-    std::map<std::string, const detail::compensation*> changed;
+    std::map<std::string, const compensation*> changed;
     std::vector<compensated_weight> results;
-    for (detail::compensation& c : all) {
+    for (compensation& c : all) {
         c.result.left = c.problem;
         if (c.problem.empty()) changed[c.result.weight] = &c;
         results.push_back(c.result);
@@ -321,16 +362,39 @@ std::vector<compensated_weight> compensate_rounding(model& m, const precision_pl
     return results;
 }
 
+}  // namespace detail
+
+std::vector<compensated_weight> compensate_rounding(model& m, const precision_plan& plan, const named_tensors& samples,
+                                                    const compensate_options& options, const progress& report) {
+    return detail::round_layers(m, plan, samples, options, report, false);
+}
+
+bool weighs_scales(const model& m, const precision_plan& plan) {
+    for (int i = 0; i < m.graph().node_size(); ++i)
+        if (detail::compensation_of(m, i, plan, 1, true)) return true;
+    return false;
+}
+std::vector<compensated_weight> weigh_scales(model& m, const precision_plan& plan, const named_tensors& samples,
+                                             const compensate_options& options, const progress& report) {
+    std::vector<compensated_weight> done = detail::round_layers(m, plan, samples, options, report, true);
+    for (compensated_weight& c : done) c.only_weighed = true;
+    return done;
+}
+
 void add_to(quantize_report& report, const std::vector<compensated_weight>& done) {
     for (const compensated_weight& c : done) {
         if (!c.left.empty()) {
-            report.notes.push_back({plan_note::kind::unrealised, "layer '" + c.layer + "'", "its weights are rounded to nearest: " + c.left,
-                                    "weight rounding"});
+            const char* instead = c.only_weighed ? "its scales are searched without weights: " : "its weights are rounded to nearest: ";
+            report.notes.push_back({plan_note::kind::unrealised, "layer '" + c.layer + "'", instead + c.left, "weight rounding"});
             continue;
         }
         for (edge_report& e : report.edges)
             if (e.edge.tensor == c.weight && e.edge.consumer == c.layer) {
                 e.sqnr = c.weight_sqnr;
+                if (c.only_weighed) {
+                    e.why += "; its scales are searched, weighted by the mean squares of what the layer reads";
+                    continue;
+                }
                 e.why +=
                     formatted("; rounded with compensation: the layer's output at %.1f dB, to nearest %.1f dB", c.compensated, c.nearest);
             }

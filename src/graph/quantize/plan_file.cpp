@@ -216,6 +216,7 @@ void plan_file::fill(quantize_options& o) const {
     if (method) o.method = *method;
     if (weight_method) o.weight_method = weight_method;
     if (scale_rule) o.scale_rule = scale_rule;
+    if (scale_objective) o.scale_objective = scale_objective;
     o.best_method = best_method;
     if (percentile) o.percentile = *percentile;
     if (target) o.target = target;
@@ -268,10 +269,10 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         }
         if (kind->text() != "requests") kind->fail("\"qk\" is \"plan\" or \"requests\", not '" + kind->text() + "'");
     }
-    c.only({"qk",       "version",         "default",         "requests",    "model_inputs", "model_outputs", "placement",
-            "approach", "boundary",        "strict",          "per_channel", "calibration",  "weight_method", "scale_rule",
-            "target",   "weight_rounding", "bias_correction", "kv_cache",    "smooth_quant", "awq",           "rotation",
-            "criterion"});
+    c.only({"qk",        "version",         "default",         "requests",    "model_inputs", "model_outputs", "placement",
+            "approach",  "boundary",        "strict",          "per_channel", "calibration",  "weight_method", "scale_rule",
+            "target",    "weight_rounding", "bias_correction", "kv_cache",    "smooth_quant", "awq",           "rotation",
+            "criterion", "scale_objective"});
     if (const auto d = c.find("default")) {
         d->only({"activation", "input", "output", "weight", "bias", "accumulator"});
         if (has_choices(*d)) detail::add_choices(*d, true, f);
@@ -308,6 +309,8 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
     if (const auto v = c.find("calibration")) read_calibration(*v, f);
     if (const auto v = c.find("weight_method")) f.weight_method = detail::at_place(*v, [&] { return parse_weight_method(v->text()); });
     if (const auto v = c.find("scale_rule")) f.scale_rule = detail::at_place(*v, [&] { return parsed_value(parse_scale_rule(v->text())); });
+    if (const auto v = c.find("scale_objective"))
+        f.scale_objective = detail::at_place(*v, [&] { return parsed_value(parse_scale_objective(v->text())); });
     if (const auto v = c.find("target")) {
         if (v->is_string()) {
             f.target = builtin_target(v->text());

@@ -231,6 +231,7 @@ bool target_profile::allows(const std::string& op_type, const qk::format* activa
 
 precision completed(precision what, const quantize_options& options, bool weight) {
     if (!what.scale_rule && !what.semantics) what.scale_rule = options.scale_rule;
+    if (!what.scale_objective && !what.semantics) what.scale_objective = options.scale_objective;
     if (!what.semantics) what.semantics = options.semantics;
     if (!weight) return what;
     if (!what.per_channel) what.per_channel = options.per_channel && is_integer_format(what.format);

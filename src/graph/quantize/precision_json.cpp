@@ -98,7 +98,7 @@ nlohmann::ordered_json to_json(const qk::semantics& s) {
 precision read_precision(const json_cursor& c, bool weight) {
     if (c.is_string()) return detail::at_place(c, [&] { return parse_side(c.text(), weight); });
     c.only({"format", "symmetric", "per_channel", "block_size", "method", "percentile", "pow2", "range", "scale", "zero_point", "semantics",
-            "scale_rule", "dynamic", "scheme", "granularity"});
+            "scale_rule", "scale_objective", "dynamic", "scheme", "granularity"});
     precision p{.format = detail::read_format(c.at("format"))};
     if (const auto v = c.find("symmetric")) p.symmetric = v->boolean();
     if (const auto v = c.find("per_channel")) p.per_channel = v->boolean();
@@ -157,6 +157,7 @@ precision read_precision(const json_cursor& c, bool weight) {
         if (v->is_object() && !v->has("base") && !v->has("scale_rule")) p.scale_rule = default_scale_rule(p.format);
     }
     if (const auto v = c.find("scale_rule")) p.scale_rule = detail::read_option(*v, parse_scale_rule);
+    if (const auto v = c.find("scale_objective")) p.scale_objective = detail::read_option(*v, parse_scale_objective);
     if (const auto v = c.find("dynamic")) p.dynamic = v->boolean();
     return p;
 }

@@ -109,13 +109,16 @@ class column_rounder {
         }
     }
 
-    /// Rounds `values` in place: values[row * block.size() + i] belongs to column block[i] of group g.
-    void round(std::size_t g, const std::vector<std::size_t>& block, std::span<float> values) const {
+    /// Rounds `values` in place: values[row * block.size() + i] belongs to column block[i] of group g, and so does weights[i] in the
+    /// objective of a searched scale (null: all 1).
+    void round(std::size_t g, const std::vector<std::size_t>& block, std::span<float> values, const float* weights = nullptr) const {
+        semantics searched = q_->semantics;
+        searched.scale_weights = weights;
         if (std::holds_alternative<nvfloat>(q_->format))
             return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1},
-                                               affine{q_->scale.empty() ? 0.0f : q_->scale[0], 0}, q_->semantics);
+                                               affine{q_->scale.empty() ? 0.0f : q_->scale[0], 0}, searched);
         if (is_block_format(q_->format))
-            return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1}, q_->semantics);
+            return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1}, searched);
         std::vector<float> scale(r_->rows);
         std::vector<std::int64_t> zero_point(r_->rows);
         for (std::size_t o = 0; o < r_->rows; ++o) {

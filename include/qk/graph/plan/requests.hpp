@@ -46,8 +46,9 @@ struct precision {
     std::vector<std::int64_t> zero_point{};
     std::optional<qk::semantics> semantics{};    ///< unset: ocp, but for the scale rule
     std::optional<qk::scale_rule> scale_rule{};  ///< of blocks; unset: that of `semantics` if it is set, else default_scale_rule()
-    bool dynamic = false;                        ///< activations: scale from each run's own value
-    std::optional<weight_rounding> rounding{};   ///< weights; unset: the options' rounding
+    std::optional<qk::scale_objective> scale_objective{};  ///< of scales that are searched; unset: that of `semantics`, else mse
+    bool dynamic = false;                                  ///< activations: scale from each run's own value
+    std::optional<weight_rounding> rounding{};             ///< weights; unset: the options' rounding
     friend bool operator==(const precision&, const precision&) = default;
 };
 

@@ -30,6 +30,7 @@ struct compensated_weight {
     std::string layer, weight;
     std::string left;                     ///< why compensation is impossible and the weights are rounded to nearest; else empty
     double nearest = 0, compensated = 0;  ///< SQNR of the layer's output in decibels, by H: over the samples, with inputs in float32
+    bool only_weighed = false;            ///< by weigh_scales: nothing is known of the layer's output
     double weight_sqnr = 0;               ///< SQNR of the weights themselves in decibels: lower than for rounding to nearest
 };
 
@@ -37,6 +38,13 @@ struct compensated_weight {
 /// nothing where (3) is no better than rounding to nearest, by H. The results are in the order of the nodes.
 std::vector<compensated_weight> compensate_rounding(model& m, const precision_plan& plan, const named_tensors& samples,
                                                     const compensate_options& options = {}, const progress& report = {});
+
+/// Does the plan search scales by scale_objective::weighted? weigh_scales replaces these layers' weights with what such a search rounds
+/// them to, each column weighted by the sum of squares that it is multiplied with in the samples. The plan's quantizers leave the results
+/// unchanged: a scale that costs nothing is found without weights, too.
+bool weighs_scales(const model& m, const precision_plan& plan);
+std::vector<compensated_weight> weigh_scales(model& m, const precision_plan& plan, const named_tensors& samples,
+                                             const compensate_options& options = {}, const progress& report = {});
 
 /// Adds to a report the error of each weight, and a note for each weight that was left.
 void add_to(quantize_report& report, const std::vector<compensated_weight>& done);

@@ -38,6 +38,7 @@ struct plan_file {
     std::optional<bool> dual, strict, strict_all, per_channel, correct_bias;
     std::optional<range_method> method, weight_method;
     std::optional<qk::scale_rule> scale_rule;
+    std::optional<qk::scale_objective> scale_objective;
     bool best_method = false;
     std::optional<double> percentile;
     std::optional<target_profile> target;

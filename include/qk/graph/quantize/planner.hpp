@@ -50,11 +50,12 @@ struct quantize_options {
     range_method method = range_method::min_max;  ///< for activations whose request names none
     bool best_method = false;                     ///< search/choose_method.hpp chooses `method` by measuring; a planner ignores this
     double percentile = 99.999;
-    bool per_channel = true;                      ///< for integer weights whose request does not say
-    std::optional<range_method> weight_method{};  ///< min_max or mse, for weights whose request names none
-    bool unshifted = false;                       ///< signed weights have zero points of 0 alone, as accumulators need
-    std::optional<qk::semantics> semantics{};     ///< for values whose request names none
-    std::optional<qk::scale_rule> scale_rule{};   ///< for MX formats whose request names neither rule nor semantics
+    bool per_channel = true;                               ///< for integer weights whose request does not say
+    std::optional<range_method> weight_method{};           ///< min_max or mse, for weights whose request names none
+    bool unshifted = false;                                ///< signed weights have zero points of 0 alone, as accumulators need
+    std::optional<qk::semantics> semantics{};              ///< for values whose request names none
+    std::optional<qk::scale_rule> scale_rule{};            ///< for block formats whose request names neither rule nor semantics
+    std::optional<qk::scale_objective> scale_objective{};  ///< likewise
     std::optional<target_profile> target{};
     weight_rounding rounding = weight_rounding::nearest;  ///< does not change the plan; pipeline::make_plan applies it to the model
     bool correct_bias = false;                            ///< likewise
