@@ -12,6 +12,8 @@
 #include "qk/codec/layout/parameters.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/parameters.hpp"
+#include "qk/product/options.hpp"
+#include "qk/product/pieces.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk::dispatch {
@@ -42,5 +44,14 @@ void decode(const format& f, std::span<const std::byte> packed, values_out y, co
 [[nodiscard]] encode_status encode(const format& f, values_in x, planes packed, const codec_parameters& p = {},
                                    const semantics& how = semantics::ocp) noexcept;
 void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p = {}) noexcept;
+
+/// The products are those of qk/product.hpp.
+void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y,
+             const product_options& o = {}) noexcept;
+template <class Parallel>
+void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y, const product_options& o,
+             const Parallel& parallel_for, std::size_t rows_of_a_piece = 64) {
+    qk::detail::in_pieces(w, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product(f, w, x, y, piece); });
+}
 
 }  // namespace qk::dispatch

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "qk/preconditions.hpp"
+#include "qk/product/preconditions.hpp"
 #include "table.hpp"
 
 namespace qk::dispatch {
@@ -154,6 +155,10 @@ void decode(const format& f, std::span<const std::byte> packed, values_out y, co
     detail::expect_packed(l, packed);
     detail::expect_numbers(f, y, packed, p);
     kernels().decode(f, planes_of(l, packed), y, p);
+}
+void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y, const product_options& o) noexcept {
+    detail::expect_product(f, w, x, y, o);
+    kernels().product(f, w, x, y, o);
 }
 
 }  // namespace qk::dispatch

@@ -5,6 +5,7 @@
 #include "qk/codec/layout/parameters.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/parameters.hpp"
+#include "qk/product/options.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk::dispatch {
@@ -35,11 +36,14 @@ struct fake_quantizers {
 using encoder = void (*)(const format&, values_in, planes, const codec_parameters&,
                          const semantics&) noexcept;  ///< arguments are checked already
 using decoder = void (*)(const format&, const_planes, values_out, const codec_parameters&) noexcept;
+using multiplier = void (*)(const format&, const packed_matrix&, const product_input&, const product_output&,
+                            const product_options&) noexcept;
 
 struct kernel_table {
     fake_quantizers fake_quantize;
     encoder encode;
     decoder decode;
+    multiplier product;
 };
 
 // Each is specialised in a file of its own, compiled for that instruction set, if the build has it (CMakeLists.txt).
@@ -49,10 +53,12 @@ template <class Isa>
 encoder encoder_of() noexcept;
 template <class Isa>
 decoder decoder_of() noexcept;
+template <class Isa>
+multiplier multiplier_of() noexcept;
 
 template <class Isa>
 kernel_table table_of() noexcept {
-    return {fake_quantizers_of<Isa>(), encoder_of<Isa>(), decoder_of<Isa>()};
+    return {fake_quantizers_of<Isa>(), encoder_of<Isa>(), decoder_of<Isa>(), multiplier_of<Isa>()};
 }
 
 }  // namespace qk::dispatch

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with codes of four bits, decoded in registers (AVX2): two byte shuffles look up the two upper bytes of 32 float32 values, whose
+// lower bytes are 0. The values come out in an order of their own, so that x is put into it once for all rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "qk/inline.hpp"
+#include "qk/product/rows.hpp"
+#include "qk/product/sums.hpp"
+
+namespace qk::detail {
+
+/// The place of each of 16 values in registers holds the value of this number.
+inline constexpr std::uint8_t nibble_order[partial_sums] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+
+/// The upper two bytes of a value, for each code.
+struct nibble_table {
+    alignas(16) std::uint8_t upper[16], lower[16];
+    bool usable = true;  ///< is false for values with more bits
+
+    template <class Arch>
+    QK_INLINE void fill(const weight_rows<Arch>& w) noexcept {
+        std::uint32_t code[16];
+        float value[16];
+        for (std::uint32_t i = 0; i < 16; ++i) code[i] = i;
+        w.elements(code, value, 16);
+        for (std::size_t i = 0; i < 16; ++i) {
+            const std::uint32_t bits = std::bit_cast<std::uint32_t>(value[i]);
+            upper[i] = static_cast<std::uint8_t>(bits >> 24), lower[i] = static_cast<std::uint8_t>(bits >> 16 & 255u);
+            usable = usable && (bits & 0xffffu) == 0;
+        }
+    }
+};
+
+#if defined(__AVX2__) && (defined(__FMA__) || defined(__AVX512F__))
+
+inline constexpr bool has_nibbles = true;
+
+/// Adds the products of R rows from row `first` of a piece on, whose x and sums are in nibble_order.
+template <class Arch, std::size_t R, std::size_t Factors, bool Zero>
+QK_INLINE void add_nibbles(const nibble_table& table, const piece_of_rows& p, std::size_t first) noexcept {
+    const __m256i upper = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.upper))),
+                  lower = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.lower)));
+    const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4), nibble = _mm256_set1_epi8(15),
+                  high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+    const float* x = p.x;
+    float* sum = p.sum + first * p.sum_stride;
+    __m256 s[R][2];
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+        s[r][0] = _mm256_loadu_ps(sum + r * p.sum_stride), s[r][1] = _mm256_loadu_ps(sum + r * p.sum_stride + 8);
+    });
+    const std::byte* at[R];
+    const float *factor[R], *zero[R];
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+        at[r] = p.piece[first + r].codes, factor[r] = p.piece[first + r].factor, zero[r] = p.piece[first + r].zero;
+    });
+    for (std::size_t g = 0; g < p.groups; ++g) {
+        kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+            const __m256i two = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at[r] + g * 16)));
+            const __m256i code = _mm256_and_si256(_mm256_srlv_epi32(two, shift), nibble);
+            const __m256i a = _mm256_shuffle_epi8(lower, code), b = _mm256_shuffle_epi8(upper, code);
+            kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
+                const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a, b) : _mm256_unpackhi_epi8(a, b);
+                const __m256 by = _mm256_broadcast_ss(factor[r] + g * Factors + (Factors == 2 ? half : 0));
+                __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)), odd = _mm256_castsi256_ps(_mm256_and_si256(words, high));
+                if constexpr (Zero) {
+                    const __m256 less = _mm256_broadcast_ss(zero[r] + g * Factors + (Factors == 2 ? half : 0));
+                    even = _mm256_sub_ps(even, less), odd = _mm256_sub_ps(odd, less);
+                }
+                s[r][0] = _mm256_fmadd_ps(_mm256_loadu_ps(x + g * 32 + half * 16), _mm256_mul_ps(even, by), s[r][0]);
+                s[r][1] = _mm256_fmadd_ps(_mm256_loadu_ps(x + g * 32 + half * 16 + 8), _mm256_mul_ps(odd, by), s[r][1]);
+            });
+        });
+    }
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+        _mm256_storeu_ps(sum + r * p.sum_stride, s[r][0]), _mm256_storeu_ps(sum + r * p.sum_stride + 8, s[r][1]);
+    });
+}
+
+template <class Arch>
+QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noexcept {
+    const auto all = [&]<std::size_t Factors, bool Zero>() QK_INLINE_CALL {
+        std::size_t r = 0;
+        for (; r + 2 <= p.rows; r += 2) add_nibbles<Arch, 2, Factors, Zero>(table, p, r);
+        for (; r < p.rows; ++r) add_nibbles<Arch, 1, Factors, Zero>(table, p, r);
+    };
+    if (p.factors == 2) p.zeros ? all.template operator()<2, true>() : all.template operator()<2, false>();
+    else p.zeros ? all.template operator()<1, true>() : all.template operator()<1, false>();
+}
+
+#else
+
+inline constexpr bool has_nibbles = false;
+
+#endif
+
+}  // namespace qk::detail

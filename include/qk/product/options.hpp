@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a product reads and writes.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <span>
+
+#include "qk/codec/layout/parameters.hpp"
+#include "qk/product/activation.hpp"
+
+namespace qk {
+
+/// A matrix of packed weights, [rows][columns]: what encode makes of it with along_axis{rows, columns, 1}. Its numbers are, bit for bit,
+/// what decode gives for the same planes and parameters.
+struct packed_matrix {
+    std::size_t rows = 0;
+    std::size_t columns = 0;
+    const_planes planes{};
+    codec_parameters parameters{};  ///< those of decode; of block formats, whose blocks lie in rows, NVFP4's tensor scale alone
+};
+
+/// `count` vectors of as many values as W has columns. Value k of vector m is number m * stride + k * step of `values`.
+struct product_input {
+    values_in values;
+    std::size_t count = 1;
+    std::size_t stride = 0;  ///< 0: the vectors lie one after the other
+    std::size_t step = 1;
+};
+
+/// `count` vectors of as many values as W has rows, likewise.
+struct product_output {
+    values_out values;
+    std::size_t stride = 0;
+    std::size_t step = 1;
+};
+
+/// Rows of W, from `first` to before `last`: those that a call computes. It writes no other value of y.
+struct row_range {
+    std::size_t first = 0;
+    std::size_t last = std::numeric_limits<std::size_t>::max();  ///< at most the number of rows
+};
+
+/// What happens to a sum s of row r before it is written, in this order, each step rounded to float32:
+/// s * scale, s * row_scale[r], s + bias[r], activation(s), s * times, s + plus, and the rounding to y's type.
+struct product_options {
+    float scale = 1;                     ///< of the tensor, of an expert
+    std::span<const float> row_scale{};  ///< one for each row of W, or none
+    std::span<const float> bias{};       ///< likewise
+    activation act = activation::none;
+    values_in times = std::span<const float>();  ///< laid out as y is, or none: the other half of a gated unit
+    values_in plus = std::span<const float>();   ///< laid out as y is, or none: y itself for y += W x
+    row_range rows{};
+};
+
+}  // namespace qk

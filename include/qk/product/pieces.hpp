@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts the rows of a product into pieces.
+#pragma once
+
+#include <cstddef>
+
+#include "qk/inline.hpp"
+#include "qk/product/options.hpp"
+
+namespace qk::detail {
+
+QK_INLINE std::size_t last_row(const packed_matrix& w, const product_options& o) { return o.rows.last < w.rows ? o.rows.last : w.rows; }
+
+/// Calls call(range) for each piece of the rows.
+template <class Parallel, class Call>
+void in_pieces(const packed_matrix& w, const product_options& o, const Parallel& parallel_for, std::size_t size, const Call& call) {
+    const std::size_t first = o.rows.first, last = last_row(w, o);
+    if (first >= last) return;
+    size = size == 0 ? 1 : size;
+    parallel_for((last - first + size - 1) / size, [&](std::size_t i) {
+        product_options piece = o;
+        piece.rows = {first + i * size, last - first - i * size < size ? last : first + (i + 1) * size};
+        call(piece);
+    });
+}
+
+}  // namespace qk::detail

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packed rows as a product reads them: any piece of a row as floats and, for the forms that decode in registers, the factors of its
+// weights.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "qk/codec/decode/blocks.hpp"
+#include "qk/codec/decode/elements.hpp"
+#include "qk/codec/layout/parameters.hpp"
+#include "qk/inline.hpp"
+#include "qk/product/options.hpp"
+#include "qk/product/sums.hpp"
+
+namespace qk {
+
+namespace detail {
+
+/// A piece of a row as the forms in registers take it. `factor` and `zero` (or null) have an entry for each group of 32 weights, or two.
+struct packed_piece {
+    const std::byte* codes = nullptr;
+    const float* factor = nullptr;
+    const float* zero = nullptr;
+};
+/// Pieces of neighbouring rows, and what they are multiplied with.
+struct piece_of_rows {
+    const packed_piece* piece;
+    std::size_t rows;
+    std::size_t groups;   ///< of 32 weights
+    std::size_t factors;  ///< 1 or 2 a group
+    bool zeros;
+    const float* x;
+    float* sum;
+    std::size_t sum_stride;
+};
+
+inline constexpr std::size_t all_weights = std::numeric_limits<std::size_t>::max();
+
+/// The rows of a packed matrix. The loops of a product call this interface, so they are compiled once for all formats.
+template <class Arch>
+class weight_rows {
+  public:
+    const packed_matrix& matrix;
+    const int width;        ///< bits of a code
+    const std::size_t run;  ///< so many weights of a row, from its start on, share a factor (all_weights: the whole row); 0: no such rule
+
+    weight_rows(const packed_matrix& m, int bits, std::size_t weights) noexcept : matrix(m), width(bits), run(weights) {}
+    weight_rows(const weight_rows&) = delete;
+    weight_rows& operator=(const weight_rows&) = delete;
+
+    /// Writes the n weights of a row from column k on.
+    virtual void decode(std::size_t row, std::size_t k, std::size_t n, float* to) const noexcept = 0;
+    /// Writes the values of n codes before they are multiplied by a factor, without a zero point.
+    virtual void elements(const std::uint32_t* code, float* to, std::size_t n) const noexcept = 0;
+    /// Where `run` is not 0: returns the factors of `n` runs of a row from run `first` on, in `own` or where the caller keeps them. Sets
+    /// `zero` to what is subtracted before (in own_zero), or to null.
+    virtual const float* factors(std::size_t row, std::size_t first, std::size_t n, float* own, float* own_zero,
+                                 const float*& zero) const noexcept = 0;
+
+    /// Is true where add_codes knows the format.
+    virtual bool in_registers() const noexcept = 0;
+    /// Adds the products of rows whose codes it decodes in registers.
+    virtual void add_codes(const piece_of_rows& p) const noexcept = 0;
+
+    /// Returns the first byte of a row's codes from column k on. They must begin at a whole byte.
+    const std::byte* codes(std::size_t row, std::size_t k) const noexcept {
+        return matrix.planes.elements.data() + (row * matrix.columns + k) * static_cast<std::size_t>(width) / 8;
+    }
+
+  protected:
+    ~weight_rows() = default;
+};
+
+/// Adds the products of R rows from row `first` of a piece on. each(in, put) decodes the 32 codes at `in` and calls put(k, values) for each
+/// vector.
+template <class Arch, std::size_t R, class Each>
+QK_INLINE void add_decoded(const piece_of_rows& p, std::size_t first, const Each& each, std::size_t bytes) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>, V = vectors_of_sums<Arch>;
+    kernels::vf<Arch> s[R][V];
+    const std::byte* in[R];
+    const float *factor[R], *zero[R];
+    for (std::size_t r = 0; r < R; ++r) {
+        in[r] = p.piece[first + r].codes, factor[r] = p.piece[first + r].factor, zero[r] = p.piece[first + r].zero;
+        for (std::size_t v = 0; v < V; ++v) s[r][v] = kernels::load<Arch>(p.sum + (first + r) * p.sum_stride + v * w);
+    }
+    const float* x = p.x;
+    const auto all = [&](auto with_zero) QK_INLINE_CALL {
+        for (std::size_t g = 0; g < p.groups; ++g, x += 32) {
+            kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+                const float *by = factor[r] + g * p.factors, *less = zero[r] + (with_zero ? g * p.factors : 0);
+                const std::size_t second = p.factors - 1;
+                each(in[r], [&](std::size_t k, kernels::vf<Arch> value) QK_INLINE_CALL {
+                    const std::size_t half = k < 16 ? 0 : second;
+                    if constexpr (with_zero) value = value - kernels::vf<Arch>(less[half]);
+                    const std::size_t v = k / w % V;
+                    s[r][v] = fused<Arch>(kernels::load<Arch>(x + k), value * kernels::vf<Arch>(by[half]), s[r][v]);
+                });
+                in[r] += bytes;
+            });
+        }
+    };
+    if (p.zeros) all(std::true_type());
+    else all(std::false_type());
+    for (std::size_t r = 0; r < R; ++r)
+        for (std::size_t v = 0; v < V; ++v) kernels::store<Arch>(p.sum + (first + r) * p.sum_stride + v * w, s[r][v]);
+}
+
+template <class Arch, compile_time_facts Known, class Format>
+class rows_of final : public weight_rows<Arch> {
+    using base = weight_rows<Arch>;
+    static constexpr bool in_blocks = kernels::is_block_family<Format>;
+
+  public:
+    rows_of(const Format& f, const packed_matrix& m) noexcept
+        : base(m, element_width(f), run_of(f, m)), format_(f), tensor_(tensor_of(f, m)), packed_(packing_of(f)) {}
+
+    void elements(const std::uint32_t* code, float* to, std::size_t n) const noexcept override {
+        if constexpr (std::same_as<Format, integer>) {
+            for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<float>(value_of(format_, code[i]));
+        } else {
+            elements_of<Arch>(format_, code, to, n);
+        }
+    }
+
+    void decode(std::size_t row, std::size_t k, std::size_t n, float* to) const noexcept override {
+        if constexpr (std::same_as<Format, floating>) {
+            if (format_ == no_format) return void(std::fill(to, to + n, std::numeric_limits<float>::quiet_NaN()));
+        }
+        const packed_matrix& m = this->matrix;
+        const std::size_t first = row * m.columns + k, bit = first * static_cast<std::size_t>(this->width);
+        if constexpr (in_blocks) {
+            const along_axis a{m.rows, m.columns, 1};
+            const std::size_t scale = scale_index(packed_, a, row, k, 0), shift = shift_index(packed_, a, row, k, 0),
+                              scale_bit = scale * static_cast<std::size_t>(packed_.scale_width),
+                              shift_bit = shift * static_cast<std::size_t>(packed_.shift_bits);
+            const auto block = static_cast<std::size_t>(packed_.block_size);
+            const bool whole = k % block == 0 && (n % block == 0 || k + n == m.columns);
+            const decoder_of<Arch, Known, Format> decoder(format_, tensor_);
+            if (whole && bit % 8 == 0 && scale_bit % 8 == 0 && shift_bit % 8 == 0) {
+                const const_planes piece{m.planes.elements.subspan(bit / 8), m.planes.scales.subspan(scale_bit / 8),
+                                         packed_.shift_bits != 0 ? m.planes.shifts.subspan(shift_bit / 8) : m.planes.shifts,
+                                         m.planes.tensor};
+                return decode_blocks<Arch>(decoder, piece, std::span<float>(to, n), along_axis{1, n, 1});
+            }
+            in_tiles(k, n, [&](std::size_t at, std::size_t some) QK_INLINE_CALL {
+                alignas(64) std::uint32_t code[tile];
+                alignas(64) float factor[tile];
+                get_codes<Arch>(m.planes.elements, row * m.columns + at, some, this->width, code);
+                elements_of<Arch>(format_, code, to + at - k, some);
+                factors_of(packed_, a, at, 0, some, factor, [&](std::size_t along, std::size_t across, std::size_t count, float* f) {
+                    decoder.factors(m.planes, a, row, along, across, count, f);
+                });
+                for (std::size_t i = 0; i < some; ++i) to[at - k + i] *= factor[i];
+            });
+        } else {
+            codec_parameters p;
+            bool simple = bit % 8 == 0;
+            const codec_parameters& given = m.parameters;
+            if (this->run == all_weights) {
+                p = one_of_row(row);
+            } else if (this->run != 0 && k % this->run == 0) {
+                const std::size_t runs = divide_up(m.columns, static_cast<int>(this->run)), entry = row * runs + k / this->run,
+                                  number = divide_up(n, static_cast<int>(this->run));
+                p = per_block{given.scale.subspan(entry, number),
+                              given.zero_point.empty() ? given.zero_point : given.zero_point.subspan(entry, number),
+                              {1, n, 1},
+                              this->run};
+            } else {
+                simple = false;
+            }
+            if (simple) {
+                const const_planes piece{m.planes.elements.subspan(bit / 8), {}, {}, {}};
+                return decode_elements<Arch>(format_, piece, std::span<float>(to, n), p, &decode_fast<Arch, Known.width, Format>);
+            }
+            one_by_one(row, k, n, to);
+        }
+    }
+
+    bool in_registers() const noexcept override {
+        return with_values([](const auto&) { return std::size_t{1}; }) != 0;
+    }
+    void add_codes(const piece_of_rows& p) const noexcept override {
+        const code_reader<Arch, Known.width> codes{this->width, this->matrix.planes.elements.data() + this->matrix.planes.elements.size()};
+        with_values([&](const auto& values) {
+            const auto add = [&](const auto& group) QK_INLINE_CALL {
+                std::size_t r = 0;
+                for (; r + 2 <= p.rows; r += 2) add_decoded<Arch, 2>(p, r, group, codes.bytes(32));
+                for (; r < p.rows; ++r) add_decoded<Arch, 1>(p, r, group, codes.bytes(32));
+            };
+            if constexpr (has_byte_values<Arch>() && std::same_as<std::remove_cvref_t<decltype(values)>, floating_values<Arch>>) {
+                if (in_bytes(values.format)) {
+                    byte_values<Arch> bytes;
+                    bytes.fill(values.format, values);
+                    bytes.with_kind(bits(values.format), add);
+                    return std::size_t{1};
+                }
+            }
+            add([&](const std::byte* in, const auto& put) QK_INLINE_CALL {
+                codes.template each_vector<32>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { put(k, values(code)); });
+            });
+            return std::size_t{1};
+        });
+    }
+
+    const float* factors(std::size_t row, std::size_t first, std::size_t n, float* own, [[maybe_unused]] float* own_zero,
+                         const float*& zero) const noexcept override {
+        const packed_matrix& m = this->matrix;
+        zero = nullptr;
+        if constexpr (in_blocks) {
+            const along_axis a{m.rows, m.columns, 1};
+            factors_across<Arch>(format_, m.planes, scale_index(packed_, a, row, 0, 0) + first, 0, n, tensor_, own);
+            return own;
+        } else {
+            const codec_parameters& p = m.parameters;
+            if (this->run == all_weights) {
+                const affine one = one_of_row(row);
+                own[0] = one.scale;
+                if (std::same_as<Format, integer> && one.zero_point != 0) own_zero[0] = static_cast<float>(one.zero_point), zero = own_zero;
+                return own;
+            }
+            const std::size_t entry = row * divide_up(m.columns, static_cast<int>(this->run)) + first;
+            if (std::same_as<Format, integer> && !p.zero_point.empty()) {
+                for (std::size_t i = 0; i < n; ++i) own_zero[i] = static_cast<float>(p.zero_point[entry + i]);
+                zero = own_zero;
+            }
+            return p.scale.data() + entry;
+        }
+    }
+
+  private:
+    static float tensor_of([[maybe_unused]] const Format& f, [[maybe_unused]] const packed_matrix& m) noexcept {
+        float tensor = 1;
+        if constexpr (std::same_as<Format, nvfloat>) {
+            if (f.tensor_scale) std::memcpy(&tensor, m.planes.tensor.data(), sizeof tensor);
+            else if (m.parameters.has_one && m.parameters.one.scale != 0) tensor = m.parameters.one.scale;
+        }
+        return tensor;
+    }
+    /// Is true where each row has a scale of its own.
+    static bool by_row(const packed_matrix& m) noexcept {
+        const codec_parameters& p = m.parameters;
+        return !p.one_scale() && p.group == 0 && p.axis.outer == 1 && p.axis.length == m.rows && p.axis.inner == m.columns;
+    }
+    static std::size_t run_of([[maybe_unused]] const Format& f, [[maybe_unused]] const packed_matrix& m) noexcept {
+        if constexpr (std::same_as<Format, microexponent>) return 0;
+        else if constexpr (in_blocks) return static_cast<std::size_t>(f.block_size);
+        else {
+            const codec_parameters& p = m.parameters;
+            if (p.one_scale() || by_row(m)) return all_weights;
+            const bool along = p.group != 0 && p.axis.inner == 1 && p.axis.length == m.columns;
+            return !along ? 0 : p.group >= m.columns && p.group > largest_run ? m.columns : p.group > largest_run ? 0 : p.group;
+        }
+    }
+    static constexpr std::size_t largest_run = std::size_t{1} << 20;
+
+    /// Returns the scale of a row whose weights share one.
+    affine one_of_row(std::size_t row) const noexcept {
+        const codec_parameters& p = this->matrix.parameters;
+        if (p.one_scale()) return p.one;
+        return {p.scale[row], p.zero_point.empty() ? 0 : p.zero_point[row]};
+    }
+
+    /// Returns call(values), where values(code) turns a vector of codes into values, or 0 where there is no such form.
+    template <class Call>
+    std::size_t with_values(const Call& call) const noexcept {
+        if constexpr (kernels::is_baseline<Arch>) {
+            return 0;
+        } else if constexpr (in_blocks) {
+            return with_element_values<Arch, Known>(format_, call);
+        } else if constexpr (std::same_as<Format, integer>) {
+            return decodes_fast<Arch>(this->width) ? call(integer_values<Arch>(format_, 0)) : 0;
+        } else {
+            if (format_ == no_format || !decodes_fast<Arch>(this->width)) return 0;
+            const floating_values<Arch> values(format_);
+            return values.usable ? call(values) : 0;
+        }
+    }
+
+    /// Calls call(column, number) for pieces of a row.
+    template <class Call>
+    static void in_tiles(std::size_t k, std::size_t n, const Call& call) {
+        for (std::size_t at = k; at < k + n; at += tile) call(at, std::min(tile, k + n - at));
+    }
+
+    /// Decodes elements that begin within a byte, or whose scales run along another axis.
+    QK_APART void one_by_one(std::size_t row, std::size_t k, std::size_t n, float* to) const noexcept {
+        if constexpr (!in_blocks) {
+            const packed_matrix& m = this->matrix;
+            const codec_parameters& p = m.parameters;
+            const along_axis a = walk_of(p, m.rows * m.columns);
+            for (std::size_t i = 0; i < n; ++i) {
+                const std::size_t at = row * m.columns + k + i;
+                affine own = p.one;
+                if (!p.one_scale()) {
+                    const std::size_t entry = p.index(a, at / (a.inner * a.length), at / a.inner % a.length, at % a.inner);
+                    own = {p.scale[entry], p.zero_point.empty() ? 0 : p.zero_point[entry]};
+                }
+                const std::uint32_t code = get_code(m.planes.elements, at, this->width);
+                if constexpr (std::same_as<Format, integer>)
+                    to[i] = static_cast<float>(value_of(format_, code) - own.zero_point) * own.scale;
+                else to[i] = format_ == fp32 ? value_of(format_, code) : value_of(format_, code) * own.scale;
+            }
+        }
+    }
+
+    const Format format_;
+    const float tensor_;
+    const packing packed_;
+};
+
+}  // namespace detail
+}  // namespace qk

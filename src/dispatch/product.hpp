@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products compiled for one instruction set (fake_quantize.hpp says what symbols it may have).
+#pragma once
+
+#include "qk/product.hpp"
+#include "table.hpp"
+#include "usual_codes.hpp"
+
+namespace qk::dispatch {
+
+template <class Arch>
+struct multiplier_on {
+    static void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y,
+                        const product_options& o) noexcept {
+        detail::with_family(f, [&](const auto& g) {
+            with_usual_codes(g, [&]<detail::compile_time_facts Known>() {
+                detail::product_of_family<Arch, Known>(g, w, {x, y, o, o.rows.first, detail::last_row(w, o)});
+            });
+        });
+    }
+};
+
+template <>
+multiplier multiplier_of<isa::QK_DISPATCH_ISA>() noexcept {
+    return multiplier_on<native>::product;
+}
+
+}  // namespace qk::dispatch

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products over packed weights against the oracle: every format, ragged shapes, kinds of scales, strides, memory of 16 bits, cuts, threads
+// and what follows the sum.
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "compare_bits.hpp"
+#include "product_oracle.hpp"
+#include "product_under_test.hpp"
+#include "test_formats.hpp"
+
+namespace {
+
+struct shape {
+    std::size_t rows, columns;
+};
+
+/// Scales that a caller supplies, and what holds them.
+struct supplied {
+    std::vector<float> scale;
+    std::vector<std::int64_t> zero;
+    qk::codec_parameters parameters;
+    std::string name = "none";
+};
+
+std::int64_t zero_point_of(const qk::format& f, generator& g) {
+    const auto* i = std::get_if<qk::integer>(&f);
+    if (i == nullptr) return 0;
+    const std::int64_t span = std::min<std::int64_t>(qk::qmax(*i) - qk::qmin(*i), 1 << 20);
+    return qk::qmin(*i) + g.below(static_cast<std::uint32_t>(span) + 1);
+}
+
+/// Returns kind number `kind` of scales for an elementwise format: one, one a row, one a column, by groups along rows and across them.
+supplied make_scales(const qk::format& f, shape s, int kind, bool with_zero, std::uint64_t seed) {
+    supplied p;
+    generator g{seed};
+    const auto fill = [&](std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i) p.scale.push_back(static_cast<float>(0.01 + g.uniform()));
+        for (std::size_t i = 0; with_zero && i < n; ++i) p.zero.push_back(zero_point_of(f, g));
+    };
+    const auto by_block = [&](qk::along_axis a, std::size_t group) {
+        fill(a.outer * ((a.length - 1) / group + 1) * a.inner);
+        p.parameters = qk::per_block{p.scale, p.zero, a, group};
+        p.name = "by " + std::to_string(group) + " along " + std::to_string(a.length);
+    };
+    const qk::along_axis along{s.rows, s.columns, 1}, across{1, s.rows, s.columns};
+    switch (kind) {
+        case 0:
+            p.parameters = qk::affine{0.37f, with_zero ? zero_point_of(f, g) : 0};
+            p.name = "one";
+            break;
+        case 1:
+            fill(s.rows);
+            p.parameters = qk::per_channel{p.scale, p.zero, across};
+            p.name = "by row";
+            break;
+        case 2:
+            fill(s.columns);
+            p.parameters = qk::per_channel{p.scale, p.zero, along};
+            p.name = "by column";
+            break;
+        case 3: by_block(along, 32); break;
+        case 4: by_block(along, 16); break;
+        case 5: by_block(along, 7); break;
+        case 6: by_block(along, 96); break;
+        case 7: by_block(across, 3); break;
+        default: by_block(along, std::size_t{1} << 30); break;
+    }
+    p.name += with_zero ? " with zero points" : "";
+    return p;
+}
+constexpr int kinds_of_scales = 9;
+
+std::size_t check_product(const std::string& name, const qk::format& f, shape s, const packed_weights& w, const qk::codec_parameters& p,
+                          data kind) {
+    const std::vector<float> weights = exact_weights(f, w.planes(), s.rows, s.columns, p), x = make_inputs(kind, s.columns, s.rows + 7);
+    std::vector<float> expected(s.rows), y(s.rows, -1.0f);
+    for (std::size_t r = 0; r < s.rows; ++r)
+        expected[r] = exact_sum(std::span(weights).subspan(r * s.columns, s.columns), [&](std::size_t k) { return x[k]; });
+    under_test::product(f, {s.rows, s.columns, w.planes(), p}, {x}, {y});
+    return count_mismatches(expected, expected, y, name + " " + std::to_string(s.rows) + "x" + std::to_string(s.columns));
+}
+
+constexpr shape shapes[] = {{1, 1}, {3, 5}, {5, 33}, {6, 48}, {7, 64}, {4, 97}, {19, 128}, {2, 1030}};
+
+}  // namespace
+
+TEST_CASE("y = W x has the bits of the oracle, in every format") {
+    for (const test_format& t : all_formats()) {
+        for (const shape s : shapes) {
+            for (const weights_kind kind : {weights_kind::ordinary, weights_kind::any_codes}) {
+                const std::size_t offset = (s.rows + s.columns) % 4;
+                const packed_weights w = make_weights(t.format, s.rows, s.columns, kind, s.rows * 31 + s.columns, 0.03f, offset);
+                const qk::codec_parameters p = qk::is_block_format(t.format) ? qk::affine{0.03f} : qk::affine{0.37f};
+                for (const data of_x : {data::ordinary, data::special})
+                    CHECK(check_product(t.name + (kind == weights_kind::ordinary ? "" : ", any codes"), t.format, s, w, p, of_x) == 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("scales of every kind") {
+    for (const char* name : {"int4", "uint4", "int8", "uint8", "int2", "int16", "fp8_e4m3fn", "fp4_e2m1", "fp16", "fp32", "int:bits=3",
+                             "uint4:symmetric", "float:exponent=5,mantissa=7", "int32"}) {
+        const qk::format f = *qk::parse_format(name);
+        for (const shape s : {shape{5, 33}, {7, 64}, {9, 192}, {3, 250}, {2, 1056}}) {
+            for (int kind = 0; kind < kinds_of_scales; ++kind) {
+                for (const bool with_zero : {false, true}) {
+                    if (with_zero && !std::holds_alternative<qk::integer>(f)) continue;
+                    const supplied p = make_scales(f, s, kind, with_zero, s.columns);
+                    const packed_weights w = make_weights(f, s.rows, s.columns, weights_kind::any_codes, s.columns + 1, 1, s.rows % 3);
+                    CHECK(check_product(std::string(name) + ", " + p.name, f, s, w, p.parameters, data::ordinary) == 0);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("rows longer than a piece of x, and rows of every length") {
+    for (const char* name :
+         {"mxfp4", "nvfp4", "int4", "int8", "fp8_e4m3fn", "mxfp8_e5m2", "mxfp6_e2m3", "bfp16", "mx6", "fp32", "mxint8"}) {
+        const qk::format f = *qk::parse_format(name);
+        for (const std::size_t columns : {std::size_t{8192}, std::size_t{8200}, std::size_t{20001}}) {
+            const packed_weights w = make_weights(f, 3, columns, weights_kind::ordinary, columns, 0.1f, 0);
+            CHECK(check_product(name, f, {3, columns}, w, qk::affine{0.1f}, data::ordinary) == 0);
+        }
+        for (std::size_t columns = 1; columns <= 140; ++columns) {
+            const packed_weights w = make_weights(f, 5, columns, weights_kind::ordinary, columns, 0.1f, columns % 5);
+            CHECK(check_product(name, f, {5, columns}, w, qk::affine{0.1f}, data::ordinary) == 0);
+        }
+    }
+}
+
+namespace {
+
+/// x or y in memory of one type.
+template <class T>
+struct memory {
+    std::vector<T> values;
+    explicit memory(std::size_t n) : values(n, qk::narrow<T>(-77.0f)) {}
+    float operator[](std::size_t i) const { return qk::widen(values[i]); }
+};
+
+struct placed {
+    std::size_t count, stride, step;
+    std::size_t at(std::size_t vector, std::size_t i, std::size_t n) const { return vector * (stride != 0 ? stride : n * step) + i * step; }
+    std::size_t size(std::size_t n) const { return at(count - 1, n - 1, n) + 1; }
+};
+
+template <class X, class Y>
+void check_placed(const test_format& t, shape s, placed px, placed py, const qk::row_range& range) {
+    const packed_weights w = make_weights(t.format, s.rows, s.columns, weights_kind::ordinary, s.columns, 0.1f, 1);
+    const qk::codec_parameters p = qk::affine{0.1f};
+    const std::vector<float> weights = exact_weights(t.format, w.planes(), s.rows, s.columns, p);
+    memory<X> x(px.size(s.columns));
+    const std::vector<float> numbers = make_inputs(data::ordinary, x.values.size(), 5);
+    for (std::size_t i = 0; i < numbers.size(); ++i) x.values[i] = qk::narrow<X>(numbers[i]);
+    memory<Y> y(py.size(s.rows)), expected(y.values.size());
+    for (std::size_t m = 0; m < px.count; ++m) {
+        for (std::size_t r = range.first; r < std::min(range.last, s.rows); ++r)
+            expected.values[py.at(m, r, s.rows)] = qk::narrow<Y>(
+                exact_sum(std::span(weights).subspan(r * s.columns, s.columns), [&](std::size_t k) { return x[px.at(m, k, s.columns)]; }));
+    }
+    under_test::product(t.format, {s.rows, s.columns, w.planes(), p}, {x.values, px.count, px.stride, px.step},
+                        {y.values, py.stride, py.step}, {.rows = range});
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < y.values.size(); ++i) wrong += !same_bits(y[i], expected[i]);
+    CHECK_MESSAGE(wrong == 0, t.name, " ", s.rows, "x", s.columns, " vectors ", px.count, " steps ", px.step, " ", py.step, " rows from ",
+                  range.first);
+}
+
+}  // namespace
+
+TEST_CASE("vectors, strides, steps, ranges of rows and memory of 16 bits") {
+    for (const test_format& t : formats_named({"mxfp4", "int4", "int8", "fp8_e4m3fn", "mxfp6_e3m2", "bfp16", "nvfp4", "bf16"})) {
+        const shape s{21, 160};
+        for (const std::size_t count : {1u, 2u, 3u, 5u, 16u, 17u, 33u}) {
+            check_placed<float, float>(t, s, {count, 0, 1}, {count, 0, 1}, {});
+            check_placed<float, float>(t, s, {count, 1, 3}, {count, 50, 2}, {});
+            check_placed<qk::float16, qk::bfloat16>(t, s, {count, 200, 1}, {count, 1, 40}, {3, 19});
+            check_placed<qk::bfloat16, qk::float16>(t, s, {count, 0, 2}, {count, 0, 1}, {20, 30});
+            check_placed<float, float>(t, s, {count, 0, 1}, {count, 0, 1}, {7, 7});
+        }
+    }
+}
+
+TEST_CASE("however rows are cut, and whoever computes them, the bits are the same") {
+    for (const test_format& t : formats_named({"mxfp4", "int4", "int8", "mx9", "fp8_e5m2"})) {
+        const shape s{67, 250};
+        const packed_weights w = make_weights(t.format, s.rows, s.columns, weights_kind::ordinary, 3, 0.1f, 0);
+        const std::vector<float> x = make_inputs(data::ordinary, 3 * s.columns, 4);
+        const qk::packed_matrix m{s.rows, s.columns, w.planes(), qk::affine{0.1f}};
+        std::vector<float> whole(3 * s.rows), pieces(3 * s.rows);
+        under_test::product(t.format, m, {x, 3}, {whole}, {});
+        for (const std::size_t size : {1u, 3u, 64u, 1000u}) {
+            std::fill(pieces.begin(), pieces.end(), 0.0f);
+            std::size_t calls = 0;
+            under_test::product(
+                t.format, m, {x, 3}, {pieces}, {},
+                [&](std::size_t n, const auto& body) {
+                    for (std::size_t i = n; i-- > 0; ++calls) body(i);
+                },
+                size);
+            CHECK(calls == (s.rows + size - 1) / size);
+            CHECK(count_mismatches(whole, whole, pieces, t.name) == 0);
+        }
+        for (std::size_t v = 0; v < 3; ++v) {  // a vector alone
+            std::vector<float> alone(s.rows);
+            under_test::product(t.format, m, {std::span(x).subspan(v * s.columns, s.columns)}, {alone}, {});
+            CHECK(count_mismatches(alone, std::span(whole).subspan(v * s.rows, s.rows), alone, t.name) == 0);
+        }
+    }
+}
+
+TEST_CASE("what follows the sum, step by step") {
+    const qk::format f = qk::mxfp4;
+    const shape s{37, 96};
+    const packed_weights w = make_weights(f, s.rows, s.columns, weights_kind::ordinary, 3, 0.1f, 0);
+    const qk::packed_matrix m{s.rows, s.columns, w.planes(), {}};
+    const std::vector<float> x = make_inputs(data::ordinary, 2 * s.columns, 4), bias = make_inputs(data::ordinary, s.rows, 5),
+                             row_scale = make_inputs(data::ordinary, s.rows, 6), times = make_inputs(data::ordinary, 2 * s.rows, 7),
+                             plus = make_inputs(data::ordinary, 2 * s.rows, 8);
+    std::vector<float> sum(2 * s.rows), y(2 * s.rows), expected(2 * s.rows);
+    under_test::product(f, m, {x, 2}, {sum}, {});
+    for (const qk::activation a :
+         {qk::activation::none, qk::activation::relu, qk::activation::silu, qk::activation::gelu, qk::activation::gelu_tanh}) {
+        for (std::size_t i = 0; i < sum.size(); ++i) {
+            volatile float v = sum[i] * 0.3f;  // volatile: each step is rounded
+            v = v * row_scale[i % s.rows];
+            v = v + bias[i % s.rows];
+            v = qk::detail::activated(a, v);
+            v = v * times[i];
+            v = v + plus[i];
+            expected[i] = v;
+        }
+        y = plus;
+        under_test::product(f, m, {x, 2}, {y}, {.scale = 0.3f, .row_scale = row_scale, .bias = bias, .act = a, .times = times, .plus = y});
+        CHECK(count_mismatches(sum, expected, y, "epilogue") == 0);
+    }
+}
+
+TEST_CASE("activations are right to the last bit of a float, and the same everywhere") {
+    const auto exact = [](qk::activation a, long double v) -> long double {
+        const long double u = 1.5957691216057307117597842397375275L * (v + 0.044715L * v * v * v);
+        switch (a) {
+            case qk::activation::relu: return v > 0 ? v : 0;
+            case qk::activation::silu: return v / (1 + std::exp(-v));
+            case qk::activation::gelu: return v * 0.5L * std::erfc(-v * 0.70710678118654752440084436210484904L);
+            case qk::activation::gelu_tanh: return v / (1 + std::exp(-u));
+            default: return v;
+        }
+    };
+    std::uint64_t hash = 14695981039346656037u;
+    for (const qk::activation a :
+         {qk::activation::none, qk::activation::relu, qk::activation::silu, qk::activation::gelu, qk::activation::gelu_tanh}) {
+        generator g{11};
+        for (int i = 0; i < 20000; ++i) {
+            const float v = assemble(g.below(2) != 0, 90 + g.below(46), g.word());
+            const float y = qk::detail::activated(a, v);
+            hash = (hash ^ std::bit_cast<std::uint32_t>(y)) * 1099511628211u;
+            const long double e = exact(a, v), ulp = std::ldexp(1.0L, std::max(-149, std::ilogb(e == 0 ? 1e-45L : e) - 23));
+            CHECK_MESSAGE(std::fabs(e - static_cast<long double>(y)) <= 0.5001L * ulp, static_cast<int>(a), " of ", v, " is ", y);
+        }
+        constexpr float inf = std::numeric_limits<float>::infinity();
+        CHECK(qk::detail::activated(a, inf) == inf);
+        CHECK(std::isnan(qk::detail::activated(a, std::numeric_limits<float>::quiet_NaN())));
+        CHECK(qk::detail::activated(a, -inf) == (a == qk::activation::none ? -inf : 0));
+    }
+    CHECK_MESSAGE(hash == 8839674719860170183u, "other bits than on x86-64 with AVX2: ", hash);
+}
