@@ -14,6 +14,7 @@
 #include "qk/parameters.hpp"
 #include "qk/product/options.hpp"
 #include "qk/product/pieces.hpp"
+#include "qk/product/whole_numbers.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk::dispatch {

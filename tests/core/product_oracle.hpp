@@ -3,10 +3,12 @@
 // with qk/product.hpp.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <variant>
 #include <vector>
@@ -131,4 +133,35 @@ float exact_sum(std::span<const float> weights, const Value& value) {
         for (std::size_t i = 0; i < apart; ++i) partial[i] = partial[i] + partial[i + apart];
     }
     return partial[0];
+}
+
+/// Returns the sum of a row under arithmetic::integers: element and zero are whole numbers of `unit`, factor(k) is that of weight k.
+template <class Element, class Factor>
+float exact_integer_sum(std::span<const float> x, double unit, const Element& element, const Factor& factor) {
+    std::array<float, 8> partial{};
+    for (std::size_t b = 0; b < x.size(); b += 32) {
+        const std::size_t n = std::min<std::size_t>(32, x.size() - b);
+        float largest = 0;
+        bool odd = false;
+        for (std::size_t k = b; k < b + n; ++k) {
+            largest = std::max(largest, std::fabs(x[k]));
+            odd = odd || !std::isfinite(x[k]);
+        }
+        const volatile float scale = odd ? std::numeric_limits<float>::quiet_NaN() : largest / 127,
+                             scaled = scale * static_cast<float>(unit);
+        for (std::size_t i = 0; 4 * i < n; ++i) {
+            double sum = 0;
+            for (std::size_t k = b + 4 * i; k < b + std::min(n, 4 * i + 4); ++k) {
+                const float quotient = x[k] / scale;
+                const double q = odd || scale == 0 ? 0 : std::clamp(std::nearbyint(static_cast<double>(quotient)), -127.0, 127.0);
+                sum += q * element(k);
+            }
+            const volatile float by = scaled * factor(b + 4 * i);
+            partial[i] = std::fma(static_cast<float>(sum), by, partial[i]);
+        }
+    }
+    for (std::size_t apart : {4u, 2u, 1u}) {
+        for (std::size_t i = 0; i < apart; ++i) partial[i] = partial[i] + partial[i + apart];
+    }
+    return partial[0] + 0.0f;
 }

@@ -243,6 +243,99 @@ TEST_CASE("what follows the sum, step by step") {
     }
 }
 
+namespace {
+
+/// Checks arithmetic::integers: the weights are (element - zero) * factor, so that the oracle needs no codes.
+void check_integers(const std::string& name, const qk::format& f, shape s, const packed_weights& w, const qk::codec_parameters& p,
+                    data kind) {
+    // The elements: with scales of 1, and block scales taken from planes of equal codes.
+    const std::vector<float> weights = exact_weights(f, w.planes(), s.rows, s.columns, p);
+    const qk::packed_layout l = qk::layout_of(f, qk::along_axis{s.rows, s.columns, 1});
+    packed_weights plain = w;
+    double unit = 1;
+    std::vector<float> factor(weights.size(), 1);
+    if (l.scales.count != 0) {  // factors are the weights of a plane whose elements are all 1 (or the unit)
+        const qk::format element = std::visit(
+            [](const auto& g) -> qk::format {
+                if constexpr (requires { g.element; }) {
+                    if constexpr (requires { g.integer_bits; }) {
+                        if (g.integer_bits != 0) return qk::integer{.bits = g.integer_bits};
+                    }
+                    return g.element;
+                } else if constexpr (requires {
+                                         g.mantissa_bits;
+                                         g.block_size;
+                                     })
+                    return qk::integer{.bits = 1 + g.mantissa_bits};
+                else return qk::int8;
+            },
+            f);
+        for (std::byte& b : plain.bytes[0]) b = std::byte{0};
+        for (std::size_t k = 0; k < l.elements.count; ++k) {
+            const std::size_t bit = k * static_cast<std::size_t>(l.elements.bits);
+            plain.bytes[0][plain.offset + bit / 8] |= static_cast<std::byte>(1u << (bit % 8));  // code 1: the smallest number above 0
+        }
+        const std::vector<float> units = exact_weights(f, plain.planes(), s.rows, s.columns, p);
+        unit = std::holds_alternative<qk::integer>(element)
+                   ? (std::holds_alternative<qk::microscaling>(f) ? std::ldexp(1.0, 2 - std::get<qk::integer>(element).bits) : 1.0)
+                   : static_cast<double>(qk::min_value(std::get<qk::floating>(element)));
+        for (std::size_t i = 0; i < units.size(); ++i) factor[i] = static_cast<float>(units[i] / unit);
+    } else {
+        if (const auto* e = std::get_if<qk::floating>(&f)) unit = static_cast<double>(qk::min_value(*e));
+        for (std::size_t i = 0; i < factor.size(); ++i) {
+            const std::size_t r = i / s.columns, k = i % s.columns, groups = p.group == 0 ? 0 : (s.columns - 1) / p.group + 1;
+            factor[i] = p.scale.empty() ? p.one.scale : p.scale[p.group == 0 ? r : r * groups + k / p.group];
+        }
+    }
+    const std::vector<float> x = make_inputs(kind, s.columns, 3);
+    std::vector<float> expected(s.rows), y(s.rows);
+    for (std::size_t r = 0; r < s.rows; ++r) {
+        const auto at = [&](std::size_t k) { return r * s.columns + k; };
+        expected[r] = exact_integer_sum(
+            x, unit,
+            [&](std::size_t k) { return std::nearbyint(static_cast<double>(weights[at(k)]) / static_cast<double>(factor[at(k)]) / unit); },
+            [&](std::size_t k) { return factor[at(k)]; });
+    }
+    under_test::product(f, {s.rows, s.columns, w.planes(), p}, {x}, {y}, {.sums = qk::arithmetic::integers});
+    CHECK(count_mismatches(expected, expected, y, name + " integers " + std::to_string(s.rows) + "x" + std::to_string(s.columns)) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("whole numbers: x in int8, exact sums of four") {
+    for (const char* name : {"mxfp4", "nvfp4", "mxint8", "mxfp6_e2m3", "mxfp4_e3m0", "amdfp4_g32", "bfp:block=16,exponent=8,mantissa=7",
+                             "bfp:block=32,exponent=5,mantissa=3", "bfp:block=64,exponent=8,mantissa=7,bump", "mx:element=int4,block=32"}) {
+        const qk::format f = *qk::parse_format(name);
+        CHECK(qk::takes_integers(f));
+        for (const shape s : {shape{1, 5}, {5, 32}, {7, 96}, {3, 100}, {2, 4096}, {3, 4200}}) {
+            const packed_weights w = make_weights(f, s.rows, s.columns, weights_kind::ordinary, s.columns, 0.03f, s.rows % 3);
+            for (const data kind : {data::ordinary, data::sparse, data::subnormal}) check_integers(name, f, s, w, qk::affine{0.03f}, kind);
+        }
+    }
+    for (const char* name : {"int4", "uint4", "int8", "uint8", "int2", "int:bits=3", "int8:narrow", "fp4_e2m1", "int:bits=5,signed=0"}) {
+        const qk::format f = *qk::parse_format(name);
+        CHECK(qk::takes_integers(f));
+        for (const shape s : {shape{1, 5}, {5, 32}, {7, 96}, {3, 100}, {9, 192}, {3, 4200}}) {
+            for (const int kind : {0, 1, 3, 4, 6, 8}) {
+                for (const bool with_zero : {false, true}) {
+                    if (with_zero && !std::holds_alternative<qk::integer>(f)) continue;
+                    const supplied p = make_scales(f, s, kind, with_zero, s.columns);
+                    const packed_weights w = make_weights(f, s.rows, s.columns, weights_kind::any_codes, s.columns + 1, 1, s.rows % 3);
+                    check_integers(std::string(name) + ", " + p.name, f, s, w, p.parameters, data::ordinary);
+                }
+            }
+        }
+    }
+    for (const qk::format f : {qk::format(qk::fp8_e4m3fn), qk::format(qk::int16), qk::format(qk::mx9), qk::format(qk::mxfp8_e5m2)})
+        CHECK(!qk::takes_integers(f));
+    // NaN in x reaches every output.
+    const packed_weights w = make_weights(qk::mxfp4, 3, 64, weights_kind::ordinary, 1, 1, 0);
+    std::vector<float> x(64, 1.0f), y(3);
+    x[40] = std::numeric_limits<float>::infinity();
+    under_test::product(qk::mxfp4, {3, 64, w.planes(), {}}, {x}, {y}, {.sums = qk::arithmetic::integers});
+    for (const float v : y) CHECK(std::isnan(v));
+}
+
 TEST_CASE("activations are right to the last bit of a float, and the same everywhere") {
     const auto exact = [](qk::activation a, long double v) -> long double {
         const long double u = 1.5957691216057307117597842397375275L * (v + 0.044715L * v * v * v);

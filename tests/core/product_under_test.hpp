@@ -15,6 +15,7 @@ using qk::product;
 #else
 
 #include "qk/product/activation.hpp"
+#include "qk/product/whole_numbers.hpp"
 
 namespace under_test {
 using qk::dispatch::product;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 
@@ -41,6 +42,12 @@ struct row_range {
     std::size_t last = std::numeric_limits<std::size_t>::max();  ///< at most the number of rows
 };
 
+/// How products and sums are computed; qk/product.hpp has the order of each.
+enum class arithmetic : std::uint8_t {
+    floats,    ///< in float32
+    integers,  ///< x is rounded to int8 by block of 32, and products of whole numbers are added without an error
+};
+
 /// What happens to a sum s of row r before it is written, in this order, each step rounded to float32:
 /// s * scale, s * row_scale[r], s + bias[r], activation(s), s * times, s + plus, and the rounding to y's type.
 struct product_options {
@@ -51,6 +58,7 @@ struct product_options {
     values_in times = std::span<const float>();  ///< laid out as y is, or none: the other half of a gated unit
     values_in plus = std::span<const float>();   ///< laid out as y is, or none: y itself for y += W x
     row_range rows{};
+    arithmetic sums = arithmetic::floats;
 };
 
 }  // namespace qk

@@ -252,7 +252,8 @@ class rows_of final : public weight_rows<Arch> {
             const codec_parameters& p = m.parameters;
             if (p.one_scale() || by_row(m)) return all_weights;
             const bool along = p.group != 0 && p.axis.inner == 1 && p.axis.length == m.columns;
-            return !along ? 0 : p.group >= m.columns && p.group > largest_run ? m.columns : p.group > largest_run ? 0 : p.group;
+            if (along && p.group >= m.columns) return all_weights;
+            return along && p.group <= largest_run ? p.group : 0;
         }
     }
     static constexpr std::size_t largest_run = std::size_t{1} << 20;

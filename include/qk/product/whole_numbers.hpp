@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Says which formats arithmetic::integers takes.
+#pragma once
+
+#include "qk/formats/format.hpp"
+#include "qk/formats/number.hpp"
+
+namespace qk {
+
+namespace detail {
+
+/// Is true for a float whose numbers are at most 512 times the smallest, and that has no NaN and no Inf.
+constexpr bool is_small_whole(floating f) noexcept {
+    return bits(f) <= 8 && !has_nan(f) && !has_infinity(f) && max_value(f) <= 512 * min_value(f);
+}
+
+}  // namespace detail
+
+/// Is true where the elements of a format are whole numbers of a unit, as arithmetic::integers needs them.
+[[nodiscard]] constexpr bool takes_integers(const format& f) noexcept {
+    const auto whole = [](floating e) { return detail::is_small_whole(e); };
+    if (const auto* i = std::get_if<integer>(&f)) return i->bits <= 8;
+    if (const auto* b = std::get_if<block_float>(&f)) return b->mantissa_bits <= 7;
+    if (const auto* m = std::get_if<microscaling>(&f)) return has_integer_elements(*m) ? m->integer_bits <= 8 : whole(m->element);
+    if (const auto* n = std::get_if<nvfloat>(&f)) return whole(n->element);
+    if (const auto* e = std::get_if<floating>(&f)) return whole(*e);
+    return false;
+}
+
+}  // namespace qk
