@@ -7,7 +7,7 @@ namespace qk::tool {
 
 void add_data(option_table& verb, data_settings& data, bool inputs_required, bool calibrates) {
     verb.section("Data");
-    verb.add_option("--inputs", data.inputs,
+    verb.add_option("--inputs", data.inputs.files,
                     "data: FILE or INPUT=FILE (.npy, .npz, .pb, .png, .jpg, a folder of any; a list with commas); repeat it for several "
                     "inputs; sequences "
                     "may differ in length, a sample a file")
@@ -18,7 +18,7 @@ void add_data(option_table& verb, data_settings& data, bool inputs_required, boo
         .common()
         .reads();
     verb.add_option(
-            "--labels", data.labels,
+            "--labels", data.labels.file,
             "class of each sample, or of each position ([N,S], -100 where none counts), .npy of integers; or the folder of images whose "
             "sub-folders are the classes")
         .type_name("FILE")
@@ -30,7 +30,7 @@ void add_data(option_table& verb, data_settings& data, bool inputs_required, boo
             "images")
         .type_name("SPEC");
     if (calibrates)
-        verb.add_option("--calibration", data.calibration, "data to choose ranges from, like --inputs; the inputs if not given")
+        verb.add_option("--calibration", data.calibration.files, "data to choose ranges from, like --inputs; the inputs if not given")
             .one_each()
             .type_name("[INPUT=]FILE")
             .common()

@@ -44,7 +44,7 @@ void watch_interrupts() {
 }
 
 void add_mix(option_table& verb, graph::pipeline::mix_settings& mix, bool& json) {
-    verb.add_option("MODEL", mix.model, "ONNX model").required().reads();
+    verb.add_option("MODEL", mix.model.file, "ONNX model").required().reads();
     add_data(verb, mix.data);
     add_positions(verb, mix.data);
     verb.section("Formats and layers");

@@ -10,7 +10,7 @@ void add_overwrite(option_table& verb, bool& overwrite) {
     verb.add_flag("--overwrite", overwrite, "an output may take the place of a file that is read, or of another output");
 }
 
-void declare(graph::output_set& files, const std::string& model) {
+void declare(graph::output_set& files, const graph::pipeline::model_source& model) {
     for (const std::string& remark : graph::pipeline::declare_model(files, model))
         if (processes::together().first()) print(stderr, "{}\n", remark);
 }

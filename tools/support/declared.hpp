@@ -13,6 +13,6 @@ namespace qk::tool {
 void add_overwrite(option_table& verb, bool& overwrite);
 
 /// Calls pipeline::declare_model and prints its remarks to standard error.
-void declare(graph::output_set& files, const std::string& model);
+void declare(graph::output_set& files, const graph::pipeline::model_source& model);
 
 }  // namespace qk::tool

@@ -12,6 +12,7 @@
 #include "qk/graph/pipeline.hpp"
 #include "qk/graph/plan.hpp"
 #include "qk/graph/report.hpp"
+#include "support/caller.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "verbs.hpp"
@@ -20,7 +21,8 @@ namespace qk::tool {
 namespace {
 
 struct calibrate_arguments {
-    std::string model, method = "min_max", format = "int8", output, report;
+    graph::pipeline::model_source model;
+    std::string method = "min_max", format = "int8", output, report;
     double percentile = 99.999;
     bool symmetric = false, json = false, overwrite = false;
     data_settings data;
@@ -57,13 +59,13 @@ void calibrate(const calibrate_arguments& given) {
     // In network order: a tensor stands at the node that makes it, the model's inputs come first.
     std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return m.producer(a.tensor) < m.producer(b.tensor); });
     if (!given.report.empty()) {
-        files.write(given.report,
-                    graph::calibration_html(std::filesystem::path(given.model).filename().string(), command_line(), seen, what, all));
+        files.write(given.report, graph::calibration_html(given.model.short_name(), command_line(), seen, what, all));
     }
     if (!given.output.empty()) files.write(given.output, graph::calibration_text(seen));
     files.commit();
     if (given.json)
-        return print_json({{"model", given.model}, {"samples", seen.samples}, {"format", given.format}, {"tensors", graph::to_json(all)}});
+        return print_json(
+            {{"model", given.model.name()}, {"samples", seen.samples}, {"format", given.format}, {"tensors", graph::to_json(all)}});
     print("{} samples, {} tensors, {}\n{:<48} {:<21} {:>12} {:>12} {:>9}\n", seen.samples, all.size(), given.format, "tensor", "method",
           "lowest", "highest", "dB");
     for (const graph::method_comparison& c : all)
@@ -80,7 +82,7 @@ void add_calibrate(command& app, verb_result&) {
     auto given = std::make_shared<calibrate_arguments>();
     option_table& verb =
         app.add_subcommand("calibrate", "Choose activation ranges from data, compare methods, and keep the statistics for later");
-    verb.add_option("MODEL", given->model, "ONNX model").required().reads();
+    verb.add_option("MODEL", given->model.file, "ONNX model").required().reads();
     add_data(verb, given->data);
     verb.section("Ranges");
     verb.add_option("--method", given->method, "min_max (default), or another of: " + comma_separated(method_words({"all"})))
@@ -105,7 +107,10 @@ void add_calibrate(command& app, verb_result&) {
     verb.footer(
         "Examples:\n  qk calibrate model.onnx --inputs x.npy --method all --report ranges.html\n  qk calibrate model.onnx --inputs x.npy "
         "-o calibration.json");
-    verb.callback([given] { calibrate(*given); });
+    verb.callback([given] {
+        take_from_caller(*given);
+        calibrate(*given);
+    });
 }
 
 }  // namespace qk::tool

@@ -8,6 +8,7 @@
 #include "options/precision_options.hpp"
 #include "options/words.hpp"
 #include "qk/graph/pipeline.hpp"
+#include "support/caller.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/remarks.hpp"
@@ -40,7 +41,7 @@ void evaluate(const evaluate_arguments& given, verb_result& result) {
 void add_evaluate(command& app, verb_result& result) {
     auto given = std::make_shared<evaluate_arguments>();
     option_table& verb = app.add_subcommand("evaluate", "Run a model on data, in float32 or under a precision plan");
-    verb.add_option("MODEL", given->model, "ONNX model").required().reads();
+    verb.add_option("MODEL", given->model.file, "ONNX model").required().reads();
     add_data(verb, given->data);
     add_positions(verb, given->data);
     add_precision(verb, given->precision);
@@ -84,7 +85,10 @@ void add_evaluate(command& app, verb_result& result) {
         "  qk evaluate gpt.onnx --inputs t1.npz,t2.npz --mask attention_mask --next-token --metric perplexity,kl --weight int4 "
         "--weight-block 32\n"
         "  qk evaluate m.onnx --inputs a=a.npy --inputs b=b.npy --compare expected --tolerance 1e-3");
-    verb.callback([given, &result] { evaluate(*given, result); });
+    verb.callback([given, &result] {
+        take_from_caller(*given);
+        evaluate(*given, result);
+    });
 }
 
 }  // namespace qk::tool

@@ -7,6 +7,7 @@
 #include "options/data_options.hpp"
 #include "options/precision_options.hpp"
 #include "qk/graph/pipeline.hpp"
+#include "support/caller.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/remarks.hpp"
@@ -42,7 +43,7 @@ void finetune(const finetune_arguments& given) {
 void add_finetune(command& app, verb_result&) {
     auto given = std::make_shared<finetune_arguments>();
     option_table& verb = app.add_subcommand("finetune", "Train weights, biases and scales with a plan's quantizers in place");
-    verb.add_option("MODEL", given->model, "ONNX model").required().reads();
+    verb.add_option("MODEL", given->model.file, "ONNX model").required().reads();
     add_data(verb, given->data);
     add_precision(verb, given->precision, true, false);
     verb.section("Learning");
@@ -71,7 +72,10 @@ void add_finetune(command& app, verb_result&) {
         "Examples:\n"
         "  qk finetune model.onnx --inputs x.npy --activation int4 --weight int4 --epochs 2 -o learned.onnx --save-plan plan.json\n"
         "  qk finetune model.onnx --inputs x.npy --labels y.npy --activation mxfp4 --weight mxfp4 --epochs 1 -o learned.onnx");
-    verb.callback([given] { finetune(*given); });
+    verb.callback([given] {
+        take_from_caller(*given);
+        finetune(*given);
+    });
 }
 
 }  // namespace qk::tool

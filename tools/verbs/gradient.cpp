@@ -6,6 +6,7 @@
 
 #include "options/data_options.hpp"
 #include "qk/graph/pipeline.hpp"
+#include "support/caller.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "verbs.hpp"
@@ -34,10 +35,10 @@ void gradient(const gradient_arguments& given) {
 void add_gradient(command& app, verb_result&) {
     auto given = std::make_shared<gradient_arguments>();
     option_table& verb = app.add_subcommand("gradient", "Gradients of an output by every float input and float initializer");
-    verb.add_option("MODEL", given->model, "ONNX model").required().reads();
+    verb.add_option("MODEL", given->model.file, "ONNX model").required().reads();
     add_data(verb, given->data, true, false);
     verb.section("Gradient");
-    verb.add_option("--vector", given->vector, "an array of the output's shape: the gradient of the sum of v * y, over all samples")
+    verb.add_option("--vector", given->vector.file, "an array of the output's shape: the gradient of the sum of v * y, over all samples")
         .type_name("FILE")
         .common()
         .reads();
@@ -60,7 +61,10 @@ void add_gradient(command& app, verb_result&) {
         "Examples:\n"
         "  qk gradient model.onnx --inputs x.npy --vector v.npy -o g.npz\n"
         "  qk gradient model.onnx --inputs x.npy --labels y.npy -o g.npz --json");
-    verb.callback([given] { gradient(*given); });
+    verb.callback([given] {
+        take_from_caller(*given);
+        gradient(*given);
+    });
 }
 
 }  // namespace qk::tool

@@ -13,6 +13,7 @@
 #include "qk/graph/quantize.hpp"
 #include "qk/graph/recover.hpp"
 #include "qk/observe.hpp"
+#include "support/caller.hpp"
 #include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
@@ -23,7 +24,8 @@ namespace qk::tool {
 namespace {
 
 struct inspect_arguments {
-    std::string model, save_plan, save_float;
+    graph::pipeline::model_source model;
+    std::string save_plan, save_float;
     bool json = false, tensors = false, overwrite = false;
 };
 
@@ -145,21 +147,24 @@ void recover(const inspect_arguments& given, const graph::model& m, graph::outpu
     if (!given.save_plan.empty()) graph::save_plan(found.plan, files, given.save_plan);
     files.commit();
     if (given.json)
-        print_json(
-            {{"model", given.model}, {"tensors", found.plan.tensors.size()}, {"edges", found.plan.edges.size()}, {"notes", found.notes}});
+        print_json({{"model", given.model.name()},
+                    {"tensors", found.plan.tensors.size()},
+                    {"edges", found.plan.edges.size()},
+                    {"notes", found.notes}});
     else print("{} quantized tensors and {} single edges recovered\n", found.plan.tensors.size(), found.plan.edges.size());
 }
 
 void inspect(const inspect_arguments& given) {
-    if (is_checkpoint(given.model)) {
+    if (is_checkpoint(given.model.file)) {
         if (given.tensors || !given.save_plan.empty() || !given.save_float.empty())
-            throw graph::error(given.model + " is a checkpoint, which has no network; leave --tensors, --save-plan and --save-float out");
-        return inspect_checkpoint(given.model, given.json);
+            throw graph::error(given.model.file +
+                               " is a checkpoint, which has no network; leave --tensors, --save-plan and --save-float out");
+        return inspect_checkpoint(given.model.file, given.json);
     }
     graph::output_set files(given.overwrite);
     declare(files, given.model);
     files.output("--save-float", given.save_float).output("--save-plan", given.save_plan);
-    const graph::model m = graph::model::load(given.model);
+    const graph::model m = given.model.load();
     if (!given.save_plan.empty() || !given.save_float.empty()) return recover(given, m, files);
     if (given.tensors && !given.json) return print_names(list_names(m));
     std::map<std::string, int> operators;
@@ -190,7 +195,7 @@ void inspect(const inspect_arguments& given) {
             if (!l.weight_format.empty())
                 rows.back()["activation_format"] = l.activation_format, rows.back()["weight_format"] = l.weight_format;
         }
-        nlohmann::ordered_json all = {{"model", given.model},
+        nlohmann::ordered_json all = {{"model", given.model.name()},
                                       {"ir_version", m.proto().ir_version()},
                                       {"producer", m.proto().producer_name()},
                                       {"opsets", opsets},
@@ -205,7 +210,7 @@ void inspect(const inspect_arguments& given) {
         if (given.tensors) add_names(all, list_names(m));
         return print_json(all);
     }
-    print("{}: {} nodes, IR {}", given.model, m.graph().node_size(), m.proto().ir_version());
+    print("{}: {} nodes, IR {}", given.model.name(), m.graph().node_size(), m.proto().ir_version());
     for (const auto& o : m.proto().opset_import()) print(", opset {}{}", o.domain().empty() ? "" : o.domain() + " ", o.version());
     print("{}\n", m.proto().producer_name().empty() ? "" : ", by " + m.proto().producer_name());
     for (const graph::value_info& v : m.inputs()) print("input   {}  {} {}\n", v.name, name_of(v.type), shown_shape(v));
@@ -222,7 +227,7 @@ void inspect(const inspect_arguments& given) {
 void add_inspect(command& app, verb_result&) {
     auto given = std::make_shared<inspect_arguments>();
     option_table& verb = app.add_subcommand("inspect", "Show a model's inputs, outputs, operators, layers and weights");
-    verb.add_option("MODEL", given->model, "ONNX model; or a checkpoint: .safetensors, the index.json of its shards, .gguf")
+    verb.add_option("MODEL", given->model.file, "ONNX model; or a checkpoint: .safetensors, the index.json of its shards, .gguf")
         .required()
         .reads();
     verb.add_option("--save-plan", given->save_plan,
@@ -241,7 +246,10 @@ void add_inspect(command& app, verb_result&) {
         "Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect model.onnx --tensors\n  qk inspect model.gguf\n  "
         "qk inspect "
         "quantized.onnx --save-plan plan.json --save-float float.onnx");
-    verb.callback([given] { inspect(*given); });
+    verb.callback([given] {
+        take_from_caller(*given);
+        inspect(*given);
+    });
 }
 
 }  // namespace qk::tool

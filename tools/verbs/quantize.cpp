@@ -14,6 +14,7 @@
 #include "qk/graph/plan.hpp"
 #include "qk/graph/quantize.hpp"
 #include "qk/graph/report.hpp"
+#include "support/caller.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/remarks.hpp"
@@ -156,7 +157,7 @@ void explain(const quantize_arguments& given, const std::string& tensor) {
 void add_quantize(command& app, verb_result&) {
     auto given = std::make_shared<quantize_arguments>();
     option_table& verb = app.add_subcommand("quantize", "Choose a precision for every tensor and write a model that other runtimes run");
-    verb.add_option("MODEL", given->model, "ONNX model of floats").required().reads();
+    verb.add_option("MODEL", given->model.file, "ONNX model of floats").required().reads();
     verb.add_option("-o,--output", given->output, "the quantized model").type_name("OUT.onnx").common().writes();
     add_recipe(verb, given->precision);
     add_precision(verb, given->precision);
@@ -200,6 +201,7 @@ void add_quantize(command& app, verb_result&) {
         "  qk quantize model.onnx -o learned.onnx --weight mxfp4 --weight-rounding adaround --iterations 200 --calibration x.npy\n"
         "  qk quantize model.onnx -o mixed.onnx --plan requests.json --calibration x.npy --strict --report mixed.html");
     verb.callback([given] {
+        take_from_caller(*given);
         given->estimates = given->json;
         given->command = command_line();
         quantize(*given);
@@ -210,13 +212,16 @@ void add_explain(command& app, verb_result&) {
     auto given = std::make_shared<quantize_arguments>();
     auto tensor = std::make_shared<std::string>();
     option_table& verb = app.add_subcommand("explain", "Why a tensor has its precision: request, range, scale, error");
-    verb.add_option("MODEL", given->model, "ONNX model of floats").required().reads();
+    verb.add_option("MODEL", given->model.file, "ONNX model of floats").required().reads();
     verb.add_option("TENSOR", *tensor, "its name in the model's file (`qk inspect MODEL --tensors` lists them)").required();
     add_precision(verb, given->precision);
     add_data(verb, given->data, false);
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.footer("Example:\n  qk explain model.onnx head.weight --activation int8 --weight int8 --calibration x.npy");
-    verb.callback([given, tensor] { explain(*given, *tensor); });
+    verb.callback([given, tensor] {
+        take_from_caller(*given);
+        explain(*given, *tensor);
+    });
 }
 
 }  // namespace qk::tool

@@ -148,10 +148,11 @@ void add_search(command& app, verb_result& result) {
         "front.html\n"
         "  qk search model.safetensors --budget 100000 --formats q4_0,q8_0 --save-plan formats.json");
     verb.callback([given, &result] {
-        if (is_checkpoint(given->model)) {
-            if (!given->budget) throw graph::error(given->model + " is a checkpoint; --budget gives the bytes that its matrices may take");
-            if (!search_formats({given->model, given->save_plan, given->output, given->importance, given->formats, *given->budget,
-                                 given->json, given->overwrite}))
+        take_from_caller(*given);
+        if (const std::string& model = given->model.file; is_checkpoint(model)) {
+            if (!given->budget) throw graph::error(model + " is a checkpoint; --budget gives the bytes that its matrices may take");
+            if (!search_formats({model, given->save_plan, given->output, given->importance, given->formats, *given->budget, given->json,
+                                 given->overwrite}))
                 result.status = status::failed;
             return;
         }

@@ -7,6 +7,7 @@
 #include "options/mix_options.hpp"
 #include "qk/graph/pipeline.hpp"
 #include "qk/graph/search.hpp"
+#include "support/caller.hpp"
 #include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/processes.hpp"
@@ -75,11 +76,12 @@ void add_sensitivity(command& app, verb_result&) {
                 "--report s.html\n"
                 "  qk sensitivity --weights-only model.safetensors --formats q4_0,q8_0");
     verb.callback([given] {
-        if (given->weights_only != is_checkpoint(given->model))
-            throw graph::error(given->weights_only
-                                   ? given->model + " is no checkpoint; --weights-only ranks .safetensors, index.json and .gguf"
-                                   : given->model + " is a checkpoint, which has no network to measure; say --weights-only");
-        if (given->weights_only) return rank_formats(given->model, given->formats, given->importance, given->json);
+        take_from_caller(*given);
+        const std::string& model = given->model.file;
+        if (given->weights_only != is_checkpoint(model))
+            throw graph::error(given->weights_only ? model + " is no checkpoint; --weights-only ranks .safetensors, index.json and .gguf"
+                                                   : model + " is a checkpoint, which has no network to measure; say --weights-only");
+        if (given->weights_only) return rank_formats(model, given->formats, given->importance, given->json);
         place(*given);
         sensitivity(*given);
     });

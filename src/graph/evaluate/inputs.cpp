@@ -92,6 +92,15 @@ inline tensor join_ragged(const std::vector<tensor>& parts, const value_info& in
     return execute::join_padded(std::move(samples), longest);
 }
 
+/// Returns the input with this name, or with this name as a file name; null if there is none.
+inline const value_info* input_named(const model& m, const std::string& name) {
+    for (const value_info& v : m.inputs())
+        if (v.name == name) return &v;
+    for (const value_info& v : m.inputs())
+        if (as_file_name(v.name) == name) return &v;
+    return nullptr;
+}
+
 /// The data given for one input, and the argument that gave it.
 struct given_parts {
     std::vector<tensor> parts;
@@ -280,13 +289,7 @@ tensor join(const std::vector<tensor>& parts, const std::string& what) {
 named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option, image_size size,
                           std::optional<int> batch_axis) {
     const auto& inputs = m.inputs();
-    const auto named = [&](const std::string& name) -> const value_info* {
-        for (const value_info& v : inputs)
-            if (v.name == name) return &v;
-        for (const value_info& v : inputs)
-            if (as_file_name(v.name) == name) return &v;
-        return nullptr;
-    };
+    const auto named = [&](const std::string& name) { return detail::input_named(m, name); };
     std::map<std::string, detail::given_parts> all;
     const auto give = [&](const std::string& name, std::vector<tensor> parts, const std::string& source) {
         if (!all.emplace(name, detail::given_parts{std::move(parts), source}).second)
@@ -342,6 +345,45 @@ named_tensors read_inputs(const model& m, const std::vector<std::string>& argume
         if (all.find(v.name) == all.end())
             throw error("no data for the model's input " + detail::describe(v) + "; give it with " + option + " " + v.name + "=FILE.npy");
     return detail::joined_inputs(m, std::move(all), batch_axis);
+}
+
+named_tensors join_batches(const model& m, std::span<const named_tensors> batches, const std::string& option,
+                           std::optional<int> batch_axis) {
+    std::map<std::string, detail::given_parts> all;
+    std::map<std::string, std::vector<dims>> ragged;
+    for (std::size_t b = 0; b < batches.size(); ++b) {
+        const std::string where = option + (batches.size() == 1 ? "" : ", batch " + std::to_string(b));
+        const auto give = [&](const std::string& name, const tensor& value) {
+            detail::given_parts& own = all[name];
+            own.source = option;
+            if (own.parts.size() != b)
+                throw error(where + ": input '" + name +
+                            (own.parts.size() > b ? "' is given twice" : "' has no array in an earlier batch"));
+            if (value.empty()) throw error(where + ": the array of input '" + name + "' is no tensor");
+            own.parts.push_back(value);
+        };
+        for (const auto& [name, value] : batches[b]) {
+            if (name.empty()) continue;
+            const value_info* input = detail::input_named(m, name);
+            if (input == nullptr) throw error(where + ": the model has no input '" + name + "'; it has " + detail::list_inputs(m));
+            give(input->name, value);
+            if (const auto own = batches[b].ragged.find(name); own != batches[b].ragged.end()) ragged[input->name] = own->second;
+        }
+        const auto lacks = [&](const value_info& v) { return !all.contains(v.name) || all.at(v.name).parts.size() == b; };
+        if (const auto rest = batches[b].find(""); rest != batches[b].end()) {
+            const auto open = std::ranges::find_if(m.inputs(), lacks);
+            if (open == m.inputs().end())
+                throw error(where + ": an array without a name is left over; the model has " + detail::list_inputs(m));
+            give(open->name, rest->second);
+        }
+        if (const auto open = std::ranges::find_if(m.inputs(), lacks); open != m.inputs().end())
+            throw error(where + ": no data for the model's input " + detail::describe(*open));
+    }
+    if (batches.size() > 1 && !ragged.empty()) throw error(option + ": ragged samples come as one batch");
+    const std::optional<int> axis = batch_axis || batches.empty() ? batch_axis : batches[0].batch_axis;
+    named_tensors joined = detail::joined_inputs(m, std::move(all), axis);
+    if (!ragged.empty()) joined.ragged = std::move(ragged);
+    return joined;
 }
 
 }  // namespace qk::graph

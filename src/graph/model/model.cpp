@@ -96,6 +96,7 @@ inline void load_external(onnx::ModelProto& m, const std::filesystem::path& fold
         if (t.data_location() != onnx::TensorProto::EXTERNAL ||
             outside.contains(t.external_data_size() == 1 ? t.external_data(0).value() : ""))
             return;
+        if (folder.empty()) place_of_external(t, folder, 0);  // says that a model in memory has no files beside it
         for (const auto& e : t.external_data()) {
             std::error_code failed;
             if (e.key() != "location" || !counted.insert(e.value()).second) continue;

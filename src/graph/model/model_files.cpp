@@ -6,11 +6,13 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include "graph/files/data_file.hpp"
 #include "graph/model/element_source.hpp"
 #include "graph/model/message_outline.hpp"
+#include "graph/model/model_bytes.hpp"
 #include "graph/model/subgraphs.hpp"
 #include "graph/model/tensor_proto.hpp"
 #include "graph/model/utf8_names.hpp"
@@ -41,8 +43,8 @@ std::string_view raw_bytes(const onnx::TensorProto& t, tensor& held, std::string
     return packed;
 }
 
-/// Writes one file with the initializers one after the other behind the rest of the graph: no message holds them all.
-void write_in_pieces(const onnx::ModelProto& m, output_set& out, const fs::path& file) {
+/// Gives `write` one file with the initializers one after the other behind the rest of the graph: no message holds them all.
+void write_in_pieces(const onnx::ModelProto& m, const std::function<void(std::string_view)>& write) {
     constexpr unsigned graph_of_model = 7, initializer_of_graph = 5, raw_data_of_tensor = 9;  // onnx.proto
     onnx::ModelProto rest = m;
     google::protobuf::RepeatedPtrField<onnx::TensorProto> initializers;
@@ -67,20 +69,41 @@ void write_in_pieces(const onnx::ModelProto& m, output_set& out, const fs::path&
     };
     std::uint64_t length = graph.size() + bytes_outside(m.graph());
     for (const auto& t : initializers) length += head_of(t).size();
-    pending_file& pending = out.begin(file);
     std::string start = rest.SerializeAsString();
     detail::put_header(start, graph_of_model, length);
-    pending.write(start + graph);
+    write(start + graph);
     for (const auto& t : initializers) {
-        pending.write(head_of(t));
+        write(head_of(t));
         if (source_of(t) == nullptr) continue;
         tensor held;
         std::string packed;
-        pending.write(raw_bytes(t, held, packed));
+        write(raw_bytes(t, held, packed));
     }
 }
 
+/// Reads a model without the elements of large initializers. Returns false for what is no model.
+bool read_outline(std::string_view bytes, onnx::ModelProto& m) {
+    const auto outline = detail::outline_of(bytes, smallest_outside);
+    if (!outline && bytes.size() > largest_model_file) return false;
+    return outline ? m.ParseFromString(outline->message) : m.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
+
 }  // namespace
+
+std::string serialized(const onnx::ModelProto& m) {
+    const std::size_t outside = bytes_outside(m.graph()), all = m.ByteSizeLong() + outside;
+    if (all >= largest_model_file) throw error("the model has more than 2 GB, too many for bytes in memory: name a file for it");
+    std::string bytes;
+    bytes.reserve(all);
+    if (outside == 0) m.SerializeToString(&bytes);
+    else write_in_pieces(m, [&](std::string_view piece) { bytes += piece; });
+    return bytes;
+}
+
+std::size_t count_renamed(std::string_view bytes) {
+    onnx::ModelProto m;
+    return read_outline(bytes, m) ? names_to_utf8(m) : 0;
+}
 
 model_files files_of_model(const fs::path& file) {
     model_files found{{file}, 0};
@@ -89,8 +112,7 @@ model_files files_of_model(const fs::path& file) {
     if (!fs::is_regular_file(file, failed)) return found;
     try {
         const mapped_file mapped(file);
-        const auto outline = detail::outline_of(mapped.bytes(), smallest_outside);
-        if (outline ? !m.ParseFromString(outline->message) : !m.ParseFromString(read_file(file))) return found;
+        if (!read_outline(mapped.bytes(), m)) return found;
     } catch (const error&) {
         return found;
     }
@@ -105,8 +127,11 @@ model_files files_of_model(const fs::path& file) {
 void save(const model& m, output_set& out, const fs::path& file, std::size_t largest) {
     constexpr std::size_t smallest_external = 1024;
     const std::size_t outside = bytes_outside(m.graph());
-    if (m.proto().ByteSizeLong() + outside < largest)
-        return outside > 0 ? write_in_pieces(m.proto(), out, file) : serialize(m.proto(), out, file, "it cannot be serialized");
+    if (m.proto().ByteSizeLong() + outside < largest) {
+        if (outside == 0) return serialize(m.proto(), out, file, "it cannot be serialized");
+        pending_file& pending = out.begin(file);
+        return write_in_pieces(m.proto(), [&](std::string_view piece) { pending.write(piece); });
+    }
     // Elements move to FILE.data, page-aligned so that they can be mapped; the copy keeps everything else.
     onnx::ModelProto small = m.proto();
     fs::path data = file;

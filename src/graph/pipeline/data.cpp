@@ -45,10 +45,9 @@ std::string data_settings::misfit(const tensor& value, const value_info& input, 
            " makes it fit (add the mean=... and std=... that the network was trained with)";
 }
 
-named_tensors data_settings::load(const model& m, const std::vector<std::string>& arguments, const char* option, bool cut,
-                                  bool keeps_nan) const {
+named_tensors data_settings::load(const model& m, const data_source& from, const char* option, bool cut, bool keeps_nan) const {
     const preprocessing prepare = preprocessing::parse(preprocess);
-    named_tensors data = read_inputs(m, arguments, option, {prepare.resize_height, prepare.resize_width}, read_batch_axis());
+    named_tensors data = from.read(m, option, {prepare.resize_height, prepare.resize_width}, read_batch_axis());
     for (const value_info& input : m.inputs()) {
         tensor& value = data.at(input.name);
         if (!preprocess.empty() && input.type == data_type::float32) value = prepare.apply(value, input);
@@ -102,7 +101,8 @@ std::optional<int> data_settings::read_batch_axis() const {
 }
 
 bool data_settings::has_statistics() const {
-    return calibration.size() == 1 && std::filesystem::is_regular_file(calibration[0]) && is_calibration_file(calibration[0]);
+    const std::vector<std::string>& files = calibration.files;
+    return files.size() == 1 && std::filesystem::is_regular_file(files[0]) && is_calibration_file(files[0]);
 }
 
 named_tensors data_settings::load_inputs(const model& m, bool keeps_nan) const { return load(m, inputs, "--inputs", true, keeps_nan); }
@@ -131,24 +131,25 @@ std::vector<std::int64_t> data_settings::load_labels(const std::vector<std::size
 /// Returns the labels as given, and how many each sample has.
 std::vector<std::int64_t> data_settings::all_labels(std::size_t& each) const {
     if (labels.empty()) return {};
-    if (std::filesystem::is_directory(labels)) return folder_labels();
-    tensor t = read_npy(labels);
-    if (samples > 0) t = first_rows(t, static_cast<std::int64_t>(samples), "'" + labels + "'");
+    if (std::filesystem::is_directory(labels.file)) return folder_labels();
+    const std::string name = "'" + labels.name("labels") + "'";
+    tensor t = labels.read();
+    if (samples > 0) t = first_rows(t, static_cast<std::int64_t>(samples), name);
     std::vector<std::int64_t> values(t.size());
     if (t.rank() > 0 && t.dim(0) > 0) each = t.size() / static_cast<std::size_t>(t.dim(0));
     const bool whole = t.type() != data_type::float32 && t.type() != data_type::float64 && t.type() != data_type::float16 &&
                        t.type() != data_type::bfloat16;
     if (!whole || !ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(values)))
-        throw error("'" + labels + "' holds " + name_of(t.type()) + "; labels must be integers");
+        throw error(name + " holds " + name_of(t.type()) + "; labels must be integers");
     return values;
 }
 
 /// Returns the class of each image of a folder: the index of its sub-folder among all.
 std::vector<std::int64_t> data_settings::folder_labels() const {
-    std::vector<std::int64_t> classes = list_images(labels).classes;
+    std::vector<std::int64_t> classes = list_images(labels.file).classes;
     if (classes.empty())
-        throw error("--labels '" + labels + "' has no sub-folders of images, one for each class; give an .npy of integers instead");
-    if (samples > classes.size()) throw error("--samples asks for more than '" + labels + "' has: " + std::to_string(classes.size()));
+        throw error("--labels '" + labels.file + "' has no sub-folders of images, one for each class; give an .npy of integers instead");
+    if (samples > classes.size()) throw error("--samples asks for more than '" + labels.file + "' has: " + std::to_string(classes.size()));
     if (samples > 0) classes.resize(samples);
     return classes;
 }

@@ -9,6 +9,7 @@
 
 #include "graph/base/process_memory.hpp"
 #include "graph/pipeline/bad_samples.hpp"
+#include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/generate.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
@@ -80,13 +81,14 @@ nlohmann::ordered_json generate_summary(const evaluate_settings& settings, const
 }  // namespace
 
 evaluate_outcome evaluate(const evaluate_settings& settings, const progress_function& progress) {
+    const stop_check here(stopping(settings.cancel));
     evaluate_outcome done;
     output_set files(settings.overwrite);
     done.remarks = declare_run(files, settings.model, settings.data, settings.precision);
     files.input("--compare", settings.compare).folder("--output-dir", settings.output_dir);
     if (settings.generate > 0 && !(settings.compare + settings.output_dir).empty())
         throw error("--generate prints tokens and metrics: leave --output-dir and --compare out");
-    model m = model::load(settings.model);
+    model m = settings.model.load();
     if (!settings.output_dir.empty())
         for (const auto& [name, file] : files_of_outputs(m, settings.output_dir)) files.output("--output-dir", file);
     // NaN is what some models are run with. Where something is measured it is a mistake in the data, and where ranges come from it.
@@ -94,14 +96,14 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     const named_tensors inputs = settings.data.load_inputs(m, only_runs);
     if (const bad_samples bad = only_runs ? find_bad_samples(m, inputs) : bad_samples{}; !bad.which.empty())
         done.remarks.push_back("--inputs: " + bad.text());
-    named_tensors expected;
+    named_tensors expected = settings.expected;
     if (!settings.compare.empty())
         for (const auto& [name, file] : files_of_outputs(m, settings.compare)) expected[name] = read_npy(file);
     const bool planned = settings.precision.any() || !settings.accumulators.empty();
     const std::vector<std::string> asked = settings.generate > 0 ? std::vector<std::string>() : settings.metrics;
     for (const std::string& name : settings.metrics) find_metric(name);  // throws for a wrong name before the work starts
-    output_measure measure(m, inputs, asked, settings.output_index, settings.data.load_labels(inputs.left_out), settings.data.labels,
-                           settings.data.positions, planned || !expected.empty());
+    output_measure measure(m, inputs, asked, settings.output_index, settings.data.load_labels(inputs.left_out),
+                           settings.data.labels.name("labels"), settings.data.positions, planned || !expected.empty());
     std::optional<model> original;
     quantize_result made = plan_of(settings, m, original, progress);
     const precision_plan& plan = made.plan;
@@ -121,7 +123,7 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     } else {
         measure.set_reference(expected);
     }
-    const evaluate_options& kept = expected.empty() && settings.output_dir.empty() ? lean : how;
+    const evaluate_options& kept = expected.empty() && settings.output_dir.empty() && !settings.keep_outputs ? lean : how;
     const output_consumer consumer = measure.any() ? measure.measured() : output_consumer{};
     evaluate_result& run = done.run = evaluator(m, kept).run(inputs, plan, {}, progress_of(progress, "evaluating"), consumer);
 

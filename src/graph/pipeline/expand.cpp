@@ -34,7 +34,7 @@ bool names_products(const precision_plan& plan, const std::string& name) {
 
 void expand_for(model& m, const precision_settings& asked, bool searches) {
     if (asked.plan.empty() && !has_attentions(m)) return;
-    const plan_file file = asked.plan.empty() ? plan_file{} : load_plan_file(asked.plan);
+    const plan_file file = asked.plan.empty() ? plan_file{} : asked.plan.read();
     if (file.plan) add_missing_biases(m, &*file.plan);
     if (!has_attentions(m)) return;
     if (file.plan) return expand_attentions(m, [&](const std::string& name) { return names_products(*file.plan, name); });

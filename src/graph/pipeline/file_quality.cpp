@@ -59,7 +59,8 @@ quality_judge::quality_judge(const model& m, const data_settings& data, quality_
     of_ = of_inputs ? "inputs" : step > 0 ? "calibration samples that were held out" : "calibration samples";
     const std::vector<std::int64_t> labels = labels_of(data);
     if (labels.size() % all != 0)
-        throw error("'" + data.labels + "' has " + std::to_string(labels.size()) + " labels for " + std::to_string(all) + " samples");
+        throw error("'" + data.labels.name("labels") + "' has " + std::to_string(labels.size()) + " labels for " + std::to_string(all) +
+                    " samples");
     const bool judges = !labels.empty();
     const auto is_wanted = [&](std::size_t i) {
         if (step > 0) return is_held_out(i, step);
@@ -76,7 +77,8 @@ quality_judge::quality_judge(const model& m, const data_settings& data, quality_
         const std::size_t each = labels.size() / all;
         for (std::size_t i = 0; i < labels.size(); ++i)
             if (is_wanted(i / each)) own.push_back(labels[i]);
-        right_.emplace(m, inputs_, std::vector<std::string>{"top1"}, output, std::move(own), data.labels, position_options{}, true);
+        right_.emplace(m, inputs_, std::vector<std::string>{"top1"}, output, std::move(own), data.labels.name("labels"), position_options{},
+                       true);
         consumer = both_of(consumer, right_->measured());
     }
     evaluator(m, {.threads = threads_, .keep_outputs = false}).run(inputs_, {}, {}, {}, consumer);

@@ -2,6 +2,7 @@
 #include "qk/graph/pipeline/files.hpp"
 
 #include "graph/evaluate/tensor_files.hpp"
+#include "graph/model/model_bytes.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/model/model_files.hpp"
 
@@ -26,26 +27,26 @@ void declare_data(output_set& files, const char* option, const std::vector<std::
 
 }  // namespace
 
-std::vector<std::string> declare_model(output_set& files, const std::string& model) {
-    const model_files found = files_of_model(model);
+std::vector<std::string> declare_model(output_set& files, const model_source& model) {
+    const model_files found = model.in_memory() ? model_files{{}, count_renamed(model.bytes())} : files_of_model(model.file);
     for (const auto& file : found.all) files.input("MODEL", file);
     if (found.renamed == 0) return {};
-    return {model + ": " + std::to_string(found.renamed) + " names are not UTF-8 and are read with their bytes spelled out (\\xff)"};
+    return {model.name() + ": " + std::to_string(found.renamed) + " names are not UTF-8 and are read with their bytes spelled out (\\xff)"};
 }
 
 std::vector<std::string> declare(output_set& files, const data_settings& data) {
     std::vector<std::string> remarks;
-    files.input("--labels", data.labels);
-    declare_data(files, "--inputs", data.inputs, remarks);
-    declare_data(files, "--calibration", data.calibration, remarks);
+    files.input("--labels", data.labels.file);
+    declare_data(files, "--inputs", data.inputs.files, remarks);
+    declare_data(files, "--calibration", data.calibration.files, remarks);
     return remarks;
 }
 
-std::vector<std::string> declare_run(output_set& files, const std::string& model, const data_settings& data,
+std::vector<std::string> declare_run(output_set& files, const model_source& model, const data_settings& data,
                                      const precision_settings& precision) {
     std::vector<std::string> remarks = declare_model(files, model);
     for (std::string& r : declare(files, data)) remarks.push_back(std::move(r));
-    files.input("--plan", precision.plan).input("--target", precision.target);
+    files.input("--plan", precision.plan.file).input("--target", precision.target);
     return remarks;
 }
 

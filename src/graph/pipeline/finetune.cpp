@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/pipeline/finetune.hpp"
 
+#include "graph/model/model_bytes.hpp"
+#include "graph/pipeline/cancelling.hpp"
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
@@ -11,6 +13,7 @@ namespace qk::graph::pipeline {
 
 finetune_outcome finetune(const finetune_settings& settings, const progress_function& progress) {
     if (!settings.precision.any()) throw error("say what to learn to bear: --plan P.json, or --activation F --weight F");
+    const stop_check here(stopping(settings.cancel));
     output_set files(settings.overwrite);
     std::vector<std::string> remarks = declare_run(files, settings.model, settings.data, settings.precision);
     files.output("-o", settings.output).output("--save-plan", settings.save_plan);
@@ -27,7 +30,7 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
             "`qk quantize` with what was learned");
     quantize_result made = make_plan(m, settings.data, std::move(asked), nullptr, false, progress);
     if (!made.plan.accumulators.empty())
-        throw error("'" + settings.precision.plan +
+        throw error("'" + settings.precision.plan.name() +
                     "' names an accumulator; weights are learned in float32: leave \"accumulator\" out, and run `qk evaluate "
                     "--accumulator` on what was learned");
     const finetune_options options{.threads = settings.data.threads,
@@ -39,8 +42,11 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
                                    .seed = settings.seed};
     finetune_outcome done{
         graph::finetune(m, made.plan, inputs, settings.data.load_labels(inputs.left_out), options, progress_of(progress, "learning")),
-        std::move(made.report), std::move(remarks)};
-    save(done.result.learned, files, settings.output);
+        {},
+        std::move(made.report),
+        std::move(remarks)};
+    if (settings.output.empty()) done.model = serialized(done.result.learned.proto());
+    else save(done.result.learned, files, settings.output);
     if (!settings.save_plan.empty()) save_plan(done.result.plan, files, settings.save_plan);
     files.commit();
     return done;

@@ -57,7 +57,7 @@ bool may_overflow(const asked_precision& asked) {
 method_choice choose_method(const model& m, const data_settings& data, const asked_precision& asked, const calibration& seen,
                             const progress_function& progress) {
     if (data.inputs.empty() && data.has_statistics())
-        throw error("--calibration-method best measures on samples, and '" + data.calibration[0] +
+        throw error("--calibration-method best measures on samples, and '" + data.calibration.files[0] +
                     "' holds statistics: give --inputs X.npy too");
     const bool learned = data.inputs.empty() || data.hold_out > 0;
     named_tensors samples = learned ? data.load_calibration(m) : data.load_inputs(m);
@@ -205,8 +205,8 @@ quantize_result take_saved(const model& m, const asked_precision& asked, const c
 
 }  // namespace
 
-model load_for_planning(const std::string& file, std::vector<plan_note>* notes) {
-    model m = model::load(file);
+model load_for_planning(const model_source& from, std::vector<plan_note>* notes) {
+    model m = from.load();
     if (notes != nullptr) *notes = note_quantized(m);
     fold_constants(m);
     fold_batch_normalization(m);
@@ -215,7 +215,7 @@ model load_for_planning(const std::string& file, std::vector<plan_note>* notes) 
 
 calibration calibrate_for(const model& m, const data_settings& data, const asked_precision& asked, bool histograms,
                           const progress_function& progress, const named_tensors* inputs, named_tensors* outputs) {
-    if (data.has_statistics()) return load_calibration(data.calibration[0]);
+    if (data.has_statistics()) return load_calibration(data.calibration.files[0]);
     const auto needed = needed_ranges(asked);
     if ((!needed && !histograms && !may_overflow(asked)) || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
     calibrate_options wanted = needed.value_or(calibrate_options{.histograms = false});

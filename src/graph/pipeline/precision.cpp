@@ -86,7 +86,7 @@ asked_precision precision_settings::read(const model& m, bool searches) const {
     ask("--bias", bias, true, role::bias);
     ask("--kv-cache", kv_cache, false, role::all, scope::kv_cache);
     if (!plan.empty()) {
-        plan_file file = load_plan_file(plan);
+        plan_file file = plan.read();
         file.fill(a.options);
         a.by_hand = {.method = file.method || file.best_method,
                      .rounding = file.rounding.has_value(),
@@ -95,15 +95,15 @@ asked_precision precision_settings::read(const model& m, bool searches) const {
         a.choices = std::move(file.choices);
         a.criterion = std::move(file.criterion);
         a.accumulators = resolve_accumulators(m, file.accumulators);
-        a.file = plan;
+        a.file = plan.name();
         if (file.plan) {
             if (!a.requests.empty())
-                throw error("'" + plan +
+                throw error("'" + plan.name() +
                             "' is a saved plan, which leaves nothing to ask: drop --activation, --weight, --bias and --kv-cache, or give a "
                             "requests file");
-            a.notes = follow_names(*file.plan, m, plan);
+            a.notes = follow_names(*file.plan, m, plan.name());
             place_encodings(*file.plan, m);
-            check_plan(*file.plan, m, plan);
+            check_plan(*file.plan, m, plan.name());
             a.saved = std::move(file.plan);
         }
         // A default on the command line replaces the file's default for the same role.
@@ -112,7 +112,8 @@ asked_precision precision_settings::read(const model& m, bool searches) const {
         });
         a.requests.insert(a.requests.begin(), std::make_move_iterator(file.requests.begin()), std::make_move_iterator(file.requests.end()));
     }
-    if (method == "best" && a.saved) throw error("'" + plan + "' is a saved plan, which has its ranges: drop --calibration-method best");
+    if (method == "best" && a.saved)
+        throw error("'" + plan.name() + "' is a saved plan, which has its ranges: drop --calibration-method best");
     if (!method.empty()) a.options.best_method = method == "best";
     if (!method.empty() && !a.options.best_method)
         a.options.method = known(parse_range_method(method), "--calibration-method", method, range_method_names({"best"}));

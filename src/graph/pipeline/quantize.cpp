@@ -2,11 +2,14 @@
 #include "qk/graph/pipeline/quantize.hpp"
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "graph/base/process_memory.hpp"
+#include "graph/model/model_bytes.hpp"
+#include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/unused_options.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"
@@ -23,9 +26,10 @@ namespace qk::graph::pipeline {
 namespace {
 
 /// Returns the bytes of a model with its external data.
-double model_bytes(const std::filesystem::path& file) {
+double model_bytes(const model_source& model) {
+    if (model.in_memory()) return static_cast<double>(model.bytes().size());
     std::set<std::filesystem::path> parts;
-    for (const auto& part : files_of_model(file).all) parts.insert(part.lexically_normal());
+    for (const auto& part : files_of_model(model.file).all) parts.insert(part.lexically_normal());
     double all = 0;
     for (const auto& part : parts) {
         std::error_code none;
@@ -34,6 +38,8 @@ double model_bytes(const std::filesystem::path& file) {
     }
     return all;
 }
+
+bool makes_model(const quantize_settings& settings) { return !settings.output.empty() || settings.returns_model; }
 
 /// Makes the plan, and measures what came of it where there are samples.
 void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_settings& settings, const asked_precision& asked,
@@ -46,7 +52,7 @@ void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_setting
     std::optional<quality_judge> judge;
     if (sampled && done.recipe.how != recipe::best) judge.emplace(m, data, quality_samples::some);
     // A plan and the float model together are what the file holds, if a plan is written: no recipe changes weights then.
-    const bool may_change = !settings.output.empty() && (settings.save_plan + settings.encodings).empty();
+    const bool may_change = makes_model(settings) && (settings.save_plan + settings.encodings).empty() && !settings.returns_plan;
     done.result = make_plan_by(done.recipe, m, data, asked, may_change, &seen, full, progress);
     done.quality = done.recipe.quality;
     if (!judge) return;
@@ -69,7 +75,9 @@ void time_models(quantize_outcome& done, const model& m, const quantize_settings
     const bool sampled = data.has_samples();
     const named_tensors samples = !sampled ? named_tensors() : data.inputs.empty() ? data.load_calibration(m) : data.load_inputs(m);
     try {
-        done.times = time_in_onnxruntime(std::filesystem::absolute(settings.model), folder / "model.onnx", m, sampled ? &samples : nullptr);
+        std::filesystem::path before = std::filesystem::absolute(settings.model.file);
+        if (settings.model.in_memory()) std::ofstream(before = folder / "float.onnx", std::ios::binary) << settings.model.bytes();
+        done.times = time_in_onnxruntime(before, folder / "model.onnx", m, sampled ? &samples : nullptr);
     } catch (const error& e) {
         done.not_timed = e.what();
     }
@@ -101,6 +109,7 @@ std::vector<std::vector<std::string>> tried_by(const recipe_report& recipe) {
 }  // namespace
 
 quantize_outcome quantize(const quantize_settings& settings, const progress_function& progress) {
+    const stop_check here(stopping(settings.cancel));
     quantize_outcome done;
     output_set files(settings.overwrite);
     done.remarks = declare_run(files, settings.model, settings.data, settings.precision);
@@ -124,13 +133,13 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     for (plan_note& n : unused_data_options(settings.data)) notes.push_back(std::move(n));
     asked.unused.insert(asked.unused.begin(), notes.begin(), notes.end());
     std::error_code none;
-    if (!settings.data.labels.empty() && !std::filesystem::exists(settings.data.labels, none))
-        throw error("--labels '" + settings.data.labels + "': there is no such file");
+    const std::string& labels = settings.data.labels.file;
+    if (!labels.empty() && !std::filesystem::exists(labels, none)) throw error("--labels '" + labels + "': there is no such file");
     quantize_by_recipe(done, m, settings, asked, seen, progress);
     const quantize_result& result = done.result;
     // Everything that can fail comes before the first file is written.
     std::optional<export_result> exported;
-    if (!settings.output.empty()) exported = write_plan(m, result.plan, style, settings.keep_int8);
+    if (makes_model(settings)) exported = write_plan(m, result.plan, style, settings.keep_int8);
     if (settings.time) time_models(done, m, settings, exported ? &exported->exported : nullptr);
     const std::string encodings = settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m), 1) + "\n";
     const layer_view layers(m);
@@ -140,20 +149,24 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     const std::size_t remarks = result.report.notes.size() + (exported ? exported->notes.size() : 0);
     if (exported) {
         done.export_notes = exported->notes;
-        save(exported->exported, files, settings.output);
+        if (settings.returns_model) done.model = serialized(exported->exported.proto());
+        if (!settings.output.empty()) save(exported->exported, files, settings.output);
     }
     if (!settings.save_plan.empty()) save_plan(result.plan, files, settings.save_plan);
     if (!settings.encodings.empty()) files.write(settings.encodings, encodings);
     if (!settings.log.empty()) files.write(settings.log, done.recipe.text() + "\n" + result.report.text());
     nlohmann::ordered_json& summary = done.summary = to_json(result.report);
-    summary["model"] = settings.model;
+    summary["model"] = settings.model.name();
     summary["recipe"] = to_json(done.recipe);
     if (done.quality) summary["measured"] = to_json(*done.quality);
     if (done.times) summary["milliseconds"] = done.times->milliseconds, summary["float_milliseconds"] = done.times->float_milliseconds;
     summary["quantized_edges"] = edges;
     summary["remarks"] = remarks;
-    if (exported) summary["output"] = settings.output, summary["opset"] = exported->opset_after, summary["export_notes"] = exported->notes;
-    const double after = done.bytes_after = static_cast<double>(files.bytes(settings.output) + files.bytes(settings.output + ".data"));
+    if (!settings.output.empty()) summary["output"] = settings.output;
+    if (exported) summary["opset"] = exported->opset_after, summary["export_notes"] = exported->notes;
+    const std::uintmax_t written =
+        settings.output.empty() ? done.model.size() : files.bytes(settings.output) + files.bytes(settings.output + ".data");
+    const double after = done.bytes_after = static_cast<double>(written);
     summary["file_bytes"] = after;
     summary["original_file_bytes"] = before;
     summary["weight_bytes"] = cost.weight_bits / 8;
@@ -161,7 +174,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     if (cost.float_bit_operations > 0)
         summary["bit_operations"] = cost.bit_operations, summary["float_bit_operations"] = cost.float_bit_operations;
     if (!settings.report.empty()) {
-        const report_subject subject{.model = std::filesystem::path(settings.model).filename().string(),
+        const report_subject subject{.model = settings.model.short_name(),
                                      .command = settings.command,
                                      .requests = asked.requests,
                                      .export_notes = done.export_notes,

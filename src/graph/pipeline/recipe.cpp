@@ -238,7 +238,7 @@ nlohmann::ordered_json to_json(const recipe_report& r) {
 
 recipe_report choose_recipe(const std::string& asked, const data_settings& data, const asked_precision& precision) {
     const std::string missing = data.calibration.empty() && data.inputs.empty() ? "no samples are given"
-                                : data.has_statistics() ? "'" + data.calibration[0] + "' holds statistics, not samples"
+                                : data.has_statistics() ? "'" + data.calibration.files[0] + "' holds statistics, not samples"
                                                         : "";
     const recipe named = asked.empty() ? recipe::balanced : parse_recipe(asked);
     if (named == recipe::fast) return {.how = named, .why = ""};

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "graph/model/model_bytes.hpp"
+#include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/trial_scorer.hpp"
 #include "graph/search/options.hpp"
 #include "qk/graph/base/names.hpp"
@@ -50,10 +52,12 @@ void take_criterion(search_options& options) {
     (options.criterion->relative ? options.target_relative : options.target_drop) = options.criterion->value;
 }
 
+bool makes_model(const search_settings& settings) { return !settings.output.empty() || settings.returns_model; }
+
 /// Exports every option once and discards the result, so that a format that the export style cannot hold is an error before the search and
 /// not after it.
 void check_export(const search_settings& settings, const model& m, const calibration& seen, const search_options& options) {
-    if (settings.output.empty()) return;
+    if (!makes_model(settings)) return;
     planner plans(m, &seen);
     for (const format_pair& pair : list_options(options).pairs) {
         precision_requests requests;
@@ -63,30 +67,31 @@ void check_export(const search_settings& settings, const model& m, const calibra
     }
 }
 
-/// Makes all results before the first file appears. Returns notes on writing the model.
-std::vector<std::string> write_results(const search_settings& settings, const model& m, const search_options& options,
-                                       const search_result& result, const calibration& seen, output_set& files) {
-    std::vector<std::string> notes;
-    if (!settings.output.empty()) {
+/// Makes all results before the first file appears.
+void write_results(const search_settings& settings, const model& m, const search_options& options, search_outcome& done,
+                   const calibration& seen, output_set& files) {
+    const search_result& result = done.result;
+    if (makes_model(settings)) {
         export_result exported =
             write_plan(with_weights(m, result.weights), result.plan,
                        {export_style_from(settings.style), weight_storage_from(settings.weights), codes_for(options.quantize)});
-        save(exported.exported, files, settings.output);
-        notes = std::move(exported.notes);
+        if (settings.returns_model) done.model = serialized(exported.exported.proto());
+        if (!settings.output.empty()) save(exported.exported, files, settings.output);
+        done.export_notes = std::move(exported.notes);
     }
     if (!settings.report.empty()) {
-        const std::string name = std::filesystem::path(settings.model).filename().string();
+        const std::string name = settings.model.short_name();
         files.write(settings.report, search_html({name, settings.command, &seen}, result));
         files.write(beside_report(settings.report), json_text(to_json(result), 1) + "\n");
     }
     if (!settings.save_plan.empty()) save_plan(result.plan, files, settings.save_plan);
     files.commit();
-    return notes;
 }
 
 }  // namespace
 
 search_outcome search(const search_settings& settings, const progress_function& progress) {
+    const stop_check here(stopping(settings.cancel));
     output_set files(settings.overwrite, settings.together.first());
     std::vector<std::string> remarks = settings.declare(files);
     files.output("-o", settings.output).output("--save-plan", settings.save_plan).appended("--cache", settings.cache);
@@ -102,7 +107,8 @@ search_outcome search(const search_settings& settings, const progress_function& 
     take_criterion(options);
     // A plan alone, which is what travels to other machines, cannot hold changed weights, and gradients estimate rounding to nearest.
     add_recipe(options, settings, m,
-               !settings.output.empty() && settings.save_plan.empty() && settings.ranking != "gradient" && !settings.elsewhere);
+               makes_model(settings) && settings.save_plan.empty() && !settings.returns_plan && settings.ranking != "gradient" &&
+                   !settings.elsewhere);
     if (settings.elsewhere) check_elsewhere(settings, options);
     transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
@@ -126,9 +132,9 @@ search_outcome search(const search_settings& settings, const progress_function& 
     options.on_trial = [&](std::size_t trials, const trial& best) {
         if (progress) progress(formatted("searching, best %.6g", best.result.metric), trials, settings.max_trials);
     };
-    search_outcome done{graph::search(m, inputs, seen, options), {}};
+    search_outcome done{graph::search(m, inputs, seen, options), {}, {}};
     done.result.seconds += calibration_seconds;
-    if (settings.together.first()) done.export_notes = write_results(settings, m, options, done.result, seen, files);
+    if (settings.together.first()) write_results(settings, m, options, done, seen, files);
     return done;
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/trial_scorer.hpp"
 #include "graph/search/estimated.hpp"
 #include "qk/graph/files/json_text.hpp"
@@ -14,6 +15,7 @@
 namespace qk::graph::pipeline {
 
 sensitivity_result sensitivity(const sensitivity_settings& settings, const progress_function& progress) {
+    const stop_check here(stopping(settings.cancel));
     output_set files(settings.overwrite, settings.together.first());
     std::vector<std::string> remarks = settings.declare(files);
     std::vector<plan_note> already;
@@ -35,7 +37,7 @@ sensitivity_result sensitivity(const sensitivity_settings& settings, const progr
                                  .seed = settings.seed};
     sensitivity_result result = estimate_sensitivity(m, inputs, seen, options, settings.direction == "widen", how);
     if (!settings.report.empty() && settings.together.first()) {
-        const std::string name = std::filesystem::path(settings.model).filename().string();
+        const std::string name = settings.model.short_name();
         files.write(settings.report, sensitivity_html({name, settings.command, &seen}, result));
         files.write(beside_report(settings.report), json_text(to_json(result), 1) + "\n");
     }

@@ -7,7 +7,7 @@ transformation transform(model& m, const data_settings& data, const std::vector<
                          const step_limits& limits) {
     transformation done{.rotates = options.rotation != stream_rotation::none, .rotated = {}, .rule = options.scaling.how, .scaled = {}};
     if (done.rotates && data.has_statistics())
-        throw error("'" + data.calibration[0] +
+        throw error("'" + data.calibration.files[0] +
                     "' holds the statistics of the model before its rotation: give the samples, --calibration X.npy");
     if (done.rotates) done.rotated = rotate_streams(m);
     if (!options.scaling.any()) return done;

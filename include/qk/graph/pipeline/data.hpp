@@ -10,6 +10,7 @@
 
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/pipeline/sources.hpp"
 #include "qk/graph/search/positions.hpp"
 
 namespace qk::graph::pipeline {
@@ -22,8 +23,9 @@ struct step_limits {
 
 /// Each member is the command's option of the same name.
 struct data_settings {
-    std::vector<std::string> inputs, calibration;  ///< FILE or INPUT=FILE
-    std::string labels, preprocess;
+    data_source inputs, calibration;  ///< files, arrays, or a function that gives batches
+    array_source labels;
+    std::string preprocess;
     std::size_t samples = 0;       ///< 0: all
     std::string batch_axis;        ///< "": the graph says whether rows of axis 0 are samples; "none", or the axis they stand along
     int threads = 0;               ///< 0: one for each core
@@ -53,7 +55,7 @@ struct data_settings {
   private:
     std::string misfit(const tensor& value, const value_info& input, const char* option, const std::string& more) const;
     std::vector<std::int64_t> folder_labels() const;
-    named_tensors load(const model& m, const std::vector<std::string>& arguments, const char* option, bool cut, bool keeps_nan) const;
+    named_tensors load(const model& m, const data_source& from, const char* option, bool cut, bool keeps_nan) const;
     std::vector<std::int64_t> all_labels(std::size_t& each) const;
     void keep_first(const model& m, named_tensors& data) const;
 };

@@ -15,7 +15,10 @@ namespace qk::graph::pipeline {
 
 /// Each member is the command's option of the same name; empty: not given.
 struct evaluate_settings {
-    std::string model, output_dir, compare;
+    model_source model;
+    std::string output_dir, compare;
+    named_tensors expected;                 ///< outputs to compare with, in place of files in `compare`
+    bool keep_outputs = false;              ///< the outputs are in the outcome even if no folder is named
     std::vector<std::string> accumulators;  ///< "NAME", "TYPE:NAME", "LAYER:NAME"; they override the requests file
     std::vector<std::string> metrics;       ///< empty: those that the labels suggest
     std::size_t generate = 0;               ///< greedy steps behind each prompt, instead of one run
@@ -25,13 +28,14 @@ struct evaluate_settings {
     bool overwrite = false;
     data_settings data;
     precision_settings precision;
+    cancel_function cancel{};
 };
 
 struct evaluate_outcome {
     evaluate_result run;
     quantize_report report;                                ///< report on the plan, if there is one
     std::vector<std::string> remarks;                      ///< remarks on reading the model
-    std::map<std::string, output_difference> differences;  ///< by output, from the values in `compare`
+    std::map<std::string, output_difference> differences;  ///< by output, from the values in `compare` or `expected`
     bool agree = true;                                     ///< no difference exceeds the tolerance
     nlohmann::ordered_json summary;                        ///< what `--json` prints
 };

@@ -12,12 +12,12 @@
 
 namespace qk::graph::pipeline {
 
-/// Declares the model and its external data. Returns a remark where names in the model are not UTF-8.
-std::vector<std::string> declare_model(output_set& files, const std::string& model);
+/// Declares the model and its external data; nothing for a model in memory. Returns a remark where names in the model are not UTF-8.
+std::vector<std::string> declare_model(output_set& files, const model_source& model);
 /// Declares inputs, calibration and labels. Returns remarks on folders that hold more than data.
 std::vector<std::string> declare(output_set& files, const data_settings& data);
 /// Declares the model, the data, the plan and the target. Returns remarks.
-std::vector<std::string> declare_run(output_set& files, const std::string& model, const data_settings& data,
+std::vector<std::string> declare_run(output_set& files, const model_source& model, const data_settings& data,
                                      const precision_settings& precision = {});
 /// Declares the HTML report and the JSON beside it.
 void declare_report(output_set& files, const std::string& report);

@@ -12,10 +12,13 @@ namespace qk::graph::pipeline {
 
 /// Each member is the command's option of the same name; empty: not given.
 struct gradient_settings {
-    std::string model, output, vector;  ///< `vector` or the data's `labels`, not both
+    model_source model;
+    std::string output;   ///< none: the gradients are in the outcome alone
+    array_source vector;  ///< or the data's `labels`, not both
     int output_index = 0;
     bool overwrite = false;
     data_settings data;
+    cancel_function cancel{};
 };
 
 struct gradient_outcome {

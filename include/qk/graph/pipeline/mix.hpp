@@ -15,7 +15,8 @@ namespace qk::graph::pipeline {
 
 /// Each member is the command's option of the same name; empty: not given.
 struct mix_settings {
-    std::string model, metric, baseline = "float", cost = "auto", latency_table, metric_command, metric_server, report;
+    model_source model;
+    std::string metric, baseline = "float", cost = "auto", latency_table, metric_command, metric_server, report;
     double metric_timeout = 600;  ///< seconds
     std::string wide = "int16/int8";
     std::vector<std::string> narrow{"int8/int8"}, narrow_for, op_types, layers, exclude;
@@ -29,6 +30,7 @@ struct mix_settings {
     model_metric measure_model{};      ///< or of the model that the export would write. At most one of the two
 
     remote_scores elsewhere{};  ///< measures the trials on other machines
+    cancel_function cancel{};
 
     /// Declares to `files` everything that a run reads, and the report. Returns remarks.
     std::vector<std::string> declare(output_set& files) const;

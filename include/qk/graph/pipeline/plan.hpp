@@ -29,7 +29,7 @@ inline std::function<void(std::size_t, std::size_t)> progress_of(const progress_
 }
 
 /// Loads a model for planning: folds constants and batch normalization. `notes` gets one if the model is quantized already.
-model load_for_planning(const std::string& file, std::vector<plan_note>* notes = nullptr);
+model load_for_planning(const model_source& from, std::vector<plan_note>* notes = nullptr);
 
 /// Returns statistics for planning: from a calibration file, or from a pass over the calibration data (or the inputs) that gathers what the
 /// methods need. Runs nothing when no request needs a range and no format may overflow. `histograms` gathers histograms even where no

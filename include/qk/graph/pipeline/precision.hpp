@@ -47,7 +47,7 @@ struct asked_precision {
 /// Each member is the command's option of the same name; empty: not given.
 struct precision_settings {
     std::string activation, weight, bias;
-    std::string plan;    ///< requests file, saved plan or AIMET encodings
+    plan_source plan;    ///< requests file, saved plan or AIMET encodings
     std::string target;  ///< profile file, or the name of a built-in profile
     std::string method;  ///< --calibration-method
     std::string placement, approach, semantics, rounding, scale_rule, pow2, weight_rounding, weight_method, kv_cache;

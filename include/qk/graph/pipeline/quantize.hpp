@@ -15,17 +15,22 @@ namespace qk::graph::pipeline {
 
 /// Each member is the command's option of the same name; empty: not given.
 struct quantize_settings {
-    std::string model, output, style = "portable", weights = "packed", save_plan, encodings, report, log;
+    model_source model;
+    std::string output, style = "portable", weights = "packed", save_plan, encodings, report, log;
     bool keep_int8 = false, overwrite = false;
-    bool time = false;       ///< times float model and file in onnxruntime
-    bool estimates = false;  ///< computes the error of every activation, even without report and log
-    std::string command;     ///< command line that a report shows
+    bool time = false;           ///< times float model and file in onnxruntime
+    bool estimates = false;      ///< computes the error of every activation, even without report and log
+    bool returns_model = false;  ///< the outcome has the model's bytes, also where no `output` is named
+    bool returns_plan = false;   ///< the outcome's plan fits the float model, as one that is saved does: no recipe changes weights
+    std::string command;         ///< command line that a report shows
     data_settings data;
     precision_settings precision;
+    cancel_function cancel{};
 };
 
 struct quantize_outcome {
     quantize_result result;
+    std::string model;  ///< its bytes, if they were asked for
     plan_cost cost;
     std::vector<std::string> remarks;       ///< remarks on reading the model
     std::vector<std::string> export_notes;  ///< notes on writing it

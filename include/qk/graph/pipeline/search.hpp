@@ -23,11 +23,14 @@ struct search_settings : mix_settings {
     std::size_t max_trials = 0;  ///< 0: no limit
     double time_limit = 0;       ///< seconds; 0: none
     std::uint64_t seed = 0;
+    bool returns_model = false;                ///< the outcome has the model's bytes, also where no `output` is named
+    bool returns_plan = false;                 ///< the outcome's plan fits the float model, as one that is saved does
     std::atomic<bool>* interrupted = nullptr;  ///< when it becomes true, the search ends with the best so far
 };
 
 struct search_outcome {
     search_result result;
+    std::string model;                      ///< its bytes, if they were asked for
     std::vector<std::string> export_notes;  ///< notes on writing the model
 };
 

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <thread>
 
+#include "graph/base/stop_check.hpp"
+
 // ThreadSanitizer cannot see how oneTBB, which is built without it, hands work to other threads. These say it in its builds: what a thread
 // did before it gives over a place in memory, another sees after it took that place over.
 #if defined(__has_feature)
@@ -87,8 +89,12 @@ workers::workers(int threads, const std::shared_ptr<memory_budget>& budget)
 }
 
 void workers::for_each(std::size_t n, body_of<std::size_t, arena&> body) {
+    const std::function<void()>* check = stop_check::current();
     if (threads_ == 1) {
-        for (std::size_t i = 0; i < n; ++i) body(i, arenas_[0]);
+        for (std::size_t i = 0; i < n; ++i) {
+            if (check != nullptr) (*check)();
+            body(i, arenas_[0]);
+        }
         return;
     }
     // With many items it does not matter that threads are idle at the end, and a whole operator is faster than its parts.
@@ -101,6 +107,7 @@ void workers::for_each(std::size_t n, body_of<std::size_t, arena&> body) {
             tbb::this_task_arena::isolate([&] { shared_loop(part).run(count); });
         };
         const auto item = [&](std::size_t i) {
+            if (check != nullptr) (*check)();
             const parts_side_by_side here(some_idle ? &parts : nullptr);
             arena& own = arenas_[static_cast<std::size_t>(tbb::this_task_arena::current_thread_index())];
             const turn mine(&own, &own);  // another thread may have had this index before
