@@ -71,6 +71,11 @@ void add_evaluate(command& app, verb_result& result) {
     verb.add_option("--output-dir", given->output_dir, "write each output as NAME.npy ('/', ':' and control characters become '_')")
         .type_name("DIR")
         .common();
+    verb.add_option(
+            "--dump", given->dump,
+            "write every named tensor of the network, behind its quantizer, as NAME.npy with an index.json: order, name, node, file, "
+            "shape; for `qk diff`")
+        .type_name("DIR");
     verb.add_option("--compare", given->compare, "compare each output with DIR/NAME.npy").type_name("DIR").common();
     verb.add_option("--tolerance", given->tolerance, "largest difference allowed, over the largest output (1e-4); exit status 1 beyond")
         .type_name("X")
@@ -84,6 +89,7 @@ void add_evaluate(command& app, verb_result& result) {
         "  qk evaluate m.onnx --inputs x.npy --labels y.npy --accumulator nvidia.hopper.wgmma.f32.f16.f16 --accumulator Gemm:sum=exact\n"
         "  qk evaluate gpt.onnx --inputs t1.npz,t2.npz --mask attention_mask --next-token --metric perplexity,kl --weight int4 "
         "--weight-block 32\n"
+        "  qk evaluate m.onnx --inputs x.npy --samples 4 --activation int8 --weight int8 --dump tensors\n"
         "  qk evaluate m.onnx --inputs a=a.npy --inputs b=b.npy --compare expected --tolerance 1e-3");
     verb.callback([given, &result] {
         take_from_caller(*given);

@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "graph/base/process_memory.hpp"
 #include "graph/pipeline/bad_samples.hpp"
 #include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/generate.hpp"
+#include "graph/pipeline/tensors.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/files/npy.hpp"
@@ -23,23 +24,13 @@
 namespace qk::graph::pipeline {
 namespace {
 
-/// Returns the file of each output: its name as a file name, cut where file systems would refuse it ("features~.npy"), and numbered where
-/// an output before it has that file ("a_b-2.npy"). Depends on the model alone, so that --compare finds what --output-dir wrote.
+/// Returns the file of each output. Depends on the model alone, so that --compare finds what --output-dir wrote.
 std::map<std::string, std::filesystem::path> files_of_outputs(const model& m, const std::string& folder) {
-    constexpr std::size_t longest = 200;  // bytes; file systems take 255, with the ending and what is written beside
+    std::vector<std::string> names;
+    for (const value_info& o : m.outputs()) names.push_back(o.name);
+    const std::vector<std::string> stems = file_names_for(names);
     std::map<std::string, std::filesystem::path> files;
-    std::set<std::string> taken;
-    for (const value_info& o : m.outputs()) {
-        std::string name = as_file_name(o.name);
-        if (name.size() > longest) {
-            std::size_t cut = longest;
-            while (cut > 0 && (static_cast<unsigned char>(name[cut]) & 0xc0u) == 0x80u) --cut;  // not inside a character
-            name = name.substr(0, cut) + "~";
-        }
-        std::string own = name;
-        for (int n = 2; !taken.insert(own).second; ++n) own = name + "-" + std::to_string(n);
-        files[o.name] = std::filesystem::path(folder) / (own + ".npy");
-    }
+    for (std::size_t i = 0; i < names.size(); ++i) files[names[i]] = std::filesystem::path(folder) / (stems[i] + ".npy");
     return files;
 }
 
@@ -78,6 +69,17 @@ nlohmann::ordered_json generate_summary(const evaluate_settings& settings, const
     return json;
 }
 
+/// Runs the model once more, with every tensor as an output.
+std::unique_ptr<tensor_dump> dump_of(const evaluate_settings& settings, const model& m, const precision_plan& plan,
+                                     const named_tensors& inputs) {
+    std::vector<traced_tensor> tensors = trace_tensors(m, plan);
+    auto dump = std::make_unique<tensor_dump>(settings.dump, settings.overwrite, std::filesystem::path(settings.model).filename().string(),
+                                              tensors);
+    tensor_source source(m, plan, tensors, settings.data.threads);
+    for (const named_tensors& run : runs_of(m, inputs)) dump->add(source.run(run));
+    return dump;
+}
+
 }  // namespace
 
 evaluate_outcome evaluate(const evaluate_settings& settings, const progress_function& progress) {
@@ -86,8 +88,8 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     output_set files(settings.overwrite);
     done.remarks = declare_run(files, settings.model, settings.data, settings.precision);
     files.input("--compare", settings.compare).folder("--output-dir", settings.output_dir);
-    if (settings.generate > 0 && !(settings.compare + settings.output_dir).empty())
-        throw error("--generate prints tokens and metrics: leave --output-dir and --compare out");
+    if (settings.generate > 0 && !(settings.compare + settings.output_dir + settings.dump).empty())
+        throw error("--generate prints tokens and metrics: leave --output-dir, --dump and --compare out");
     model m = settings.model.load();
     if (!settings.output_dir.empty())
         for (const auto& [name, file] : files_of_outputs(m, settings.output_dir)) files.output("--output-dir", file);
@@ -113,6 +115,7 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
         done.summary = generate_summary(settings, evaluator(m, how), inputs, plan);
         return done;
     }
+    const std::unique_ptr<tensor_dump> dump = settings.dump.empty() ? nullptr : dump_of(settings, m, plan, inputs);
     // The evaluators run one after the other, since each holds the weights that its plan multiplies with. The outputs of a language model
     // may be larger than everything else, so they are kept only if a folder is written or compared.
     evaluate_options lean = how;
@@ -149,6 +152,7 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
             if (file.stem() != name) json["files"][name] = file.filename().string();
         }
     files.commit();
+    if (dump) json["dumped"] = dump->commit(run.samples);
     return done;
 }
 

@@ -2,12 +2,10 @@
 #include "qk/graph/pipeline/onnxruntime_time.hpp"
 
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <vector>
 
 #include "graph/evaluate/execute/samples.hpp"
-#include "graph/search/child_process.hpp"
+#include "graph/pipeline/python_program.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
 
@@ -51,50 +49,19 @@ except Exception as wrong:
     print("failed:", " ".join(str(wrong).split())[:300])
 )py";
 
-/// Quotes a word for the shell.
-std::string shell_word(const std::string& word) {
-    std::string text = "'";
-    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    return text + "'";
-}
-
-std::string first_line_of(const std::string& command) {
-    child_process asked(command);
-    std::string line;
-    return asked.read_line(line, 120) == child_process::outcome::line ? line : "";
-}
-
 }  // namespace
 
-std::string python_with_onnxruntime() {
-    std::vector<std::string> tried;
-    if (const char* own = std::getenv("QK_PYTHON"); own != nullptr && *own != '\0') {
-        tried = {own};
-    } else {
-        if (const char* environment = std::getenv("VIRTUAL_ENV"); environment != nullptr && *environment != '\0')
-            tried.push_back(std::string(environment) + "/bin/python");
-        tried.insert(tried.end(), {"python3", "python"});
-    }
-    std::string names;
-    for (const std::string& python : tried) {
-        if (first_line_of(shell_word(python) + " -c 'import numpy, onnxruntime; print(\"yes\")' 2>/dev/null") == "yes") return python;
-        names += (names.empty() ? "" : ", ") + python;
-    }
-    throw error("no python with onnxruntime and numpy was found (tried " + names + "); set QK_PYTHON to one that has them");
-}
+std::string python_with_onnxruntime() { return python_with("onnxruntime"); }
 
 runtime_times time_in_onnxruntime(const std::filesystem::path& float_model, const std::filesystem::path& quantized_model, const model& m,
                                   const named_tensors* samples) {
-    const std::string python = python_with_onnxruntime();
     const temporary_folder folder("qk-time", "timing");
     if (samples != nullptr) {
         const std::vector<tensor> first = execute::make_samples(m, *samples).slice(0, 1);
         for (std::size_t i = 0; i < first.size(); ++i) write_npy(folder / ("input" + std::to_string(i) + ".npy"), first[i]);
     }
-    std::ofstream(folder / "time.py") << timing_program;
-    const std::string line =
-        first_line_of(shell_word(python) + " " + shell_word((folder / "time.py").string()) + " " + shell_word(folder.path().string()) +
-                      " " + shell_word(float_model.string()) + " " + shell_word(quantized_model.string()));
+    const std::string line = first_line_of_python("onnxruntime", timing_program, folder.path().string(),
+                                                  {folder.path().string(), float_model.string(), quantized_model.string()}, 120);
     runtime_times times;
     char name[64] = {}, version[64] = {};
     if (std::sscanf(line.c_str(), "%63s %63s %lf %lf", name, version, &times.float_milliseconds, &times.milliseconds) != 4 ||

@@ -16,7 +16,7 @@ namespace qk::graph::pipeline {
 /// Each member is the command's option of the same name; empty: not given.
 struct evaluate_settings {
     model_source model;
-    std::string output_dir, compare;
+    std::string output_dir, dump, compare;
     named_tensors expected;                 ///< outputs to compare with, in place of files in `compare`
     bool keep_outputs = false;              ///< the outputs are in the outcome even if no folder is named
     std::vector<std::string> accumulators;  ///< "NAME", "TYPE:NAME", "LAYER:NAME"; they override the requests file
