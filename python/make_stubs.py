@@ -203,7 +203,7 @@ OWN = {
     "metric": "str | Sequence[str] | Callable[..., float] | None", "compare": "Mapping[str, Any] | Path | None",
     "activation": "FormatName | None", "weight": "FormatName | None", "bias": "FormatName | None", "kv_cache": "FormatName | None",
     "progress": "Progress", "eval_func": "Callable[..., float] | None", "eval_func_path": "bool", "executor": "Executor | Any",
-    "outputs": "bool", "strict": "bool | str | None",
+    "outputs": "bool", "against": "Any", "strict": "bool | str | None",
 }
 RESULTS = {"search": "SearchResult", "sensitivity": "SensitivityResult", "calibrate": "Calibration"}
 
@@ -214,7 +214,7 @@ def main(file):
     import qk
 
     text = HEAD
-    for verb in ("quantize", "calibrate", "evaluate", "sensitivity", "search", "gradient", "finetune"):
+    for verb in ("quantize", "calibrate", "evaluate", "diff", "sensitivity", "search", "gradient", "finetune"):
         options = _run.options_of(verb)
         parts, keyword = [], False
         for name, p in inspect.signature(getattr(qk, verb)).parameters.items():

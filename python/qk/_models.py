@@ -504,6 +504,37 @@ def explain(model, tensor, data=None, **options):
     return _call("explain", model, data, options, arguments=(tensor,), progress=False)
 
 
+def _other_side(against):
+    """Returns what --against takes for a runtime's name, a model, a folder or arrays by name; and the folder that holds arrays."""
+    if against is None or _data.is_path(against):
+        return against, None
+    if isinstance(against, dict):
+        folder = _data.Workspace(sum(np.asarray(v).nbytes for v in against.values()))
+        index = []
+        for i, (name, value) in enumerate(against.items()):
+            _data._save(folder / f"{i}.npy", _data.as_array(value, f"against[{name!r}]"))
+            index.append({"name": name, "file": f"{i}.npy"})
+        with open(folder / "index.json", "w", encoding="utf-8") as file:
+            json.dump({"tensors": index}, file)
+        return folder.path, folder
+    return load(against)._file(), None
+
+
+def diff(model, against=None, data=None, *, progress=None, **options):
+    against, folder = _other_side(against)
+    try:
+        return _call("diff", model, data, {**options, "against": against}, progress=progress)
+    finally:
+        if folder is not None:
+            folder.close()
+
+
+diff.__signature__ = _run.signature("diff", [("model", _run.inspect.Parameter.empty), ("against", None), ("data", None)], [("progress", None)])
+diff.__doc__ = _run.documentation("diff", (
+    "against is \"onnxruntime\" or \"openvino\", another model, a folder of tensors, or a dictionary of arrays by the tensors' names.\n"
+    f"The result has [\"agree\"] and [\"sides\"], each with the name of the first tensor that departs; .status is 1 where one does.\n{_data_text}"))
+
+
 # ---- arrays through the command's other verbs
 
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,8 @@ void documented(std::span<const float> x, std::span<float> y, const qk::graph::m
 """
 # Pages whose blocks a reader types one after the other, in a clone: they run as they stand, on files that are shipped.
 AS_THEY_STAND = ("README.md", "command_line.md")
-# Commands that have one of these are not run: they need several processes, a device, or a model of two inputs.
-LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "./dev")
+# Commands that have one of these are not run: they need several processes, a device, a model of two inputs, or a runtime that is not here.
+LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "./dev", *(() if find_spec("onnxruntime") else ("--against onnxruntime",)))
 # A line that measures the machine does so on small tensors, for no time.
 BRIEFLY = (" --seconds 0", " --bytes 65536")
 
@@ -85,7 +86,8 @@ def files_of(page):
 
 
 def run(qk, folder, line):
-    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, env={**os.environ, "PATH": f"{qk.parent}:{os.environ['PATH']}"})
+    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True,
+                          env={"QK_PYTHON": sys.executable, **os.environ, "PATH": f"{qk.parent}:{os.environ['PATH']}"})
 
 
 def run_as_it_stands(qk, source, page, counted):

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Says of one tensor on two sides whether it departs, and which mistake explains it.
+#pragma once
+
+#include <string>
+
+#include "graph/pipeline/diff.hpp"
+#include "graph/pipeline/forced.hpp"
+
+namespace qk::graph::pipeline {
+
+/// Adds what one run shows to `d`. The first run in which the tensor departs also gives the rule that explains it.
+void judge(const judged_tensor& both, tensor_diff& d);
+
+}  // namespace qk::graph::pipeline

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qk diff` finds a planted fault by its tensor's name, and says of clean files that nothing departs; `qk evaluate --dump` writes every tensor.
+
+    tensor_by_tensor.py QK
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime  # noqa: F401: the command finds it in this Python
+    from onnx import TensorProto as T
+    from onnx import helper as h
+    from onnx import numpy_helper as nh
+except ImportError as missing:
+    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
+    sys.exit(0)
+
+QK = sys.argv[1]
+ENVIRONMENT = {**os.environ, "QK_PYTHON": os.environ.get("QK_PYTHON", sys.executable)}
+failures = []
+
+
+def check(holds, what):
+    if not holds:
+        failures.append(what)
+        print("FAILED:", what, flush=True)
+
+
+def qk(*words):
+    return subprocess.run([QK, *map(str, words)], capture_output=True, text=True, env=ENVIRONMENT)
+
+
+def diff(*words):
+    r = qk("diff", *words, "--json")
+    check(r.returncode in (0, 1), f"diff {words}: status {r.returncode}, {r.stderr}")
+    return r.returncode, json.loads(r.stdout) if r.returncode in (0, 1) else {"sides": [{"against": "?", "first": "?", "tensors": []}]}
+
+
+class Network:
+    """A graph that is written node by node; every tensor has a name."""
+
+    def __init__(self, seed, shape):
+        self.random = np.random.default_rng(seed)
+        self.nodes, self.initializers, self.shape = [], {}, shape
+
+    def constant(self, name, value, kind=None):
+        if kind is not None:
+            self.initializers[name] = h.make_tensor(name, kind, np.shape(value), np.asarray(value).flatten().tolist())
+        else:
+            self.initializers[name] = nh.from_array(np.asarray(value), name)
+        return name
+
+    def node(self, kind, inputs, output, domain="", **attributes):
+        self.nodes.append(h.make_node(kind, inputs, [output], name="node_" + output, domain=domain, **attributes))
+        return output
+
+    def pair(self, x, scale, zero=0, kind=np.int8):
+        s, z = self.constant(x + "_scale", np.float32(scale)), self.constant(x + "_zero", np.array(zero, kind))
+        return self.node("DequantizeLinear", [self.node("QuantizeLinear", [x, s, z], x + "_codes"), s, z], x + "_dq")
+
+    def weight(self, name, shape, axis=0, bits=8):
+        most = 2 ** (bits - 1) - 1
+        codes = self.random.integers(-most, most + 1, shape)
+        scales = (self.random.uniform(0.5, 1.5, shape[axis]) / most / np.sqrt(np.prod(shape) / shape[axis])).astype(np.float32)
+        self.constant(name, codes.astype(np.int8), T.INT4 if bits == 4 else None)
+        return self.node("DequantizeLinear", [name, self.constant(name + "_scale", scales)], name + "_dq", axis=axis)
+
+    def save(self, file, output):
+        graph = h.make_graph(self.nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, self.shape)],
+                             [h.make_tensor_value_info(output, T.FLOAT, None)], list(self.initializers.values()))
+        onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)], ir_version=10), file)
+        return file
+
+
+def picture(seed, quantized):
+    """Two convolutions with Relu, a mean, a Gemm; under Q/DQ pairs or in float32."""
+    n = Network(seed, ["N", 3, 8, 8])
+    r = n.random
+    def weight(name, shape):
+        return n.weight(name, shape) if quantized else n.constant(name, (r.normal(size=shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32))
+    def pair(t, scale, zero=0, kind=np.int8):
+        return n.pair(t, scale, zero, kind) if quantized else t
+    a = n.node("Conv", [pair("x", 0.025, 3), weight("w1", [8, 3, 3, 3]), n.constant("b1", r.normal(size=8).astype(np.float32))], "c1", pads=[1, 1, 1, 1])
+    a = pair(n.node("Relu", [a], "r1"), 0.02, 0, np.uint8)
+    a = n.node("Conv", [a, weight("w2", [8, 8, 3, 3]), n.constant("b2", r.normal(size=8).astype(np.float32))], "c2", pads=[1, 1, 1, 1])
+    a = pair(n.node("Relu", [a], "r2"), 0.03, 0, np.uint8)
+    a = n.node("Flatten", [n.node("GlobalAveragePool", [a], "mean")], "flat")
+    n.node("Gemm", [pair(a, 0.02), weight("w3", [8, 8]), n.constant("b3", r.normal(size=8).astype(np.float32))], "y", transB=1)
+    return n
+
+
+def int4_blocks(seed):
+    n = Network(seed, ["N", 32])
+    n.constant("w", n.random.integers(-7, 8, [32, 16]).astype(np.int8), T.INT4)
+    s = n.constant("w_scale", n.random.uniform(0.01, 0.03, [2, 16]).astype(np.float32))
+    a = n.node("MatMul", ["x", n.node("DequantizeLinear", ["w", s], "w_dq", axis=0, block_size=16)], "product")
+    n.node("Add", [a, n.constant("bias", n.random.normal(size=16).astype(np.float32))], "y")
+    return n
+
+
+def nbits(seed):
+    n = Network(seed, ["N", 32])
+    n.constant("w", n.random.integers(0, 256, [16, 1, 16]).astype(np.uint8))
+    n.constant("w_scale", n.random.uniform(0.01, 0.03, [16]).astype(np.float32))
+    a = n.node("MatMulNBits", ["x", "w", "w_scale"], "product", domain="com.microsoft", K=32, N=16, bits=4, block_size=32)
+    n.node("Softmax", [a], "y")
+    return n
+
+
+def change(n, name, edit):
+    """Returns the initializer as it was, and puts another one in its place."""
+    old = n.initializers[name]
+    value = nh.to_array(old)
+    n.initializers[name] = nh.from_array(np.asarray(edit(value.copy())).astype(value.dtype), name)
+    return old
+
+
+def swap_nibbles(n, name):
+    """Swaps the codes of the first byte that has two different ones."""
+    old = n.initializers[name]
+    new = onnx.TensorProto()
+    new.CopyFrom(old)
+    if old.data_type == T.INT4:
+        raw = bytearray(old.raw_data or bytes(v & 255 for v in old.int32_data))
+        at = next(i for i, b in enumerate(raw) if b >> 4 != b & 15)
+        raw[at] = (raw[at] >> 4) | (raw[at] & 15) << 4
+        new.ClearField("int32_data")
+        new.raw_data = bytes(raw)
+    else:
+        value = nh.to_array(old).copy()
+        flat = value.reshape(-1)
+        at = next(i for i, b in enumerate(flat) if b >> 4 != b & 15)
+        flat[at] = (flat[at] >> 4) | (flat[at] & 15) << 4
+        new = nh.from_array(value, name)
+    n.initializers[name] = new
+    return old
+
+
+# network, initializer, its edit, the tensors of which one departs first, a word of the rule
+FAULTS = [
+    (lambda: picture(1, True), "x_scale", lambda v: v * 1.05, "x_codes", "scale"),
+    (lambda: picture(1, True), "x_zero", lambda v: v + 1, "x_codes", "zero point"),
+    (lambda: picture(2, True), "r1_scale", lambda v: v * np.float32(0.97), "r1_codes", "scale"),
+    (lambda: picture(2, True), "r2_zero", lambda v: v + 1, "r2_codes", "zero point"),
+    (lambda: picture(3, True), "w2_scale", lambda v: v * np.where(np.arange(8) == 5, np.float32(1.01), np.float32(1)), "w2_dq", ""),
+    (lambda: picture(3, True), "b1", lambda v: v + np.where(np.arange(8) == 2, np.float32(0.01), np.float32(0)), "c1", "bias"),
+    (lambda: picture(4, True), "b3", lambda v: -v, "y", "bias"),
+    (lambda: picture(5, False), "b2", lambda v: v + np.float32(0.001), "c2", "constant"),
+    (lambda: picture(5, False), "w1", lambda v: v * np.float32(1.001), "c1", ""),
+    (lambda: int4_blocks(6), "w_scale", lambda v: v * np.where(np.arange(32).reshape(2, 16) == 7, np.float32(1.1), np.float32(1)), "w_dq", ""),
+    (lambda: int4_blocks(6), "w", None, "w_dq", "swapped"),
+    (lambda: int4_blocks(7), "bias", lambda v: v * np.float32(1.01), "y", "bias"),
+    (lambda: nbits(8), "w", None, "product", ""),
+    (lambda: nbits(8), "w_scale", lambda v: v * np.where(np.arange(16) == 3, np.float32(0.99), np.float32(1)), "product", ""),
+]
+
+RUNTIME = """
+import os, sys
+import numpy, onnx, onnxruntime
+model = onnx.load(sys.argv[1])
+del model.graph.output[:]
+made = [t for n in model.graph.node for t in n.output]
+model.graph.output.extend(onnx.ValueInfoProto(name=t) for t in made)
+options = onnxruntime.SessionOptions()
+options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+for name, value in zip(made, session.run(made, {"x": numpy.load(os.path.join(sys.argv[3], "x.npy"))})):
+    if isinstance(value, numpy.ndarray):
+        numpy.save(os.path.join(sys.argv[4], name + ".npy"), value)
+"""
+
+
+def faults(folder):
+    for number, (make, name, edit, first, word) in enumerate(FAULTS):
+        what = f"fault {number}, {name}"
+        n = make()
+        x = n.random.normal(size=[4, *n.shape[1:]]).astype(np.float32)
+        np.save(folder / "x.npy", x)
+        clean, faulty = n.save(folder / "clean.onnx", "y"), folder / "faulty.onnx"
+        if edit is None:
+            swap_nibbles(n, name)
+        else:
+            change(n, name, edit)
+        n.save(faulty, "y")
+        status, told = diff(clean, "--inputs", folder / "x.npy", "--against", faulty)
+        side = told["sides"][0]
+        check(status == 1 and side["first"] == first, f"{what}: beside the model's file {side['first']} departs first, not {first}")
+        rule = next((t["rule"] for t in side["tensors"] if t["name"] == first and t.get("departs")), "")
+        check(word in rule, f"{what}: the rule is '{rule}', without '{word}'")
+        # What was dumped of the clean file, beside the faulty one.
+        dump = folder / f"dump{number}"
+        r = qk("evaluate", clean, "--inputs", folder / "x.npy", "--dump", dump)
+        check(r.returncode == 0, f"{what}: dump: {r.stderr}")
+        status, told = diff(faulty, "--inputs", folder / "x.npy", "--against", dump)
+        check(status == 1 and told["sides"][0]["first"] == first, f"{what}: beside the dump {told['sides'][0]['first']} departs first, not {first}")
+        status, told = diff(clean, "--inputs", folder / "x.npy", "--against", dump)
+        check(status == 0, f"{what}: {told['sides'][0]['first']} departs from its own dump")
+        # A runtime with the fault: it gets the clean file and runs the faulty one.
+        (folder / "runtime.py").write_text(RUNTIME)
+        command = f"{ENVIRONMENT['QK_PYTHON']} {folder / 'runtime.py'} {faulty}"
+        if number % 3 == 0:
+            status, told = diff(clean, "--inputs", folder / "x.npy", "--command", command)
+            check(status == 1 and told["sides"][0]["first"] == first, f"{what}: in a runtime {told['sides'][0]['first']} departs first, not {first}")
+
+
+def clean_files(folder):
+    for name, make in (("quantized", lambda: picture(11, True)), ("float", lambda: picture(12, False)), ("int4", lambda: int4_blocks(13)),
+                       ("nbits", lambda: nbits(14))):
+        n = make()
+        np.save(folder / "x.npy", n.random.normal(size=[16, *n.shape[1:]]).astype(np.float32))
+        file = n.save(folder / f"{name}.onnx", "y")
+        status, told = diff(file, "--inputs", folder / "x.npy", "--against", "onnxruntime", "--report", folder / "r.html")
+        first = [s["first"] for s in told["sides"]]
+        if name == "int4":  # the optimizer makes MatMulNBits of it, which onnxruntime lets round activations to int8 unless a session says otherwise
+            rule = next(t["rule"] for t in told["sides"][1]["tensors"] if t.get("departs"))
+            check(first == [None, "y"] and "accuracy_level 4" in rule, f"int4: in onnxruntime {first} departs, {rule}")
+        else:
+            check(status == 0 and first == [None, None], f"{name}: in onnxruntime {first} departs")
+        for s in told["sides"]:
+            compared = [t["name"] for t in s["tensors"] if "departs" in t]
+            check("y" in compared, f"{name}, {s['against']}: compares {compared}")
+        check(len([t for t in told["sides"][0]["tensors"] if "departs" in t]) >= len(n.nodes), f"{name}: the optimizer off, every tensor is compared")
+        page = (folder / "r.html").read_text()
+        check("optimizer on" in page and "y" in page and (folder / "r.json").exists(), f"{name}: the page")
+
+
+def dumps(folder):
+    n = picture(21, False)
+    n.shape = [1, 3, 8, 8]  # one row a run
+    n.nodes[0].output[0] = n.nodes[1].input[0] = "c1/a:b"
+    n.nodes[2].output[0] = n.nodes[3].input[0] = "c1_a/b"
+    n.save(folder / "m.onnx", "y")
+    x = n.random.normal(size=[3, 3, 8, 8]).astype(np.float32)
+    np.save(folder / "x.npy", x)
+    r = qk("evaluate", folder / "m.onnx", "--inputs", folder / "x.npy", "--dump", folder / "d", "--json")
+    check(r.returncode == 0 and json.loads(r.stdout)["dumped"] == 8, f"dump: {r.stdout} {r.stderr}")
+    index = json.loads((folder / "d" / "index.json").read_text())
+    tensors = {t["name"]: t for t in index["tensors"]}
+    check(list(tensors) == ["x", "c1/a:b", "r1", "c1_a/b", "r2", "mean", "flat", "y"], f"names {list(tensors)}")
+    check(index["samples"] == 3 and index["runs"] == 3, "three samples in three runs")
+    check(tensors["c1/a:b"]["file"] == "c1_a_b.npy" and tensors["c1_a/b"]["file"] == "c1_a_b-2.npy", "names of files do not collide")
+    check([t["order"] for t in index["tensors"]] == list(range(len(tensors))), "their order")
+    check(np.load(folder / "d" / tensors["r1"]["file"]).shape == (3, 8, 8, 8), "samples are joined")
+    check(np.array_equal(np.load(folder / "d" / tensors["x"]["file"]), x), "the input is one of them")
+    again = qk("evaluate", folder / "m.onnx", "--inputs", folder / "x.npy", "--dump", folder / "d")
+    check(again.returncode == 2 and "--overwrite" in again.stderr, f"a dump is not replaced unasked: {again.stderr}")
+    again = qk("evaluate", folder / "m.onnx", "--inputs", folder / "x.npy", "--dump", folder / "d", "--overwrite")
+    check(again.returncode == 0 and not list(folder.glob(".d*")), "with --overwrite it is, and nothing is left beside it")
+    r = qk("evaluate", folder / "m.onnx", "--inputs", folder / "x.npy", "--activation", "int8", "--weight", "int8", "--dump", folder / "q")
+    quantized = {t["name"]: t for t in json.loads((folder / "q" / "index.json").read_text())["tensors"]}
+    levels = np.unique(np.load(folder / "q" / quantized["r1"]["file"]))
+    check(quantized["r1"]["format"] == "int8" and len(levels) <= 256, "tensors are behind their quantizers")
+    check(quantized["w1"]["constant"] and np.load(folder / "q" / quantized["w1"]["file"]).shape == (8, 3, 3, 3), "and so are weights")
+    status, told = diff(folder / "m.onnx", "--inputs", folder / "x.npy", "--activation", "int8", "--weight", "int8", "--against", folder / "q")
+    check(status == 0, f"a plan beside its own dump: {told['sides'][0]['first']} departs")
+    value = np.load(folder / "q" / quantized["r1"]["file"])
+    value[value > 0] += np.diff(levels).max()
+    np.save(folder / "q" / quantized["r1"]["file"], value)
+    status, told = diff(folder / "m.onnx", "--inputs", folder / "x.npy", "--activation", "int8", "--weight", "int8", "--against", folder / "q")
+    check(status == 1 and told["sides"][0]["first"] == "r1", f"codes that are 1 too high: {told['sides'][0]['first']}")
+    # A folder of another runtime, without an index.
+    (folder / "q" / "index.json").unlink()
+    for name in ("x", "r2", "y"):
+        (folder / "q" / (name + ".npy")).unlink(missing_ok=True)
+    status, told = diff(folder / "m.onnx", "--inputs", folder / "x.npy", "--against", folder / "q")
+    check(status == 1, "a folder without an index is compared by names of files")
+
+
+def wrong_use(folder):
+    for words, part in (((), "--against"), (("--against", "tensorflow"), "onnxruntime, openvino"),
+                        (("--against", "onnxruntime", "--command", "true"), "--against"), (("--command", "false"), "false"),
+                        (("--against", "onnxruntime", "--optimizer", "maybe"), "maybe"), (("--command", "true"), "no tensor")):
+        r = qk("diff", folder / "m.onnx", "--inputs", folder / "x.npy", *words)
+        check(r.returncode == 2 and part in r.stderr, f"{words}: status {r.returncode}, {r.stderr}")
+
+
+with tempfile.TemporaryDirectory() as name:
+    for part in (faults, clean_files, dumps, wrong_use):
+        part(Path(name))
+print("failed:", len(failures)) if failures else print("ok")
+sys.exit(bool(failures))
