@@ -65,7 +65,7 @@ class Network:
         return self.node("DequantizeLinear", [self.node("QuantizeLinear", [x, s, z], x + "_codes"), s, z], x + "_dq")
 
     def weight(self, name, shape, axis=0, bits=8):
-        most = 2 ** (bits - 1) - 1
+        most = 63 if bits == 8 else 7  # with 127, sums of two products saturate in onnxruntime on x86-64 without VNNI
         codes = self.random.integers(-most, most + 1, shape)
         scales = (self.random.uniform(0.5, 1.5, shape[axis]) / most / np.sqrt(np.prod(shape) / shape[axis])).astype(np.float32)
         self.constant(name, codes.astype(np.int8), T.INT4 if bits == 4 else None)

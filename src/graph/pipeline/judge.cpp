@@ -264,7 +264,7 @@ void judge(const judged_tensor& both, tensor_diff& d) {
         else if (!both.unit.empty()) d.codes = std::max(d.codes.value_or(0), away / both.unit[i]);
     }
     if (d.different == 0 && !d.codes && (whole || !both.unit.empty())) d.codes = 0;
-    if (both.room.quantized_within && decibels(signal, noise) >= 40) {
+    if ((both.room.quantized_within || both.room_before.quantized_within) && decibels(signal, noise) >= 40) {
         beyond = 0;
         v.words = "codes within what is fused may fall to the other side of a tie: 40 dB";
     }
