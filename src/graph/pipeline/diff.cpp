@@ -104,11 +104,13 @@ std::optional<conversion_case> conversion_of(const judged_tensor& both) {
 
 diff_side compare_side(const own_side& own, const runtime_answer& other, const diff_settings& settings, const progress_function& progress) {
     diff_side side{.against = other.runtime, .tensors = {}, .first = 0};
-    for (const traced_tensor& t : own.tensors)
+    for (const traced_tensor& t : own.tensors) {
+        if (t.node.empty() && !other.runs.front().contains(t.name)) continue;  // inputs are the same, and no runtime gives constants
         side.tensors.push_back({.name = t.name,
                                 .node = t.node,
                                 .op_type = t.op_type,
                                 .format = t.how ? std::string(to_text(t.how->format).view()) : std::string()});
+    }
     std::map<std::string, conversion_case> conversions;
     std::optional<forced_network> forced;
     for (std::size_t r = 0; r < own.runs.size(); ++r) {
