@@ -81,13 +81,17 @@ TEST_CASE("a plan survives export and recovery") {
         weight_storage weights = weight_storage::packed;
         approach how = approach::static_ranges;
     };
-    for (const row& r : {row{"int8", "int8", export_style::qdq, true}, row{"uint8", "uint8", export_style::qdq, true},
-                         row{"int8", "int8", export_style::qdq, false, weight_storage::floats},
-                         row{"int16", "int4", export_style::qdq, true}, row{"bf16", "fp16", export_style::qdq, false},
-                         row{"fp16", "bf16", export_style::qdq, false}, row{"fp8_e4m3fn", "fp8_e5m2", export_style::qdq, false},
-                         row{"uint8", "int8", export_style::qdq, false, weight_storage::packed, approach::dynamic},
-                         row{"bfp16", "mx6", export_style::amd, false}, row{"mxfp8_e4m3", "mxfp4", export_style::amd, false},
-                         row{"int16", "int16", export_style::amd, true}, row{"bf16", "fp16", export_style::amd, false}}) {
+    for (const row& r :
+         {row{"int8", "int8", export_style::qdq, true}, row{"uint8", "uint8", export_style::qdq, true},
+          row{"int8", "int8", export_style::qdq, false, weight_storage::floats}, row{"int16", "int4", export_style::qdq, true},
+          row{"bf16", "fp16", export_style::qdq, false}, row{"fp16", "bf16", export_style::qdq, false},
+          row{"fp8_e4m3fn", "fp8_e5m2", export_style::qdq, false},
+          row{"uint8", "int8", export_style::qdq, false, weight_storage::packed, approach::dynamic},
+          row{"mxfp8_e4m3", "mxfp4", export_style::qdq, false}, row{"bfp16", "nvfp4", export_style::qdq, false},
+          row{"nvfp4", "mx6", export_style::qdq, false}, row{"uint8", "mxint8", export_style::qdq, false},
+          row{"uint8", "mx9", export_style::qdq, false}, row{"int16", "bfp16", export_style::qdq, false, weight_storage::floats},
+          row{"bfp16", "mx6", export_style::amd, false}, row{"mxfp8_e4m3", "mxfp4", export_style::amd, false},
+          row{"int16", "int16", export_style::amd, true}, row{"bf16", "fp16", export_style::amd, false}}) {
         INFO(std::string(r.activation) << " " << std::string(r.weight) << " style " << static_cast<int>(r.style));
         precision a{.format = format_from(r.activation)}, w{.format = format_from(r.weight)};
         if (r.style == export_style::amd) a.semantics = w.semantics = qk::semantics::quark;
@@ -280,17 +284,23 @@ TEST_CASE("a plan survives style portable, semantics and all") {
     g.node("MatMul", "last", {"h", "m"}, "y");
     const model m = g.build();
     const calibration seen = calibrate(m, {{"x", values()}}, {.threads = 1});
+    struct form {
+        const char* what;
+        weight_storage storage;
+        bool inlined = false;
+    };
     for (const kept_row& r : kept_rows())
-        for (const weight_storage storage : {weight_storage::packed, weight_storage::floats}) {
-            INFO(std::string(r.activation) << " " << std::string(r.weight) << " "
-                                           << (storage == weight_storage::packed ? "packed" : "float"));
+        for (const auto& [what, storage, inlined] : {form{"packed", weight_storage::packed}, form{"float", weight_storage::floats},
+                                                     form{"packed, without functions", weight_storage::packed, true}}) {
+            INFO(std::string(r.activation) << " " << std::string(r.weight) << " " << std::string(what));
             precision a{.format = format_from(r.activation), .semantics = r.semantics},
                 w{.format = format_from(r.weight), .semantics = r.semantics};
             w.block_size = r.block;
             quantize_options options;
             options.per_channel = r.per_channel, options.how = r.how;
             const precision_plan plan = quantize(m, precision_requests().set_default(a, w), seen, options).plan;
-            const export_result written = export_model(m, plan, {.style = export_style::portable, .weights = storage});
+            const export_result written = export_model(m, plan, {.style = export_style::portable, .weights = storage, .inlined = inlined});
+            CHECK((written.exported.proto().functions_size() == 0 || !inlined));
             const recovered_plan found = recover_plan(written.exported);
             for (const std::string& n : found.notes) FAIL_CHECK(n);
             const auto compared = [](precision_plan p) {

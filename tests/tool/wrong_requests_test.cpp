@@ -100,7 +100,7 @@ TEST_CASE("a format that an export style cannot hold names tensor, format and th
     const auto ask = [&](const char* format, const char* style) {
         return words{"--activation", format, "--weight", format, "--calibration", folder + "train_images.npy", "--export", style};
     };
-    refuse(place, ask("mxfp4", "qdq"), {"tensor '", "mxfp4", "--export portable"});
+    refuse(place, ask("fp6_e3m2", "qdq"), {"tensor '", "fp6_e3m2", "--export portable"});
     refuse(place, ask("int32", "qdq"), {"tensor '", "int32", "--export portable"});
     refuse(place, ask("bfp16", "qoperator"), {"tensor '", "bfp16", "--export portable"});
     refuse(place, ask("mx6", "qinteger"), {"tensor '", "mx6", "--export portable"});

@@ -173,6 +173,9 @@ void add_quantize(command& app, verb_result&) {
     verb.add_option("--weights", given->weights, "packed (default): codes and scales; float: float32, already rounded")
         .type_name("STORAGE")
         .suggest(weight_storage_words());
+    verb.add_flag("--inline", given->inlined,
+                  "write the nodes of functions in the place of their calls, for runtimes that have no functions (with --target openvino: "
+                  "as ever)");
     verb.add_flag(
         "--keep-int8", given->keep_int8,
         "write int8 activations (styles amd and qinteger: as ever) and int8 weights as int8 codes, not as the same values in uint8; "

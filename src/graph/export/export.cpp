@@ -10,12 +10,14 @@
 
 #include "graph/export/amd.hpp"
 #include "graph/export/fusing.hpp"
+#include "graph/export/inline_functions.hpp"
 #include "graph/export/marks.hpp"
 #include "graph/export/nbits.hpp"
 #include "graph/export/portable.hpp"
 #include "graph/export/qdq.hpp"
 #include "graph/export/qinteger.hpp"
 #include "graph/export/qoperator.hpp"
+#include "graph/export/standard_blocks.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/infer_shapes.hpp"
 #include "graph/model/subgraphs.hpp"
@@ -117,6 +119,7 @@ class exporter {
         if (writer_->wants_constants_first()) constants_first();
         drop_unused_initializers(result_.exported);
         raise();
+        if (options_.inlined) inline_functions(result_.exported);
         return std::move(result_);
     }
 
@@ -125,7 +128,7 @@ class exporter {
 
     std::unique_ptr<quantizer_writer> make_writer(const export_options& options) {
         switch (options.style) {
-            case export_style::qdq: return std::make_unique<qdq_writer>(g_, options, result_.notes);
+            case export_style::qdq: return std::make_unique<pairs_writer>(g_, options, result_.notes);
             case export_style::nbits:
             case export_style::portable: return std::make_unique<portable_writer>(g_, options, result_.notes);
             case export_style::amd: return std::make_unique<amd_writer>(g_, options, result_.notes);
@@ -219,6 +222,7 @@ class exporter {
             }
             std::string result;
             try {
+                if (constant) v.shape = value.shape();
                 result = constant ? writer_->weight(v, value) : writer_->activation(v);
             } catch (const error& e) {
                 const std::string text = e.what();

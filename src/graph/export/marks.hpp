@@ -13,6 +13,7 @@ inline constexpr const char* quantized = "_quantized";  ///< codes
 inline constexpr const char* rounded = "_rounded";      ///< float32 values of a format
 inline constexpr const char* narrow = "_narrow";        ///< float16 or bfloat16
 inline constexpr const char* clipped = "_clipped";      ///< behind the Clip of a type that has more codes than the format
+inline constexpr const char* whole = "_whole";          ///< whole blocks, before the Slice or Reshape to the tensor's own shape
 inline constexpr const char* guarded = "_guarded";      ///< behind a guard: the Max of one input, or a Flatten of a matrix
 inline constexpr const char* wide = "_wide";            ///< float32 copy of a 16-bit tensor, before its quantizer
 inline constexpr const char* own = "_own";              ///< cast back to the 16-bit type of the model
@@ -22,6 +23,8 @@ inline constexpr const char* as_float = "_float";       ///< float32, of a tenso
 inline constexpr const char* zero_codes = "zero_codes";
 /// Domain of the functions of style portable.
 inline constexpr const char* function_domain = "qk";
+/// Key of what a node says that makes the result of a call whose nodes stand in its place.
+inline constexpr const char* inlined = "call";
 /// Key of a model's metadata: the names of int8 tensors that are stored as uint8, a line each.
 inline constexpr const char* int8_property = "qk.int8_as_uint8";
 

@@ -158,9 +158,8 @@ class arithmetic {
         return y;
     }
 
-    /// These turn a float32 into this type, a float64 into this type, and this type into a float32.
+    /// These turn a float32 into this type, and this type into a float32.
     operand of_single(const operand& x) const { return is_wide() ? f_.cast(x, data_type::float64) : x; }
-    operand of_double(const operand& x) const { return is_wide() ? x : f_.cast(x, data_type::float32); }
     operand to_single(const operand& y) const { return is_wide() ? f_.cast(y, data_type::float32) : y; }
 
     data_type type() const { return type_; }
@@ -420,50 +419,54 @@ class surveyed_blocks {
     bool keeps_zero_sign_;
 };
 
-/// Returns the largest power of two in amax (float32), as float64.
-inline operand top_power(function_builder& f, const operand& amax) {
-    return arithmetic(f, data_type::float64).power_below(f.cast(amax, data_type::float64), 1);
+/// Returns the largest power of two in amax (float32). In float32 that is done near 1: what is small is lifted, what is large brought down,
+/// by powers of two, and the result goes back the way that amax came.
+inline operand top_power(const arithmetic& s, const operand& amax) {
+    if (s.is_wide()) return s.power_below(s.of_single(amax), 1);
+    const operand small = s.less(amax, s.c(0x1p-62)), large = s.less(s.c(0x1p63), amax);
+    const auto by_size = [&](double of_small, double of_large) {
+        return s.where(small, s.c(of_small), s.where(large, s.c(of_large), s.c(1)));
+    };
+    return s.mul(s.power_below(s.mul(amax, by_size(0x1p87, 0x1p-64)), 1), by_size(0x1p-87, 0x1p64));
 }
 
 /// Returns 1 for blocks of zeros, which need no scale: the smallest scale is subnormal, and slow to multiply with.
-inline operand unless_zero(function_builder& f, const operand& amax, const operand& scale) {
-    return f.op("Where", {f.op("Equal", {amax, f.number(0, data_type::float32)}), f.number(1, data_type::float64), scale});
+inline operand unless_zero(function_builder& f, const arithmetic& s, const operand& amax, const operand& scale) {
+    return s.where(f.op("Equal", {amax, f.number(0, data_type::float32)}), s.c(1), scale);
 }
 
 inline constexpr const char* searched_scales =
     "has block scales that are searched, which no standard operator does: say scale rule even, rceil or ceil_7_25";
 [[noreturn]] inline void refuse_search() { throw error(searched_scales); }
 
-/// Returns the power-of-two scale of MX blocks, in float64: qk::reference::scale_exponent.
-inline operand block_scale(function_builder& f, const microscaling& format, const operand& amax, const semantics& how) {
-    const arithmetic d(f, data_type::float64);
-    const operand exact = f.cast(amax, data_type::float64), top = d.power_below(exact, 1);
+/// Returns the power-of-two scale of MX blocks: qk::reference::scale_exponent. In float32 nothing overflows on the way, because the factor
+/// `below` comes first, and what underflows would be clamped.
+inline operand block_scale(function_builder& f, const arithmetic& s, const microscaling& format, const operand& amax,
+                           const semantics& how) {
+    const operand exact = s.of_single(amax), top = top_power(s, amax);
     const double below = power_of_two(-element_max_exponent(format));
+    const auto scaled = [&](double by) { return s.mul(top, by); };
     operand scale;
     switch (how.scale_rule) {
-        case scale_rule::floor: scale = d.mul(top, below); break;
-        case scale_rule::ceil: scale = d.mul(d.where(d.less(top, exact), d.mul(top, 2), top), below); break;
-        case scale_rule::rceil: {
-            const double largest = reference::element_max(format);
-            const operand least = d.mul(top, power_of_two(-reference::exponent_of(largest)));
-            scale = d.where(d.less(d.mul(least, largest), exact), d.mul(least, 2), least);
-            break;
-        }
+        case scale_rule::floor: scale = scaled(below); break;
+        case scale_rule::ceil: scale = s.where(s.less(top, exact), s.mul(scaled(below), 2), scaled(below)); break;
+        case scale_rule::rceil:
         case scale_rule::ceil_7_25: {
-            const double stretched = stretched_maximum(format);
-            const operand least = d.mul(top, power_of_two(-reference::exponent_of(stretched)));
-            scale = d.where(d.less(d.mul(least, stretched), exact), d.mul(least, 2), least);
+            const double largest = how.scale_rule == scale_rule::rceil ? reference::element_max(format) : stretched_maximum(format);
+            const double unit = power_of_two(-reference::exponent_of(largest));
+            const operand least = scaled(unit);
+            scale = s.where(s.less(scaled(largest * unit), exact), s.mul(least, 2), least);
             break;
         }
         case scale_rule::four_over_six:
         case scale_rule::search: refuse_search(); break;
         case scale_rule::even: {  // amax at or beyond the tie below the next power of two counts as that power
-            const operand tie = d.mul(top, 2 - power_of_two(-reference::element_mantissa_bits(format) - 1));
-            scale = d.mul(d.where(d.less(exact, tie), top, d.mul(top, 2)), below);
+            const operand tie = scaled(2 - power_of_two(-reference::element_mantissa_bits(format) - 1));
+            scale = s.where(s.less(exact, tie), scaled(below), s.mul(scaled(below), 2));
             break;
         }
     }
-    return unless_zero(f, amax, how.clamp_mx_scale ? d.clip(scale, 0x1p-127, 0x1p127) : scale);
+    return unless_zero(f, s, amax, how.clamp_mx_scale ? s.clip(scale, 0x1p-127, 0x1p127) : scale);
 }
 
 inline operand fake_quantize(function_builder& f, const microscaling& format, const operand& x, const semantics& how) {
@@ -473,9 +476,8 @@ inline operand fake_quantize(function_builder& f, const microscaling& format, co
                               ? data_type::float64
                               : data_type::float32);
     const surveyed_blocks b(f, x, how.mx_specials, integers ? fp32 : format.element);
-    const operand scale64 = block_scale(f, format, b.amax(), how);
     const double unit = integers ? power_of_two(-(format.integer_bits - 2)) : 1;
-    const operand scale = a.of_double(arithmetic(f, data_type::float64).mul(scale64, unit));
+    const operand scale = a.mul(block_scale(f, a, format, b.amax(), how), unit);
     const operand quotient = a.div(a.of_single(b.x()), scale);
     operand element;
     zero_sign rule = zero_sign::positive;
@@ -493,25 +495,24 @@ inline operand fake_quantize(function_builder& f, const microscaling& format, co
 }
 
 inline operand fake_quantize(function_builder& f, const block_float& format, const operand& x, const semantics& how) {
-    const arithmetic d(f, data_type::float64);
     const arithmetic a(f, is_directed(how.rounding) ? data_type::float64 : data_type::float32);
     const surveyed_blocks b(f, x, how.bfp_specials);
     const double lowest_power = power_of_two(-reference::exponent_bias(format));
     const double highest_power = power_of_two(reference::largest_exponent_code(format) - reference::exponent_bias(format));
     // An exponent field of 0 stands for 2^-127, whatever the subnormal.
-    operand top = unless_zero(f, b.amax(), d.min(d.max(top_power(f, b.amax()), std::max(0x1p-127, lowest_power)), highest_power));
-    const auto step_of = [&](const operand& power) { return a.of_double(d.mul(power, power_of_two(1 - format.mantissa_bits))); };
+    operand top = unless_zero(f, a, b.amax(), a.min(a.max(top_power(a, b.amax()), std::max(0x1p-127, lowest_power)), highest_power));
+    const auto step_of = [&](const operand& power) { return a.mul(power, power_of_two(1 - format.mantissa_bits)); };
     const operand in = a.of_single(b.x());
     const double highest = reference::highest_element(format);
     operand step = step_of(top), quotient = a.div(in, step), element = a.round(quotient, how.rounding);
     if (format.bump) {
         const auto lowest_of = [&](const operand& power) {  // -2^128 is not a float32
-            return a.of_double(d.where(d.less(power, d.c(0x1p127)), d.c(-highest - 1), d.c(-highest)));
+            return a.where(a.less(power, a.c(0x1p127)), a.c(-highest - 1), a.c(-highest));
         };
         const operand above = a.less(a.c(highest), f.reduce("ReduceMax", element, {-2}));
         const operand below = a.less(f.reduce("ReduceMin", element, {-2}), lowest_of(top));
-        const operand can = d.less(top, d.c(highest_power));
-        top = d.where(d.both(can, d.either(above, below)), d.mul(top, 2), top);
+        const operand can = a.less(top, a.c(highest_power));
+        top = a.where(a.both(can, a.either(above, below)), a.mul(top, 2), top);
         step = step_of(top);
         quotient = a.div(in, step);
         element = a.min(f.op("Max", {a.round(quotient, how.rounding), lowest_of(top)}), highest);
@@ -523,19 +524,20 @@ inline operand fake_quantize(function_builder& f, const block_float& format, con
 }
 
 inline operand fake_quantize(function_builder& f, const microexponent& format, const operand& x, const semantics& how) {
-    const arithmetic d(f, data_type::float64), a(f, data_type::float32);
+    const int shifts = (1 << format.shift_bits) - 1;
+    const bool wide = is_directed(how.rounding) || 127 + shifts + format.mantissa_bits - 1 > 149;  // the smallest step
+    const arithmetic s(f, wide ? data_type::float64 : data_type::float32), a(f, data_type::float32);
     const operand magnitude = a.abs(x);
     const operand sum = f.reduce("ReduceSum", magnitude, {-3, -2}), pair_amax = f.reduce("ReduceMax", magnitude, {-2}),
                   amax = f.reduce("ReduceMax", pair_amax, {-3});
     const operand worst = a.where(a.is_nan(sum), sum, amax), poison = a.sub(worst, worst);
     // Exponent fields as powers of two; field 0 stands for 2^-127.
-    const operand pair = d.max(top_power(f, pair_amax), 0x1p-127), top = unless_zero(f, amax, d.max(top_power(f, amax), 0x1p-127));
-    const operand shifted = f.op("Max", {pair, d.mul(top, power_of_two(-((1 << format.shift_bits) - 1)))});
-    const operand step64 = d.mul(shifted, power_of_two(1 - format.mantissa_bits)), step = f.cast(step64, data_type::float32);
+    const operand pair = s.max(top_power(s, pair_amax), 0x1p-127), top = unless_zero(f, s, amax, s.max(top_power(s, amax), 0x1p-127));
+    const operand shifted = f.op("Max", {pair, s.mul(top, power_of_two(-shifts))});
+    const operand exact_step = s.mul(shifted, power_of_two(1 - format.mantissa_bits)), step = s.to_single(exact_step);
     const double largest = power_of_two(format.mantissa_bits) - 1;
-    operand element = is_directed(how.rounding)
-                          ? f.cast(d.round(d.div(f.cast(x, data_type::float64), step64), how.rounding), data_type::float32)
-                          : a.round(a.div(x, step), how.rounding);
+    operand element = is_directed(how.rounding) ? s.to_single(s.round(s.div(s.of_single(x), exact_step), how.rounding))
+                                                : a.round(a.div(x, step), how.rounding);
     element = a.clip(element, -largest, largest);
     const operand normal = f.cast(a.less(a.c(0x1.fffffcp-127), magnitude), data_type::float32);  // subnormals become zeros
     return a.mul(a.mul(element, normal), a.add(step, poison));
@@ -555,7 +557,8 @@ inline operand fake_quantize(function_builder& f, const nvfloat& format, const o
     }
     const operand none = a.equal(tensor_scale, a.c(0));
     const operand of_max = a.div(a.div(b.amax(), a.c(max_value(format.element))), a.where(none, a.c(1), tensor_scale));
-    const operand block = f.cast(on_grid(d, format.scale, f.cast(of_max, data_type::float64), rounding::half_even), data_type::float32);
+    const arithmetic s(f, fits_float32(format.scale) ? data_type::float32 : data_type::float64);
+    const operand block = s.to_single(on_grid(s, format.scale, s.of_single(of_max), rounding::half_even));
     const operand scale = a.mul(a.where(none, a.c(0), block), tensor_scale), empty = a.equal(scale, a.c(0)),
                   divisor = a.where(empty, a.c(1), scale);
     const operand quotient = a.div(b.x(), divisor);
@@ -861,7 +864,7 @@ class portable_writer : public quantizer_writer {
         : quantizer_writer(g, options, notes), standard_(g, options, notes), functions_(g) {}
 
     std::string activation(const quantized_value& v) override {
-        if (is_standard(v.how, false)) return standard_.activation(v);
+        if (is_standard(v.how, false) && !is_called(v.how)) return standard_.activation(v);
         if (const char* why = obstacle_to(v.how)) cannot_hold(v, why);
         return is_block_format(v.how.format) ? blocks(v) : elements(v);
     }
@@ -888,12 +891,19 @@ class portable_writer : public quantizer_writer {
 
     bool dequantizes(const quantizer& weight) const override { return is_standard(weight, true) && standard_.dequantizes(weight); }
 
-    bool dequantizes_activation(const quantizer& q) const override { return is_standard(q, false); }
+    bool dequantizes_activation(const quantizer& q) const override { return is_standard(q, false) && !is_called(q); }
     bool wants_constants_first() const override { return unpacks_in_each_run_; }
 
     void finish() override {
         standard_.finish();
         functions_.finish();
+    }
+
+    /// Returns whether an activation that could be a pair is a function all the same (export_options::pairs_of_bytes_alone).
+    bool is_called(const quantizer& q) const {
+        const integer* i = std::get_if<integer>(&q.format);
+        const floating* f = std::get_if<floating>(&q.format);
+        return options_.pairs_of_bytes_alone && !q.dynamic && ((i != nullptr && i->bits > 8) || (f != nullptr && onnx_float8(*f)));
     }
 
   private:

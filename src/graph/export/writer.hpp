@@ -17,6 +17,7 @@ namespace qk::graph::detail {
 struct quantized_value {
     std::string name;
     quantizer how;
+    dims shape = {};           ///< of a constant
     std::size_t rank = 0;      ///< 0: not known
     std::int64_t length = -1;  ///< of axis how.axis; -1: not known
     std::int64_t inner = -1;   ///< elements behind one place of that axis; -1: not known

@@ -41,6 +41,18 @@ double model_bytes(const model_source& model) {
 
 bool makes_model(const quantize_settings& settings) { return !settings.output.empty() || settings.returns_model; }
 
+/// Returns how the file is written. OpenVINO reads standard pairs and blocks, and no functions (docs/reference/export_styles.md).
+export_options export_options_of(const quantize_settings& settings) {
+    const bool openvino = settings.precision.target == "openvino";
+    const std::string style = !settings.style.empty() ? settings.style : openvino ? "qdq" : "portable";
+    export_options options{.style = export_style_from(style), .weights = weight_storage_from(settings.weights)};
+    options.inlined = settings.inlined || openvino;
+    options.pairs_of_bytes_alone = openvino;
+    if (openvino && options.style == export_style::amd)
+        throw error("--target openvino: OpenVINO does not have the operators of style amd; leave --export out, or take qdq or portable");
+    return options;
+}
+
 /// Makes the plan, and measures what came of it where there are samples.
 void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_settings& settings, const asked_precision& asked,
                         calibration& seen, const progress_function& progress) {
@@ -119,7 +131,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
         .output("--log", settings.log);
     declare_report(files, settings.report);
     if (!settings.precision.any()) throw error("say what to quantize: --activation F --weight F, or --plan P.json");
-    export_options style{.style = export_style_from(settings.style), .weights = weight_storage_from(settings.weights)};
+    export_options style = export_options_of(settings);
     const double before = done.bytes_before = model_bytes(settings.model);  // reads the file, so not beside the loaded model
     std::vector<plan_note> notes;
     model m = load_for_planning(settings.model, &notes);

@@ -270,11 +270,13 @@ target_profile read_target(const json_cursor& c) {
 target_profile load_target(const std::filesystem::path& file) {
     if (auto known = builtin_target(file.string())) return *known;
     if (std::error_code ignored; !std::filesystem::exists(file, ignored))
-        throw error("--target: there is no file '" + file.string() + "'; a name without a file is onnxruntime alone");
+        throw error("--target: there is no file '" + file.string() + "'; names without a file are onnxruntime and openvino");
     return read_target(json_cursor::load(file));
 }
 
 std::optional<target_profile> builtin_target(std::string_view name) {
+    // OpenVINO runs every format, by what the file is written with (pipeline/quantize.cpp).
+    if (name == "openvino") return target_profile{"openvino", {{"*", {}}}};
     if (name != "onnxruntime") return std::nullopt;
     // Formats for which onnxruntime's QDQ fusion has integer kernels (qdq_selectors.cc), and the float conversions that it runs.
     const std::vector<qk::format> eight{int8, uint8}, data{int8, uint8, int16, uint16, fp16, bf16, fp8_e4m3fn, fp8_e5m2};

@@ -20,6 +20,7 @@
 #include "graph/model/code_types.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/ops/widened.hpp"
+#include "graph/recover/inlined_calls.hpp"
 #include "graph/recover/integer_products.hpp"
 #include "graph/recover/nbits.hpp"
 #include "graph/recover/refine.hpp"
@@ -294,17 +295,22 @@ class plan_recovery {
     void remember(const std::string& result, link found) {
         if (found.value && found.how.semantics.rounding >= rounding::toward_zero) found.how.semantics.rounding = rounding::half_even;
         if (found.value && !gives_itself(found.how, *found.value)) {
-            result_.notes.push_back(
-                "tensor '" + result +
-                "' stays as its rounded values: NVFP4's scales are chosen by values before a rounding, and these come from another");
+            result_.notes.push_back("tensor '" + result +
+                                    "' stays as its rounded values: the scales of its format are chosen by values before a rounding, and "
+                                    "these come from another");
             found.how = of(fp32);
         }
         links_.emplace(result, std::move(found));
     }
-    /// Returns whether rounding changes nothing; for formats other than NVFP4 it never changes anything.
+    /// Returns whether rounding changes nothing. It may for formats whose scale follows what was there before: NVFP4, and those that have
+    /// one negative number more than positive ones.
     static bool gives_itself(const quantizer& how, const tensor& value) {
         const auto rank = static_cast<int>(value.rank());
-        if (!std::holds_alternative<nvfloat>(how.format) || (rank > 1 && (how.axis < -rank || how.axis >= rank))) return true;
+        const block_float* bfp = std::get_if<block_float>(&how.format);
+        const bool lopsided =
+            (bfp != nullptr && bfp->bump) || (std::holds_alternative<microscaling>(how.format) && how.semantics.mxint_uses_lowest);
+        if ((!std::holds_alternative<nvfloat>(how.format) && !lopsided) || (rank > 1 && (how.axis < -rank || how.axis >= rank)))
+            return true;
         std::vector<float> y(value.size());
         apply(how, value, y);
         return std::ranges::equal(y, value.as<float>(), [](float a, float b) { return a == b || (a != a && b != b); });
@@ -314,7 +320,10 @@ class plan_recovery {
         const onnx::NodeProto& n = source_.graph().node(i);
         if (n.output_size() == 0 || n.input_size() == 0) return;
         std::optional<link> found;
-        if (dequantizes(n)) found = dequantized(n);
+        if (dequantizes(n)) {
+            found = in_blocks(n);
+            if (!found && !whole_.contains(n.output(0))) found = dequantized(n);
+        } else if (n.domain().empty() && n.input_size() > 1 && whole_.contains(n.input(0))) found = in_own_shape(n);
         else if (n.op_type() == "Cast" && n.domain().empty() && links_.contains(n.input(0))) found = in_own_type(n);
         else if (n.op_type() == "Cast" && n.domain().empty() && number(n, "to", 0) == 1) found = widened(n);
         else if (is_amd(n) && !quantizes(n)) {
@@ -324,6 +333,7 @@ class plan_recovery {
         else if (n.domain().empty() && n.input_size() == 1 && links_.contains(n.input(0)) &&
                  (n.op_type() == "Max" || (n.op_type() == "Flatten" && marks::has(n.output(0), marks::guarded))))
             found = links_.at(n.input(0));
+        if (whole_.contains(n.output(0))) owned_[static_cast<std::size_t>(i)] = true;
         if (!found) return;
         if (n.domain().empty()) refine(found->how, n.doc_string());
         if (const auto value = constant(found->source); value && !found->value) {
@@ -405,6 +415,84 @@ class plan_recovery {
         }
         return q;
     }
+    /// Returns the inputs of a node that are known: constants, and scales that are codes themselves.
+    std::optional<std::vector<tensor>> known_inputs(const onnx::NodeProto& n) const {
+        std::vector<tensor> inputs;
+        for (const std::string& in : n.input()) {
+            const auto made = links_.find(in);
+            auto value = made != links_.end() && made->second.value ? made->second.value : constant(in);
+            if (!value && !in.empty()) return std::nullopt;
+            inputs.push_back(value ? std::move(*value) : tensor());
+        }
+        return inputs;
+    }
+
+    /// Returns the quantizer of a constant that DequantizeLinear decodes by blocks: what the node says, else the block format whose
+    /// element, scales and blocks these are.
+    std::optional<quantizer> block_quantizer(const onnx::NodeProto& n, const std::vector<tensor>& inputs) const {
+        const int block = number(n, "block_size", 0);
+        if (block == 0 || inputs.size() < 2) return std::nullopt;
+        if (auto told = described(n.doc_string()); told && is_block_format(told->format)) return told;
+        const data_type codes = inputs[0].type(), scales = inputs[1].type();
+        if (const auto held = format_of_codes(codes); held && is_integer_format(*held)) {
+            auto q = parameters(n, codes);
+            const auto told = q ? described(n.doc_string(), q->scale, q->zero_point) : std::nullopt;
+            if (!told || !holds_codes(q->format, told->format) || !marks::has(n.input(0), marks::quantized)) return std::nullopt;
+            return told;
+        }
+        const auto element = format_of_codes(codes);
+        if (!element || !std::holds_alternative<floating>(*element)) return std::nullopt;
+        quantizer q;
+        q.axis = number(n, "axis", 1);
+        if (scales == data_type::float8e8m0) {
+            q.format = microscaling{.block_size = block, .element = std::get<floating>(*element)};
+            return q;
+        }
+        const onnx::NodeProto* inner = maker(n.input(1));
+        if (inner == nullptr || !dequantizes(*inner) || inner->input_size() < 2) return std::nullopt;
+        const auto scale_codes = constant(inner->input(0)), tensor_scale = constant(inner->input(1));
+        const auto scale = scale_codes ? format_of_codes(scale_codes->type()) : std::nullopt;
+        if (!scale || !std::holds_alternative<floating>(*scale) || !tensor_scale || tensor_scale->type() != data_type::float32 ||
+            tensor_scale->size() != 1)
+            return std::nullopt;
+        q.format = nvfloat{.block_size = block, .element = std::get<floating>(*element), .scale = std::get<floating>(*scale)};
+        q.scale = {tensor_scale->as<float>()[0]};
+        return q;
+    }
+
+    /// Reads a DequantizeLinear of a constant by blocks. Where the blocks are not yet in the tensor's own shape, what is known goes to
+    /// whole_ and nothing is returned.
+    std::optional<link> in_blocks(const onnx::NodeProto& n) {
+        const auto inputs = known_inputs(n);
+        const auto q = inputs ? block_quantizer(n, *inputs) : std::nullopt;
+        if (!q) return std::nullopt;
+        const std::vector<tensor> values = try_run(source_, n, *inputs, std::size_t{1} << 34);
+        if (values.size() != 1 || values[0].type() != data_type::float32) return std::nullopt;
+        const std::string base = marks::without(n.input(0), {marks::quantized});
+        if (!marks::has(base, marks::whole)) return link{floats_of(n.input(0), marks::quantized, values[0], n.output(0)), *q, values[0]};
+        whole_.emplace(n.output(0), link{marks::without(base, {marks::whole}), *q, values[0]});
+        return std::nullopt;
+    }
+
+    /// Reads the Slice or the Reshape from whole blocks to the tensor's own shape.
+    std::optional<link> in_own_shape(const onnx::NodeProto& n) {
+        const link from = whole_.at(n.input(0));
+        std::vector<tensor> inputs{*from.value};
+        for (int k = 1; k < n.input_size(); ++k) {
+            const auto value = constant(n.input(k));
+            if (!value) return std::nullopt;
+            inputs.push_back(*value);
+        }
+        const std::vector<tensor> values = try_run(source_, n, inputs, std::size_t{1} << 34);
+        if (values.size() != 1) return std::nullopt;
+        own(n.input(0));
+        if (n.op_type() == "Slice" && from.how.flatten) {
+            whole_.emplace(n.output(0), link{from.source, from.how, values[0]});
+            return std::nullopt;
+        }
+        return link{free_name(from.source, from.source + marks::as_float, values[0], n.output(0)), from.how, values[0]};
+    }
+
     std::optional<link> dequantized(const onnx::NodeProto& n) {
         if (n.input_size() < 2) return std::nullopt;
         if (const auto codes = constant(n.input(0))) {
@@ -609,6 +697,7 @@ class plan_recovery {
     std::map<std::string, tensor> called_;  ///< results of calls whose inputs are constants
     std::map<std::string, tensor> made_;    ///< float constants by their new names
     std::map<std::string, link> links_;     ///< by the quantized tensor
+    std::map<std::string, link> whole_;     ///< constants on their way from whole blocks to their own shape, by the tensor
     std::map<edge, quantizer> edges_;
     std::set<std::string> int8_;
     int in_halves_ = 0;  ///< pairs whose quantizers compute in 16 bits
@@ -616,6 +705,9 @@ class plan_recovery {
 
 }  // namespace detail
 
-recovered_plan recover_plan(const model& quantized) { return detail::plan_recovery(quantized).run(); }
+recovered_plan recover_plan(const model& quantized) {
+    if (const auto called = detail::with_calls(quantized)) return detail::plan_recovery(*called).run();
+    return detail::plan_recovery(quantized).run();
+}
 
 }  // namespace qk::graph

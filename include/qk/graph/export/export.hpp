@@ -35,6 +35,10 @@ struct export_options {
     export_style style = export_style::qdq;
     weight_storage weights = weight_storage::packed;
     int8_codes int8_weights = int8_codes::where_safe;
+    bool inlined = false;  ///< the file has no functions: their nodes stand in the place of each call
+    /// Styles qdq and portable write activations of 16-bit integers and FP8 as functions: OpenVINO drops pairs of more than 8 bits, and
+    /// rounds those of FP8 otherwise.
+    bool pairs_of_bytes_alone = false;
 };
 
 struct export_result {

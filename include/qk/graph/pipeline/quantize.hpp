@@ -16,8 +16,9 @@ namespace qk::graph::pipeline {
 /// Each member is the command's option of the same name; empty: not given.
 struct quantize_settings {
     model_source model;
-    std::string output, style = "portable", weights = "packed", save_plan, encodings, report, log;
+    std::string output, style, weights = "packed", save_plan, encodings, report, log;
     bool keep_int8 = false, overwrite = false;
+    bool inlined = false;        ///< no functions in the file
     bool time = false;           ///< times float model and file in onnxruntime
     bool estimates = false;      ///< computes the error of every activation, even without report and log
     bool returns_model = false;  ///< the outcome has the model's bytes, also where no `output` is named

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block formats in ONNX's own operators: constants as DequantizeLinear with block_size, activations as functions.
+// docs/reference/export_styles.md.
+#pragma once
+
+#include <cmath>
+#include <optional>
+
+#include "graph/export/portable.hpp"
+#include "graph/export/qdq.hpp"
+
+namespace qk::graph::detail {
+
+/// A constant as DequantizeLinear with blocks takes it. Every block is whole: the last one is filled with codes of 0.
+struct standard_blocks {
+    data_type type = data_type::undefined;  ///< of the codes
+    int axis = 0;
+    std::int64_t block = 0;
+    dims rows;  ///< the shape that is left of the codes' once the last block is cut: the constant's own, or [first axis, all others]
+    tensor codes, scales;
+    tensor zero_points;   ///< empty where all are 0
+    tensor tensor_scale;  ///< of scales that are codes of FP8 themselves; empty for other scales
+
+    bool fills_rows() const { return codes.shape() == rows; }
+};
+
+/// Codes of one width, one after the other from the lowest bit on (packed.hpp), as numbers.
+inline std::vector<std::uint32_t> codes_of_planes(const std::vector<tensor>& planes, int width, std::size_t count) {
+    std::vector<std::uint32_t> codes(count, 0);
+    for (int p = 0; p < plane_count(width); ++p) {
+        const auto w = static_cast<std::size_t>(plane_bits(width, p));
+        const auto bytes = planes[static_cast<std::size_t>(p)].as<std::uint8_t>();
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t bit = i * w;
+            const std::uint32_t both = bytes[bit / 8] | (bit / 8 + 1 < bytes.size() ? std::uint32_t{bytes[bit / 8 + 1]} << 8 : 0u);
+            codes[i] |= (both >> bit % 8 & ((1u << w) - 1)) << (8 * p);
+        }
+    }
+    return codes;
+}
+
+/// Turns a quantizer's codes of a constant into those of the narrowest container that has all of the format's values.
+class block_coder {
+  public:
+    block_coder(const quantizer& q, const tensor& value, const packed_constant& p) : q_(q), value_(value), p_(p) {}
+
+    /// Returns nullopt where no container of ONNX's holds the elements, or the result would have another value than the quantizer's.
+    std::optional<standard_blocks> run() {
+        const integer* i = std::get_if<integer>(&q_.format);
+        block_ = static_cast<std::size_t>(i != nullptr ? q_.block_size : block_size(q_.format));
+        if (p_.element_bits > 16 || !choose_container()) return std::nullopt;
+        place();
+        code_elements();
+        if (!code_scales() || !same_values()) return std::nullopt;
+        return std::move(made_);
+    }
+
+  private:
+    /// Returns the value of an element's code, in units of its block's scale.
+    float element(std::uint32_t c) const {
+        const int width = p_.element_bits;
+        if (width <= 8) return table_[c];
+        if (const block_float* b = std::get_if<block_float>(&q_.format); b == nullptr || !b->bump)
+            if (b != nullptr || std::holds_alternative<microexponent>(q_.format))
+                return c >> (width - 1) ? -static_cast<float>(c ^ 1u << (width - 1)) : static_cast<float>(c);
+        const integer* i = std::get_if<integer>(&q_.format);
+        const float n = static_cast<float>(i != nullptr && !i->is_signed ? std::int64_t{c} : reference::sign_extend(c, width));
+        return std::holds_alternative<microscaling>(q_.format) ? n * static_cast<float>(power_of_two(2 - width)) : n;
+    }
+
+    /// Returns whether multiples of a power of two, of at most `bits` bits with their sign, are all elements; sets the unit.
+    bool are_multiples(int bits) {
+        const microexponent* m = std::get_if<microexponent>(&q_.format);
+        const int shifts = m != nullptr && !by_parts_ ? (1 << m->shift_bits) - 1 : 0;
+        const double largest = power_of_two(bits - 1) - 1;
+        float most = 0;
+        int lowest = 64;  // the exponent of the smallest bit that an element has
+        for (std::uint32_t c = 0; c < 1u << p_.element_bits; ++c) {
+            const float v = element(c);
+            if (!std::isfinite(v)) continue;
+            most = std::max(most, std::fabs(v));
+            int e = 0;
+            if (float f = std::frexp(v, &e); f != 0) {
+                while (f != std::trunc(f)) f *= 2, --e;
+                lowest = std::min(lowest, e);
+            }
+        }
+        unit_ = power_of_two(lowest - shifts);
+        const bool two_complement = most / unit_ == largest + 1;  // elements with one more negative number
+        return most / unit_ <= largest || (two_complement && shifts == 0);
+    }
+
+    bool choose_container() {
+        if (p_.element_bits <= 8) table_ = element_table(q_.format, p_.element_bits);
+        if (const integer* i = std::get_if<integer>(&q_.format)) {
+            made_.type = container_of(*i).type, unit_ = 1;
+            return i->bits <= 16;
+        }
+        const bool floats =
+            !std::holds_alternative<block_float>(q_.format) && !std::holds_alternative<microexponent>(q_.format) && p_.element_bits <= 8;
+        const auto held = [&](floating f) {
+            return std::ranges::all_of(table_, [&](float v) {
+                if (v != v) return has_nan(f);
+                const float again = reference::value_of(f, reference::code_of(f, v));
+                return again == v && std::signbit(again) == std::signbit(v);
+            });
+        };
+        const auto floating_type = [&](data_type t, floating f) {
+            if (!floats || !held(f)) return false;
+            made_.type = t, of_floats_ = f, unit_ = 1;
+            return true;
+        };
+        const auto whole = [&](data_type t, int bits) {
+            if (!are_multiples(bits)) return false;
+            made_.type = t;
+            return true;
+        };
+        const bool integers = std::holds_alternative<microscaling>(q_.format) && has_integer_elements(std::get<microscaling>(q_.format));
+        if (integers && (whole(data_type::int4, 4) || whole(data_type::int8, 8))) return true;
+        if (floating_type(data_type::float4e2m1, fp4_e2m1) || whole(data_type::int4, 4)) return true;
+        if (floating_type(data_type::float8e4m3fn, fp8_e4m3fn) || floating_type(data_type::float8e5m2, fp8_e5m2) ||
+            floating_type(data_type::float8e4m3fnuz, fp8_e4m3fnuz) || floating_type(data_type::float8e5m2fnuz, fp8_e5m2fnuz) ||
+            whole(data_type::int8, 8))
+            return true;
+        if (const microexponent* m = std::get_if<microexponent>(&q_.format); m != nullptr && m->block_size % m->sub_block_size == 0) {
+            by_parts_ = true;  // a scale for each sub-block leaves the elements their own width
+            if (whole(data_type::int8, 8)) {
+                block_ = static_cast<std::size_t>(m->sub_block_size);
+                return true;
+            }
+            by_parts_ = false;
+        }
+        return whole(data_type::int16, 16);
+    }
+
+    /// Finds the shape that the codes have.
+    void place() {
+        const along_axis& view = p_.view;
+        if (q_.flatten) made_.rows = {static_cast<std::int64_t>(view.outer), static_cast<std::int64_t>(view.length)}, made_.axis = 1;
+        else made_.rows = value_.shape(), made_.axis = static_cast<int>(positive_axis(q_.axis, value_.rank()));
+        if (view.length < block_) block_ = view.length;
+        blocks_ = (view.length + block_ - 1) / block_;
+        made_.block = static_cast<std::int64_t>(block_);
+    }
+
+    dims shape_of(std::size_t along) const {
+        dims shape = made_.rows;
+        shape[static_cast<std::size_t>(made_.axis)] = static_cast<std::int64_t>(along);
+        return shape;
+    }
+
+    /// Returns the shift of the element at position k along the axis.
+    std::size_t shift_index(std::size_t o, std::size_t k, std::size_t in) const {
+        const microexponent& m = std::get<microexponent>(q_.format);
+        const auto block = static_cast<std::size_t>(m.block_size), part = static_cast<std::size_t>(m.sub_block_size);
+        const std::size_t parts = reference::sub_blocks(m), all = (p_.view.length + block - 1) / block * parts;
+        return (o * all + k / block * parts + k % block / part) * p_.view.inner + in;
+    }
+
+    void code_elements() {
+        const std::vector<std::uint32_t> codes = codes_of_planes(p_.elements, p_.element_bits, value_.size());
+        if (p_.shift_bits > 0) shifts_ = codes_of_planes(p_.shifts, p_.shift_bits, p_.shift_count);
+        const std::size_t length = p_.view.length, inner = p_.view.inner, filled = blocks_ * block_;
+        made_.codes = tensor(made_.type, shape_of(filled));
+        std::memset(made_.codes.bytes(), 0, made_.codes.size_bytes());
+        const std::size_t width = size_of(made_.type);
+        const microexponent* m = std::get_if<microexponent>(&q_.format);
+        for (std::size_t o = 0; o < p_.view.outer; ++o)
+            for (std::size_t k = 0; k < length; ++k)
+                for (std::size_t in = 0; in < inner; ++in) {
+                    float v = element(codes[(o * length + k) * inner + in]);
+                    if (m != nullptr && !by_parts_ && p_.shift_bits > 0)
+                        v *= static_cast<float>(power_of_two(-static_cast<int>(shifts_[shift_index(o, k, in)])));
+                    const std::int64_t code = of_floats_ ? std::int64_t{reference::code_of(*of_floats_, v)} : whole_number(v);
+                    std::memcpy(made_.codes.bytes() + ((o * filled + k) * inner + in) * width, &code, width);
+                }
+    }
+    std::int64_t whole_number(float v) const { return v == v ? static_cast<std::int64_t>(static_cast<double>(v) / unit_) : 0; }
+
+    /// Writes the scales, as codes where the container is a float: E8M0, or those of FP8 under the tensor's scale.
+    bool code_scales() {
+        const dims shape = shape_of(blocks_);
+        if (std::holds_alternative<integer>(q_.format)) {
+            made_.scales = make_tensor<float>(shape, q_.scale);
+            if (!is_shifted(q_)) return true;
+            made_.zero_points = tensor(made_.type, shape);
+            const std::size_t width = size_of(made_.type);
+            for (std::size_t i = 0; i < made_.zero_points.size(); ++i) {
+                const std::int64_t z = q_.zero_point[q_.zero_point.size() == 1 ? 0 : i];
+                std::memcpy(made_.zero_points.bytes() + i * width, &z, width);
+            }
+            return true;
+        }
+        const std::vector<std::uint32_t> codes = codes_of_planes(p_.scales, p_.scale_bits, p_.scale_count);
+        const std::vector<float> table = scale_table(q_.format, p_.scale_bits);
+        const nvfloat* n = std::get_if<nvfloat>(&q_.format);
+        if (of_floats_ && std::holds_alternative<microscaling>(q_.format)) {
+            made_.scales = tensor(data_type::float8e8m0, shape);
+            for (std::size_t i = 0; i < codes.size(); ++i) made_.scales.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(codes[i]);
+            return true;
+        }
+        if (const auto type = n != nullptr ? onnx_float8(n->scale) : std::nullopt) {
+            made_.scales = tensor(*type, shape);
+            for (std::size_t i = 0; i < codes.size(); ++i) made_.scales.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(codes[i]);
+            made_.tensor_scale = make_tensor<float>({}, std::vector<float>{p_.tensor_scale * static_cast<float>(unit_)});
+            return true;
+        }
+        made_.scales = tensor(data_type::float32, shape);
+        const auto out = made_.scales.as<float>();
+        const std::size_t inner = p_.view.inner, wide = p_.scale_count / (p_.view.outer * inner);
+        const std::size_t block = static_cast<std::size_t>(block_size(q_.format));
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            const std::size_t in = i % inner, b = i / inner % blocks_, o = i / inner / blocks_;
+            const std::size_t k = by_parts_ ? b * block_ / block : b;
+            double s = static_cast<double>(table[codes[(o * wide + k) * inner + in]]);
+            if (n != nullptr) s = static_cast<double>(static_cast<float>(s) * p_.tensor_scale);
+            if (by_parts_ && p_.shift_bits > 0) s *= power_of_two(-static_cast<int>(shifts_[shift_index(o, b * block_, in)]));
+            out[i] = static_cast<float>(s * unit_);
+        }
+        if (by_parts_) narrow_scales();
+        return true;
+    }
+
+    /// Writes powers of two as E8M0: a float32 for each sub-block would take more bits than its elements.
+    void narrow_scales() {
+        tensor codes(data_type::float8e8m0, made_.scales.shape());
+        for (std::size_t i = 0; i < codes.size(); ++i) {
+            const float s = made_.scales.as<float>()[i];
+            const std::uint32_t code = s == s ? static_cast<std::uint32_t>(std::ilogb(s) + 127) : 255u;
+            if (code > 255 || !(reference::value_of(e8m0, code) == s || s != s)) return;
+            codes.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(code);
+        }
+        made_.scales = std::move(codes);
+    }
+
+    float scale_at(std::size_t i) const {
+        switch (made_.scales.type()) {
+            case data_type::float32: return made_.scales.as<float>()[i];
+            case data_type::float8e8m0: return reference::value_of(e8m0, made_.scales.as<std::uint8_t>()[i]);
+            default:
+                return reference::value_of(std::get<nvfloat>(q_.format).scale, made_.scales.as<std::uint8_t>()[i]) *
+                       made_.tensor_scale.as<float>()[0];
+        }
+    }
+
+    /// Returns whether what DequantizeLinear makes of the codes is the value of the quantizer; 0 and -0 are the same number.
+    bool same_values() const {
+        const tensor wanted = rounded(q_, value_);
+        const std::size_t length = p_.view.length, inner = p_.view.inner, filled = blocks_ * block_;
+        for (std::size_t o = 0; o < p_.view.outer; ++o)
+            for (std::size_t k = 0; k < length; ++k)
+                for (std::size_t in = 0; in < inner; ++in) {
+                    const std::size_t at = (o * filled + k) * inner + in, s = (o * blocks_ + k / block_) * inner + in;
+                    float v = 0;
+                    if (of_floats_) {
+                        v = reference::value_of(*of_floats_, made_.codes.as<std::uint8_t>()[at]);
+                    } else {
+                        const std::int64_t zero = made_.zero_points.empty() ? 0 : code_at(made_.zero_points, s);
+                        v = static_cast<float>(code_at(made_.codes, at) - zero);
+                    }
+                    const float got = v * scale_at(s), want = wanted.as<float>()[(o * length + k) * inner + in];
+                    if (!(got == want || (got != got && want != want))) return false;
+                }
+        return true;
+    }
+
+    const quantizer& q_;
+    const tensor& value_;
+    const packed_constant& p_;
+    standard_blocks made_;
+    std::vector<float> table_;           ///< elements by their codes, where those have at most 8 bits
+    std::optional<floating> of_floats_;  ///< the container's format; empty for integers
+    std::vector<std::uint32_t> shifts_;
+    double unit_ = 1;  ///< of integer codes
+    std::size_t block_ = 1, blocks_ = 1;
+    bool by_parts_ = false;  ///< microexponents with a scale for each sub-block
+};
+
+/// Returns a constant under a block format, or under a grid of integer scales, in standard operators; nullopt where it has none.
+inline std::optional<standard_blocks> standard_blocks_of(const quantizer& q, const tensor& value) {
+    if (value.rank() == 0 || value.size() == 0) return std::nullopt;
+    const std::optional<packed_constant> p = packed(q, value);
+    return p ? block_coder(q, value, *p).run() : std::nullopt;
+}
+
+/// Style qdq: what QuantizeLinear and DequantizeLinear hold, constants in blocks among it. Activations in block formats, which no
+/// QuantizeLinear computes (it does not choose scales), are functions of style portable.
+class pairs_writer : public quantizer_writer {
+  public:
+    pairs_writer(graph_writer& g, const export_options& options, std::vector<std::string>& notes)
+        : quantizer_writer(g, options, notes), standard_(g, options, notes), functions_(g, options, notes) {}
+
+    std::string activation(const quantized_value& v) override {
+        const bool blocked = is_block_format(v.how.format);
+        if (!blocked && !functions_.is_called(v.how)) return standard_.activation(v);
+        ++(blocked ? calls_ : wide_);
+        return functions_.activation(v);
+    }
+
+    std::string weight(const quantized_value& v, const tensor& value) override {
+        if (!needs_blocks(v, value)) return standard_.weight(v, value);
+        if (options_.weights == weight_storage::packed) {
+            if (const auto b = standard_blocks_of(v.how, value)) return blocks(v, *b);
+            left_.push_back(v.name);
+        }
+        return g_.rounded_constant(v.name, rounded(v.how, value), describe(v.how, true));
+    }
+
+    bool dequantizes(const quantizer& weight) const override { return is_block_format(weight.format) || standard_.dequantizes(weight); }
+    bool dequantizes_activation(const quantizer& q) const override { return !is_block_format(q.format) && !functions_.is_called(q); }
+
+    void finish() override {
+        functions_.finish();
+        if (calls_ > 0)
+            notes_.push_back(
+                std::to_string(calls_) + " activations in block formats are " +
+                (options_.inlined ? "arithmetic of standard operators" : "functions of standard operators, as in style portable") +
+                ": QuantizeLinear takes scales, it does not choose them");
+        if (wide_ > 0)
+            notes_.push_back(
+                std::to_string(wide_) +
+                " activations of 16-bit integers or FP8 are arithmetic of standard operators and not pairs: OpenVINO drops such "
+                "pairs of integers, and rounds those of FP8 otherwise");
+        if (options_.pairs_of_bytes_alone) note_doubles();
+        if (!left_.empty())
+            notes_.push_back(std::to_string(left_.size()) + " constants ('" + left_[0] + "'" + (left_.size() > 1 ? ", ..." : "") +
+                             ") stay float32, rounded: no type of ONNX's holds the codes of their format");
+    }
+
+  private:
+    /// Says which functions compute in float64, which OpenVINO makes float32.
+    void note_doubles() {
+        std::string names;
+        for (const auto& f : g_.target().proto().functions()) {
+            const bool wide = std::ranges::any_of(f.node(), [](const onnx::NodeProto& n) {
+                return n.op_type() == "Cast" && int_attribute(n, "to", 0) == static_cast<std::int64_t>(data_type::float64);
+            });
+            if (wide && f.domain() == marks::function_domain) names += (names.empty() ? "" : ", ") + f.name();
+        }
+        if (!names.empty())
+            notes_.push_back("these formats are computed in float64, of which OpenVINO makes float32, so that their values differ there: " +
+                             names);
+    }
+
+    /// Returns whether this needs more than a single DequantizeLinear of a constant in its own shape.
+    static bool needs_blocks(const quantized_value& v, const tensor& value) {
+        const quantizer& q = v.how;
+        if (is_block_format(q.format)) return true;
+        const integer* f = std::get_if<integer>(&q.format);
+        if (f == nullptr || f->bits > 16 || v.as_unsigned || q.block_size == 0 || q.dynamic || q.scale.empty() || value.rank() == 0)
+            return false;
+        const along_axis view = view_along(value.shape(), q.axis, q.flatten);
+        return q.flatten || view.length % static_cast<std::size_t>(q.block_size) != 0;
+    }
+
+    static int opset_of(const standard_blocks& b) {
+        if (b.scales.type() == data_type::float8e8m0) return 24;
+        if (b.type == data_type::int2 || b.type == data_type::uint2) return 25;
+        return b.type == data_type::float4e2m1 ? 23 : 21;
+    }
+
+    std::string blocks(const quantized_value& v, const standard_blocks& b) {
+        const bool e8m0_scales = b.scales.type() == data_type::float8e8m0;
+        g_.require_opset(opset_of(b), e8m0_scales ? std::string("DequantizeLinear with scales of float8e8m0")
+                                                  : std::string("DequantizeLinear by blocks of ") + graph::name_of(b.type));
+        const bool whole = !v.how.flatten && b.fills_rows();
+        const std::string stem = whole ? v.name : v.name + marks::whole;
+        std::vector<std::string> inputs{g_.constant(stem + marks::quantized, b.codes)};
+        std::string scale = g_.constant(v.name + (b.tensor_scale.empty() ? "_scale" : "_scale_codes"), b.scales);
+        if (!b.tensor_scale.empty()) {
+            const std::string codes = scale;
+            scale = g_.fresh(v.name + "_scale");
+            g_.node("DequantizeLinear", {codes, g_.constant(v.name + "_tensor_scale", b.tensor_scale)}, {scale});
+        }
+        inputs.push_back(scale);
+        if (!b.zero_points.empty()) inputs.push_back(g_.constant(v.name + "_zero_point", b.zero_points));
+        std::string y = g_.fresh(whole ? v.name + "_dequantized" : v.name + marks::whole);
+        auto& d = g_.node("DequantizeLinear", inputs, {y});
+        set_attribute(d, "axis", static_cast<std::int64_t>(b.axis));
+        set_attribute(d, "block_size", b.block);
+        if (e8m0_scales) set_attribute(d, "output_dtype", std::int64_t{1});
+        d.set_doc_string(describe(v.how, is_block_format(v.how.format)));
+        if (!whole) y = in_own_shape(v, b, y);
+        // onnxruntime would make MatMulNBits of integers and their product, which computes with 8-bit activations.
+        const bool integers = is_block_format(v.how.format) && b.scales.type() == data_type::float32;
+        return integers || v.guard || (v.nbits && v.planned_products) ? g_.kept_apart(y) : y;
+    }
+
+    /// Cuts off what fills the last block, and undoes the flattening.
+    std::string in_own_shape(const quantized_value& v, const standard_blocks& b, std::string y) {
+        const auto list = [&](const char* stem, const std::vector<std::int64_t>& values) {
+            return g_.constant(v.name + stem, make_tensor<std::int64_t>({static_cast<std::int64_t>(values.size())}, values));
+        };
+        if (!b.fills_rows()) {
+            const std::string cut = g_.fresh(v.name + (v.how.flatten ? marks::whole : "_dequantized"));
+            g_.node("Slice", {y, list("_first", {0}), list("_length", {b.rows[static_cast<std::size_t>(b.axis)]}), list("_axis", {b.axis})},
+                    {cut});
+            y = cut;
+        }
+        if (!v.how.flatten) return y;
+        const std::string own = g_.fresh(v.name + "_dequantized");
+        g_.node("Reshape", {y, list("_shape", v.shape)}, {own});
+        return own;
+    }
+
+    qdq_writer standard_;
+    portable_writer functions_;
+    int calls_ = 0;                  ///< activations in block formats
+    int wide_ = 0;                   ///< activations that are no pairs for the sake of a runtime
+    std::vector<std::string> left_;  ///< constants without a form
+};
+
+}  // namespace qk::graph::detail

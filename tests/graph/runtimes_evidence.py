@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs block formats as styles qdq and portable write them in onnx's checker and reference evaluator, in onnxruntime and in OpenVINO.
+
+usage: runtimes_evidence.py QK [--exhaustive]
+Each runtime must give the values of `qk evaluate --plan` on the float model, and the file's plan must come back from it. OpenVINO is tried
+where it is installed (tests/peers.sh install). --exhaustive tries every format in every shape.
+"""
+import json
+import sys
+
+from evidence import QK, at, check, qk
+import evidence
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+try:
+    import openvino
+except ImportError:
+    openvino = None
+
+onnxruntime.set_default_logger_severity(4)
+EXHAUSTIVE = "--exhaustive" in sys.argv
+# Formats, and whether onnxruntime's CPU has kernels for the types that style qdq writes them in.
+WEIGHTS = {"mxfp4": False, "mxfp8_e4m3": False, "mxfp8_e5m2": False, "mxfp6_e2m3": False, "mxfp6_e3m2": False, "mxint8": True, "nvfp4": False,
+           "bfp16": True, "mx9": False, "mx6": True, "mx4": True, "amdfp4": False, "mx:element=int4,block=8": True, "nvfp:block=8": False,
+           "bfp:block=16,exponent=8,mantissa=4,bump": True, "bfp:block=16,exponent=8,mantissa=11": True, "mxfp4_e1m2": True}
+
+
+def save(nodes, inputs, outputs, constants, name, opset=17):
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs],
+                              [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs],
+                              [numpy_helper.from_array(v, n) for n, v in constants.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.save(model, at(name))
+    return at(name)
+
+
+def write_plan(edges):
+    with open(at("plan.json"), "w") as f:
+        json.dump({"qk": "plan", "version": 1, "tensors": {}, "edges": [{"tensor": t, "consumer": c, "index": i, "quantizer": q} for t, c, i, q in edges]}, f)
+    return at("plan.json")
+
+
+def in_onnxruntime(model, inputs, optimizer):
+    options = onnxruntime.SessionOptions()
+    level = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimizer else level.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, inputs)
+
+
+def in_openvino(model, inputs):
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(model), "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
+    result = compiled(inputs)
+    return [result[i] for i in range(len(compiled.outputs))]
+
+
+def runs(model, inputs, onnxruntime_has):
+    """Yields the name of a runtime and a function that runs the model there."""
+    loaded = onnx.load(model)
+    onnx.checker.check_model(loaded, full_check=True)
+    onnx.shape_inference.infer_shapes(loaded, check_type=True, strict_mode=True)
+    yield "onnx.reference", lambda: ReferenceEvaluator(loaded).run(None, inputs)
+    if onnxruntime_has:
+        yield "onnxruntime, optimizer off", lambda: in_onnxruntime(model, inputs, False)
+        yield "onnxruntime, optimizer on", lambda: in_onnxruntime(model, inputs, True)
+    if openvino is not None:
+        yield "openvino", lambda: in_openvino(model, inputs)
+
+
+def qk_evaluate(model, inputs, count, *more):
+    np.save(at("x.npy"), inputs["x"])
+    qk("evaluate", model, "--inputs", at("x.npy"), "--output-dir", at("out"), "--threads", 1, "--batch", inputs["x"].shape[0], *more)
+    return [np.load(at(f"out/y{i}.npy")) for i in range(count)]
+
+
+def compare(what, model, inputs, expected, onnxruntime_has, bits=False):
+    """Checks that every runtime gives the expected values; with `bits` their signs of zero, too."""
+    wrong = []
+    for name, run in runs(model, inputs, onnxruntime_has):
+        try:
+            got = run()
+        except Exception as error:
+            wrong.append(f"{name} does not run it: {' '.join(str(error).split())[:300]}")
+            continue
+        for i, (a, b) in enumerate(zip(got, expected)):
+            a = np.asarray(a).reshape(b.shape)
+            if not (np.array_equal(a.view(np.uint32), b.view(np.uint32)) if bits and name != "openvino" else np.array_equal(a, b)):
+                at_place = tuple(np.argwhere(a != b)[0]) if (a != b).any() else "a zero"
+                wrong.append(f"{name}: output {i} differs in {np.sum(a != b)} of {a.size}, first at {at_place}")
+    for line in wrong[:6]:
+        print("   ", line)
+    check(not wrong, what)
+
+
+def told(plan):
+    """What a plan says of each tensor."""
+    blocks = ("mx", "bfp", "nvfp", "amdfp")
+    of = lambda q: (q["format"], q["axis"] if q["format"].startswith(blocks) else None, q.get("flatten", False))
+    return {e["tensor"]: of(e["quantizer"]) for e in plan["edges"]} | {t: of(q) for t, q in plan["tensors"].items()}
+
+
+def weights_in_blocks():
+    """Constants under each format: a matrix along each axis, with whole and short blocks, and filters that are flattened."""
+    r = np.random.default_rng(3)
+    shapes = [("matrix", (8, 64), [{"axis": 1}, {"axis": 0}]), ("short blocks", (40, 37), [{"axis": 1}, {"axis": 0}]),
+              ("filters", (6, 3, 5, 5), [{"axis": 0, "flatten": True}, {"axis": 1}])]
+    formats = list(WEIGHTS) if EXHAUSTIVE else list(WEIGHTS)[:12]
+    for name in formats:
+        constants, nodes, edges, outputs = {}, [helper.make_node("Identity", ["x"], ["y0"], name="n0")], [], [("y0", ["N", 2])]
+        for what, shape, places in shapes:
+            for more in places:
+                i = len(nodes)
+                w = (r.standard_normal(shape) * 2.0 ** r.integers(-9, 3, shape)).astype(np.float32)
+                constants[f"w{i}"] = w
+                nodes.append(helper.make_node("Identity", [f"w{i}"], [f"y{i}"], name=f"n{i}"))
+                outputs.append((f"y{i}", list(shape)))
+                edges.append((f"w{i}", f"n{i}", 0, {"format": name, **more, **({"scale": [float(np.abs(w).max() / 2688)]} if name == "nvfp4" else {})}))
+        source = save(nodes, [("x", ["N", 2])], outputs, constants, "float.onnx")
+        plan = write_plan(edges)
+        inputs = {"x": np.ones((1, 2), np.float32)}
+        expected = qk_evaluate(source, inputs, len(nodes), "--plan", plan)
+        qk("quantize", source, "-o", at("qdq.onnx"), "--plan", plan, "--export", "qdq")
+        held = onnx.load(at("qdq.onnx"))
+        check(sum(n.op_type == "DequantizeLinear" for n in held.graph.node) >= len(edges) and not held.functions, f"{name}: all constants are standard")
+        for a, b in zip(qk_evaluate(at("qdq.onnx"), inputs, len(nodes)), expected):
+            if not np.array_equal(a.reshape(b.shape), b):
+                check(False, f"{name}: qk evaluates the file as the plan")
+        compare(f"{name}: constants in every runtime", at("qdq.onnx"), inputs, expected, WEIGHTS[name])
+        qk("inspect", at("qdq.onnx"), "--save-plan", at("again.json"), "--save-float", at("again.onnx"))
+        again, before = (json.load(open(at(f))) for f in ("again.json", "plan.json"))
+        if not name.endswith("bump"):  # whose rounded values need another exponent
+            check(told(again) == told(before), f"{name}: the plan comes back")
+        again_values = qk_evaluate(at("again.onnx"), inputs, len(nodes), "--plan", at("again.json"))
+        check(all(np.array_equal(a.reshape(b.shape), b) for a, b in zip(again_values, expected)), f"{name}: the recovered model has its values")
+
+
+def values(shape, seed):
+    """Ordinary numbers of several magnitudes, ties, and zeros of both signs."""
+    r = np.random.default_rng(seed)
+    x = (r.standard_normal(shape) * 2.0 ** r.integers(-6, 7, shape)).astype(np.float32)
+    x[r.random(shape) < 0.1] = 0.0
+    x[r.random(shape) < 0.05] = -0.0
+    ties = r.random(shape) < 0.2
+    x[ties] = (r.integers(-64, 64, shape) * 0.125).astype(np.float32)[ties]
+    return x
+
+
+ACTIVATIONS = ["bfp16", "mxfp8_e4m3", "mxfp4", "mxint8", "mx9", "mx6", "nvfp4", "fp8_e4m3fn", "fp6_e3m2", "fp4_e2m1", "int2", "mxfp8_e5m2", "mx4", "mxfp6_e2m3", "amdfp4", "fp8_e5m2",
+               "fp8_e3m4", "int:bits=12", "uint4", "bfp:block=8,exponent=8,mantissa=5,bump", "mx:element=int4,block=8", "nvfp:block=8"]
+
+
+def functions_everywhere():
+    """Activations and constants in style portable without functions: one file with an output for each way of seeing blocks."""
+    shapes = [((6, 64), ["N", 64], 1), ((6, 37), ["N", 37], 1), ((6, 37), ["N", "C"], 1), ((4, 20, 3), ["N", 20, 3], 1)]
+    for name in ACTIVATIONS if EXHAUSTIVE else ACTIVATIONS[:11]:
+        wrong = evidence.failures
+        for shape, declared, axis in shapes:
+            q = {"format": name, "axis": axis}
+            if "int" in name and not name.startswith("mx"):
+                q = {"format": name, "scale": [0.25]}
+            w = values((48, 37), 11)
+            constants = {"w": w, "v": values((5, 8, 3, 3), 12)}
+            nodes = [helper.make_node("Identity", [t], [f"y{i}"], name=f"n{i}") for i, t in enumerate(("x", "w", "v"))]
+            source = save(nodes, [("x", declared)], [("y0", declared), ("y1", [48, 37]), ("y2", [5, 8, 3, 3])], constants, "float.onnx")
+            plan = write_plan([("x", "n0", 0, q), ("w", "n1", 0, q), ("v", "n2", 0, q)])
+            inputs = {"x": values(shape, 13)}
+            expected = qk_evaluate(source, inputs, 3, "--plan", plan)
+            qk("quantize", source, "-o", at("inline.onnx"), "--plan", plan, "--export", "portable", "--inline")
+            check(not onnx.load(at("inline.onnx")).functions, f"{name} {declared}: the file has no functions")
+            compare(f"{name} {declared}: without functions in every runtime", at("inline.onnx"), inputs, expected, True, bits=True)
+            qk("inspect", at("inline.onnx"), "--save-plan", at("again.json"))
+            check(told(json.load(open(at("again.json")))) == told(json.load(open(plan))), f"{name} {declared}: the plan comes back")
+        if evidence.failures > wrong:
+            print(f"    {name}: {evidence.failures - wrong} failures", flush=True)
+
+
+def decibels(got, expected):
+    error = np.sum((got.astype(np.float64) - expected) ** 2)
+    return np.inf if error == 0 else 10 * np.log10(np.sum(expected.astype(np.float64) ** 2) / error)
+
+
+def network_for_openvino():
+    """A small network with `--target openvino`: what OpenVINO computes beside the plan."""
+    if openvino is None:
+        return
+    r = np.random.default_rng(17)
+    w = {"c1": (r.standard_normal((16, 3, 3, 3)) * 0.3).astype(np.float32), "b1": r.standard_normal(16).astype(np.float32),
+         "c2": (r.standard_normal((32, 16, 3, 3)) * 0.1).astype(np.float32), "m": (r.standard_normal((32, 48)) * 0.2).astype(np.float32),
+         "g": (r.standard_normal((10, 48)) * 0.2).astype(np.float32)}
+    nodes = [helper.make_node("Conv", ["x", "c1", "b1"], ["h1"], name="conv1", pads=[1, 1, 1, 1]), helper.make_node("Relu", ["h1"], ["r1"], name="relu1"),
+             helper.make_node("Conv", ["r1", "c2"], ["h2"], name="conv2", pads=[1, 1, 1, 1], strides=[2, 2]), helper.make_node("Relu", ["h2"], ["r2"], name="relu2"),
+             helper.make_node("GlobalAveragePool", ["r2"], ["p"], name="pool"), helper.make_node("Flatten", ["p"], ["f"], name="flatten"),
+             helper.make_node("MatMul", ["f", "m"], ["h3"], name="matmul"), helper.make_node("Tanh", ["h3"], ["t"], name="tanh"),
+             helper.make_node("Gemm", ["t", "g"], ["y0"], name="gemm", transB=1)]
+    source = save(nodes, [("x", ["N", 3, 12, 12])], [("y0", ["N", 10])], w, "float.onnx")
+    inputs = {"x": r.standard_normal((8, 3, 12, 12)).astype(np.float32)}
+    np.save(at("calibration.npy"), inputs["x"])
+    pairs = [("int8", "int8"), ("int16", "int8"), ("fp8_e4m3fn", "fp8_e4m3fn"), ("bfp16", "bfp16"), ("mxfp8_e4m3", "mxfp4"), ("nvfp4", "nvfp4"), ("uint8", "int4"), ("bf16", "mx6"),
+             ("mx9", "mx9"), ("fp16", "int4"), ("mxint8", "mxint8"), ("mxfp6_e2m3", "mxfp6_e3m2"), ("int16", "int16"), ("fp8_e5m2", "fp8_e4m3fn")]
+    for activation, weight in pairs if EXHAUSTIVE else pairs[:8]:
+        qk("quantize", source, "-o", at("openvino.onnx"), "--activation", activation, "--weight", weight, "--calibration", at("calibration.npy"), "--target", "openvino",
+           "--save-plan", at("plan.json"))
+        expected = qk_evaluate(source, inputs, 1, "--plan", at("plan.json"))[0]
+        onnx.checker.check_model(onnx.load(at("openvino.onnx")), full_check=True)
+        own = qk_evaluate(at("openvino.onnx"), inputs, 1)[0]
+        try:
+            got = decibels(in_openvino(at("openvino.onnx"), inputs)[0], expected)
+        except Exception as error:
+            got = -np.inf
+            print("   ", " ".join(str(error).split())[:400])
+        check(got > 35 and decibels(own, expected) > 35 and not onnx.load(at("openvino.onnx")).functions,
+              f"{activation}, {weight}: OpenVINO {got:.1f} dB beside the plan, qk {decibels(own, expected):.1f} dB")
+
+
+if __name__ == "__main__":
+    weights_in_blocks()
+    functions_everywhere()
+    network_for_openvino()
+    sys.exit(1 if evidence.failures else 0)
