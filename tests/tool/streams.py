@@ -160,6 +160,8 @@ def memories(place):
     fails("operand 1 is no word", "ver", "fp8_e4m3fn", "--decode", text="100 00000000\n")
     fails("nothing was checked", "ver", "int8")
     fails("no hexadecimal word", "ver", "int8", text="3f800000 one\n")
+    fails("line 2: '3f800000000000000' has more than 64 bits", "ver", "int8", text="3f800000 01\n3f800000000000000 01\n")
+    passes(appended(lines, y[:, None], 8), "fp8_e4m3fn", "--decode", "--level", "exhaustive", "--seed", "3")  # the words of gen
 
 
 def compared(place):
@@ -183,6 +185,105 @@ def compared(place):
         assert report["values"] == x.size and 0 < report["mismatches"] <= len(y[::40]), report["mismatches"]
     (place / "y.hex").write_text("1\n2\n")
     fails("has 2 words; for", "compare", place / "x.hex", place / "y.hex", "--format", "mxfp4")
+
+
+def decoder_of_floats(e_bits, m_bits, has_nan, **fault):
+    """Returns a decoder of sign, exponent and mantissa with the bias of IEEE 754, and with the faults that are named."""
+    bias = (1 << e_bits - 1) - 1 + fault.get("bias", 0)
+
+    def decode(code):
+        code = (code | fault.get("ones", 0)) & ~fault.get("zeros", 0)
+        sign, e, m = code >> e_bits + m_bits & 1, code >> m_bits & (1 << e_bits) - 1, code & (1 << m_bits) - 1
+        below = e == 0
+        hidden = np.where(below & (fault.get("subnormal") != "hidden"), 0, 1 << m_bits)
+        least = 0 if fault.get("subnormal") == "field" else 1
+        v = (hidden + m) * 2.0 ** (np.where(below, least if fault.get("subnormal") != "hidden" else 0, e) - bias - m_bits)
+        v = np.where(below, 0.0, v) if fault.get("subnormal") == "flushed" else v
+        v = np.where(sign & (fault.get("signs", 1) == 1), -v, v)
+        if fault.get("zero") == "unsigned":
+            v = np.where(v == 0, 0.0, v)
+        if has_nan and fault.get("nan") != "number":
+            v = np.where(code & 0x7F == 0x7F, np.nan, v)
+        return v
+
+    return decode
+
+
+DECODERS = (
+    ("fp8_e4m3fn", dict(subnormal="flushed"), ["flushed to zero"]),
+    ("fp8_e4m3fn", dict(subnormal="hidden"), ["with the hidden bit"]),
+    ("fp8_e4m3fn", dict(subnormal="field", zero="unsigned"), ["binade too small", "sign of zero"]),
+    ("fp8_e4m3fn", dict(bias=1, nan="number"), ["one too large", "NaN is read as the number"]),
+    ("fp8_e4m3fn", dict(zeros=4, subnormal="flushed"), ["bit 2 of an element's code is stuck at 0", "flushed to zero"]),
+    ("mxfp4", dict(subnormal="hidden"), ["with the hidden bit"]),
+    ("mxfp4", dict(scale=1), ["power of two too high"]),
+    ("mxfp4", dict(special="number", zero="unsigned"), ["scale code that means NaN", "sign of zero"]),
+    ("mxfp4", dict(lanes="swapped"), ["neighbouring elements are swapped"]),
+    ("mxfp4", dict(lane=(5, 8)), ["bit 3 of an element's code is stuck at 1", "the position in the block is 5"]),
+    ("mxfp4", dict(scale_bit=16), ["bit 4 of the scale's code is stuck at 0"]),
+    ("mxfp4", dict(results="flushed"), ["subnormal float32 are flushed"]),
+)
+
+
+def decoders_diagnosed(place):
+    """Faults of decoders are named, in what `compare --decode` reads: .hex and .npy."""
+    for name, fault, sentences in DECODERS:
+        lines = gen(name, "--decode", "--level", "2")
+        w = np.array([[int(v, 16) for v in words] for words in lines])
+        if name == "mxfp4":
+            codes, scales = w[:, :32].copy(), w[:, 32:]
+            if fault.get("lanes") == "swapped":
+                codes = codes[:, np.arange(32) ^ 1]
+            if "lane" in fault:
+                codes[:, fault["lane"][0]] |= fault["lane"][1]
+            scales = scales & ~fault.get("scale_bit", 0)
+            with np.errstate(all="ignore"):
+                y = (decoder_of_floats(2, 1, False, **fault)(codes) * 2.0 ** (scales - 127 + fault.get("scale", 0))).astype(np.float32)
+            if fault.get("special") != "number":
+                y[scales[:, 0] == 255] = np.nan
+        else:
+            y = decoder_of_floats(4, 3, True, **fault)(w).astype(np.float32)
+        if fault.get("results") == "flushed":
+            y = np.where(np.abs(y) < 2.0**-126, np.copysign(np.float32(0), y), y)
+        (place / "codes.hex").write_text("".join(" ".join(words) + "\n" for words in lines))
+        (place / "values.hex").write_text("".join(f"{v:08x}\n" for v in np.ascontiguousarray(y, np.float32).view(np.uint32).ravel()))
+        np.save(place / "codes.npy", w.astype(np.uint8))
+        np.save(place / "values.npy", y.astype(np.float32))
+        reports = []
+        for kind in ("hex", "npy"):
+            done = subprocess.run([QK, "compare", place / f"codes.{kind}", place / f"values.{kind}", "--format", name, "--decode", "--json"], capture_output=True, text=True)
+            assert done.returncode == 1, (name, fault, done)
+            reports.append(json.loads(done.stdout))
+        assert reports[0] == reports[1] and reports[0]["mismatches"] > 0 and reports[0]["unexplained"] == 0, (name, fault, reports[0])
+        said = [k["sentence"] + " " + k["where"] for k in reports[0]["causes"]]
+        for k in sentences:
+            assert any(k in s for s in said + reports[0]["alternatives"]), (name, fault, said, reports[0]["alternatives"])
+        assert len(said) == (1 if "lane" in fault else len(sentences)), (name, fault, said)
+    right = [words[0] for words in gen("fp8_e4m3fn", "--decode")]
+    (place / "codes.hex").write_text("\n".join(right))
+    y = np.array([int(v, 16) for v in right], np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    np.save(place / "values.npy", y)
+    assert subprocess.run([QK, "compare", place / "codes.hex", place / "values.npy", "--format", "fp8_e4m3fn", "--decode"], capture_output=True).returncode == 0
+    np.save(place / "values.npy", np.random.default_rng(1).standard_normal(256).astype(np.float32))
+    noise = subprocess.run([QK, "compare", place / "codes.hex", place / "values.npy", "--format", "fp8_e4m3fn", "--decode"], capture_output=True, text=True)
+    assert noise.returncode == 1 and noise.stdout.startswith("no known mistake explains it"), noise
+    fails("a decoder gives a value for each", "compare", place / "codes.npy", place / "values.npy", "--format", "mxfp4", "--decode")
+    fails("is no code of 4 bits", "compare", place / "codes.hex", place / "values.npy", "--format", "fp4_e2m1", "--decode")
+
+
+def narrow_inputs(place):
+    """Inputs of 16 bits as .hex, and codes of one byte each as .npy."""
+    for kind, dtype in (("fp16", np.float16), ("bf16", ml_dtypes.bfloat16)):
+        words = [w[0] for w in gen("fp8_e5m2", "--input", kind)]
+        x = np.array([int(w, 16) for w in words], np.uint16).view(dtype)
+        finite = np.isfinite(x.astype(np.float32))
+        (place / "x.hex").write_text("\n".join(w for w, good in zip(words, finite) if good))
+        with np.errstate(all="ignore"):
+            codes = np.clip(x[finite].astype(np.float32), -57344, 57344).astype(ml_dtypes.float8_e5m2).view(np.uint8)
+        np.save(place / "y.npy", codes)
+        done = subprocess.run([QK, "compare", place / "x.hex", place / "y.npy", "--format", "fp8_e5m2", "--input", kind], capture_output=True, text=True)
+        assert done.returncode == 0, done
+        fails("words of 8 digits (--input fp32)", "compare", place / "x.hex", place / "y.npy", "--format", "fp8_e5m2")
 
 
 def random_words(place):
@@ -220,6 +321,8 @@ def main():
         devices(Path(folder))
         memories(Path(folder))
         compared(Path(folder))
+        decoders_diagnosed(Path(folder))
+        narrow_inputs(Path(folder))
         random_words(Path(folder))
     print("streams: converters, decoders, products, devices, memories, compare, random words")
 

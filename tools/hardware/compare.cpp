@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <sstream>
+#include <type_traits>
 
 #include "hardware/compare_dot.hpp"
 #include "hardware/streams.hpp"
@@ -29,7 +31,8 @@ using compare::location;
 struct compare_arguments {
     std::string input, device;
     quantize_options how;
-    bool packed = false, json = false;
+    std::string input_format = "fp32";
+    bool packed = false, decode = false, json = false;
     compare_dot_options dot;
 };
 
@@ -60,35 +63,89 @@ graph::tensor floats_of(const hex_row& w, graph::dims shape) {
     for (const std::uint64_t v : w) x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(v)));
     return graph::make_tensor<float>(std::move(shape), x);
 }
-/// Reads what the device was given: a .npy, or words of float32, in rows of a block each.
+/// Reads what the device was given: a .npy, or words of --input, in rows of a block each.
 graph::tensor read_input(const compare_arguments& given) {
     if (!is_hex(given.input)) return float_tensor(graph::read_npy(given.input), given.input);
-    const auto [w, digits] = read_hex(given.input);
+    auto [w, digits] = read_hex(given.input);
+    const floating of = input_format_of(given.input_format);
+    const auto most = static_cast<std::size_t>(bits(of) / 4);
     const auto block = static_cast<std::int64_t>(std::max(1, block_size(format_of(given.how)))), n = static_cast<std::int64_t>(w.size());
-    if (digits != 8 || n == 0 || n % block != 0)
-        throw graph::error(fmt::format("{} has {} words of {} digits; INPUT has float32 words of 8 digits, whole blocks of {}", given.input,
-                                       n, digits, block));
+    if (digits != most || n == 0 || n % block != 0)
+        throw graph::error(fmt::format("{} has {} words of {} digits; INPUT has words of {} digits (--input {}), whole blocks of {}",
+                                       given.input, n, digits, most, given.input_format, block));
+    for (std::uint64_t& v : w) v = std::bit_cast<std::uint32_t>(value_of(of, static_cast<std::uint32_t>(v)));
     return floats_of(w, block == 1 ? graph::dims{n} : graph::dims{n / block, block});
 }
-/// Reads float32 words of 8 digits, or codes in the order of `qk gen`: of a block its elements, then its scale.
-graph::tensor read_hex_device(const compare_arguments& given, const graph::tensor& x) {
-    const auto [w, digits] = read_hex(given.device);
-    if (digits == 8 && w.size() == x.size()) return floats_of(w, x.shape());
+/// Returns the elements of an array of whole numbers as words; nothing if it holds floats.
+std::optional<hex_row> words_of_array(const graph::tensor& t) {
+    const auto copy = [&]<class T>(T) {
+        hex_row w;
+        for (const T v : t.as<T>()) w.push_back(static_cast<std::make_unsigned_t<T>>(v));
+        return w;
+    };
+    switch (t.type()) {
+        case graph::data_type::uint8: return copy(std::uint8_t{});
+        case graph::data_type::int8: return copy(std::int8_t{});
+        case graph::data_type::uint16: return copy(std::uint16_t{});
+        case graph::data_type::uint32: return copy(std::uint32_t{});
+        default: return std::nullopt;
+    }
+}
+/// Makes values of codes in the order of `qk gen`: of a block its elements, then its scale.
+graph::tensor values_of_codes(const compare_arguments& given, const conversion& c, const hex_row& w, const graph::tensor& x) {
+    const auto block = static_cast<std::size_t>(block_size(c.format));
+    if (block != 0 && (c.blocks.inner != 1 || c.blocks.length % block != 0))
+        throw graph::error(
+            fmt::format("{}: codes of blocks stand block after block, so blocks are whole and along the last axis; "
+                        "--packed reads planes of any axis",
+                        given.device));
     stream_options codes;
     codes.how = given.how;
     codes.decode = true;
     const auto decoder = case_kind_of(codes);
     const std::size_t each = decoder->operands.size(), cases = x.size() / decoder->results.size();
     if (w.size() != cases * each)
-        throw graph::error(fmt::format("{} has {} words; for {} values it has as many words of 8 digits, or {} codes ({} for each {})",
+        throw graph::error(fmt::format("{} has {} words; for {} values it has as many float32 words, or {} codes ({} for each {})",
                                        given.device, w.size(), x.size(), cases * each, each,
                                        decoder->results.size() == 1 ? "value" : "block"));
     return floats_of(decoder->expected(w), x.shape());
 }
+graph::tensor read_hex_device(const compare_arguments& given, const conversion& c, const graph::tensor& x) {
+    const auto [w, digits] = read_hex(given.device);
+    return digits == 8 && w.size() == x.size() ? floats_of(w, x.shape()) : values_of_codes(given, c, w, x);
+}
+
+/// Reads what a decoder was given and gave, and compares: codes as words or as an array of whole numbers, values as float32.
+std::pair<compare::report, graph::dims> examine_decoder(const compare_arguments& given) {
+    const auto codes_in = [&]() -> hex_row {
+        if (is_hex(given.input)) return read_hex(given.input).first;
+        const graph::tensor t = graph::read_npy(given.input);
+        if (auto w = words_of_array(t)) return *w;
+        throw graph::error(
+            fmt::format("{} holds {}; with --decode INPUT has codes: uint8, uint16, uint32 or .hex", given.input, name_of(t.type())));
+    };
+    const auto [c, codes] = coded_values_of(given.how, codes_in(), given.input);
+    const std::size_t n = codes.elements.size();
+    const graph::dims shape{static_cast<std::int64_t>(c.blocks.outer), static_cast<std::int64_t>(c.blocks.length)};
+    std::vector<float> y;
+    if (is_hex(given.device)) {
+        const auto [w, digits] = read_hex(given.device);
+        if (digits != 8)
+            throw graph::error(fmt::format("{} has words of {} digits; a decoder gives float32, 8 digits", given.device, digits));
+        for (const std::uint64_t v : w) y.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(v)));
+    } else {
+        const graph::tensor t = float_tensor(graph::read_npy(given.device), given.device);
+        y.assign(t.as<float>().begin(), t.as<float>().end());
+    }
+    if (y.size() != n)
+        throw graph::error(
+            fmt::format("{} has {} values, and {} has {} codes; a decoder gives a value for each", given.device, y.size(), given.input, n));
+    return {compare::examine_decoder(c, codes, y), block_size(c.format) != 0 ? shape : graph::dims{static_cast<std::int64_t>(n)}};
+}
 
 /// Reads the device's numbers: a .npy of floats, a packed .npz, or the planes one after the other (raw, or as a uint8 .npy).
 graph::tensor read_device(const compare_arguments& given, const conversion& c, const graph::tensor& x) {
-    if (is_hex(given.device)) return read_hex_device(given, x);
+    if (is_hex(given.device)) return read_hex_device(given, c, x);
     const std::string bytes = graph::read_file(given.device);
     if (is_archive(bytes)) {
         const packed_tensor p = from_archive(bytes, given.device);
@@ -104,6 +161,9 @@ graph::tensor read_device(const compare_arguments& given, const conversion& c, c
     std::span<const std::byte> planes = std::as_bytes(std::span(bytes));
     if (is_npy) {
         t = graph::parse_npy(bytes, given.device);
+        if (const auto w = given.packed ? std::nullopt : words_of_array(t)) {
+            return values_of_codes(given, c, *w, x);
+        }
         if (!given.packed) return float_tensor(std::move(t), given.device);
         if (t.type() != graph::data_type::uint8)
             throw graph::error(fmt::format("{} holds {}; packed planes are uint8", given.device, name_of(t.type())));
@@ -221,9 +281,16 @@ void add_compare(command& app, verb_result& result) {
                     "(.safetensors, the index.json of its shards, .gguf) to compare with another, tensor by tensor")
         .reads();
     verb.add_option("DEVICE", given->device,
-                    "what it gave: .npy of the same shape, a packed .npz, .hex (float32 words, or codes as `qk gen` orders them), or with "
+                    "what it gave: .npy of the same shape, a packed .npz, .hex (float32 words, or codes as `qk gen` orders them), .npy of "
+                    "such codes "
+                    "(uint8, uint16, uint32), or with "
                     "--packed raw planes")
         .reads();
+    verb.add_flag("--decode", given->decode,
+                  "the device is a decoder: INPUT has codes (.hex as `qk gen --decode` orders them, or .npy of uint8, uint16, uint32), "
+                  "DEVICE float32")
+        .common();
+    verb.add_option("--input", given->input_format, "words of an INPUT.hex: fp32 (default), fp16 or bf16").type_name("F");
     verb.add_flag("--packed", given->packed,
                   "DEVICE holds the planes of docs/reference/layouts.md one after the other (raw bytes or uint8 .npy)")
         .common();
@@ -248,6 +315,7 @@ void add_compare(command& app, verb_result& result) {
         "  qk compare x.npy device.npy --format mxfp8_e4m3\n"
         "  qk compare x.npy device.npy --format bfp16 --axis 1 --rounding half-away\n"
         "  qk compare x.npy device.bin --packed --format mxfp4 --json\n"
+        "  qk compare codes.hex values.hex --format mxfp4 --decode\n"
         "  qk compare a.safetensors b.gguf\n"
         "  qk compare --dot --command './device' --a-format fp8_e4m3fn --b-format fp8_e4m3fn\n"
         "  qk compare --dot case.npz --a-format fp16 --b-format fp16");
@@ -267,6 +335,13 @@ void add_compare(command& app, verb_result& result) {
         }
         format_of(given->how);
         semantics_of(given->how);
+        if (given->decode) {
+            const auto [r, shape] = examine_decoder(*given);
+            if (given->json) print_json(as_json(r));
+            else print_report(r, shape);
+            if (r.mismatches != 0) result.status = status::failed;
+            return;
+        }
         const graph::tensor x = read_input(*given);
         const conversion c = resolve(given->how, x.shape(), given->input);
         const graph::tensor device = read_device(*given, c, x);

@@ -8,23 +8,11 @@
 #include "verbs.hpp"
 
 namespace qk::tool {
-namespace {
-
-struct gen_arguments {
-    stream_options what;
-    std::string level = "1";
-};
-
-}  // namespace
-
 void add_gen(command& app, verb_result&) {
-    auto given = std::make_shared<gen_arguments>();
+    auto given = std::make_shared<stream_options>();
     option_table& verb =
         app.add_subcommand("gen", "Print cases for a device, a line each: operands in hexadecimal, to which it appends its results");
-    add_stream_options(verb, given->what);
-    verb.add_option("--level", given->level, "1 (default): what tells mistakes apart; 2: with more at random; exhaustive: every word")
-        .one_of({"1", "2", "exhaustive"})
-        .common();
+    add_stream_options(verb, *given);
     verb.footer(
         "A block stands on one line. A device copies the line and appends its codes (elements, then the scale, then the shifts),\n"
         "or its values with --decode; `qk ver` with the same words checks them. $readmemh reads the lines, too.\n\nExamples:\n"
@@ -33,8 +21,8 @@ void add_gen(command& app, verb_result&) {
         "  qk gen fp8_e4m3fn --pairs fp8_e5m2 | wc -l\n"
         "  qk gen --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --seed 7 | head -1");
     verb.callback([given] {
-        const auto kind = case_kind_of(given->what);
-        kind->generate(given->level, given->what.how.seed.value_or(0), [&](const hex_row& cases) {
+        const auto kind = case_kind_of(*given);
+        kind->generate(given->level, given->how.seed.value_or(0), [&](const hex_row& cases) {
             std::string text;
             const std::size_t n = kind->operands.size();
             for (std::size_t at = 0; at < cases.size(); at += n) text += hex_words(std::span(cases).subspan(at, n), kind->operands) + "\n";

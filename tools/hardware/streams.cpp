@@ -91,6 +91,15 @@ class coded {
             planes_of(l, std::span(p.bytes)));
         return w;
     }
+    compare::coded_values parted_codes(const hex_row& w) const {
+        compare::coded_values c;
+        for (std::size_t k = 0; k < w.size(); ++k) {
+            const std::size_t at = k % codes.size();
+            auto& to = at < size ? c.elements : at == size ? c.scales : c.shifts;
+            to.push_back(static_cast<std::uint32_t>(w[k]));
+        }
+        return c;
+    }
     std::size_t size = 1;
     std::vector<int> elements, codes;  ///< widths
 
@@ -117,9 +126,7 @@ class coded {
 class converter_kind : public case_kind {
   public:
     explicit converter_kind(const stream_options& given) : format_(given) {
-        if (given.input != "fp32" && given.input != "fp16" && given.input != "bf16")
-            throw error("--input is fp32, fp16 or bf16, not '" + given.input + "'");
-        input_ = given.input == "fp32" ? fp32 : given.input == "fp16" ? fp16 : bf16;
+        input_ = input_format_of(given.input);
         operands.assign(format_.size, input_ == fp32 ? 32 : 16);
         results = format_.codes;
     }
@@ -194,10 +201,11 @@ class decoder_kind : public case_kind {
         const auto any = [&](int width) { return random_bits(seed, drawn++) & qk::detail::low_bits(width); };
         const bool blocks = operands.size() > format_.size;
         const std::uint64_t scales = !blocks ? 1 : level == "1" ? 32 : std::uint64_t{1} << operands[format_.size];
-        for (std::uint64_t scale = 0; scale < scales; ++scale) {  // every element, under some or all scales; shifts at random
+        // Every element, under some or all scales; shifts at random. Each scale begins with another code, so that a place sees several.
+        for (std::uint64_t scale = 0; scale < scales; ++scale) {
             hex_row w;
             for (std::uint64_t code = 0; code < all;) {
-                for (std::size_t k = 0; k < format_.size; ++k) w.push_back(bits > 16 ? any(bits) : code++ & (all - 1));
+                for (std::size_t k = 0; k < format_.size; ++k) w.push_back(bits > 16 ? any(bits) : (scale + code++) & (all - 1));
                 if (bits > 16) code += format_.size;
                 for (std::size_t k = format_.size; k < operands.size(); ++k)
                     w.push_back(k == format_.size && level != "1" ? scale : any(operands[k]));
@@ -352,8 +360,31 @@ std::unique_ptr<case_kind> case_kind_of(const stream_options& given) {
     return kind;
 }
 
+floating input_format_of(const std::string& input) {
+    if (input != "fp32" && input != "fp16" && input != "bf16") throw error("--input is fp32, fp16 or bf16, not '" + input + "'");
+    return input == "fp32" ? fp32 : input == "fp16" ? fp16 : bf16;
+}
+
+std::pair<conversion, compare::coded_values> coded_values_of(const quantize_options& given, const hex_row& words, const std::string& file) {
+    stream_options what;
+    what.how = given;
+    const coded format(what);
+    if (words.empty() || words.size() % format.codes.size() != 0)
+        throw error(fmt::format("{} has {} words; a case of {} has {} codes", file, words.size(), given.format, format.codes.size()));
+    for (std::size_t k = 0; k < words.size(); ++k) {
+        const int width = format.codes[k % format.codes.size()];
+        if (words[k] == no_number || (width < 64 && words[k] >> width != 0))
+            throw error(fmt::format("{}: word {} is no code of {} bits", file, k + 1, width));
+    }
+    return {format.conversion_of(words.size() / format.codes.size()), format.parted_codes(words)};
+}
+
 void add_stream_options(option_table& verb, stream_options& given) {
     verb.add_option("FORMAT", given.how.format, "what a converter converts to (`qk formats` lists them)").type_name("F");
+    verb.add_option("--level", given.level,
+                    "of gen: 1 (default): what tells mistakes apart; 2: with more at random; exhaustive: every word")
+        .one_of({"1", "2", "exhaustive"})
+        .common();
     verb.add_flag("--decode", given.decode, "cases of a decoder: codes in, float32 out").common();
     verb.add_option("--pairs", given.pairs, "cases of a multiplier: every pair of codes of FORMAT and of this one, their product out")
         .type_name("F")

@@ -17,12 +17,13 @@
 
 #include "options/format_options.hpp"
 #include "options/hex_words.hpp"
+#include "qk/compare/decoder.hpp"
 
 namespace qk::tool {
 
 struct stream_options {
     quantize_options how;
-    std::string device, pairs, input = "fp32";
+    std::string device, pairs, input = "fp32", level = "1";
     bool decode = false;
 };
 
@@ -45,7 +46,12 @@ class case_kind {
 };
 std::unique_ptr<case_kind> case_kind_of(const stream_options& given);
 
-/// Adds FORMAT, --decode, --pairs, --device, --input and the options of formats.
+/// Returns fp32, fp16 or bf16; throws for other words.
+floating input_format_of(const std::string& input);
+/// Reads words as the cases of a decoder: codes of elements, then the scale, then the shifts. Errors name `file`.
+std::pair<conversion, compare::coded_values> coded_values_of(const quantize_options& given, const hex_row& words, const std::string& file);
+
+/// Adds FORMAT, --level, --decode, --pairs, --device, --input and the options of formats.
 class option_table;
 void add_stream_options(option_table& verb, stream_options& given);
 

@@ -33,7 +33,9 @@ hex_row words_of_line(std::string line) {
         if (!word.empty() && word.front() != '@') {
             std::uint64_t v = 0;
             const char* const end = word.data() + word.size();
-            const bool number = std::from_chars(word.data(), end, v, 16).ptr == end;
+            const auto read = std::from_chars(word.data(), end, v, 16);
+            const bool number = read.ptr == end;
+            if (read.ec == std::errc::result_out_of_range) throw graph::error("'" + word + "' has more than 64 bits");
             if (!number && word.find_first_not_of("0123456789abcdefABCDEFxXzZ?") != std::string::npos)
                 throw graph::error("'" + word + "' is no hexadecimal word");
             w.push_back(number ? v : no_number);

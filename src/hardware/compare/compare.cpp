@@ -232,26 +232,32 @@ flag_counts count_flags(const conversion& c, std::span<const float> x, std::span
     return n;
 }
 
-report examine(const conversion& c, std::span<const std::int64_t> shape, std::span<const float> x, std::span<const float> device) {
+report classified(const problem& p, std::span<const float> down, std::span<const float> up, std::span<const float> unit) {
     report result;
-    result.values = x.size();
+    const conversion& c = p.asked;
+    result.values = p.x.size();
+    result.coverage = cover(p, down, up, unit);
+    std::vector<difference> kind(p.x.size(), difference::count);
+    if (is_block_format(c.format)) mark_blocks(p, unit, kind, result);
+    for (std::size_t i = 0; i < p.x.size(); ++i) {
+        const float x = p.x[i], expected = p.expected[i], device = p.device[i];
+        if (same_value(expected, device)) continue;
+        ++result.mismatches;
+        if (kind[i] == difference::count) kind[i] = classify(c, x, expected, device, down[i], up[i], unit[i]);
+        difference_class& k = result.classes[static_cast<std::size_t>(kind[i])];
+        if (k.count++ < shown)
+            k.examples.push_back({i, x, expected, device, code_text(c, i, expected, unit[i]), code_text(c, i, device, unit[i])});
+    }
+    return result;
+}
+
+report examine(const conversion& c, std::span<const std::int64_t> shape, std::span<const float> x, std::span<const float> device) {
     std::vector<float> expected(x.size());
     expected_values(c, x, expected);
     const problem p{c, shape, x, expected, device};
     const std::vector<float> down = rounded(c, rounding::down, x), up = rounded(c, rounding::up, x), unit = units_of(c, x);
-    result.coverage = cover(p, down, up, unit);
+    report result = classified(p, down, up, unit);
     result.flags = count_flags(c, x, expected);
-    std::vector<difference> kind(x.size(), difference::count);
-    if (is_block_format(c.format)) mark_blocks(p, unit, kind, result);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-        if (same_value(expected[i], device[i])) continue;
-        ++result.mismatches;
-        if (kind[i] == difference::count) kind[i] = classify(c, x[i], expected[i], device[i], down[i], up[i], unit[i]);
-        difference_class& k = result.classes[static_cast<std::size_t>(kind[i])];
-        if (k.count++ < shown)
-            k.examples.push_back(
-                {i, x[i], expected[i], device[i], code_text(c, i, expected[i], unit[i]), code_text(c, i, device[i], unit[i])});
-    }
     if (result.mismatches != 0) diagnose(p, properties(p, unit), result);
     return result;
 }

@@ -11,6 +11,26 @@
 #include <set>
 
 namespace qk::compare {
+location location_of(const properties& all, const region& r, const value_set& differ) {
+    const value_set v = all.values(r);
+    return {all.words(r), v.count(), v.count_with(differ)};
+}
+
+std::vector<location> describe(const properties& all, const value_set& differ) {
+    std::vector<location> found;
+    value_set left = differ;
+    while (found.size() < 3 && left.count() != 0) {
+        const region r = all.describe(left, 0.25);
+        if (r.properties.empty()) break;
+        const value_set rest = left.without(all.values(r));
+        if (rest.count() == left.count()) break;
+        found.push_back(location_of(all, r, differ));
+        left = rest;
+    }
+    if (found.empty()) found.push_back({"", all.count(), differ.count()});
+    return found;
+}
+
 namespace {
 
 constexpr double mistake_bits = 10, property_bits = 6, value_bits = 14;
@@ -295,28 +315,6 @@ void keep_best(std::vector<state>& level) {
         if (kept.size() < beam && seen.insert(names).second) kept.push_back(std::move(s));
     }
     level = std::move(kept);
-}
-
-/// Returns a region as a location, with how many of its values are in `differ`.
-location location_of(const properties& all, const region& r, const value_set& differ) {
-    const value_set v = all.values(r);
-    return {all.words(r), v.count(), v.count_with(differ)};
-}
-
-/// Describes the differences by up to three places; each describes what those before it leave.
-std::vector<location> describe(const properties& all, const value_set& differ) {
-    std::vector<location> found;
-    value_set left = differ;
-    while (found.size() < 3 && left.count() != 0) {
-        const region r = all.describe(left, 0.25);
-        if (r.properties.empty()) break;
-        const value_set rest = left.without(all.values(r));
-        if (rest.count() == left.count()) break;
-        found.push_back(location_of(all, r, differ));
-        left = rest;
-    }
-    if (found.empty()) found.push_back({"", all.count(), differ.count()});
-    return found;
 }
 
 /// Returns the best states of every depth, the best first, and those of one mistake.

@@ -7,6 +7,14 @@
 
 namespace qk::compare {
 
+/// Returns a report that has classes and coverage alone. `down` and `up` are the numbers of the format on both sides of the input.
+report classified(const problem& p, std::span<const float> down, std::span<const float> up, std::span<const float> unit);
+
+/// Returns a region as a location, with how many of its values are in `differ`.
+location location_of(const properties& all, const region& r, const value_set& differ);
+/// Describes the differences by up to three places; each describes what those before it leave.
+std::vector<location> describe(const properties& all, const value_set& differ);
+
 /// A mistake, and the words of the properties that hold where it is made; none: everywhere.
 struct hypothesis {
     int mistake;
