@@ -268,7 +268,7 @@ class rows_of final : public weight_rows<Arch> {
     /// Returns call(values), where values(code) turns a vector of codes into values, or 0 where there is no such form.
     template <class Call>
     std::size_t with_values(const Call& call) const noexcept {
-        if constexpr (kernels::is_baseline<Arch>) {
+        if constexpr (kernels::is_baseline<Arch> || std::same_as<Format, table>) {
             return 0;
         } else if constexpr (in_blocks) {
             return with_element_values<Arch, Known>(format_, call);
@@ -303,7 +303,9 @@ class rows_of final : public weight_rows<Arch> {
                 const std::uint32_t code = get_code(m.planes.elements, at, this->width);
                 if constexpr (std::same_as<Format, integer>)
                     to[i] = static_cast<float>(value_of(format_, code) - own.zero_point) * own.scale;
-                else to[i] = format_ == fp32 ? value_of(format_, code) : value_of(format_, code) * own.scale;
+                else if constexpr (std::same_as<Format, floating>)
+                    to[i] = format_ == fp32 ? value_of(format_, code) : value_of(format_, code) * own.scale;
+                else to[i] = value_of(format_, code) * own.scale;
             }
         }
     }
