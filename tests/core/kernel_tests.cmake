@@ -104,7 +104,12 @@ endif()
 # The kernels of processors that qk has no vectors for: one value a vector.
 one_source(scalar_source scalar_test ${consumer_sources} codec_test.cpp codec_forms_test.cpp)
 consumer_program(kernel_test_scalar scalar ${scalar_source} -O1 -DQK_SCALAR)
+set_target_properties(kernel_test_scalar PROPERTIES EXCLUDE_FROM_ALL ON)
 add_test(NAME kernel_test_scalar COMMAND kernel_test_scalar)
+set_tests_properties(kernel_test_scalar PROPERTIES LABELS exhaustive)
+# The same in seconds, with dot products: the program of tests/processors.sh.
+consumer_program(processor_test scalar processor_test.cpp -O1 -DQK_SCALAR)
+add_test(NAME processor_test COMMAND processor_test)
 # Other processors' compilers, where they are installed, read the core and its oracle; tests/processors.sh without --compile runs it there.
 add_test(NAME processors COMMAND bash ${PROJECT_SOURCE_DIR}/tests/processors.sh --compile i386 riscv64 cortex_m4 wasm32)
 set_tests_properties(processors PROPERTIES SKIP_REGULAR_EXPRESSION "nothing was tried")
