@@ -953,7 +953,7 @@ class portable_writer : public quantizer_writer {
         if (q.format == qk::format(e8m0)) return "is a format for scales";
         if (const floating* e = float_elements(q.format); e != nullptr && (!e->subnormals || exceeds_float32(*e)))
             return "has elements without subnormals or beyond float32, which have no standard operators";
-        if ((is_integer_format(q.format) || is_table_format(q.format)) && !q.dynamic && q.scale.empty()) return "has no scale in the plan";
+        if (is_integer_format(q.format) && !q.dynamic && q.scale.empty()) return "has no scale in the plan";
         return nullptr;
     }
     /// Returns whether style qdq writes the quantizer. It writes all that it can, except integers of 2 bits, whose types would raise the
