@@ -174,17 +174,19 @@ void decode(std::span<const std::byte> packed, values_out y, const codec_paramet
 template <auto Format, semantics How, class Arch>
 void encode(values_in x, planes packed, const codec_parameters& p) noexcept {
     if constexpr (detail::has_codes<Format, How>()) {
-        detail::expect_planes(layout_of(Format, resolved(p.axis, x.size())), packed);
+        const packed_layout l = layout_of(Format, resolved(p.axis, x.size()));
+        detail::expect_planes(l, packed);
         detail::expect_numbers(Format, x, packed.elements, p);
-        detail::encode_family<Arch, detail::known_of(Format)>(Format, x, packed, p, How);
+        detail::encode_family<Arch, detail::known_of(Format)>(Format, x, cut_to(l, packed), p, How);
     }
 }
 template <auto Format, class Arch>
 void decode(const_planes packed, values_out y, const codec_parameters& p) noexcept {
     if constexpr (detail::is_valid<Format>()) {
-        detail::expect_planes(layout_of(Format, resolved(p.axis, y.size())), packed);
+        const packed_layout l = layout_of(Format, resolved(p.axis, y.size()));
+        detail::expect_planes(l, packed);
         detail::expect_numbers(Format, y, packed.elements, p);
-        detail::decode_family<Arch, detail::known_of(Format)>(Format, packed, y, p);
+        detail::decode_family<Arch, detail::known_of(Format)>(Format, cut_to(l, packed), y, p);
     }
 }
 
@@ -195,7 +197,7 @@ QK_APART encode_status encode(const format& f, values_in x, planes packed, const
     if (!holds(packed, l)) return encode_status::too_small;
     detail::expect_format(f);
     detail::expect_numbers(f, x, packed.elements, p);
-    detail::with_family(f, [&](const auto& g) { detail::encode_family<Arch>(g, x, packed, p, how); });
+    detail::with_family(f, [&](const auto& g) { detail::encode_family<Arch>(g, x, cut_to(l, packed), p, how); });
     return encode_status::done;
 }
 template <class Arch>
@@ -207,9 +209,10 @@ encode_status encode(const format& f, values_in x, std::span<std::byte> packed, 
 template <class Arch>
 QK_APART void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p) noexcept {
     detail::expect_format(f);
-    detail::expect_planes(layout_of(f, resolved(p.axis, y.size())), packed);
+    const packed_layout l = layout_of(f, resolved(p.axis, y.size()));
+    detail::expect_planes(l, packed);
     detail::expect_numbers(f, y, packed.elements, p);
-    detail::with_family(f, [&](const auto& g) { detail::decode_family<Arch>(g, packed, y, p); });
+    detail::with_family(f, [&](const auto& g) { detail::decode_family<Arch>(g, cut_to(l, packed), y, p); });
 }
 template <class Arch>
 void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {

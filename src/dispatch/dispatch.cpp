@@ -137,17 +137,19 @@ encode_status encode(const format& f, values_in x, std::span<std::byte> packed, 
 }
 encode_status encode(const format& f, values_in x, planes packed, const codec_parameters& p, const semantics& how) noexcept {
     if (!encodable(f, how)) return encode_status::no_code;
-    if (!holds(packed, layout_of(f, resolved(p.axis, x.size())))) return encode_status::too_small;
+    const packed_layout l = layout_of(f, resolved(p.axis, x.size()));
+    if (!holds(packed, l)) return encode_status::too_small;
     detail::expect_format(f);
     detail::expect_numbers(f, x, packed.elements, p);
-    kernels().encode(f, x, packed, p, how);
+    kernels().encode(f, x, cut_to(l, packed), p, how);
     return encode_status::done;
 }
 void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p) noexcept {
     detail::expect_format(f);
-    detail::expect_planes(layout_of(f, resolved(p.axis, y.size())), packed);
+    const packed_layout l = layout_of(f, resolved(p.axis, y.size()));
+    detail::expect_planes(l, packed);
     detail::expect_numbers(f, y, packed.elements, p);
-    kernels().decode(f, packed, y, p);
+    kernels().decode(f, cut_to(l, packed), y, p);
 }
 void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
     const packed_layout l = layout_of(f, resolved(p.axis, y.size()));

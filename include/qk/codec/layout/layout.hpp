@@ -132,6 +132,12 @@ constexpr bool holds(const_planes p, const packed_layout& l) {
     return p.elements.size() >= l.elements.bytes() && p.scales.size() >= l.scales.bytes() && p.shifts.size() >= l.shifts.bytes() &&
            p.tensor.size() >= l.tensor.bytes();
 }
+/// Returns the planes cut to a layout's bytes: a coder takes the end of a plane for the end of its codes.
+template <class Byte>
+constexpr basic_planes<Byte> cut_to(const packed_layout& l, basic_planes<Byte> p) {
+    return {p.elements.first(l.elements.bytes()), p.scales.first(l.scales.bytes()), p.shifts.first(l.shifts.bytes()),
+            p.tensor.first(l.tensor.bytes())};
+}
 
 /// Cuts one buffer into its planes.
 template <class Byte>
