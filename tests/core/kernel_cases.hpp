@@ -34,6 +34,7 @@ inline std::vector<test_semantics> all_semantics() {
     };
     add("ceil", [](semantics& s) { s.scale_rule = scale_rule::ceil; });
     add("even", [](semantics& s) { s.scale_rule = scale_rule::even; });
+    add("ceil_7_25", [](semantics& s) { s.scale_rule = scale_rule::ceil_7_25; });
     add("rceil unclamped", [](semantics& s) {
         s.scale_rule = scale_rule::rceil;
         s.clamp_mx_scale = false;

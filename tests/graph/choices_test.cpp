@@ -81,6 +81,8 @@ TEST_CASE("words behind a format") {
     CHECK(w.what.method == range_method::mse);
     CHECK(w.rounding == weight_rounding::compensated);
     CHECK(parse_side_choice("mxfp4@rceil", true).what.scale_rule == qk::scale_rule::rceil);
+    CHECK(parse_side_choice("nvfp4@search", true).what.scale_rule == qk::scale_rule::search);
+    CHECK(parse_side_choice("mxfp4@four_over_six", false).what.scale_rule == qk::scale_rule::four_over_six);
     CHECK(parse_side_choice("int8", false).what == precision{.format = qk::int8});
     for (const char* wrong : {"int8@per_tensor", "int8@compensated", "int8@", "int8@entropy@", "@entropy", "int8@@sym"})
         CHECK_THROWS_AS(parse_side_choice(wrong, false), error);

@@ -62,6 +62,11 @@ TEST_CASE("requests files name rules; saved plans without one mean floor, as the
     CHECK(semantics_of(read("\"mxfp4@ceil\"")).scale_rule == scale_rule::ceil);
     CHECK(semantics_of(read("\"mxfp4\"")).scale_rule == scale_rule::even);
     CHECK(semantics_of(read(R"({"format": "mxfp4", "scale_rule": "rceil"})")).scale_rule == scale_rule::rceil);
+    const qk::semantics searched = semantics_of(read(R"({"format": "nvfp4", "scale_rule": "search", "scale_objective": "weighted"})"));
+    CHECK(searched.scale_rule == scale_rule::search);
+    CHECK(searched.scale_objective == qk::scale_objective::weighted);
+    CHECK(semantics_of(read(R"({"format": "nvfp4", "semantics": {"scale_objective": "mae"}})")).scale_objective ==
+          qk::scale_objective::mae);
     CHECK(semantics_of(read(R"({"format": "mxfp4", "semantics": "ocp"})")).scale_rule == scale_rule::floor);
     const qk::semantics away = semantics_of(read(R"({"format": "mxfp4", "semantics": {"rounding": "half-away"}})"));
     CHECK(away.scale_rule == scale_rule::even);
@@ -69,11 +74,13 @@ TEST_CASE("requests files name rules; saved plans without one mean floor, as the
     CHECK(read("\"int4@compensated@mse\"").rounding == weight_rounding::compensated);
     CHECK(read("\"int4@compensated@mse\"").method == range_method::mse);
     CHECK_THROWS_WITH_AS(read("\"mxfp4@flor\""), doctest::Contains("Did you mean 'floor'?"), error);
-    const plan_file file = parse_plan_file(R"({"default": {"weight": "int4"}, "weight_method": "mse", "scale_rule": "ceil"})", "test");
+    const plan_file file = parse_plan_file(
+        R"({"default": {"weight": "int4"}, "weight_method": "mse", "scale_rule": "ceil", "scale_objective": "mae"})", "test");
     quantize_options options;
     file.fill(options);
     CHECK(options.weight_method == range_method::mse);
     CHECK(options.scale_rule == scale_rule::ceil);
+    CHECK(options.scale_objective == qk::scale_objective::mae);
     const auto saved = parse_plan_file(R"({"qk": "plan", "version": 1, "tensors": {"w": {"format": "mxfp4", "axis": 1}}})", "test");
     CHECK(saved.plan->tensors.at("w").semantics == qk::semantics::ocp);
 }

@@ -205,7 +205,7 @@ def main():
     choices = [{"base": b, "rounding": r} for b in ("ocp", "quark", "microxcaling", "torchao", "ml_dtypes", "torch", "onnx")
                for r in (("half-even", "half-away") if b in ("quark", "microxcaling") else ("half-even",))]
     choices += [{"rounding": r} for r in ("half-away", "half-up", "toward-zero", "up", "down")]
-    choices += [{"scale_rule": r} for r in ("ceil", "rceil", "even")]
+    choices += [{"scale_rule": r} for r in ("ceil", "rceil", "even", "ceil_7_25")]
     choices += [{"integer_mode": "reciprocal"}, {"overflow": "saturate"}, {"overflow": "ieee"}]
     choices += [{"overflow": "ieee", "rounding": r} for r in ("toward-zero", "up", "down")]
     # The standard leaves open what QuantizeLinear makes of NaN and Inf, so its formats get finite values only.

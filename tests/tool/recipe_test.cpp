@@ -160,6 +160,11 @@ TEST_CASE("verbs for arrays take a scale rule behind the format, too, and keep t
         return qk_test::run_tool(joined({"convert", images, place("y.npy"), "--overwrite"}, how)).err;
     };
     CHECK(refused({"--format", "int8@even"}).find("only MX formats have a scale rule") != std::string::npos);
+    CHECK(refused({"--format", "nvfp4@even"}).find("search and four_over_six") != std::string::npos);
+    const std::string searched = converted({"--format", "nvfp4@search"});
+    CHECK(searched == converted({"--format", "nvfp4", "--scale-rule", "search"}));
+    CHECK(searched != converted({"--format", "nvfp4@four_over_six"}));
+    CHECK(searched != converted({"--format", "nvfp4"}));
     CHECK(refused({"--format", "mxfp4@even", "--scale-rule", "ceil"}).find("leave --scale-rule out") != std::string::npos);
     CHECK(refused({"--format", "mxfp4@evn"}).find("even") != std::string::npos);
 }

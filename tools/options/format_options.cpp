@@ -207,8 +207,9 @@ qk::semantics semantics_of(const quantize_options& given) {
         if (!given.scale_rule.empty()) throw error(fmt::format("--format {} names a scale rule: leave --scale-rule out", given.format));
         how.scale_rule = checked(parse_scale_rule(given.format.substr(at + 1)));
         if (!has_scale_rule(format_of(given), how.scale_rule))
-            throw error(fmt::format("--format {}: MX formats have scale rules, and NVFP4 has search and four_over_six; leave {} out",
-                                    given.format, given.format.substr(at)));
+            throw error(
+                fmt::format("--format {}: only MX formats have a scale rule (NVFP4 has two: search and four_over_six); leave {} out",
+                            given.format, given.format.substr(at)));
     }
     if (!given.integer_mode.empty()) how.integer_mode = checked(parse_integer_mode(given.integer_mode));
     if (!given.overflow.empty()) how.overflow = checked(parse_overflow(given.overflow));

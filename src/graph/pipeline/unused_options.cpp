@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "qk/graph/base/format_text.hpp"
 #include "qk/formats/facts.hpp"
+#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/option_names.hpp"
 
