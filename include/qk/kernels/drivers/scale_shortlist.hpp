@@ -65,14 +65,14 @@ class scale_shortlist {
     bool collect(const ladder_steps<Arch>& first, const ladder_steps<Arch>& end, const lane_flags<Arch>& open) noexcept {
         if (!step_.rounded.usable || g_.length > longest || !load_values(first, open)) return false;
         const vi<Arch> start = load<Arch>(first.at);
-        add(start, open_);
+        add<false>(start, open_);
         mask<Arch> going = open_;
         for (vi<Arch> now = start; count_ < most;) {
             now = now + vi<Arch>(1);
             going = going & (now < load<Arch>(end.at));
             if (!any(going)) break;
             now = select(going, now, start);
-            add(now, going);
+            add<false>(now, going);
         }
         going = open_;
         for (vi<Arch> now = start; count_ < most;) {
@@ -80,7 +80,7 @@ class scale_shortlist {
             going = going & (now >= vi<Arch>(step_.lowest));
             if (!any(going)) return settle(), true;
             now = select(going, now, start);
-            const vf<Arch> clipped = add(now, going);
+            const vf<Arch> clipped = add<true>(now, going);
             going = going & (as_int<Arch>(clipped) < as_int<Arch>(limit_of(least_)));
         }
         return false;
@@ -88,8 +88,8 @@ class scale_shortlist {
     /// Collects two scales.
     bool collect_two(const ladder_steps<Arch>& first, const ladder_steps<Arch>& other, const lane_flags<Arch>& open) noexcept {
         if (!step_.rounded.usable || g_.length > longest || !load_values(first, open)) return false;
-        add(load<Arch>(first.at), open_);
-        add(load<Arch>(other.at), open_);
+        add<false>(load<Arch>(first.at), open_);
+        add<false>(load<Arch>(other.at), open_);
         return settle(), true;
     }
 
@@ -145,33 +145,37 @@ class scale_shortlist {
                               (norm < as_int<Arch>(vf<Arch>(1e-20f))) | (norm > as_int<Arch>(vf<Arch>(1e20f))))));
     }
 
-    /// Measures the scales of a step in some lanes and adds them to the list. Returns what is lost beyond the largest element alone.
+    /// Measures the scales of a step in some lanes and adds them to the list. `Clips`: returns what is lost beyond the largest element
+    /// alone.
+    template <bool Clips>
     vf<Arch> add(vi<Arch> at, mask<Arch> where) noexcept {
         store<Arch>(at_[count_].at, at);
         const vf<Arch> ratio = step_.units(at) * by_;
         vf<Arch> error, clipped;
-        if (weights_ != nullptr) absolute_ ? measure<true, true>(ratio, error, clipped) : measure<true, false>(ratio, error, clipped);
-        else absolute_ ? measure<false, true>(ratio, error, clipped) : measure<false, false>(ratio, error, clipped);
+        if (weights_ != nullptr && absolute_) measure<Clips, true, true>(ratio, error, clipped);
+        else if (weights_ != nullptr) measure<Clips, true, false>(ratio, error, clipped);
+        else if (absolute_) measure<Clips, false, true>(ratio, error, clipped);
+        else measure<Clips, false, false>(ratio, error, clipped);
         cost_[count_] = as_float<Arch>(select(where, as_int<Arch>(error), vi<Arch>(infinity_bits)));
         least_ = min(least_, cost_[count_++]);
         return clipped;
     }
 
-    template <bool Weighted, bool Absolute>
+    template <bool Clips, bool Weighted, bool Absolute>
     void measure(vf<Arch> ratio, vf<Arch>& error, vf<Arch>& clipped) const noexcept {
         const element_rounding<Arch> rounded = step_.rounded;
         const vf<Arch> inverse = vf<Arch>(1.0f) / ratio, limit = rounded.largest * ratio, zero(0.0f);
         vf<Arch> sum = zero, lost = zero;
         for (std::size_t j = 0; j < g_.length; ++j) {
             const vf<Arch> v = value_[j];
-            vf<Arch> d = fnma<Arch>(rounded(v * inverse), ratio, v), beyond = max(v - limit, zero);
+            vf<Arch> d = fnma<Arch>(rounded(v * inverse), ratio, v);
             if constexpr (Absolute) d = as_float<Arch>(as_int<Arch>(d) & vi<Arch>(magnitude_bits));
-            if constexpr (Weighted) {
-                sum = fma<Arch>(Absolute ? d : d * d, weight_[j], sum);
-                lost = fma<Arch>(Absolute ? beyond : beyond * beyond, weight_[j], lost);
-            } else {
-                sum = Absolute ? sum + d : fma<Arch>(d, d, sum);
-                lost = Absolute ? lost + beyond : fma<Arch>(beyond, beyond, lost);
+            if constexpr (Weighted) sum = fma<Arch>(Absolute ? d : d * d, weight_[j], sum);
+            else sum = Absolute ? sum + d : fma<Arch>(d, d, sum);
+            if constexpr (Clips) {
+                const vf<Arch> beyond = max(v - limit, zero);
+                if constexpr (Weighted) lost = fma<Arch>(Absolute ? beyond : beyond * beyond, weight_[j], lost);
+                else lost = Absolute ? lost + beyond : fma<Arch>(beyond, beyond, lost);
             }
         }
         error = sum;

@@ -249,10 +249,15 @@ struct searched_microscaling : microscaling_step<Arch> {
 
 /// The finite numbers of a format for scales, from 0 on, in their order.
 struct scale_numbers {
-    float at[256];
+    float at[256];  ///< of each code
     int count = 1;
+    float least_normal;  ///< of the format and of float32
+    int shift, offset;   ///< from a normal number's bits to its code
 
-    explicit scale_numbers(floating f) noexcept {
+    explicit scale_numbers(floating f) noexcept
+        : least_normal(static_cast<float>(std::max(min_normal(f), 0x1p-126))),
+          shift(23 - f.mantissa_bits),
+          offset((f.bias - 127) * (1 << f.mantissa_bits)) {
         at[0] = 0;
         for (std::uint64_t code = 1; code <= largest_magnitude(f) && count < 256; ++code) {
             const int field = static_cast<int>(code >> f.mantissa_bits), m = f.mantissa_bits;
@@ -261,8 +266,12 @@ struct scale_numbers {
             at[count++] = static_cast<float>(static_cast<double>(digits) * power_of_two(field - f.bias - m + int{subnormal}));
         }
     }
-    /// Returns where the first number stands that is not less.
-    int place(float v) const noexcept { return static_cast<int>(std::lower_bound(at, at + count, v) - at); }
+    /// Returns where a number stands; for what is beyond the largest, the count.
+    int place(float v) const noexcept {
+        if (v > at[count - 1]) return count;
+        if (v >= least_normal) return (std::bit_cast<std::int32_t>(v) >> shift) + offset;
+        return static_cast<int>(std::lower_bound(at, at + count, v) - at);
+    }
 };
 
 /// An NVFP4 step whose block scales are searched.
