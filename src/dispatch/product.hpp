@@ -4,7 +4,6 @@
 
 #include "qk/product.hpp"
 #include "table.hpp"
-#include "usual_codes.hpp"
 
 namespace qk::dispatch {
 
@@ -13,9 +12,7 @@ struct multiplier_on {
     static void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y,
                         const product_options& o) noexcept {
         detail::with_family(f, [&](const auto& g) {
-            with_usual_codes(g, [&]<detail::compile_time_facts Known>() {
-                detail::product_of_family<Arch, Known>(g, w, {x, y, o, o.rows.first, detail::last_row(w, o)});
-            });
+            detail::product_of_family<Arch>(g, w, {x, y, o, o.rows.first, detail::last_row(w, o)});
         });
     }
 };

@@ -176,9 +176,7 @@ QK_APART void add_integers(const piece_of_rows& p, const integer_input& x, const
     const __m256i table = _mm256_load_si256(reinterpret_cast<const __m256i*>(numbers));
     const int offset = width == 8 && e.natural ? 128 : 0;
     const auto all = [&]<int Width, bool Zero>() QK_INLINE_CALL {
-        std::size_t r = 0;
-        for (; r + 2 <= p.rows; r += 2) add_integers<Arch, 2, Width, Zero>(p, x, r, table, offset);
-        for (; r < p.rows; ++r) add_integers<Arch, 1, Width, Zero>(p, x, r, table, offset);
+        for (std::size_t r = 0; r < p.rows; r += 2) add_integers<Arch, 2, Width, Zero>(p, x, r, table, offset);
     };
     if (width == 4) p.zeros ? all.template operator()<4, true>() : all.template operator()<4, false>();
     else p.zeros || offset != 0 ? all.template operator()<8, true>() : all.template operator()<8, false>();

@@ -82,9 +82,7 @@ QK_INLINE void add_nibbles(const nibble_table& table, const piece_of_rows& p, st
 template <class Arch>
 QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noexcept {
     const auto all = [&]<std::size_t Factors, bool Zero>() QK_INLINE_CALL {
-        std::size_t r = 0;
-        for (; r + 2 <= p.rows; r += 2) add_nibbles<Arch, 2, Factors, Zero>(table, p, r);
-        for (; r < p.rows; ++r) add_nibbles<Arch, 1, Factors, Zero>(table, p, r);
+        for (std::size_t r = 0; r < p.rows; r += 2) add_nibbles<Arch, 2, Factors, Zero>(table, p, r);
     };
     if (p.factors == 2) p.zeros ? all.template operator()<2, true>() : all.template operator()<2, false>();
     else p.zeros ? all.template operator()<1, true>() : all.template operator()<1, false>();

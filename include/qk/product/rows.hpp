@@ -28,7 +28,7 @@ struct packed_piece {
 };
 /// Pieces of neighbouring rows, and what they are multiplied with.
 struct piece_of_rows {
-    const packed_piece* piece;
+    const packed_piece* piece;  ///< where `rows` is odd, the last one twice
     std::size_t rows;
     std::size_t groups;   ///< of 32 weights
     std::size_t factors;  ///< 1 or 2 a group
@@ -77,7 +77,7 @@ class weight_rows {
 
 /// Adds the products of R rows from row `first` of a piece on. each(in, put) decodes the 32 codes at `in` and calls put(k, values) for each
 /// vector.
-template <class Arch, std::size_t R, class Each>
+template <class Arch, std::size_t R, bool Zeros, class Each>
 QK_INLINE void add_decoded(const piece_of_rows& p, std::size_t first, const Each& each, std::size_t bytes) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, V = vectors_of_sums<Arch>;
     kernels::vf<Arch> s[R][V];
@@ -103,7 +103,7 @@ QK_INLINE void add_decoded(const piece_of_rows& p, std::size_t first, const Each
             });
         }
     };
-    if (p.zeros) all(std::true_type());
+    if (Zeros && p.zeros) all(std::bool_constant<Zeros>());
     else all(std::false_type());
     for (std::size_t r = 0; r < R; ++r)
         for (std::size_t v = 0; v < V; ++v) kernels::store<Arch>(p.sum + (first + r) * p.sum_stride + v * w, s[r][v]);
@@ -181,27 +181,29 @@ class rows_of final : public weight_rows<Arch> {
     }
 
     bool in_registers() const noexcept override {
-        return with_values([](const auto&) { return std::size_t{1}; }) != 0;
+        return with_values([&](const auto& values) {
+                   if constexpr (has_byte_values<Arch>() && std::same_as<std::remove_cvref_t<decltype(values)>, floating_values<Arch>>) {
+                       if (in_bytes(values.format)) return std::size_t{1};
+                   }
+                   return std::size_t{this->width == 8 || (this->width == 16 && std::same_as<Format, floating>)};
+               }) != 0;
     }
     void add_codes(const piece_of_rows& p) const noexcept override {
-        const code_reader<Arch, Known.width> codes{this->width, this->matrix.planes.elements.data() + this->matrix.planes.elements.size()};
         with_values([&](const auto& values) {
-            const auto add = [&](const auto& group) QK_INLINE_CALL {
-                std::size_t r = 0;
-                for (; r + 2 <= p.rows; r += 2) add_decoded<Arch, 2>(p, r, group, codes.bytes(32));
-                for (; r < p.rows; ++r) add_decoded<Arch, 1>(p, r, group, codes.bytes(32));
-            };
             if constexpr (has_byte_values<Arch>() && std::same_as<std::remove_cvref_t<decltype(values)>, floating_values<Arch>>) {
                 if (in_bytes(values.format)) {
                     byte_values<Arch> bytes;
                     bytes.fill(values.format, values);
-                    bytes.with_kind(bits(values.format), add);
+                    bytes.with_kind(bits(values.format), [&](const auto& each) QK_INLINE_CALL { add(p, each, this->width * 4); });
                     return std::size_t{1};
                 }
             }
-            add([&](const std::byte* in, const auto& put) QK_INLINE_CALL {
-                codes.template each_vector<32>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { put(k, values(code)); });
-            });
+            if (Known.width == any_width || Known.width == 8) {
+                if (this->width == 8) add_width<8>(p, values);
+            }
+            if constexpr (Known.width == 16 || (Known.width == any_width && std::same_as<Format, floating>)) {
+                if (this->width == 16) add_width<16>(p, values);
+            }
             return std::size_t{1};
         });
     }
@@ -267,8 +269,9 @@ class rows_of final : public weight_rows<Arch> {
 
     /// Returns call(values), where values(code) turns a vector of codes into values, or 0 where there is no such form.
     template <class Call>
-    std::size_t with_values(const Call& call) const noexcept {
-        if constexpr (kernels::is_baseline<Arch> || std::same_as<Format, table>) {
+    std::size_t with_values([[maybe_unused]] const Call& call) const noexcept {
+        if constexpr (kernels::is_baseline<Arch> || std::same_as<Format, table> || std::same_as<Format, microexponent> ||
+                      std::same_as<Format, nvfloat> || (std::same_as<Format, block_float> && Known.width == any_width)) {
             return 0;
         } else if constexpr (in_blocks) {
             return with_element_values<Arch, Known>(format_, call);
@@ -279,6 +282,20 @@ class rows_of final : public weight_rows<Arch> {
             const floating_values<Arch> values(format_);
             return values.usable ? call(values) : 0;
         }
+    }
+    template <int Width, class Values>
+    void add_width(const piece_of_rows& p, const Values& values) const noexcept {
+        const code_reader<Arch, Width> codes{this->width, this->matrix.planes.elements.data() + this->matrix.planes.elements.size()};
+        const auto each = [&](const std::byte* in, const auto& put) QK_INLINE_CALL {
+            codes.template each_vector<32>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { put(k, values(code)); });
+        };
+        add(p, each, Width * 4);
+    }
+    /// Adds rows two at a time. There is room for a row behind the last one: what it gets is not used.
+    template <class Each>
+    QK_INLINE static void add(const piece_of_rows& p, const Each& each, int bytes) noexcept {
+        for (std::size_t r = 0; r < p.rows; r += 2)
+            add_decoded<Arch, 2, std::same_as<Format, integer>>(p, r, each, static_cast<std::size_t>(bytes));
     }
 
     /// Calls call(column, number) for pieces of a row.
@@ -301,11 +318,15 @@ class rows_of final : public weight_rows<Arch> {
                     own = {p.scale[entry], p.zero_point.empty() ? 0 : p.zero_point[entry]};
                 }
                 const std::uint32_t code = get_code(m.planes.elements, at, this->width);
-                if constexpr (std::same_as<Format, integer>)
+                if constexpr (std::same_as<Format, integer>) {
                     to[i] = static_cast<float>(value_of(format_, code) - own.zero_point) * own.scale;
-                else if constexpr (std::same_as<Format, floating>)
-                    to[i] = format_ == fp32 ? value_of(format_, code) : value_of(format_, code) * own.scale;
-                else to[i] = value_of(format_, code) * own.scale;
+                } else {
+                    elements_of<Arch>(format_, &code, to + i, 1);
+                    if constexpr (std::same_as<Format, floating>) {
+                        if (format_ == fp32) continue;  // the identity, whatever the scale
+                    }
+                    to[i] *= own.scale;
+                }
             }
         }
     }

@@ -156,6 +156,7 @@ class product_walk {
         for (std::size_t r = 0; zeros && r < rows; ++r) {
             if (p[r].zero == nullptr) std::fill(zeros_[r], zeros_[r] + (n + group - 1) / group * 2, 0.0f), p[r].zero = zeros_[r];
         }
+        if (rows % 2 != 0) p[rows] = p[rows - 1];
         return {p, rows, n / group, w_.run == group / 2 ? std::size_t{2} : std::size_t{1}, zeros, x_, sum, of_row};
     }
     /// Adds the products of at most rows_at_once rows with a piece of x.

@@ -27,7 +27,7 @@ constexpr bool has_byte_values() noexcept {
 
 /// Is true when byte_values supports the format. Subnormal magnitudes have hhh = 0, and the lower byte of (1) does not depend on hhh. (1)
 /// gives the right lower byte for Inf and NaN where the bias is odd and a NaN has a mantissa bit.
-constexpr bool in_bytes(floating f) noexcept {
+QK_INLINE constexpr bool in_bytes(floating f) noexcept {
     const int width = bits(f);
     if (!is_classic(f) || min_exponent(f) - f.mantissa_bits < -126) return false;
     if ((f.specials == specials::ieee || f.specials == specials::fn) && f.bias % 2 == 0) return false;

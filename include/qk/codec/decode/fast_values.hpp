@@ -14,7 +14,7 @@
 namespace qk::detail {
 
 /// Is true for formats whose values are their codes, shifted: the classic ones, and unsigned ones with the same special values.
-constexpr bool has_values_by_shift(floating f) {
+QK_INLINE constexpr bool has_values_by_shift(floating f) {
     const bool without_sign =
         f.specials == specials::unsigned_ieee || f.specials == specials::unsigned_none || f.specials == specials::unsigned_nan;
     return is_classic(f) || (!f.is_signed && f.subnormals && without_sign);

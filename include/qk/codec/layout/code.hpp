@@ -14,7 +14,7 @@ namespace qk {
 
 /// Returns the value of a code of a floating format. Only the lowest bits(f) bits of `code` count. (Of a format with more exponents than
 /// float32, numbers beyond float32 become Inf and those below it are rounded.)
-constexpr float value_of(floating f, std::uint32_t code) {
+QK_INLINE constexpr float value_of(floating f, std::uint32_t code) {
     if (f == fp32) return std::bit_cast<float>(code);
     constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
     const code_number n = number_of(f, code);
