@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants one defect at a time in a copy of the kernels or the codec and reports which test cases of tests/core catch it: of codec_test.cpp
-for the codec, kernel_forms_test.cpp and decode_values_test.cpp for 16-bit memory, kernel_test.cpp and kernel_scales_test.cpp for others.
+for the codec, product_test.cpp for products, kernel_forms_test.cpp and decode_values_test.cpp for 16-bit memory, kernel_test.cpp and kernel_scales_test.cpp for others.
 
 usage: mutation_check.py SOURCE_FOLDER COMPILER [--jobs N] [--only TEXT] [--markdown FILE] [--look]
 Exit status 1 when a defect survives, does not compile, or no longer applies to the source.
@@ -62,6 +62,19 @@ DEFECTS = [
     ("columns: rows share the factors of the block's first", "codec/decode/blocks.hpp", "decoder.factors(p, a, o, l, i, n, factor);\n                    if", "decoder.factors(p, a, o, 0, i, n, factor);\n                    if"),
     ("16-bit floats: ties of subnormals go down", "kernels/lanes/sixteen_bits.hpp", "fraction + (whole & one) > half", "fraction > half"),
     ("subnormal maxima have no exponent", "kernels/steps/blocks.hpp", "const V amax = normalised<Arch>(select(", "const V amax = (select("),
+    ("products: the tree joins neighbours", "product/sums.hpp", "(s[0] + s[2]) + (s[1] + s[3])", "(s[0] + s[1]) + (s[2] + s[3])"),
+    ("products: the last weight of a row is forgotten", "product/sums.hpp", "n - at < width ? n - at : width;", "n - at < width ? n - at - 1 : width;"),
+    ("products: x is put into another order than the weights", "product/nibbles.hpp", "{0, 4, 8, 12, 1, 5, 9, 13,", "{0, 4, 8, 12, 1, 5, 13, 9,"),
+    ("products: the second half of a group has the factor of the first", "product/rows.hpp", "const std::size_t half = k < 16 ? 0 : second;", "const std::size_t half = 0 * second;"),
+    ("products: scales across rows lose their zero points", "product/rows.hpp", "value_of(format_, code) - own.zero_point)", "value_of(format_, code))"),
+    ("products: a long row meets the first piece of x again", "product/walk.hpp", "one_piece_ = n == whole;", "one_piece_ = true;"),
+    ("products: the bias is that of a block's first rows", "product/walk.hpp", "s = s + o.bias[row + r];", "s = s + o.bias[r];"),
+    ("products: vectors behind the sixteenth are written over the first", "product/walk.hpp", "(first_vector_ + m) * (y.stride", "m * (y.stride"),
+    ("products: pieces of rows overlap", "product/pieces.hpp", "? last : first + (i + 1) * size", "? last : first + (i + 1) * size + 1"),
+    ("products: gelu_tanh has a shorter constant", "product/activation.hpp", "0x1.9884533d43651p0", "0x1.98845p0"),
+    ("products: unsigned bytes keep their offset", "product/integers.hpp", "_mm256_sub_epi32(zero, _mm256_set1_epi32(offset))", "zero"),
+    ("products: whole numbers of a half block have the other's factor", "product/integers.hpp", "const std::size_t half = i < 4 ? 0 : factors - 1;", "const std::size_t half = i < 4 ? factors - 1 : 0;"),
+    ("products: NaN in x counts as a zero", "product/integers.hpp", "std::numeric_limits<float>::quiet_NaN() : s * unit;", "0.0f : s * unit;"),
 ]
 
 
@@ -86,6 +99,8 @@ def check(defect, source, compiler, flags):
         program = copy / "kernel_test"
         if file.startswith("codec/"):
             names = ["codec_test"]
+        elif file.startswith("product/"):
+            names = ["product_test"]
         elif file.endswith("sixteen_bits.hpp"):
             names = ["kernel_forms_test", "decode_values_test"]
         else:
