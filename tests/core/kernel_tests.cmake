@@ -64,6 +64,8 @@ else()
   run_on(kernel_forms_test_native "")
 endif()
 qk_test(codec_forms_test qk::qk)
+find_package(Threads REQUIRED)
+qk_test(product_forms_test qk::qk Threads::Threads)
 
 # kernel_object(OBJECT SOURCE ISA COMPILER [FLAGS ...]) compiles the source with a compiler other than CMake's.
 function(kernel_object object source isa compiler)
