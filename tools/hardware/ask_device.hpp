@@ -13,9 +13,9 @@ namespace qk::tool {
 std::vector<graph::named_tensor> arrays_of(const compare::dot_task& task, const compare::dot_case& c);
 /// Reads a case whose operands have the task's formats; sets task.k, and task.c to fp16 if c has 16 bits and task.c is fp32.
 compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, compare::dot_task& task);
-/// Reads the codes d of a file; `bits` gets the bits of an element: 16 or 32, for integers also 8.
-std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file,
-                                      const compare::dot_task& task, const product_shape& shape, int& bits);
+/// Reads the codes d of a file; `bits` gets the bits of an element: 8, 16 or 32.
+std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const product_shape& shape,
+                                      int& bits);
 
 /// Asks by files in a temporary folder of its own.
 class commanded_device {

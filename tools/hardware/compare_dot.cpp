@@ -68,7 +68,7 @@ found_accumulator asked(const compare_dot_options& given, dot_task& task) {
 found_accumulator fitted(const compare_dot_options& given, dot_task& task) {
     const auto arrays = graph::read_npz(given.file);
     const compare::dot_case c = case_of(arrays, given.file, task);
-    const std::vector<std::uint64_t> d = results_of(arrays, given.file, task, c.shape, task.d_bits);
+    const std::vector<std::uint64_t> d = results_of(arrays, given.file, c.shape, task.d_bits);
     check_task(task);
     return compare::fit_accumulator(task, c, d);
 }

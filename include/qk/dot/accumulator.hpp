@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+#include <utility>
 
 #include "qk/formats/check.hpp"
 #include "qk/rounding.hpp"
@@ -64,6 +66,13 @@ enum class requantize_by : std::uint8_t {
     multiplier,  ///< one rounding of sum * multiplier * 2^(shift - 31), ties up: TFLite with single rounding
 };
 
+/// How the last step of a requantization rounds.
+enum class requantize_rounding : std::uint8_t {
+    usual,        ///< as its kind does
+    down,         ///< bits are dropped from two's complement: a shift without a rounding constant
+    toward_zero,  ///< the magnitude is truncated
+};
+
 /// code = clamp(round(sum * factor) + zero_point, lowest code, highest code) of `output`.
 struct requantization {
     requantize_by by = requantize_by::nothing;
@@ -72,15 +81,19 @@ struct requantization {
     int shift = 1;                           ///< left where above 0: the factor is multiplier * 2^(shift - 31)
     int zero_point = 0;
     integer output = int8;
+    requantize_rounding round = requantize_rounding::usual;  ///< by == scale or multiplier
+    bool relu = false;                                       ///< the lowest code is that of zero
+    bool symmetric = false;                                  ///< the lowest code is minus the highest one
     friend constexpr bool operator==(const requantization&, const requantization&) = default;
 };
 
 /// A unit that multiplies and adds. Terms are products of two operands' elements; "the accumulator" is the register of the sum, C at first.
 struct accumulator {
     summation sum = summation::exact;
-    int groups = 0;  ///< terms added at once; 0: all
-    int lanes = 1;   ///< a group's terms l, l + lanes, ... are summed apart, and then the lanes' sums in the same way
-    int bundle = 1;  ///< this many neighbouring products are first added exactly: they are one term
+    int groups = 0;        ///< terms added at once; 0: all
+    int lanes = 1;         ///< a group's terms l, l + lanes, ... are summed apart, and then the lanes' sums in the same way
+    bool chunked = false;  ///< sequential, pairwise: a lane's terms are neighbours, ceil(terms / lanes) of them
+    int bundle = 1;        ///< this many neighbouring products are first added exactly: they are one term
     qk::place place = place::inside;
     // aligned
     int align = 0;                         ///< fraction bits that a term keeps, relative to the largest exponent
@@ -138,6 +151,61 @@ constexpr message check_register(std::string_view what, floating f) {
     return message(what).append(
         " must be fp64, or a float of 2 to 8 exponent and 1 to 23 mantissa bits with Inf and NaN: fp32, tf32, fp16, bf16, e8m13");
 }
+/// Sets the fields that mean nothing for this kind of sum to their defaults.
+constexpr accumulator meaningful(accumulator a) {
+    const accumulator usual{};
+    const bool wholes = a.sum == summation::integer, aligned = a.sum == summation::aligned;
+    const bool rounded = a.sum == summation::sequential || a.sum == summation::pairwise;
+    if (!aligned) a.align = usual.align, a.cut = usual.cut, a.product_overflow = false;
+    if (!rounded) a.fused = usual.fused, a.reverse = false;
+    if (!rounded || a.lanes == 1) a.chunked = false;
+    if (a.join == 0) a.join_addend = usual.join_addend, a.join_drop = usual.join_drop;
+    if (!aligned || (a.join == 0 && a.lanes == 1)) a.join_cut = usual.join_cut;
+    if (wholes) {
+        accumulator kept{.sum = a.sum, .groups = a.groups, .lanes = a.lanes, .bundle = a.bundle, .place = a.place, .join = a.join};
+        kept.width = a.width, kept.saturate = a.saturate, kept.requantize = a.requantize;
+        a = kept;
+    } else {
+        a.width = usual.width, a.saturate = false, a.requantize = {};
+    }
+    const requantize_by by = a.requantize.by;
+    if (by == requantize_by::nothing) a.requantize = {};
+    if (by != requantize_by::scale) a.requantize.scale_bits = usual.requantize.scale_bits;
+    if (by == requantize_by::scale) a.requantize.multiplier = usual.requantize.multiplier, a.requantize.shift = usual.requantize.shift;
+    if (by == requantize_by::gemmlowp) a.requantize.round = requantize_rounding::usual;
+    return a;
+}
+/// Names the first field that means nothing for this kind of sum and is not at its default.
+constexpr message check_meaning(const accumulator& a) {
+    const accumulator m = meaningful(a);
+    if (m == a) return {};
+    const requantization &q = a.requantize, &r = m.requantize;
+    const std::pair<bool, std::string_view> changed[] = {
+        {a.align != m.align, "align needs sum=aligned"},
+        {a.cut != m.cut, "cut needs sum=aligned"},
+        {a.product_overflow != m.product_overflow, "product-overflow needs sum=aligned"},
+        {a.fused != m.fused, "fused needs sum=sequential or sum=pairwise"},
+        {a.reverse != m.reverse, "reverse needs sum=sequential"},
+        {a.chunked != m.chunked, "chunked needs lanes and sum=sequential or sum=pairwise"},
+        {a.join_addend != m.join_addend, "join-addend needs join"},
+        {a.join_drop != m.join_drop, "join-drop needs join"},
+        {a.join_cut != m.join_cut, "join-cut needs sum=aligned with lanes or join"},
+        {a.width != m.width, "width needs sum=integer"},
+        {a.saturate != m.saturate, "saturate needs sum=integer; overflow=saturate is of floating sums"},
+        {q.by != r.by, "requantize needs sum=integer"},
+        {q.scale_bits != r.scale_bits, "scale needs requantize=scale"},
+        {q.multiplier != r.multiplier, "multiplier needs requantize=multiplier or gemmlowp"},
+        {q.shift != r.shift, "shift needs requantize=multiplier or gemmlowp"},
+        {q.zero_point != r.zero_point, "zero-point needs requantize"},
+        {q.output != r.output, "output needs requantize"},
+        {q.round != r.round, "requantize-round needs requantize=scale or multiplier"},
+        {q.relu != r.relu, "relu needs requantize"},
+        {q.symmetric != r.symmetric, "symmetric needs requantize"}};
+    for (const auto& [here, sentence] : changed) {
+        if (here) return sentence;
+    }
+    return "c, partial, result, round, partial-round, operands, flush-inputs, flush-partials, overflow, zero and nan are of floating sums";
+}
 constexpr message check_cut(std::string_view what, rounding r) {
     if (r == rounding::toward_zero || r == rounding::down || r == rounding::to_odd) return {};
     return message(what).append(" must be toward-zero, down or to-odd");
@@ -176,6 +244,9 @@ constexpr message check_integer(const accumulator& a) {
     if (!ranges.empty()) return ranges;
     if (a.lanes != 1 || a.bundle != 1 || a.align != 0 || a.join != 0) return "lanes, bundle, align and join are of floating sums";
     if (a.requantize.by == requantize_by::gemmlowp && a.width > 32) return "requantize=gemmlowp needs a width of at most 32";
+    if (a.requantize.symmetric && !a.requantize.output.is_signed) return "symmetric needs an output with a sign";
+    if (a.requantize.relu && (a.requantize.zero_point < qmin(a.requantize.output) || a.requantize.zero_point > qmax(a.requantize.output)))
+        return "relu needs a zero point among the codes of the output";
     if (a.requantize.by != requantize_by::nothing && a.requantize.multiplier < 0) return "multiplier must not be negative";
     if (a.requantize.by == requantize_by::multiplier && a.width > 32) return "requantize=multiplier needs a width of at most 32";
     const float scale = std::bit_cast<float>(a.requantize.scale_bits);
@@ -194,14 +265,15 @@ constexpr message check(const accumulator& a) {
     if (!common.empty()) return common;
     if (a.groups % a.bundle != 0) return "groups must be a multiple of bundle";
     if (is_stochastic(a.round) || is_stochastic(a.partial_round)) return "round=stochastic is not for accumulators";
+    message own;
     switch (a.sum) {
         case summation::exact:
-        case summation::aligned: return detail::check_fused(a);
+        case summation::aligned: own = detail::check_fused(a); break;
         case summation::sequential:
-        case summation::pairwise: return detail::check_rounded(a);
-        case summation::integer: return detail::check_integer(a);
+        case summation::pairwise: own = detail::check_rounded(a); break;
+        case summation::integer: own = detail::check_integer(a); break;
     }
-    return {};
+    return own.empty() ? detail::check_meaning(a) : own;
 }
 
 }  // namespace qk

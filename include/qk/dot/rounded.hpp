@@ -108,8 +108,11 @@ class rounded_groups {
         if (lanes == 1) return adder_.add(c, lane(first, last, 0, 1, nullptr));
         pair_stack pairs;
         double sum = 0;
+        const std::size_t chunk = divide_up(last - first, a_.lanes);
         for (std::size_t l = 0; l < lanes; ++l) {
-            const double v = lane(first, last, l, lanes, nullptr);
+            const std::size_t from = first + l * chunk;
+            if (a_.chunked && from >= last) break;
+            const double v = a_.chunked ? lane(from, std::min(last, from + chunk), 0, 1, nullptr) : lane(first, last, l, lanes, nullptr);
             if (a_.sum == summation::pairwise) pairs.push(adder_, v);
             else sum = l == 0 ? v : adder_.add(sum, v);
         }

@@ -19,7 +19,7 @@ constexpr bool holds_float32s(const format& f) {
 }
 /// Is true when rounded_columns computes these sums: every step is float32, half to even, with IEEE 754's results. C is zero at the start.
 constexpr bool serves_rounded_columns(const accumulator& a, const format& x, const format& y) {
-    return (a.sum == summation::sequential || a.sum == summation::pairwise) && a.bundle == 1 && a.partial == fp32 &&
+    return (a.sum == summation::sequential || a.sum == summation::pairwise) && a.bundle == 1 && !a.chunked && a.partial == fp32 &&
            a.partial_round == rounding::half_even && a.overflow == too_large::ieee &&
            (a.zero == zero_rule::ieee || a.zero == zero_rule::positive_products) && holds_float32s(x) && holds_float32s(y);
 }

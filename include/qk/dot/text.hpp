@@ -7,6 +7,7 @@
 //   reverse   operands=F   flush-inputs=none|positive|kept-sign   flush-partials   product-overflow   overflow=ieee|infinity|saturate
 //   zero=ieee|positive-products|exact-positive|positive   nan=quiet|all-ones
 //   width=N   saturate   requantize=scale|gemmlowp|multiplier   scale=S   multiplier=N   shift=N   zero-point=N   output=INTEGER
+//   requantize-round=usual|down|toward-zero   relu   symmetric   chunked
 //
 // REGISTER: fp32, tf32, fp16, bf16, e8m13, fp64, or eXmY. A key that is left out has accumulator's default, but `partial` that of result,
 // `partial-round` that of round, and `c` is fp64 where the result is. "groups=16,align=25,round=toward-zero" is a device of Hopper's kind.
@@ -21,7 +22,7 @@
 
 namespace qk {
 
-using accumulator_text = fixed_text<383>;
+using accumulator_text = fixed_text<447>;
 
 /// Allocates and throws nothing. An accumulator that it returns without an error has passed check().
 parsed<accumulator> parse_accumulator(std::string_view text);
@@ -46,6 +47,8 @@ inline constexpr named_option<requantize_by> requantize_names[] = {{"nothing", r
                                                                    {"scale", requantize_by::scale},
                                                                    {"gemmlowp", requantize_by::gemmlowp},
                                                                    {"multiplier", requantize_by::multiplier}};
+inline constexpr named_option<requantize_rounding> requantize_rounding_names[] = {
+    {"usual", requantize_rounding::usual}, {"down", requantize_rounding::down}, {"toward-zero", requantize_rounding::toward_zero}};
 inline constexpr named_option<floating> register_names[] = {{"fp32", fp32}, {"tf32", tf32},   {"fp16", fp16},
                                                             {"bf16", bf16}, {"e8m13", e8m13}, {"fp64", fp64}};
 
@@ -137,6 +140,16 @@ template <auto Member>
 fixed_text<47> print_requantized(const accumulator& a) {
     return a.requantize.*Member == requantization{}.*Member ? fixed_text<47>() : fixed_text<47>().append(a.requantize.*Member);
 }
+template <auto Member>
+message read_requantized_flag(accumulator& a, std::string_view name, std::string_view value) {
+    a.requantize.*Member = value.empty() || value == "1";
+    if (value.empty() || value == "0" || value == "1") return {};
+    return message("key '").append(name).append("' is 0 or 1, not '").append(value.substr(0, 40)).append("'");
+}
+template <auto Member>
+fixed_text<47> print_requantized_flag(const accumulator& a) {
+    return a.requantize.*Member ? "1" : "";
+}
 inline message read_scale(accumulator& a, std::string_view, std::string_view value) {
     float scale = 0;
     const auto r = std::from_chars(value.data(), value.data() + value.size(), scale);
@@ -172,6 +185,7 @@ inline constexpr accumulator_key accumulator_keys[] = {
      [](const accumulator& a) { return fixed_text<47>(option_name(a.sum, summation_names)); }},
     {"groups", read_number<&accumulator::groups>, print_number<&accumulator::groups>},
     {"lanes", read_number<&accumulator::lanes>, print_number<&accumulator::lanes>},
+    {"chunked", read_flag<&accumulator::chunked>, print_flag<&accumulator::chunked>, true},
     {"bundle", read_number<&accumulator::bundle>, print_number<&accumulator::bundle>},
     {"place", read_word<&accumulator::place, place_names>, print_word<&accumulator::place, place_names>},
     {"align", read_number<&accumulator::align>, print_number<&accumulator::align>},
@@ -208,6 +222,19 @@ inline constexpr accumulator_key accumulator_keys[] = {
     {"shift", read_requantized<&requantization::shift>, print_requantized<&requantization::shift>},
     {"zero-point", read_requantized<&requantization::zero_point>, print_requantized<&requantization::zero_point>},
     {"output", read_output, print_output},
+    {"requantize-round",
+     [](accumulator& a, std::string_view name, std::string_view value) -> message {
+         const auto p = parse_option(name, value, requantize_rounding_names);
+         a.requantize.round = p.value;
+         return p.error;
+     },
+     [](const accumulator& a) {
+         return a.requantize.round == requantize_rounding::usual
+                    ? fixed_text<47>()
+                    : fixed_text<47>(option_name(a.requantize.round, requantize_rounding_names));
+     }},
+    {"relu", read_requantized_flag<&requantization::relu>, print_requantized_flag<&requantization::relu>, true},
+    {"symmetric", read_requantized_flag<&requantization::symmetric>, print_requantized_flag<&requantization::symmetric>, true},
 };
 
 inline message unknown_key(std::string_view name) {
@@ -252,6 +279,15 @@ inline parsed<accumulator> parse_accumulator(std::string_view text) {
     if (!was_said("sum")) {
         if (was_said("align")) a.sum = summation::aligned;
         if (was_said("width") || was_said("saturate") || was_said("requantize")) a.sum = summation::integer;
+    }
+    // A key is an error where its field means nothing, though it says the default.
+    const bool wholes = a.sum == summation::integer;
+    for (const std::string_view key : {"width", "saturate", "requantize"}) {
+        if (was_said(key) && !wholes) return {{}, message(key).append(" needs sum=integer")};
+    }
+    for (const std::string_view key : {"c", "partial", "result", "round", "partial-round", "operands", "flush-inputs", "flush-partials",
+                                       "overflow", "zero", "nan", "fused", "align", "cut", "reverse"}) {
+        if (was_said(key) && wholes) return {{}, message(key).append(" is of floating sums, and this one is of integers")};
     }
     return {a, check(a)};
 }

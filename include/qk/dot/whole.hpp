@@ -46,12 +46,14 @@ constexpr std::int32_t shift_left(std::int32_t v, int n, bool& saturated) {
     return clamp_to_32(static_cast<std::int64_t>(v) * (std::int64_t{1} << n), saturated);
 }
 
-/// Rounds a finite float half to even; magnitudes above 2^62 become 2^62.
-constexpr std::int64_t to_whole(float v) {
+/// Rounds a finite float, half to even unless `how` says otherwise; magnitudes above 2^62 become 2^62.
+constexpr std::int64_t to_whole(float v, requantize_rounding how = requantize_rounding::usual) {
     if (!(v < 0x1p62f)) return std::int64_t{1} << 62;
     if (!(v > -0x1p62f)) return -(std::int64_t{1} << 62);
     const auto down = static_cast<std::int64_t>(v) - std::int64_t{v < static_cast<float>(static_cast<std::int64_t>(v))};  // floor
     const float rest = v - static_cast<float>(down);
+    if (how == requantize_rounding::down) return down;
+    if (how == requantize_rounding::toward_zero) return down + std::int64_t{down < 0 && rest > 0};
     return down + std::int64_t{rest > 0.5f || (rest == 0.5f && (down & 1) != 0)};
 }
 
@@ -62,7 +64,7 @@ constexpr std::int64_t requantize(std::int64_t sum, const requantization& r, boo
     std::int64_t q = sum;
     switch (r.by) {
         case requantize_by::nothing: return sum;
-        case requantize_by::scale: q = detail::to_whole(static_cast<float>(sum) * std::bit_cast<float>(r.scale_bits)); break;
+        case requantize_by::scale: q = detail::to_whole(static_cast<float>(sum) * std::bit_cast<float>(r.scale_bits), r.round); break;
         case requantize_by::gemmlowp: {
             const std::int32_t raised = detail::shift_left(static_cast<std::int32_t>(sum), r.shift > 0 ? r.shift : 0, limit);
             q = detail::divide_by_power(detail::doubling_high_multiply(raised, r.multiplier, limit), r.shift > 0 ? 0 : -r.shift);
@@ -70,12 +72,18 @@ constexpr std::int64_t requantize(std::int64_t sum, const requantization& r, boo
         }
         case requantize_by::multiplier: {
             const int shift = 31 - r.shift;
-            q = (sum * r.multiplier + (std::int64_t{1} << (shift - 1))) >> shift;
+            const std::int64_t product = sum * r.multiplier;
+            const std::int64_t more = r.round == requantize_rounding::usual  ? std::int64_t{1} << (shift - 1)
+                                      : r.round == requantize_rounding::down ? 0
+                                      : product < 0                          ? (std::int64_t{1} << shift) - 1
+                                                                             : 0;
+            q = (product + more) >> shift;
             break;
         }
     }
     q += r.zero_point;
-    const std::int64_t code = std::clamp(q, qmin(r.output), qmax(r.output));
+    const std::int64_t lowest = r.relu ? r.zero_point : r.symmetric ? -qmax(r.output) : qmin(r.output);
+    const std::int64_t code = std::clamp(q, lowest, qmax(r.output));
     if (saturated != nullptr) *saturated = *saturated || limit || code != q;
     return code;
 }

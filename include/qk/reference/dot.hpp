@@ -354,10 +354,13 @@ class dot_oracle {
         const bool inside = how_.place == place::inside, pairs = how_.sum == summation::pairwise;
         const auto lanes = std::min(static_cast<std::size_t>(how_.lanes), terms.size());
         sums_.clear();
+        const std::size_t chunk = (terms.size() + static_cast<std::size_t>(how_.lanes) - 1) / static_cast<std::size_t>(how_.lanes);
         for (std::size_t l = 0; l < lanes; ++l) {
             lane_.clear();
             if (inside) lane_.push_back(acc);
-            for (std::size_t i = l; i < terms.size(); i += lanes) {
+            const std::size_t from = how_.chunked ? l * chunk : l, to = how_.chunked ? std::min(terms.size(), from + chunk) : terms.size();
+            if (from >= terms.size()) break;
+            for (std::size_t i = from; i < to; i += how_.chunked ? 1 : lanes) {
                 const number t = term(terms[how_.reverse ? terms.size() - 1 - i : i]);
                 lane_.push_back(pairs || lane_.empty() ? rounded(t, how_.partial, how_.partial_round) : t);
             }

@@ -2,6 +2,7 @@
 #include "accumulator_fields.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "qk/dot/devices.hpp"
 
@@ -12,13 +13,28 @@ template <auto Member>
 void set_member(accumulator& a, int v) {
     a.*Member = static_cast<std::remove_reference_t<decltype(a.*Member)>>(v);
 }
-constexpr floating registers[] = {fp32, e8m13, tf32, fp16, bf16};
+/// A register as a field's value: exponent and mantissa bits in one number.
+constexpr int coded_register(int e, int m) { return e * 32 + m; }
+constexpr int coded_register(floating f) { return coded_register(f.exponent_bits, f.mantissa_bits); }
+constexpr floating register_of(int v) { return {v / 32, v % 32, (1 << (v / 32 - 1)) - 1, specials::ieee}; }
 template <auto Member>
 void set_register(accumulator& a, int v) {
-    a.*Member = registers[v];
+    a.*Member = register_of(v);
 }
 /// Sets partial sums and result alike, for devices whose registers have one format.
-void set_registers(accumulator& a, int v) { a.partial = a.result = registers[v]; }
+void set_registers(accumulator& a, int v) { a.partial = a.result = register_of(v); }
+/// Sets lanes of neighbouring terms.
+void set_chunks(accumulator& a, int v) {
+    a.lanes = v;
+    a.chunked = true;
+    a.place = qk::place::after;
+}
+/// Sets groups whose last term comes first.
+void set_reversed_groups(accumulator& a, int v) {
+    a.groups = v;
+    a.lanes = 1;
+    a.reverse = true;
+}
 void set_roundings(accumulator& a, int v) { a.partial_round = a.round = static_cast<rounding>(v); }
 
 std::vector<int> from_to(int first, int last, std::vector<int> v = {}) {
@@ -30,20 +46,63 @@ std::vector<int> powers(std::size_t below, std::vector<int> more) {
     return more;
 }
 
+/// Returns the registers that a result may have: those of its stored width, or those that it shows in float32.
+std::vector<int> result_registers(const dot_task& task, const seen_results& seen) {
+    std::vector<int> v;
+    if (task.d_bits <= 16) {
+        for (int e = 2; e <= 8; ++e) {
+            for (int m = 1; m <= 13; ++m) {
+                if (1 + e + m == (seen.width == 0 ? task.d_bits : seen.width)) v.push_back(coded_register(e, m));
+            }
+        }
+        return v;
+    }
+    const int m = seen.mantissa == 0 ? 23 : std::max(1, seen.mantissa);
+    for (int e = std::max(2, seen.exponent_bits); e <= 8; ++e) {
+        if (1 + e + m > 16) v.push_back(coded_register(e, m));
+    }
+    if (m < 23) v.push_back(coded_register(fp32));
+    return v;
+}
+std::vector<int> partial_registers(const std::vector<int>& results) {
+    std::vector<int> v = results;
+    for (const floating f : {fp32, e8m13, tf32, fp16, bf16}) v.push_back(coded_register(f));
+    for (int m = 4; m <= 22; ++m) v.push_back(coded_register(8, m));
+    for (const int e : {5, 6, 7}) {
+        for (int m = 4; m <= 23; ++m) v.push_back(coded_register(e, m));
+    }
+    std::sort(v.begin(), v.end());
+    v.erase(std::unique(v.begin(), v.end()), v.end());
+    return v;
+}
+
 }  // namespace
 
-std::vector<field> fields_of(const dot_task& task) {
+void seen_results::look(const dot_task& task, std::uint64_t d) {
+    width = std::max(width, static_cast<int>(std::bit_width(d & ((std::uint64_t{1} << task.d_bits) - 1))));
+    if (is_integer_format(task.a) || task.d_bits != 32) return;
+    const auto w = static_cast<std::uint32_t>(d);
+    const auto field = static_cast<int>(w >> 23 & 255u);
+    if (field == 255 || (w & 0x7fffffffu) == 0) return;
+    if (field != 0) mantissa = std::max(mantissa, (w & 0x7fffffu) == 0 ? 1 : 23 - std::countr_zero(w & 0x7fffffu));
+    while (exponent_bits < 8 && (field == 0 || field - 127 >= 1 << (exponent_bits - 1))) ++exponent_bits;
+}
+
+std::vector<field> fields_of(const dot_task& task, const seen_results& seen) {
     using a = accumulator;
-    std::vector<field> all{{set_member<&a::groups>, powers(task.k, {0})}};
+    std::vector<int> groups{0};
+    for (std::size_t n = 1; n <= std::min<std::size_t>(task.k, 128); ++n) groups.push_back(static_cast<int>(n));
+    std::vector<field> all{{set_member<&a::groups>, task.k <= 128 ? groups : powers(task.k, groups)}};
     if (is_integer_format(task.a)) {
         all.push_back({set_member<&a::width>, from_to(8, 64)});
         all.push_back({set_member<&a::saturate>, {0, 1}});
+        all.push_back({set_member<&a::place>, {0, 1}});
         return all;
     }
     const std::vector<int> roundings{static_cast<int>(rounding::half_even), static_cast<int>(rounding::toward_zero),
                                      static_cast<int>(rounding::half_away), static_cast<int>(rounding::down),
                                      static_cast<int>(rounding::up)};
-    const std::vector<int> formats = task.d_bits == 16 ? std::vector<int>{3, 4} : std::vector<int>{0, 1, 2};
+    const std::vector<int> formats = result_registers(task, seen);
     all.insert(all.end(), {{set_member<&a::align>, from_to(1, 48)},
                            {set_member<&a::place>, {0, 1}},
                            {set_roundings, roundings},
@@ -51,8 +110,11 @@ std::vector<field> fields_of(const dot_task& task) {
                            {set_member<&a::partial_round>, roundings},
                            {set_registers, formats},
                            {set_register<&a::result>, formats},
-                           {set_register<&a::partial>, {0, 1, 2, 3, 4}},
-                           {set_member<&a::lanes>, {1, 2, 4, 8}},
+                           {set_register<&a::partial>, partial_registers(formats)},
+                           {set_member<&a::lanes>, {1, 2, 3, 4, 5, 6, 7, 8, 16}},
+                           {set_member<&a::chunked>, {0, 1}},
+                           {set_chunks, {2, 3, 4, 5, 6, 7, 8, 16}},
+                           {set_reversed_groups, groups},
                            {set_member<&a::bundle>, {1, 2, 4, 8, 16}},
                            {set_member<&a::cut>, {static_cast<int>(rounding::toward_zero), static_cast<int>(rounding::down)}},
                            {set_member<&a::fused>, {0, 1}},
@@ -71,10 +133,11 @@ std::vector<field> fields_of(const dot_task& task) {
     return all;
 }
 
-std::vector<accumulator> seeds_of(const dot_task& task) {
+std::vector<accumulator> seeds_of(const dot_task& task, const seen_results& seen) {
     std::vector<accumulator> all;
     const auto add = [&](accumulator a) {
         a.addend = task.c;
+        a = qk::detail::meaningful(a);
         if (check(a).empty() && check_operands(task.a, task.b, a).empty() && std::find(all.begin(), all.end(), a) == all.end())
             all.push_back(a);
     };
@@ -83,8 +146,16 @@ std::vector<accumulator> seeds_of(const dot_task& task) {
         add({.sum = summation::integer, .groups = 1, .saturate = true});
         return all;
     }
-    const bool narrow = task.d_bits == 16;
-    for (const floating r : {narrow ? fp16 : fp32, narrow ? bf16 : e8m13}) {
+    const bool narrow = task.d_bits <= 16;
+    std::vector<floating> results{narrow ? fp16 : fp32, narrow ? bf16 : e8m13};
+    if (narrow && seen.width > 3 && seen.width != 16) {
+        const std::vector<int> all_of_them = result_registers(task, seen);
+        results = {register_of(all_of_them[all_of_them.size() / 2]), register_of(all_of_them.back())};
+    }
+    if (!narrow && seen.mantissa != 0)
+        results = {register_of(result_registers(task, seen).front()), {8, seen.mantissa, 127, specials::ieee}};
+    if (results[0] == results[1]) results.pop_back();
+    for (const floating r : results) {
         for (const floating partial : {fp32, r}) {
             for (const rounding round : {rounding::half_even, rounding::toward_zero}) {
                 const accumulator plain{.partial = partial, .result = r, .partial_round = round, .round = round};

@@ -249,7 +249,7 @@ bool same_answer(const dot_task& task, const accumulator& acc, std::uint64_t com
     computed &= mask;
     given &= mask;
     if (computed == given || acc.sum == summation::integer) return computed == given;
-    const floating stored = task.d_bits == 16 ? acc.result : fp32;
+    const floating stored = task.d_bits <= 16 ? acc.result : fp32;
     const auto is_nan = [&](std::uint64_t code) {
         if (task.d_bits == 64) return std::isnan(std::bit_cast<double>(code));
         return std::isnan(value_of(stored, static_cast<std::uint32_t>(code)));

@@ -29,10 +29,12 @@ struct candidate {
 
 class finder {
   public:
-    explicit finder(const dot_task& task) : task_(task), fields_(fields_of(task)) {}
+    explicit finder(const dot_task& task) : task_(task), fields_(fields_of(task, {})) {}
 
     void add(const dot_case& c, std::vector<std::uint64_t> d) {
         asked_ += d.size();
+        for (const std::uint64_t v : d) seen_.look(task_, v);
+        fields_ = fields_of(task_, seen_);
         answers_.push_back({questions(task_, c), std::move(d)});
     }
     std::size_t asked() const { return asked_; }
@@ -59,6 +61,7 @@ class finder {
             for (const int v : f.values) {
                 accumulator b = a;
                 f.set(b, v);
+                b = qk::detail::meaningful(b);
                 if (!(b == a) && allowed(b)) all.push_back(b);
             }
         }
@@ -72,7 +75,7 @@ class finder {
     /// Descends from the most promising seeds; returns the best candidate.
     candidate search() const {
         std::vector<candidate> all;
-        for (accumulator a : seeds_of(task_)) {
+        for (accumulator a : seeds_of(task_, seen_)) {
             if (requantize_) a.requantize = *requantize_;
             if (allowed(a)) all.push_back({a, missed(a, asked_, 5)});
         }
@@ -92,9 +95,9 @@ class finder {
         accumulator simple = c.a;
         simple.sum = summation::exact;
         simple.align = simple.join = 0;
-        simple.cut = rounding::toward_zero;
         for (const qk::place where : {qk::place::inside, qk::place::after}) {
             simple.place = where;
+            simple = qk::detail::meaningful(simple);
             if (c.a.sum == summation::aligned && allowed(simple) && missed(simple, c.missed) <= c.missed) c.a = simple;
         }
         const accumulator plain{.sum = c.a.sum,
@@ -104,9 +107,10 @@ class finder {
                                 .partial_round = c.a.round,
                                 .round = c.a.round};
         using a = accumulator;
-        take_each(c, plain, &a::lanes, &a::bundle, &a::groups, &a::place, &a::join_drop, &a::join_cut, &a::join_addend, &a::join, &a::cut,
-                  &a::fused, &a::reverse, &a::partial, &a::partial_round, &a::operand_bits, &a::flush_inputs, &a::flush_partials,
-                  &a::product_overflow, &a::overflow, &a::zero, &a::width, &a::saturate);
+        take(c, plain, &a::lanes, &a::chunked);
+        take_each(c, plain, &a::chunked, &a::lanes, &a::bundle, &a::groups, &a::place, &a::join_drop, &a::join_cut, &a::join_addend,
+                  &a::join, &a::cut, &a::fused, &a::reverse, &a::partial, &a::partial_round, &a::operand_bits, &a::flush_inputs,
+                  &a::flush_partials, &a::product_overflow, &a::overflow, &a::zero, &a::width, &a::saturate);
         if (c.a.sum != summation::aligned) take(c, plain, &a::align);
         return c;
     }
@@ -116,9 +120,10 @@ class finder {
         take(c, expected, &a::sum, &a::align, &a::cut, &a::place);
         take(c, expected, &a::partial, &a::result);
         take(c, expected, &a::partial_round, &a::round);
-        take_each(c, expected, &a::groups, &a::lanes, &a::bundle, &a::place, &a::align, &a::cut, &a::join, &a::join_addend, &a::join_drop,
-                  &a::join_cut, &a::fused, &a::partial, &a::result, &a::partial_round, &a::round, &a::operand_bits, &a::reverse,
-                  &a::flush_inputs, &a::flush_partials, &a::product_overflow, &a::overflow, &a::zero, &a::nan, &a::width, &a::saturate);
+        take_each(c, expected, &a::groups, &a::lanes, &a::chunked, &a::bundle, &a::place, &a::align, &a::cut, &a::join, &a::join_addend,
+                  &a::join_drop, &a::join_cut, &a::fused, &a::partial, &a::result, &a::partial_round, &a::round, &a::operand_bits,
+                  &a::reverse, &a::flush_inputs, &a::flush_partials, &a::product_overflow, &a::overflow, &a::zero, &a::nan, &a::width,
+                  &a::saturate);
         return c;
     }
     /// Returns a case on which `a` differs from one of its neighbours that meet every answer, too, if one is found.
@@ -150,7 +155,7 @@ class finder {
     void take_nan(accumulator& a) const {
         for (const answered& batch : answers_) {
             for (const std::uint64_t d : batch.d) {
-                const std::uint64_t ones = task_.d_bits == 16 ? 0x7fff : 0x7fffffff;
+                const std::uint64_t ones = task_.d_bits < 32 ? (std::uint64_t{1} << (task_.d_bits - 1)) - 1 : 0x7fffffff;
                 if (a.sum != summation::integer && (d & ((std::uint64_t{1} << task_.d_bits) - 1)) == ones) a.nan = nan_answer::all_ones;
             }
         }
@@ -163,6 +168,7 @@ class finder {
     void take(candidate& c, const accumulator& from, auto... members) const {
         accumulator b = c.a;
         ((b.*members = from.*members), ...);
+        b = qk::detail::meaningful(b);
         if (!(b == c.a) && allowed(b) && missed(b, c.missed) <= c.missed) c.a = b;
     }
     void take_each(candidate& c, const accumulator& from, auto... members) const { (take(c, from, members), ...); }
@@ -195,6 +201,7 @@ class finder {
 
     const dot_task& task_;
     std::vector<field> fields_;
+    seen_results seen_;
     std::vector<answered> answers_;
     std::optional<requantization> requantize_;
     std::size_t asked_ = 0;

@@ -85,13 +85,15 @@ class requantization_finder {
         }
         zero_point_ = static_cast<int>(code_of(0));
         output_.bits = std::min(d_bits_, 32);
-        for (const int bits : {4, 8, 16}) {
+        for (int bits = 2; bits <= output_.bits; ++bits) {
             integer narrower = output_;
             narrower.bits = bits;
-            if (qmin(narrower) == low && qmax(narrower) == high) {
-                output_ = narrower;
-                break;
-            }
+            if (qmax(narrower) != high) continue;
+            symmetric_ = narrower.is_signed && low == -high;
+            relu_ = !symmetric_ && low != qmin(narrower) && low == zero_point_;
+            if (low != qmin(narrower) && !symmetric_ && !relu_) continue;
+            output_ = narrower;
+            break;
         }
         low_ = low, high_ = high;
         return low != high;
@@ -136,10 +138,13 @@ class requantization_finder {
 
     /// Returns the least and greatest factor with which every threshold lies where it was found; `slack`, in codes, is what the kind of
     /// rounding may shift.
-    std::pair<double, double> bounds(const std::vector<threshold>& all, double slack) const {
+    std::pair<double, double> bounds(const std::vector<threshold>& all, requantize_rounding how, double slack) const {
         double low = 0, high = std::numeric_limits<double>::infinity();
         for (const threshold& t : all) {
-            const double half = static_cast<double>(t.distance) - 0.5;
+            // The least quotient, by magnitude, that is `distance` codes away.
+            const double less = how == requantize_rounding::usual ? 0.5 : how == requantize_rounding::down && t.sign < 0 ? 1.0 : 0.0;
+            const double half = static_cast<double>(t.distance) - less;
+            if (half <= 0) continue;
             low = std::max(low, (half - slack) / static_cast<double>(t.reached));
             if (t.below > 0) high = std::min(high, (half + slack) / static_cast<double>(t.below));
         }
@@ -176,11 +181,20 @@ class requantization_finder {
     }
     std::vector<requantization> candidates(const std::vector<threshold>& all) const {
         std::vector<requantization> found;
-        for (const requantize_by by : {requantize_by::scale, requantize_by::multiplier, requantize_by::gemmlowp}) {
-            requantization r{.by = by, .zero_point = zero_point_, .output = output_};
-            auto [low, high] = bounds(all, 0);
+        using how = requantize_rounding;
+        for (const auto& [by, round] : {std::pair{requantize_by::scale, how::usual},
+                                        {requantize_by::multiplier, how::usual},
+                                        {requantize_by::gemmlowp, how::usual},
+                                        {requantize_by::scale, how::down},
+                                        {requantize_by::scale, how::toward_zero},
+                                        {requantize_by::multiplier, how::down},
+                                        {requantize_by::multiplier, how::toward_zero}}) {
+            requantization r{
+                .by = by, .zero_point = zero_point_, .output = output_, .round = round, .relu = relu_, .symmetric = symmetric_};
+            auto [low, high] = bounds(all, round, 0);
             if (!(low > 0) || !(low < 0x1p40)) continue;
-            if (by == requantize_by::gemmlowp) std::tie(low, high) = bounds(all, 0.5 * std::ldexp(1.0, std::min(0, std::ilogb(low) + 1)));
+            if (by == requantize_by::gemmlowp)
+                std::tie(low, high) = bounds(all, round, 0.5 * std::ldexp(1.0, std::min(0, std::ilogb(low) + 1)));
             if (!(high > 0) || !std::isfinite(high)) high = low * 1.001;
             low = std::max(low, 0x1p-126);
             if (by == requantize_by::scale) {
@@ -235,6 +249,7 @@ class requantization_finder {
     std::map<std::int64_t, std::uint64_t> known_;
     integer output_ = int8;
     int zero_point_ = 0;
+    bool relu_ = false, symmetric_ = false;
     std::int64_t limit_ = largest_sum, low_ = 0, high_ = 0;
 };
 
