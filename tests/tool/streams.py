@@ -313,6 +313,53 @@ def random_words(place):
         assert bad.returncode == 2 and sentence in bad.stderr, bad
 
 
+def unknown_words(place):
+    """Stochastic rounding whose words nobody knows: right units pass, and each fault is told by what it does."""
+    random = np.random.default_rng(8)
+    n = 1 << 14
+    x = random.standard_normal(n).astype(np.float32)
+    np.save(place / "x.npy", x)
+    fair = random.integers(0, 1 << 32, n, dtype=np.uint64)
+    state, lfsr = 1, []
+    for _ in range(n):  # 10 bits, x^10 + x^7 + 1
+        state = (state >> 1) ^ (0x240 if state & 1 else 0)
+        lfsr.append(state << 22)
+    biased = np.maximum(fair, random.integers(0, 1 << 32, n, dtype=np.uint64))
+    units = (
+        (fair, None),
+        (np.zeros(n), "it truncates"),
+        (fair >> 27 << 27, "have 5 bits"),
+        (np.array(lfsr), "repeat after 1023"),
+        (np.repeat(fair[: n // 8], 8), "8 neighbouring values share"),
+        (biased, "are biased"),
+    )
+    for number_format in ("fp8_e5m2", "mxfp8_e4m3"):
+        for words, sentence in units:
+            np.save(place / "w.npy", words.astype(np.uint32))
+            common = ["--format", number_format, "--rounding", "stochastic", "--random-words"]
+            made = subprocess.run([QK, "convert", place / "x.npy", place / "y.npy", *common, place / "w.npy", "--overwrite"], capture_output=True, text=True)
+            assert made.returncode == 0, made
+            done = subprocess.run([QK, "compare", place / "x.npy", place / "y.npy", *common, "unknown", "--json"], capture_output=True, text=True)
+            report = json.loads(done.stdout)
+            assert done.returncode == (sentence is not None) and report["plausible"] == (sentence is None), (number_format, sentence, report)
+            if sentence:
+                assert sentence in report["found"][0]["sentence"] and report["found"][0]["error_probability"] < 1e-6, (sentence, report)
+        even = subprocess.run([QK, "convert", place / "x.npy", place / "y.npy", "--format", number_format, "--overwrite"], capture_output=True, text=True)
+        assert even.returncode == 0
+        done = subprocess.run([QK, "compare", place / "x.npy", place / "y.npy", *common, "unknown"], capture_output=True, text=True)
+        assert done.returncode == 1 and done.stdout.startswith("it rounds half-even"), done
+    # Where the words are known, the bits tell.
+    for rounding in ("stochastic", "stochastic-b", "stochastic-c"):
+        known = ["--format", "fp8_e5m2", "--rounding", rounding, "--random-words"]
+        for words, sentence in ((np.resize(fair[:127], n), "repeat after 127"), (fair | 1 << 31, "bit 31 of its random words is stuck at 1"), (np.roll(fair, 1), "come one value late")):
+            np.save(place / "w.npy", words.astype(np.uint32))
+            np.save(place / "right.npy", fair.astype(np.uint32))
+            made = subprocess.run([QK, "convert", place / "x.npy", place / "y.npy", *known, place / "w.npy", "--overwrite"], capture_output=True, text=True)
+            assert made.returncode == 0, made
+            told = subprocess.run([QK, "compare", place / "x.npy", place / "y.npy", *known, place / "right.npy"], capture_output=True, text=True)
+            assert told.returncode == 1 and sentence in told.stdout.splitlines()[0], (rounding, sentence, told.stdout[:300])
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         converters()
@@ -324,6 +371,7 @@ def main():
         decoders_diagnosed(Path(folder))
         narrow_inputs(Path(folder))
         random_words(Path(folder))
+        unknown_words(Path(folder))
     print("streams: converters, decoders, products, devices, memories, compare, random words")
 
 

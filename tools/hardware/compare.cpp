@@ -11,6 +11,7 @@
 #include "hardware/compare_dot.hpp"
 #include "hardware/streams.hpp"
 #include "qk/compare/compare.hpp"
+#include "qk/compare/randomness.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files.hpp"
 #include "support/checkpoints.hpp"
@@ -270,6 +271,62 @@ nlohmann::ordered_json as_json(const compare::report& r) {
             {"flags", json_of(r.flags)}};
 }
 
+/// Judges stochastic rounding whose words are not known. Returns false if something tells the device from it.
+bool compare_randomness(const compare_arguments& given, const conversion& c, const graph::tensor& x, const graph::tensor& device) {
+    if (!is_stochastic(c.how.rounding))
+        throw graph::error("--random-words unknown is for --rounding stochastic, stochastic-b or stochastic-c");
+    const compare::random_report r = compare::examine_randomness(c, x.as<float>(), device.as<float>());
+    const bool plausible = r.found.empty() && r.elsewhere == 0;
+    if (!given.json) {
+        fmt::print("{}", to_text(r));
+        return plausible;
+    }
+    nlohmann::ordered_json found = nlohmann::ordered_json::array();
+    for (const compare::random_suspicion& s : r.found) found.push_back({{"sentence", s.sentence}, {"error_probability", s.error}});
+    print_json({{"values", r.values},
+                {"between", r.between},
+                {"elsewhere", r.elsewhere},
+                {"away", r.away},
+                {"expected_away", r.expected_away},
+                {"found", found},
+                {"plausible", plausible}});
+    return plausible;
+}
+
+/// Compares two files, or a file of codes with its values. Returns false if any value differs.
+bool compare_files(compare_arguments& given) {
+    if (given.input.empty() || given.device.empty())
+        throw graph::error(
+            "compare needs INPUT.npy, which the device was given, and DEVICE, what it gave; `qk compare --help` has examples");
+    if (is_checkpoint(given.input) || is_checkpoint(given.device)) {
+        return compare_checkpoints(given.input, given.device, given.json);
+    }
+    format_of(given.how);
+    semantics_of(given.how);
+    if (given.decode) {
+        const auto [r, shape] = examine_decoder(given);
+        if (given.json) print_json(as_json(r));
+        else print_report(r, shape);
+        return r.mismatches == 0;
+    }
+    const bool words_unknown = given.how.random_words == "unknown";
+    if (words_unknown) given.how.random_words.clear();
+    const graph::tensor x = read_input(given);
+    const conversion c = resolve(given.how, x.shape(), given.input);
+    const graph::tensor device = read_device(given, c, x);
+    if (device.shape() != x.shape()) {
+        throw graph::error(fmt::format("{} has shape {} and {} {}; they must be the same", given.input, graph::to_string(x.shape()),
+                                       given.device, graph::to_string(device.shape())));
+    }
+    if (words_unknown) {
+        return compare_randomness(given, c, x, device);
+    }
+    const compare::report r = compare::examine(c, x.shape(), x.as<float>(), device.as<float>());
+    if (given.json) print_json(as_json(r));
+    else print_report(r, x.shape());
+    return r.mismatches == 0;
+}
+
 }  // namespace
 
 void add_compare(command& app, verb_result& result) {
@@ -311,7 +368,9 @@ void add_compare(command& app, verb_result& result) {
         "The listing opens with the likely causes: mistakes of a converter which, alone or up to four together, explain at least four\n"
         "fifths of the differences and make none; then where the differences are, then examples. --json: `causes` (each `sentence`,\n"
         "`where`, `explains`, `alone`), `unexplained` (differences that they leave), `nearest` where none is found, `where`, `flags`.\n"
-        "Exit status 1 if any value differs; NaN equals NaN, zeros compare with their sign.\n\nExamples:\n"
+        "Exit status 1 if any value differs; NaN equals NaN, zeros compare with their sign. --random-words unknown judges stochastic\n"
+        "rounding by what it does: fixed rounding, bias, short, shared and repeated words, each with the probability of an error.\n\n"
+        "Examples:\n"
         "  qk compare x.npy device.npy --format mxfp8_e4m3\n"
         "  qk compare x.npy device.npy --format bfp16 --axis 1 --rounding half-away\n"
         "  qk compare x.npy device.bin --packed --format mxfp4 --json\n"
@@ -326,33 +385,7 @@ void add_compare(command& app, verb_result& result) {
             if (!compare_dot(given->dot)) result.status = status::failed;
             return;
         }
-        if (given->input.empty() || given->device.empty())
-            throw graph::error(
-                "compare needs INPUT.npy, which the device was given, and DEVICE, what it gave; `qk compare --help` has examples");
-        if (is_checkpoint(given->input) || is_checkpoint(given->device)) {
-            if (!compare_checkpoints(given->input, given->device, given->json)) result.status = status::failed;
-            return;
-        }
-        format_of(given->how);
-        semantics_of(given->how);
-        if (given->decode) {
-            const auto [r, shape] = examine_decoder(*given);
-            if (given->json) print_json(as_json(r));
-            else print_report(r, shape);
-            if (r.mismatches != 0) result.status = status::failed;
-            return;
-        }
-        const graph::tensor x = read_input(*given);
-        const conversion c = resolve(given->how, x.shape(), given->input);
-        const graph::tensor device = read_device(*given, c, x);
-        if (device.shape() != x.shape()) {
-            throw graph::error(fmt::format("{} has shape {} and {} {}; they must be the same", given->input, graph::to_string(x.shape()),
-                                           given->device, graph::to_string(device.shape())));
-        }
-        const compare::report r = compare::examine(c, x.shape(), x.as<float>(), device.as<float>());
-        if (given->json) print_json(as_json(r));
-        else print_report(r, x.shape());
-        if (r.mismatches != 0) result.status = status::failed;
+        if (!compare_files(*given)) result.status = status::failed;
     });
 }
 

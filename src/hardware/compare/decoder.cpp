@@ -85,7 +85,9 @@ class decoder_search {
                 more.back().where = all_.separate(gained, lost, 4);
                 if (!more.back().where.properties.empty()) worth = right(more, at).count();
             }
-            if (worth > best) best = worth, found = std::move(more);
+            const bool simpler =
+                worth == best && !found.empty() && more.back().where.properties.size() < found.back().where.properties.size();
+            if (worth > best || simpler) best = worth, found = std::move(more);
         }
         if (found.empty()) return false;
         set = std::move(found);

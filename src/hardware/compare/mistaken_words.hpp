@@ -10,7 +10,7 @@
 
 namespace qk::compare {
 
-inline bool rounds_stochastically(const problem& p) { return p.asked.how.rounding == rounding::stochastic; }
+inline bool rounds_stochastically(const problem& p) { return is_stochastic(p.asked.how.rounding); }
 
 /// Returns the word that each value should be rounded with.
 inline std::vector<std::uint32_t> words_asked(const problem& p) {
@@ -36,6 +36,16 @@ void with_upper_bits(conversion& c, const problem& p) {
 template <std::size_t Lanes>
 void with_shared_words(conversion& c, const problem& p) {
     with_words(c, p, [](const auto& w, std::size_t i) { return w[i / Lanes * Lanes]; });
+}
+/// The words repeat: those of a generator that comes back to its start after `Period` of them.
+template <std::size_t Period>
+void with_repeated_words(conversion& c, const problem& p) {
+    with_words(c, p, [](const auto& w, std::size_t i) { return w[i % Period]; });
+}
+template <int Bit, bool One>
+void with_stuck_word_bit(conversion& c, const problem& p) {
+    constexpr std::uint32_t mask = std::uint32_t{1} << Bit;
+    with_words(c, p, [](const auto& w, std::size_t i) { return One ? w[i] | mask : w[i] & ~mask; });
 }
 inline void with_late_words(conversion& c, const problem& p) {
     with_words(c, p, [](const auto& w, std::size_t i) { return w[i == 0 ? 0 : i - 1]; });
