@@ -87,6 +87,8 @@ typedef struct qk_conversion {
 
 /* Writes to y the values of x as the format represents them. */
 qk_status qk_fake_quantize(const qk_conversion* how, const float* x, float* y, size_t n);
+/* Likewise with random words of your own, one for each value: for semantics with rounding=stochastic, stochastic-b or stochastic-c. */
+qk_status qk_fake_quantize_random(const qk_conversion* how, const uint32_t* words, const float* x, float* y, size_t n);
 /* Computes what qk_fake_quantize computes with the slow oracle, which shares no line with the kernels. */
 qk_status qk_reference(const qk_conversion* how, const float* x, float* y, size_t n);
 /* Computes the gradient by x, gradient_in, with the straight-through estimator, and those by the scale and the zero point if by_scale and
@@ -174,6 +176,9 @@ typedef struct qk_cause {
 /* Compares `device`, a device's output for x, with what the format says. Returns QK_OK whether or not they differ; free `report` with
    qk_report_free. */
 qk_status qk_compare(const qk_conversion* how, const float* x, const float* device, size_t n, qk_report** report);
+/* Likewise for a device that rounds with random words of its own, one for each value. */
+qk_status qk_compare_random(const qk_conversion* how, const uint32_t* words, const float* x, const float* device, size_t n,
+                            qk_report** report);
 uint64_t qk_report_differences(const qk_report* report);
 uint64_t qk_report_unexplained(const qk_report* report);
 /* Gets one of the mistakes that together reproduce the device's values, by index from 0; returns QK_NOTHING past the last. */
@@ -245,6 +250,13 @@ void qk_scoreboard_input(qk_scoreboard* board, unsigned int float_bits);
 void qk_scoreboard_output(qk_scoreboard* board, unsigned int float_bits);
 void qk_scoreboard_element(qk_scoreboard* board, unsigned int code);
 void qk_scoreboard_scale(qk_scoreboard* board, unsigned int code);
+/* Records the random word of a value, for semantics with rounding=stochastic: one for each input, in the inputs' order. */
+void qk_scoreboard_word(qk_scoreboard* board, unsigned int word);
+/* Return the code that the device should give for input `position`, and the scale's code of block `block`, both counted from 0. The inputs
+   of its whole block (with `row`: of its whole row) and their words must have been recorded; else they return 0xffffffff, and qk_last_error
+   says why. */
+unsigned int qk_scoreboard_expected(qk_scoreboard* board, int64_t position);
+unsigned int qk_scoreboard_expected_scale(qk_scoreboard* board, int64_t block);
 int64_t qk_scoreboard_check(qk_scoreboard* board);
 const char* qk_scoreboard_verdict(qk_scoreboard* board);
 void qk_scoreboard_free(qk_scoreboard* board);

@@ -17,6 +17,9 @@ package qk_pkg;
   import "DPI-C" function void qk_scoreboard_output(input chandle board, input int unsigned float_bits);
   import "DPI-C" function void qk_scoreboard_element(input chandle board, input int unsigned code);
   import "DPI-C" function void qk_scoreboard_scale(input chandle board, input int unsigned code);
+  import "DPI-C" function void qk_scoreboard_word(input chandle board, input int unsigned word);
+  import "DPI-C" function int unsigned qk_scoreboard_expected(input chandle board, input longint position);
+  import "DPI-C" function int unsigned qk_scoreboard_expected_scale(input chandle board, input longint block);
   import "DPI-C" function longint qk_scoreboard_check(input chandle board);
   import "DPI-C" function string qk_scoreboard_verdict(input chandle board);
   import "DPI-C" function void qk_scoreboard_free(input chandle board);
@@ -64,6 +67,17 @@ package qk_pkg;
     endfunction
     function void value(int unsigned float_bits);
       qk_scoreboard_output(board, float_bits);
+    endfunction
+    // The random word of the next value, where the semantics rounds stochastically.
+    function void word(int unsigned bits);
+      qk_scoreboard_word(board, bits);
+    endfunction
+    // The right code of input `position`, and of a block's scale, counted from 0; the inputs of its whole block must be recorded.
+    function int unsigned expected(longint position);
+      return qk_scoreboard_expected(board, position);
+    endfunction
+    function int unsigned expected_scale(longint block);
+      return qk_scoreboard_expected_scale(board, block);
     endfunction
     // Differences, or -1 where nothing can be compared.
     function longint check();

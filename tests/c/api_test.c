@@ -8,12 +8,12 @@
 
 static int failures = 0;
 
-#define EXPECT(what)                                                                 \
-    do {                                                                             \
-        if (!(what)) {                                                               \
+#define EXPECT(what)                                                                \
+    do {                                                                            \
+        if (!(what)) {                                                              \
             printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #what, qk_last_error()); \
-            ++failures;                                                              \
-        }                                                                            \
+            ++failures;                                                             \
+        }                                                                           \
     } while (0)
 
 static qk_conversion of(const char* format) {
@@ -47,7 +47,8 @@ static void names(void) {
     EXPECT(qk_check_semantics("ocp,colour=red") == QK_BAD_TEXT && said("colour"));
     EXPECT(qk_check_accumulator("groups=16,align=25", &text) == QK_OK && strstr(text.chars, "sum=aligned") != NULL);
     EXPECT(qk_check_accumulator("nvidia.hoper.wgmma", NULL) == QK_BAD_TEXT && said("did you mean"));
-    EXPECT(qk_find_device("nvidia.hopper.wgmma.f32.e4m3.e4m3", &device) == QK_OK && device.k == 32 && strcmp(device.a_format.chars, "fp8_e4m3fn") == 0);
+    EXPECT(qk_find_device("nvidia.hopper.wgmma.f32.e4m3.e4m3", &device) == QK_OK && device.k == 32 &&
+           strcmp(device.a_format.chars, "fp8_e4m3fn") == 0);
 }
 
 /* encode and decode give what fake_quantize and the oracle give, in one buffer and plane by plane. */
@@ -133,7 +134,8 @@ static void comparison(void) {
     EXPECT(qk_fake_quantize(&how, x, y, 4096) == QK_OK);
     how.semantics = NULL;
     EXPECT(qk_compare(&how, x, y, 4096, &report) == QK_OK && qk_report_differences(report) > 0 && qk_report_unexplained(report) == 0);
-    EXPECT(qk_report_cause(report, 0, &cause) == QK_OK && strstr(cause.sentence, "half-away") != NULL && cause.explains == qk_report_differences(report));
+    EXPECT(qk_report_cause(report, 0, &cause) == QK_OK && strstr(cause.sentence, "half-away") != NULL &&
+           cause.explains == qk_report_differences(report));
     EXPECT(qk_report_cause(report, 99, &cause) == QK_NOTHING && qk_report_nearest(report, &cause) == QK_NOTHING);
     EXPECT(strstr(qk_report_text(report), "half-away") != NULL);
     qk_report_free(report);
@@ -190,6 +192,45 @@ static void products(void) {
     EXPECT(qk_find_accumulator(&search, ask, NULL, &found) == QK_DEVICE_FAILED && said("status 3"));
     search.d_bits = 7;
     EXPECT(qk_find_accumulator(&search, ask, text, &found) == QK_BAD_ARGUMENT);
+}
+
+/* The right codes of blocks, and words of stochastic rounding, that reach a scoreboard and an array alike. */
+static void expected_codes(void) {
+    float x[64], y[64];
+    uint32_t words[64], bits;
+    unsigned char packed[66];
+    qk_conversion how = of("mxfp8_e4m3");
+    qk_conversion random = of("fp8_e5m2");
+    qk_scoreboard* board = qk_scoreboard_new("mxfp8_e4m3", "", 0, 1, 0);
+    qk_scoreboard* drawn = qk_scoreboard_new("fp8_e5m2", "ocp,rounding=stochastic", 0, 1, 0);
+    int i, up = 0;
+    EXPECT(board != NULL && drawn != NULL);
+    for (i = 0; i < 64; ++i) {
+        x[i] = (float)(i - 20) * 0.37f;
+        memcpy(&bits, &x[i], 4);
+        qk_scoreboard_input(board, bits);
+        words[i] = i % 2 == 0 ? 0u : 0xffffffffu; /* never up, and up where anything is cut off */
+        qk_scoreboard_input(drawn, bits);
+        qk_scoreboard_word(drawn, words[i]);
+    }
+    EXPECT(qk_encode(&how, x, 64, packed, sizeof packed) == QK_OK);
+    for (i = 0; i < 64; ++i) EXPECT(qk_scoreboard_expected(board, i) == packed[i]);
+    EXPECT(qk_scoreboard_expected_scale(board, 0) == packed[64] && qk_scoreboard_expected_scale(board, 1) == packed[65]);
+    EXPECT(qk_scoreboard_expected(board, 64) == 0xffffffffu && said("whole block"));
+    random.semantics = "ocp,rounding=stochastic";
+    EXPECT(qk_fake_quantize_random(&random, words, x, y, 64) == QK_OK);
+    for (i = 0; i < 64; ++i) {
+        const float there = x[i] < 0 ? -x[i] : x[i], given = y[i] < 0 ? -y[i] : y[i];
+        EXPECT(i % 2 == 0 ? given <= there : given >= there);
+        up += given > there;
+        EXPECT(((qk_scoreboard_expected(drawn, i) & 0x7f) != 0) == (y[i] != 0));
+        memcpy(&bits, &y[i], 4);
+        qk_scoreboard_output(drawn, bits);
+    }
+    EXPECT(up > 20 && qk_scoreboard_check(drawn) == 0);
+    EXPECT(qk_fake_quantize_random(&how, words, x, y, 64) == QK_BAD_ARGUMENT && said("rounding=stochastic"));
+    qk_scoreboard_free(board);
+    qk_scoreboard_free(drawn);
 }
 
 static void scoreboards(void) {
@@ -264,6 +305,7 @@ int main(void) {
     scales_and_failures();
     comparison();
     products();
+    expected_codes();
     scoreboards();
     layouts();
     printf("%d failures\n", failures);

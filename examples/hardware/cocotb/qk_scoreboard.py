@@ -20,6 +20,9 @@ for name, result, arguments in (
     ("qk_scoreboard_output", None, (_pointer, _unsigned)),
     ("qk_scoreboard_element", None, (_pointer, _unsigned)),
     ("qk_scoreboard_scale", None, (_pointer, _unsigned)),
+    ("qk_scoreboard_word", None, (_pointer, _unsigned)),
+    ("qk_scoreboard_expected", _unsigned, (_pointer, _count)),
+    ("qk_scoreboard_expected_scale", _unsigned, (_pointer, _count)),
     ("qk_scoreboard_check", _count, (_pointer,)),
     ("qk_scoreboard_verdict", _text, (_pointer,)),
     ("qk_scoreboard_free", None, (_pointer,)),
@@ -77,6 +80,23 @@ class ConverterScoreboard(_Board):
 
     def record(self, float_bits):
         self._call("input", float_bits)
+
+    def word(self, bits):
+        """Records the random word of the next value, where the semantics rounds stochastically."""
+        self._call("word", bits)
+
+    def expected(self, position):
+        """Returns the right code of input `position`; the inputs of its whole block must be recorded."""
+        return self._code("expected", position)
+
+    def expected_scale(self, block):
+        return self._code("expected_scale", block)
+
+    def _code(self, name, at):
+        code = self._call(name, at)
+        if code == 0xFFFFFFFF:
+            raise ValueError(qk.qk_last_error().decode())
+        return code
 
     def element(self, code):
         self._call("element", code)

@@ -21,14 +21,13 @@ qk_cause cause_of(const qk::compare::cause& k, const std::string& place) {
     return {k.sentence.c_str(), place.c_str(), k.restricted ? 1 : 0, k.explains};
 }
 
-}  // namespace
-
-extern "C" {
-
-qk_status qk_compare(const qk_conversion* how, const float* x, const float* device, size_t n, qk_report** report) {
+/// Compares; `words` are null, or those that the device rounds with.
+qk_status compared(const qk_conversion* how, const std::uint32_t* words, const float* x, const float* device, std::size_t n,
+                   qk_report** report) {
     return guarded([&] {
         expect_array(report, 1, "report");
-        const qk::compare::conversion c = conversion_of(how, n);
+        qk::compare::conversion c = conversion_of(how, n);
+        if (words != nullptr) take_words(c, words, n);
         expect_array(x, n, "x");
         expect_array(device, n, "device");
         const std::int64_t shape[] = {static_cast<std::int64_t>(c.blocks.outer), static_cast<std::int64_t>(c.blocks.length),
@@ -40,6 +39,19 @@ qk_status qk_compare(const qk_conversion* how, const float* x, const float* devi
         if (r->told.nearest) r->places.push_back(to_text(r->told.nearest->where));
         *report = r.release();
     });
+}
+
+}  // namespace
+
+extern "C" {
+
+qk_status qk_compare(const qk_conversion* how, const float* x, const float* device, size_t n, qk_report** report) {
+    return compared(how, nullptr, x, device, n, report);
+}
+qk_status qk_compare_random(const qk_conversion* how, const uint32_t* words, const float* x, const float* device, size_t n,
+                            qk_report** report) {
+    if (words == nullptr) return fail(QK_BAD_ARGUMENT, "words is NULL");
+    return compared(how, words, x, device, n, report);
 }
 uint64_t qk_report_differences(const qk_report* report) { return report == nullptr ? 0 : report->told.mismatches; }
 uint64_t qk_report_unexplained(const qk_report* report) { return report == nullptr ? 0 : report->told.unexplained; }

@@ -90,6 +90,15 @@ qk_status qk_fake_quantize(const qk_conversion* how, const float* x, float* y, s
         fake_quantize(c, array(x, n, "x"), array(y, n, "y"));
     });
 }
+qk_status qk_fake_quantize_random(const qk_conversion* how, const uint32_t* words, const float* x, float* y, size_t n) {
+    return guarded([&] {
+        qk::compare::conversion c = coded(how, n);
+        take_words(c, words, n);
+        array(x, n, "x");
+        array(y, n, "y");
+        qk::compare::fake_quantize(c, {x, n}, {y, n});
+    });
+}
 qk_status qk_reference(const qk_conversion* how, const float* x, float* y, size_t n) {
     return guarded([&] {
         const qk::compare::conversion c = coded(how, n);

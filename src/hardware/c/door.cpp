@@ -137,6 +137,13 @@ void expect_array(const void* data, std::size_t n, const char* what) {
     if (data == nullptr && n != 0) bad(std::string(what) + " is NULL");
 }
 
+void take_words(compare::conversion& c, const std::uint32_t* words, std::size_t n) {
+    expect_array(words, n, "words");
+    if (!is_stochastic(c.how.rounding))
+        throw refused{QK_BAD_ARGUMENT, "random words are for semantics with rounding=stochastic, stochastic-b or stochastic-c"};
+    c.use_words({words, words + n});
+}
+
 compare::conversion conversion_of(const qk_conversion* how, std::size_t n) {
     if (how == nullptr) bad("how is NULL");
     compare::conversion c;

@@ -72,6 +72,8 @@ semantics semantics_of(const char* text);
 accumulator accumulator_of(const char* text);
 void put_text(qk_text& to, std::string_view text);
 
+/// Makes a conversion round with the caller's words; throws refused where its rounding is not stochastic.
+void take_words(compare::conversion& c, const std::uint32_t* words, std::size_t n);
 /// Returns the conversion, checked against an array of n values, so that no kernel meets what it does not allow.
 compare::conversion conversion_of(const qk_conversion* how, std::size_t n);
 

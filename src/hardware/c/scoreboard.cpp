@@ -18,7 +18,10 @@ struct qk_scoreboard {
     std::int64_t zero_point = 0;
     qk::format form;
     std::vector<float> inputs, outputs;
-    std::vector<std::uint32_t> elements, scales;
+    std::vector<std::uint32_t> elements, scales, words;
+    /// The right codes of values first_expected and behind, as last asked for.
+    std::size_t first_expected = 0;
+    std::vector<std::uint32_t> expected, expected_scales;
     qk::compare::report report;
     std::string verdict;
     qk::compare::random_source random{0};
@@ -62,6 +65,7 @@ std::vector<float> decoded(const qk_scoreboard& b, const qk::compare::conversion
 /// Returns how many values are complete: in whole rows and whole blocks, with the device's output.
 std::size_t complete(const qk_scoreboard& b) {
     std::size_t n = std::min(b.inputs.size(), b.elements.empty() ? b.outputs.size() : b.elements.size());
+    if (!b.words.empty()) n = std::min(n, b.words.size());
     const auto block = static_cast<std::size_t>(block_size(b.form));
     if (b.row != 0) {
         std::size_t rows = n / b.row;
@@ -81,7 +85,8 @@ std::int64_t examine(qk_scoreboard& b) {
     const std::size_t n = complete(b);
     if (n == 0) throw refused{QK_BAD_ARGUMENT, "nothing is complete: record inputs, and what the device made of them"};
     const qk_conversion given = conversion_of(b, n, &b.zero_point);
-    const qk::compare::conversion how = qk::c::conversion_of(&given, n);
+    qk::compare::conversion how = qk::c::conversion_of(&given, n);
+    if (!b.words.empty()) take_words(how, b.words.data(), std::min(n, b.words.size()));
     const std::vector<float> x(b.inputs.begin(), b.inputs.begin() + static_cast<std::ptrdiff_t>(n));
     const std::vector<float> y =
         b.elements.empty() ? std::vector<float>(b.outputs.begin(), b.outputs.begin() + static_cast<std::ptrdiff_t>(n)) : decoded(b, how, n);
@@ -110,6 +115,42 @@ std::uint32_t drawn(qk_scoreboard& b) {
     std::uint32_t bits = static_cast<std::uint32_t>(exponent) << 23 | (draw.below(4) == 0 ? draw.below(1u << 23) : mantissa);
     if (draw.below(8) == 0) bits += draw.below(2) == 0 ? 1u : ~std::uint32_t{0};
     return bits | draw.below(2) << 31;
+}
+
+/// Makes the right codes of the block or, where rows have a length, of the row that value `at` is in.
+void expect_codes(qk_scoreboard& b, std::int64_t position) {
+    if (position < 0) throw refused{QK_BAD_ARGUMENT, "positions count from 0"};
+    const auto at = static_cast<std::size_t>(position), block = std::max<std::size_t>(1, static_cast<std::size_t>(block_size(b.form)));
+    const std::size_t n = b.row != 0 ? b.row : block, first = at / n * n;
+    if (!b.expected.empty() && b.first_expected == first) return;
+    if (first + n > b.inputs.size() || (!b.words.empty() && first + n > b.words.size()))
+        throw refused{QK_BAD_ARGUMENT, "record the inputs of the whole block or row first, and their words if there are any"};
+    const qk_conversion given = conversion_of(b, n, &b.zero_point);
+    qk::compare::conversion how = qk::c::conversion_of(&given, n);
+    how.how = from_element(how.how, first);
+    if (!b.words.empty()) take_words(how, b.words.data() + first, n);
+    const qk::packed_layout l = layout_of(how, n);
+    if (l.shifts.count != 0 || l.tensor.count != 0)
+        throw refused{QK_BAD_ARGUMENT, "this format has more than elements and scales; encode it with qk_encode"};
+    std::vector<std::byte> packed(l.bytes());
+    const auto done = qk::dispatch::encode(how.format, std::span<const float>(b.inputs.data() + first, n), std::span(packed),
+                                           parameters_of(how), how.how);
+    if (done != qk::encode_status::done) throw refused{QK_NO_CODE, "this semantics gives values for which the format has no code"};
+    const qk::const_planes p = qk::planes_of(l, std::span<const std::byte>(packed));
+    b.expected.clear(), b.expected_scales.clear();
+    for (std::size_t i = 0; i < n; ++i) b.expected.push_back(qk::detail::get_code(p.elements, i, l.elements.bits));
+    for (std::size_t i = 0; i < l.scales.count; ++i) b.expected_scales.push_back(qk::detail::get_code(p.scales, i, l.scales.bits));
+    b.first_expected = first;
+}
+/// Returns pick(board), or all ones where it is refused.
+template <class Pick>
+unsigned int expected_code(qk_scoreboard* board, const Pick& pick) {
+    unsigned int code = ~0u;
+    guarded([&] {
+        expect_array(board, 1, "board");
+        code = pick(*board);
+    });
+    return code;
 }
 
 template <class T>
@@ -155,6 +196,23 @@ void qk_scoreboard_output(qk_scoreboard* board, unsigned int float_bits) {
 }
 void qk_scoreboard_element(qk_scoreboard* board, unsigned int code) { record(board, &qk_scoreboard::elements, code); }
 void qk_scoreboard_scale(qk_scoreboard* board, unsigned int code) { record(board, &qk_scoreboard::scales, code); }
+void qk_scoreboard_word(qk_scoreboard* board, unsigned int word) { record(board, &qk_scoreboard::words, word); }
+unsigned int qk_scoreboard_expected(qk_scoreboard* board, int64_t position) {
+    return expected_code(board, [&](qk_scoreboard& b) {
+        expect_codes(b, position);
+        return b.expected[static_cast<std::size_t>(position) - b.first_expected];
+    });
+}
+unsigned int qk_scoreboard_expected_scale(qk_scoreboard* board, int64_t block) {
+    return expected_code(board, [&](qk_scoreboard& b) {
+        const auto size = static_cast<std::int64_t>(block_size(b.form)), row = static_cast<std::int64_t>(b.row);
+        if (size == 0) throw refused{QK_BAD_ARGUMENT, "this format has no blocks"};
+        const std::int64_t each = row == 0 ? 1 : (row + size - 1) / size;  // blocks of a row
+        if (block < 0) throw refused{QK_BAD_ARGUMENT, "blocks count from 0"};
+        expect_codes(b, row == 0 ? block * size : block / each * row);
+        return b.expected_scales[static_cast<std::size_t>(block % each)];
+    });
+}
 int64_t qk_scoreboard_check(qk_scoreboard* board) { return differences(board, examine); }
 const char* qk_scoreboard_verdict(qk_scoreboard* board) { return verdict_of(board, examine); }
 void qk_scoreboard_free(qk_scoreboard* board) { delete board; }
