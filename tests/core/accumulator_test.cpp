@@ -44,6 +44,14 @@ TEST_CASE("an accumulator's text is read back as the same value") {
                     .join_drop = 1});
     there_and_back(
         {.sum = summation::integer, .requantize = {.by = requantize_by::gemmlowp, .multiplier = 1, .shift = 1, .zero_point = 1}});
+    there_and_back({.sum = summation::pairwise, .lanes = 3, .chunked = true, .place = place::after});
+    there_and_back({.sum = summation::integer,
+                    .requantize = {.by = requantize_by::multiplier,
+                                   .multiplier = 1350000000,
+                                   .shift = -4,
+                                   .round = requantize_rounding::toward_zero,
+                                   .relu = true,
+                                   .symmetric = true}});
     CHECK(texts > 190);
 
     const auto issue = parse_accumulator("groups=16,align=25,round=toward-zero");
@@ -57,6 +65,17 @@ TEST_CASE("an accumulator's text is read back as the same value") {
     CHECK(error("sum=align").find("say exact, aligned, sequential, pairwise or integer") != std::string::npos);
     CHECK(error("groups=x").find("needs a whole number") != std::string::npos);
     CHECK(error("align=25,align=24").find("twice") != std::string::npos);
+    // What means nothing for a kind of sum is an error, also where it says the default.
+    CHECK(error("sum=exact,width=24") == "width needs sum=integer");
+    CHECK(error("sum=exact,width=32") == "width needs sum=integer");
+    CHECK(error("groups=4,align=20,fused=0") == "fused needs sum=sequential or sum=pairwise");
+    CHECK(error("sum=pairwise,chunked") == "chunked needs lanes and sum=sequential or sum=pairwise");
+    CHECK(error("sum=integer,relu") == "relu needs requantize");
+    CHECK(error("sum=integer,c=fp16") == "c is of floating sums, and this one is of integers");
+    CHECK(error("requantize=scale,multiplier=4") == "multiplier needs requantize=multiplier or gemmlowp");
+    constexpr requantization down{
+        .by = requantize_by::multiplier, .shift = -1, .zero_point = -3, .round = requantize_rounding::down, .relu = true};
+    static_assert(requantize(-5, down) == -3 && requantize(7, down) == -2 && requantize(1000, down) == 127);
     CHECK(error("align=99") == "align is 99; it must be 1 to 60");
     CHECK(error("result=fp7").find("unknown register 'fp7'") != std::string::npos);
     CHECK(error("nvidia.hoper.wgmma.f32.e4m3.e4m3").find("did you mean nvidia.hopper.wgmma.f32.e4m3.e4m3") != std::string::npos);
