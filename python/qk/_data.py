@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples as Python has them: arrays, dictionaries, iterables of either, a DataLoader, readers with get_next().
 
-Batches are taken one at a time and written one behind the other into a workspace, in memory where the system has room for it; two batches
-are never held at once here.
+They go to a call as they lie in memory. Only what other processes read is written: batch by batch, into a workspace.
 """
 
 import os
@@ -145,14 +144,42 @@ def _is_plain_list(value):
     return isinstance(value, (int, float))
 
 
+def paths(data):
+    """Returns the arguments of an option where data is named by files; None where it lies in memory."""
+    if is_path(data):
+        return [os.fspath(data)]
+    if isinstance(data, (list, tuple)) and data and all(is_path(v) for v in data):
+        return [os.fspath(v) for v in data]
+    if isinstance(data, dict) and all(is_path(v) for v in data.values()):
+        return [f"{k}={os.fspath(v)}" for k, v in data.items()]
+    return None
+
+
+def ready(array):
+    """Returns an array as a call reads it: in one piece, in the machine's byte order. Copies only what is not."""
+    if array.dtype.itemsize > 8:
+        raise TypeError(f"data holds {array.dtype}, which no model takes; give float64 or narrower")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return np.require(array, requirements=("C", "A"))
+
+
+def take(data, inputs):
+    """Returns data in memory as (batches, dictionaries of arrays by input name; labels that came with it or None)."""
+    each = batches(data)
+    if each is None:
+        arrays, labels = _named(data, inputs, "data")
+        return [{key: ready(array) for key, array in arrays.items()}], labels
+    all, labels = [], []
+    for batch, own in _checked(each, inputs):
+        all.append({key: ready(np.array(array)) for key, array in batch.items()})  # loaders use a batch's memory again
+        if own is not None:
+            labels.append(np.array(own))
+    return all, np.concatenate(labels) if labels else None
+
+
 def write(data, workspace, name, inputs):
     """Writes data as the command reads it. Returns (arguments of an option, file of labels that came with it or None)."""
-    if is_path(data):
-        return [os.fspath(data)], None
-    if isinstance(data, (list, tuple)) and data and all(is_path(v) for v in data):
-        return [os.fspath(v) for v in data], None
-    if isinstance(data, dict) and all(is_path(v) for v in data.values()):
-        return [f"{k}={os.fspath(v)}" for k, v in data.items()], None
     each = batches(data)
     if each is None:
         arrays, labels = _named(data, inputs, "data")
@@ -173,19 +200,27 @@ def _write_whole(arrays, workspace, name):
     return words
 
 
-def _write_batches(each, workspace, name, inputs):
-    folders, labels, count = {}, [], 0
+def _checked(each, inputs):
+    """Yields (arrays by input name, labels or None) of each batch; at least one, and all of the same inputs."""
+    before, count = None, 0
     for count, batch in enumerate(each, 1):
         arrays, own = _named(batch, inputs, f"batch {count - 1} of data")
-        if folders and set(arrays) != set(folders):
-            raise ValueError(f"batch {count - 1} of data has {sorted(arrays)}, the ones before {sorted(folders)}")
+        if before is not None and set(arrays) != before:
+            raise ValueError(f"batch {count - 1} of data has {sorted(arrays)}, the ones before {sorted(before)}")
+        before = set(arrays)
+        yield arrays, own
+    if count == 0:
+        raise ValueError("data is empty: the iterator gave no batch (an iterator that was read once gives nothing a second time)")
+
+
+def _write_batches(each, workspace, name, inputs):
+    folders, labels = {}, []
+    for count, (arrays, own) in enumerate(_checked(each, inputs)):
         for i, (key, array) in enumerate(arrays.items()):
             folder = folders.setdefault(key, workspace / f"{name}-{i}")
             os.makedirs(folder, exist_ok=True)
-            _save(os.path.join(folder, f"{count:09}.npy"), array)
+            _save(os.path.join(folder, f"{count + 1:09}.npy"), array)
         if own is not None:
             labels.append(np.array(own))
-    if count == 0:
-        raise ValueError("data is empty: the iterator gave no batch (an iterator that was read once gives nothing a second time)")
     words = [f"{key}={folder}" if key else folder for key, folder in folders.items()]
     return words, _save(workspace / f"{name}-labels.npy", np.concatenate(labels)) if labels else None

@@ -18,7 +18,7 @@ class Model:
     """An ONNX model: a file (with external data beside it), or bytes."""
 
     def __init__(self, source):
-        self._workspace, self._facts = None, None
+        self._facts = None
         if isinstance(source, Model):
             source = source.path if source.path is not None else source.bytes
         if _data.is_path(source):
@@ -44,14 +44,10 @@ class Model:
         with open(self.path, "rb") as file:
             return file.read()
 
-    def _file(self):
-        if self.path is not None:
-            return self.path
-        if self._workspace is None:
-            self._workspace = _data.Workspace(len(self._bytes))
-            with open(self._workspace / "model.onnx", "wb") as file:
-                file.write(self._bytes)
-        return self._workspace / "model.onnx"
+    @property
+    def _word(self):
+        """The word for the model in a call, and what stands for it (_run.run's memory)."""
+        return (self.path, {}) if self.path is not None else ("MODEL", {"model": self._bytes})
 
     @property
     def inputs(self):
@@ -281,15 +277,33 @@ def _document(value, workspace, name, kind):
     raise TypeError(f"{kind} is a path or a dictionary, not {type(value).__name__}")
 
 
-def _written(verb, model, data, options, workspace):
-    """Writes what lies in memory into the workspace; returns the options with files in its place."""
-    given = dict(options)
+def _written(verb, model, data, options, workspace, in_files):
+    """Returns the options of a verb as its words have them, and the memory that words stand for: the model and arrays (`in_files`: written
+    into the workspace instead, as what is small always is)."""
+    given, (_, memory) = dict(options), model._word
+    memory = dict(memory)
     known = _run.options_of(verb)
+
+    def samples(name, value):
+        """Puts samples into `given`; returns the labels that came with them, or None."""
+        given[name], labels = _data.paths(value), None
+        if given[name] is None and in_files:
+            given[name], labels = _data.write(value, workspace, name, model.inputs)
+        elif given[name] is None:
+            memory[name], labels = _data.take(value, model.inputs)
+            given[name] = name.upper()
+        return labels
+
+    def one_array(name, array):
+        if in_files:
+            given[name] = _data._save(workspace / f"{name}.npy", array)
+        else:
+            given[name], memory[name] = name.upper(), _data.ready(array)
+
     if data is not None:
         if "inputs" not in known:
             raise TypeError(f"{verb}() takes no data")
-        words, labels = _data.write(data, workspace, "inputs", model.inputs)
-        given["inputs"] = words
+        labels = samples("inputs", data)
         if labels is not None and "labels" in known and given.get("labels") is None and verb not in ("calibrate",):
             given["labels"] = labels
     calibration = given.get("calibration")
@@ -297,14 +311,14 @@ def _written(verb, model, data, options, workspace):
         calibration.save(workspace / "calibration.json")
         given["calibration"] = workspace / "calibration.json"
     elif calibration is not None:
-        given["calibration"] = _data.write(calibration, workspace, "calibration", model.inputs)[0]
+        samples("calibration", calibration)
     for name in ("labels", "vector"):
         value = given.get(name)
         if value is not None and not _data.is_path(value):
             array = _data.as_array(value, name)
             if name == "labels" and array.dtype.kind not in "iu":
                 raise TypeError(f"labels hold {array.dtype}; they are whole numbers")
-            given[name] = _data._save(workspace / f"{name}.npy", array)
+            one_array(name, array)
     plan = given.get("plan")
     if isinstance(plan, Plan):
         plan.save(workspace / "asked-plan.json")
@@ -320,7 +334,7 @@ def _written(verb, model, data, options, workspace):
         for key, value in given["compare"].items():
             _data._save(os.path.join(folder, "".join("_" if c in "/:" or ord(c) < 32 else c for c in key) + ".npy"), _data.as_array(value))
         given["compare"] = folder
-    return given
+    return given, memory
 
 
 def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=None, eval_func_path=False, progress=None,
@@ -338,8 +352,8 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
     if outputs:
         inner["output_dir"] = workspace / "outputs"
     json_too = {"json": True} if "json" in _run.options_of(verb) else {}
-    given = _written(verb, model, data, {**options, **inner, **json_too}, workspace)
-    words = [model._file(), *arguments, *_run.words_of(verb, given)]
+    given, memory = _written(verb, model, data, {**options, **inner, **json_too}, workspace, executor is not None)
+    words = [model._word[0], *arguments, *_run.words_of(verb, given)]
     shown = [verb, model.path or "MODEL", *arguments, *_run.words_of(verb, {
         k: v if isinstance(v, (str, int, float, bool, list, tuple)) else "..." for k, v in options.items()
         if v is not None and v is not False and _shows(verb, k, v)})]
@@ -357,9 +371,7 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
             asked += [f"--metric={named[0]}"] if named else []
         elsewhere = Trials(executor, model, asked, workspace, metric)
     status, answer, remarks, interrupted = _run.run(verb, words, metric=metric, eval_func=eval_func, eval_func_path=eval_func_path,
-                                                    progress=progress, command=_run.shown(shown), stack=5, elsewhere=elsewhere)
-    if isinstance(answer, dict) and "model" in answer and model.path is None:
-        answer["model"] = "model"
+                                                    progress=progress, command=_run.shown(shown), stack=5, elsewhere=elsewhere, memory=memory)
     result = _results.get(verb, Result)(verb, answer, remarks, status)
     result._folder, result._style = workspace, options.get("export", "portable")
     files = {**{name: options[name] for name, _ in makes if options.get(name) is not None}, **inner}
@@ -370,13 +382,10 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
 
     def again(**more):
         """Makes the call once more, with other outputs; a search finds its trials in the cache."""
-        changed = {**options, **more}
-        if verb == "search" and "cache" in inner:
-            changed["cache"] = inner["cache"]
-        taken = _data.Workspace(0)
-        own = _run.words_of(verb, _written(verb, model, data, {**changed, **json_too, "overwrite": True}, taken))
-        _run.run(verb, [model._file(), *arguments, *own], metric=metric, eval_func=eval_func, eval_func_path=eval_func_path,
-                 progress=progress, command=_run.shown(shown), warn=False)
+        kept = {k: v for k, v in given.items() if k not in inner or k == "cache"}
+        own = _run.words_of(verb, {**kept, **more, "overwrite": True})
+        _run.run(verb, [model._word[0], *arguments, *own], metric=metric, eval_func=eval_func, eval_func_path=eval_func_path,
+                 progress=progress, command=_run.shown(shown), warn=False, memory=memory)
 
     if "report" in _run.options_of(verb) or makes:
         result._again = again
@@ -480,18 +489,17 @@ finetune = _verb("finetune", (("output", "output.onnx"), ("save_plan", "plan.jso
 def inspect(model, **options):
     """Returns what `qk inspect --json` says of a model: inputs, outputs, operators, layers. tensors=True adds every name."""
     model = load(model) if not isinstance(model, Model) else model
-    status, answer, _, _ = _run.run("inspect", [model._file(), *_run.words_of("inspect", {**options, "json": True})], progress=False)
-    if model.path is None:
-        answer["model"] = "model"
-    return answer
+    word, memory = model._word
+    return _run.run("inspect", [word, *_run.words_of("inspect", {**options, "json": True})], progress=False, memory=memory)[1]
 
 
 def recover(model):
     """Returns the plan and the float model of a model that is quantized already: a result with .plan and .model."""
     model = load(model)
     with _data.Workspace(0) as workspace:
-        words = [model._file(), f"--save-plan={workspace / 'plan.json'}", f"--save-float={workspace / 'float.onnx'}", "--json"]
-        status, answer, remarks, _ = _run.run("inspect", words, progress=False)
+        word, memory = model._word
+        words = [word, f"--save-plan={workspace / 'plan.json'}", f"--save-float={workspace / 'float.onnx'}", "--json"]
+        status, answer, remarks, _ = _run.run("inspect", words, progress=False, memory=memory)
         result = Result("recover", answer if isinstance(answer, dict) else {"text": answer}, remarks, status)
         result._folder, result._style = None, None
         _take(result, "save_plan", workspace / "plan.json")

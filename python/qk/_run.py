@@ -137,8 +137,8 @@ def measures(function):
 
 
 def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progress=None, command=None, warn=True, stack=4,
-        elsewhere=None):
-    """Runs a verb. Returns (exit status, JSON or None, remarks, whether Ctrl-C ended it). Errors are qk.Error, or the caller's own."""
+        elsewhere=None, memory=None):
+    """Runs a verb, `memory` being what stands for words in it (_models._written). Returns (exit status, JSON or None, remarks, whether Ctrl-C ended it). Errors are qk.Error, or the caller's own."""
     evaluate = None
     if eval_func is not None:
         if not callable(eval_func):
@@ -152,7 +152,7 @@ def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progr
 
     alone = metric is not None and measures(metric)
     log.debug("%s", shown([verb, *words]))
-    call = _qk.Call([verb, *words], command or shown([verb, *words]), metric, evaluate, alone, elsewhere)
+    call = _qk.Call([verb, *words], command or shown([verb, *words]), metric, evaluate, alone, elsewhere, memory or {})
     own = None if callable(progress) or progress is False else _Bar()
     show = progress if callable(progress) else own if progress or (progress is None and own and (own.terminal or own.notebook)) else None
     interrupted, before = False, None

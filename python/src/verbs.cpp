@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include <condition_variable>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -27,9 +29,6 @@ namespace {
 
 using graph::tensor;
 
-/// Ends a verb from its progress; no error of its own.
-struct cancelled {};
-
 nb::dlpack::dtype type_of(graph::data_type t) {
     using graph::data_type;
     switch (t) {
@@ -46,6 +45,68 @@ nb::dlpack::dtype type_of(graph::data_type t) {
         case data_type::uint64: return nb::dtype<std::uint64_t>();
         case data_type::boolean: return nb::dtype<bool>();
         default: return {0, 0, 0};
+    }
+}
+
+graph::data_type type_of(nb::dlpack::dtype t) {
+    using graph::data_type;
+    for (int i = 1; i <= static_cast<int>(data_type::uint64); ++i)
+        if (const nb::dlpack::dtype own = type_of(static_cast<data_type>(i)); own.bits != 0 && own == t) return static_cast<data_type>(i);
+    throw nb::type_error("an array holds a type that no model takes; give integers, bool, float16, float32 or float64");
+}
+
+/// Is true when a vector load that begins inside the array and ends behind it touches no page but the array's own.
+bool has_room_behind(const std::byte* end) {
+    constexpr std::uintptr_t page = 4096, vector = 64;
+    const std::uintptr_t into = reinterpret_cast<std::uintptr_t>(end) % page;
+    return into != 0 && into + vector <= page;
+}
+
+/// Returns an array (contiguous, in the machine's byte order) as a tensor, without a copy where it can be read as tensors are.
+tensor to_tensor(const nb::handle& given) {
+    const auto array = std::make_shared<nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>>(
+        nb::cast<nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>>(given));
+    graph::dims shape;
+    for (std::size_t i = 0; i < array->ndim(); ++i) shape.push_back(static_cast<std::int64_t>(array->shape(i)));
+    const auto* bytes = static_cast<const std::byte*>(array->data());
+    if (array->nbytes() > 0 && has_room_behind(bytes + array->nbytes()))
+        return {type_of(array->dtype()), shape, std::shared_ptr<std::byte>(array, const_cast<std::byte*>(bytes))};
+    tensor copy(type_of(array->dtype()), shape);
+    if (array->nbytes() > 0) std::memcpy(copy.bytes(), bytes, array->nbytes());
+    return copy;
+}
+
+/// Returns a list of batches, dictionaries of arrays by input.
+graph::pipeline::data_source to_data(const nb::handle& batches) {
+    std::vector<graph::named_tensors> all;
+    for (const nb::handle batch : batches) {
+        graph::named_tensors& own = all.emplace_back();
+        for (const auto [name, array] : nb::cast<nb::dict>(batch)) own.emplace(nb::cast<std::string>(name), to_tensor(array));
+    }
+    if (all.size() == 1) return std::move(all.front());
+    return [given = std::move(all), at = std::size_t{0}](graph::named_tensors& batch) mutable {
+        if (at == given.size()) return false;
+        batch = std::move(given[at++]);
+        return true;
+    };
+}
+
+/// Gives the caller what Python has in memory: {"model": bytes, "inputs" and "calibration": batches, "labels" and "vector": arrays}.
+void take_memory(tool::caller& caller, const nb::dict& memory) {
+    for (const auto [key, value] : memory) {
+        const std::string name = nb::cast<std::string>(key);
+        if (name == "model") {
+            const nb::bytes held = nb::cast<nb::bytes>(value);
+            const std::shared_ptr<const void> owner(new nb::bytes(held), [](const nb::bytes* own) {
+                const nb::gil_scoped_acquire lock;
+                delete own;
+            });
+            caller.model = graph::pipeline::model_source::of_bytes(std::string_view(held.c_str(), held.size()), owner);
+        } else if (name == "labels" || name == "vector") {
+            (name == "labels" ? caller.labels : caller.vector) = to_tensor(value);
+        } else {
+            (name == "inputs" ? caller.inputs : caller.calibration) = to_data(value);
+        }
     }
 }
 
@@ -94,15 +155,16 @@ graph::outputs_metric outputs_metric_of(const nb::object& function, bool outputs
 class call {
   public:
     call(std::vector<std::string> words, std::string command, nb::object metric, nb::object evaluate, bool outputs_alone,
-         nb::object elsewhere)
+         nb::object elsewhere, const nb::dict& memory)
         : metric_(std::move(metric)), evaluate_(std::move(evaluate)), elsewhere_(std::move(elsewhere)) {
+        take_memory(caller_, memory);
         caller_.command = std::move(command);
         caller_.print = [this](std::FILE* to, std::string_view text) {
             const std::scoped_lock lock(mutex_);
             (to == stdout ? output_ : remarks_) += text;
         };
         caller_.progress = [this](std::string_view what, std::size_t done, std::size_t all) {
-            if (caller_.interrupted && !what.starts_with("searching")) throw cancelled{};
+            if (caller_.interrupted && !what.starts_with("searching")) throw graph::pipeline::cancelled();
             const std::scoped_lock lock(mutex_);
             what_ = what;
             done_ = done;
@@ -159,7 +221,7 @@ class call {
     void run(const std::vector<std::string>& words) {
         try {
             status_ = static_cast<int>(tool::run_for(caller_, words).status);
-        } catch (const cancelled&) {
+        } catch (const graph::pipeline::cancelled&) {
             status_ = -1;
         } catch (...) {
             failed_ = std::current_exception();
@@ -286,8 +348,8 @@ int run_program(std::vector<std::string> words) {
 
 void add_verbs(nb::module_& m) {
     nb::class_<call>(m, "Call")
-        .def(nb::init<std::vector<std::string>, std::string, nb::object, nb::object, bool, nb::object>(), nb::arg(), nb::arg(),
-             nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg().none())
+        .def(nb::init<std::vector<std::string>, std::string, nb::object, nb::object, bool, nb::object, const nb::dict&>(), nb::arg(),
+             nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg().none(), nb::arg())
         .def("wait", &call::wait)
         .def("interrupt", &call::interrupt)
         .def("progress", &call::progress)

@@ -103,7 +103,7 @@ TEST_CASE("quantize: model, samples and requests in memory give the file's bytes
     CHECK(files.model.empty());
 
     pipeline::quantize_settings own;
-    own.precision.plan = parse_plan_file(read_file(folder / "requests.json"), "requests");
+    own.precision.plan = parse_plan_file(read_file(folder / "requests.json"), by_file.precision.plan.file);
     own.data.labels = first_labels(40), own.returns_model = true;
     const named_tensors arrays{{"image", rows_of(read_npy(images), 0, 40)}};
     for (const model_source& source : {model_source::of_bytes(read_file(model_file)), model_source(message()), model_source(model_file)})
@@ -118,17 +118,20 @@ TEST_CASE("quantize: model, samples and requests in memory give the file's bytes
             CHECK(done.bytes_after == files.bytes_after);
             CHECK(done.quality->top1 == files.quality->top1);
             const auto facts = [](const nlohmann::json& j) { return without(j, {"model", "output", "peak_bytes"}); };
-            CHECK(facts(done.summary) == facts(files.summary));
+            CHECK((facts(done.summary) == facts(files.summary)));
             CHECK(done.summary["model"] == source.name());
         }
 
     // What was returned goes in again: the plan, and the model as bytes.
     pipeline::evaluate_settings again;
-    again.model = model_file, again.data.inputs = arrays, again.precision.plan = plan_file{.plan = files.result.plan};
+    again.model = model_file, again.data.inputs = arrays, again.precision.plan = files.result.plan;
     again.keep_outputs = true;
     pipeline::evaluate_settings saved = again;
     saved.precision.plan = folder / "p.json";
     save_plan(files.result.plan, folder / "p.json");
+    CHECK(same_bits(pipeline::evaluate(again).run.outputs, pipeline::evaluate(saved).run.outputs));
+    again.precision.plan = std::vector<request>{{.scope = scope::everything, .role = role::weight, .what = parse_precision("int4")}};
+    saved.precision.plan = "", saved.precision.weight = "int4";
     CHECK(same_bits(pipeline::evaluate(again).run.outputs, pipeline::evaluate(saved).run.outputs));
 
     // A plan that is to fit the float model is the one that a saved one is: no recipe changes weights.
@@ -305,7 +308,7 @@ TEST_CASE("a function ends each call") {
     ends(
         pipeline::sensitivity_settings{}, [](const auto& s) { pipeline::sensitivity(s); }, "sensitivity");
     pipeline::search_settings found;
-    found.max_trials = 3;
+    found.max_trials = 3, found.targets = {{"sqnr", 20}};
     ends(
         found, [](const auto& s) { pipeline::search(s); }, "search");
     pipeline::gradient_settings g;

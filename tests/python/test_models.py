@@ -180,6 +180,41 @@ def test_models_and_data_in_every_form(model, images, labels):
     assert qk.evaluate(model, Loader())["top1"] == qk.evaluate(model, images, labels=labels)["top1"]
 
 
+def test_arrays_go_as_they_lie(model, images, labels, monkeypatch):
+    expected = qk.gradient(model, images, labels=labels).gradients
+
+    def written(*_):
+        raise AssertionError("an array was written to a file")
+
+    monkeypatch.setattr(qk._data, "_save", written)
+    unaligned = np.frombuffer(b"\0" + images.tobytes(), np.uint8)[1:].view(np.float32).reshape(images.shape)
+    read_only = images.copy()
+    read_only.flags.writeable = False
+    memory = np.empty_like(images[:16])
+
+    def same_memory():
+        for i in range(0, len(images), 16):
+            memory[...] = images[i : i + 16]
+            yield memory
+
+    for data in (np.asfortranarray(images), images.astype(">f4"), np.repeat(images, 2, axis=0)[::2], unaligned, read_only, same_memory()):
+        for classes in (labels, labels.astype(">i4"), np.repeat(labels, 2)[::2].tolist()):
+            if data is not read_only and classes is not labels:
+                continue
+            own = qk.gradient(model.read_bytes(), data, labels=classes).gradients
+            assert all(np.array_equal(own[name], expected[name]) for name in expected), type(data)
+    with pytest.raises(TypeError, match="longdouble|float128"):
+        qk.evaluate(model, images.astype(np.longdouble))
+
+
+def test_ctrl_c_ends_what_has_no_best(model, images):
+    many = np.concatenate([images] * 40)
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt) as ended:
+        qk.sensitivity(model, many, narrow=["int8/int4", "mxfp4/mxfp4", "int4/int4"], threads=1)
+    assert not isinstance(ended.value, qk.Interrupted)
+
+
 def test_a_metric_of_ones_own(model, images, labels):
     built_in = qk.search(model, images, narrow="int8/int4", metric="mse", target_mse=0.05, recipe="fast")
 

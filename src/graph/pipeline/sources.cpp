@@ -31,6 +31,18 @@ array_source::array_source(const std::vector<std::int64_t>& values)
 
 tensor array_source::read() const { return values_.empty() ? read_npy(file) : values_; }
 
+plan_source::plan_source(precision_plan saved) {
+    plan_file content;
+    content.plan = std::move(saved);
+    content_ = std::make_shared<const plan_file>(std::move(content));
+}
+
+plan_source::plan_source(std::vector<request> requests) {
+    plan_file content;
+    content.requests = std::move(requests);
+    content_ = std::make_shared<const plan_file>(std::move(content));
+}
+
 /// What was given, or the function that has not been asked yet.
 struct data_source::held {
     std::vector<named_tensors> batches;

@@ -96,8 +96,7 @@ class data_source {
     std::shared_ptr<held> held_;
 };
 
-/// A requests file, a saved plan or AIMET encodings: the path of the file, or what parse_plan_file() returns; a plan or requests by
-/// themselves are plan_file{.plan = p} and plan_file{.requests = r}.
+/// A requests file, a saved plan or AIMET encodings: the path of the file, what parse_plan_file() returns, a plan, or requests.
 class plan_source {
   public:
     std::string file;
@@ -107,6 +106,8 @@ class plan_source {
     plan_source(const char* path) : file(path) {}
     plan_source(const std::filesystem::path& path) : file(path.string()) {}
     plan_source(plan_file content) : content_(std::make_shared<const plan_file>(std::move(content))) {}
+    plan_source(precision_plan saved);
+    plan_source(std::vector<request> requests);
 
     bool empty() const { return file.empty() && content_ == nullptr; }
     std::string name() const { return content_ == nullptr ? file : "plan"; }
