@@ -355,7 +355,7 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
     given, memory = _written(verb, model, data, {**options, **inner, **json_too}, workspace, executor is not None)
     words = [model._word[0], *arguments, *_run.words_of(verb, given)]
     shown = [verb, model.path or "MODEL", *arguments, *_run.words_of(verb, {
-        k: v if isinstance(v, (str, int, float, bool, list, tuple)) else "..." for k, v in options.items()
+        k: v if _is_text(verb, k, v) else "..." for k, v in options.items()
         if v is not None and v is not False and _shows(verb, k, v)})]
     elsewhere = None
     if executor is not None:
@@ -392,6 +392,13 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
     if interrupted:
         raise Interrupted(result)
     return result
+
+
+def _is_text(verb, name, value):
+    """Is true for a value that a command line can show: no array, nor a list of numbers where an array belongs."""
+    if isinstance(value, (list, tuple)):
+        return _run.options_of(verb)[name]["kind"] == "list" and all(isinstance(v, (str, int, float, os.PathLike)) for v in value)
+    return isinstance(value, (str, int, float))
 
 
 def _shows(verb, name, value):
