@@ -118,6 +118,13 @@ std::vector<std::vector<std::string>> tried_by(const recipe_report& recipe) {
     return rows;
 }
 
+/// Throws where labels are named that do not exist, also where none are read.
+void find_labels(const data_settings& data) {
+    std::error_code none;
+    if (!data.labels.file.empty() && !std::filesystem::exists(data.labels.file, none))
+        throw error("--labels '" + data.labels.file + "': there is no such file");
+}
+
 }  // namespace
 
 quantize_outcome quantize(const quantize_settings& settings, const progress_function& progress) {
@@ -144,9 +151,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     style.int8_weights = codes_for(asked.options);
     for (plan_note& n : unused_data_options(settings.data)) notes.push_back(std::move(n));
     asked.unused.insert(asked.unused.begin(), notes.begin(), notes.end());
-    std::error_code none;
-    const std::string& labels = settings.data.labels.file;
-    if (!labels.empty() && !std::filesystem::exists(labels, none)) throw error("--labels '" + labels + "': there is no such file");
+    find_labels(settings.data);
     quantize_by_recipe(done, m, settings, asked, seen, progress);
     const quantize_result& result = done.result;
     // Everything that can fail comes before the first file is written.
