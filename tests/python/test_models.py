@@ -70,6 +70,27 @@ def test_evaluate(command, model, images, labels, data_file, label_file):
     assert agreed.status == 0 and agreed["compare"]["logits"]["max_abs"] == 0
 
 
+def test_diff(command, model, images, data_file, tmp_path, monkeypatch):
+    """A model beside a runtime, beside a folder and beside arrays by name, of which one is changed."""
+    import sys
+
+    monkeypatch.setenv("QK_PYTHON", sys.executable)
+    told = qk.diff(model, "onnxruntime", images[:4])
+    assert told.status == 0 and told["agree"] and len(told["sides"]) == 2
+    assert told.to_dict() == command("diff", model, "--against", "onnxruntime", "--inputs", data_file, "--samples", 4, "--json")
+    qk.evaluate(model, images[:4], dump=tmp_path / "tensors")
+    assert qk.diff(model, tmp_path / "tensors", images[:4])["agree"]
+    index = json.loads((tmp_path / "tensors" / "index.json").read_text())["tensors"]
+    arrays = {t["name"]: np.load(tmp_path / "tensors" / t["file"]) for t in index}
+    assert qk.diff(model, arrays, images[:4])["agree"]
+    changed = next(t["name"] for t in index if t.get("operator") == "Conv")
+    arrays[changed] = arrays[changed] * np.float32(1.01)
+    told = qk.diff(model, arrays, images[:4])
+    assert told.status == 1 and told["sides"][0]["first"] == changed
+    assert "scale" in next(t["rule"] for t in told["sides"][0]["tensors"] if t["name"] == changed)
+    assert qk.diff(model, qk.load(model), images[:4])["agree"]
+
+
 def test_calibrate(command, model, images, data_file, tmp_path):
     theirs = command("calibrate", model, "--inputs", data_file, "--method", "all", "--json", "-o", tmp_path / "c.json")
     ours = qk.calibrate(model, images, method="all")

@@ -262,8 +262,11 @@ nlohmann::ordered_json to_json(const diff_outcome& all) {
 
 std::string departure_text(const tensor_diff& d) {
     char text[200];
-    if (d.codes) std::snprintf(text, sizeof text, "by up to %.4g code%s", *d.codes, *d.codes == 1 ? "" : "s");
-    else std::snprintf(text, sizeof text, "by up to %.4g (%.3g units in the last place)", d.largest, d.ulps);
+    if (d.codes) {
+        const double whole = std::round(*d.codes), codes = std::fabs(*d.codes - whole) < 1e-3 ? whole : *d.codes;
+        std::snprintf(text, sizeof text, "by up to %.4g code%s", codes, codes == 1 ? "" : "s");
+    }
+    if (!d.codes) std::snprintf(text, sizeof text, "by up to %.4g (%.3g units in the last place)", d.largest, d.ulps);
     std::string all = std::to_string(d.beyond) + " of " + std::to_string(d.values) + " values " + text;
     if (std::isfinite(d.decibels)) std::snprintf(text, sizeof text, ", %.1f dB", d.decibels), all += text;
     return all;
