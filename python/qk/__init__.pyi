@@ -232,6 +232,7 @@ def quantize(
     export: str | Path | None = ...,
     weights: str | Path | None = ...,
     keep_int8: bool = ...,
+    accuracy_level: int | None = ...,
     time: bool = ...,
     save_plan: str | Path | None = ...,
     encodings: str | Path | None = ...,

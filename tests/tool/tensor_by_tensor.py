@@ -8,12 +8,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 try:
     import numpy as np
     import onnx
-    import onnxruntime  # noqa: F401: the command finds it in this Python
+    import onnxruntime
     from onnx import TensorProto as T
     from onnx import helper as h
     from onnx import numpy_helper as nh
@@ -272,6 +273,46 @@ def dumps(folder):
     check(status == 1, "a folder without an index is compared by names of files")
 
 
+def in_openvino(folder):
+    if find_spec("openvino") is None:
+        print("openvino is not here: left out")
+        return
+    for name, make in (("quantized", lambda: picture(31, True)), ("float", lambda: picture(32, False)), ("int4", lambda: int4_blocks(33))):
+        n = make()
+        np.save(folder / "x.npy", n.random.normal(size=[4, *n.shape[1:]]).astype(np.float32))
+        status, told = diff(n.save(folder / f"{name}.onnx", "y"), "--inputs", folder / "x.npy", "--against", "openvino")
+        check(status == 0 and len(told["sides"]) == 2, f"{name}: in openvino {[s['first'] for s in told['sides']]} departs")
+
+
+def accuracy_levels(folder):
+    """The level is written, and its price is what onnxruntime's outputs say."""
+    n = Network(41, ["N", 64])
+    w = n.constant("w", (n.random.normal(size=[64, 32]) / 8).astype(np.float32))
+    n.node("MatMul", ["x", w], "y")
+    file = n.save(folder / "wide.onnx", "y")
+    x = n.random.normal(size=[8, 64]).astype(np.float32)
+    np.save(folder / "x.npy", x)
+    words = ("--weight", "int4", "--weight-block", 32, "--approach", "weight_only", "--calibration", folder / "x.npy", "--json")
+    prices = {}
+    for level in (0, 1, 4):
+        r = qk("quantize", file, "-o", folder / f"level{level}.onnx", "--export", "nbits", "--accuracy-level", level, *words)
+        check(r.returncode == 0, f"level {level}: {r.stderr}")
+        prices[level] = json.loads(r.stdout)["accuracy_level"]
+        nodes = [m for m in onnx.load(folder / f"level{level}.onnx").graph.node if m.op_type == "MatMulNBits"]
+        written = [a.i for m in nodes for a in m.attribute if a.name == "accuracy_level"]
+        check(len(nodes) == 1 and written == ([level] if level else []), f"level {level}: {written} is written")
+    run = {k: onnxruntime.InferenceSession(str(f), providers=["CPUExecutionProvider"]).run(["y"], {"x": x})[0]
+           for k, f in (("float", file), (1, folder / "level1.onnx"), (4, folder / "level4.onnx"))}
+    for level in (1, 4):
+        decibels = 10 * np.log10(np.sum(run["float"].astype(np.float64) ** 2) / np.sum((run["float"].astype(np.float64) - run[level]) ** 2))
+        check(abs(decibels - prices[level]["sqnr"]) < 0.05, f"level {level}: {decibels} dB, not {prices[level]}")
+    check(prices[1]["price"] < 0.01 < prices[4]["price"] and prices[4]["sqnr_without"] == prices[1]["sqnr_without"], f"prices {prices}")
+    status, told = diff(folder / "level4.onnx", "--inputs", folder / "x.npy", "--against", "onnxruntime")
+    check(status == 0, f"level 4 is evaluated as onnxruntime computes it: {[s['first'] for s in told['sides']]} departs")
+    r = qk("quantize", file, "-o", folder / "none.onnx", "--accuracy-level", 4, *words[:-1], "--export", "qdq")
+    check(r.returncode == 2 and "MatMulNBits" in r.stderr and not (folder / "none.onnx").exists(), f"a file without such a node: {r.stderr}")
+
+
 def wrong_use(folder):
     for words, part in (((), "--against"), (("--against", "tensorflow"), "onnxruntime, openvino"),
                         (("--against", "onnxruntime", "--command", "true"), "--against"), (("--command", "false"), "false"),
@@ -281,7 +322,7 @@ def wrong_use(folder):
 
 
 with tempfile.TemporaryDirectory() as name:
-    for part in (faults, clean_files, dumps, wrong_use):
+    for part in (faults, clean_files, dumps, wrong_use, in_openvino, accuracy_levels):
         part(Path(name))
 print("failed:", len(failures)) if failures else print("ok")
 sys.exit(bool(failures))

@@ -40,6 +40,7 @@ void print_quality(const graph::pipeline::quantize_outcome& done) {
     if (done.times)
         print("{}, one sample on one thread: {:.3g} ms, float {:.3g} ms\n", done.times->runtime, done.times->milliseconds,
               done.times->float_milliseconds);
+    if (!done.level_price.empty()) print("{}\n", done.level_price);
     if (!done.not_timed.empty()) print(stderr, "not timed: {}\n", done.not_timed);
 }
 
@@ -180,6 +181,12 @@ void add_quantize(command& app, verb_result&) {
         "--keep-int8", given->keep_int8,
         "write int8 activations (styles amd and qinteger: as ever) and int8 weights as int8 codes, not as the same values in uint8; "
         "onnxruntime's products of such weights saturate on x86-64 without VNNI");
+    verb.add_option(
+            "--accuracy-level", given->accuracy_level,
+            "of MatMulNBits (--export nbits): 1 float32, 2 float16, 3 bfloat16, 4 activations rounded to int8, which is the fastest; what "
+            "it costs is measured on the samples, if a python that has onnxruntime is found")
+        .type_name("N")
+        .between(0, 4, "leave --accuracy-level out for what the runtime does by itself");
     verb.add_flag("--time", given->time,
                   "time float model and file in onnxruntime, if a python that has it is found (QK_PYTHON, or python3)");
     verb.add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later").type_name("P.json").common().writes();

@@ -9,6 +9,7 @@
 
 #include "graph/base/process_memory.hpp"
 #include "graph/model/model_bytes.hpp"
+#include "graph/pipeline/accuracy_level.hpp"
 #include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/unused_options.hpp"
 #include "qk/graph/export/export.hpp"
@@ -157,6 +158,13 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     // Everything that can fail comes before the first file is written.
     std::optional<export_result> exported;
     if (makes_model(settings)) exported = write_plan(m, result.plan, style, settings.keep_int8);
+    std::optional<level_price> price;
+    if (settings.accuracy_level) {
+        if (!exported) throw error("--accuracy-level is written into a model: give -o OUT.onnx");
+        set_accuracy_level(exported->exported, *settings.accuracy_level);
+        price = price_of_level(settings.model.load(), exported->exported, *settings.accuracy_level, settings.data);
+        done.level_price = price->text();
+    }
     if (settings.time) time_models(done, m, settings, exported ? &exported->exported : nullptr);
     const std::string encodings = settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m), 1) + "\n";
     const layer_view layers(m);
@@ -177,6 +185,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     summary["recipe"] = to_json(done.recipe);
     if (done.quality) summary["measured"] = to_json(*done.quality);
     if (done.times) summary["milliseconds"] = done.times->milliseconds, summary["float_milliseconds"] = done.times->float_milliseconds;
+    if (price) summary["accuracy_level"] = price->json();
     summary["quantized_edges"] = edges;
     summary["remarks"] = remarks;
     if (!settings.output.empty()) summary["output"] = settings.output;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,13 @@ struct quantize_settings {
     model_source model;
     std::string output, style, weights = "packed", save_plan, encodings, report, log;
     bool keep_int8 = false, overwrite = false;
-    bool inlined = false;        ///< no functions in the file
-    bool time = false;           ///< times float model and file in onnxruntime
-    bool estimates = false;      ///< computes the error of every activation, even without report and log
-    bool returns_model = false;  ///< the outcome has the model's bytes, also where no `output` is named
-    bool returns_plan = false;   ///< the outcome's plan fits the float model, as one that is saved does: no recipe changes weights
-    std::string command;         ///< command line that a report shows
+    bool inlined = false;                 ///< no functions in the file
+    bool time = false;                    ///< times float model and file in onnxruntime
+    std::optional<int> accuracy_level{};  ///< of MatMulNBits, from 0 to 4
+    bool estimates = false;               ///< computes the error of every activation, even without report and log
+    bool returns_model = false;           ///< the outcome has the model's bytes, also where no `output` is named
+    bool returns_plan = false;            ///< the outcome's plan fits the float model, as one that is saved does: no recipe changes weights
+    std::string command;                  ///< command line that a report shows
     data_settings data;
     precision_settings precision;
     cancel_function cancel{};
@@ -41,6 +43,7 @@ struct quantize_outcome {
     std::string not_measured;             ///< why there is none although samples are given
     std::optional<runtime_times> times;   ///< where they were asked for and onnxruntime was found
     std::string not_timed;                ///< why it was not
+    std::string level_price;              ///< what the accuracy level costs, as a sentence; empty without one
     double bytes_before = 0, bytes_after = 0;
     nlohmann::ordered_json summary;  ///< what `--json` prints
 };

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/pipeline/accuracy_level.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "graph/model/edit.hpp"
+#include "graph/pipeline/forced.hpp"
+#include "graph/pipeline/runtimes.hpp"
+#include "graph/pipeline/tensors.hpp"
+#include "qk/graph/model/attribute.hpp"
+
+namespace qk::graph::pipeline {
+namespace {
+
+/// Sets the attribute, or removes it for level 0, which is the operator's own default. Returns how many nodes have it.
+std::size_t set_levels(onnx::GraphProto& g, int level) {
+    std::size_t count = 0;
+    for (onnx::NodeProto& n : *g.mutable_node()) {
+        detail::for_each_subgraph(n, [&](onnx::GraphProto& body) { count += set_levels(body, level); });
+        if (n.op_type() != "MatMulNBits" || n.domain() != "com.microsoft") continue;
+        detail::remove_attribute(n, "accuracy_level");
+        if (level != 0) detail::set_attribute(n, "accuracy_level", static_cast<std::int64_t>(level));
+        ++count;
+    }
+    return count;
+}
+
+/// Adds the squares of the first float output of every run: of the reference, and of what differs from it.
+double decibels_beside(const std::string& output, const runtime_answer& reference, const runtime_answer& other) {
+    double signal = 0, noise = 0;
+    for (std::size_t r = 0; r < reference.runs.size(); ++r) {
+        const std::vector<double> a = numbers_of(reference.runs[r].at(output)), b = numbers_of(other.runs[r].at(output));
+        if (a.size() != b.size()) throw error("output '" + output + "' has another shape in the quantized file");
+        for (std::size_t i = 0; i < a.size(); ++i) {
+            if (!std::isfinite(a[i]) || !std::isfinite(b[i])) continue;
+            signal += a[i] * a[i], noise += (a[i] - b[i]) * (a[i] - b[i]);
+        }
+    }
+    return 10 * std::log10(signal / std::max(noise, 1e-300));
+}
+
+}  // namespace
+
+std::string level_price::text() const {
+    const std::string what = "accuracy level " + std::to_string(level);
+    if (!not_measured.empty()) return what + ": its price was not measured: " + not_measured;
+    char numbers[160];
+    std::snprintf(numbers, sizeof numbers, "output at %.2f dB of the float model, %.2f dB without the level: it costs %.2f dB", with,
+                  without, without - with);
+    return what + " in " + runtime + ": " + numbers;
+}
+
+nlohmann::ordered_json level_price::json() const {
+    nlohmann::ordered_json all{{"level", level}};
+    if (!not_measured.empty()) all["not_measured"] = not_measured;
+    else all["runtime"] = runtime, all["sqnr"] = with, all["sqnr_without"] = without, all["price"] = without - with;
+    return all;
+}
+
+void set_accuracy_level(model& exported, int level) {
+    if (set_levels(exported.graph(), level) == 0)
+        throw error("--accuracy-level is for MatMulNBits, which --export nbits writes for weights of 2, 4 and 8 bits; this file has none");
+    exported.reindex();
+}
+
+level_price price_of_level(const model& plain, const model& exported, int level, const data_settings& data) {
+    level_price price{.level = level};
+    try {
+        if (!data.has_samples()) throw error("no samples are given (--inputs or --calibration)");
+        const named_tensors samples =
+            evenly_chosen(plain, data.inputs.empty() ? data.load_calibration(plain) : data.load_inputs(plain), 32);
+        const std::vector<named_tensors> runs = runs_of(plain, samples);
+        std::string output;
+        for (const value_info& o : plain.outputs())
+            if (output.empty() && (o.type == data_type::float32 || o.type == data_type::float16)) output = o.name;
+        if (output.empty()) throw error("no output is float");
+        const auto run = [&](const model& m) { return run_in_runtime("onnxruntime", m, {output}, runs, false); };
+        const runtime_answer reference = run(plain);
+        model without = exported;
+        set_accuracy_level(without, 0);
+        price.without = decibels_beside(output, reference, run(without));
+        price.with = decibels_beside(output, reference, run(exported));
+        price.runtime = reference.runtime;
+    } catch (const error& e) {  // the file can be written all the same
+        price.not_measured = e.what();
+    }
+    return price;
+}
+
+}  // namespace qk::graph::pipeline
