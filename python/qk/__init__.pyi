@@ -231,6 +231,7 @@ def quantize(
     threads: int | None = ...,
     export: str | Path | None = ...,
     weights: str | Path | None = ...,
+    inline: bool = ...,
     keep_int8: bool = ...,
     accuracy_level: int | None = ...,
     time: bool = ...,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs block formats as styles qdq and portable write them in onnx's checker and reference evaluator, in onnxruntime and in OpenVINO.
 
-usage: runtimes_evidence.py QK [--exhaustive]
+usage: runtimes_evidence.py QK [--exhaustive | --table]
 Each runtime must give the values of `qk evaluate --plan` on the float model, and the file's plan must come back from it. OpenVINO is tried
-where it is installed (tests/peers.sh install). --exhaustive tries every format in every shape.
+where it is installed (tests/peers.sh install). --exhaustive tries every format in every shape; --table prints the decibels of 22 formats in each style and runtime.
 """
 import json
 import sys
@@ -185,10 +185,8 @@ def decibels(got, expected):
     return np.inf if error == 0 else 10 * np.log10(np.sum(expected.astype(np.float64) ** 2) / error)
 
 
-def network_for_openvino():
-    """A small network with `--target openvino`: what OpenVINO computes beside the plan."""
-    if openvino is None:
-        return
+def network():
+    """Writes a small network of floats and its inputs; returns the file and the inputs."""
     r = np.random.default_rng(17)
     w = {"c1": (r.standard_normal((16, 3, 3, 3)) * 0.3).astype(np.float32), "b1": r.standard_normal(16).astype(np.float32),
          "c2": (r.standard_normal((32, 16, 3, 3)) * 0.1).astype(np.float32), "m": (r.standard_normal((32, 48)) * 0.2).astype(np.float32),
@@ -201,6 +199,38 @@ def network_for_openvino():
     source = save(nodes, [("x", ["N", 3, 12, 12])], [("y0", ["N", 10])], w, "float.onnx")
     inputs = {"x": r.standard_normal((8, 3, 12, 12)).astype(np.float32)}
     np.save(at("calibration.npy"), inputs["x"])
+    return source, inputs
+
+
+def table():
+    """Prints decibels beside `qk evaluate --plan` for each format, style and runtime."""
+    source, inputs = network()
+    kinds = {"onnxruntime, off": lambda f: in_onnxruntime(f, inputs, False), "onnxruntime, on": lambda f: in_onnxruntime(f, inputs, True),
+             "onnx.reference": lambda f: ReferenceEvaluator(onnx.load(f)).run(None, inputs), "openvino": lambda f: in_openvino(f, inputs)}
+    styles = {"qdq": ["--export", "qdq"], "portable": [], "portable --inline": ["--inline"], "--target openvino": ["--target", "openvino"]}
+    print("| format | style | " + " | ".join(kinds) + " |")
+    print("|---|---|" + "---|" * len(kinds))
+    for name in ["int8", "uint8", "int4", "int16", "uint16", "fp16", "bf16", "fp8_e4m3fn", "fp8_e5m2", "fp8_e4m3", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1", "bfp16", "mx9", "mx6", "mx4", "mxint8",
+                 "mxfp8_e4m3", "mxfp6_e2m3", "mxfp4", "nvfp4"]:
+        for style, flags in styles.items():
+            done = qk("quantize", source, "-o", at("cell.onnx"), "--activation", name, "--weight", name, "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), *flags, "--overwrite",
+                      statuses=(0, 1, 2))
+            cells = []
+            if done.returncode == 0:
+                expected = qk_evaluate(source, inputs, 1, "--plan", at("plan.json"))[0]
+                for run in kinds.values():
+                    try:
+                        cells.append(f"{decibels(np.asarray(run(at('cell.onnx'))[0]), expected):.1f}")
+                    except Exception:
+                        cells.append("no")
+            print(f"| {name} | {style} | " + " | ".join(cells or ["an error"] * len(kinds)) + " |", flush=True)
+
+
+def network_for_openvino():
+    """A small network with `--target openvino`: what OpenVINO computes beside the plan."""
+    if openvino is None:
+        return
+    source, inputs = network()
     pairs = [("int8", "int8"), ("int16", "int8"), ("fp8_e4m3fn", "fp8_e4m3fn"), ("bfp16", "bfp16"), ("mxfp8_e4m3", "mxfp4"), ("nvfp4", "nvfp4"), ("uint8", "int4"), ("bf16", "mx6"),
              ("mx9", "mx9"), ("fp16", "int4"), ("mxint8", "mxint8"), ("mxfp6_e2m3", "mxfp6_e3m2"), ("int16", "int16"), ("fp8_e5m2", "fp8_e4m3fn")]
     for activation, weight in pairs if EXHAUSTIVE else pairs[:8]:
@@ -219,6 +249,9 @@ def network_for_openvino():
 
 
 if __name__ == "__main__":
+    if "--table" in sys.argv:
+        table()
+        sys.exit(0)
     weights_in_blocks()
     functions_everywhere()
     network_for_openvino()

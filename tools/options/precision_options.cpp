@@ -79,9 +79,9 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
     verb.add_option(
             "--target", precision.target,
             "profile of a runtime, or onnxruntime: layers that it has no kernel for stay float32, and whether it has int8 weights signed "
-            "(docs/guide/plan.md)")
+            "(docs/guide/plan.md); openvino: write what it reads (docs/guide/export.md)")
         .type_name("PROFILE.json")
-        .suggest({"onnxruntime"});
+        .suggest({"onnxruntime", "openvino"});
     verb.add_flag("--per-channel", precision.per_channel,
                   "a weight scale for each output channel: integers have it if nothing else is said");
     verb.add_flag("--per-tensor", precision.per_tensor, "one scale for all values of a weight");

@@ -248,9 +248,6 @@ inline operand fake_quantize(function_builder& f, integer format, const operand&
     if (how.zero_point_before && !s.zero_point.empty()) {
         const operand sum = single.add(quotient, a.to_single(s.zero_point));
         offset = held(a.sub(a.round(a.of_single(sum), how.rounding), s.zero_point));
-    } else if (!a.is_wide() && how.rounding == rounding::half_even) {
-        const operand magic = a.c(0x1.8p23);                  // whole numbers from here to 2^24: the sum rounds
-        offset = a.sub(a.add(held(quotient), magic), magic);  // and never gives -0
     } else {
         offset = held(a.round(a.of_single(quotient), how.rounding));
     }
@@ -260,7 +257,7 @@ inline operand fake_quantize(function_builder& f, integer format, const operand&
     const integer_special infinity = one_scale ? how.integer_infinity : how.integer_infinity_per_channel;
     if (infinity != integer_special::highest)
         offset = a.where(single.equal(x, single.c(std::numeric_limits<double>::infinity())), special(infinity), offset);
-    if (how.rounding != rounding::half_even || how.zero_point_before || a.is_wide()) offset = a.without_negative_zero(offset);
+    offset = a.without_negative_zero(offset);  // adding and subtracting 1.5 * 2^23 rounds faster, but OpenVINO drops both
     offset = a.where(single.is_nan(quotient), special(how.integer_nan), offset);
     return single.mul(a.to_single(offset), s.scale);
 }
@@ -903,7 +900,8 @@ class portable_writer : public quantizer_writer {
     bool is_called(const quantizer& q) const {
         const integer* i = std::get_if<integer>(&q.format);
         const floating* f = std::get_if<floating>(&q.format);
-        return options_.pairs_of_bytes_alone && !q.dynamic && ((i != nullptr && i->bits > 8) || (f != nullptr && onnx_float8(*f)));
+        return options_.pairs_of_bytes_alone && !q.dynamic &&
+               ((i != nullptr && i->bits > 8) || (f != nullptr && (onnx_float8(*f) || *f == fp16)));
     }
 
   private:

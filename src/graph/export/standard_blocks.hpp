@@ -245,7 +245,8 @@ class block_coder {
 
     /// Returns whether what DequantizeLinear makes of the codes is the value of the quantizer; 0 and -0 are the same number.
     bool same_values() const {
-        const tensor wanted = rounded(q_, value_);
+        tensor wanted(data_type::float32, value_.shape());
+        execute::quantize_value(q_, value_.shape(), false, value_.as<float>(), wanted.as<float>());
         const std::size_t length = p_.view.length, inner = p_.view.inner, filled = blocks_ * block_;
         for (std::size_t o = 0; o < p_.view.outer; ++o)
             for (std::size_t k = 0; k < length; ++k)
@@ -292,12 +293,16 @@ class pairs_writer : public quantizer_writer {
 
     std::string activation(const quantized_value& v) override {
         const bool blocked = is_block_format(v.how.format);
-        if (!blocked && !functions_.is_called(v.how)) return standard_.activation(v);
+        if (!blocked && !functions_.is_called(v.how) && !has_no_pair(v.how, false)) {
+            if (v.how.format == qk::format(bf16)) ++halves_;
+            return standard_.activation(v);
+        }
         ++(blocked ? calls_ : wide_);
         return functions_.activation(v);
     }
 
     std::string weight(const quantized_value& v, const tensor& value) override {
+        if (has_no_pair(v.how, true)) return functions_.weight(v, value);
         if (!needs_blocks(v, value)) return standard_.weight(v, value);
         if (options_.weights == weight_storage::packed) {
             if (const auto b = standard_blocks_of(v.how, value)) return blocks(v, *b);
@@ -307,7 +312,9 @@ class pairs_writer : public quantizer_writer {
     }
 
     bool dequantizes(const quantizer& weight) const override { return is_block_format(weight.format) || standard_.dequantizes(weight); }
-    bool dequantizes_activation(const quantizer& q) const override { return !is_block_format(q.format) && !functions_.is_called(q); }
+    bool dequantizes_activation(const quantizer& q) const override {
+        return !is_block_format(q.format) && !functions_.is_called(q) && !has_no_pair(q, false);
+    }
 
     void finish() override {
         functions_.finish();
@@ -317,10 +324,12 @@ class pairs_writer : public quantizer_writer {
                 (options_.inlined ? "arithmetic of standard operators" : "functions of standard operators, as in style portable") +
                 ": QuantizeLinear takes scales, it does not choose them");
         if (wide_ > 0)
-            notes_.push_back(
-                std::to_string(wide_) +
-                " activations of 16-bit integers or FP8 are arithmetic of standard operators and not pairs: OpenVINO drops such "
-                "pairs of integers, and rounds those of FP8 otherwise");
+            notes_.push_back(std::to_string(wide_) +
+                             " activations in formats of 16 bits, FP8 and formats that no pair holds are arithmetic of standard operators: "
+                             "OpenVINO drops pairs of 16 bits, and rounds those of FP8 otherwise");
+        if (halves_ > 0 && options_.pairs_of_bytes_alone)
+            notes_.push_back(std::to_string(halves_) +
+                             " activations in bf16 are pairs of Cast, which OpenVINO drops: they stay float32 there");
         if (options_.pairs_of_bytes_alone) note_doubles();
         if (!left_.empty())
             notes_.push_back(std::to_string(left_.size()) + " constants ('" + left_[0] + "'" + (left_.size() > 1 ? ", ..." : "") +
@@ -328,6 +337,12 @@ class pairs_writer : public quantizer_writer {
     }
 
   private:
+    /// Returns whether a function takes this because no pair holds it: only for a runtime that the file is written for, since who asks for
+    /// pairs should hear that there is none.
+    bool has_no_pair(const quantizer& q, bool is_weight) const {
+        return options_.pairs_of_bytes_alone && !is_block_format(q.format) && qdq_writer::obstacle_to(q, is_weight) != nullptr;
+    }
+
     /// Says which functions compute in float64, which OpenVINO makes float32.
     void note_doubles() {
         std::string names;
@@ -338,7 +353,7 @@ class pairs_writer : public quantizer_writer {
             if (wide && f.domain() == marks::function_domain) names += (names.empty() ? "" : ", ") + f.name();
         }
         if (!names.empty())
-            notes_.push_back("these formats are computed in float64, of which OpenVINO makes float32, so that their values differ there: " +
+            notes_.push_back("OpenVINO gives other values to these formats, which are computed in float64, of which it makes float32: " +
                              names);
     }
 
@@ -407,6 +422,7 @@ class pairs_writer : public quantizer_writer {
     portable_writer functions_;
     int calls_ = 0;                  ///< activations in block formats
     int wide_ = 0;                   ///< activations that are no pairs for the sake of a runtime
+    int halves_ = 0;                 ///< activations in bf16
     std::vector<std::string> left_;  ///< constants without a form
 };
 

@@ -43,8 +43,7 @@ double model_bytes(const model_source& model) {
 bool makes_model(const quantize_settings& settings) { return !settings.output.empty() || settings.returns_model; }
 
 /// Returns how the file is written. OpenVINO reads standard pairs and blocks, and no functions (docs/reference/export_styles.md).
-export_options export_options_of(const quantize_settings& settings) {
-    const bool openvino = settings.precision.target == "openvino";
+export_options export_options_of(const quantize_settings& settings, bool openvino) {
     const std::string style = !settings.style.empty() ? settings.style : openvino ? "qdq" : "portable";
     export_options options{.style = export_style_from(style), .weights = weight_storage_from(settings.weights)};
     options.inlined = settings.inlined || openvino;
@@ -139,7 +138,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
         .output("--log", settings.log);
     declare_report(files, settings.report);
     if (!settings.precision.any()) throw error("say what to quantize: --activation F --weight F, or --plan P.json");
-    export_options style = export_options_of(settings);
+    export_options style = export_options_of(settings, false);
     const double before = done.bytes_before = model_bytes(settings.model);  // reads the file, so not beside the loaded model
     std::vector<plan_note> notes;
     model m = load_for_planning(settings.model, &notes);
@@ -148,6 +147,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     precision_settings precision = settings.precision;
     precision.floor_scales = style.style == export_style::amd;
     asked_precision asked = precision.read(m);
+    if (asked.options.target && asked.options.target->name == "openvino") style = export_options_of(settings, true);
     asked.pair_safe = style.style != export_style::amd && !settings.keep_int8;
     style.int8_weights = codes_for(asked.options);
     for (plan_note& n : unused_data_options(settings.data)) notes.push_back(std::move(n));

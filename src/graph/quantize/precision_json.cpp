@@ -275,8 +275,9 @@ target_profile load_target(const std::filesystem::path& file) {
 }
 
 std::optional<target_profile> builtin_target(std::string_view name) {
-    // OpenVINO runs every format, by what the file is written with (pipeline/quantize.cpp).
-    if (name == "openvino") return target_profile{"openvino", {{"*", {}}}};
+    // OpenVINO runs every format, by what the file is written with (pipeline/quantize.cpp). Its products of uint8 and int8 saturate without
+    // VNNI, too, but add other pairs than those that pair-safe weights are made for; codes in uint8 are exact.
+    if (name == "openvino") return target_profile{.name = "openvino", .operators = {{"*", {}}}, .unsigned_int8 = true};
     if (name != "onnxruntime") return std::nullopt;
     // Formats for which onnxruntime's QDQ fusion has integer kernels (qdq_selectors.cc), and the float conversions that it runs.
     const std::vector<qk::format> eight{int8, uint8}, data{int8, uint8, int16, uint16, fp16, bf16, fp8_e4m3fn, fp8_e5m2};

@@ -42,9 +42,11 @@ class call_finder {
             if (const auto told = told_by(source_.graph().node(i))) fold(i, *told);
         if (calls_ == 0) return std::nullopt;
         remove_nodes(made_.graph(), gone_);
-        auto* import = made_.proto().add_opset_import();
-        import->set_domain(marks::function_domain);
-        import->set_version(1);
+        if (made_.opset(marks::function_domain) <= 0) {
+            auto* import = made_.proto().add_opset_import();
+            import->set_domain(marks::function_domain);
+            import->set_version(1);
+        }
         if (made_.proto().ir_version() < 8) made_.proto().set_ir_version(8);
         made_.reindex();
         return std::move(made_);
@@ -56,11 +58,13 @@ class call_finder {
         std::map<std::string, std::string> formal;  // by names in the graph
         for (const auto& [inside, outside] : told.inputs) formal.emplace(outside, inside);
         std::vector<std::string> constants;
+        std::set<std::string> read;
         std::vector<int> open{last};
         while (!open.empty()) {
             const onnx::NodeProto& n = source_.graph().node(open.back());
             open.pop_back();
             for (const std::string& in : n.input()) {
+                read.insert(in);
                 if (in.empty() || formal.contains(in)) continue;
                 if (const int maker = source_.producer(in); maker >= 0) {
                     if (nodes.insert(maker).second) open.push_back(maker);
@@ -71,6 +75,8 @@ class call_finder {
                 constants.push_back(in);
             }
         }
+        const auto is_read = [&](const auto& input) { return read.contains(input.second); };
+        if (told.inputs.empty() || !std::ranges::all_of(told.inputs, is_read)) return;
         for (const int i : nodes) {
             if (gone_[static_cast<std::size_t>(i)]) return;
             for (const std::string& out : source_.graph().node(i).output())

@@ -36,8 +36,8 @@ struct export_options {
     weight_storage weights = weight_storage::packed;
     int8_codes int8_weights = int8_codes::where_safe;
     bool inlined = false;  ///< the file has no functions: their nodes stand in the place of each call
-    /// Styles qdq and portable write activations of 16-bit integers and FP8 as functions: OpenVINO drops pairs of more than 8 bits, and
-    /// rounds those of FP8 otherwise.
+    /// Styles qdq and portable write activations of 16-bit integers, fp16 and FP8 as functions, and qdq all that it has no pairs for:
+    /// OpenVINO drops pairs of more than 8 bits, and rounds those of FP8 otherwise.
     bool pairs_of_bytes_alone = false;
 };
 
