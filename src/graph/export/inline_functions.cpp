@@ -3,6 +3,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -44,7 +45,12 @@ class function_inliner {
     void put(const onnx::NodeProto& call, const onnx::FunctionProto& f, google::protobuf::RepeatedPtrField<onnx::NodeProto>& to) {
         std::map<std::string, std::string> values;  // from names inside the function
         for (int k = 0; k < f.input_size(); ++k) values[f.input(k)] = k < call.input_size() ? call.input(k) : "";
+        string_set needed;  // a body may compute what its result does not read
+        needed.insert(f.output(0));
+        for (int k = f.node_size(); k-- > 0;)
+            if (makes_any(f.node(k), needed)) needed.insert(f.node(k).input().begin(), f.node(k).input().end());
         for (const auto& inner : f.node()) {
+            if (!makes_any(inner, needed)) continue;
             if (inner.op_type() == "Constant") {
                 values[inner.output(0)] = constant(call, inner);
                 continue;
@@ -60,6 +66,10 @@ class function_inliner {
             }
             n.set_name(names_.fresh(n.output(0) + "/" + n.op_type()));
         }
+    }
+
+    static bool makes_any(const onnx::NodeProto& n, const string_set& names) {
+        return std::ranges::any_of(n.output(), [&](const std::string& o) { return names.contains(o); });
     }
 
     /// Returns what says of the node that makes a call's result which call it was.

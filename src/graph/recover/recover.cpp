@@ -302,15 +302,10 @@ class plan_recovery {
         }
         links_.emplace(result, std::move(found));
     }
-    /// Returns whether rounding changes nothing. It may for formats whose scale follows what was there before: NVFP4, and those that have
-    /// one negative number more than positive ones.
+    /// Returns whether rounding changes nothing; for formats other than NVFP4 it never changes anything.
     static bool gives_itself(const quantizer& how, const tensor& value) {
         const auto rank = static_cast<int>(value.rank());
-        const block_float* bfp = std::get_if<block_float>(&how.format);
-        const bool lopsided =
-            (bfp != nullptr && bfp->bump) || (std::holds_alternative<microscaling>(how.format) && how.semantics.mxint_uses_lowest);
-        if ((!std::holds_alternative<nvfloat>(how.format) && !lopsided) || (rank > 1 && (how.axis < -rank || how.axis >= rank)))
-            return true;
+        if (!std::holds_alternative<nvfloat>(how.format) || (rank > 1 && (how.axis < -rank || how.axis >= rank))) return true;
         std::vector<float> y(value.size());
         apply(how, value, y);
         return std::ranges::equal(y, value.as<float>(), [](float a, float b) { return a == b || (a != a && b != b); });
