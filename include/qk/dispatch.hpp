@@ -47,10 +47,10 @@ void decode(const format& f, std::span<const std::byte> packed, values_out y, co
 void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p = {}) noexcept;
 
 /// The products are those of qk/product.hpp.
-void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y,
+void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y,
              const product_options& o = {}) noexcept;
 template <class Parallel>
-void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y, const product_options& o,
+void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
              const Parallel& parallel_for, std::size_t rows_of_a_piece = 64) {
     qk::detail::in_pieces(w, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product(f, w, x, y, piece); });
 }

@@ -41,20 +41,20 @@ namespace qk {
 
 /// Format known when compiling.
 template <auto Format, class Arch = kernels::native>
-void product(const packed_matrix& w, const product_input& x, const product_output& y, const product_options& o = {}) noexcept;
+void product(const packed_weights& w, const product_input& x, const product_output& y, const product_options& o = {}) noexcept;
 
 /// Format known when running; the same bits.
 template <class Arch = kernels::native>
-void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y,
+void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y,
              const product_options& o = {}) noexcept;
 
 /// Cuts the rows into pieces of `rows_of_a_piece` and calls parallel_for(pieces, body), which calls body(i) once for each i below `pieces`,
 /// on any threads, and returns when all have returned.
 template <class Parallel>
-void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y, const product_options& o,
+void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
              const Parallel& parallel_for, std::size_t rows_of_a_piece = 64);
 template <auto Format, class Parallel>
-void product(const packed_matrix& w, const product_input& x, const product_output& y, const product_options& o,
+void product(const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
              const Parallel& parallel_for, std::size_t rows_of_a_piece = 64);
 
 // ---- implementation
@@ -62,7 +62,7 @@ void product(const packed_matrix& w, const product_input& x, const product_outpu
 namespace detail {
 
 template <class Arch, compile_time_facts Known = compile_time_facts{}, class Format>
-void product_of_family(const Format& f, const packed_matrix& w, const product_call& c) noexcept {
+void product_of_family(const Format& f, const packed_weights& w, const product_call& c) noexcept {
     if (c.first >= c.last || c.x.count == 0) return;
     const rows_of<Arch, Known, Format> rows(f, w);
     product_walk<Arch>(rows, c).run();
@@ -71,25 +71,25 @@ void product_of_family(const Format& f, const packed_matrix& w, const product_ca
 }  // namespace detail
 
 template <auto Format, class Arch>
-void product(const packed_matrix& w, const product_input& x, const product_output& y, const product_options& o) noexcept {
+void product(const packed_weights& w, const product_input& x, const product_output& y, const product_options& o) noexcept {
     if constexpr (detail::is_valid<Format>()) {
         detail::expect_product(Format, w, x, y, o);
         detail::product_of_family<Arch, detail::known_of(Format)>(Format, w, {x, y, o, o.rows.first, detail::last_row(w, o)});
     }
 }
 template <class Arch>
-QK_APART void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y,
+QK_APART void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y,
                       const product_options& o) noexcept {
     detail::expect_product(f, w, x, y, o);
     detail::with_family(f, [&](const auto& g) { detail::product_of_family<Arch>(g, w, {x, y, o, o.rows.first, detail::last_row(w, o)}); });
 }
 template <class Parallel>
-void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y, const product_options& o,
+void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
              const Parallel& parallel_for, std::size_t rows_of_a_piece) {
     detail::in_pieces(w, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product(f, w, x, y, piece); });
 }
 template <auto Format, class Parallel>
-void product(const packed_matrix& w, const product_input& x, const product_output& y, const product_options& o,
+void product(const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
              const Parallel& parallel_for, std::size_t rows_of_a_piece) {
     detail::in_pieces(w, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product<Format>(w, x, y, piece); });
 }

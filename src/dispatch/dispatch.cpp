@@ -158,7 +158,7 @@ void decode(const format& f, std::span<const std::byte> packed, values_out y, co
     detail::expect_numbers(f, y, packed, p);
     kernels().decode(f, planes_of(l, packed), y, p);
 }
-void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y, const product_options& o) noexcept {
+void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o) noexcept {
     detail::expect_product(f, w, x, y, o);
     kernels().product(f, w, x, y, o);
 }

@@ -9,7 +9,7 @@ namespace qk::dispatch {
 
 template <class Arch>
 struct multiplier_on {
-    static void product(const format& f, const packed_matrix& w, const product_input& x, const product_output& y,
+    static void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y,
                         const product_options& o) noexcept {
         detail::with_family(f, [&](const auto& g) {
             detail::product_of_family<Arch>(g, w, {x, y, o, o.rows.first, detail::last_row(w, o)});

@@ -36,7 +36,7 @@ struct fake_quantizers {
 using encoder = void (*)(const format&, values_in, planes, const codec_parameters&,
                          const semantics&) noexcept;  ///< arguments are checked already
 using decoder = void (*)(const format&, const_planes, values_out, const codec_parameters&) noexcept;
-using multiplier = void (*)(const format&, const packed_matrix&, const product_input&, const product_output&,
+using multiplier = void (*)(const format&, const packed_weights&, const product_input&, const product_output&,
                             const product_options&) noexcept;
 
 struct kernel_table {

@@ -22,7 +22,7 @@ void check_form(const char* name) {
         for (std::size_t i = 0; i < expected.size(); ++i)
             expected[i] = exact_sum(std::span(weights).subspan(i % rows * columns, columns),
                                     [&](std::size_t k) { return x[i / rows * columns + k]; });
-        const qk::packed_matrix m{rows, columns, w.planes(), p};
+        const qk::packed_weights m{rows, columns, w.planes(), p};
         qk::product<Format>(m, {x, vectors}, {y});
         CHECK(count_mismatches(expected, expected, y, name) == 0);
         qk::product<Format>(m, {std::span(x).first(columns)}, {alone});

@@ -193,7 +193,7 @@ TEST_CASE("however rows are cut, and whoever computes them, the bits are the sam
         const shape s{67, 250};
         const packed_weights w = make_weights(t.format, s.rows, s.columns, weights_kind::ordinary, 3, 0.1f, 0);
         const std::vector<float> x = make_inputs(data::ordinary, 3 * s.columns, 4);
-        const qk::packed_matrix m{s.rows, s.columns, w.planes(), qk::affine{0.1f}};
+        const qk::packed_weights m{s.rows, s.columns, w.planes(), qk::affine{0.1f}};
         std::vector<float> whole(3 * s.rows), pieces(3 * s.rows);
         under_test::product(t.format, m, {x, 3}, {whole}, {});
         for (const std::size_t size : {1u, 3u, 64u, 1000u}) {
@@ -220,7 +220,7 @@ TEST_CASE("what follows the sum, step by step") {
     const qk::format f = qk::mxfp4;
     const shape s{37, 96};
     const packed_weights w = make_weights(f, s.rows, s.columns, weights_kind::ordinary, 3, 0.1f, 0);
-    const qk::packed_matrix m{s.rows, s.columns, w.planes(), {}};
+    const qk::packed_weights m{s.rows, s.columns, w.planes(), {}};
     const std::vector<float> x = make_inputs(data::ordinary, 2 * s.columns, 4), bias = make_inputs(data::ordinary, s.rows, 5),
                              row_scale = make_inputs(data::ordinary, s.rows, 6), times = make_inputs(data::ordinary, 2 * s.rows, 7),
                              plus = make_inputs(data::ordinary, 2 * s.rows, 8);

@@ -14,7 +14,7 @@ namespace qk {
 
 /// A matrix of packed weights, [rows][columns]: what encode makes of it with along_axis{rows, columns, 1}. Its numbers are, bit for bit,
 /// what decode gives for the same planes and parameters.
-struct packed_matrix {
+struct packed_weights {
     std::size_t rows = 0;
     std::size_t columns = 0;
     const_planes planes{};

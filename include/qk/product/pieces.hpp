@@ -9,11 +9,11 @@
 
 namespace qk::detail {
 
-QK_INLINE std::size_t last_row(const packed_matrix& w, const product_options& o) { return o.rows.last < w.rows ? o.rows.last : w.rows; }
+QK_INLINE std::size_t last_row(const packed_weights& w, const product_options& o) { return o.rows.last < w.rows ? o.rows.last : w.rows; }
 
 /// Calls call(range) for each piece of the rows.
 template <class Parallel, class Call>
-void in_pieces(const packed_matrix& w, const product_options& o, const Parallel& parallel_for, std::size_t size, const Call& call) {
+void in_pieces(const packed_weights& w, const product_options& o, const Parallel& parallel_for, std::size_t size, const Call& call) {
     const std::size_t first = o.rows.first, last = last_row(w, o);
     if (first >= last) return;
     size = size == 0 ? 1 : size;

@@ -12,7 +12,7 @@ QK_INLINE std::size_t reach(std::size_t count, std::size_t n, std::size_t stride
     return count == 0 || n == 0 ? 0 : (count - 1) * (stride != 0 ? stride : n * step) + (n - 1) * step + 1;
 }
 
-QK_INLINE void expect_product([[maybe_unused]] const format& f, [[maybe_unused]] const packed_matrix& w,
+QK_INLINE void expect_product([[maybe_unused]] const format& f, [[maybe_unused]] const packed_weights& w,
                               [[maybe_unused]] const product_input& x, [[maybe_unused]] const product_output& y,
                               [[maybe_unused]] const product_options& o) {
 #if !defined(NDEBUG)

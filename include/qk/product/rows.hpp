@@ -44,11 +44,11 @@ inline constexpr std::size_t all_weights = std::numeric_limits<std::size_t>::max
 template <class Arch>
 class weight_rows {
   public:
-    const packed_matrix& matrix;
+    const packed_weights& matrix;
     const int width;        ///< bits of a code
     const std::size_t run;  ///< so many weights of a row, from its start on, share a factor (all_weights: the whole row); 0: no such rule
 
-    weight_rows(const packed_matrix& m, int bits, std::size_t weights) noexcept : matrix(m), width(bits), run(weights) {}
+    weight_rows(const packed_weights& m, int bits, std::size_t weights) noexcept : matrix(m), width(bits), run(weights) {}
     weight_rows(const weight_rows&) = delete;
     weight_rows& operator=(const weight_rows&) = delete;
 
@@ -115,7 +115,7 @@ class rows_of final : public weight_rows<Arch> {
     static constexpr bool in_blocks = kernels::is_block_family<Format>;
 
   public:
-    rows_of(const Format& f, const packed_matrix& m) noexcept
+    rows_of(const Format& f, const packed_weights& m) noexcept
         : base(m, element_width(f), run_of(f, m)), format_(f), tensor_(tensor_of(f, m)), packed_(packing_of(f)) {}
 
     void elements(const std::uint32_t* code, float* to, std::size_t n) const noexcept override {
@@ -130,7 +130,7 @@ class rows_of final : public weight_rows<Arch> {
         if constexpr (std::same_as<Format, floating>) {
             if (format_ == no_format) return void(std::fill(to, to + n, std::numeric_limits<float>::quiet_NaN()));
         }
-        const packed_matrix& m = this->matrix;
+        const packed_weights& m = this->matrix;
         const std::size_t first = row * m.columns + k, bit = first * static_cast<std::size_t>(this->width);
         if constexpr (in_blocks) {
             const along_axis a{m.rows, m.columns, 1};
@@ -210,7 +210,7 @@ class rows_of final : public weight_rows<Arch> {
 
     const float* factors(std::size_t row, std::size_t first, std::size_t n, float* own, [[maybe_unused]] float* own_zero,
                          const float*& zero) const noexcept override {
-        const packed_matrix& m = this->matrix;
+        const packed_weights& m = this->matrix;
         zero = nullptr;
         if constexpr (in_blocks) {
             const along_axis a{m.rows, m.columns, 1};
@@ -234,7 +234,7 @@ class rows_of final : public weight_rows<Arch> {
     }
 
   private:
-    static float tensor_of([[maybe_unused]] const Format& f, [[maybe_unused]] const packed_matrix& m) noexcept {
+    static float tensor_of([[maybe_unused]] const Format& f, [[maybe_unused]] const packed_weights& m) noexcept {
         float tensor = 1;
         if constexpr (std::same_as<Format, nvfloat>) {
             if (f.tensor_scale) std::memcpy(&tensor, m.planes.tensor.data(), sizeof tensor);
@@ -243,11 +243,11 @@ class rows_of final : public weight_rows<Arch> {
         return tensor;
     }
     /// Is true where each row has a scale of its own.
-    static bool by_row(const packed_matrix& m) noexcept {
+    static bool by_row(const packed_weights& m) noexcept {
         const codec_parameters& p = m.parameters;
         return !p.one_scale() && p.group == 0 && p.axis.outer == 1 && p.axis.length == m.rows && p.axis.inner == m.columns;
     }
-    static std::size_t run_of([[maybe_unused]] const Format& f, [[maybe_unused]] const packed_matrix& m) noexcept {
+    static std::size_t run_of([[maybe_unused]] const Format& f, [[maybe_unused]] const packed_weights& m) noexcept {
         if constexpr (std::same_as<Format, microexponent>) return 0;
         else if constexpr (in_blocks) return static_cast<std::size_t>(f.block_size);
         else {
@@ -307,7 +307,7 @@ class rows_of final : public weight_rows<Arch> {
     /// Decodes elements that begin within a byte, or whose scales run along another axis.
     QK_APART void one_by_one(std::size_t row, std::size_t k, std::size_t n, float* to) const noexcept {
         if constexpr (!in_blocks) {
-            const packed_matrix& m = this->matrix;
+            const packed_weights& m = this->matrix;
             const codec_parameters& p = m.parameters;
             const along_axis a = walk_of(p, m.rows * m.columns);
             for (std::size_t i = 0; i < n; ++i) {

@@ -147,7 +147,7 @@ class scale_finder {
     const Step& step_;
     const block_group& g_;
     std::size_t along_[w] = {};  ///< where each lane's block begins on its axis
-    double error_[w], clipped_[w], least_[w];
+    double error_[w], clipped_[w], least_[w] = {};
     lane_flags<Arch> seen_ = {};
 };
 
