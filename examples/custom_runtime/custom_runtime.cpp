@@ -25,9 +25,9 @@ float dot(const float* a, const float* b, std::size_t n) {
 
 /// Weights of a linear layer. Each row is packed on its own; blocks run along the row.
 template <auto Format>
-class packed_weights {
+class packed_matrix {
   public:
-    packed_weights(const std::vector<float>& w, std::size_t rows, std::size_t columns)
+    packed_matrix(const std::vector<float>& w, std::size_t rows, std::size_t columns)
         : rows_(rows), columns_(columns), row_bytes_(qk::packed_bytes<Format>(columns)), bytes_(rows * row_bytes_) {
         for (std::size_t r = 0; r < rows; ++r) {
             const std::span<const float> row(w.data() + r * columns, columns);
@@ -69,7 +69,7 @@ struct problem {
 
 template <auto Format>
 bool run(const char* name, const problem& p) {
-    const packed_weights<Format> packed(p.w, p.rows, p.columns);
+    const packed_matrix<Format> packed(p.w, p.rows, p.columns);
     std::vector<float> y(p.rows), row(p.columns);
     const double ms = milliseconds([&] { packed.multiply(p.x, y, row); });
     double error = 0, size = 0;
