@@ -95,6 +95,16 @@ void time_models(quantize_outcome& done, const model& m, const quantize_settings
     }
 }
 
+/// Writes the accuracy level that was asked for into the exported model, and measures what it costs.
+std::optional<level_price> write_level(quantize_outcome& done, const quantize_settings& settings, std::optional<export_result>& exported) {
+    if (!settings.accuracy_level) return std::nullopt;
+    if (!exported) throw error("--accuracy-level is written into a model: give -o OUT.onnx");
+    set_accuracy_level(exported->exported, *settings.accuracy_level);
+    level_price price = price_of_level(settings.model.load(), exported->exported, *settings.accuracy_level, settings.data);
+    done.level_price = price.text();
+    return price;
+}
+
 /// Returns what the page says of the model's quality and speed.
 std::vector<std::pair<std::string, std::string>> facts_of(const quantize_outcome& done) {
     std::vector<std::pair<std::string, std::string>> facts;
@@ -158,13 +168,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     // Everything that can fail comes before the first file is written.
     std::optional<export_result> exported;
     if (makes_model(settings)) exported = write_plan(m, result.plan, style, settings.keep_int8);
-    std::optional<level_price> price;
-    if (settings.accuracy_level) {
-        if (!exported) throw error("--accuracy-level is written into a model: give -o OUT.onnx");
-        set_accuracy_level(exported->exported, *settings.accuracy_level);
-        price = price_of_level(settings.model.load(), exported->exported, *settings.accuracy_level, settings.data);
-        done.level_price = price->text();
-    }
+    const std::optional<level_price> price = write_level(done, settings, exported);
     if (settings.time) time_models(done, m, settings, exported ? &exported->exported : nullptr);
     const std::string encodings = settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m), 1) + "\n";
     const layer_view layers(m);
