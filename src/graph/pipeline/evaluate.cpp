@@ -73,8 +73,7 @@ nlohmann::ordered_json generate_summary(const evaluate_settings& settings, const
 std::unique_ptr<tensor_dump> dump_of(const evaluate_settings& settings, const model& m, const precision_plan& plan,
                                      const named_tensors& inputs) {
     std::vector<traced_tensor> tensors = trace_tensors(m, plan);
-    auto dump = std::make_unique<tensor_dump>(settings.dump, settings.overwrite, std::filesystem::path(settings.model).filename().string(),
-                                              tensors);
+    auto dump = std::make_unique<tensor_dump>(settings.dump, settings.overwrite, settings.model.short_name(), tensors);
     tensor_source source(m, plan, tensors, settings.data.threads);
     for (const named_tensors& run : runs_of(m, inputs)) dump->add(source.run(run));
     return dump;
