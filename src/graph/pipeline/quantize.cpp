@@ -128,6 +128,16 @@ std::vector<std::vector<std::string>> tried_by(const recipe_report& recipe) {
     return rows;
 }
 
+void add_costs(nlohmann::ordered_json& summary, const quantize_outcome& done) {
+    const plan_cost& cost = done.cost;
+    summary["file_bytes"] = done.bytes_after;
+    summary["original_file_bytes"] = done.bytes_before;
+    summary["weight_bytes"] = cost.weight_bits / 8;
+    summary["float_weight_bytes"] = cost.float_weight_bits / 8;
+    if (cost.float_bit_operations > 0)
+        summary["bit_operations"] = cost.bit_operations, summary["float_bit_operations"] = cost.float_bit_operations;
+}
+
 /// Throws where labels are named that do not exist, also where none are read.
 void find_labels(const data_settings& data) {
     std::error_code none;
@@ -197,12 +207,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     const std::uintmax_t written =
         settings.output.empty() ? done.model.size() : files.bytes(settings.output) + files.bytes(settings.output + ".data");
     const double after = done.bytes_after = static_cast<double>(written);
-    summary["file_bytes"] = after;
-    summary["original_file_bytes"] = before;
-    summary["weight_bytes"] = cost.weight_bits / 8;
-    summary["float_weight_bytes"] = cost.float_weight_bits / 8;
-    if (cost.float_bit_operations > 0)
-        summary["bit_operations"] = cost.bit_operations, summary["float_bit_operations"] = cost.float_bit_operations;
+    add_costs(summary, done);
     if (!settings.report.empty()) {
         const report_subject subject{.model = settings.model.short_name(),
                                      .command = settings.command,

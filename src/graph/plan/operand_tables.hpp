@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds weights of nodes that are no layers by themselves: tables of embeddings, experts of which a router chooses, recurrent weights, and the
-// projection inside a fused Attention.
+// Finds weights of nodes that are no layers by themselves: tables of embeddings, experts of which a router chooses, recurrent weights, and
+// the projection inside a fused Attention.
 #pragma once
 
 #include <string>
