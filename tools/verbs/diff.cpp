@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "graph/pipeline/diff.hpp"
 #include "options/data_options.hpp"
 #include "options/precision_options.hpp"
+#include "qk/graph/pipeline/diff.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "verbs.hpp"
@@ -84,7 +84,7 @@ void diff(const diff_arguments& given, verb_result& result) {
 void add_diff(command& app, verb_result& result) {
     auto given = std::make_shared<diff_arguments>();
     option_table& verb = app.add_subcommand("diff", "Find the first tensor in which another runtime departs from what the network says");
-    verb.add_option("MODEL", given->model, "ONNX model, of floats or quantized").required().reads();
+    verb.add_option("MODEL", given->model.file, "ONNX model, of floats or quantized").required().reads();
     verb.add_option("--against", given->against,
                     "onnxruntime or openvino, through their Python packages (QK_PYTHON, or python3); another model's file; or a folder of "
                     "tensors as `qk evaluate --dump` writes them, or NAME.npy each")

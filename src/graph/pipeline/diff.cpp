@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/pipeline/diff.hpp"
+#include "qk/graph/pipeline/diff.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -40,7 +40,7 @@ struct own_side {
 };
 
 own_side evaluate_own(const diff_settings& settings, diff_outcome& done, const progress_function& progress) {
-    own_side own{.m = model::load(settings.model)};
+    own_side own{.m = settings.model.load()};
     named_tensors inputs = settings.data.load_inputs(own.m, true);
     if (settings.precision.any()) {
         fold_constants(own.m);
@@ -223,7 +223,7 @@ diff_outcome diff(const diff_settings& settings, const progress_function& progre
         if (std::ranges::none_of(s.tensors, [](const tensor_diff& d) { return d.values > 0; }))
             throw error(s.against + " has none of the network's tensors in the network's shapes: nothing can be compared");
     if (!settings.report.empty()) {
-        files.write(settings.report, diff_html(std::filesystem::path(settings.model).filename().string(), settings.command_line, done));
+        files.write(settings.report, diff_html(settings.model.short_name(), settings.command_line, done));
         files.write(beside_report(settings.report), json_text(to_json(done), 1) + "\n");
         files.commit();
     }

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "graph/pipeline/diff.hpp"
+#include "qk/graph/pipeline/diff.hpp"
 #include "graph/pipeline/forced.hpp"
 
 namespace qk::graph::pipeline {

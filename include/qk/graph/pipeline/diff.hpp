@@ -24,7 +24,7 @@ struct conversion_case {
 
 /// Each member is the command's option of the same name; empty: not given.
 struct diff_settings {
-    std::string model;
+    model_source model;
     std::string against;                                           ///< onnxruntime, openvino, a model's file, or a folder of tensors
     std::string command;                                           ///< a runtime to call instead
     std::string optimizer;                                         ///< off, on or both (the default) where the runtime has one
