@@ -8,6 +8,7 @@
 #include "options/data_options.hpp"
 #include "options/precision_options.hpp"
 #include "qk/graph/pipeline/diff.hpp"
+#include "support/caller.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "verbs.hpp"
@@ -116,6 +117,7 @@ void add_diff(command& app, verb_result& result) {
         "  qk evaluate m.onnx --inputs x.npy --samples 4 --dump tensors\n"
         "  qk diff m.onnx --against tensors --inputs x.npy --samples 4");
     verb.callback([given, &result] {
+        take_from_caller(*given);
         given->command_line = command_line();
         given->explain = mistake_in;
         diff(*given, result);

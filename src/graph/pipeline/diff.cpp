@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 
+#include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/forced.hpp"
 #include "graph/pipeline/judge.hpp"
 #include "graph/pipeline/runtimes.hpp"
@@ -196,6 +197,7 @@ bool diff_outcome::agree() const {
 
 diff_outcome diff(const diff_settings& settings, const progress_function& progress) {
     check_settings(settings);
+    const stop_check here(stopping(settings.cancel));
     diff_outcome done;
     output_set files(settings.overwrite);
     done.remarks = declare_run(files, settings.model, settings.data, settings.precision);

@@ -34,6 +34,7 @@ struct diff_settings {
     bool overwrite = false;
     data_settings data;
     precision_settings precision;
+    cancel_function cancel{};
 };
 
 /// One tensor beside what qk computes from the other side's own inputs of the node that makes it.
