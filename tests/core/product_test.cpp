@@ -75,7 +75,7 @@ supplied make_scales(const qk::format& f, shape s, int kind, bool with_zero, std
 }
 constexpr int kinds_of_scales = 9;
 
-std::size_t check_product(const std::string& name, const qk::format& f, shape s, const packed_weights& w, const qk::codec_parameters& p,
+std::size_t check_product(const std::string& name, const qk::format& f, shape s, const made_weights& w, const qk::codec_parameters& p,
                           data kind) {
     const std::vector<float> weights = exact_weights(f, w.planes(), s.rows, s.columns, p), x = make_inputs(kind, s.columns, s.rows + 7);
     std::vector<float> expected(s.rows), y(s.rows, -1.0f);
@@ -94,7 +94,7 @@ TEST_CASE("y = W x has the bits of the oracle, in every format") {
         for (const shape s : shapes) {
             for (const weights_kind kind : {weights_kind::ordinary, weights_kind::any_codes}) {
                 const std::size_t offset = (s.rows + s.columns) % 4;
-                const packed_weights w = make_weights(t.format, s.rows, s.columns, kind, s.rows * 31 + s.columns, 0.03f, offset);
+                const made_weights w = make_weights(t.format, s.rows, s.columns, kind, s.rows * 31 + s.columns, 0.03f, offset);
                 const qk::codec_parameters p = qk::is_block_format(t.format) ? qk::affine{0.03f} : qk::affine{0.37f};
                 for (const data of_x : {data::ordinary, data::special})
                     CHECK(check_product(t.name + (kind == weights_kind::ordinary ? "" : ", any codes"), t.format, s, w, p, of_x) == 0);
@@ -112,7 +112,7 @@ TEST_CASE("scales of every kind") {
                 for (const bool with_zero : {false, true}) {
                     if (with_zero && !std::holds_alternative<qk::integer>(f)) continue;
                     const supplied p = make_scales(f, s, kind, with_zero, s.columns);
-                    const packed_weights w = make_weights(f, s.rows, s.columns, weights_kind::any_codes, s.columns + 1, 1, s.rows % 3);
+                    const made_weights w = make_weights(f, s.rows, s.columns, weights_kind::any_codes, s.columns + 1, 1, s.rows % 3);
                     CHECK(check_product(std::string(name) + ", " + p.name, f, s, w, p.parameters, data::ordinary) == 0);
                 }
             }
@@ -125,11 +125,11 @@ TEST_CASE("rows longer than a piece of x, and rows of every length") {
          {"mxfp4", "nvfp4", "int4", "int8", "fp8_e4m3fn", "mxfp8_e5m2", "mxfp6_e2m3", "bfp16", "mx6", "fp32", "mxint8"}) {
         const qk::format f = *qk::parse_format(name);
         for (const std::size_t columns : {std::size_t{8192}, std::size_t{8200}, std::size_t{20001}}) {
-            const packed_weights w = make_weights(f, 3, columns, weights_kind::ordinary, columns, 0.1f, 0);
+            const made_weights w = make_weights(f, 3, columns, weights_kind::ordinary, columns, 0.1f, 0);
             CHECK(check_product(name, f, {3, columns}, w, qk::affine{0.1f}, data::ordinary) == 0);
         }
         for (std::size_t columns = 1; columns <= 140; ++columns) {
-            const packed_weights w = make_weights(f, 5, columns, weights_kind::ordinary, columns, 0.1f, columns % 5);
+            const made_weights w = make_weights(f, 5, columns, weights_kind::ordinary, columns, 0.1f, columns % 5);
             CHECK(check_product(name, f, {5, columns}, w, qk::affine{0.1f}, data::ordinary) == 0);
         }
     }
@@ -153,7 +153,7 @@ struct placed {
 
 template <class X, class Y>
 void check_placed(const test_format& t, shape s, placed px, placed py, const qk::row_range& range) {
-    const packed_weights w = make_weights(t.format, s.rows, s.columns, weights_kind::ordinary, s.columns, 0.1f, 1);
+    const made_weights w = make_weights(t.format, s.rows, s.columns, weights_kind::ordinary, s.columns, 0.1f, 1);
     const qk::codec_parameters p = qk::affine{0.1f};
     const std::vector<float> weights = exact_weights(t.format, w.planes(), s.rows, s.columns, p);
     memory<X> x(px.size(s.columns));
@@ -191,7 +191,7 @@ TEST_CASE("vectors, strides, steps, ranges of rows and memory of 16 bits") {
 TEST_CASE("however rows are cut, and whoever computes them, the bits are the same") {
     for (const test_format& t : formats_named({"mxfp4", "int4", "int8", "mx9", "fp8_e5m2"})) {
         const shape s{67, 250};
-        const packed_weights w = make_weights(t.format, s.rows, s.columns, weights_kind::ordinary, 3, 0.1f, 0);
+        const made_weights w = make_weights(t.format, s.rows, s.columns, weights_kind::ordinary, 3, 0.1f, 0);
         const std::vector<float> x = make_inputs(data::ordinary, 3 * s.columns, 4);
         const qk::packed_weights m{s.rows, s.columns, w.planes(), qk::affine{0.1f}};
         std::vector<float> whole(3 * s.rows), pieces(3 * s.rows);
@@ -219,7 +219,7 @@ TEST_CASE("however rows are cut, and whoever computes them, the bits are the sam
 TEST_CASE("what follows the sum, step by step") {
     const qk::format f = qk::mxfp4;
     const shape s{37, 96};
-    const packed_weights w = make_weights(f, s.rows, s.columns, weights_kind::ordinary, 3, 0.1f, 0);
+    const made_weights w = make_weights(f, s.rows, s.columns, weights_kind::ordinary, 3, 0.1f, 0);
     const qk::packed_weights m{s.rows, s.columns, w.planes(), {}};
     const std::vector<float> x = make_inputs(data::ordinary, 2 * s.columns, 4), bias = make_inputs(data::ordinary, s.rows, 5),
                              row_scale = make_inputs(data::ordinary, s.rows, 6), times = make_inputs(data::ordinary, 2 * s.rows, 7),
@@ -246,12 +246,12 @@ TEST_CASE("what follows the sum, step by step") {
 namespace {
 
 /// Checks arithmetic::integers: the weights are (element - zero) * factor, so that the oracle needs no codes.
-void check_integers(const std::string& name, const qk::format& f, shape s, const packed_weights& w, const qk::codec_parameters& p,
+void check_integers(const std::string& name, const qk::format& f, shape s, const made_weights& w, const qk::codec_parameters& p,
                     data kind) {
     // The elements: with scales of 1, and block scales taken from planes of equal codes.
     const std::vector<float> weights = exact_weights(f, w.planes(), s.rows, s.columns, p);
     const qk::packed_layout l = qk::layout_of(f, qk::along_axis{s.rows, s.columns, 1});
-    packed_weights plain = w;
+    made_weights plain = w;
     double unit = 1;
     std::vector<float> factor(weights.size(), 1);
     if (l.scales.count != 0) {  // factors are the weights of a plane whose elements are all 1 (or the unit)
@@ -308,7 +308,7 @@ TEST_CASE("whole numbers: x in int8, exact sums of four") {
         const qk::format f = *qk::parse_format(name);
         CHECK(qk::takes_integers(f));
         for (const shape s : {shape{1, 5}, {5, 32}, {7, 96}, {3, 100}, {2, 4096}, {3, 4200}}) {
-            const packed_weights w = make_weights(f, s.rows, s.columns, weights_kind::ordinary, s.columns, 0.03f, s.rows % 3);
+            const made_weights w = make_weights(f, s.rows, s.columns, weights_kind::ordinary, s.columns, 0.03f, s.rows % 3);
             for (const data kind : {data::ordinary, data::sparse, data::subnormal}) check_integers(name, f, s, w, qk::affine{0.03f}, kind);
         }
     }
@@ -320,7 +320,7 @@ TEST_CASE("whole numbers: x in int8, exact sums of four") {
                 for (const bool with_zero : {false, true}) {
                     if (with_zero && !std::holds_alternative<qk::integer>(f)) continue;
                     const supplied p = make_scales(f, s, kind, with_zero, s.columns);
-                    const packed_weights w = make_weights(f, s.rows, s.columns, weights_kind::any_codes, s.columns + 1, 1, s.rows % 3);
+                    const made_weights w = make_weights(f, s.rows, s.columns, weights_kind::any_codes, s.columns + 1, 1, s.rows % 3);
                     check_integers(std::string(name) + ", " + p.name, f, s, w, p.parameters, data::ordinary);
                 }
             }
@@ -329,7 +329,7 @@ TEST_CASE("whole numbers: x in int8, exact sums of four") {
     for (const qk::format f : {qk::format(qk::fp8_e4m3fn), qk::format(qk::int16), qk::format(qk::mx9), qk::format(qk::mxfp8_e5m2)})
         CHECK(!qk::takes_integers(f));
     // NaN in x reaches every output.
-    const packed_weights w = make_weights(qk::mxfp4, 3, 64, weights_kind::ordinary, 1, 1, 0);
+    const made_weights w = make_weights(qk::mxfp4, 3, 64, weights_kind::ordinary, 1, 1, 0);
     std::vector<float> x(64, 1.0f), y(3);
     x[40] = std::numeric_limits<float>::infinity();
     under_test::product(qk::mxfp4, {3, 64, w.planes(), {}}, {x}, {y}, {.sums = qk::arithmetic::integers});
