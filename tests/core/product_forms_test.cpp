@@ -15,7 +15,7 @@ void check_form(const char* name) {
     for (const std::size_t columns : {33u, 64u, 250u, 544u}) {
         const std::size_t rows = 21, vectors = 3;
         const qk::codec_parameters p = qk::affine{0.1f};
-        const packed_weights w = make_weights(Format, rows, columns, weights_kind::ordinary, columns, 0.1f, columns % 3);
+        const made_weights w = make_weights(Format, rows, columns, weights_kind::ordinary, columns, 0.1f, columns % 3);
         const std::vector<float> weights = exact_weights(Format, w.planes(), rows, columns, p),
                                  x = make_inputs(data::ordinary, vectors * columns, 5);
         std::vector<float> expected(vectors * rows), y(vectors * rows), on_threads(vectors * rows), alone(rows);

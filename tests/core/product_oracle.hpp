@@ -19,7 +19,7 @@
 #include "test_inputs.hpp"
 
 /// The planes of a matrix, each in memory of its own that is `offset` bytes off an aligned address and not a byte too long.
-struct packed_weights {
+struct made_weights {
     std::vector<std::byte> bytes[4];
     std::size_t offset = 0;
     qk::const_planes planes() const {
@@ -45,12 +45,12 @@ inline std::vector<std::size_t> places_of_shifts(const qk::format& f, std::size_
 enum class weights_kind { ordinary, any_codes };
 
 /// Makes the planes of a matrix: encoded numbers, or random bits.
-inline packed_weights make_weights(const qk::format& f, std::size_t rows, std::size_t columns, weights_kind kind, std::uint64_t seed,
+inline made_weights make_weights(const qk::format& f, std::size_t rows, std::size_t columns, weights_kind kind, std::uint64_t seed,
                                    float tensor, std::size_t offset) {
     const qk::along_axis axis{rows, columns, 1};
     const qk::packed_layout l = qk::layout_of(f, axis);
     const qk::plane plane[4] = {l.elements, l.scales, l.shifts, l.tensor};
-    packed_weights w;
+    made_weights w;
     w.offset = offset;
     generator g{seed};
     std::vector<std::uint32_t> code[3];
