@@ -21,6 +21,7 @@ CPP = """
 #include <qk/graph/search.hpp>
 #include <qk/systems.hpp>
 {includes}
+{functions}
 void documented([[maybe_unused]] std::span<const float> x, [[maybe_unused]] std::span<float> y, [[maybe_unused]] const qk::graph::model& model,
                 [[maybe_unused]] const qk::graph::named_tensors& inputs, [[maybe_unused]] const qk::graph::calibration& calibration,
                 [[maybe_unused]] const std::vector<std::int64_t>& labels);
@@ -33,7 +34,7 @@ void documented(std::span<const float> x, std::span<float> y, const qk::graph::m
 # Pages whose blocks a reader types one after the other, in a clone: they run as they stand, on files that are shipped.
 AS_THEY_STAND = ("README.md", "command_line.md")
 # Commands that have one of these are not run: they need several processes, a device, a model of two inputs, or a runtime that is not here.
-LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "./dev", *(() if find_spec("onnxruntime") else ("--against onnxruntime",)))
+LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "values.hex", "./dev", *(() if find_spec("onnxruntime") else ("--against onnxruntime",)))
 # A line that measures the machine does so on small tensors, for no time.
 BRIEFLY = (" --seconds 0", " --bytes 65536")
 
@@ -110,7 +111,8 @@ def main():
             counted["C++"] += 1
             includes = "\n".join(line for line in text.splitlines() if line.startswith("#include"))
             body = "\n".join(line for line in text.splitlines() if not line.startswith("#include"))
-            program = CPP.format(includes=includes, body=body)
+            whole = re.search(r"^[\w:<>]+ \w+\(.*\) \{$", body, re.M)  # a block of functions stands by itself
+            program = CPP.format(includes=includes, functions=body if whole else "", body="" if whole else body)
             r = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-DONNX_ML=1", "-DONNX_NAMESPACE=onnx", f"-I{source}/include",
                                 "-isystem", "/usr/include/eigen3", "-x", "c++", "-"], input=program, capture_output=True, text=True)
             if r.returncode:

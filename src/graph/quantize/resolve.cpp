@@ -191,14 +191,14 @@ class resolver {
     }
 
     void note_tables(int n, const std::vector<held_weight>& held) {
-        if (is_identity(asked_.default_weight->format)) return;
+        if (held.empty() || is_identity(asked_.default_weight->format)) return;
         for (const held_weight& h : held)
             if (h.what == held_weight::kind::embedding && options_.how == approach::weight_only)
                 note(kind::embedding, "layer '" + node(n).name() + "'",
                      "its table '" + node(n).input(h.input) + "' takes " + to_string(asked_.default_weight->format) +
                          " as weights do in weight_only (\"exclude\" the layer to keep it as it is)",
                      n);
-        if (!held.empty() && held.front().what == held_weight::kind::recurrent)
+        if (held.front().what == held_weight::kind::recurrent)
             note(kind::recurrent, "layer '" + node(n).name() + "'",
                  "the weights of this " + node(n).op_type() + " take " + to_string(asked_.default_weight->format) +
                      ", and what it reads and its state stay float32 (\"exclude\" the layer to keep it as it is)",
