@@ -2,6 +2,7 @@
 // Searches for an accumulator: from devices that are known and from accumulators of each kind, it changes one field after the other as long
 // as more answers are met. Then it asks questions on which the accumulator found differs from its neighbours, until there are none.
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <set>
 
@@ -52,7 +53,11 @@ class finder {
         }
         return n;
     }
-    bool allowed(const accumulator& a) const { return check(a).empty() && check_operands(task_.a, task_.b, a).empty(); }
+    /// Aligned sums are looked for in lanes by powers of two: others too easily answer alike by chance.
+    bool allowed(const accumulator& a) const {
+        if (a.sum == summation::aligned && !std::has_single_bit(static_cast<unsigned>(a.lanes))) return false;
+        return check(a).empty() && check_operands(task_.a, task_.b, a).empty();
+    }
 
     /// Returns the allowed accumulators that differ from `a` by one field.
     std::vector<accumulator> neighbours(const accumulator& a) const {
