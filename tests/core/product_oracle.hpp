@@ -46,7 +46,7 @@ enum class weights_kind { ordinary, any_codes };
 
 /// Makes the planes of a matrix: encoded numbers, or random bits.
 inline made_weights make_weights(const qk::format& f, std::size_t rows, std::size_t columns, weights_kind kind, std::uint64_t seed,
-                                   float tensor, std::size_t offset) {
+                                 float tensor, std::size_t offset) {
     const qk::along_axis axis{rows, columns, 1};
     const qk::packed_layout l = qk::layout_of(f, axis);
     const qk::plane plane[4] = {l.elements, l.scales, l.shifts, l.tensor};
@@ -135,7 +135,7 @@ float exact_sum(std::span<const float> weights, const Value& value) {
     return partial[0];
 }
 
-/// Returns the sum of a row under arithmetic::integers: element and zero are whole numbers of `unit`, factor(k) is that of weight k.
+/// Returns the sum of a row under product_sums::integers: element and zero are whole numbers of `unit`, factor(k) is that of weight k.
 template <class Element, class Factor>
 float exact_integer_sum(std::span<const float> x, double unit, const Element& element, const Factor& factor) {
     std::array<float, 8> partial{};

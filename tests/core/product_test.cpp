@@ -245,7 +245,7 @@ TEST_CASE("what follows the sum, step by step") {
 
 namespace {
 
-/// Checks arithmetic::integers: the weights are (element - zero) * factor, so that the oracle needs no codes.
+/// Checks product_sums::integers: the weights are (element - zero) * factor, so that the oracle needs no codes.
 void check_integers(const std::string& name, const qk::format& f, shape s, const made_weights& w, const qk::codec_parameters& p,
                     data kind) {
     // The elements: with scales of 1, and block scales taken from planes of equal codes.
@@ -296,7 +296,7 @@ void check_integers(const std::string& name, const qk::format& f, shape s, const
             [&](std::size_t k) { return std::nearbyint(static_cast<double>(weights[at(k)]) / static_cast<double>(factor[at(k)]) / unit); },
             [&](std::size_t k) { return factor[at(k)]; });
     }
-    under_test::product(f, {s.rows, s.columns, w.planes(), p}, {x}, {y}, {.sums = qk::arithmetic::integers});
+    under_test::product(f, {s.rows, s.columns, w.planes(), p}, {x}, {y}, {.sums = qk::product_sums::integers});
     CHECK(count_mismatches(expected, expected, y, name + " integers " + std::to_string(s.rows) + "x" + std::to_string(s.columns)) == 0);
 }
 
@@ -332,7 +332,7 @@ TEST_CASE("whole numbers: x in int8, exact sums of four") {
     const made_weights w = make_weights(qk::mxfp4, 3, 64, weights_kind::ordinary, 1, 1, 0);
     std::vector<float> x(64, 1.0f), y(3);
     x[40] = std::numeric_limits<float>::infinity();
-    under_test::product(qk::mxfp4, {3, 64, w.planes(), {}}, {x}, {y}, {.sums = qk::arithmetic::integers});
+    under_test::product(qk::mxfp4, {3, 64, w.planes(), {}}, {x}, {y}, {.sums = qk::product_sums::integers});
     for (const float v : y) CHECK(std::isnan(v));
 }
 

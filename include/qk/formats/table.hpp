@@ -155,7 +155,7 @@ constexpr table_values logarithms() {
         const int over = m - 64, whole = over >= 0 ? over / 8 : -((7 - over) / 8);
         const float value = static_cast<float>(static_cast<double>(roots[over - 8 * whole]) * power_of_two(whole));
         v[static_cast<std::size_t>(m)] = value;
-        v[static_cast<std::size_t>(128 + m)] = -value;
+        v[128 + static_cast<std::size_t>(m)] = -value;
     }
     v[128] = std::numeric_limits<float>::quiet_NaN();
     return values_of(v);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with x rounded to int8 by block (arithmetic::integers): the sums of four products are whole numbers, which every instruction set
-// adds alike.
+// Products with x rounded to int8 by block (product_sums::integers): the sums of four products are whole numbers, which every instruction
+// set adds alike.
 #pragma once
 
 #include <algorithm>

@@ -43,7 +43,7 @@ struct row_range {
 };
 
 /// How products and sums are computed; qk/product.hpp has the order of each.
-enum class arithmetic : std::uint8_t {
+enum class product_sums : std::uint8_t {
     floats,    ///< in float32
     integers,  ///< x is rounded to int8 by block of 32, and products of whole numbers are added without an error
 };
@@ -58,7 +58,7 @@ struct product_options {
     values_in times = std::span<const float>();  ///< laid out as y is, or none: the other half of a gated unit
     values_in plus = std::span<const float>();   ///< laid out as y is, or none: y itself for y += W x
     row_range rows{};
-    arithmetic sums = arithmetic::floats;
+    product_sums sums = product_sums::floats;
 };
 
 }  // namespace qk

@@ -38,7 +38,7 @@ class product_walk {
 
     QK_APART void run() noexcept {
         for (std::size_t m = 0; m < c_.x.count; m += vectors_) {
-            const bool whole = c_.options.sums == arithmetic::integers;
+            const bool whole = c_.options.sums == product_sums::integers;
             vectors_ = whole ? 1 : std::min(most_vectors, c_.x.count - m);
             first_vector_ = m;
             one_piece_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says which formats arithmetic::integers takes.
+// Says which formats product_sums::integers takes.
 #pragma once
 
 #include "qk/formats/format.hpp"
@@ -16,7 +16,7 @@ constexpr bool is_small_whole(floating f) noexcept {
 
 }  // namespace detail
 
-/// Is true where the elements of a format are whole numbers of a unit, as arithmetic::integers needs them.
+/// Is true where the elements of a format are whole numbers of a unit, as product_sums::integers needs them.
 [[nodiscard]] constexpr bool takes_integers(const format& f) noexcept {
     const auto whole = [](floating e) { return detail::is_small_whole(e); };
     if (const auto* i = std::get_if<integer>(&f)) return i->bits <= 8;
