@@ -89,7 +89,7 @@ struct column {
     bool integers_only = false;
 };
 
-void table(bool encodes, const std::vector<std::string>& names, int rounds) {
+void print_table(bool encodes, const std::vector<std::string>& names, int rounds) {
     const std::vector<column> columns{
         {"half-away", {.rounding = rounding::half_away}},     {"half-up", {.rounding = rounding::half_up}},
         {"toward zero", {.rounding = rounding::toward_zero}}, {"down", {.rounding = rounding::down}},
@@ -129,6 +129,6 @@ int main(int argc, char** argv) {
                         share(make(*parse_format(name), {}), make(*parse_format("int16"), {}), rounds));
         }
     std::printf("\n");
-    table(false, names, rounds);
-    table(true, names, rounds);
+    print_table(false, names, rounds);
+    print_table(true, names, rounds);
 }

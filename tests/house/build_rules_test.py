@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-COPIED = ["CMakeLists.txt", "CMakePresets.json", "cmake", "src", "include", "tools", "tests", "bench", "examples", "python"]
+COPIED = ["CMakeLists.txt", "CMakePresets.json", "cmake", "src", "include", "tools", "tests", "bench", "examples", "python", "LICENSE"]
 
 
 def level(command):
