@@ -520,7 +520,7 @@ def explain(model, tensor, data=None, **options):
 
 
 def _other_side(against):
-    """Returns what --against takes for a runtime's name, a model, a folder or arrays by name; and the folder that holds arrays."""
+    """Returns what --against takes for a runtime's name, a model, a folder or arrays by name; and the folder that holds what lay in memory."""
     if against is None or _data.is_path(against):
         return against, None
     if isinstance(against, dict):
@@ -532,7 +532,12 @@ def _other_side(against):
         with open(folder / "index.json", "w", encoding="utf-8") as file:
             json.dump({"tensors": index}, file)
         return folder.path, folder
-    return load(against)._file(), None
+    other = load(against)
+    if other.path is not None:
+        return other.path, None
+    folder = _data.Workspace(len(other.bytes))
+    other.save(folder / "model.onnx")
+    return folder / "model.onnx", folder
 
 
 def diff(model, against=None, data=None, *, progress=None, **options):

@@ -21,6 +21,7 @@
 #include "qk/exact/begin.hpp"
 
 #include <charconv>
+#include <cstdlib>
 #include <initializer_list>
 #include <limits>
 #include <span>
@@ -304,6 +305,21 @@ inline parsed<format> parse_nvfloat(std::string_view keys_text) {
     return {f, error};
 }
 
+/// Reads the nearest float32. Some libraries have no from_chars for floats.
+inline bool parse_float(std::string_view word, float& value) {
+#if defined(__cpp_lib_to_chars)
+    const auto read = std::from_chars(word.data(), word.data() + word.size(), value);
+    return read.ec == std::errc() && read.ptr == word.data() + word.size();
+#else
+    char digits[64];
+    if (word.empty() || word.size() >= sizeof digits) return false;
+    digits[word.copy(digits, sizeof digits - 1)] = 0;
+    char* end = nullptr;
+    value = std::strtof(digits, &end);
+    return end == digits + word.size();
+#endif
+}
+
 constexpr std::string_view ties_names[] = {"even-code", "lower", "upper", "toward-zero", "away"};  // in the order of table_ties
 
 inline parsed<format> parse_table(std::string_view keys_text) {
@@ -321,8 +337,7 @@ inline parsed<format> parse_table(std::string_view keys_text) {
     while (!values.empty()) {
         const std::string_view word = take_until(values, '/');
         if (count == 256) return {{}, "a table has 256 values at most"};
-        const auto read = std::from_chars(word.data(), word.data() + word.size(), v[count]);
-        if (read.ec != std::errc() || read.ptr != word.data() + word.size())
+        if (!parse_float(word, v[count]))
             return {{}, message("'").append(word.substr(0, 60)).append("' is no number of a table (nan is one)")};
         ++count;
     }

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "qk/graph/pipeline/diff.hpp"
 #include "graph/pipeline/forced.hpp"
+#include "qk/graph/pipeline/diff.hpp"
 
 namespace qk::graph::pipeline {
 

@@ -93,7 +93,7 @@ struct table_rules {
     }
     /// Returns the value with that order, exactly, whatever the processor does to subnormals.
     static double value_at(std::int32_t order) noexcept {
-        const std::int32_t a = order < 0 ? -order : order, field = std::max(a >> 23, 1), digits = a - ((field - 1) << 23);
+        const std::int32_t a = order < 0 ? -order : order, field = std::max<std::int32_t>(a >> 23, 1), digits = a - ((field - 1) << 23);
         const auto power = std::bit_cast<double>(static_cast<std::uint64_t>(field - step_bias + 1023) << 52);
         return static_cast<double>(order < 0 ? -digits : digits) * power;
     }
