@@ -362,8 +362,8 @@ class pairs_writer : public quantizer_writer {
         const quantizer& q = v.how;
         if (is_block_format(q.format)) return true;
         const integer* f = std::get_if<integer>(&q.format);
-        if (f == nullptr || f->bits > 16 || v.as_unsigned || q.block_size == 0 || q.dynamic || q.scale.empty() || value.rank() == 0)
-            return false;
+        if (f == nullptr || f->bits > 16 || v.as_unsigned || q.block_size == 0 || q.dynamic || q.scale.size() < 2 || value.rank() == 0)
+            return false;  // one scale is the tensor's
         const along_axis view = view_along(value.shape(), q.axis, q.flatten);
         return q.flatten || view.length % static_cast<std::size_t>(q.block_size) != 0;
     }
