@@ -105,7 +105,7 @@ endif()
 
 # The kernels of processors that qk has no vectors for: one value a vector.
 one_source(scalar_source scalar_test ${consumer_sources} codec_test.cpp codec_forms_test.cpp)
-consumer_program(kernel_test_scalar scalar ${scalar_source} -O1 -DQK_SCALAR)
+consumer_program(kernel_test_scalar scalar ${scalar_source} -O2 -DQK_SCALAR)
 set_target_properties(kernel_test_scalar PROPERTIES EXCLUDE_FROM_ALL ON)
 add_test(NAME kernel_test_scalar COMMAND kernel_test_scalar)
 set_tests_properties(kernel_test_scalar PROPERTIES LABELS exhaustive)
@@ -115,7 +115,6 @@ target_link_libraries(processor_test PRIVATE qk::qk)
 target_compile_definitions(processor_test PRIVATE QK_SCALAR)
 set_target_properties(processor_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 qk_own(processor_test)
-target_compile_options(processor_test PRIVATE -O1)
 add_test(NAME processor_test COMMAND processor_test)
 # Other processors' compilers, where they are installed, read the core and its oracle; tests/processors.sh without --compile runs it there.
 add_test(NAME processors COMMAND bash ${PROJECT_SOURCE_DIR}/tests/processors.sh --compile i386 riscv64 cortex_m4 wasm32)
