@@ -197,7 +197,7 @@ struct microscaling_step {
           top_exponent(element_max_exponent(f)),
           rule_fraction(0),
           least_step(step_bias - mantissa_bits + (has_integer_elements(f) ? 0 : min_exponent(f.element))),
-          largest(has_integer_elements(f) ? float_bits(2.0 - power_of_two(2 - f.integer_bits)) : float_bits(max_value(f.element))),
+          largest(float_bits(largest_element(f))),
           largest_negative(has_integer_elements(f) && how.mxint_uses_lowest ? float_bits(2.0) : largest),
           integers(has_integer_elements(f)),
           clamp_scale(how.clamp_mx_scale),
