@@ -3,7 +3,6 @@
 // floating-point unit beyond IEEE 754.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -38,7 +37,7 @@ template <class T, class Arch>
 struct batch {
     using register_type = T;
     /// Integers wrap around: arithmetic is done without a sign.
-    using wrapping = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<std::int32_t>, std::type_identity<T>>::type;
+    using wrapping = std::conditional_t<std::is_integral_v<T>, std::uint32_t, T>;
     static constexpr std::size_t size = 1;
 
     register_type data;
