@@ -94,9 +94,9 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
         fill(0, count, {});
     };
     if constexpr (std::same_as<Format, nvfloat>) {
-        std::uint32_t code = nvfloat_scale<Arch>(f, s, tensor, how);
-        if (kernels::searches(how.scale_rule) && !is_nan_block(s, how.mx_specials))
-            code = code_of(f.scale, as_float(static_cast<std::uint32_t>(t.found[start])));
+        const bool searched = kernels::searches(how.scale_rule) && !is_nan_block(s, how.mx_specials);
+        const std::uint32_t code = searched ? code_of(f.scale, as_float(static_cast<std::uint32_t>(t.found[start])))
+                                            : nvfloat_scale<Arch>(f, s, tensor, how);
         put_code(out.scales, block, scale_width(f), code);
         const float d = scale_of(f, code, tensor);
         if (d != d) return clear();

@@ -46,7 +46,7 @@ QK_INLINE constexpr shared_code scale_code(const microscaling& f, std::uint32_t 
     switch (rule) {
         case scale_rule::floor: break;
         case scale_rule::ceil: e += int{fraction != 0}; break;
-        case scale_rule::four_over_six:  // searched_block
+        case scale_rule::four_over_six:  // share_block takes what was searched
         case scale_rule::search:
         case scale_rule::rceil: e += int{fraction > top}; break;
         case scale_rule::ceil_7_25: e += int{fraction > (as_bits(static_cast<float>(stretched_maximum(f))) & 0x7fffffu)}; break;
