@@ -33,6 +33,8 @@ enum class scale_rule : std::uint8_t {
     four_over_six,  ///< two candidates by their error. NVFP4: the scale for 6, or 1.5 times it, for 4. MX: rceil's, or half of it
     search,         ///< the code of least error of all that the scale can have
 };
+/// Is true for the rules that compare errors, for which a block's values must be seen.
+constexpr bool is_searched(scale_rule r) { return r == scale_rule::search || r == scale_rule::four_over_six; }
 
 /// What four_over_six and search minimise over a block.
 enum class scale_objective : std::uint8_t {

@@ -19,7 +19,7 @@ struct fake_quantizers_on {
     static bool usual_blocks([[maybe_unused]] const Format& f, [[maybe_unused]] arrays a, [[maybe_unused]] along_axis axis,
                              [[maybe_unused]] float scale, [[maybe_unused]] const semantics& how) noexcept {
         if constexpr (kernels::is_block_family<Format>) {
-            if (kernels::searches(how.scale_rule)) return false;  // weights belong to positions of a row
+            if (is_searched(how.scale_rule)) return false;  // weights belong to positions of a row
             constexpr int size = std::same_as<Format, microscaling> ? 32 : std::same_as<Format, block_float> ? 8 : 16;
             const along_axis all = kernels::resolve(axis, a.size);
             if (f.block_size != size || all.inner != 1 || (all.outer != 1 && all.length % size != 0)) return false;

@@ -117,7 +117,7 @@ TEST_CASE("one law: fake_quantize == decode(encode), every format, rounding and 
             for (const along_axis axis : {along_axis{}, along_axis{3, 37, 5}, along_axis{1, 3, 185}, along_axis{111, 5, 1}}) {
                 for (const auto& r : rounding_names) {
                     for (const auto& rule : scale_rule_names) {
-                        const bool searched = reference::is_searched(rule.value);  // by brute force, which takes its time
+                        const bool searched = is_searched(rule.value);  // by brute force, which takes its time
                         if (searched && (r.value != rounding::half_even || axis.inner != 5)) continue;
                         const bool heeded =
                             std::holds_alternative<microscaling>(f.format) || (searched && std::holds_alternative<nvfloat>(f.format));

@@ -11,8 +11,7 @@ namespace qk {
 
 /// Does a rule for scales say anything of this format? MX follows all; NVFP4 and its like those that compare errors.
 constexpr bool has_scale_rule(const format& f, scale_rule rule) {
-    const bool compares = rule == scale_rule::search || rule == scale_rule::four_over_six;
-    return std::holds_alternative<microscaling>(f) || (compares && std::holds_alternative<nvfloat>(f));
+    return std::holds_alternative<microscaling>(f) || (is_searched(rule) && std::holds_alternative<nvfloat>(f));
 }
 
 /// The numbers of a format (of one with more exponents than float32: those that float32 has), with scales at their extremes. Integers: in

@@ -155,7 +155,7 @@ void run_block_format(const microexponent& f, const float* x, float* y, along_ax
 }
 template <class Arch, block_shape Known = block_shape{}>
 void run_block_format(const microscaling& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
-    if (searches(how.scale_rule)) return run_searched<Arch>(f, x, y, axis, 0, how);
+    if (is_searched(how.scale_rule)) return run_searched<Arch>(f, x, y, axis, 0, how);
     run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
 }
 
@@ -188,7 +188,7 @@ inline float tensor_scale_of(const nvfloat& f, float amax, const semantics& how)
 template <class Arch, block_shape Known = block_shape{0, element_step::element}>
 void run_block_format(const nvfloat& f, const float* x, float* y, along_axis axis, float t, const semantics& how) noexcept {
     if (t == 0.0f) t = f.tensor_scale ? tensor_scale_of(f, largest_finite<Arch>(x, axis.outer * axis.length * axis.inner), how) : 1.0f;
-    if (searches(how.scale_rule)) return run_searched<Arch>(f, x, y, axis, t, how);
+    if (is_searched(how.scale_rule)) return run_searched<Arch>(f, x, y, axis, t, how);
     run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, t));
 }
 

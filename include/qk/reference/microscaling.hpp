@@ -73,7 +73,6 @@ inline double cost_of(const block& b, std::size_t i, double y) {
     const double d = std::abs(static_cast<double>(b.in(i)) - y);
     return b.weight(i) * (b.how->scale_objective == scale_objective::mae ? d : d * d);
 }
-inline bool is_searched(scale_rule r) { return r == scale_rule::search || r == scale_rule::four_over_six; }
 /// Candidates are compared under rounding to nearest even, whatever the elements are rounded by.
 inline semantics search_semantics(const semantics& how) {
     semantics s = how;

@@ -94,7 +94,7 @@ inline tensor rounded(const quantizer& q, const tensor& x) {
     if (is_block_format(q.format)) {
         const affine t{.scale = q.scale.empty() ? 0.0f : q.scale[0]};
         const along_axis a = view_along(x.shape(), q.axis, q.flatten);
-        if (reference::is_searched(q.semantics.scale_rule))  // the oracle tries every scale, the kernels with the same result a few
+        if (is_searched(q.semantics.scale_rule))  // the oracle tries every scale, the kernels with the same result a few
             kernel_calls::fake_quantize(q.format, x.as<float>(), y.as<float>(), a, t, q.semantics);
         else reference::fake_quantize(q.format, x.as<float>(), y.as<float>(), a, t, q.semantics);
         return y;

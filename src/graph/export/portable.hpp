@@ -543,7 +543,7 @@ inline operand fake_quantize(function_builder& f, const microexponent& format, c
 /// `tensor_scale` is the scale of the whole tensor, a scalar; if empty, it is computed from the tensor itself, or 1 if the format has none.
 inline operand fake_quantize(function_builder& f, const nvfloat& format, const operand& x, const semantics& how, operand tensor_scale) {
     const arithmetic a(f, data_type::float32), d(f, data_type::float64);
-    if (reference::is_searched(how.scale_rule)) refuse_search();
+    if (is_searched(how.scale_rule)) refuse_search();
     const surveyed_blocks b(f, x, how.mx_specials, format.element);
     if (tensor_scale.empty() && !format.tensor_scale) tensor_scale = a.c(1);
     if (tensor_scale.empty()) {
@@ -944,7 +944,7 @@ class portable_writer : public quantizer_writer {
     /// Returns why an activation that style qdq does not write cannot be written at all; null if it can.
     static const char* obstacle_to(const quantizer& q) {
         if (is_stochastic(q.semantics.rounding)) return "is rounded stochastically, which no standard operator does";
-        if (reference::is_searched(q.semantics.scale_rule)) return searched_scales;
+        if (is_searched(q.semantics.scale_rule)) return searched_scales;
         if (q.semantics.rounding == rounding::to_odd) return "is rounded to odd, which no standard operator does";
         if (q.semantics.overflow == overflow_rule::propagate) return "saturates but for Inf, which has no standard operators";
         if (q.semantics.flush_inputs || q.semantics.flush_outputs) return "with subnormals flushed has no standard operators";

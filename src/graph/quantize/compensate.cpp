@@ -245,8 +245,7 @@ struct compensation {
 
 /// Are the scales of this quantizer searched by an objective that the layer's inputs weigh?
 inline bool weighs_scales(const quantizer& q) {
-    const bool searched = q.semantics.scale_rule == scale_rule::search || q.semantics.scale_rule == scale_rule::four_over_six;
-    return searched && q.semantics.scale_objective == scale_objective::weighted && is_block_format(q.format);
+    return is_searched(q.semantics.scale_rule) && q.semantics.scale_objective == scale_objective::weighted && is_block_format(q.format);
 }
 
 /// Prepares a node whose weight the plan narrows below 16 bits; `problem` says why it can't be compensated. nullopt for any other node.

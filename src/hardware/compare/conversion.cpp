@@ -61,7 +61,7 @@ void expected_values(const conversion& c, std::span<const float> x, std::span<fl
         case conversion::granularity::none:
         case conversion::granularity::tensor:
             // Where scales are searched the oracle tries every one, the kernels with the same result a few.
-            if (reference::is_searched(c.how.scale_rule)) return fake_quantize(c, x, y);
+            if (is_searched(c.how.scale_rule)) return fake_quantize(c, x, y);
             return reference::fake_quantize(c.format, x, y, c.blocks, c.one(), c.how);
         case conversion::granularity::channel: return reference::fake_quantize(c.format, x, y, c.channels(), c.how);
         case conversion::granularity::block: return reference::fake_quantize(c.format, x, y, c.grid(), c.how);

@@ -94,9 +94,9 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
         fill(0, count, {});
     };
     if constexpr (std::same_as<Format, nvfloat>) {
-        const bool searched = kernels::searches(how.scale_rule) && !is_nan_block(s, how.mx_specials);
-        const std::uint32_t code = searched ? code_of(f.scale, as_float(static_cast<std::uint32_t>(t.found[start])))
-                                            : nvfloat_scale<Arch>(f, s, tensor, how);
+        const bool searched = is_searched(how.scale_rule) && !is_nan_block(s, how.mx_specials);
+        const std::uint32_t code =
+            searched ? code_of(f.scale, as_float(static_cast<std::uint32_t>(t.found[start]))) : nvfloat_scale<Arch>(f, s, tensor, how);
         put_code(out.scales, block, scale_width(f), code);
         const float d = scale_of(f, code, tensor);
         if (d != d) return clear();
@@ -105,7 +105,7 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
         shared_code shared = share(f, s, t.y + start, count, stride, how);
         const bool is_nan = shared.code == low_bits(scale_width(f));
         if constexpr (std::same_as<Format, microscaling>) {
-            if (kernels::searches(how.scale_rule) && !is_nan) {
+            if (is_searched(how.scale_rule) && !is_nan) {
                 shared.exponent += t.found[start] + 127 - static_cast<int>(shared.code);
                 shared.code = static_cast<std::uint32_t>(t.found[start] + 127);
             }
@@ -174,7 +174,7 @@ class family_coder : public block_coder<Arch> {
 
     void round(const semantics& how, const float* x, float* y, along_axis a, [[maybe_unused]] std::int32_t* found) const noexcept final {
         if constexpr (has_searched_scales<Format>) {
-            if (kernels::searches(how.scale_rule)) return kernels::run_searched<Arch>(format_, x, y, a, this->tensor, how, found);
+            if (is_searched(how.scale_rule)) return kernels::run_searched<Arch>(format_, x, y, a, this->tensor, how, found);
         }
         kernels::run_blocks_general<Arch>(x, y, a, step(how));
     }
@@ -314,8 +314,8 @@ template <class Arch>
 void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
     const auto block = static_cast<std::size_t>(coder.packed.block_size);
     if (a.inner != 1) return encode_strided<Arch>(coder, x, out, a, how);
-    const bool weighted = how.scale_weights != nullptr && kernels::searches(how.scale_rule);  // by the position along the axis
-    const bool one_row = !weighted && (a.outer == 1 || a.length % block == 0);                // no short block: the rows are one
+    const bool weighted = how.scale_weights != nullptr && is_searched(how.scale_rule);  // by the position along the axis
+    const bool one_row = !weighted && (a.outer == 1 || a.length % block == 0);          // no short block: the rows are one
     const bool is_small = block <= widened_block;
     if (!one_row && is_small && !weighted) return encode_gathered<Arch>(coder, x, out, a, how);
     if (one_row && x.floats() != nullptr) return encode_row<Arch>(coder, x, out, a.outer * a.length, how);

@@ -18,7 +18,7 @@ class coder_of final : public family_coder<Arch, Format> {
             encode_long_block<Arch>(this->format_, *this, x, out, a, o, l, i, how);
     }
     std::size_t fast(const semantics& how, values_in x, planes out, const fast_task& walk) const noexcept override {
-        if (has_searched_scales<Format> && kernels::searches(how.scale_rule)) return 0;
+        if (has_searched_scales<Format> && is_searched(how.scale_rule)) return 0;
         alignas(64) std::uint8_t waiting[code_writer<Arch, Known.width>::may_wait ? largest_tile : 1];
         return with_block_codes<Arch, Known>(
             this->format_, this->step(how), out, waiting, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {

@@ -22,10 +22,7 @@ constexpr bool encodable(const table& f, const semantics& how) { return has_nan(
 constexpr bool encodable(const block_float&, const semantics& how) { return how.bfp_specials == block_specials::block_nan; }
 constexpr bool encodable(const microexponent&, const semantics&) { return true; }
 /// encode searches the scale of a block that it sees as a whole.
-constexpr bool search_has_codes(int block_size, const semantics& how) {
-    const bool searched = how.scale_rule == scale_rule::search || how.scale_rule == scale_rule::four_over_six;
-    return !searched || block_size <= 512;
-}
+constexpr bool search_has_codes(int block_size, const semantics& how) { return !is_searched(how.scale_rule) || block_size <= 512; }
 constexpr bool encodable(const microscaling& f, const semantics& how) {
     if (!how.clamp_mx_scale || !search_has_codes(f.block_size, how)) return false;
     if (has_integer_elements(f)) return how.mx_specials == block_specials::block_nan && how.mxint_zero == zero_sign::positive;

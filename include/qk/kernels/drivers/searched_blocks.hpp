@@ -15,9 +15,6 @@
 
 namespace qk::kernels {
 
-/// Is true when the rule compares errors, for which a step must see the values of a block.
-constexpr bool searches(scale_rule r) { return r == scale_rule::search || r == scale_rule::four_over_six; }
-
 /// Semantics under which scales are compared: the choice depends neither on the rounding of the elements nor on what becomes of results.
 constexpr semantics for_search(semantics how) {
     how.rounding = rounding::half_even;
