@@ -152,9 +152,7 @@ fixed_text<47> print_requantized_flag(const accumulator& a) {
 }
 inline message read_scale(accumulator& a, std::string_view, std::string_view value) {
     float scale = 0;
-    const auto r = std::from_chars(value.data(), value.data() + value.size(), scale);
-    if (r.ec != std::errc() || r.ptr != value.data() + value.size())
-        return message("key 'scale' needs a number, not '").append(value.substr(0, 40)).append("'");
+    if (!parse_float(value, scale)) return message("key 'scale' needs a number, not '").append(value.substr(0, 40)).append("'");
     a.requantize.scale_bits = std::bit_cast<std::uint32_t>(scale);
     return check_scale(scale);
 }
