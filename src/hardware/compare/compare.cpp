@@ -11,6 +11,13 @@
 #include "qk/reference.hpp"
 
 namespace qk::compare {
+
+std::string hexadecimal(std::uint32_t code) {
+    char text[16];
+    std::snprintf(text, sizeof text, "0x%x", code);
+    return text;
+}
+
 namespace {
 
 constexpr std::size_t shown = 8;
@@ -47,12 +54,6 @@ std::optional<std::int64_t> ordinal(const qk::format& f, float value, float unit
     if (const nvfloat* g = std::get_if<nvfloat>(&f)) return among(g->element);
     if (is_integer_format(f)) return whole(std::nearbyint(v * 1048576) / 1048576);
     return whole(v);
-}
-
-std::string hexadecimal(std::uint32_t code) {
-    char text[16];
-    std::snprintf(text, sizeof text, "0x%x", code);
-    return text;
 }
 
 std::string code_text(const conversion& c, std::size_t i, float value, float unit) {
@@ -164,6 +165,8 @@ difference classify(const conversion& c, float x, float expected, float device, 
     return a && b && std::abs(*a - *b) == 1 ? difference::one_code : difference::other;
 }
 
+}  // namespace
+
 std::vector<float> rounded(const conversion& c, rounding r, std::span<const float> x) {
     conversion directed = c;
     directed.how.rounding = r;
@@ -171,8 +174,6 @@ std::vector<float> rounded(const conversion& c, rounding r, std::span<const floa
     fake_quantize(directed, x, y);
     return y;
 }
-
-}  // namespace
 
 const char* name_of(difference d) {
     constexpr const char* names[] = {"nan",       "block_shifted", "block_scale", "zero_sign", "overflow",

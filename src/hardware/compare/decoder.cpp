@@ -223,10 +223,7 @@ report examine_decoder(const conversion& c, const coded_values& codes, std::span
         for (example& e : k.examples) e.expected_code = model.code_text(e.index), e.device_code.clear();
     }
     if (r.mismatches == 0) return r;
-    value_set differ(expected.size());
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-        if (!same_value(expected[i], device[i])) differ.insert(i);
-    }
+    const value_set differ = differing(p);
     const properties all(p, unit);
     const std::vector<decoder_mistake> known = decoder_mistakes(c);
     const decoder_search search(p, all, model, known);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "diagnose.hpp"
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/catalogue.hpp"
@@ -20,7 +21,6 @@ const floating* floating_part(const qk::format& f) {
     if (const auto* n = std::get_if<nvfloat>(&f)) return &n->element;
     return std::get_if<floating>(&f);
 }
-std::uint32_t all_bits(int width) { return width >= 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << width) - 1; }
 std::uint32_t mirrored(std::uint32_t code, int width) {
     std::uint32_t v = 0;
     for (int k = 0; k < width; ++k) v |= (code >> k & 1u) << (width - 1 - k);
@@ -30,7 +30,8 @@ std::uint32_t mirrored(std::uint32_t code, int width) {
 /// Returns a code as the number that its fields would be without special values.
 double plain_number(floating f, std::uint32_t code, bool hidden) {
     const int magnitude_bits = f.exponent_bits + f.mantissa_bits;
-    const std::uint32_t m = code & all_bits(f.mantissa_bits), e = code >> f.mantissa_bits & all_bits(f.exponent_bits);
+    const std::uint32_t m = code & qk::detail::low_bits(f.mantissa_bits),
+                        e = code >> f.mantissa_bits & qk::detail::low_bits(f.exponent_bits);
     const bool negative = f.is_signed && (code >> magnitude_bits & 1u) != 0;
     const double one = std::ldexp(1.0, f.mantissa_bits);
     const double v = e == 0 && !hidden ? std::ldexp(m, 1 - f.bias - f.mantissa_bits)
@@ -68,7 +69,8 @@ double decoder_model::floating_element(floating f, std::uint32_t code, const dec
     };
     if (std::isnan(v)) v = as(r.nan_is, v);
     else if (std::isinf(v)) v = as(r.infinity_is, v);
-    const std::uint32_t m = code & all_bits(f.mantissa_bits), e = code >> f.mantissa_bits & all_bits(f.exponent_bits);
+    const std::uint32_t m = code & qk::detail::low_bits(f.mantissa_bits),
+                        e = code >> f.mantissa_bits & qk::detail::low_bits(f.exponent_bits);
     if (!special && e == 0 && f.subnormals) {
         if (r.subnormal == decoder_rules::hidden) v = plain_number(f, code, true);
         if (m != 0 && r.subnormal == decoder_rules::flushed) v = sign * 0.0;
@@ -80,8 +82,7 @@ double decoder_model::floating_element(floating f, std::uint32_t code, const dec
 
 double decoder_model::element(std::uint32_t code, const decoder_rules& r) const {
     if (r.bits_reversed) code = mirrored(code, width_);
-    code = (code | r.ones) & ~r.zeros & all_bits(width_);
-    if (r.low_bit_lost) code &= ~std::uint32_t{1};
+    code = (code | r.ones) & ~r.zeros & qk::detail::low_bits(width_);
     double v = 0;
     const std::uint32_t top = std::uint32_t{1} << (width_ - 1);
     if (const floating* f = floating_part(c_.format)) {
@@ -118,7 +119,8 @@ double decoder_model::factor(std::size_t i, const decoder_rules& r) const {
     const auto blocks = static_cast<std::ptrdiff_t>(codes_.scales.size());
     const std::ptrdiff_t at = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(i / block_) + r.scale_of, 0, blocks - 1);
     const int width = qk::detail::packing_of(c_.format).scale_width;
-    const std::uint32_t code = ((codes_.scales[static_cast<std::size_t>(at)] | r.scale_ones) & ~r.scale_zeros) & all_bits(width);
+    const std::uint32_t code =
+        ((codes_.scales[static_cast<std::size_t>(at)] | r.scale_ones) & ~r.scale_zeros) & qk::detail::low_bits(width);
     if (code == 0 && r.scale_zero_is_zero) return 0;
     double v = 0;
     if (const auto* n = std::get_if<nvfloat>(&c_.format)) {
@@ -133,7 +135,7 @@ double decoder_model::factor(std::size_t i, const decoder_rules& r) const {
         const int exponent_bits = b != nullptr ? b->exponent_bits : x->exponent_bits;
         const int mantissa = b != nullptr ? b->mantissa_bits : x->mantissa_bits, bias = (1 << (exponent_bits - 1)) - 1;
         int e = static_cast<int>(code) - bias - (mantissa - 1);
-        if (code == all_bits(width) && !r.scale_nan_is_number) return not_a_number;
+        if (code == qk::detail::low_bits(width) && !r.scale_nan_is_number) return not_a_number;
         if (x != nullptr && !codes_.shifts.empty()) {
             const std::size_t each = codes_.shifts.size() / codes_.scales.size();
             const std::size_t which = r.shift == decoder_rules::first_shift ? 0 : i % block_ / static_cast<std::size_t>(x->sub_block_size);
@@ -160,13 +162,8 @@ float decoder_model::value(std::size_t i, const decoder_rules& r) const {
 }
 
 std::string decoder_model::code_text(std::size_t i) const {
-    const auto hex = [](std::uint32_t v) {
-        char text[16];
-        std::snprintf(text, sizeof text, "0x%x", v);
-        return std::string(text);
-    };
-    std::string s = "code " + hex(codes_.elements[i]);
-    if (!codes_.scales.empty()) s += ", scale " + hex(codes_.scales[i / block_]);
+    std::string s = "code " + hexadecimal(codes_.elements[i]);
+    if (!codes_.scales.empty()) s += ", scale " + hexadecimal(codes_.scales[i / block_]);
     return s;
 }
 

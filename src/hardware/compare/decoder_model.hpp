@@ -22,7 +22,7 @@ struct decoder_rules {
     int power = 0;  ///< elements are times 2^power
     enum { kept, nought, largest, infinite, number, nan } nan_is = kept, infinity_is = kept;
     enum { signs, unsigned_, inverted } sign = signs;
-    bool zero_sign_lost = false, low_bit_lost = false;
+    bool zero_sign_lost = false;
     enum { as_it_is, no_sign, sign_magnitude, complement, offset } whole = as_it_is;
     enum { subtracted, left_out, added } zero_point = subtracted;
     bool fraction_lost = false;  ///< MXINT: elements are whole numbers

@@ -11,6 +11,15 @@
 #include <set>
 
 namespace qk::compare {
+
+value_set differing(const problem& p) {
+    value_set differ(p.x.size());
+    for (std::size_t i = 0; i < p.x.size(); ++i) {
+        if (!same_value(p.expected[i], p.device[i])) differ.insert(i);
+    }
+    return differ;
+}
+
 location location_of(const properties& all, const region& r, const value_set& differ) {
     const value_set v = all.values(r);
     return {all.words(r), v.count(), v.count_with(differ)};
@@ -413,10 +422,7 @@ class court {
 }  // namespace
 
 std::vector<hypothesis> diagnose(const problem& p, const properties& all, report& r) {
-    value_set differ(p.x.size());
-    for (std::size_t i = 0; i < p.x.size(); ++i) {
-        if (!same_value(p.expected[i], p.device[i])) differ.insert(i);
-    }
+    const value_set differ = differing(p);
     r.where = describe(all, differ);
 
     court judge(p, all, differ);

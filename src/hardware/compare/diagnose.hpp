@@ -7,6 +7,13 @@
 
 namespace qk::compare {
 
+/// Returns a code as "0x1f".
+std::string hexadecimal(std::uint32_t code);
+/// Returns what c makes of x with another rounding.
+std::vector<float> rounded(const conversion& c, rounding r, std::span<const float> x);
+/// Returns the values on which the device differs.
+value_set differing(const problem& p);
+
 /// Returns a report that has classes and coverage alone. `down` and `up` are the numbers of the format on both sides of the input.
 report classified(const problem& p, std::span<const float> down, std::span<const float> up, std::span<const float> unit);
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "qk/compare/conversion.hpp"
+#include "diagnose.hpp"
 
 namespace qk::compare {
 namespace {
@@ -19,15 +19,6 @@ struct draw {
     bool away;
     bool to_even, half_away;  ///< does rounding half-even, or half away, go away from zero, too?
 };
-
-std::vector<float> rounded_by(const conversion& c, rounding r, std::span<const float> x) {
-    conversion fixed = c;
-    fixed.how.rounding = r;
-    fixed.how.random_words = nullptr;
-    std::vector<float> y(x.size());
-    fake_quantize(fixed, x, y);
-    return y;
-}
 
 class random_tests {
   public:
@@ -155,8 +146,8 @@ class random_tests {
 random_report examine_randomness(const conversion& c, std::span<const float> x, std::span<const float> device) {
     random_report r;
     r.values = x.size();
-    const std::vector<float> down = rounded_by(c, rounding::down, x), up = rounded_by(c, rounding::up, x),
-                             even = rounded_by(c, rounding::half_even, x), half = rounded_by(c, rounding::half_away, x);
+    const std::vector<float> down = rounded(c, rounding::down, x), up = rounded(c, rounding::up, x),
+                             even = rounded(c, rounding::half_even, x), half = rounded(c, rounding::half_away, x);
     std::vector<draw> draws;
     for (std::size_t i = 0; i < x.size(); ++i) {
         const bool negative = std::signbit(x[i]);
