@@ -171,15 +171,7 @@ float largest_for_specials(float x) {
 }
 
 /// Returns the bits of an element's code.
-int code_bits(const conversion& c) {
-    if (const auto* f = std::get_if<floating>(&c.format)) return bits(*f);
-    if (const auto* f = std::get_if<nvfloat>(&c.format)) return bits(f->element);
-    if (const auto* f = std::get_if<integer>(&c.format)) return f->bits;
-    if (const auto* f = std::get_if<microscaling>(&c.format)) return has_integer_elements(*f) ? f->integer_bits : bits(f->element);
-    if (const auto* f = std::get_if<block_float>(&c.format)) return f->mantissa_bits + 1;
-    if (const auto* f = std::get_if<table>(&c.format)) return bits(*f);
-    return std::get<microexponent>(c.format).mantissa_bits + 1;
-}
+int code_bits(const conversion& c) { return qk::detail::element_width(c.format); }
 std::uint32_t with_bit(std::uint32_t code, int bit, bool one) { return one ? code | 1u << bit : code & ~(1u << bit); }
 
 /// A bit of the element's code is always 0 or always 1.
