@@ -128,20 +128,19 @@ std::pair<compare::report, graph::dims> examine_decoder(const compare_arguments&
     const auto [c, codes] = coded_values_of(given.how, codes_in(), given.input);
     const std::size_t n = codes.elements.size();
     const graph::dims shape{static_cast<std::int64_t>(c.blocks.outer), static_cast<std::int64_t>(c.blocks.length)};
-    std::vector<float> y;
-    if (is_hex(given.device)) {
+    const auto values_in = [&] {
+        if (!is_hex(given.device)) return float_tensor(graph::read_npy(given.device), given.device);
         const auto [w, digits] = read_hex(given.device);
         if (digits != 8)
             throw graph::error(fmt::format("{} has words of {} digits; a decoder gives float32, 8 digits", given.device, digits));
-        for (const std::uint64_t v : w) y.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(v)));
-    } else {
-        const graph::tensor t = float_tensor(graph::read_npy(given.device), given.device);
-        y.assign(t.as<float>().begin(), t.as<float>().end());
-    }
+        return floats_of(w, {static_cast<std::int64_t>(w.size())});
+    };
+    const graph::tensor y = values_in();
     if (y.size() != n)
         throw graph::error(
             fmt::format("{} has {} values, and {} has {} codes; a decoder gives a value for each", given.device, y.size(), given.input, n));
-    return {compare::examine_decoder(c, codes, y), block_size(c.format) != 0 ? shape : graph::dims{static_cast<std::int64_t>(n)}};
+    return {compare::examine_decoder(c, codes, y.as<float>()),
+            block_size(c.format) != 0 ? shape : graph::dims{static_cast<std::int64_t>(n)}};
 }
 
 /// Reads the device's numbers: a .npy of floats, a packed .npz, or the planes one after the other (raw, or as a uint8 .npy).

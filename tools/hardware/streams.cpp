@@ -26,13 +26,14 @@ std::size_t cases_in(const hex_row& w, const std::vector<int>& widths) { return 
 bool same_float(std::uint64_t a, std::uint64_t b) {
     return compare::same_value(std::bit_cast<float>(static_cast<std::uint32_t>(a)), std::bit_cast<float>(static_cast<std::uint32_t>(b)));
 }
+/// Is a word a code of so many bits?
+bool is_code(std::uint64_t word, int width) { return word != no_number && (width >= 64 || word >> width == 0); }
 std::vector<char> wrong_words(const case_kind& kind, const hex_row& given, const hex_row& right,
                               const std::function<bool(std::uint64_t, std::uint64_t)>& same) {
     std::vector<char> wrong(cases_in(given, kind.results), 0);
     for (std::size_t i = 0; i < given.size(); ++i) {
         const int width = kind.results[i % kind.results.size()];
-        const bool fits = given[i] != no_number && (width >= 64 || given[i] >> width == 0);
-        if (!fits || !same(given[i], right[i])) wrong[i / kind.results.size()] = 1;
+        if (!is_code(given[i], width) || !same(given[i], right[i])) wrong[i / kind.results.size()] = 1;
     }
     return wrong;
 }
@@ -373,8 +374,7 @@ std::pair<conversion, compare::coded_values> coded_values_of(const quantize_opti
         throw error(fmt::format("{} has {} words; a case of {} has {} codes", file, words.size(), given.format, format.codes.size()));
     for (std::size_t k = 0; k < words.size(); ++k) {
         const int width = format.codes[k % format.codes.size()];
-        if (words[k] == no_number || (width < 64 && words[k] >> width != 0))
-            throw error(fmt::format("{}: word {} is no code of {} bits", file, k + 1, width));
+        if (!is_code(words[k], width)) throw error(fmt::format("{}: word {} is no code of {} bits", file, k + 1, width));
     }
     return {format.conversion_of(words.size() / format.codes.size()), format.parted_codes(words)};
 }
