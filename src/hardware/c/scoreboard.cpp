@@ -86,7 +86,7 @@ std::int64_t examine(qk_scoreboard& b) {
     if (n == 0) throw refused{QK_BAD_ARGUMENT, "nothing is complete: record inputs, and what the device made of them"};
     const qk_conversion given = conversion_of(b, n, &b.zero_point);
     qk::compare::conversion how = qk::c::conversion_of(&given, n);
-    if (!b.words.empty()) take_words(how, b.words.data(), std::min(n, b.words.size()));
+    if (!b.words.empty()) take_words(how, b.words.data(), n);
     const std::vector<float> x(b.inputs.begin(), b.inputs.begin() + static_cast<std::ptrdiff_t>(n));
     const std::vector<float> y =
         b.elements.empty() ? std::vector<float>(b.outputs.begin(), b.outputs.begin() + static_cast<std::ptrdiff_t>(n)) : decoded(b, how, n);
