@@ -95,11 +95,14 @@ template <auto Member>
 fixed_text<47> print_number(const accumulator& a) {
     return a.*Member == accumulator{}.*Member ? fixed_text<47>() : fixed_text<47>().append(a.*Member);
 }
-template <auto Member>
-message read_flag(accumulator& a, std::string_view name, std::string_view value) {
-    a.*Member = value.empty() || value == "1";
+inline message parse_flag(bool& to, std::string_view name, std::string_view value) {
+    to = value.empty() || value == "1";
     if (value.empty() || value == "0" || value == "1") return {};
     return message("key '").append(name).append("' is 0 or 1, not '").append(value.substr(0, 40)).append("'");
+}
+template <auto Member>
+message read_flag(accumulator& a, std::string_view name, std::string_view value) {
+    return parse_flag(a.*Member, name, value);
 }
 template <auto Member>
 fixed_text<47> print_flag(const accumulator& a) {
@@ -142,9 +145,7 @@ fixed_text<47> print_requantized(const accumulator& a) {
 }
 template <auto Member>
 message read_requantized_flag(accumulator& a, std::string_view name, std::string_view value) {
-    a.requantize.*Member = value.empty() || value == "1";
-    if (value.empty() || value == "0" || value == "1") return {};
-    return message("key '").append(name).append("' is 0 or 1, not '").append(value.substr(0, 40)).append("'");
+    return parse_flag(a.requantize.*Member, name, value);
 }
 template <auto Member>
 fixed_text<47> print_requantized_flag(const accumulator& a) {
