@@ -13,10 +13,9 @@
 //     depend on the instruction set, on threads, on how rows are cut, nor on how many vectors a call has: a row gives the same alone.
 //     (A processor without fused multiply-add computes the same in several steps, and slowly.) NaN is NaN, whatever its bits.
 //   - The order of product_sums::integers. x is cut into blocks of 32, from column 0 on. The scale of a block is its largest magnitude /
-//   127, its
-//     whole numbers are x / scale to nearest even, from -127 to 127 (all 0 where the scale is 0; NaN or Inf make the scale NaN). Elements
-//     of W, less their zero point, are whole numbers of a unit, the smallest magnitude that the format's elements have. Sums of the
-//     products of weights 4 i to 4 i + 3 of a block are exact; they are converted to float32, multiplied by (scale * unit) * factor and
+//     127, its whole numbers are x / scale to nearest even, from -127 to 127 (all 0 where the scale is 0; NaN or Inf make the scale NaN).
+//     Elements of W, less their zero point, are whole numbers of a unit, the smallest magnitude that the format's elements have. Sums of
+//     the products of weights 4 i to 4 i + 3 of a block are exact; they are converted to float32, multiplied by (scale * unit) * factor and
 //     added to partial sum i by a fused multiply-add, block after block. The eight partial sums are joined as above (number 8 to 15 are
 //     +0). It is for codes of at most 8 bits that are whole numbers (takes_integers), whose factors are shared by a row, by 16 weights or
 //     by a multiple of 32.

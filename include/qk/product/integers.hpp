@@ -10,7 +10,6 @@
 #include <limits>
 
 #include "qk/inline.hpp"
-#include "qk/product/nibbles.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/sums.hpp"
 

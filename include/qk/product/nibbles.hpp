@@ -3,6 +3,7 @@
 // lower bytes are 0. The values come out in an order of their own, so that x is put into it once for all rows.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
