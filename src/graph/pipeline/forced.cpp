@@ -9,6 +9,7 @@
 #include "graph/model/code_types.hpp"
 #include "graph/ops/elements.hpp"
 #include "qk/graph/model/attribute.hpp"
+#include "qk/graph/ops/tensor_values.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph::pipeline {
@@ -70,10 +71,10 @@ bool makes_codes(const onnx::NodeProto& n) {
 /// Returns the value as `type`; the same where it has that type.
 std::optional<tensor> as_type(const tensor& value, data_type type) {
     if (value.type() == type) return value;
-    std::vector<double> wide(value.size());
-    if (!ops::read_elements(value.type(), value.bytes(), std::span(wide))) return std::nullopt;
+    const std::optional<std::vector<double>> wide = double_values(value);
+    if (!wide) return std::nullopt;
     tensor made(type, value.shape());
-    if (!ops::write_elements(std::span<const double>(wide), type, made.bytes())) return std::nullopt;
+    if (!ops::write_elements(std::span<const double>(*wide), type, made.bytes())) return std::nullopt;
     return made;
 }
 
@@ -100,11 +101,7 @@ std::vector<double> spread(const std::vector<double>& values, const dims& parame
 
 }  // namespace
 
-std::vector<double> numbers_of(const tensor& t) {
-    std::vector<double> all(t.size());
-    if (!ops::read_elements(t.type(), t.bytes(), std::span(all))) all.clear();
-    return all;
-}
+std::vector<double> numbers_of(const tensor& t) { return double_values(t).value_or(std::vector<double>()); }
 
 forced_network::forced_network(const model& m, const precision_plan& plan, const std::vector<traced_tensor>& tensors,
                                const std::map<std::string, tensor>& ours, const std::map<std::string, tensor>& theirs, int threads)

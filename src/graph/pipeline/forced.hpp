@@ -70,7 +70,7 @@ class forced_network {
     int threads_;
 };
 
-/// Returns a tensor's numbers.
+/// Returns a tensor's numbers; none of a type that has none.
 std::vector<double> numbers_of(const tensor& t);
 
 }  // namespace qk::graph::pipeline
