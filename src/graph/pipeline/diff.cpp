@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <limits>
 
 #include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/forced.hpp"
@@ -85,8 +84,7 @@ double signal_to_difference(const tensor& ours, const tensor& theirs) {
         signal += a[i] * a[i];
         noise += (a[i] - b[i]) * (a[i] - b[i]);
     }
-    if (noise == 0) return std::numeric_limits<double>::infinity();
-    return signal == 0 ? -std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
+    return decibels(signal, noise);
 }
 
 /// Keeps what the quantizer of a tensor that departs took and gave.

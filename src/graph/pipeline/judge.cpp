@@ -123,11 +123,6 @@ verdicts judge_floats(const judged_tensor& both, const numbers& ours, const numb
     return v;
 }
 
-double decibels(double signal, double noise) {
-    if (noise == 0) return std::numeric_limits<double>::infinity();
-    return signal == 0 ? -std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
-}
-
 // What explains a departure.
 
 /// Returns the channel of each element: axis 1 of pictures and sequences of vectors with one, else the last axis.
@@ -235,6 +230,11 @@ std::string rule_for(const judged_tensor& both, const numbers& ours, const numbe
 }
 
 }  // namespace
+
+double decibels(double signal, double noise) {
+    if (noise == 0) return std::numeric_limits<double>::infinity();
+    return signal == 0 ? -std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
+}
 
 void judge(const judged_tensor& both, tensor_diff& d) {
     const numbers ours = numbers_of(both.ours), theirs = numbers_of(both.theirs);
