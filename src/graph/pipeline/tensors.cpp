@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -162,22 +161,12 @@ std::vector<std::string> files_of(const std::vector<traced_tensor>& tensors) {
 }
 
 /// Joins what the runs have of a tensor: along axis 0 where they are alike, else one behind the other without a shape.
-tensor join_runs(const std::vector<tensor>& parts, bool& alike) {
-    const dims& first = parts.front().shape();
-    alike = !first.empty() && std::ranges::all_of(parts, [&](const tensor& t) { return t.shape() == first; });
-    if (parts.size() == 1) return alike = true, parts.front();
-    std::size_t bytes = 0, count = 0;
-    for (const tensor& t : parts) bytes += t.size_bytes(), count += t.size();
-    dims shape = first;
-    if (alike) shape[0] *= static_cast<std::int64_t>(parts.size());
-    else shape = {static_cast<std::int64_t>(count)};
-    tensor all(parts.front().type(), std::move(shape));
-    std::size_t at = 0;
-    for (const tensor& t : parts) {
-        if (t.size_bytes() != 0) std::memcpy(all.bytes() + at, t.bytes(), t.size_bytes());
-        at += t.size_bytes();
-    }
-    return all;
+tensor join_runs(std::vector<tensor> parts, bool& alike) {
+    const dims first = parts.front().shape();
+    alike = parts.size() == 1 || (!first.empty() && std::ranges::all_of(parts, [&](const tensor& t) { return t.shape() == first; }));
+    if (!alike)
+        for (tensor& t : parts) t = t.reshaped({static_cast<std::int64_t>(t.size())});
+    return join(parts, "--dump");
 }
 
 }  // namespace
