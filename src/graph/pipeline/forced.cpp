@@ -112,14 +112,14 @@ forced_network::forced_network(const model& m, const precision_plan& plan, const
         tensors_.push_back(t);
         if (t.name == t.tensor && !t.node.empty() && as_type(other->second, own->second.type())) fed_.insert(t.tensor);
     }
-    feed(theirs);
+    feed();
     for (const traced_tensor& t : tensors_) tap(t);
 }
 
 bool forced_network::is_given(const std::string& t) const { return t.empty() || fed_.contains(t) || m_.producer(t) < 0; }
 
 /// Lets every node read what the other side has of its inputs.
-void forced_network::feed(const std::map<std::string, tensor>&) {
+void forced_network::feed() {
     onnx::GraphProto& g = all_.graph();
     g.clear_output();
     std::erase_if(all_.plan().edges, [&](const auto& e) { return e.first.consumer.empty() || fed_.contains(e.first.tensor); });

@@ -52,7 +52,7 @@ class forced_network {
     bool quantizes_within(const std::string& t);
     const onnx::NodeProto* sum_behind(const std::string& t) const;
     double terms_of(const onnx::NodeProto& n) const;
-    void feed(const std::map<std::string, tensor>& theirs);
+    void feed();
     void tap(const traced_tensor& t);
     leeway room_for(const std::string& t, std::string& bound_tap);
     void tap_parameters(const onnx::NodeProto& n, taps& at);

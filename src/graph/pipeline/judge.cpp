@@ -200,18 +200,17 @@ std::string rule_for(const judged_tensor& both, const numbers& ours, const numbe
     if (unclipped == ours.size()) return "it is not clipped at 0: a Relu is missing";
     const bool codes = ops::is_integer_type(both.ours.type());
     if (codes) {
-        numbers a(ours), b(theirs);
         const double low = static_cast<double>(ops::lowest_code(both.ours.type())),
                      high = static_cast<double>(ops::highest_code(both.ours.type()));
         numbers inside_ours, inside_theirs;  // without what saturates, which no longer shows how far it is off
         std::vector<bool> inside;
-        for (std::size_t i = 0; i < a.size(); ++i) {
+        for (std::size_t i = 0; i < ours.size(); ++i) {
             const double zero = both.zero.empty() ? 0 : both.zero[i];
-            if (b[i] <= low || b[i] >= high || a[i] <= low || a[i] >= high) {
+            if (theirs[i] <= low || theirs[i] >= high || ours[i] <= low || ours[i] >= high) {
                 edge += beyond[i];
                 continue;
             }
-            inside_ours.push_back(a[i] - zero), inside_theirs.push_back(b[i] - zero), inside.push_back(beyond[i]);
+            inside_ours.push_back(ours[i] - zero), inside_theirs.push_back(theirs[i] - zero), inside.push_back(beyond[i]);
         }
         if (different != 0 && edge == different) return "all of them lie at the end of the range: it saturates elsewhere";
         const dims flat{static_cast<std::int64_t>(inside_ours.size())};
