@@ -77,14 +77,12 @@ except Exception as wrong:
     print("failed:", " ".join(str(wrong).split())[:400])
 )py";
 
-/// Returns the message with these tensors as outputs, too.
-onnx::ModelProto with_outputs(const onnx::ModelProto& proto, const std::vector<std::string>& wanted) {
-    onnx::ModelProto all = proto;
+/// Makes these tensors outputs, too.
+void add_outputs(onnx::GraphProto& g, const std::vector<std::string>& wanted) {
     std::set<std::string> given;
-    for (const auto& o : all.graph().output()) given.insert(o.name());
+    for (const auto& o : g.output()) given.insert(o.name());
     for (const std::string& name : wanted)
-        if (given.insert(name).second) all.mutable_graph()->add_output()->set_name(name);
-    return all;
+        if (given.insert(name).second) g.add_output()->set_name(name);
 }
 
 void write_names(const std::filesystem::path& file, const std::vector<std::string>& names) {
@@ -99,7 +97,7 @@ void write_names(const std::filesystem::path& file, const std::vector<std::strin
 /// Saves the model with its weights in the message, or beside it where it is too large for one.
 void save_with_outputs(const model& m, const std::vector<std::string>& wanted, const std::filesystem::path& file) {
     model all = m;
-    all.proto() = with_outputs(m.proto(), wanted);
+    add_outputs(all.graph(), wanted);
     all.reindex();
     all.save(file);
 }
@@ -152,8 +150,9 @@ runtime_answer run_in_runtime(const std::string& runtime, const model& m, const 
         if (!optimized.ParseFromString(read_file(folder / "optimized.onnx"))) throw error("onnxruntime's optimized model cannot be read");
         names = survivors(optimized, wanted);
         file = folder / "run.onnx";
+        add_outputs(*optimized.mutable_graph(), names);
         std::ofstream out(file, std::ios::binary);
-        if (!with_outputs(optimized, names).SerializeToOstream(&out)) throw error("cannot write " + file.string());
+        if (!optimized.SerializeToOstream(&out)) throw error("cannot write " + file.string());
     } else if (optimizes) {
         names.clear();
         for (const value_info& o : m.outputs()) names.push_back(o.name);
