@@ -173,12 +173,14 @@ runtime_answer read_other(const diff_settings& settings, const own_side& own) {
     return answer;
 }
 
+bool names_runtime(const diff_settings& s) { return s.against == "onnxruntime" || s.against == "openvino"; }
+
 void check_settings(const diff_settings& s) {
     if (s.against.empty() == s.command.empty())
         throw error("say what to compare with: --against onnxruntime, openvino, a model's file or a folder of tensors, or --command CMD");
     if (!s.optimizer.empty() && s.optimizer != "off" && s.optimizer != "on" && s.optimizer != "both")
         throw error("--optimizer is off, on or both, not '" + s.optimizer + "'");
-    const bool runtime = s.against == "onnxruntime" || s.against == "openvino";
+    const bool runtime = names_runtime(s);
     if (!s.optimizer.empty() && !runtime) throw error("--optimizer is for --against onnxruntime and openvino");
     if (s.precision.any() && (runtime || !s.command.empty()))
         throw error("a plan is for --against DIR: a runtime runs the model as it is (quantize it first, then compare the file)");
@@ -199,7 +201,7 @@ diff_outcome diff(const diff_settings& settings, const progress_function& progre
     diff_outcome done;
     output_set files(settings.overwrite);
     done.remarks = declare_run(files, settings.model, settings.data, settings.precision);
-    const bool runtime = settings.against == "onnxruntime" || settings.against == "openvino";
+    const bool runtime = names_runtime(settings);
     if (!runtime && settings.command.empty()) files.input("--against", settings.against);
     declare_report(files, settings.report);
     const own_side own = evaluate_own(settings, done, progress);
