@@ -24,21 +24,6 @@ struct standard_blocks {
     bool fills_rows() const { return codes.shape() == rows; }
 };
 
-/// Codes of one width, one after the other from the lowest bit on (packed.hpp), as numbers.
-inline std::vector<std::uint32_t> codes_of_planes(const std::vector<tensor>& planes, int width, std::size_t count) {
-    std::vector<std::uint32_t> codes(count, 0);
-    for (int p = 0; p < plane_count(width); ++p) {
-        const auto w = static_cast<std::size_t>(plane_bits(width, p));
-        const auto bytes = planes[static_cast<std::size_t>(p)].as<std::uint8_t>();
-        for (std::size_t i = 0; i < count; ++i) {
-            const std::size_t bit = i * w;
-            const std::uint32_t both = bytes[bit / 8] | (bit / 8 + 1 < bytes.size() ? std::uint32_t{bytes[bit / 8 + 1]} << 8 : 0u);
-            codes[i] |= (both >> bit % 8 & ((1u << w) - 1)) << (8 * p);
-        }
-    }
-    return codes;
-}
-
 /// Turns a quantizer's codes of a constant into those of the narrowest container that has all of the format's values.
 class block_coder {
   public:

@@ -43,6 +43,23 @@ inline std::vector<tensor> pack_planes(std::span<const std::uint32_t> codes, int
     return planes;
 }
 
+/// Returns code `i` of a plane.
+inline std::uint32_t code_in(std::span<const std::uint8_t> plane, std::size_t width, std::size_t i) {
+    const std::size_t bit = i * width;
+    const std::uint32_t both = plane[bit / 8] | (bit / 8 + 1 < plane.size() ? std::uint32_t{plane[bit / 8 + 1]} << 8 : 0u);
+    return both >> bit % 8 & ((1u << width) - 1);
+}
+/// Inverts pack_planes.
+inline std::vector<std::uint32_t> codes_of_planes(const std::vector<tensor>& planes, int width, std::size_t count) {
+    std::vector<std::uint32_t> codes(count, 0);
+    for (int p = 0; p < plane_count(width); ++p) {
+        const auto w = static_cast<std::size_t>(plane_bits(width, p));
+        const auto bytes = planes[static_cast<std::size_t>(p)].as<std::uint8_t>();
+        for (std::size_t i = 0; i < count; ++i) codes[i] |= code_in(bytes, w, i) << (8 * p);
+    }
+    return codes;
+}
+
 /// Returns the plane of the zero points of blocks as codes of the elements' width; nullopt where they are no codes, or wider than a byte.
 inline std::optional<tensor> packed_zero_points(const quantizer& q) {
     const integer* f = std::get_if<integer>(&q.format);
@@ -60,9 +77,7 @@ inline std::vector<std::int64_t> unpacked_zero_points(const integer& f, const te
     const auto width = static_cast<std::size_t>(f.bits);
     std::vector<std::int64_t> zeros;
     for (std::size_t i = 0; i < count && (i + 1) * width <= bytes.size() * 8; ++i) {
-        const std::size_t bit = i * width;
-        const std::uint32_t both = bytes[bit / 8] | (bit / 8 + 1 < bytes.size() ? std::uint32_t{bytes[bit / 8 + 1]} << 8 : 0u);
-        const std::uint32_t code = both >> bit % 8 & ((1u << width) - 1);
+        const std::uint32_t code = code_in(bytes, width, i);
         zeros.push_back(f.is_signed ? reference::sign_extend(code, f.bits) : std::int64_t{code});
     }
     return zeros;
