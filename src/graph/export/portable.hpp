@@ -664,24 +664,27 @@ inline operand unpack(function_builder& f, const std::vector<operand>& planes, i
     return code;
 }
 
-/// Returns the elements (in units of their scale) of all codes, which have at most 8 bits; elements_of uses operators for wider ones.
-inline std::vector<float> element_table(const format& f, int width) {
-    std::vector<float> table(std::size_t{1} << width);
-    for (std::uint32_t c = 0; c < table.size(); ++c) {
-        float& v = table[c];
-        if (const floating* g = std::get_if<floating>(&f)) v = reference::value_of(*g, c);
-        else if (const qk::table* t = std::get_if<qk::table>(&f)) v = value_of(*t, c);
-        else if (const nvfloat* n = std::get_if<nvfloat>(&f)) v = reference::value_of(n->element, c);
-        else if (const integer* i = std::get_if<integer>(&f))
-            v = static_cast<float>(i->is_signed ? reference::sign_extend(c, width) : std::int64_t{c});
-        else if (const microscaling* m = std::get_if<microscaling>(&f); m != nullptr && !has_integer_elements(*m))
-            v = reference::value_of(m->element, c);
-        else if (m != nullptr) v = static_cast<float>(static_cast<double>(reference::sign_extend(c, width)) / power_of_two(width - 2));
-        else if (const block_float* b = std::get_if<block_float>(&f); b != nullptr && b->bump)
-            v = static_cast<float>(reference::sign_extend(c, width));
-        else v = c >> (width - 1) ? -static_cast<float>(c ^ 1u << (width - 1)) : static_cast<float>(c);
+/// Returns the element of a code, in units of its scale.
+inline float element_of(const format& f, int width, std::uint32_t c) {
+    if (const floating* g = std::get_if<floating>(&f)) return reference::value_of(*g, c);
+    if (const table* t = std::get_if<table>(&f)) return value_of(*t, c);
+    if (const nvfloat* n = std::get_if<nvfloat>(&f)) return reference::value_of(n->element, c);
+    if (const integer* i = std::get_if<integer>(&f))
+        return static_cast<float>(i->is_signed ? reference::sign_extend(c, width) : std::int64_t{c});
+    if (const microscaling* m = std::get_if<microscaling>(&f)) {
+        if (!has_integer_elements(*m)) return reference::value_of(m->element, c);
+        return static_cast<float>(static_cast<double>(reference::sign_extend(c, width)) / power_of_two(width - 2));
     }
-    return table;
+    if (const block_float* b = std::get_if<block_float>(&f); b != nullptr && b->bump)
+        return static_cast<float>(reference::sign_extend(c, width));
+    return c >> (width - 1) ? -static_cast<float>(c ^ 1u << (width - 1)) : static_cast<float>(c);
+}
+
+/// Returns the elements of all codes, which have at most 8 bits; elements_of uses operators for wider ones.
+inline std::vector<float> element_table(const format& f, int width) {
+    std::vector<float> all(std::size_t{1} << width);
+    for (std::uint32_t c = 0; c < all.size(); ++c) all[c] = element_of(f, width, c);
+    return all;
 }
 
 /// Looks up the elements of all codes of a byte at once: [bytes, codes a byte].

@@ -42,16 +42,7 @@ class block_coder {
 
   private:
     /// Returns the value of an element's code, in units of its block's scale.
-    float element(std::uint32_t c) const {
-        const int width = p_.element_bits;
-        if (width <= 8) return table_[c];
-        if (const block_float* b = std::get_if<block_float>(&q_.format); b == nullptr || !b->bump)
-            if (b != nullptr || std::holds_alternative<microexponent>(q_.format))
-                return c >> (width - 1) ? -static_cast<float>(c ^ 1u << (width - 1)) : static_cast<float>(c);
-        const integer* i = std::get_if<integer>(&q_.format);
-        const float n = static_cast<float>(i != nullptr && !i->is_signed ? std::int64_t{c} : reference::sign_extend(c, width));
-        return std::holds_alternative<microscaling>(q_.format) ? n * static_cast<float>(power_of_two(2 - width)) : n;
-    }
+    float element(std::uint32_t c) const { return p_.element_bits <= 8 ? table_[c] : element_of(q_.format, p_.element_bits, c); }
 
     /// Returns whether multiples of a power of two, of at most `bits` bits with their sign, are all elements; sets the unit.
     bool are_multiples(int bits) {
