@@ -36,7 +36,8 @@ class block_coder {
         if (p_.element_bits > 16 || !choose_container()) return std::nullopt;
         place();
         code_elements();
-        if (!code_scales() || !same_values()) return std::nullopt;
+        code_scales();
+        if (!same_values()) return std::nullopt;
         return std::move(made_);
     }
 
@@ -154,18 +155,18 @@ class block_coder {
     std::int64_t whole_number(float v) const { return v == v ? static_cast<std::int64_t>(static_cast<double>(v) / unit_) : 0; }
 
     /// Writes the scales, as codes where the container is a float: E8M0, or those of FP8 under the tensor's scale.
-    bool code_scales() {
+    void code_scales() {
         const dims shape = shape_of(blocks_);
         if (std::holds_alternative<integer>(q_.format)) {
             made_.scales = make_tensor<float>(shape, q_.scale);
-            if (!is_shifted(q_)) return true;
+            if (!is_shifted(q_)) return;
             made_.zero_points = tensor(made_.type, shape);
             const std::size_t width = size_of(made_.type);
             for (std::size_t i = 0; i < made_.zero_points.size(); ++i) {
                 const std::int64_t z = q_.zero_point[q_.zero_point.size() == 1 ? 0 : i];
                 std::memcpy(made_.zero_points.bytes() + i * width, &z, width);
             }
-            return true;
+            return;
         }
         const std::vector<std::uint32_t> codes = codes_of_planes(p_.scales, p_.scale_bits, p_.scale_count);
         const std::vector<float> table = scale_table(q_.format, p_.scale_bits);
@@ -173,13 +174,13 @@ class block_coder {
         if (of_floats_ && std::holds_alternative<microscaling>(q_.format)) {
             made_.scales = tensor(data_type::float8e8m0, shape);
             for (std::size_t i = 0; i < codes.size(); ++i) made_.scales.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(codes[i]);
-            return true;
+            return;
         }
         if (const auto type = n != nullptr ? onnx_float8(n->scale) : std::nullopt) {
             made_.scales = tensor(*type, shape);
             for (std::size_t i = 0; i < codes.size(); ++i) made_.scales.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(codes[i]);
             made_.tensor_scale = make_tensor<float>({}, std::vector<float>{p_.tensor_scale * static_cast<float>(unit_)});
-            return true;
+            return;
         }
         made_.scales = tensor(data_type::float32, shape);
         const auto out = made_.scales.as<float>();
@@ -194,7 +195,6 @@ class block_coder {
             out[i] = static_cast<float>(s * unit_);
         }
         if (by_parts_) narrow_scales();
-        return true;
     }
 
     /// Writes powers of two as E8M0: a float32 for each sub-block would take more bits than its elements.
