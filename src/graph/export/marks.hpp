@@ -25,6 +25,8 @@ inline constexpr const char* zero_codes = "zero_codes";
 inline constexpr const char* function_domain = "qk";
 /// Key of what a node says that makes the result of a call whose nodes stand in its place.
 inline constexpr const char* inlined = "call";
+/// Returns whether a node's doc_string says so.
+inline bool tells_of_call(std::string_view doc_string) { return doc_string.starts_with(std::string("{\"") + inlined + "\":"); }
 /// Key of a model's metadata: the names of int8 tensors that are stored as uint8, a line each.
 inline constexpr const char* int8_property = "qk.int8_as_uint8";
 

@@ -24,7 +24,7 @@ struct told_call {
 };
 
 std::optional<told_call> told_by(const onnx::NodeProto& n) {
-    if (n.output_size() != 1 || !n.doc_string().starts_with(std::string("{\"") + marks::inlined + "\":")) return std::nullopt;
+    if (n.output_size() != 1 || !marks::tells_of_call(n.doc_string())) return std::nullopt;
     try {
         const auto j = nlohmann::json::parse(n.doc_string());
         return told_call{j.at(marks::inlined), j.at("quantizer"), j.at("inputs")};
