@@ -125,6 +125,10 @@ class call_finder {
 
 }  // namespace
 
-std::optional<model> with_calls(const model& m) { return call_finder(m).run(); }
+std::optional<model> with_calls(const model& m) {
+    const auto tells = [](const onnx::NodeProto& n) { return marks::tells_of_call(n.doc_string()); };
+    if (std::ranges::none_of(m.graph().node(), tells)) return std::nullopt;  // before the model is copied
+    return call_finder(m).run();
+}
 
 }  // namespace qk::graph::detail
