@@ -69,7 +69,7 @@ inline bool is_sparse(const model& m, const std::string& tensor) {
     return std::ranges::any_of(m.graph().sparse_initializer(), [&](const auto& t) { return t.values().name() == tensor; });
 }
 
-/// Returns sentences about layers of the graph that no default reaches, whatever its formats are.
+/// Returns sentences about layers of the graph that no default reaches, whatever its formats are, and about recurrent weights without one.
 inline std::vector<std::string> out_of_reach(const model& m, const std::map<edge, quantizer>& chosen) {
     counted_layers called, doubles, sparse, recurrent;
     std::string function, operators;

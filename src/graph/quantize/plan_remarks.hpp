@@ -18,8 +18,8 @@ void note_tied_weights(const model& m, const std::map<edge, quantizer>& chosen, 
                        std::vector<plan_note>& notes);
 
 /// Adds notes about what a request for everything did not reach: layers in the bodies of If, Loop and Scan and in the model's functions,
-/// layers of float64, sparse weights, those of LSTM, GRU and RNN, Einsums that multiply by constant weights (no request for layers means
-/// them), or every layer. Without such a request, notes a plan that changes nothing.
+/// layers of float64, sparse weights, those of LSTM, GRU and RNN where no default of weights is theirs, Einsums that multiply by constant
+/// weights (no request for layers means them), or every layer. Without such a request, notes a plan that changes nothing.
 void note_what_stayed(const model& m, const std::vector<request>& requests, const std::map<edge, quantizer>& chosen,
                       std::vector<plan_note>& notes);
 
