@@ -139,10 +139,8 @@ if(QK_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR 
   set_tests_properties(kernel_test_clang PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
 endif()
 # Each compiler flag that permits other sums, zeros or quotients is refused or changes no bit.
-add_test(NAME math_flags COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRENT_SOURCE_DIR}/math_flags.py -DARGUMENT=${PROJECT_SOURCE_DIR}
-         -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
-add_test(NAME exhaustive.math_flags COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRENT_SOURCE_DIR}/math_flags.py
-         "-DARGUMENT=${PROJECT_SOURCE_DIR};all" -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
+python_test(math_flags ${CMAKE_CURRENT_SOURCE_DIR}/math_flags.py ${PROJECT_SOURCE_DIR})
+python_test(exhaustive.math_flags ${CMAKE_CURRENT_SOURCE_DIR}/math_flags.py ${PROJECT_SOURCE_DIR} all)
 set_tests_properties(math_flags exhaustive.math_flags PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
 set_tests_properties(exhaustive.math_flags PROPERTIES LABELS exhaustive)
 # Sweeps all 2^32 floats, and blocks of every float beside chosen largest values, through qk::dispatch for each instruction set and through
