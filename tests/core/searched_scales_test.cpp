@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Searched block scales against brute force over every scale that a block can have (the oracle), and what a search promises. With
-// --no-skip 10^5 blocks of every format.
+// Searched block scales against brute force over every scale that a block can have (the oracle), and what a search promises.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -117,6 +116,7 @@ TEST_CASE("a searched scale is that of brute force, along every axis, under ever
             for (int way = 0; way < 3; ++way) check_against_brute_force(t, i++, kind, 30, draw);
 }
 
+// Brute force takes too long for every run: build/release/tests/searched_scales_test --no-skip runs it, with QK_ARCH on an instruction set.
 TEST_CASE("100000 blocks of every format" * doctest::skip()) {
     std::mt19937 draw(12);
     int i = 0;
