@@ -17,7 +17,7 @@ from pathlib import Path
 # Lowest first (docs/design/architecture.md): a room includes only itself and rooms before it.
 ROOMS = ["base", "files", "model", "ops", "plan", "evaluate", "calibrate", "gradient", "quantize", "export", "report", "recover", "search", "pipeline"]
 # The same for the core; encode and decode do not include each other.
-CORE = ["formats", "kernels/lanes", "kernels/rounding", "kernels/steps", "kernels/drivers", "codec/layout", "codec/encode codec/decode"]
+CORE = ["formats", "kernels/lanes", "kernels/rounding", "kernels/steps", "kernels/drivers", "codec/layout", "codec/encode codec/decode", "product"]
 # Components that the graph module can do without stand above these rooms.
 COMPONENTS = {"src/hardware/devices/": "evaluate", "src/learn/": "quantize", "include/qk/graph/learn/": "quantize", "src/absent/": "quantize"}
 LEVELS = {room: level for level, rooms in enumerate(CORE) for room in rooms.split()}
