@@ -66,12 +66,12 @@ while IFS='|' read -r name packages compile runner; do
         continue
     fi
     [ "${runner[0]}" != - ] || runner=()
+    needed=${runner[0]:-}
+    [[ "$needed" != *.mjs ]] || needed=node
     if [ "$run" = no ] || [ "${runner[*]}" = nothing ]; then
         echo "$name: compiles"
-    elif [ ${#runner[@]} -gt 0 ] && [[ "${runner[0]}" == *.mjs ]] && ! command -v node >/dev/null; then
-        echo "$name: compiles; not run: no node here (${packages[*]})"
-    elif [ ${#runner[@]} -gt 0 ] && [[ "${runner[0]}" != *.mjs ]] && ! command -v "${runner[0]}" >/dev/null; then
-        echo "$name: compiles; not run: no ${runner[0]} here (${packages[*]})"
+    elif [ -n "$needed" ] && ! command -v "$needed" >/dev/null; then
+        echo "$name: compiles; not run: no $needed here (${packages[*]})"
     elif "${runner[@]}" "$program"; then
         echo "$name: passed"
     else
