@@ -32,7 +32,7 @@ if(TARGET qk_tool)
   # Manual pages and completions come from the command itself, which a cross-compiler's host cannot run.
   if(UNIX AND NOT CMAKE_CROSSCOMPILING)
     set(share ${PROJECT_BINARY_DIR}/share)
-    install(CODE "execute_process(COMMAND ${PROJECT_SOURCE_DIR}/cmake/man_pages.sh $<TARGET_FILE:qk_tool> ${share} COMMAND_ERROR_IS_FATAL ANY)"
+    install(CODE "execute_process(COMMAND \"${PROJECT_SOURCE_DIR}/cmake/man_pages.sh\" \"$<TARGET_FILE:qk_tool>\" \"${share}\" COMMAND_ERROR_IS_FATAL ANY)"
             COMPONENT command)
     install(DIRECTORY ${share}/ DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT command)
   endif()
