@@ -61,6 +61,8 @@ std::optional<held_weight> experts_of(const layer_view& layers, const onnx::Node
 
 }  // namespace
 
+bool is_recurrent(const onnx::NodeProto& n) { return n.domain().empty() && detail::one_of(n.op_type(), {"LSTM", "GRU", "RNN"}); }
+
 std::vector<held_weight> held_weights(const layer_view& layers, int node) {
     const onnx::NodeProto& n = layers.source().graph().node(node);
     std::vector<held_weight> found;
@@ -72,8 +74,7 @@ std::vector<held_weight> held_weights(const layer_view& layers, int node) {
     if (fused == "EmbedLayerNormalization") add(held_weight::kind::embedding, {2, 3, 4}, {-1, false, 0});
     else if (fused == "Attention") add(held_weight::kind::projection, {1}, {0, false, 1});
     else if (fused == "MoE") add(held_weight::kind::projection, {2, 4, 6}, {-1, false, -2});
-    else if (n.domain().empty() && detail::one_of(n.op_type(), {"LSTM", "GRU", "RNN"}))
-        add(held_weight::kind::recurrent, {1, 2}, {-1, false, -2});
+    else if (is_recurrent(n)) add(held_weight::kind::recurrent, {1, 2}, {-1, false, -2});
     else if (layers.is_embedding(node)) found.push_back({held_weight::kind::embedding, 0, {-1, false, 0}});
     else if (const auto experts = experts_of(layers, n)) found.push_back(*experts);
     return found;

@@ -22,6 +22,9 @@ struct held_weight {
     operand_axes axes;
 };
 
+/// Is true for LSTM, GRU and RNN.
+bool is_recurrent(const onnx::NodeProto& node);
+
 /// Returns the weights that a node holds, in the order of its inputs; empty for most nodes.
 std::vector<held_weight> held_weights(const layer_view& layers, int node);
 

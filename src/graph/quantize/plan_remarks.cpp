@@ -6,6 +6,7 @@
 
 #include "graph/model/check.hpp"
 #include "graph/model/subgraphs.hpp"
+#include "graph/plan/operand_tables.hpp"
 #include "graph/quantize/plan_remarks.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/plan/layers.hpp"
@@ -43,8 +44,6 @@ struct counted_layers {
         return std::to_string(count) + " " + what + (count == 1 ? "" : "s") + " ('" + first + (count == 1 ? "')" : "', ...)");
     }
 };
-
-inline bool is_recurrent(const onnx::NodeProto& n) { return n.domain().empty() && one_of(n.op_type(), {"LSTM", "GRU", "RNN"}); }
 
 /// Returns how many layers run when a node runs one of the model's functions; 0 for any other node. Calls are not circular (check.hpp).
 inline std::size_t layers_behind(const onnx::ModelProto& m, const onnx::NodeProto& n) {
@@ -124,7 +123,7 @@ void note_what_stayed(const model& m, const std::vector<request>& requests, cons
     std::size_t inner = 0;
     const auto count = [&](const auto& self, const onnx::NodeProto& n) -> void {
         detail::for_each_subgraph(n, [&](const onnx::GraphProto& g) {
-            for (const auto& i : g.node()) inner += kind_of(i) == layer_kind::compute || detail::is_recurrent(i), self(self, i);
+            for (const auto& i : g.node()) inner += kind_of(i) == layer_kind::compute || is_recurrent(i), self(self, i);
         });
     };
     for (const auto& n : m.graph().node()) count(count, n);
