@@ -23,9 +23,9 @@ class function_inliner {
   public:
     explicit function_inliner(model& m) : m_(m.proto()) { names_.take_graph(m_.graph()); }
 
-    int run() {
+    void run() {
         onnx::GraphProto& g = *m_.mutable_graph();
-        int calls = 0;
+        bool any = false;
         google::protobuf::RepeatedPtrField<onnx::NodeProto> all;
         for (auto& n : *g.mutable_node()) {
             const onnx::FunctionProto* f = n.domain() == marks::function_domain ? find_function(m_, n) : nullptr;
@@ -33,12 +33,11 @@ class function_inliner {
                 all.Add()->Swap(&n);
                 continue;
             }
-            ++calls;
+            any = true;
             put(n, *f, all);
         }
         g.mutable_node()->Swap(&all);
-        if (calls > 0) forget_functions();
-        return calls;
+        if (any) forget_functions();
     }
 
   private:
@@ -119,10 +118,9 @@ class function_inliner {
 
 }  // namespace
 
-int inline_functions(model& m) {
-    const int calls = function_inliner(m).run();
+void inline_functions(model& m) {
+    function_inliner(m).run();
     m.reindex();
-    return calls;
 }
 
 }  // namespace qk::graph::detail

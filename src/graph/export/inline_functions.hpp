@@ -7,7 +7,7 @@
 namespace qk::graph::detail {
 
 /// Replaces every call of a function of qk's own domain by the function's nodes; their constants become initializers, one for equal values.
-/// The node that makes the result keeps what the call was, for recovery. Returns the number of calls.
-int inline_functions(model& m);
+/// The node that makes the result keeps what the call was, for recovery.
+void inline_functions(model& m);
 
 }  // namespace qk::graph::detail
