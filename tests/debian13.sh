@@ -5,10 +5,11 @@
 #   tests/debian13.sh FOLDER [COMMAND ...]      e.g. tests/debian13.sh /var/tmp/debian13 ./dev demo
 #
 # Needs root and debootstrap. FOLDER is made if it is not there (half a gigabyte, more with the packages that ./dev installs), and used again
-# if it is; /qk in it is a copy of what git has here. MIRROR names another mirror. APT and pip settings of this machine are copied.
+# if it is; /qk in it is a copy of what git has here. MIRROR names another mirror. APT and pip settings of this machine and
+# the certificates that it trusts are copied.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-if [ $# -lt 1 ] || [ "$1" = --help ]; then sed -n '3,8s/^# \{0,1\}//p' "$0"; exit 2; fi
+if [ $# -lt 1 ] || [ "$1" = --help ]; then sed -n '3,9s/^# \{0,1\}//p' "$0"; exit 2; fi
 folder=$(realpath -m "$1")
 shift
 command=("$@")
@@ -19,7 +20,7 @@ command -v debootstrap >/dev/null || { echo "debian13.sh: install debootstrap fi
 if [ ! -e "$folder/etc/debian_version" ]; then
     debootstrap --variant=minbase --include=ca-certificates,git trixie "$folder" "${MIRROR:-http://deb.debian.org/debian}"
     cp -a /etc/apt/apt.conf.d/. "$folder/etc/apt/apt.conf.d/"
-    for file in /etc/pip.conf /etc/resolv.conf /etc/hosts; do if [ -e "$file" ]; then cp -L "$file" "$folder$file"; fi; done
+    for file in /etc/pip.conf /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do if [ -e "$file" ]; then cp -L "$file" "$folder$file"; fi; done
 fi
 mkdir -p "$folder/qk"
 git ls-files -z | tar --create --null --files-from=- | tar --extract --directory "$folder/qk"
