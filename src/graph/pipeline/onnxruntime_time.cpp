@@ -22,9 +22,7 @@ try:
     onnxruntime.set_default_logger_severity(3)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    types = {"tensor(float)" : "float32",
-                      "tensor(float16)" : "float16", "tensor(double)" : "float64", "tensor(bool)" : "bool"
-}
+    types = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64", "tensor(bool)": "bool"}
     runs = []
     for model in models:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -50,8 +48,6 @@ except Exception as wrong:
 )py";
 
 }  // namespace
-
-std::string python_with_onnxruntime() { return python_with("onnxruntime"); }
 
 runtime_times time_in_onnxruntime(const std::filesystem::path& float_model, const std::filesystem::path& quantized_model, const model& m,
                                   const named_tensors* samples) {

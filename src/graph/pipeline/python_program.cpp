@@ -3,10 +3,10 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "graph/search/child_process.hpp"
 #include "qk/graph/base/error.hpp"
+#include "qk/graph/files/atomic_file.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
@@ -46,7 +46,7 @@ std::string python_with(const std::string& package) {
 std::string first_line_of_python(const std::string& package, const std::string& program, const std::string& folder,
                                  const std::vector<std::string>& arguments, double seconds) {
     const std::string file = (std::filesystem::path(folder) / "program.py").string();
-    std::ofstream(file) << program;
+    write_file(file, program);
     std::string command = shell_word(python_with(package)) + " " + shell_word(file);
     for (const std::string& a : arguments) command += " " + shell_word(a);
     return first_line_of(command, seconds);

@@ -3,12 +3,12 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <fstream>
 #include <set>
 
 #include "graph/pipeline/python_program.hpp"
 #include "graph/pipeline/tensors.hpp"
 #include "graph/search/child_process.hpp"
+#include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
@@ -86,12 +86,13 @@ void add_outputs(onnx::GraphProto& g, const std::vector<std::string>& wanted) {
 }
 
 void write_names(const std::filesystem::path& file, const std::vector<std::string>& names) {
-    std::ofstream out(file);
+    std::string text;
     for (const std::string& n : names) {
         if (n.find('\n') != std::string::npos)
             throw error("the name of tensor '" + n + "' has a line end, which no list of names can hold");
-        out << n << "\n";
+        text += n + "\n";
     }
+    write_file(file, text);
 }
 
 /// Saves the model with its weights in the message, or beside it where it is too large for one.
@@ -151,8 +152,7 @@ runtime_answer run_in_runtime(const std::string& runtime, const model& m, const 
         names = survivors(optimized, wanted);
         file = folder / "run.onnx";
         add_outputs(*optimized.mutable_graph(), names);
-        std::ofstream out(file, std::ios::binary);
-        if (!optimized.SerializeToOstream(&out)) throw error("cannot write " + file.string());
+        write_file(file, optimized.SerializeAsString());
     } else if (optimizes) {
         names.clear();
         for (const value_info& o : m.outputs()) names.push_back(o.name);

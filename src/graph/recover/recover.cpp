@@ -455,13 +455,19 @@ class plan_recovery {
         return q;
     }
 
+    /// Returns what the node makes of these values: nothing if it fails or needs more than any tensor of a file that can be loaded.
+    std::vector<tensor> run(const onnx::NodeProto& n, const std::vector<tensor>& inputs) const {
+        constexpr std::size_t bytes = std::size_t{1} << 34;
+        return try_run(source_, n, inputs, bytes);
+    }
+
     /// Reads a DequantizeLinear of a constant by blocks. Where the blocks are not yet in the tensor's own shape, what is known goes to
     /// whole_ and nothing is returned.
     std::optional<link> in_blocks(const onnx::NodeProto& n) {
         const auto inputs = known_inputs(n);
         const auto q = inputs ? block_quantizer(n, *inputs) : std::nullopt;
         if (!q) return std::nullopt;
-        const std::vector<tensor> values = try_run(source_, n, *inputs, std::size_t{1} << 34);
+        const std::vector<tensor> values = run(n, *inputs);
         if (values.size() != 1 || values[0].type() != data_type::float32) return std::nullopt;
         const std::string base = marks::without(n.input(0), {marks::quantized});
         if (!marks::has(base, marks::whole)) return link{floats_of(n.input(0), marks::quantized, values[0], n.output(0)), *q, values[0]};
@@ -478,7 +484,7 @@ class plan_recovery {
             if (!value) return std::nullopt;
             inputs.push_back(*value);
         }
-        const std::vector<tensor> values = try_run(source_, n, inputs, std::size_t{1} << 34);
+        const std::vector<tensor> values = run(n, inputs);
         if (values.size() != 1) return std::nullopt;
         own(n.input(0));
         if (n.op_type() == "Slice" && from.how.flatten) {
@@ -495,7 +501,7 @@ class plan_recovery {
             if (!q) return std::nullopt;
             std::vector<tensor> inputs;
             for (const std::string& in : n.input()) inputs.push_back(constant(in).value_or(tensor()));
-            const std::vector<tensor> values = try_run(source_, n, inputs, std::size_t{1} << 34);
+            const std::vector<tensor> values = run(n, inputs);
             if (values.size() != 1 || (values[0].type() != data_type::float32 && !ops::is_half(values[0].type()))) return std::nullopt;
             return link{floats_of(n.input(0), marks::quantized, values[0], n.output(0)), *q, values[0]};
         }
@@ -550,7 +556,7 @@ class plan_recovery {
     std::optional<link> widened(const onnx::NodeProto& n) {
         if (const auto codes = constant(n.input(0))) {
             if (codes->type() != data_type::float16 && codes->type() != data_type::bfloat16) return std::nullopt;
-            const std::vector<tensor> values = try_run(source_, n, {*codes}, std::size_t{1} << 34);
+            const std::vector<tensor> values = run(n, {*codes});
             if (values.size() != 1) return std::nullopt;
             return link{floats_of(n.input(0), marks::narrow, values[0], n.output(0)), of(*format_of_codes(codes->type())), values[0]};
         }

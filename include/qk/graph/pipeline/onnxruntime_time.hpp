@@ -3,7 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 
 #include "qk/graph/evaluate/evaluator.hpp"
@@ -16,10 +15,6 @@ struct runtime_times {
     double float_milliseconds = 0, milliseconds = 0;
     std::string runtime{};  ///< "onnxruntime 1.32.0"
 };
-
-/// Returns the command of a python that has onnxruntime and numpy: $QK_PYTHON if it is set, else the first of $VIRTUAL_ENV/bin/python,
-/// python3 and python that has them. Throws an error that says what was tried.
-std::string python_with_onnxruntime();
 
 /// Times both models in `folder` with the first of the samples; with zeros where there are none. Throws with what onnxruntime said if it
 /// cannot run one of them.
