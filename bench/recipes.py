@@ -3,8 +3,8 @@
 
     python bench/recipes.py build/release/qk ../shared [--only resnet20] [--rows int8] [--recipes fast,balanced,best] [--no-theirs]
 
-resnet20 is calibrated on 200 images and scored on 1,800 others; kwt1 has 119 samples without labels, which serve both. Every file runs in
-onnxruntime with its optimizer. Decibels: the float outputs' power over the error's; then top-1 (kwt1: agreement with float). Theirs is the
+resnet20 is calibrated on 200 images and scored on 1,800 others; kwt1 and squeezenet1.1 have 119 and 150 samples, which serve both. Every file runs in
+onnxruntime with its optimizer. Decibels: the float outputs' power over the error's; then top-1 (kwt1, squeezenet1.1: agreement with float). Theirs is the
 best by decibels of the settings tried: quantize_static with min-max and percentile, per tensor and per channel, with and without
 reduce_range (kwt1: min-max, MatMul and Gemm alone); quantize_dynamic likewise; MatMulNBitsQuantizer (if onnx_ir is there) with its
 default algorithm, symmetric and not, and HQQ (if torch is there).
