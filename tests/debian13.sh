@@ -23,6 +23,7 @@ if [ ! -e "$folder/etc/debian_version" ]; then
     for file in /etc/pip.conf /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do if [ -e "$file" ]; then cp -L "$file" "$folder$file"; fi; done
 fi
 mkdir -p "$folder/qk"
+find "$folder/qk" -mindepth 1 -maxdepth 1 ! -name build -exec rm -r {} +  # what an earlier checkout had
 git ls-files -z | tar --create --null --files-from=- | tar --extract --directory "$folder/qk"
 # The mounts are this command's own and go with it.
 exec unshare --mount /bin/bash -euc '
