@@ -151,10 +151,10 @@ constexpr affine no_scale(const format& f) { return {.scale = std::holds_alterna
 /// Runs a format with scales by channel or block, which block formats do not take.
 template <class Arch, auto Format, class Scales>
 void run_scales(std::span<const float> x, std::span<float> y, const Scales& scales, const semantics& how) noexcept {
-    constexpr bool has_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
-    static_assert(!has_blocks,
+    constexpr bool in_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
+    static_assert(!in_blocks,
                   "scales by channel or block are given to integer and floating formats; block formats take theirs from the data");
-    if constexpr (is_valid<Format>() && !has_blocks) {
+    if constexpr (is_valid<Format>() && !in_blocks) {
         expect_arrays(x, y);
         expect_scales(Format, scales, x.size());
         run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);

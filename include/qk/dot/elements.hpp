@@ -168,11 +168,6 @@ QK_INLINE constexpr element scale_code_of(const nvfloat& f, std::uint32_t code) 
     return {e.n < 0 ? -e.n : e.n, e.exponent == infinite_exponent ? nan_exponent : e.exponent};
 }
 
-template <class Format>
-concept has_blocks = requires(const Format& f) {
-    f.block_size;
-};
-
 /// A row of a packed tensor, as an operand: the values at (outer, 0..length, across).
 template <class Format>
 struct packed_row {

@@ -4,14 +4,16 @@
 
 #include "qk/exact/begin.hpp"
 
+#include <type_traits>
 #include <variant>
 
-#include "qk/formats/block_float.hpp"
-#include "qk/formats/floating.hpp"
-#include "qk/formats/integer.hpp"
-#include "qk/formats/microexponent.hpp"
-#include "qk/formats/microscaling.hpp"
-#include "qk/formats/table.hpp"
+#include "qk/formats/block_float/format.hpp"
+#include "qk/formats/floating/format.hpp"
+#include "qk/formats/integer/format.hpp"
+#include "qk/formats/microexponent/format.hpp"
+#include "qk/formats/microscaling/format.hpp"
+#include "qk/formats/nvfloat/format.hpp"
+#include "qk/formats/table/format.hpp"
 
 namespace qk {
 
@@ -31,23 +33,35 @@ constexpr auto with_family(const format& f, const Call& call) noexcept {
     return call(*std::get_if<table>(&f));
 }
 
+// What kernels, codec, products and tools ask of a family in place of its name.
+
+template <class Format>
+concept has_blocks = requires(const Format& f) {
+    f.block_size;
+};
+/// Sub-blocks have shifts of their own.
+template <class Format>
+concept has_sub_blocks = has_blocks<Format> && requires(const Format& f) {
+    f.sub_block_size;
+};
+/// Elements are a format of their own, under a scale.
+template <class Format>
+concept has_elements = has_blocks<Format> && requires(const Format& f) {
+    f.element;
+};
+/// The scale is a number of a floating format, and the tensor may have one above it.
+template <class Format>
+concept under_floating_scales = has_elements<Format> && requires(const Format& f) {
+    f.scale;
+};
+
 }  // namespace detail
 
-constexpr double bits_per_value(floating f) { return bits(f); }
-constexpr double bits_per_value(integer f) { return f.bits; }
-constexpr double bits_per_value(const table& f) { return bits(f); }
 /// Storage per value in bits, shared scales and exponents spread over their blocks.
 constexpr double bits_per_value(const format& f) {
     return detail::with_family(f, [](const auto& g) -> double { return bits_per_value(g); });
 }
 
-constexpr int block_size(floating) { return 0; }
-constexpr int block_size(integer) { return 0; }
-constexpr int block_size(const table&) { return 0; }
-constexpr int block_size(const block_float& f) { return f.block_size; }
-constexpr int block_size(const microexponent& f) { return f.block_size; }
-constexpr int block_size(const microscaling& f) { return f.block_size; }
-constexpr int block_size(const nvfloat& f) { return f.block_size; }
 /// Values that share a scale or exponent by the format's own rule; 0 for elementwise formats.
 constexpr int block_size(const format& f) {
     return detail::with_family(f, [](const auto& g) { return block_size(g); });
@@ -56,6 +70,24 @@ constexpr int block_size(const format& f) {
 constexpr bool is_block_format(const format& f) { return block_size(f) > 0; }
 constexpr bool is_table_format(const format& f) { return std::holds_alternative<table>(f); }
 constexpr bool is_integer_format(const format& f) { return std::holds_alternative<integer>(f); }
+/// Is true for blocks under floating scales, which the tensor may have one above: NVFP4 and its like.
+constexpr bool has_floating_scales(const format& f) {
+    return detail::with_family(f, [](const auto& g) { return detail::under_floating_scales<std::remove_cvref_t<decltype(g)>>; });
+}
+/// Return the floating format of a block format's elements, or of its scales; null where they are none.
+constexpr const floating* element_float(const format& f) {
+    return detail::with_family(f, [](const auto& g) -> const floating* {
+        if constexpr (requires { has_integer_elements(g); }) return has_integer_elements(g) ? nullptr : &g.element;
+        else if constexpr (requires { g.element; }) return &g.element;
+        else return nullptr;
+    });
+}
+constexpr const floating* scale_float(const format& f) {
+    return detail::with_family(f, [](const auto& g) -> const floating* {
+        if constexpr (requires { g.scale; }) return &g.scale;
+        else return nullptr;
+    });
+}
 constexpr bool is_identity(const format& f) {
     const floating* g = std::get_if<floating>(&f);
     return g != nullptr && *g == fp32;

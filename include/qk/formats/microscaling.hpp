@@ -1,61 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OCP Microscaling (MX v1.0): a block of small floats or integers under one power-of-two scale (E8M0).
+// The formats of small floats in blocks under scales: what is known of them, without their kernels, which lie beside them.
 #pragma once
 
-#include "qk/formats/floating.hpp"
-
-namespace qk {
-
-/// `element` is a floating format, or with integer_bits > 0 a signed integer with integer_bits - 2 fraction bits (int8: n / 64).
-struct microscaling {
-    int block_size = 32;
-    floating element = fp8_e4m3fn;
-    int integer_bits = 0;  ///< 0: the elements are `element`
-    friend constexpr bool operator==(const microscaling&, const microscaling&) = default;
-};
-
-inline constexpr microscaling mxfp8_e4m3{.element = fp8_e4m3fn};
-inline constexpr microscaling mxfp8_e5m2{.element = fp8_e5m2};
-inline constexpr microscaling mxfp6_e3m2{.element = fp6_e3m2};
-inline constexpr microscaling mxfp6_e2m3{.element = fp6_e2m3};
-inline constexpr microscaling mxfp4{.element = fp4_e2m1};
-inline constexpr microscaling mxfp4_e3m0{.element = fp4_e3m0};
-inline constexpr microscaling mxfp4_e1m2{.element = fp4_e1m2};
-inline constexpr microscaling mxint8{.element = {}, .integer_bits = 8};
-
-constexpr bool has_integer_elements(microscaling f) { return f.integer_bits > 0; }
-constexpr int element_bits(microscaling f) { return has_integer_elements(f) ? f.integer_bits : bits(f.element); }
-constexpr double bits_per_value(microscaling f) { return element_bits(f) + 8.0 / f.block_size; }
-/// Exponent of the largest element, which the `floor` rule subtracts from the exponent of amax.
-constexpr int element_max_exponent(microscaling f) { return has_integer_elements(f) ? 0 : max_exponent(f.element); }
-
-/// Largest element, and what scale_rule::ceil_7_25 lets it stand for: five eighths of its last step more, 7.25 for E2M1's 6.
-constexpr double largest_element(microscaling f) {
-    return has_integer_elements(f) ? 2.0 - power_of_two(2 - f.integer_bits) : max_value(f.element);
-}
-constexpr double stretched_maximum(microscaling f) {
-    const int step = has_integer_elements(f) ? 2 - f.integer_bits : max_exponent(f.element) - f.element.mantissa_bits;
-    return largest_element(f) + 0.625 * power_of_two(step);
-}
-
-/// NVFP4 and its like: small floats under a floating block scale, and one float32 scale for the tensor unless `tensor_scale` says that
-/// there is none (then it counts as 1).
-struct nvfloat {
-    int block_size = 16;
-    floating element = fp4_e2m1;
-    floating scale = fp8_e4m3fn;
-    bool tensor_scale = true;
-    friend constexpr bool operator==(const nvfloat&, const nvfloat&) = default;
-};
-
-inline constexpr nvfloat nvfp4{};
-inline constexpr nvfloat nvfp4_e5m3{.scale = ue5m3};
-inline constexpr nvfloat nvfp4_e3m0{.element = fp4_e3m0};
-inline constexpr nvfloat nvfp4_e1m2{.element = fp4_e1m2};
-inline constexpr nvfloat amdfp4{.scale = ue5m3, .tensor_scale = false};
-inline constexpr nvfloat amdfp4_g32{.block_size = 32, .scale = ue5m3, .tensor_scale = false};
-inline constexpr nvfloat amdfp4_global_g32{.block_size = 32, .scale = ue5m3};
-
-constexpr double bits_per_value(nvfloat f) { return bits(f.element) + double(bits(f.scale)) / f.block_size; }
-
-}  // namespace qk
+#include "qk/formats/microscaling/format.hpp"
+#include "qk/formats/nvfloat/format.hpp"

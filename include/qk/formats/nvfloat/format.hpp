@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVFP4 and its like: blocks of small floats under floating scales.
+#pragma once
+
+#include "qk/exact/begin.hpp"
+
+#include "qk/formats/floating/format.hpp"
+
+namespace qk {
+
+/// NVFP4 and its like: small floats under a floating block scale, and one float32 scale for the tensor unless `tensor_scale` says that
+/// there is none (then it counts as 1).
+struct nvfloat {
+    int block_size = 16;
+    floating element = fp4_e2m1;
+    floating scale = fp8_e4m3fn;
+    bool tensor_scale = true;
+    friend constexpr bool operator==(const nvfloat&, const nvfloat&) = default;
+};
+
+inline constexpr nvfloat nvfp4{};
+inline constexpr nvfloat nvfp4_e5m3{.scale = ue5m3};
+inline constexpr nvfloat nvfp4_e3m0{.element = fp4_e3m0};
+inline constexpr nvfloat nvfp4_e1m2{.element = fp4_e1m2};
+inline constexpr nvfloat amdfp4{.scale = ue5m3, .tensor_scale = false};
+inline constexpr nvfloat amdfp4_g32{.block_size = 32, .scale = ue5m3, .tensor_scale = false};
+inline constexpr nvfloat amdfp4_global_g32{.block_size = 32, .scale = ue5m3};
+
+constexpr double bits_per_value(nvfloat f) { return bits(f.element) + double(bits(f.scale)) / f.block_size; }
+constexpr int block_size(const nvfloat& f) { return f.block_size; }
+
+constexpr message check(const nvfloat& f) {
+    return detail::first_of({detail::in_range("block", f.block_size, 1, detail::largest_block), detail::check_element(f.element, "element"),
+                             detail::check_element(f.scale, "scale")});
+}
+
+constexpr format_facts facts(const nvfloat& f) {
+    const format_facts e = facts(f.element), s = facts(f.scale);
+    return {e.largest * s.largest, e.lowest * s.largest, e.smallest * s.smallest, e.smallest_normal * s.smallest_normal, false, s.nan,
+            e.negative_zero};
+}
+
+}  // namespace qk
+
+#include "qk/exact/end.hpp"
