@@ -4,7 +4,7 @@
 #include "limits.hpp"
 
 #include "program.hpp"
-#include "qk/kernels/steps/any_rounding.hpp"
+#include "qk/kernels/choose.hpp"
 
 int main(int argc, char** argv) {
     using namespace qk;

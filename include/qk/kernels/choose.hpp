@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the step and the driver for a format and its parameters: one function a family, the same whether the format is known when
-// compiling or when running.
+// Chooses the step and the driver for a format and its parameters, the same whether the format is known when compiling or when running. The
+// rooms of the families have their steps; this file includes them all and names none.
 #pragma once
 
 #include <cstring>
 
-#include "qk/formats/format.hpp"
+#include "qk/formats/block_float/step.hpp"
+#include "qk/formats/floating/fast.hpp"
+#include "qk/formats/integer/fast.hpp"
+#include "qk/formats/microexponent/step.hpp"
+#include "qk/formats/microscaling/step.hpp"
+#include "qk/formats/nvfloat/fast.hpp"
+#include "qk/formats/table/step.hpp"
+#include "qk/kernels/drivers/block_columns.hpp"
 #include "qk/kernels/drivers/columns.hpp"
-#include "qk/kernels/drivers/fast_blocks.hpp"
 #include "qk/kernels/drivers/searched_blocks.hpp"
-#include "qk/kernels/steps/integer.hpp"
 #include "qk/parameters.hpp"
 
 namespace qk::kernels {
@@ -19,30 +24,10 @@ constexpr along_axis resolve(along_axis a, std::size_t size) { return a.inner ==
 
 // ---- elementwise formats: one scale for a row, or one for each element of it
 
-/// Returns what the rows of one array have in common; `stream_rows`: their results are stored past the caches.
-template <class Arch, floating_kind Known = floating_kind::any>
-floating_rows<Arch, Known> rows_of(floating f, const semantics& how, bool one_scale, bool stream_rows) noexcept {
-    return {f, how, one_scale, stream_rows};
-}
-template <class Arch, floating_kind = floating_kind::any>
-integer_rows<Arch> rows_of(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept {
-    return {f, how, one_scale, stream_rows};
-}
-
-template <class Arch, floating_kind = floating_kind::any>
-table_rows<Arch> rows_of(const table& f, const semantics& how, bool, bool) noexcept {
-    return {f, how};
-}
-
 /// Fewer elements than this are divided by their scale: the reciprocals would take longer.
 inline constexpr std::size_t product_from = 512;
 /// Rows under one scale that are shorter than this are run as columns.
 inline constexpr std::size_t short_row = 32;
-
-/// Is true for fp32 without a flush, which leaves every value as it is.
-constexpr bool is_identity(floating f, const semantics& how) { return f == fp32 && !how.flush_inputs && !how.flush_outputs; }
-constexpr bool is_identity(integer, const semantics&) { return false; }
-constexpr bool is_identity(const table&, const semantics&) { return false; }
 
 template <class Arch, floating_kind Known = floating_kind::any, class Format>
 void run_uniform(const Format& f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero,
@@ -128,35 +113,28 @@ void run_per_channel(const Format& f, const float* x, float* y, const per_channe
 
 // ---- block formats; Known is the shape of f, as far as it is known when compiling
 
-template <class Arch>
-block_float_step<Arch> step_of(const block_float& f, const semantics& how, float) noexcept {
-    return {f, how};
-}
-template <class Arch>
-block_float_step<Arch> step_of(const microexponent& f, const semantics& how, float) noexcept {
-    return {f, how};
-}
-template <class Arch>
-microscaling_step<Arch> step_of(const microscaling& f, const semantics& how, float) noexcept {
-    return {f, how};
-}
-template <class Arch>
-nvfloat_step<Arch> step_of(const nvfloat& f, const semantics& how, float tensor_scale) noexcept {
-    return {f, how, tensor_scale};
-}
-
-template <class Arch, block_shape Known = block_shape{}>
-void run_block_format(const block_float& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
-    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
-}
-template <class Arch, block_shape Known = block_shape{}>
-void run_block_format(const microexponent& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
-    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
-}
-template <class Arch, block_shape Known = block_shape{}>
-void run_block_format(const microscaling& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
-    if (is_searched(how.scale_rule)) return run_searched<Arch>(f, x, y, axis, 0, how);
-    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
+/// Runs the blocks along `axis` of the whole array, by a fast form where one is usable.
+template <class Arch, block_shape Known, class Step>
+void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noexcept {
+    const auto size = static_cast<std::size_t>(step.block_size);
+    const general_form<Arch> general(step);
+    const auto run = [&](const auto& form, const auto& out) {
+        if constexpr (!Known.one_row) {
+            if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, form, out, general);
+        }
+        if (!has_tiles<Arch>(size, form.sub_block_size)) return run_blocks_general<Arch>(x, y, axis, step);
+        run_rows_of_blocks<Arch, Known>(x, y, axis, size, form, out, general);
+    };
+    if (default_environment<Arch>()) {
+        if (const auto form = fast_of<Arch>(step); form.usable()) return run(form, values_of_blocks<Arch>{y});
+        if constexpr (!is_baseline<Arch>) {
+            const auto any = rounded_of<Arch>(step);
+            constexpr bool one_step = Known.step == element_step::block;
+            if (any.fast.usable())
+                return run(any.fast, rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>, one_step>{y, any});
+        }
+    }
+    run_blocks_general<Arch>(x, y, axis, step);
 }
 
 /// Returns the largest finite magnitude of an array.
@@ -179,17 +157,23 @@ float largest_finite(const float* x, std::size_t n) noexcept {
     return std::bit_cast<float>(*std::max_element(lane, lane + w));
 }
 
-/// Returns the tensor scale that lets an array with this largest finite magnitude use all of the format; 1 for formats without one.
-inline float tensor_scale_of(const nvfloat& f, float amax, const semantics& how) noexcept {
-    if (!f.tensor_scale) return 1.0f;
-    return how.flush_inputs && amax < 0x1p-126f ? 0.0f : amax / static_cast<float>(max_value(f.scale) * max_value(f.element));
+/// Returns what is known of the shape of all formats of a family.
+template <class Format>
+constexpr block_shape shape_of_all() {
+    return {0, qk::detail::under_floating_scales<Format> ? element_step::element : element_step::unknown};
 }
 
-template <class Arch, block_shape Known = block_shape{0, element_step::element}>
-void run_block_format(const nvfloat& f, const float* x, float* y, along_axis axis, float t, const semantics& how) noexcept {
-    if (t == 0.0f) t = f.tensor_scale ? tensor_scale_of(f, largest_finite<Arch>(x, axis.outer * axis.length * axis.inner), how) : 1.0f;
-    if (is_searched(how.scale_rule)) return run_searched<Arch>(f, x, y, axis, t, how);
-    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, t));
+/// Runs a block format. `t` is the scale of the tensor, where the format has one; 0 computes it.
+template <class Arch, block_shape Known = block_shape{}, class Format>
+void run_block_format(const Format& f, const float* x, float* y, along_axis axis, float t, const semantics& how) noexcept {
+    constexpr block_shape known{Known.size, Known.step == element_step::unknown ? shape_of_all<Format>().step : Known.step, Known.one_row};
+    if constexpr (qk::detail::under_floating_scales<Format>) {
+        if (t == 0.0f) t = f.tensor_scale ? tensor_scale_of(f, largest_finite<Arch>(x, axis.outer * axis.length * axis.inner), how) : 1.0f;
+    }
+    if constexpr (qk::detail::has_elements<Format>) {
+        if (is_searched(how.scale_rule)) return run_searched<Arch>(f, x, y, axis, t, how);
+    }
+    run_blocks<Arch, known>(x, y, axis, step_of<Arch>(f, how, t));
 }
 
 template <class Format>

@@ -9,7 +9,7 @@
 #include "qk/codec/layout/compile_time_facts.hpp"
 #include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/codec/layout/unpack.hpp"
-#include "qk/kernels/steps/fast.hpp"
+#include "qk/formats/integer/fast.hpp"
 
 namespace qk::detail {
 

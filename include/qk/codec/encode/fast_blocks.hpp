@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast form of `encode` for blocks that lie in a row: uses the tiles of kernels/drivers/row_tiles.hpp, but stores codes instead of
+// The fast form of `encode` for blocks that lie in a row: uses the tiles of kernels/drivers/block_rows.hpp, but stores codes instead of
 // values. The code is the count of steps that the sum of the fast form holds.
 #pragma once
 
 #include "qk/codec/encode/fast_codes.hpp"
 #include "qk/codec/layout/layout.hpp"
+#include "qk/kernels/choose.hpp"
+#include "qk/kernels/drivers/block_rows.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
-#include "qk/kernels/drivers/row_tiles.hpp"
-#include "qk/kernels/steps/any_rounding.hpp"
 
 namespace qk::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes codes of elementwise formats straight from the sums of the fast forms (kernels/steps/fast.hpp), a vector at a time.
+// Takes codes of elementwise formats straight from the sums of the fast forms (kernels/rounding/fast.hpp), a vector at a time.
 //
 // A sum's bits are those of c * K plus the rounded element counted in steps of its binade. So the code of a float is that count, plus 2^m
 // for each binade above the lowest; the mantissa carries into the exponent by itself. encode_elements' tiles do what the fast forms cannot.
@@ -10,9 +10,9 @@
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/compile_time_facts.hpp"
 #include "qk/codec/layout/narrow_codes.hpp"
+#include "qk/formats/integer/fast.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/kernels/lanes/streaming.hpp"
-#include "qk/kernels/steps/fast.hpp"
 
 namespace qk::detail {
 

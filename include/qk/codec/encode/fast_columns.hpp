@@ -7,7 +7,7 @@
 #include "qk/codec/encode/fast_blocks.hpp"
 #include "qk/codec/layout/parameters.hpp"
 #include "qk/codec/layout/pieces.hpp"
-#include "qk/kernels/drivers/fast_blocks.hpp"
+#include "qk/kernels/drivers/block_columns.hpp"
 
 namespace qk::detail {
 
@@ -29,7 +29,7 @@ QK_INLINE void put_lanes(std::span<std::byte> plane, std::size_t first, std::siz
     put_codes<Arch>(plane, first, n, width, reinterpret_cast<const std::uint32_t*>(lane));
 }
 
-/// Stores the codes of columns (kernels/drivers/fast_blocks.hpp). The code of row j, column k is number element + j * stride + k of the
+/// Stores the codes of columns (kernels/drivers/block_columns.hpp). The code of row j, column k is number element + j * stride + k of the
 /// plane. `scale` and `shift` are the numbers of column 0's scale and first shift; its next shift is `stride` further.
 template <class Arch, class Codes>
 struct codes_of_columns {

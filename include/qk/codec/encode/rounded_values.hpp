@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "qk/codec/layout/unpack.hpp"
-#include "qk/kernels/steps/any_rounding.hpp"
+#include "qk/kernels/choose.hpp"
 
 namespace qk::detail {
 

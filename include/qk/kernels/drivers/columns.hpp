@@ -36,8 +36,10 @@ void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const s
     for (std::size_t first = 0; first < r.n;) {
         const std::size_t n = scales.alike(first, r.n, tile);
         rows.with_form(std::true_type(), scales.product[first] != 0, [&](const auto& form, auto choice) {
-            // Integers: not inlined, since the forms of other roundings would crowd out the half-even one.
-            if constexpr (requires { form.rounds; } && std::same_as<Rows, integer_rows<Arch>>)
+            if constexpr (requires {
+                              form.rounds;
+                              Rows::rounds_apart;
+                          })
                 [&]() QK_APART { run_segment(first, n, form, choice); }();
             else run_segment(first, n, form, choice);
         });

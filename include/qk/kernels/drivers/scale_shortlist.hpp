@@ -13,39 +13,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "qk/kernels/drivers/general_blocks.hpp"
+#include "qk/kernels/drivers/general.hpp"
+#include "qk/kernels/rounding/search.hpp"
 
 namespace qk::kernels {
-
-/// A step of the ladder of scales for each lane, and a truth for each lane.
-template <class Arch>
-struct ladder_steps {
-    alignas(64) std::int32_t at[lanes<Arch>];
-};
-template <class Arch>
-struct lane_flags {
-    bool is[lanes<Arch>];
-};
-
-/// Rounds magnitudes to the elements of most formats by two sums, half-even: a sign, subnormals, steps of ordinary size.
-template <class Arch>
-struct element_rounding {
-    vi<Arch> smallest, lift;
-    vf<Arch> largest;
-    bool usable;
-
-    element_rounding(int mantissa_bits, int least_exponent, float largest_element, bool usual) noexcept
-        : smallest((std::clamp(least_exponent, -100, 100) + 127) << 23),
-          lift((23 - mantissa_bits) << 23),
-          largest(largest_element),
-          usable(usual && mantissa_bits <= 15 && least_exponent - mantissa_bits >= -60 && least_exponent <= 60) {}
-
-    QK_INLINE vf<Arch> operator()(vf<Arch> a) const noexcept {
-        const vf<Arch> q = min(a, largest);
-        const vf<Arch> magic = as_float<Arch>(max(as_int<Arch>(q) & vi<Arch>(infinity_bits), smallest) + lift);
-        return (q + magic) - magic;
-    }
-};
 
 template <class Arch, class Step>
 class scale_shortlist {

@@ -10,32 +10,11 @@
 #include <cmath>
 #include <limits>
 
-#include "qk/kernels/drivers/general_blocks.hpp"
+#include "qk/kernels/drivers/general.hpp"
 #include "qk/kernels/drivers/scale_shortlist.hpp"
+#include "qk/kernels/rounding/search.hpp"
 
 namespace qk::kernels {
-
-/// Semantics under which scales are compared: the choice depends neither on the rounding of the elements nor on what becomes of results.
-constexpr semantics for_search(semantics how) {
-    how.rounding = rounding::half_even;
-    how.random_words = nullptr;
-    how.flush_outputs = false;
-    return how;
-}
-
-/// What both families know of a search. `found`, where it is given, gets each block's scale at the position of the block's first element:
-/// MX's exponent, or the bits of NVFP4's block scale.
-struct search_task {
-    along_axis axis;
-    semantics how;
-    std::int32_t* found = nullptr;
-
-    /// Is the result of a finite x the nearest element with x's sign, where a zero has x's sign, too, or none?
-    constexpr bool is_plain(zero_sign zero) const {
-        return how.rounding == rounding::half_even && !how.flush_inputs && !how.flush_outputs &&
-               (zero == zero_sign::kept || zero == zero_sign::positive);
-    }
-};
 
 /// Finds the best step of the ladder for each block of a group.
 template <class Arch, class Step>
@@ -201,142 +180,6 @@ QK_INLINE void run_searched_group(const block_group& g, const Step& step) noexce
     for (std::size_t k = 0; k < g.blocks; ++k) {
         for (std::size_t j = 0; j < g.length; ++j) g.y[k * g.lane_stride + j * g.element_stride] = together[j * w + k];
     }
-}
-
-/// A microscaling step whose scales are searched. Nothing above rceil's scale is better, which clips nothing: its grid has every number of
-/// the grids above it.
-template <class Arch>
-struct searched_microscaling : microscaling_step<Arch> {
-    using base = microscaling_step<Arch>;
-    using shared = typename base::shared;
-    search_task task;
-    base trial;
-    element_rounding<Arch> rounded;
-    int lowest;
-
-    searched_microscaling(const microscaling& f, float, const search_task& t) noexcept
-        : base(f, t.how),
-          task(t),
-          trial(f, for_search(t.how)),
-          rounded(this->mantissa_bits, this->least_step + this->mantissa_bits - step_bias, std::bit_cast<float>(this->largest),
-                  !this->nonnegative && !trial.element_grid.needed() && this->largest_negative == this->largest),
-          lowest(t.how.clamp_mx_scale ? -127 : -400) {}
-
-    void run(const block_group& g) const noexcept { run_searched_group<Arch>(g, *this); }
-
-    bool may_search() const noexcept { return true; }
-    ladder_steps<Arch> rule_steps(const seen<Arch>& all) const noexcept {
-        ladder_steps<Arch> s;
-        store<Arch>(s.at, this->plan(all).scale);
-        return s;
-    }
-    shared shared_at(const ladder_steps<Arch>& at) const noexcept { return {load<Arch>(at.at), vi<Arch>(0)}; }
-    std::int32_t scale_of(int at) const noexcept { return at; }
-    /// Scales as floats, where they are normal numbers; else 0 or Inf.
-    vf<Arch> units(vi<Arch> at) const noexcept { return as_float<Arch>(min(max(at + vi<Arch>(127), vi<Arch>(0)), vi<Arch>(255)) << 23); }
-    /// The largest magnitudes under scales.
-    vf<Arch> limits(const ladder_steps<Arch>& at) const noexcept {
-        return as_float<Arch>(scaled_constant<Arch>(std::max(this->largest, this->largest_negative), load<Arch>(at.at)));
-    }
-    int end(int first, float) const noexcept { return first + 1; }
-    int other(int first) const noexcept { return std::max(first - 1, lowest); }
-    /// Blocks that lose the sign of zeros.
-    mask<Arch> empties(vi<Arch> amax) const noexcept { return amax < vi<Arch>(0); }
-};
-
-/// The finite numbers of a format for scales, from 0 on, in their order.
-struct scale_numbers {
-    float at[256];  ///< of each code
-    int count = 1;
-    float least_normal;  ///< of the format and of float32
-    int shift, offset;   ///< from a normal number's bits to its code
-
-    explicit scale_numbers(floating f) noexcept
-        : least_normal(static_cast<float>(std::max(min_normal(f), 0x1p-126))),
-          shift(23 - f.mantissa_bits),
-          offset((f.bias - 127) * (1 << f.mantissa_bits)) {
-        at[0] = 0;
-        for (std::uint64_t code = 1; code <= largest_magnitude(f) && count < 256; ++code) {
-            const int field = static_cast<int>(code >> f.mantissa_bits), m = f.mantissa_bits;
-            const bool subnormal = field == 0 && f.subnormals;
-            const std::uint64_t digits = (code & ((std::uint64_t{1} << m) - 1)) + (subnormal ? 0 : std::uint64_t{1} << m);
-            at[count++] = static_cast<float>(static_cast<double>(digits) * power_of_two(field - f.bias - m + int{subnormal}));
-        }
-    }
-    /// Returns where a number stands; for what is beyond the largest, the count.
-    int place(float v) const noexcept {
-        if (v > at[count - 1]) return count;
-        if (v >= least_normal) return (std::bit_cast<std::int32_t>(v) >> shift) + offset;
-        return static_cast<int>(std::lower_bound(at, at + count, v) - at);
-    }
-};
-
-/// An NVFP4 step whose block scales are searched.
-template <class Arch>
-struct searched_nvfloat : nvfloat_step<Arch> {
-    using base = nvfloat_step<Arch>;
-    using shared = typename base::shared;
-    search_task task;
-    base trial;
-    element_rounding<Arch> rounded;
-    scale_numbers numbers;
-    float halved_from;  ///< from here on half of a scale is a scale, too
-    static constexpr int lowest = 1;
-
-    searched_nvfloat(const nvfloat& f, float t, const search_task& s) noexcept
-        : base(f, s.how, t),
-          task(s),
-          trial(f, for_search(s.how), t),
-          rounded(f.element.mantissa_bits, min_exponent(f.element), this->element_max, f.element.is_signed && !trial.element.grid.needed()),
-          numbers(f.scale),
-          halved_from(static_cast<float>(2 * (f.scale.subnormals ? min_normal(f.scale) : min_value(f.scale)))) {}
-
-    void run(const block_group& g) const noexcept { run_searched_group<Arch>(g, *this); }
-
-    bool may_search() const noexcept { return this->tensor_scale != 0; }
-    ladder_steps<Arch> rule_steps(const seen<Arch>& all) const noexcept {
-        alignas(64) float rule[lanes<Arch>];
-        store<Arch>(rule, this->block_scale(all));
-        ladder_steps<Arch> s;
-        for (std::size_t k = 0; k < lanes<Arch>; ++k) s.at[k] = numbers.place(rule[k]);
-        return s;
-    }
-    shared shared_at(const ladder_steps<Arch>& at) const noexcept { return {units(load<Arch>(at.at)), vi<Arch>(0)}; }
-    std::int32_t scale_of(int at) const noexcept { return std::bit_cast<std::int32_t>(numbers.at[at]); }
-    vf<Arch> units(vi<Arch> at) const noexcept {
-        alignas(64) std::int32_t from[lanes<Arch>];
-        alignas(64) float d[lanes<Arch>];
-        store<Arch>(from, at);
-        for (std::size_t k = 0; k < lanes<Arch>; ++k) d[k] = numbers.at[from[k]];
-        return load<Arch>(d) * vf<Arch>(this->tensor_scale);
-    }
-    vf<Arch> limits(const ladder_steps<Arch>& at) const noexcept { return vf<Arch>(this->element_max) * units(load<Arch>(at.at)); }
-    /// Where the search ends above the rule's scale. That scale is rounded and so is its product with the tensor's: it, or one of the two
-    /// next, clips nothing. From twice that on none is better whose half is a scale, unless products are subnormal and halves inexact.
-    int end(int first, float largest) const noexcept {
-        int unclipped = first;
-        const auto clips = [&] { return largest > this->element_max * (numbers.at[unclipped] * this->tensor_scale); };
-        while (unclipped < std::min(first + 2, numbers.count - 1) && clips()) ++unclipped;
-        if (numbers.at[unclipped] * this->tensor_scale < std::numeric_limits<float>::min()) return numbers.count;
-        return numbers.place(std::max(2 * numbers.at[unclipped], halved_from));
-    }
-    /// The scale under which the largest element takes 4 in place of 6.
-    int other(int first) const noexcept {
-        alignas(64) float scaled[lanes<Arch>] = {1.5f * numbers.at[first]};
-        store<Arch>(scaled, cast_general<Arch>(load<Arch>(scaled), this->scale, vi<Arch>(0)));
-        return numbers.place(scaled[0]);
-    }
-    /// A scale of 0 makes +0.
-    mask<Arch> empties(vi<Arch> amax) const noexcept { return amax == vi<Arch>(0); }
-};
-
-template <class Arch>
-searched_microscaling<Arch> searched_step(const microscaling& f, float t, const search_task& task) noexcept {
-    return {f, t, task};
-}
-template <class Arch>
-searched_nvfloat<Arch> searched_step(const nvfloat& f, float t, const search_task& task) noexcept {
-    return {f, t, task};
 }
 
 /// Rounds blocks whose scales are searched. `t` is NVFP4's tensor scale; `found` as search_task says.

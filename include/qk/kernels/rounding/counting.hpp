@@ -99,4 +99,52 @@ struct fast_rounding {
     }
 };
 
+/// Flushes subnormals in front of a form's rounding and behind it; does nothing where the semantics keeps them.
+struct fast_flush {
+    std::int32_t least_input, least_result;
+
+    explicit fast_flush(std::int32_t input, std::int32_t result) noexcept : least_input(input), least_result(result) {}
+    template <class Arch>
+    QK_INLINE vf<Arch> input(vf<Arch> x) const noexcept {
+        return __builtin_expect(least_input != 0, 0) ? flushed<Arch>(x, least_input) : x;
+    }
+    template <class Arch>
+    QK_INLINE vi<Arch> magnitude(vi<Arch> a) const noexcept {
+        return least_result != 0 ? select(a < vi<Arch>(least_result), vi<Arch>(0), a) : a;
+    }
+    /// Flushes a product by the scale.
+    template <class Arch>
+    QK_INLINE vf<Arch> product(vf<Arch> y) const noexcept {
+        return least_result != 0 ? flushed<Arch>(y, min_normal_bits) : y;
+    }
+};
+
+/// The signs of results whose magnitude is zero.
+template <class Arch>
+struct signs_of_zeros {
+    bool kept;
+    vi<Arch> lost, other;  ///< the bits of a sign that stay: where the float32 quotient by the scale is zero, and elsewhere
+
+    explicit signs_of_zeros(zero_sign rule) noexcept
+        : kept(rule == zero_sign::kept),
+          lost(rule == zero_sign::underflow_positive ? -1 : 0),
+          other(rule == zero_sign::zero_quotient_positive ? -1 : 0) {}
+    /// Returns the signs of results of `steps` steps, where those of the inputs are `sign`. is_lost() tells where the quotient is zero.
+    template <class Steps, class Lost>
+    QK_INLINE vi<Arch> of(vi<Arch> sign, Steps steps, const Lost& is_lost) const noexcept {
+        using V = vi<Arch>;
+        if (kept) return sign;
+        const V zero = sign & select(is_lost(), lost, other);
+        return select(V(__builtin_bit_cast(typename V::register_type, steps.data)) == V(0), zero, sign);
+    }
+};
+
+/// An element as a rounded number of steps, not yet clamped to the range. `binade` is the one whose step it has, `sign` the result's sign
+/// bit.
+template <class Arch, bool Integers = false>
+struct counted {
+    std::conditional_t<Integers, vi<Arch>, vf<Arch>> steps;
+    vi<Arch> binade, sign;
+};
+
 }  // namespace qk::kernels

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstring>
 
+#include "qk/inline.hpp"
 #include "qk/kernels/lanes/simd.hpp"
 #include "qk/rounding.hpp"
 #include "qk/semantics.hpp"
@@ -222,6 +223,33 @@ mask<Arch> quotient_is_zero(vi<Arch> a, vi<Arch> step) noexcept {
     const V subnormal = V(1) << min(max(k + V(149), V(0)), V(31));
     const V threshold = select(k > V(-127), normal, select(k > V(-150), subnormal, V(0)));
     return a <= threshold;
+}
+
+constexpr std::int32_t float_bits(double v) { return std::bit_cast<std::int32_t>(static_cast<float>(v)); }
+
+/// Returns the bits of 2^e, from 2^-149 on, whatever the processor does to subnormals.
+constexpr std::int32_t power_bits(int e) { return e >= -126 ? (e + 127) << 23 : e >= -149 ? 1 << (e + 149) : 0; }
+
+/// Is true when the rules of a family flush subnormal inputs or results.
+template <class Rules>
+QK_INLINE constexpr bool flushes(const Rules& r) noexcept {
+    return r.least_input != 0 || r.flush_below != 0;
+}
+/// Returns x with magnitudes below `least` replaced by zero of their sign.
+template <class Arch>
+vf<Arch> flushed(vf<Arch> x, std::int32_t least) noexcept {
+    using V = vi<Arch>;
+    const V bits = as_int<Arch>(x);
+    return as_float<Arch>(select((bits & V(magnitude_bits)) < V(least), bits & V(sign_bit), bits));
+}
+
+/// Returns the rules of the half-even forms, without flushes and without a zero point that is added before rounding: only the forms of
+/// other roundings need these, unless scales are very small.
+template <class Rules>
+QK_INLINE Rules without_flush(Rules r) noexcept {
+    r.flush_below = r.least_input = 0;
+    if constexpr (requires { r.zero_before; }) r.zero_before = false;
+    return r;
 }
 
 }  // namespace qk::kernels

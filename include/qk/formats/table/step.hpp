@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "qk/formats/table.hpp"
+#include "qk/formats/floating/fast.hpp"
+#include "qk/formats/table/format.hpp"
 #include "qk/kernels/rounding/general.hpp"
-#include "qk/kernels/steps/floating.hpp"
+#include "qk/kernels/rounding/scale_table.hpp"
 
 namespace qk::kernels {
 
@@ -221,5 +222,42 @@ struct table_step {
         return flushed<Arch>(y, rules->flush_below);
     }
 };
+
+constexpr floating_kind kind_of(const table&) { return floating_kind::any; }
+
+/// Tables have the general form alone.
+template <class Arch>
+struct table_rows {
+    static constexpr bool usable = false, streaming = false;
+    table_rules<Arch> rules;
+
+    table_rows(const table& f, const semantics& how) noexcept : rules(f, how) {}
+    template <std::size_t Size>
+    void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t*, std::size_t count, bool) const noexcept {
+        for (std::size_t k = 0; k < count; ++k) {
+            t.scale[k] = scale[k];
+            t.lowest[k] = t.highest[k] = 0;
+            t.limit[k] = no_value;
+        }
+        t.finish(count, 0, false);
+    }
+    template <std::size_t Size>
+    table_step<Arch> step(const scale_table<Arch, Size>& t, std::size_t k, const std::int64_t*) const noexcept {
+        return {&rules, vf<Arch>(t.scale[k]), t.scale[k] != 1.0f};
+    }
+    template <std::size_t Size>
+    table_step<Arch> step_across(const scale_table<Arch, Size>& t, std::size_t i, std::size_t, const std::int64_t*) const noexcept {
+        return {&rules, load<Arch>(t.scale + i), true};
+    }
+    template <class Scaled, class Call>
+    void with_form(Scaled, bool, const Call&) const noexcept {}
+};
+
+template <class Arch, floating_kind = floating_kind::any>
+table_rows<Arch> rows_of(const table& f, const semantics& how, bool, bool) noexcept {
+    return {f, how};
+}
+
+constexpr bool is_identity(const table&, const semantics&) { return false; }
 
 }  // namespace qk::kernels

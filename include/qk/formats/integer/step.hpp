@@ -6,8 +6,8 @@
 // the rounded limit gives what rounding the clamped integer gives.
 #pragma once
 
-#include "qk/formats/integer.hpp"
-#include "qk/kernels/steps/floating.hpp"
+#include "qk/formats/integer/format.hpp"
+#include "qk/kernels/rounding/general.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
 

@@ -1,4 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the fast forms round by: half-even by float addition, for the values and semantics that allow it. The drivers test a tile with one
+// compare and leave everything else to the general form.
+//
+// Why they are exact. Let c be the largest power of two up to |x|, but at least the smallest normal number of the format, and
+// K = 1.5 * 2^(23 - m) with m <= 20. c * K has an ulp of c * 2^-m, the step of the grid at x, and so has the sum c * K + x, which lies
+// within 2c of it: the sum is x rounded half-even to that step, and the difference is exact, +0 if it is zero. c * K itself is exact, so it
+// does not matter whether a compiler makes one fma of product and sum. Where a block has one step, the sum is with M = 1.5 * 2^23 steps.
+// Both hold while the sums are finite, and in the default floating-point environment, which the drivers check.
+#pragma once
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+#include <bit>
+
+#include "qk/inline.hpp"
+#include "qk/kernels/rounding/general.hpp"
+
+namespace qk::kernels {
+
+/// Is true when the processor rounds to nearest even and flushes nothing, as the fast forms require.
+template <class Arch>
+bool default_environment() noexcept {
+#if defined(__SSE2__)
+    return (_mm_getcsr() & 0xe040u) == 0;  // rounding control, flush to zero, denormals are zero
+#elif defined(__aarch64__)
+    std::uint64_t fpcr;
+    asm volatile("mrs %0, fpcr" : "=r"(fpcr));
+    return (fpcr & 0x03c00000u) == 0;
+#else
+    // Sums that are ties, and a product and a sum of subnormals: another rounding or a flush gives other bits.
+    volatile float one = 1.0f, tie = 0x1p-24f, next = 0x1.000002p+0f, least = 0x1p-126f, half = 0.5f, subnormal = 0x1p-149f;
+    const float down = one + tie, up = next + tie, made = least * half, kept = subnormal + subnormal;
+    return std::bit_cast<std::uint32_t>(down) == 0x3f800000u && std::bit_cast<std::uint32_t>(up) == 0x3f800002u &&
+           std::bit_cast<std::uint32_t>(made) == 0x00400000u && std::bit_cast<std::uint32_t>(kept) == 0x00000002u;
+#endif
+}
+
+inline constexpr std::int32_t exponent_mask = 0x7f800000;
+inline constexpr std::int32_t half_bit = 0x00400000;  ///< with an exponent field: 1.5 times that power of two
+inline constexpr std::int32_t no_value = -1;          ///< sentinel: every tile test fails, so the general form runs
+
+/// Returns x rounded half-even to m mantissa bits, no finer than the step at `least`; `magic` is K. A zero is +0.
+template <class Arch>
+QK_INLINE vf<Arch> to_grid(vf<Arch> x, vi<Arch> least, vf<Arch> magic) noexcept {
+    const vf<Arch> c = as_float<Arch>(max(as_int<Arch>(x) & vi<Arch>(exponent_mask), least));
+    return fnma(c, magic, fma(c, magic, x));
+}
+
+// The quotient by a product.
+//
 // Computes x / d, which is rounded to a coarse grid next, without a division: by 1 / d held in two floats, for divisors for which that is
 // proved to be exact.
 //
@@ -10,14 +62,6 @@
 // said amounts to |X * 2^c - N * D| <= 16, where c is at least 24 for the sizes to fit. So, modulo 2^(25 - p), D is within 16 of zero. If D
 // is a multiple of 2^(25 - p), which is at least 32, the difference is one too, so it is zero; but then 2^24 divides N * D, and it does
 // not. There remain the divisors with D within 16 of such a multiple, and not on it: by those the kernels divide.
-#pragma once
-
-#include <bit>
-
-#include "qk/inline.hpp"
-#include "qk/kernels/lanes/simd.hpp"
-
-namespace qk::kernels {
 
 inline constexpr std::int32_t least_fast_divisor = (127 - 64) << 23, largest_fast_divisor = (127 + 64)
                                                                                             << 23;  ///< the sums stay normal numbers
@@ -76,5 +120,24 @@ struct fast_divisor {
         return product ? fast_quotient<Arch>(x, reciprocal) : quotient<Arch>(x, divisor);
     }
 };
+
+/// Returns what a tile's test compares with the form's limit: the magnitude, unless the form has a tested() of its own.
+template <class Arch, class Form>
+QK_INLINE vi<Arch> tested(const Form& form, vf<Arch> x) noexcept {
+    if constexpr (requires { form.tested(x); }) return form.tested(x);
+    return as_int<Arch>(x) & vi<Arch>(magnitude_bits);
+}
+
+/// A scale other than one divides an element before it is rounded, and multiplies the result.
+template <bool Scaled, class Arch>
+QK_INLINE vf<Arch> divided(vf<Arch> x, const fast_scale<Arch>& by) noexcept {
+    if constexpr (Scaled) return quotient<Arch>(x, by.scale);
+    return x;
+}
+template <bool Scaled, class Arch>
+QK_INLINE vf<Arch> multiplied(vf<Arch> y, const fast_scale<Arch>& by) noexcept {
+    if constexpr (Scaled) return y * by.scale;
+    return y;
+}
 
 }  // namespace qk::kernels

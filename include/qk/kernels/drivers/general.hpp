@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the step of a block format along any axis, in the general form.
+// Runs steps in their general form: of elementwise formats over a row, of block formats along any axis.
 #pragma once
 
 #include <algorithm>
 
-#include "qk/kernels/steps/blocks.hpp"
+#include "qk/kernels/rounding/blocks.hpp"
 #include "qk/parameters.hpp"
 
 namespace qk::kernels {
+
+/// Runs the general form: y[i] = step(x[i]). `position` is that of x[0] in the caller's span (stochastic rounding).
+template <class Arch, class Step>
+#if defined(__GNUC__)
+__attribute__((noinline))
+#endif
+void run_row_general(const float* x, float* y, std::size_t n, std::size_t position, const Step& step) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    const auto bits = [&](std::size_t i, std::size_t count) { return random_lanes<Arch>(step.random(), position + i, 1, count); };
+    std::size_t i = 0;
+    for (; i + w <= n; i += w) store<Arch>(y + i, step.general(load<Arch>(x + i), bits(i, w)));
+    if (i < n) store_some<Arch>(y + i, 1, n - i, step.general(load_some<Arch>(x + i, 1, n - i), bits(i, n - i)));
+}
 
 /// Blocks side by side: element j of block l is x[l * lane_stride + j * element_stride].
 struct block_group {
@@ -34,7 +47,7 @@ void store_across(const block_group& g, std::size_t j, vf<Arch> v) noexcept {
 /// Runs the blocks of a group, a lane each, in the general form. x is read again after what is shared is known; y may be x.
 template <class Arch, class Step>
 void run_group(const block_group& g, const Step& step) noexcept {
-    if constexpr (requires { step.run(g); }) return step.run(g);  // its scales are searched
+    if constexpr (requires { step.task; }) return run_searched_group<Arch>(g, step);  // drivers/searched_blocks.hpp
     const auto bits = [&](std::size_t j) {
         return random_lanes<Arch>(step.rules.random, g.position + j * g.element_stride, g.lane_stride, g.blocks);
     };
@@ -103,7 +116,7 @@ void run_vectors_of_blocks(const block_group& all, const Step& step) noexcept {
 template <class Arch, class Step>
 void run_groups(block_group all, const Step& step) noexcept {
     constexpr std::size_t w = lanes<Arch>;
-    constexpr bool searched = requires { step.run(all); };  // a lane is a block
+    constexpr bool searched = requires { step.task; };  // a lane is a block
     if (!searched && all.element_stride == 1 && all.lane_stride == all.length && (step.sub_block_size == 0 || step.sub_block_size == 2)) {
         std::size_t done = 0;
         if constexpr (w > 1) {

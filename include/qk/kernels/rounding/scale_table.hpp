@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "qk/kernels/steps/fast.hpp"
+#include "qk/kernels/rounding/fast.hpp"
 
 namespace qk::kernels {
 

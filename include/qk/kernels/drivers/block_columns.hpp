@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs block formats by their fast form: tiles of a row, or vectors across a strided axis. Blocks that it does not cover, odd block sizes
-// and ragged ends go to the general form.
+// Runs the fast form over blocks along an axis that is not the last: a vector holds neighbouring columns, so each lane has a block of its
+// own.
 #pragma once
 
 #include <cstring>
 #include <utility>
 
-#include "qk/kernels/drivers/row_tiles.hpp"
-#include "qk/kernels/steps/any_rounding.hpp"
+#include "qk/kernels/drivers/block_rows.hpp"
 
 namespace qk::kernels {
 
@@ -222,149 +221,6 @@ void run_strided(const float* x, float* y, along_axis axis, std::size_t size, co
         }
     }
     if (streaming) end_streaming<Arch>();
-}
-
-/// A buffer for blocks of rows that do not fill tiles: they are taken from several rows and lie side by side; a short one is padded with
-/// zeros.
-template <class Arch>
-struct gathered_blocks {
-    static constexpr std::size_t floats = 4096;
-    alignas(64) float values[floats];
-    alignas(64) std::uint32_t words[floats];  ///< random bits of the values
-    struct place {
-        std::size_t at, length;
-    } places[floats / 8];
-    std::size_t count = 0;
-
-    gathered_blocks() noexcept {}  // leaves the arrays uninitialised
-
-    /// How many blocks of `size` are gathered before they are run: as many as fill whole tiles.
-    static constexpr std::size_t room(std::size_t size) { return floats / size / lanes<Arch> * lanes<Arch>; }
-    void add(const float* x, std::size_t at, std::size_t length, std::size_t size, const random_source* random) noexcept {
-        constexpr std::size_t w = lanes<Arch>;
-        if (random != nullptr) {
-            store_random<Arch>(*random, at, length, words + count * size);
-            std::fill(words + count * size + length, words + (count + 1) * size, 0u);
-        }
-        float* to = values + count * size;
-        places[count++] = {at, length};
-        if (is_whole(length, size)) return copy_whole(x + at, to, size);
-        for (std::size_t k = 0; k < size; k += w) {
-            const std::size_t some = length > k ? std::min(length - k, w) : 0;
-            store_first<Arch>(to + k, std::min(size, w), some == w ? load<Arch>(x + at + k) : load_first<Arch>(x + at + k, some));
-        }
-    }
-    /// Copies the k-th block, without padding, to its place in y.
-    void put_back(float* y, std::size_t k, std::size_t size) const noexcept {
-        constexpr std::size_t w = lanes<Arch>;
-        const auto [at, length] = places[k];
-        const float* from = values + k * size;
-        if (is_whole(length, size)) return copy_whole(from, y + at, size);
-        for (std::size_t i = 0; i < length; i += w)
-            store_first<Arch>(y + at + i, std::min(length - i, w), load_first<Arch>(from + i, std::min(size, w)));
-    }
-
-  private:
-    static bool is_whole(std::size_t length, std::size_t size) noexcept { return length == size && size % lanes<Arch> == 0; }
-    static void copy_whole(const float* from, float* to, std::size_t n) noexcept {
-        for (std::size_t k = 0; k < n; k += lanes<Arch>) store<Arch>(to + k, load<Arch>(from + k));
-    }
-};
-
-/// Runs blocks of `size` in tiles, from a row or gathered from several: `form` computes what they share, `out` rounds.
-template <class Arch, block_shape Known, class Form, class Out>
-struct rows_of_blocks {
-    const float* x;
-    float* y;
-    std::size_t size;
-    const Form& form;
-    const Out& out;
-    const general_form<Arch>& general;
-    gathered_blocks<Arch> gathered;
-
-    rows_of_blocks(const float* from, float* to, std::size_t block_size, const Form& f, const Out& o, const general_form<Arch>& c) noexcept
-        : x(from), y(to), size(block_size), form(f), out(o), general(c) {}
-
-    /// Runs the general form on blocks that the fast form does not cover, in the row at `at` or among the gathered ones.
-    struct declined {
-        rows_of_blocks* all;
-        std::size_t at;
-        bool is_gathered;
-        void operator()(std::size_t first, std::size_t count) const noexcept {
-            if (!is_gathered) {
-                const std::size_t begin = at + first * all->size;
-                return all->general.row(all->x + begin, all->y + begin, all->size, count, begin);
-            }
-            for (std::size_t k = first; k < std::min(first + count, all->gathered.count); ++k) {
-                auto& p = all->gathered.places[k];
-                all->general.row(all->x + p.at, all->y + p.at, p.length, 1, p.at);
-                p.length = 0;  // done: put_back() has nothing to copy
-            }
-        }
-    };
-
-    /// Runs the whole tiles among `blocks` blocks from `at` on and returns how many blocks these hold.
-    std::size_t run(std::size_t at, std::size_t blocks, bool streaming) noexcept {
-        return run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, out.at(y + at, at, streaming),
-                                              range_call(declined{this, at, false}));
-    }
-    void add(std::size_t at, std::size_t length) noexcept {
-        gathered.add(x, at, length, size, out.random());
-        if (gathered.count == gathered.room(size)) finish();
-    }
-    void finish() noexcept {
-        const std::size_t count = gathered.count, whole = (count + lanes<Arch> - 1) / lanes<Arch> * lanes<Arch>;
-        std::fill(gathered.values + count * size, gathered.values + whole * size, 0.0f);
-        if (out.random() != nullptr) std::fill(gathered.words + count * size, gathered.words + whole * size, 0u);
-        run_row_of_blocks<Arch, Known>(gathered.values, whole, size, form, out.at(gathered.values, 0, false, gathered.words),
-                                       range_call(declined{this, 0, true}));
-        for (std::size_t k = 0; k < count; ++k) gathered.put_back(y, k, size);
-        gathered.count = 0;
-    }
-};
-
-/// Runs the blocks along the last axis (inner == 1).
-template <class Arch, block_shape Known, class Form, class Out>
-void run_rows_of_blocks(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out,
-                        const general_form<Arch>& general) noexcept {
-    const std::size_t whole = axis.length / size, rest = axis.length % size;
-    // Without a ragged last block all rows are one row.
-    const std::size_t rows = rest == 0 ? 1 : axis.outer, blocks = rest == 0 ? axis.outer * whole : whole;
-    const bool aligned = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && (rows == 1 || axis.length % lanes<Arch> == 0);
-    const bool streaming = aligned && streams<Arch>(x, y, axis.outer * axis.length);
-    rows_of_blocks<Arch, Known, Form, Out> all(x, y, size, form, out, general);
-    for (std::size_t o = 0; o < rows; ++o) {
-        const std::size_t at = o * axis.length;
-        const std::size_t done = all.run(at, blocks, streaming);
-        for (std::size_t k = done; k < blocks; ++k) all.add(at + k * size, size);
-        if (rest != 0) all.add(at + blocks * size, rest);
-    }
-    all.finish();
-    if (streaming) end_streaming<Arch>();
-}
-
-/// Runs the blocks along `axis` of the whole array, by a fast form where one is usable.
-template <class Arch, block_shape Known, class Step>
-void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noexcept {
-    const auto size = static_cast<std::size_t>(step.block_size);
-    const general_form<Arch> general(step);
-    const auto run = [&](const auto& form, const auto& out) {
-        if constexpr (!Known.one_row) {
-            if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, form, out, general);
-        }
-        if (!has_tiles<Arch>(size, form.sub_block_size)) return run_blocks_general<Arch>(x, y, axis, step);
-        run_rows_of_blocks<Arch, Known>(x, y, axis, size, form, out, general);
-    };
-    if (default_environment<Arch>()) {
-        if (const auto form = fast_of<Arch>(step); form.usable()) return run(form, values_of_blocks<Arch>{y});
-        if constexpr (!is_baseline<Arch>) {
-            const auto any = rounded_of<Arch>(step);
-            constexpr bool one_step = Known.step == element_step::block;
-            if (any.fast.usable())
-                return run(any.fast, rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>, one_step>{y, any});
-        }
-    }
-    run_blocks_general<Arch>(x, y, axis, step);
 }
 
 }  // namespace qk::kernels
