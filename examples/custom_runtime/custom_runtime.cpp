@@ -1,118 +1,347 @@
 // SPDX-License-Identifier: Apache-2.0
-// A runtime of your own: y = W x with weights packed at their true width. qk's kernels decode them in tiles that stay in the first-level
-// cache. The product on float weights runs beside it. Uses only qk's core headers.
+// A runtime of your own: a decoder for checkpoints of Qwen's and Llama's kind. Weights stay packed as the file has them, products read them
+// so (qk/product.hpp), and keys and values are packed in a format of your choice.
 //
-//   custom_runtime [rows columns]
+//   custom_runtime model.safetensors --prompt 1,2,3 --tokens 20 [--cache fp8_e4m3fn] [--floats] [--logits FILE]
+//
+// --floats decodes every weight to float32 first and changes nothing else: same order of sums, same bits, more bytes. --logits writes the
+// logits of every position that was computed, as float32. make_checkpoint.py writes checkpoints of random weights.
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
 #include <vector>
 
-#include "qk/codec.hpp"
+#include "qk/checkpoint.hpp"
+#include "qk/dispatch.hpp"
+#include "qk/formats/parse.hpp"
 
 namespace {
 
-/// Sums in eight independent chains, so that the compiler may use vectors without changing the order within a chain.
-float dot(const float* a, const float* b, std::size_t n) {
-    float sum[8] = {};
-    std::size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        for (std::size_t k = 0; k < 8; ++k) sum[k] += a[i + k] * b[i + k];
+using bytes = std::span<const std::byte>;
+
+[[noreturn]] void fail(const std::string& sentence) { throw std::runtime_error(sentence); }
+
+/// Packed weights, where they lie in the file, or in memory of their own.
+struct matrix {
+    qk::format format;
+    qk::packed_weights w;
+    std::vector<std::byte> codes, scale_codes;
+    std::vector<float> scale;
+    std::vector<std::int64_t> zero;
+    float tensor = 1;
+
+    matrix() = default;
+    matrix(matrix&&) = default;  // memory stays where it is when a vector is moved
+    matrix& operator=(matrix&&) = default;
+    std::size_t size() const {
+        return w.planes.elements.size() + w.planes.scales.size() + (scale.size() + w.planes.tensor.size() / 4) * sizeof(float);
     }
-    for (; i < n; ++i) sum[0] += a[i] * b[i];
-    return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
+    /// Decodes row r to y.
+    void row(std::size_t r, std::span<float> y) const {
+        const qk::packed_rows one{w, 1, w.columns, r};
+        const float weight = 1;  // one row, times 1
+        qk::dispatch::weighted_rows(format, one, {std::span(&weight, 1)}, {y});
+    }
+    /// y = W x for vectors that lie one after the other.
+    void multiply(std::span<const float> x, std::span<float> y, const qk::product_options& o = {}) const {
+        qk::dispatch::product(format, w, {x, x.size() / w.columns}, {y}, o);
+    }
+};
+
+/// Puts the codes and scales of a quantized matrix where qk's formats have them; what is there already is not moved.
+void take_quantized(const qk::checkpoint::checkpoint& c, const qk::checkpoint::weight& w, matrix& m) {
+    const auto part = [&](int number) { return number < 0 ? bytes() : bytes(c.tensors[static_cast<std::size_t>(number)].data); };
+    qk::matrix_planes in{part(w.codes), part(w.scales), part(w.zeros), 1, part(w.group_of)};
+    if (w.global >= 0) std::memcpy(&in.global, part(w.global).data(), sizeof(float));
+    const qk::layout& from = w.how;
+    qk::layout to = from;
+    to.order = qk::code_order::rows, to.row_bits = 8, to.scales = qk::scale_order::rows;
+    if (w.stack != 1 || w.transposed || from.zero != qk::zero_type::none || !in.group_of.empty() || from.codes == qk::element::ggml ||
+        from.group_rows > 1)
+        fail(w.name + ": this example has no product for weights like " + w.format + "; qk convert writes others");
+    const qk::plane_sizes n = qk::sizes_of(to, w.matrix);
+    if (!(from == to)) {
+        std::vector<std::uint8_t> scratch(w.matrix.columns);
+        m.codes.resize(n.codes), m.scale_codes.resize(n.scales);
+        float global = 1;
+        if (!qk::repack(from, w.matrix, in, to, {m.codes, m.scale_codes, {}, &global}, scratch).done) fail(w.name + ": cannot be moved");
+        in.codes = m.codes, in.scales = m.scale_codes;
+    }
+    const std::string element = from.codes == qk::element::e2m1   ? "fp4_e2m1"
+                                : from.codes == qk::element::e2m3 ? "fp6_e2m3"
+                                : from.codes == qk::element::e3m2 ? "fp6_e3m2"
+                                : from.codes == qk::element::e4m3 ? "fp8_e4m3fn"
+                                : from.codes == qk::element::e5m2
+                                    ? "fp8_e5m2"
+                                    : (from.codes == qk::element::unsigned_integer ? "uint" : "int") + std::to_string(from.bits);
+    const std::string group = std::to_string(from.group_columns);
+    m.w.planes = {in.codes, in.scales, {}, {}};
+    if (from.scale == qk::scale_type::e8m0) {
+        m.format = *qk::parse_format("mx:element=" + element + ",block=" + group);
+    } else if (from.scale == qk::scale_type::e4m3) {
+        m.format = *qk::parse_format("nvfp:block=" + group + ",element=" + element + ",scale=fp8_e4m3fn,tensor=0");
+        m.w.parameters = qk::affine{from.global == qk::global_type::divides ? 1 / in.global : in.global};
+    } else {
+        m.format = *qk::parse_format(element);
+        const std::size_t rows = qk::scale_rows_of(from, w.matrix), groups = qk::groups_of(from, w.matrix);
+        for (std::size_t r = 0; r < w.matrix.rows; ++r)
+            for (std::size_t g = 0; g < groups; ++g)
+                m.scale.push_back(from.scale == qk::scale_type::none
+                                      ? 1.0f
+                                      : qk::scale_value(from.scale, qk::scale_bits(to, w.matrix, in.scales, rows == 1 ? 0 : r, g)));
+        if (from.offset != 0) m.zero.assign(m.scale.size(), from.offset);
+        m.w.planes.scales = {};
+        m.w.parameters = qk::per_block{m.scale,
+                                       m.zero,
+                                       {w.matrix.rows, w.matrix.columns, 1},
+                                       groups == 1 ? w.matrix.columns : static_cast<std::size_t>(from.group_columns)};
+    }
 }
 
-/// Weights of a linear layer. Each row is packed on its own; blocks run along the row.
-template <auto Format>
-class packed_matrix {
+matrix load(const qk::checkpoint::checkpoint& c, const std::string& name, bool floats) {
+    const qk::checkpoint::weight* w = c.find_weight(name);
+    if (w == nullptr) fail(c.path.string() + ": there is no " + name);
+    if (w->problem) fail(w->problem->sentence);
+    matrix m;
+    m.w.rows = static_cast<std::size_t>(w->shape.at(0)), m.w.columns = w->shape.size() > 1 ? static_cast<std::size_t>(w->shape[1]) : 1;
+    if (w->quantized) {
+        take_quantized(c, *w, m);
+    } else {
+        m.format = *qk::parse_format(w->format == "f16" ? "fp16" : w->format == "f32" ? "fp32" : "bf16");
+        m.w.planes.elements = c.tensors[static_cast<std::size_t>(w->codes)].data;
+    }
+    if (!floats) return m;
+    matrix f;
+    f.format = qk::fp32, f.w.rows = m.w.rows, f.w.columns = m.w.columns;
+    f.codes.resize(m.w.rows * m.w.columns * sizeof(float));
+    for (std::size_t r = 0; r < m.w.rows; ++r) m.row(r, std::span(reinterpret_cast<float*>(f.codes.data()) + r * m.w.columns, m.w.columns));
+    f.w.planes.elements = f.codes;
+    return f;
+}
+std::vector<float> load_vector(const qk::checkpoint::checkpoint& c, const std::string& name) {
+    const qk::checkpoint::weight* w = c.find_weight(name);
+    return w == nullptr ? std::vector<float>() : c.decode(*w);
+}
+
+/// Keys or values: a packed matrix with a row for each token.
+class cache {
   public:
-    packed_matrix(const std::vector<float>& w, std::size_t rows, std::size_t columns)
-        : rows_(rows), columns_(columns), row_bytes_(qk::packed_bytes<Format>(columns)), bytes_(rows * row_bytes_) {
-        for (std::size_t r = 0; r < rows; ++r) {
-            const std::span<const float> row(w.data() + r * columns, columns);
-            qk::encode<Format>(row, std::span<std::byte>(bytes_).subspan(r * row_bytes_, row_bytes_));
+    cache(const qk::format& f, std::size_t tokens, std::size_t columns)
+        : format_(f), layout_(qk::layout_of(f, qk::along_axis{tokens, columns, 1})) {
+        const qk::packed_layout row = qk::layout_of(f, qk::along_axis{1, columns, 1});
+        row_ = row;
+        if (layout_.elements.bytes() != tokens * row.elements.bytes() || layout_.scales.bytes() != tokens * row.scales.bytes() ||
+            layout_.shifts.count != 0 || layout_.tensor.count != 0 || qk::is_integer_format(f))
+            fail("--cache: a float, or blocks whose scales are bytes");
+        memory_.resize(layout_.bytes());
+        w_ = {tokens, columns, qk::planes_of(layout_, bytes(memory_)), qk::affine{1}};
+        if (qk::is_block_format(f)) w_.parameters = {};
+    }
+    void put(std::size_t token, std::span<const float> x) {
+        const qk::planes all = qk::planes_of(layout_, std::span(memory_));
+        const std::size_t e = row_.elements.bytes(), s = row_.scales.bytes();
+        const qk::planes one{all.elements.subspan(token * e, e), all.scales.subspan(token * s, s), {}, {}};
+        if (qk::dispatch::encode(format_, x, one) != qk::encode_status::done) fail("--cache: cannot be encoded");
+    }
+    /// Returns the first `tokens` rows of one head.
+    qk::packed_rows of_head(std::size_t tokens, std::size_t size, std::size_t head) const { return {w_, tokens, size, 0, 1, head * size}; }
+    const qk::format& format() const { return format_; }
+
+  private:
+    qk::format format_;
+    qk::packed_layout layout_, row_;
+    std::vector<std::byte> memory_;
+    qk::packed_weights w_;
+};
+
+struct layer {
+    std::vector<float> norm_in, norm_out, norm_q, norm_k, bias_q, bias_k, bias_v;
+    matrix q, k, v, o, gate, up, down;
+};
+
+class decoder {
+  public:
+    decoder(const qk::checkpoint::checkpoint& c, const qk::format& cache_format, std::size_t tokens, bool floats) {
+        nlohmann::json j;
+        std::ifstream(c.path.parent_path() / "config.json") >> j;
+        const auto number = [&](const char* key) { return j.at(key).get<std::size_t>(); };
+        heads_ = number("num_attention_heads"), kv_heads_ = j.value("num_key_value_heads", heads_), width_ = number("hidden_size");
+        head_ = j.contains("head_dim") && !j["head_dim"].is_null() ? number("head_dim") : width_ / heads_;
+        epsilon_ = j.at("rms_norm_eps").get<float>();
+        const nlohmann::json& rope = j.contains("rope_parameters") && j["rope_parameters"].is_object() ? j["rope_parameters"] : j;
+        if (rope.value("rope_type", "default") != "default")
+            fail("config.json: rope_type " + rope.value("rope_type", "") + " is not known here");
+        theta_ = rope.at("rope_theta").get<double>();
+        embedding_ = load(c, "model.embed_tokens.weight", floats);
+        tied_ = c.find_weight("lm_head.weight") == nullptr;
+        if (!tied_) head_of_model_ = load(c, "lm_head.weight", floats);
+        norm_ = load_vector(c, "model.norm.weight");
+        for (std::size_t i = 0; i < number("num_hidden_layers"); ++i) {
+            const std::string at = "model.layers." + std::to_string(i) + ".", self = at + "self_attn.", mlp = at + "mlp.";
+            const auto w = [&](const std::string& name) { return load(c, name + ".weight", floats); };
+            layers_.push_back({load_vector(c, at + "input_layernorm.weight"), load_vector(c, at + "post_attention_layernorm.weight"),
+                               load_vector(c, self + "q_norm.weight"), load_vector(c, self + "k_norm.weight"),
+                               load_vector(c, self + "q_proj.bias"), load_vector(c, self + "k_proj.bias"),
+                               load_vector(c, self + "v_proj.bias"), w(self + "q_proj"), w(self + "k_proj"), w(self + "v_proj"),
+                               w(self + "o_proj"), w(mlp + "gate_proj"), w(mlp + "up_proj"), w(mlp + "down_proj")});
+            keys_.emplace_back(cache_format, tokens, kv_heads_ * head_);
+            values_.emplace_back(cache_format, tokens, kv_heads_ * head_);
         }
     }
-
-    std::size_t bytes() const { return bytes_.size(); }
-
-    /// Computes y = W x. `row` is scratch memory for one decoded row of `columns` floats, a few KiB.
-    void multiply(const std::vector<float>& x, std::vector<float>& y, std::vector<float>& row) const {
-        for (std::size_t r = 0; r < rows_; ++r) {
-            qk::decode<Format>(std::span<const std::byte>(bytes_).subspan(r * row_bytes_, row_bytes_), std::span<float>(row));
-            y[r] = dot(row.data(), x.data(), columns_);
+    std::size_t words() const { return embedding_.w.rows; }
+    /// Bytes of weights that one token reads.
+    std::size_t bytes_a_token() const {
+        std::size_t n = tied_ ? embedding_.size() : head_of_model_.size();
+        for (const layer& l : layers_)
+            for (const matrix* m : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) n += m->size();
+        return n;
+    }
+    /// Returns the logits of each token, which stand at positions `first`, first + 1 ...
+    std::vector<float> run(std::span<const std::size_t> tokens, std::size_t first) {
+        const std::size_t n = tokens.size(), q_width = heads_ * head_, kv_width = kv_heads_ * head_;
+        std::vector<float> x(n * width_), normed(n * width_), q(n * q_width), k(n * kv_width), v(n * kv_width), context(n * q_width), gate,
+            up;
+        for (std::size_t i = 0; i < n; ++i) embedding_.row(tokens[i], std::span(x).subspan(i * width_, width_));
+        for (std::size_t i = 0; i < layers_.size(); ++i) {
+            const layer& l = layers_[i];
+            normalize(x, l.norm_in, normed);
+            l.q.multiply(normed, q, {.bias = l.bias_q});
+            l.k.multiply(normed, k, {.bias = l.bias_k});
+            l.v.multiply(normed, v, {.bias = l.bias_v});
+            turn(q, l.norm_q, heads_, first), turn(k, l.norm_k, kv_heads_, first);
+            for (std::size_t t = 0; t < n; ++t) {
+                keys_[i].put(first + t, std::span(k).subspan(t * kv_width, kv_width));
+                values_[i].put(first + t, std::span(v).subspan(t * kv_width, kv_width));
+                attend(i, first + t + 1, std::span(q).subspan(t * q_width, q_width), std::span(context).subspan(t * q_width, q_width));
+            }
+            l.o.multiply(context, x, {.plus = x});
+            normalize(x, l.norm_out, normed);
+            gate.resize(n * l.gate.w.rows), up.resize(gate.size());
+            l.up.multiply(normed, up);
+            l.gate.multiply(normed, gate, {.act = qk::activation::silu, .times = up});
+            l.down.multiply(gate, x, {.plus = x});
         }
+        normalize(x, norm_, normed);
+        std::vector<float> logits(n * words());
+        (tied_ ? embedding_ : head_of_model_).multiply(normed, logits);
+        return logits;
     }
 
   private:
-    std::size_t rows_, columns_, row_bytes_;
-    std::vector<std::byte> bytes_;
+    /// Root-mean-square norm of vectors as long as `weight`.
+    void normalize(std::span<const float> x, std::span<const float> weight, std::span<float> y) const {
+        for (std::size_t i = 0; i < x.size(); i += weight.size()) {
+            float sum = 0;
+            for (std::size_t k = 0; k < weight.size(); ++k) sum += x[i + k] * x[i + k];
+            const float by = 1 / std::sqrt(sum / static_cast<float>(weight.size()) + epsilon_);
+            for (std::size_t k = 0; k < weight.size(); ++k) y[i + k] = x[i + k] * by * weight[k];
+        }
+    }
+    /// Norms of heads, if the model has them, and rotary positions.
+    void turn(std::vector<float>& x, std::span<const float> norm, std::size_t heads, std::size_t first) const {
+        if (!norm.empty()) normalize(x, norm, x);
+        for (std::size_t h = 0; h < x.size() / head_; ++h) {
+            float* v = x.data() + h * head_;
+            const auto position = static_cast<double>(first + h / heads);
+            for (std::size_t k = 0; k < head_ / 2; ++k) {
+                const double angle = position * std::pow(theta_, -2.0 * static_cast<double>(k) / static_cast<double>(head_));
+                const auto c = static_cast<float>(std::cos(angle)), s = static_cast<float>(std::sin(angle));
+                const float a = v[k], b = v[k + head_ / 2];
+                v[k] = a * c - b * s, v[k + head_ / 2] = b * c + a * s;
+            }
+        }
+    }
+    /// Queries of one token over `tokens` of the cache: those that share a head go together.
+    void attend(std::size_t i, std::size_t tokens, std::span<const float> q, std::span<float> context) {
+        const std::size_t shared = heads_ / kv_heads_;
+        std::vector<float> scores(shared * tokens);
+        for (std::size_t h = 0; h < kv_heads_; ++h) {
+            const std::size_t at = h * shared * head_;
+            qk::dispatch::dot_rows(keys_[i].format(), keys_[i].of_head(tokens, head_, h), {q.subspan(at, shared * head_), shared}, {scores},
+                                   {.scale = 1 / std::sqrt(static_cast<float>(head_))});
+            for (std::size_t m = 0; m < shared; ++m) {
+                const std::span<float> s = std::span(scores).subspan(m * tokens, tokens);
+                const float most = *std::max_element(s.begin(), s.end());
+                for (float& p : s) p = std::exp(p - most);
+                const float sum = std::accumulate(s.begin(), s.end(), 0.0f);
+                for (float& p : s) p /= sum;
+            }
+            qk::dispatch::weighted_rows(values_[i].format(), values_[i].of_head(tokens, head_, h), {scores, shared},
+                                        {context.subspan(at, shared * head_)});
+        }
+    }
+
+    std::size_t heads_ = 0, kv_heads_ = 0, head_ = 0, width_ = 0;
+    float epsilon_ = 0;
+    double theta_ = 0;
+    bool tied_ = false;
+    matrix embedding_, head_of_model_;
+    std::vector<float> norm_;
+    std::vector<layer> layers_;
+    std::vector<cache> keys_, values_;
 };
 
-template <class Call>
-double milliseconds(const Call& call) {
-    double best = 1e30;
-    for (int i = 0; i < 7; ++i) {
+int run(int argc, char** argv) {
+    std::string file, cache_format = "bf16", logits_file, prompt = "1";
+    std::size_t count = 16;
+    bool floats = false;
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        const auto value = [&] { return i + 1 < argc ? std::string(argv[++i]) : (fail(word + " takes a value"), std::string()); };
+        if (word == "--prompt") prompt = value();
+        else if (word == "--tokens") count = std::stoul(value());
+        else if (word == "--cache") cache_format = value();
+        else if (word == "--logits") logits_file = value();
+        else if (word == "--floats") floats = true;
+        else file = word;
+    }
+    if (file.empty()) fail("usage: custom_runtime CHECKPOINT [--prompt 1,2,3] [--tokens N] [--cache FORMAT] [--floats] [--logits FILE]");
+    std::vector<std::size_t> tokens;
+    for (std::size_t at = 0; at < prompt.size(); at = std::min(prompt.find(',', at), prompt.size() - 1) + 1)
+        tokens.push_back(std::stoul(prompt.substr(at)));
+    const auto f = qk::parse_format(cache_format);
+    if (!f) fail("--cache " + cache_format + ": " + std::string(f.error.view()));
+    const auto c = qk::checkpoint::open(file);
+    decoder model(c, *f, tokens.size() + count, floats);
+    for (const std::size_t t : tokens)
+        if (t >= model.words()) fail("--prompt: token " + std::to_string(t) + " of " + std::to_string(model.words()));
+    std::ofstream logits_out;
+    if (!logits_file.empty()) logits_out.open(logits_file, std::ios::binary);
+    double seconds = 0;
+    std::vector<std::size_t> given = tokens;  // the prompt at once, then one token after the other
+    for (std::size_t made = 0; made < count; ++made) {
         const auto start = std::chrono::steady_clock::now();
-        call();
-        best = std::min(best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+        const std::vector<float> logits = model.run(given, tokens.size() - given.size());
+        if (made != 0) seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        if (logits_out)
+            logits_out.write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size() * sizeof(float)));
+        const auto last = std::span(logits).last(model.words());
+        given = {static_cast<std::size_t>(std::max_element(last.begin(), last.end()) - last.begin())};
+        tokens.push_back(given[0]);
+        std::printf("%zu%c", given[0], made + 1 == count ? '\n' : ' ');
     }
-    return best;
-}
-
-struct problem {
-    std::size_t rows, columns;
-    std::vector<float> w, x;
-    std::vector<float> expected;
-};
-
-template <auto Format>
-bool run(const char* name, const problem& p) {
-    const packed_matrix<Format> packed(p.w, p.rows, p.columns);
-    std::vector<float> y(p.rows), row(p.columns);
-    const double ms = milliseconds([&] { packed.multiply(p.x, y, row); });
-    double error = 0, size = 0;
-    for (std::size_t r = 0; r < p.rows; ++r) {
-        error += static_cast<double>(y[r] - p.expected[r]) * static_cast<double>(y[r] - p.expected[r]);
-        size += static_cast<double>(p.expected[r]) * static_cast<double>(p.expected[r]);
+    if (count > 1) {
+        const double rate = static_cast<double>(count - 1) / seconds, read = static_cast<double>(model.bytes_a_token());
+        std::fprintf(stderr, "%.2f tokens/s, %.1f MB of weights a token, %.2f GB/s (%s)\n", rate, read / 1e6, rate * read / 1e9,
+                     qk::dispatch::architecture());
     }
-    // The law: the packed product is the product of fake-quantized weights, bit for bit.
-    bool same = true;
-    for (std::size_t r = 0; r < p.rows; ++r) {
-        const std::span<const float> exact(p.w.data() + r * p.columns, p.columns);
-        qk::fake_quantize<Format>(exact, std::span<float>(row));
-        same = same && y[r] == dot(row.data(), p.x.data(), p.columns);
-    }
-    std::printf("%-12s %8.2f MB %8.3f ms   error %.2e   %s\n", name, static_cast<double>(packed.bytes()) / 1e6, ms, error / size,
-                same ? "equals fake_quantize" : "DIFFERS FROM FAKE_QUANTIZE");
-    return same;
+    return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    problem p;
-    p.rows = argc > 2 ? static_cast<std::size_t>(std::atol(argv[1])) : 1024;
-    p.columns = argc > 2 ? static_cast<std::size_t>(std::atol(argv[2])) : 4096;
-    p.w.resize(p.rows * p.columns);
-    p.x.resize(p.columns);
-    p.expected.resize(p.rows);
-    unsigned state = 1;
-    const auto uniform = [&state] {
-        state = state * 1664525u + 1013904223u;
-        return static_cast<float>(static_cast<int>(state >> 8) - (1 << 23)) * 0x1p-23f;
-    };
-    for (float& v : p.w) v = uniform() * uniform();
-    for (float& v : p.x) v = uniform();
-    const double ms = milliseconds([&] {
-        for (std::size_t r = 0; r < p.rows; ++r) p.expected[r] = dot(p.w.data() + r * p.columns, p.x.data(), p.columns);
-    });
-    std::printf("%zu x %zu\n%-12s %8.2f MB %8.3f ms\n", p.rows, p.columns, "float", static_cast<double>(p.w.size()) * 4e-6, ms);
-    bool same = run<qk::bf16>("bf16", p);
-    same = run<qk::bfp16>("bfp16", p) && same;
-    same = run<qk::mxfp8_e4m3>("mxfp8_e4m3", p) && same;
-    same = run<qk::mxint8>("mxint8", p) && same;
-    same = run<qk::mxfp4>("mxfp4", p) && same;
-    return same ? 0 : 1;
+    try {
+        return run(argc, argv);
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "custom_runtime: %s\n", e.what());
+        return 1;
+    }
 }

@@ -49,10 +49,18 @@ void decode(const format& f, const_planes packed, values_out y, const codec_para
 /// The products are those of qk/product.hpp.
 void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y,
              const product_options& o = {}) noexcept;
+void grouped_product(const format& f, const packed_weights& w, const product_experts& e, const product_input& x, const product_output& y,
+                     const product_options& o = {}) noexcept;
+void dot_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
+              const product_options& o = {}) noexcept;
+void weighted_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
+                   const weighted_options& o = {}) noexcept;
+/// The format must outlive the rounding.
+[[nodiscard]] input_rounding rounded_to(const format& f) noexcept;
 template <class Parallel>
 void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
              const Parallel& parallel_for, std::size_t rows_of_a_piece = 64) {
-    qk::detail::in_pieces(w, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product(f, w, x, y, piece); });
+    qk::detail::in_pieces(w.rows, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product(f, w, x, y, piece); });
 }
 
 }  // namespace qk::dispatch

@@ -95,16 +95,22 @@ QK_INLINE void expect_planes([[maybe_unused]] const packed_layout& l, [[maybe_un
     assert(holds(p, l) && "qk: a plane is too short; layout_of(format, shape) says how long each must be");
 }
 
+/// Checks the parameters of encode, decode or a product for n numbers.
+template <class Parameters>
+QK_INLINE void expect_parameters(const format& f, std::size_t n, const Parameters& p) {
+    expect_axis(p.axis, n);
+    [[maybe_unused]] const along_axis a = resolved(p.axis, n);
+    if (p.one_scale()) expect_scale(f, p.one);
+    else expect_scales(f, p.scale, p.zero_point, p.group == 0 ? a.length : a.outer * ((a.length + p.group - 1) / p.group) * a.inner);
+}
+
 /// Checks the numbers of encode or decode (values_in, values_out) and their parameters.
 template <class Values, class Byte, class Parameters>
 QK_INLINE void expect_numbers(const format& f, const Values& v, [[maybe_unused]] std::span<Byte> packed, const Parameters& p) {
     [[maybe_unused]] const std::size_t n = v.size();
     assert(is_there(v.memory(), n) && "qk: the numbers are a null pointer");
     assert(are_apart(v.memory(), v.bytes(), packed.data(), packed.size()) && "qk: the numbers must not overlap the packed buffer");
-    expect_axis(p.axis, n);
-    [[maybe_unused]] const along_axis a = resolved(p.axis, n);
-    if (p.one_scale()) expect_scale(f, p.one);
-    else expect_scales(f, p.scale, p.zero_point, p.group == 0 ? a.length : a.outer * ((a.length + p.group - 1) / p.group) * a.inner);
+    expect_parameters(f, n, p);
 }
 
 }  // namespace qk::detail

@@ -4,6 +4,9 @@
 //   qk::product<qk::mxfp4>({rows, columns, planes}, {x}, {y});                       // y = W x
 //   qk::product(format, {rows, columns, planes}, {x, 8}, {y}, {.bias = b});          // eight vectors
 //   qk::product<qk::int4>({rows, columns, {codes}, qk::per_block{...}}, {x}, {y}, {.plus = y});  // y += W x
+//   qk::grouped_product<qk::mxfp4>(w, {.rows = r, .chosen = chosen}, {x, tokens}, {y});           // what a router chose
+//   qk::dot_rows<qk::fp8_e4m3fn>(keys, {query}, {scores});                           // scores of attention over a packed cache
+//   qk::weighted_rows<qk::fp8_e4m3fn>(values, {scores}, {context});                  // and its context
 //
 // Contract, for every overload:
 //   - W[r][k] is what decode gives for the planes and parameters (qk/codec.hpp), bit for bit. Blocks of block formats lie in rows.
@@ -19,8 +22,12 @@
 //     added to partial sum i by a fused multiply-add, block after block. The eight partial sums are joined as above (number 8 to 15 are
 //     +0). It is for codes of at most 8 bits that are whole numbers (takes_integers), whose factors are shared by a row, by 16 weights or
 //     by a multiple of 32.
+//   - The order of weighted_rows. y[m][c] is a chain: it begins at +0 or at begin[m][c], and each row's x[m][r] * V[r][c] is added by one
+//     fused multiply-add, r upwards. So a cache in pages gives the bits of one in a piece, each page beginning where the last one ended.
+//   - dot_rows has the order of product: column k of the rows is number k of the sum. grouped_product, too; where two choices have the
+//     same `to` and `plus` is y, they are added in the order in which they stand.
 //   - What follows the sum is in product_options, in order. y is float, float16 or bfloat16, as x is; both may be strided.
-//   - Nothing is allocated, thrown or started; about 80 KiB of stack; one thread. Work is cut by `rows`, or by the overload that takes
+//   - Nothing is allocated, thrown or started; about 110 KiB of stack; one thread. Work is cut by `rows`, or by the overload that takes
 //     parallel_for. x and y do not overlap; `times` and `plus` may be y itself.
 //   - The processor rounds to nearest and keeps subnormals (its state when a program starts).
 //   - Preconditions are asserted, as in fake_quantize.hpp.
@@ -34,6 +41,7 @@
 #include "qk/product/preconditions.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/walk.hpp"
+#include "qk/product/weighted.hpp"
 #include "qk/product/whole_numbers.hpp"
 
 namespace qk {
@@ -47,6 +55,29 @@ template <class Arch = kernels::native>
 void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y,
              const product_options& o = {}) noexcept;
 
+/// Products of vectors with the experts that a router chose, in one call.
+template <auto Format, class Arch = kernels::native>
+void grouped_product(const packed_weights& w, const product_experts& e, const product_input& x, const product_output& y,
+                     const product_options& o = {}) noexcept;
+template <class Arch = kernels::native>
+void grouped_product(const format& f, const packed_weights& w, const product_experts& e, const product_input& x, const product_output& y,
+                     const product_options& o = {}) noexcept;
+
+/// y[m][r] = the sum over k of x[m][k] * rows[r][k]: scores of queries x with a cache's keys. The options are those of product.
+template <auto Format, class Arch = kernels::native>
+void dot_rows(const packed_rows& rows, const product_input& x, const product_output& y, const product_options& o = {}) noexcept;
+template <class Arch = kernels::native>
+void dot_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
+              const product_options& o = {}) noexcept;
+
+/// y[m][c] = the sum over r of x[m][r] * rows[r][c]: what attention makes of a cache's values. The vectors of x have as many values as
+/// there are rows, those of y as many as there are columns.
+template <auto Format, class Arch = kernels::native>
+void weighted_rows(const packed_rows& rows, const product_input& x, const product_output& y, const weighted_options& o = {}) noexcept;
+template <class Arch = kernels::native>
+void weighted_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
+                   const weighted_options& o = {}) noexcept;
+
 /// Cuts the rows into pieces of `rows_of_a_piece` and calls parallel_for(pieces, body), which calls body(i) once for each i below `pieces`,
 /// on any threads, and returns when all have returned.
 template <class Parallel>
@@ -56,41 +87,100 @@ template <auto Format, class Parallel>
 void product(const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
              const Parallel& parallel_for, std::size_t rows_of_a_piece = 64);
 
+/// Gives x the numbers of a format on its way: product<mxfp4>(w, {x}, {y}, {.round = rounded_to<mxfp8_e4m3>()}). Blocks begin at column 0,
+/// and their length divides 256; elementwise formats have a scale of 1.
+template <auto Format, class Arch = kernels::native>
+[[nodiscard]] constexpr input_rounding rounded_to() noexcept;
+
 // ---- implementation
 
 namespace detail {
 
 template <class Arch, compile_time_facts Known = compile_time_facts{}, class Format>
-void product_of_family(const Format& f, const packed_weights& w, const product_call& c) noexcept {
+void product_of_family(const Format& f, const product_call& c) noexcept {
     if (c.first >= c.last || c.x.count == 0) return;
-    const rows_of<Arch, Known, Format> rows(f, w);
+    const rows_of<Arch, Known, Format> rows(f, c.w.matrix);
     product_walk<Arch>(rows, c).run();
+}
+template <class Arch, compile_time_facts Known = compile_time_facts{}, class Format>
+void product_of_family(const Format& f, const weighted_call& c) noexcept {
+    if (c.first >= c.last || c.x.count == 0) return;
+    const rows_of<Arch, Known, Format> rows(f, c.w.matrix);
+    weighted_walk<Arch>(rows, c).run();
+}
+
+template <auto Format, class Arch, class Call>
+void product_known(const Call& c) noexcept {
+    if constexpr (is_valid<Format>()) {
+        if constexpr (std::same_as<Call, product_call>) expect_product(Format, c);
+        else expect_weighted(Format, c);
+        product_of_family<Arch, known_of(Format)>(Format, c);
+    }
+}
+template <class Arch, class Call>
+void product_of(const format& f, const Call& c) noexcept {
+    if constexpr (std::same_as<Call, product_call>) expect_product(f, c);
+    else expect_weighted(f, c);
+    with_family(f, [&](const auto& g) { product_of_family<Arch>(g, c); });
 }
 
 }  // namespace detail
 
 template <auto Format, class Arch>
 void product(const packed_weights& w, const product_input& x, const product_output& y, const product_options& o) noexcept {
-    if constexpr (detail::is_valid<Format>()) {
-        detail::expect_product(Format, w, x, y, o);
-        detail::product_of_family<Arch, detail::known_of(Format)>(Format, w, {x, y, o, o.rows.first, detail::last_row(w, o)});
-    }
+    detail::product_known<Format, Arch>(detail::call_of(detail::all_rows(w), x, y, o));
 }
 template <class Arch>
 QK_APART void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y,
                       const product_options& o) noexcept {
-    detail::expect_product(f, w, x, y, o);
-    detail::with_family(f, [&](const auto& g) { detail::product_of_family<Arch>(g, w, {x, y, o, o.rows.first, detail::last_row(w, o)}); });
+    detail::product_of<Arch>(f, detail::call_of(detail::all_rows(w), x, y, o));
+}
+template <auto Format, class Arch>
+void grouped_product(const packed_weights& w, const product_experts& e, const product_input& x, const product_output& y,
+                     const product_options& o) noexcept {
+    detail::product_known<Format, Arch>(detail::call_of(w, e, x, y, o));
+}
+template <class Arch>
+QK_APART void grouped_product(const format& f, const packed_weights& w, const product_experts& e, const product_input& x,
+                              const product_output& y, const product_options& o) noexcept {
+    detail::product_of<Arch>(f, detail::call_of(w, e, x, y, o));
+}
+template <auto Format, class Arch>
+void dot_rows(const packed_rows& rows, const product_input& x, const product_output& y, const product_options& o) noexcept {
+    detail::product_known<Format, Arch>(detail::call_of(rows, x, y, o));
+}
+template <class Arch>
+QK_APART void dot_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
+                       const product_options& o) noexcept {
+    detail::product_of<Arch>(f, detail::call_of(rows, x, y, o));
+}
+template <auto Format, class Arch>
+void weighted_rows(const packed_rows& rows, const product_input& x, const product_output& y, const weighted_options& o) noexcept {
+    detail::product_known<Format, Arch>(detail::call_of(rows, x, y, o));
+}
+template <class Arch>
+QK_APART void weighted_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
+                            const weighted_options& o) noexcept {
+    detail::product_of<Arch>(f, detail::call_of(rows, x, y, o));
 }
 template <class Parallel>
 void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
              const Parallel& parallel_for, std::size_t rows_of_a_piece) {
-    detail::in_pieces(w, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product(f, w, x, y, piece); });
+    detail::in_pieces(w.rows, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product(f, w, x, y, piece); });
 }
 template <auto Format, class Parallel>
 void product(const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
              const Parallel& parallel_for, std::size_t rows_of_a_piece) {
-    detail::in_pieces(w, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product<Format>(w, x, y, piece); });
+    detail::in_pieces(w.rows, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product<Format>(w, x, y, piece); });
+}
+
+template <auto Format, class Arch>
+constexpr input_rounding rounded_to() noexcept {
+    if constexpr (is_block_format(Format)) static_assert(256 % block_size(Format) == 0, "the length of a block must divide 256");
+    return {[](const void*, const float* x, float* y, std::size_t n) noexcept {
+                fake_quantize<Format, Arch>(std::span<const float>(x, n), std::span<float>(y, n));
+            },
+            nullptr};
 }
 
 }  // namespace qk

@@ -164,6 +164,56 @@ qk_status qk_decode_16(const qk_conversion* how, qk_storage storage, const void*
 uint32_t qk_get_code(const void* plane, int bits, size_t index);
 void qk_put_code(void* plane, int bits, size_t index, uint32_t code);
 
+/* ---- products over packed weights: docs/guide/products.md; qk/product.hpp has the order of every sum */
+
+/* A matrix of packed weights, [rows][columns]. Its blocks lie in its rows. */
+typedef struct qk_weights {
+    qk_conversion how; /* format and scales; its shape may be 0: {rows, columns, 1}, or {1, rows, columns} with a scale for each row */
+    qk_const_planes planes;
+    size_t rows, columns;
+} qk_weights;
+
+typedef enum qk_activation { QK_NO_ACTIVATION = 0, QK_RELU = 1, QK_SILU = 2, QK_GELU = 3, QK_GELU_TANH = 4 } qk_activation;
+
+/* Begin with a structure of zeros: one vector of floats, and the product as it is. Value k of vector m of x is number
+   m * x_stride + k * x_step; x_step 0 means 1, and x_stride 0 that vectors lie one after the other. So for y.
+   A sum s of row r becomes s * scale, s * row_scale[r], s + bias[r], act(s), s * times, s + plus, each step rounded to float32. */
+typedef struct qk_product_options {
+    size_t count; /* vectors; 0: one */
+    size_t x_stride, x_step, y_stride, y_step;
+    int x_storage, y_storage;      /* 0: float; QK_FLOAT16, QK_BFLOAT16 */
+    float scale;                   /* 0: 1 */
+    const float *row_scale, *bias; /* one for each row of y (qk_weighted_rows: row_scale for each column, no bias), or NULL */
+    qk_activation act;             /* not in qk_weighted_rows */
+    const void *times, *plus;      /* laid out and stored as y is, or NULL; qk_weighted_rows has plus alone */
+    const float* begin;            /* qk_weighted_rows: where the sums begin, laid out as y is; NULL: at 0 */
+    size_t first, last;            /* values of each vector of y that are computed, to before `last`; last 0: to the end */
+    int integers;                  /* not 0: x is rounded to int8 by block of 32, sums of products are exact */
+    const char* x_format;          /* x is rounded to this format on its way, or NULL */
+} qk_product_options;
+
+/* Computes y = W x for `count` vectors. `options` may be NULL. */
+qk_status qk_packed_product(const qk_weights* w, const void* x, void* y, const qk_product_options* options);
+
+/* Says that vector `from` of x is multiplied by an expert, and that the product times `weight` (after `act`) is vector `to` of y. */
+typedef struct qk_expert_choice {
+    uint32_t expert, from, to;
+    float weight;
+} qk_expert_choice;
+/* Multiplies vectors of x (of which there are `count`) by the experts that a router chose. W has the experts' matrices one after the other,
+   each of rows_of_expert rows; neighbours with the same expert share its decoded weights. expert_scale may be NULL. */
+qk_status qk_grouped_product(const qk_weights* w, size_t rows_of_expert, const qk_expert_choice* chosen, size_t chosen_count,
+                             const float* expert_scale, const void* x, void* y, const qk_product_options* options);
+
+/* Rows of a packed cache: row r is number first_row + r * row_step of W (row_step 0: 1), and of each the columns from first_column on. */
+typedef struct qk_rows {
+    size_t rows, columns, first_row, row_step, first_column;
+} qk_rows;
+/* Attention over packed caches. y[m][r] = the sum over k of x[m][k] * rows[r][k]: scores. */
+qk_status qk_dot_rows(const qk_weights* w, const qk_rows* rows, const void* x, void* y, const qk_product_options* options);
+/* y[m][c] = the sum over r of x[m][r] * rows[r][c]: the context. */
+qk_status qk_weighted_rows(const qk_weights* w, const qk_rows* rows, const void* x, void* y, const qk_product_options* options);
+
 /* ---- what a converter does wrong: docs/guide/checking_hardware.md */
 
 typedef struct qk_report qk_report;

@@ -159,8 +159,33 @@ void decode(const format& f, std::span<const std::byte> packed, values_out y, co
     kernels().decode(f, planes_of(l, packed), y, p);
 }
 void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o) noexcept {
-    detail::expect_product(f, w, x, y, o);
-    kernels().product(f, w, x, y, o);
+    const detail::product_call c = detail::call_of(detail::all_rows(w), x, y, o);
+    detail::expect_product(f, c);
+    kernels().multiply.product(f, c);
+}
+void grouped_product(const format& f, const packed_weights& w, const product_experts& e, const product_input& x, const product_output& y,
+                     const product_options& o) noexcept {
+    const detail::product_call c = detail::call_of(w, e, x, y, o);
+    detail::expect_product(f, c);
+    kernels().multiply.product(f, c);
+}
+void dot_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
+              const product_options& o) noexcept {
+    const detail::product_call c = detail::call_of(rows, x, y, o);
+    detail::expect_product(f, c);
+    kernels().multiply.product(f, c);
+}
+void weighted_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
+                   const weighted_options& o) noexcept {
+    const detail::weighted_call c = detail::call_of(rows, x, y, o);
+    detail::expect_weighted(f, c);
+    kernels().multiply.weighted(f, c);
+}
+input_rounding rounded_to(const format& f) noexcept {
+    return {[](const void* of, const float* x, float* y, std::size_t n) noexcept {
+                fake_quantize(*static_cast<const format*>(of), std::span<const float>(x, n), std::span<float>(y, n));
+            },
+            &f};
 }
 
 }  // namespace qk::dispatch

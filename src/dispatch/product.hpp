@@ -8,18 +8,16 @@
 namespace qk::dispatch {
 
 template <class Arch>
-struct multiplier_on {
-    static void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y,
-                        const product_options& o) noexcept {
-        detail::with_family(f, [&](const auto& g) {
-            detail::product_of_family<Arch>(g, w, {x, y, o, o.rows.first, detail::last_row(w, o)});
-        });
+struct multipliers_on {
+    template <class Call>
+    static void call(const format& f, const Call& c) noexcept {
+        detail::with_family(f, [&](const auto& g) { detail::product_of_family<Arch>(g, c); });
     }
 };
 
 template <>
-multiplier multiplier_of<isa::QK_DISPATCH_ISA>() noexcept {
-    return multiplier_on<native>::product;
+multipliers multipliers_of<isa::QK_DISPATCH_ISA>() noexcept {
+    return {multipliers_on<native>::call<detail::product_call>, multipliers_on<native>::call<detail::weighted_call>};
 }
 
 }  // namespace qk::dispatch

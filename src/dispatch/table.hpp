@@ -5,7 +5,7 @@
 #include "qk/codec/layout/parameters.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/parameters.hpp"
-#include "qk/product/options.hpp"
+#include "qk/product/call.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk::dispatch {
@@ -36,14 +36,16 @@ struct fake_quantizers {
 using encoder = void (*)(const format&, values_in, planes, const codec_parameters&,
                          const semantics&) noexcept;  ///< arguments are checked already
 using decoder = void (*)(const format&, const_planes, values_out, const codec_parameters&) noexcept;
-using multiplier = void (*)(const format&, const packed_weights&, const product_input&, const product_output&,
-                            const product_options&) noexcept;
+struct multipliers {
+    void (*product)(const format&, const detail::product_call&) noexcept;
+    void (*weighted)(const format&, const detail::weighted_call&) noexcept;
+};
 
 struct kernel_table {
     fake_quantizers fake_quantize;
     encoder encode;
     decoder decode;
-    multiplier product;
+    multipliers multiply;
 };
 
 // Each is specialised in a file of its own, compiled for that instruction set, if the build has it (CMakeLists.txt).
@@ -54,11 +56,11 @@ encoder encoder_of() noexcept;
 template <class Isa>
 decoder decoder_of() noexcept;
 template <class Isa>
-multiplier multiplier_of() noexcept;
+multipliers multipliers_of() noexcept;
 
 template <class Isa>
 kernel_table table_of() noexcept {
-    return {fake_quantizers_of<Isa>(), encoder_of<Isa>(), decoder_of<Isa>(), multiplier_of<Isa>()};
+    return {fake_quantizers_of<Isa>(), encoder_of<Isa>(), decoder_of<Isa>(), multipliers_of<Isa>()};
 }
 
 }  // namespace qk::dispatch

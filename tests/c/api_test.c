@@ -194,6 +194,84 @@ static void products(void) {
     EXPECT(qk_find_accumulator(&search, ask, text, &found) == QK_BAD_ARGUMENT);
 }
 
+/* Products over packed weights, whose order of sums is checked here again: sixteen partial sums, joined eight apart, four, two, one. */
+static float in_order(const float* x, const float* w, size_t n) {
+    float sum[16] = {0};
+    size_t k, apart;
+    for (k = 0; k < n; ++k) sum[k % 16] = fmaf(x[k], w[k], sum[k % 16]);
+    for (apart = 8; apart != 0; apart /= 2)
+        for (k = 0; k < apart; ++k) sum[k] += sum[k + apart];
+    return sum[0];
+}
+static void packed_products(void) {
+    enum { ROWS = 12, COLUMNS = 40 };
+    float x[2 * COLUMNS], values[ROWS * COLUMNS], y[2 * ROWS], context[COLUMNS], by[ROWS], scale[3] = {1, 2, 0.5f}, row_scale[ROWS];
+    unsigned char part[4][ROWS * COLUMNS];
+    uint16_t half[2 * COLUMNS];
+    qk_weights w = {0};
+    qk_planes planes;
+    qk_product_options o = {0};
+    qk_rows rows = {0};
+    qk_expert_choice chosen[2] = {{2, 1, 0, 3}, {0, 0, 1, 1}};
+    size_t i, m, k;
+    for (i = 0; i < ROWS * COLUMNS; ++i) values[i] = (float)((i * 7919u) % 97) / 16 - 3;
+    for (i = 0; i < 2 * COLUMNS; ++i) x[i] = (float)((i * 104729u) % 31) / 8 - 2, half[i] = 0x3f80;
+    for (i = 0; i < ROWS; ++i) by[i] = (float)i / 4, row_scale[i] = 0.25f * (float)(i + 1);
+    w.how = of("mxfp4"), w.rows = ROWS, w.columns = COLUMNS;
+    w.how.outer = ROWS, w.how.length = COLUMNS, w.how.inner = 1;
+    planes.elements = part[0], planes.scales = part[1], planes.shifts = part[2], planes.tensor = part[3];
+    w.planes.elements = part[0], w.planes.scales = part[1], w.planes.shifts = part[2], w.planes.tensor = part[3];
+    EXPECT(qk_encode_planes(&w.how, values, ROWS * COLUMNS, &planes) == QK_OK);
+    EXPECT(qk_decode_planes(&w.how, &w.planes, values, ROWS * COLUMNS) == QK_OK);
+    w.how.outer = w.how.length = w.how.inner = 0;
+    EXPECT(qk_packed_product(&w, x, y, NULL) == QK_OK);
+    for (i = 0; i < ROWS; ++i) EXPECT(y[i] == in_order(x, values + i * COLUMNS, COLUMNS));
+    o.count = 2, o.scale = 0.5f, o.act = QK_RELU, o.first = 2, o.last = 9, o.row_scale = row_scale;
+    for (i = 0; i < 2 * ROWS; ++i) y[i] = -1;
+    EXPECT(qk_packed_product(&w, x, y, &o) == QK_OK);
+    for (m = 0; m < 2; ++m) {
+        for (i = 0; i < ROWS; ++i) {
+            const float s = in_order(x + m * COLUMNS, values + i * COLUMNS, COLUMNS) * 0.5f * row_scale[i];
+            EXPECT(y[m * ROWS + i] == (i < 2 || i >= 9 ? -1 : s > 0 ? s : 0));
+        }
+    }
+    memset(&o, 0, sizeof o);
+    o.x_storage = QK_BFLOAT16;
+    EXPECT(qk_packed_product(&w, half, y, &o) == QK_OK);
+    for (k = 0; k < COLUMNS; ++k) context[k] = 1;
+    EXPECT(y[3] == in_order(context, values + 3 * COLUMNS, COLUMNS));
+    /* A cache: rows 1, 3, 5 ..., columns 8 to 31. */
+    rows.rows = 5, rows.columns = 24, rows.first_row = 1, rows.row_step = 2, rows.first_column = 8;
+    EXPECT(qk_dot_rows(&w, &rows, x, y, NULL) == QK_OK);
+    for (i = 0; i < 5; ++i) EXPECT(y[i] == in_order(x, values + (1 + 2 * i) * COLUMNS + 8, 24));
+    EXPECT(qk_weighted_rows(&w, &rows, by, context, NULL) == QK_OK);
+    for (k = 0; k < 24; ++k) {
+        float s = 0;
+        for (i = 0; i < 5; ++i) s = fmaf(by[i], values[(1 + 2 * i) * COLUMNS + 8 + k], s);
+        EXPECT(context[k] == s);
+    }
+    rows.rows = 7;
+    EXPECT(qk_dot_rows(&w, &rows, x, y, NULL) == QK_BAD_ARGUMENT && said("behind the last row"));
+    /* Three experts of four rows. */
+    memset(&o, 0, sizeof o);
+    o.count = 2;
+    EXPECT(qk_grouped_product(&w, 4, chosen, 2, scale, x, y, &o) == QK_OK);
+    for (i = 0; i < 4; ++i) {
+        EXPECT(y[i] == in_order(x + COLUMNS, values + (8 + i) * COLUMNS, COLUMNS) * 0.5f * 3);
+        EXPECT(y[4 + i] == in_order(x, values + i * COLUMNS, COLUMNS));
+    }
+    chosen[1].expert = 3;
+    EXPECT(qk_grouped_product(&w, 4, chosen, 2, scale, x, y, &o) == QK_BAD_ARGUMENT && said("chosen[1].expert is 3 of 3"));
+    o.x_format = "mxfp9";
+    EXPECT(qk_packed_product(&w, x, y, &o) == QK_BAD_TEXT);
+    memset(&o, 0, sizeof o);
+    o.integers = 1;
+    EXPECT(qk_packed_product(&w, x, y, &o) == QK_OK);
+    w.how.format = "fp8_e4m3fn";
+    EXPECT(qk_packed_product(&w, x, y, &o) == QK_BAD_ARGUMENT && said("whole numbers"));
+    EXPECT(qk_packed_product(NULL, x, y, &o) == QK_BAD_ARGUMENT);
+}
+
 /* The right codes of blocks, and words of stochastic rounding, that reach a scoreboard and an array alike. */
 static void expected_codes(void) {
     float x[64], y[64];
@@ -305,6 +383,7 @@ int main(void) {
     scales_and_failures();
     comparison();
     products();
+    packed_products();
     expected_codes();
     scoreboards();
     layouts();

@@ -11,7 +11,8 @@ function(on_each_isa program)
 endfunction()
 
 if(TARGET qk::dispatch)
-  set(programs kernel_test kernel_scales_test codec_test encode_codes_test decode_values_test searched_scales_test product_test)
+  set(programs kernel_test kernel_scales_test codec_test encode_codes_test decode_values_test searched_scales_test product_test
+               product_attention_test)
   test_programs(kernel_tests ${programs} LIBRARIES qk::dispatch)
   foreach(program ${programs})
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -88,7 +89,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
   find_path(QK_DOCTEST_FOLDER doctest/doctest.h REQUIRED)
   file(CREATE_LINK ${QK_DOCTEST_FOLDER}/doctest ${cross}/include/doctest SYMBOLIC)
   set(neon ${PROJECT_BINARY_DIR}/tests/kernel_test_neon)
-  one_source(neon_source neon_test ../doctest_main.cpp ${consumer_sources} codec_test.cpp product_test.cpp)
+  one_source(neon_source neon_test ../doctest_main.cpp ${consumer_sources} codec_test.cpp product_test.cpp product_attention_test.cpp)
   kernel_object(${cross}/tests.o ${neon_source} NEON ${QK_AARCH64_CXX} ${QK_SELDOM_COLLECT} -isystem ${cross}/include)
   add_custom_command(
     OUTPUT ${neon}

@@ -165,3 +165,10 @@ float exact_integer_sum(std::span<const float> x, double unit, const Element& el
     }
     return partial[0] + 0.0f;
 }
+
+/// Returns the sum of weighted_rows for one column, in the contract's order, from `begin` on.
+template <class By, class Value>
+float exact_chain(std::size_t rows, float begin, const By& by, const Value& value) {
+    for (std::size_t r = 0; r < rows; ++r) begin = std::fma(by(r), value(r), begin);
+    return begin;
+}

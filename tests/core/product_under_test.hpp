@@ -9,8 +9,15 @@
 #include "qk/product.hpp"
 
 namespace under_test {
+using qk::dot_rows;
+using qk::grouped_product;
 using qk::product;
+using qk::weighted_rows;
+template <auto Format>
+qk::input_rounding rounded_to() {
+    return qk::rounded_to<Format>();
 }
+}  // namespace under_test
 
 #else
 
@@ -18,7 +25,15 @@ using qk::product;
 #include "qk/product/whole_numbers.hpp"
 
 namespace under_test {
+using qk::dispatch::dot_rows;
+using qk::dispatch::grouped_product;
 using qk::dispatch::product;
+using qk::dispatch::weighted_rows;
+template <auto Format>
+qk::input_rounding rounded_to() {
+    static const qk::format f = Format;
+    return qk::dispatch::rounded_to(f);
 }
+}  // namespace under_test
 
 #endif

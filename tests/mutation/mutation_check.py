@@ -63,14 +63,20 @@ DEFECTS = [
     ("16-bit floats: ties of subnormals go down", "kernels/lanes/sixteen_bits.hpp", "fraction + (whole & one) > half", "fraction > half"),
     ("subnormal maxima have no exponent", "formats/microscaling/step.hpp", "const V amax = normalised<Arch>(select(", "const V amax = (select("),
     ("products: the tree joins neighbours", "product/sums.hpp", "(s[0] + s[2]) + (s[1] + s[3])", "(s[0] + s[1]) + (s[2] + s[3])"),
-    ("products: the last weight of a row is forgotten", "product/sums.hpp", "n - at < width ? n - at : width;", "n - at < width ? n - at - 1 : width;"),
+    ("products: the last weight of a row is forgotten", "product/sums.hpp", "n - k < width ? n - k : width;", "n - k < width ? n - k - 1 : width;"),
     ("products: x is put into another order than the weights", "product/nibbles.hpp", "{0, 4, 8, 12, 1, 5, 9, 13,", "{0, 4, 8, 12, 1, 5, 13, 9,"),
     ("products: the second half of a group has the factor of the first", "product/rows.hpp", "const std::size_t half = k < 16 ? 0 : second;", "const std::size_t half = 0 * second;"),
     ("products: scales across rows lose their zero points", "product/rows.hpp", "value_of(format_, code) - own.zero_point)", "value_of(format_, code))"),
     ("products: a long row meets the first piece of x again", "product/walk.hpp", "one_piece_ = n == whole;", "one_piece_ = true;"),
-    ("products: the bias is that of a block's first rows", "product/walk.hpp", "s = s + o.bias[row + r];", "s = s + o.bias[r];"),
-    ("products: vectors behind the sixteenth are written over the first", "product/walk.hpp", "(first_vector_ + m) * (y.stride", "m * (y.stride"),
+    ("products: the bias is that of a block's first rows", "product/walk.hpp", "s = s + o.bias[of];", "s = s + o.bias[r];"),
+    ("products: vectors behind the sixty-fourth are written over the first", "product/walk.hpp", "chosen == nullptr ? first_vector_ + m : chosen->to", "chosen == nullptr ? m : chosen->to"),
     ("products: pieces of rows overlap", "product/pieces.hpp", "? last : first + (i + 1) * size", "? last : first + (i + 1) * size + 1"),
+    ("products: rows of a cache are neighbours whatever their step", "product/walk.hpp", "c_.w.first_row + first_of_expert_ + r * c_.w.row_step", "c_.w.first_row + first_of_expert_ + r"),
+    ("products: the factors of a head are those of the first one", "product/walk.hpp", "k += c_.w.first_column;", ""),
+    ("products: an expert's scale is that of the first", "product/walk.hpp", "c_.experts->scale[chosen[i].expert]", "c_.experts->scale[0]"),
+    ("products: the second page of a cache begins at 0", "product/weighted.hpp", "if (c_.options.begin.empty()) return;", "return;"),
+    ("products: a short last tile of a cache's columns is left out", "product/weighted.hpp", "for (; c < columns_; c += w)", "for (; c + w <= columns_; c += w)"),
+    ("products: x is rounded in pieces that begin at a row's rest", "product/walk.hpp", "std::size_t at = k / piece * piece;", "std::size_t at = k;"),
     ("products: gelu_tanh has a shorter constant", "product/activation.hpp", "0x1.9884533d43651p0", "0x1.98845p0"),
     ("products: unsigned bytes keep their offset", "product/integers.hpp", "_mm256_sub_epi32(zero, _mm256_set1_epi32(offset))", "zero"),
     ("products: whole numbers of a half block have the other's factor", "product/integers.hpp", "const std::size_t half = i < 4 ? 0 : factors - 1;", "const std::size_t half = i < 4 ? factors - 1 : 0;"),
@@ -100,7 +106,7 @@ def check(defect, source, compiler, flags):
         if file.startswith("codec/"):
             names = ["codec_test"]
         elif file.startswith("product/"):
-            names = ["product_test"]
+            names = ["product_test", "product_attention_test"]
         elif file.endswith("sixteen_bits.hpp"):
             names = ["kernel_forms_test", "decode_values_test"]
         else:

@@ -21,6 +21,18 @@ struct packed_weights {
     codec_parameters parameters{};  ///< those of decode; of block formats, whose blocks lie in rows, NVFP4's tensor scale alone
 };
 
+/// Rows of a packed matrix, as a cache of keys or values holds those of one head: row r is number first_row + r * row_step of the matrix,
+/// and of each row the columns from first_column on. [tokens][heads * size]: the head is a range of columns; [heads * tokens][size]: of
+/// rows.
+struct packed_rows {
+    packed_weights matrix;  ///< all of it; a scale of the head alone is an affine in its parameters
+    std::size_t rows = 0;
+    std::size_t columns = 0;
+    std::size_t first_row = 0;
+    std::size_t row_step = 1;
+    std::size_t first_column = 0;
+};
+
 /// `count` vectors of as many values as W has columns. Value k of vector m is number m * stride + k * step of `values`.
 struct product_input {
     values_in values;
@@ -48,6 +60,13 @@ enum class product_sums : std::uint8_t {
     integers,  ///< x is rounded to int8 by block of 32, and products of whole numbers are added without an error
 };
 
+/// Rounds x on its way: call(context, x, y, n) writes n numbers to y. Pieces of x begin at multiples of 256, so a format's block may have
+/// any length that divides 256. qk::rounded_to gives one.
+struct input_rounding {
+    void (*call)(const void* context, const float* x, float* y, std::size_t n) noexcept = nullptr;
+    const void* context = nullptr;
+};
+
 /// What happens to a sum s of row r before it is written, in this order, each step rounded to float32:
 /// s * scale, s * row_scale[r], s + bias[r], activation(s), s * times, s + plus, and the rounding to y's type.
 struct product_options {
@@ -59,6 +78,30 @@ struct product_options {
     values_in plus = std::span<const float>();   ///< laid out as y is, or none: y itself for y += W x
     row_range rows{};
     product_sums sums = product_sums::floats;
+    input_rounding round{};  ///< x is rounded by it first: to MX, to block floats
+};
+
+/// Says that vector `from` of x is multiplied by an expert, and that the product is vector `to` of y.
+struct expert_choice {
+    std::uint32_t expert = 0;
+    std::uint32_t from = 0;
+    std::uint32_t to = 0;
+    float weight = 1;  ///< what follows the activation is multiplied by it
+};
+/// What a router chose. W is the experts' matrices one after the other, [experts * rows][columns]; so are row_scale and bias.
+struct product_experts {
+    std::size_t rows = 0;                     ///< of one expert; product_options::rows are among them
+    std::span<const expert_choice> chosen{};  ///< neighbours with the same expert share its decoded weights
+    std::span<const float> scale{};           ///< of each expert, or none: a sum is multiplied by it after `scale`
+};
+
+/// What happens to a sum s of column c of weighted_rows, in this order: s * scale, s * column_scale[c], s + plus.
+struct weighted_options {
+    float scale = 1;
+    std::span<const float> column_scale{};
+    std::span<const float> begin{};             ///< laid out as y is, or none: where the sums begin, as after the rows of an earlier page
+    values_in plus = std::span<const float>();  ///< laid out as y is, or none
+    row_range columns{};                        ///< those that a call computes
 };
 
 }  // namespace qk

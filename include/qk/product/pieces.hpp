@@ -9,12 +9,12 @@
 
 namespace qk::detail {
 
-QK_INLINE std::size_t last_row(const packed_weights& w, const product_options& o) { return o.rows.last < w.rows ? o.rows.last : w.rows; }
+QK_INLINE std::size_t last_row(std::size_t rows, const row_range& o) { return o.last < rows ? o.last : rows; }
 
 /// Calls call(range) for each piece of the rows.
 template <class Parallel, class Call>
-void in_pieces(const packed_weights& w, const product_options& o, const Parallel& parallel_for, std::size_t size, const Call& call) {
-    const std::size_t first = o.rows.first, last = last_row(w, o);
+void in_pieces(std::size_t rows, const product_options& o, const Parallel& parallel_for, std::size_t size, const Call& call) {
+    const std::size_t first = o.rows.first, last = last_row(rows, o.rows);
     if (first >= last) return;
     size = size == 0 ? 1 : size;
     parallel_for((last - first + size - 1) / size, [&](std::size_t i) {

@@ -14,6 +14,12 @@ namespace qk::detail {
 /// Partial sums of a row: weight k is added to number k % 16, whatever the width of a vector.
 inline constexpr std::size_t partial_sums = 16;
 
+#if defined(__aarch64__) || defined(__AVX512F__)
+inline constexpr bool has_many_registers = true;
+#else
+inline constexpr bool has_many_registers = false;
+#endif
+
 template <class Arch>
 inline constexpr std::size_t vectors_of_sums = partial_sums / kernels::lanes<Arch>;
 
@@ -50,40 +56,92 @@ QK_INLINE float joined(const float* sum) noexcept {
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/// sum[r][m] += w[r] * x[m] for R rows of weights and M vectors of n values each, where sum[r][m] has all partial sums.
+/// Returns v. Keeps a compiler from loading it again for each product, which takes more loads than a processor has room for.
+template <class Arch>
+QK_INLINE kernels::vf<Arch> in_register(kernels::vf<Arch> v) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (sizeof v == 64) asm("" : "+v"(v.data));
+#elif defined(__AVX2__)
+    if constexpr (sizeof v == 32) asm("" : "+x"(v.data));
+#endif
+    return v;
+}
+
+/// So many vectors of x are multiplied at once: with four rows, their sums stay in registers.
+template <class Arch>
+inline constexpr std::size_t vectors_at_once = has_many_registers ? 6 : 3;
+
+/// sum[r][m] += w[r] * x[m] for R rows of weights and M vectors of n values each, where sum[r][m] has all partial sums. The partial sums of
+/// one vector of lanes are independent of the others', so they are computed one vector after the other where registers are few.
 template <class Arch, std::size_t R, std::size_t M>
-QK_APART void add_products(const float* w, std::size_t w_stride, const float* x, std::size_t x_stride, std::size_t n, float* sum,
+QK_APART void add_products(const float* w, std::size_t w_stride, const float* const* x, std::size_t n, float* sum,
                            std::size_t sum_stride) noexcept {
-    constexpr std::size_t width = kernels::lanes<Arch>, V = vectors_of_sums<Arch>;
-    kernels::vf<Arch> s[R][M][V];
-    for (std::size_t r = 0; r < R; ++r)
-        for (std::size_t m = 0; m < M; ++m)
-            for (std::size_t v = 0; v < V; ++v) s[r][m][v] = kernels::load<Arch>(sum + r * sum_stride + m * partial_sums + v * width);
-    std::size_t i = 0;
-    for (; i + partial_sums <= n; i += partial_sums) {
-        kernels::unrolled<V>([&](auto v) QK_INLINE_CALL {
-            kernels::vf<Arch> weight[R];
-            kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { weight[r] = kernels::load<Arch>(w + r * w_stride + i + v * width); });
+    constexpr std::size_t width = kernels::lanes<Arch>, most = 4 * vectors_at_once<Arch>,
+                          V = R * M * vectors_of_sums<Arch> <= most ? vectors_of_sums<Arch> : 1;
+    const float* in[M];
+    for (std::size_t m = 0; m < M; ++m) in[m] = x[m];
+    for (std::size_t first = 0; first < partial_sums; first += V * width) {
+        kernels::vf<Arch> s[R][M][V];
+        float* const at = sum + first;
+        kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
             kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
-                const kernels::vf<Arch> value = kernels::load<Arch>(x + m * x_stride + i + v * width);
-                kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { s[r][m][v] = fused<Arch>(value, weight[r], s[r][m][v]); });
+                kernels::unrolled<V>(
+                    [&](auto v) QK_INLINE_CALL { s[r][m][v] = kernels::load<Arch>(at + r * sum_stride + m * partial_sums + v * width); });
+            });
+        });
+        std::size_t i = first;
+        for (; i + V * width <= n; i += partial_sums) {
+            kernels::unrolled<V>([&](auto v) QK_INLINE_CALL {
+                kernels::vf<Arch> value[M];
+                kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { value[m] = kernels::load<Arch>(in[m] + i + v * width); });
+                kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+                    const kernels::vf<Arch> weight = in_register<Arch>(kernels::load<Arch>(w + r * w_stride + i + v * width));
+                    kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { s[r][m][v] = fused<Arch>(value[m], weight, s[r][m][v]); });
+                });
+            });
+        }
+        for (std::size_t v = 0; v < V && i + v * width < n; ++v) {  // sums without a product stay as they are
+            const std::size_t k = i + v * width, count = n - k < width ? n - k : width;
+            const kernels::mask<Arch> own = kernels::iota<Arch>() < kernels::vi<Arch>(static_cast<std::int32_t>(count));
+            for (std::size_t r = 0; r < R; ++r) {
+                const kernels::vf<Arch> weight = kernels::load_first<Arch>(w + r * w_stride + k, count);
+                for (std::size_t m = 0; m < M; ++m) {
+                    const kernels::vf<Arch> value = kernels::load_first<Arch>(in[m] + k, count);
+                    s[r][m][v] = select(own, fused<Arch>(value, weight, s[r][m][v]), s[r][m][v]);
+                }
+            }
+        }
+        kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+            kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
+                kernels::unrolled<V>(
+                    [&](auto v) QK_INLINE_CALL { kernels::store<Arch>(at + r * sum_stride + m * partial_sums + v * width, s[r][m][v]); });
             });
         });
     }
-    for (std::size_t v = 0; v < V && i + v * width < n; ++v) {  // sums without a product stay as they are
-        const std::size_t at = i + v * width, count = n - at < width ? n - at : width;
-        const kernels::mask<Arch> own = kernels::iota<Arch>() < kernels::vi<Arch>(static_cast<std::int32_t>(count));
-        for (std::size_t r = 0; r < R; ++r) {
-            const kernels::vf<Arch> weight = kernels::load_first<Arch>(w + r * w_stride + at, count);
-            for (std::size_t m = 0; m < M; ++m) {
-                const kernels::vf<Arch> value = kernels::load_first<Arch>(x + m * x_stride + at, count);
-                s[r][m][v] = select(own, fused<Arch>(value, weight, s[r][m][v]), s[r][m][v]);
-            }
+}
+
+/// The same for any number of rows and at most 6 vectors.
+template <class Arch, std::size_t R>
+QK_INLINE void add_products_of_rows(std::size_t vectors, const float* w, std::size_t w_stride, const float* const* x, std::size_t n,
+                                    float* sum, std::size_t sum_stride) noexcept {
+    if constexpr (vectors_at_once<Arch> == 6) {
+        if (vectors == 6) return add_products<Arch, R, 6>(w, w_stride, x, n, sum, sum_stride);
+        if (vectors > 3) {
+            add_products<Arch, R, 3>(w, w_stride, x, n, sum, sum_stride);
+            vectors -= 3, x += 3, sum += 3 * partial_sums;
         }
     }
-    for (std::size_t r = 0; r < R; ++r)
-        for (std::size_t m = 0; m < M; ++m)
-            for (std::size_t v = 0; v < V; ++v) kernels::store<Arch>(sum + r * sum_stride + m * partial_sums + v * width, s[r][m][v]);
+    if (vectors == 3) add_products<Arch, R, 3>(w, w_stride, x, n, sum, sum_stride);
+    else if (vectors == 2) add_products<Arch, R, 2>(w, w_stride, x, n, sum, sum_stride);
+    else add_products<Arch, R, 1>(w, w_stride, x, n, sum, sum_stride);
+}
+template <class Arch>
+QK_INLINE void add_products(std::size_t rows, std::size_t vectors, const float* w, std::size_t w_stride, const float* const* x,
+                            std::size_t n, float* sum, std::size_t sum_stride) noexcept {
+    std::size_t r = 0;
+    for (; r + 4 <= rows; r += 4)
+        add_products_of_rows<Arch, 4>(vectors, w + r * w_stride, w_stride, x, n, sum + r * sum_stride, sum_stride);
+    for (; r < rows; ++r) add_products_of_rows<Arch, 1>(vectors, w + r * w_stride, w_stride, x, n, sum + r * sum_stride, sum_stride);
 }
 
 }  // namespace qk::detail

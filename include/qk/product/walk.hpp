@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "qk/product/activation.hpp"
+#include "qk/product/call.hpp"
 #include "qk/product/integers.hpp"
 #include "qk/product/nibbles.hpp"
 #include "qk/product/options.hpp"
@@ -14,14 +15,6 @@
 #include "qk/product/sums.hpp"
 
 namespace qk::detail {
-
-/// What a product is called with, besides the weights.
-struct product_call {
-    const product_input& x;
-    const product_output& y;
-    const product_options& options;
-    std::size_t first, last;  ///< rows
-};
 
 /// Copies n values of vector `m` of x from number `k` on.
 template <class Arch>
@@ -34,20 +27,37 @@ QK_APART void copy_input(const product_input& x, std::size_t columns, std::size_
 template <class Arch>
 class product_walk {
   public:
-    product_walk(const weight_rows<Arch>& w, const product_call& c) noexcept : w_(w), c_(c), columns_(w.matrix.columns) {}
+    product_walk(const weight_rows<Arch>& w, const product_call& c) noexcept : w_(w), c_(c), columns_(c.w.columns) {}
 
     QK_APART void run() noexcept {
-        for (std::size_t m = 0; m < c_.x.count; m += vectors_) {
+        if (c_.options.sums == product_sums::integers) elements_.fill(w_);
+        if (c_.experts == nullptr) return vectors(0, c_.x.count);
+        const std::span<const expert_choice> chosen = c_.experts->chosen;
+        for (std::size_t i = 0, end = 0; i < chosen.size(); i = end) {
+            for (end = i + 1; end < chosen.size() && chosen[end].expert == chosen[i].expert;) ++end;
+            first_of_expert_ = chosen[i].expert * c_.experts->rows;
+            expert_scale_ = c_.experts->scale.empty() ? 1.0f : c_.experts->scale[chosen[i].expert];
+            vectors(i, end);
+        }
+    }
+
+  private:
+    static constexpr std::size_t x_size = 8192, int8_size = 4096, most_vectors = 64, rows_of_one = 16, rows_of_many = 8, decoded = 512;
+
+    /// Multiplies vectors from number `begin` to before `end`: of x, or of what a router chose.
+    void vectors(std::size_t begin, std::size_t end) noexcept {
+        for (std::size_t m = begin; m < end; m += vectors_) {
             const bool whole = c_.options.sums == product_sums::integers;
-            vectors_ = whole ? 1 : std::min(most_vectors, c_.x.count - m);
+            vectors_ = whole ? 1 : std::min(most_vectors, end - m);
             first_vector_ = m;
+            of_row_ = vectors_ * partial_sums;
             one_piece_ = false;
-            piece_ = whole ? int8_size : vectors_ == 1 ? x_size : x_size / (vectors_ <= 4 ? 4 : most_vectors);
+            piece_ = whole ? int8_size : x_size;
             const form how = whole ? form::integers : form_of_rows();
-            if (whole && m == 0) elements_.fill(w_);
+            const std::size_t block_of_rows = how == form::decoded ? rows_of_many : rows_of_one;
             for (std::size_t r = c_.first; r < c_.last; r += block_of_rows) {
                 const std::size_t rows = std::min(block_of_rows, c_.last - r);
-                for (std::size_t i = 0; i < rows; ++i) std::memset(sum_ + i * of_row, 0, vectors_ * partial_sums * sizeof(float));
+                std::memset(sum_, 0, rows * of_row_ * sizeof(float));
                 if (how == form::integers) integer_rows(r, rows);
                 else if (how == form::decoded) decoded_rows(r, rows);
                 else rows_in_registers(r, rows, how);
@@ -55,39 +65,53 @@ class product_walk {
             }
         }
     }
+    /// Returns the row of the matrix that is row r of the product.
+    std::size_t in_matrix(std::size_t r) const noexcept { return c_.w.first_row + first_of_expert_ + r * c_.w.row_step; }
 
-  private:
-    static constexpr std::size_t x_size = 8192, int8_size = 4096, most_vectors = 16, block_of_rows = 16, decoded = 512;
-    static constexpr std::size_t of_row = most_vectors * partial_sums;
+    /// Copies n values of vector first_vector_ + m from number k on, rounded as the caller wants it: in pieces of whole blocks.
+    void copy(std::size_t m, std::size_t k, std::size_t n, float* to) const noexcept {
+        const std::size_t vector = c_.experts == nullptr ? first_vector_ + m : c_.experts->chosen[first_vector_ + m].from;
+        const input_rounding& round = c_.options.round;
+        if (round.call == nullptr) return copy_input<Arch>(c_.x, columns_, vector, k, n, to);
+        constexpr std::size_t piece = 256;
+        alignas(64) float given[piece], rounded[piece];
+        for (std::size_t at = k / piece * piece; at < k + n; at += piece) {
+            const std::size_t some = std::min(piece, columns_ - at), begin = std::max(at, k), end = std::min(at + some, k + n);
+            copy_input<Arch>(c_.x, columns_, vector, at, some, given);
+            round.call(round.context, given, rounded, some);
+            std::memcpy(to + (begin - k), rounded + (begin - at), (end - begin) * sizeof(float));
+        }
+    }
+    /// Returns the same values where they lie, or copies them.
+    const float* input(std::size_t m, std::size_t k, std::size_t n, float* room) const noexcept {
+        if (one_piece_) return x_ + m * columns_ + k;
+        if (c_.x.step != 1 || c_.x.values.floats() == nullptr || c_.options.round.call != nullptr) {
+            copy(m, k, n, room);
+            return room;
+        }
+        const std::size_t vector = c_.experts == nullptr ? first_vector_ + m : c_.experts->chosen[first_vector_ + m].from;
+        return c_.x.values.floats() + vector * (c_.x.stride != 0 ? c_.x.stride : columns_) + k;
+    }
 
     // ---- weights decoded to memory
 
+    /// Each decoded weight is multiplied by all vectors before the next ones are decoded.
     void decoded_rows(std::size_t row, std::size_t rows) noexcept {
-        for (std::size_t k = 0; k < columns_; k += piece_) {
-            const std::size_t n = std::min(piece_, columns_ - k);
-            if (!one_piece_) {
-                for (std::size_t m = 0; m < vectors_; ++m) copy_input<Arch>(c_.x, columns_, first_vector_ + m, k, n, x_ + m * piece_);
-            }
-            one_piece_ = n == columns_;
-            for (std::size_t i = 0; i < n; i += decoded) {
-                const std::size_t some = std::min(decoded, n - i);
-                for (std::size_t r = 0; r < rows; r += 2) {
-                    w_.decode(row + r, k + i, some, weights_);
-                    if (r + 1 < rows) w_.decode(row + r + 1, k + i, some, weights_ + decoded);
-                    if (r + 1 < rows) add<2>(weights_, i, some, sum_ + r * of_row);
-                    else add<1>(weights_, i, some, sum_ + r * of_row);
-                }
+        constexpr std::size_t at_once = vectors_at_once<Arch>;
+        if (!one_piece_ && vectors_ * columns_ <= x_size) {
+            for (std::size_t m = 0; m < vectors_; ++m) copy(m, 0, columns_, x_ + m * columns_);
+            one_piece_ = true;
+        }
+        for (std::size_t k = 0; k < columns_; k += decoded) {
+            const std::size_t n = std::min(decoded, columns_ - k);
+            for (std::size_t r = 0; r < rows; ++r) w_.decode(in_matrix(row + r), c_.w.first_column + k, n, weights_ + r * decoded);
+            for (std::size_t m = 0; m < vectors_; m += at_once) {
+                const std::size_t some = std::min(at_once, vectors_ - m);
+                const float* x[at_once];
+                for (std::size_t i = 0; i < some; ++i) x[i] = input(m + i, k, n, x_ + i * decoded);
+                add_products<Arch>(rows, some, weights_, decoded, x, n, sum_ + m * partial_sums, of_row_);
             }
         }
-    }
-    /// Adds the products of R decoded rows with all vectors.
-    template <std::size_t R>
-    void add(const float* weights, std::size_t i, std::size_t n, float* sum) const noexcept {
-        std::size_t m = 0;
-        for (; m + 2 <= vectors_; m += 2)
-            add_products<Arch, R, 2>(weights, decoded, x_ + m * piece_ + i, piece_, n, sum + m * partial_sums, of_row);
-        for (; m < vectors_; ++m)
-            add_products<Arch, R, 1>(weights, decoded, x_ + m * piece_ + i, piece_, n, sum + m * partial_sums, of_row);
     }
 
     // ---- weights decoded in registers
@@ -96,41 +120,48 @@ class product_walk {
     enum class form { decoded, nibbles, codes, integers };
 
     form form_of_rows() noexcept {
-        const std::size_t run = w_.run;
-        if (vectors_ != 1 || columns_ < group || !kernels::has_fused<Arch>()) return form::decoded;
-        if (w_.matrix.rows > 1 && columns_ * static_cast<std::size_t>(w_.width) % 8 != 0) return form::decoded;
-        if (run != all_weights && run != group / 2 && (run == 0 || run % group != 0)) return form::decoded;
+        if (vectors_ != 1 || columns_ < group || !kernels::has_fused<Arch>() || !whole_bytes() || !whole_runs()) return form::decoded;
         if (has_nibbles && w_.width == 4) {
             table_.fill(w_);
             if (table_.usable) return form::nibbles;
         }
         return w_.in_registers() ? form::codes : form::decoded;
     }
+    /// Is true where the codes of each row begin at a whole byte.
+    bool whole_bytes() const noexcept {
+        const auto width = static_cast<std::size_t>(w_.width);
+        return (w_.matrix.rows == 1 || w_.matrix.columns * width % 8 == 0) && c_.w.first_column * width % 8 == 0;
+    }
+    /// Is true where a factor is that of a row, or of 16 weights or a multiple of 32 from the first column on.
+    bool whole_runs() const noexcept {
+        const std::size_t run = w_.run, first = c_.w.first_column;
+        if (run == all_weights) return true;
+        return run == group / 2 ? first % run == 0 : run != 0 && run % group == 0 && first % group == 0;
+    }
     void rows_in_registers(std::size_t row, std::size_t rows, form how) noexcept {
         const std::size_t whole = columns_ / group * group, rest = columns_ - whole;
         for (std::size_t k = 0; k < whole; k += piece_) {
             const std::size_t n = std::min(piece_, whole - k);
             if (!one_piece_) {
-                copy_input<Arch>(c_.x, columns_, first_vector_, k, n, x_);
+                copy(0, k, n, x_);
                 if (how == form::nibbles) order_input(n);
             }
             one_piece_ = n == whole;
             for (std::size_t r = 0; r < rows; r += rows_at_once)
-                add_rows(row + r, std::min(rows_at_once, rows - r), k, n, sum_ + r * of_row, how);
+                add_rows(row + r, std::min(rows_at_once, rows - r), k, n, sum_ + r * partial_sums, how);
         }
         for (std::size_t r = 0; how == form::nibbles && r < rows; ++r) {
-            float* sum = sum_ + r * of_row;
+            float* sum = sum_ + r * partial_sums;
             float ordered[partial_sums];
             std::memcpy(ordered, sum, sizeof ordered);
             for (std::size_t i = 0; i < partial_sums; ++i) sum[nibble_order[i]] = ordered[i];
         }
         if (rest == 0) return;
         alignas(64) float x[group];
-        copy_input<Arch>(c_.x, columns_, first_vector_, whole, rest, x);
-        for (std::size_t r = 0; r < rows; ++r) {
-            w_.decode(row + r, whole, rest, weights_);
-            add_products<Arch, 1, 1>(weights_, decoded, x, group, rest, sum_ + r * of_row, of_row);
-        }
+        copy(0, whole, rest, x);
+        const float* const in = x;
+        for (std::size_t r = 0; r < rows; ++r) w_.decode(in_matrix(row + r), c_.w.first_column + whole, rest, weights_ + r * group);
+        add_products<Arch>(rows, 1, weights_, group, &in, rest, sum_, partial_sums);
     }
     QK_APART void order_input(std::size_t n) noexcept {
         for (std::size_t i = 0; i < n; i += partial_sums) {
@@ -142,11 +173,13 @@ class product_walk {
     /// Fills p with a piece of at most rows_at_once rows.
     piece_of_rows pieces_of(packed_piece* p, std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* sum) noexcept {
         bool zeros = false;
-        const std::size_t run = w_.run == all_weights ? columns_ : w_.run, first = w_.run == all_weights ? 0 : k / run,
+        k += c_.w.first_column;
+        const std::size_t run = w_.run == all_weights ? w_.matrix.columns : w_.run, first = w_.run == all_weights ? 0 : k / run,
                           number = w_.run == all_weights ? 1 : (k + n - 1) / run - first + 1;
         for (std::size_t r = 0; r < rows; ++r) {
-            p[r].codes = w_.codes(row + r, k);
-            p[r].factor = w_.factors(row + r, first, number, factors_[r], zeros_[r], p[r].zero);
+            const std::size_t in = in_matrix(row + r);
+            p[r].codes = w_.codes(in, k);
+            p[r].factor = w_.factors(in, first, number, factors_[r], zeros_[r], p[r].zero);
             zeros |= p[r].zero != nullptr;
             if (w_.run == group / 2 || w_.run == group) continue;
             spread(p[r].factor, run, k, n, factors_[r]);
@@ -157,7 +190,7 @@ class product_walk {
             if (p[r].zero == nullptr) std::fill(zeros_[r], zeros_[r] + (n + group - 1) / group * 2, 0.0f), p[r].zero = zeros_[r];
         }
         if (rows % 2 != 0) p[rows] = p[rows - 1];
-        return {p, rows, n / group, w_.run == group / 2 ? std::size_t{2} : std::size_t{1}, zeros, x_, sum, of_row};
+        return {p, rows, n / group, w_.run == group / 2 ? std::size_t{2} : std::size_t{1}, zeros, x_, sum, partial_sums};
     }
     /// Adds the products of at most rows_at_once rows with a piece of x.
     void add_rows(std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* sum, form how) noexcept {
@@ -179,16 +212,14 @@ class product_walk {
     // ---- x in int8
 
     /// Is true where the weights are whole numbers of a unit, and share factors as the loops below expect.
-    bool takes_integers() const noexcept {
-        return elements_.usable && (w_.run == all_weights || w_.run == group / 2 || w_.run % group == 0);
-    }
+    bool takes_integers() const noexcept { return elements_.usable && whole_runs(); }
     bool integers_in_registers() const noexcept {
         const bool known = w_.width == 4 ? elements_.in_bytes : elements_.two_s_complement || elements_.natural;
-        return has_fast_integers && known && (w_.matrix.rows == 1 || columns_ * static_cast<std::size_t>(w_.width) % 8 == 0);
+        return has_fast_integers && known && whole_bytes();
     }
     void integer_rows(std::size_t row, std::size_t rows) noexcept {
         if (!takes_integers()) {  // the caller broke the contract: no number is right
-            for (std::size_t r = 0; r < rows; ++r) sum_[r * of_row] = std::numeric_limits<float>::quiet_NaN();
+            for (std::size_t r = 0; r < rows; ++r) sum_[r * partial_sums] = std::numeric_limits<float>::quiet_NaN();
             return;
         }
         const bool fast = integers_in_registers();
@@ -196,14 +227,14 @@ class product_walk {
         for (std::size_t k = 0; k < columns_; k += piece_) {
             const std::size_t n = std::min(piece_, columns_ - k), whole = fast ? n / group * group : 0;
             if (!one_piece_) {
-                copy_input<Arch>(c_.x, columns_, first_vector_, k, n, x_);
+                copy(0, k, n, x_);
                 round_input<Arch>(x_, n, elements_.unit, x);
                 if (w_.width == 4) order_integers(whole);
             }
             one_piece_ = n == columns_;
             for (std::size_t r = 0; r < rows; r += rows_at_once) {
                 packed_piece p[rows_at_once];
-                const piece_of_rows pieces = pieces_of(p, row + r, std::min(rows_at_once, rows - r), k, n, sum_ + r * of_row);
+                const piece_of_rows pieces = pieces_of(p, row + r, std::min(rows_at_once, rows - r), k, n, sum_ + r * partial_sums);
                 if constexpr (has_fast_integers) {
                     if (fast) add_integers<Arch>(pieces, x, elements_, w_.width);
                 }
@@ -217,10 +248,11 @@ class product_walk {
             const std::size_t some = std::min(group, n - at), entry = at / group * p.factors;
             std::uint32_t code[group];
             std::int32_t element[group];
-            get_codes<Arch>(w_.matrix.planes.elements, row * columns_ + k + at, some, w_.width, code);
+            get_codes<Arch>(w_.matrix.planes.elements, in_matrix(row) * w_.matrix.columns + c_.w.first_column + k + at, some, w_.width,
+                            code);
             for (std::size_t j = 0; j < some; ++j) element[j] = elements_.value[code[j]];
             add_whole<Arch>(element, q_ + at, some, p.piece[i].factor + entry, p.factors,
-                            p.piece[i].zero == nullptr ? nullptr : p.piece[i].zero + entry, scale_[at / group], p.sum + i * of_row);
+                            p.piece[i].zero == nullptr ? nullptr : p.piece[i].zero + entry, scale_[at / group], p.sum + i * partial_sums);
         }
     }
     /// Puts the even numbers of each block before the odd ones.
@@ -238,14 +270,19 @@ class product_walk {
     QK_APART void finish(std::size_t row, std::size_t rows) const noexcept {
         const product_options& o = c_.options;
         const product_output& y = c_.y;
-        float out[block_of_rows];
+        float out[rows_of_one];
         for (std::size_t m = 0; m < vectors_; ++m) {
-            const std::size_t at = (first_vector_ + m) * (y.stride != 0 ? y.stride : w_.matrix.rows * y.step) + row * y.step;
+            const expert_choice* chosen = c_.experts == nullptr ? nullptr : &c_.experts->chosen[first_vector_ + m];
+            const std::size_t vector = chosen == nullptr ? first_vector_ + m : chosen->to,
+                              at = vector * (y.stride != 0 ? y.stride : c_.w.rows * y.step) + row * y.step;
             for (std::size_t r = 0; r < rows; ++r) {
-                float s = kept(joined(sum_ + r * of_row + m * partial_sums) * o.scale);
-                if (!o.row_scale.empty()) s = kept(s * o.row_scale[row + r]);
-                if (!o.bias.empty()) s = s + o.bias[row + r];
+                const std::size_t of = first_of_expert_ + row + r;
+                float s = kept(joined(sum_ + r * of_row_ + m * partial_sums) * o.scale);
+                if (chosen != nullptr) s = kept(s * expert_scale_);
+                if (!o.row_scale.empty()) s = kept(s * o.row_scale[of]);
+                if (!o.bias.empty()) s = s + o.bias[of];
                 s = activated(o.act, s);
+                if (chosen != nullptr) s = kept(s * chosen->weight);
                 if (o.times.size() != 0) s = kept(s * o.times[at + r * y.step]);
                 if (o.plus.size() != 0) s = s + o.plus[at + r * y.step];
                 out[r] = s;
@@ -259,7 +296,9 @@ class product_walk {
     const weight_rows<Arch>& w_;
     const product_call& c_;
     const std::size_t columns_;
-    std::size_t vectors_ = 1, first_vector_ = 0, piece_ = 0;
+    std::size_t vectors_ = 1, first_vector_ = 0, piece_ = 0, of_row_ = partial_sums;
+    std::size_t first_of_expert_ = 0;
+    float expert_scale_ = 1;
     bool one_piece_ = false;  ///< x_ holds all of x
     nibble_table table_;
     whole_elements elements_;
@@ -268,8 +307,8 @@ class product_walk {
     alignas(64) float scale_[int8_size / group];
     alignas(64) float factors_[rows_at_once][x_size / group * 2], zeros_[rows_at_once][x_size / group * 2];
     alignas(64) float x_[x_size];
-    alignas(64) float sum_[block_of_rows * of_row];
-    alignas(64) float weights_[2 * decoded];
+    alignas(64) float sum_[rows_of_many * most_vectors * partial_sums];
+    alignas(64) float weights_[rows_of_many * decoded];
 };
 
 }  // namespace qk::detail
