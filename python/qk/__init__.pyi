@@ -229,6 +229,7 @@ def quantize(
     batch_axis: str | Path | None = ...,
     skip_bad_samples: bool = ...,
     threads: int | None = ...,
+    run_with: str | Path | None = ...,
     export: str | Path | None = ...,
     weights: str | Path | None = ...,
     inline: bool = ...,

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-HEADERS = 92
+HEADERS = 93
 LINES = 4900  # at most
 STANDARDS = {"g++": ["-std=c++20", "-std=c++23"], "clang++": ["-std=c++20", "-std=c++2b"]}
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]

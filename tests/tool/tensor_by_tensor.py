@@ -273,11 +273,26 @@ def dumps(folder):
     check(status == 1, "a folder without an index is compared by names of files")
 
 
+def residual(seed):
+    """Adds behind convolutions, which runtimes compute inside of them."""
+    n = Network(seed, ["N", 8, 16, 16])
+    r = n.random
+    def conv(t, output):
+        w = n.constant("w_" + output, (r.normal(size=[8, 8, 3, 3]) / 8.5).astype(np.float32))
+        return n.node("Conv", [t, w], output, pads=[1, 1, 1, 1])
+    t = "x"
+    for k in range(4):
+        t = n.node("Relu", [n.node("Add", [conv(t, f"c{k}"), t], f"sum{k}")], f"r{k}")
+    n.node("Sub", [conv(t, "last"), t], "y")
+    return n
+
+
 def in_openvino(folder):
     if find_spec("openvino") is None:
         print("openvino is not here: left out")
         return
-    for name, make in (("quantized", lambda: picture(31, True)), ("float", lambda: picture(32, False)), ("int4", lambda: int4_blocks(33))):
+    for name, make in (("quantized", lambda: picture(31, True)), ("float", lambda: picture(32, False)), ("int4", lambda: int4_blocks(33)),
+                       ("residual", lambda: residual(34))):
         n = make()
         np.save(folder / "x.npy", n.random.normal(size=[4, *n.shape[1:]]).astype(np.float32))
         status, told = diff(n.save(folder / f"{name}.onnx", "y"), "--inputs", folder / "x.npy", "--against", "openvino")

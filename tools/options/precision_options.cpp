@@ -43,6 +43,16 @@ void add_transformations(option_table& verb, precision_settings& precision) {
         .suggest({"none", "hadamard"});
 }
 
+void add_target(option_table& verb, precision_settings& precision) {
+    verb.add_option(
+            "--target", precision.target,
+            "profile of a runtime, or onnxruntime, openvino, qnn (qnn_v66 to qnn_v85), tensorrt, vitis_ai: what it cannot run stays "
+            "float32 with a remark, scales follow its rules, and the file is written as it reads files; its formats if no others are asked "
+            "for (docs/reference/targets.md)")
+        .type_name("PROFILE.json")
+        .suggest(graph::builtin_target_names());
+}
+
 }  // namespace
 
 void add_recipe(option_table& verb, precision_settings& precision) {
@@ -76,12 +86,7 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
         .type_name("P.json")
         .common()
         .reads();
-    verb.add_option(
-            "--target", precision.target,
-            "profile of a runtime, or onnxruntime: layers that it has no kernel for stay float32, and whether it has int8 weights signed "
-            "(docs/guide/plan.md); openvino: write what it reads (docs/guide/export.md)")
-        .type_name("PROFILE.json")
-        .suggest({"onnxruntime", "openvino"});
+    add_target(verb, precision);
     verb.add_flag("--per-channel", precision.per_channel,
                   "a weight scale for each output channel: integers have it if nothing else is said");
     verb.add_flag("--per-tensor", precision.per_tensor, "one scale for all values of a weight");

@@ -12,6 +12,7 @@
 #include "qk/graph/error.hpp"
 #include "qk/graph/evaluate.hpp"
 #include "qk/graph/model.hpp"
+#include "qk/graph/pipeline.hpp"
 #include "qk/graph/plan.hpp"
 #include "qk/graph/report.hpp"
 #include "support/console.hpp"
@@ -90,8 +91,7 @@ class lister {
 
   private:
     static graph::model folded(graph::model m) {
-        graph::fold_constants(m);
-        graph::fold_batch_normalization(m);
+        graph::pipeline::prepare_for_plan(m);
         return m;
     }
     bool is_output(const std::string& name) const {

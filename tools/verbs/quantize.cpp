@@ -163,6 +163,12 @@ void add_quantize(command& app, verb_result&) {
     add_recipe(verb, given->precision);
     add_precision(verb, given->precision);
     add_data(verb, given->data, false);
+    verb.add_option(
+            "--run-with", given->run_with,
+            "calibrate in onnxruntime or openvino, if a python that has it is found (QK_PYTHON, or python3): for models with operators "
+            "that qk does not have; without it what stands behind such operators stays float32")
+        .type_name("RUNTIME")
+        .suggest({"onnxruntime", "openvino"});
     verb.section("Output");
     verb.add_option(
             "--export", given->style,

@@ -9,6 +9,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "graph/calibrate/of_values.hpp"
 #include "graph/ops/widened.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 
@@ -147,6 +148,13 @@ calibration calibrate(const model& m, const named_tensors& inputs, const calibra
         s.averaged = true;
     }
     return result;
+}
+
+void observe_values(calibration& into, const std::map<std::string, tensor>& values, std::size_t run) {
+    for (const auto& [name, given] : values)
+        if ((given.type() == data_type::float32 || ops::is_half(given.type())) && given.size() > 0)
+            detail::observe(into.tensors[name], ops::widened(given), run, true);
+    into.samples = std::max(into.samples, run + 1);
 }
 
 }  // namespace qk::graph

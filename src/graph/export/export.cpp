@@ -103,6 +103,7 @@ class exporter {
           result_{m, {}, m.opset(""), m.opset("")},
           g_(result_.exported),
           shapes_(m) {
+        if (!options.guards) g_.leave_guards_out();
         writer_ = make_writer(options);
         fusing_.emplace(m, plan, *writer_);
     }
@@ -380,8 +381,14 @@ export_result export_model(const model& m, const precision_plan& plan, const exp
     return detail::exporter(m, plan, options).run();
 }
 
+namespace detail {
+inline constexpr const char* style_names[] = {"qdq", "portable", "amd", "qoperator", "qinteger", "nbits"};
+}  // namespace detail
+
+const char* name_of(export_style s) { return detail::style_names[static_cast<std::size_t>(s)]; }
+
 export_style export_style_from(const std::string& name) {
-    const std::vector<std::string> names{"qdq", "portable", "amd", "qoperator", "qinteger", "nbits"};
+    const std::vector<std::string> names(std::begin(detail::style_names), std::end(detail::style_names));
     for (std::size_t i = 0; i < names.size(); ++i)
         if (name == names[i]) return static_cast<export_style>(i);
     throw error("unknown export style '" + name + "'; the styles are " + comma_separated(names) + "." + did_you_mean(name, names));

@@ -59,10 +59,14 @@ class graph_writer {
 
     /// Adds a guard: a Max of one input, which is the identity, keeps onnxruntime from fusing what lies on its two sides.
     std::string kept_apart(const std::string& x) {
+        if (!guards_) return x;
         const std::string y = fresh(x + marks::guarded);
         node("Max", {x}, {y});
         return y;
     }
+
+    /// For files that onnxruntime's optimizer does not see: a Max would hide the pairs from another runtime.
+    void leave_guards_out() { guards_ = false; }
 
     /// Records that the result needs at least this opset, because of `why`.
     void require_opset(int version, const std::string& why) {
@@ -82,6 +86,7 @@ class graph_writer {
   private:
     model* model_;
     taken_names names_;
+    bool guards_ = true;
     int opset_ = 0;
     std::string opset_reason_;
 };

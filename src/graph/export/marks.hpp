@@ -23,6 +23,8 @@ inline constexpr const char* as_float = "_float";       ///< float32, of a tenso
 inline constexpr const char* zero_codes = "zero_codes";
 /// Domain of the functions of style portable.
 inline constexpr const char* function_domain = "qk";
+/// Domain of TensorRT's own operators.
+inline constexpr const char* tensorrt_domain = "trt";
 /// Key of what a node says that makes the result of a call whose nodes stand in its place.
 inline constexpr const char* inlined = "call";
 /// Returns whether a node's doc_string says so.

@@ -864,8 +864,12 @@ class portable_writer : public quantizer_writer {
         : quantizer_writer(g, options, notes), standard_(g, options, notes), functions_(g) {}
 
     std::string activation(const quantized_value& v) override {
-        if (is_standard(v.how, false) && !is_called(v.how)) return standard_.activation(v);
+        if (is_standard(v.how, false) && !is_called(v.how)) {
+            count_pair(v.how);
+            return standard_.activation(v);
+        }
         if (const char* why = obstacle_to(v.how)) cannot_hold(v, why);
+        if (!is_block_format(v.how.format)) ++wide_;
         return is_block_format(v.how.format) ? blocks(v) : elements(v);
     }
 
@@ -897,7 +901,19 @@ class portable_writer : public quantizer_writer {
     void finish() override {
         standard_.finish();
         functions_.finish();
+        if (!options_.pairs_of_bytes_alone) return;
+        if (wide_ > 0)
+            notes_.push_back(std::to_string(wide_) +
+                             " activations in formats of 16 bits, FP8 and formats that no pair holds are arithmetic of standard operators: "
+                             "OpenVINO drops pairs of 16 bits, and rounds those of FP8 otherwise");
+        if (halves_ > 0)
+            notes_.push_back(std::to_string(halves_) +
+                             " activations in bf16 are pairs of Cast, which OpenVINO drops: they stay float32 there");
+        note_doubles();
     }
+
+    /// Counts an activation that is a pair, for notes.
+    void count_pair(const quantizer& q) { halves_ += q.format == qk::format(bf16); }
 
     /// Returns whether an activation that could be a pair is a function all the same (export_options::pairs_of_bytes_alone).
     bool is_called(const quantizer& q) const {
@@ -908,6 +924,20 @@ class portable_writer : public quantizer_writer {
     }
 
   private:
+    /// Says which functions compute in float64, which OpenVINO makes float32.
+    void note_doubles() {
+        std::string names;
+        for (const auto& f : g_.target().proto().functions()) {
+            const bool wide = std::ranges::any_of(f.node(), [](const onnx::NodeProto& n) {
+                return n.op_type() == "Cast" && int_attribute(n, "to", 0) == static_cast<std::int64_t>(data_type::float64);
+            });
+            if (wide && f.domain() == marks::function_domain) names += (names.empty() ? "" : ", ") + f.name();
+        }
+        if (!names.empty())
+            notes_.push_back("OpenVINO gives other values to these formats, which are computed in float64, of which it makes float32: " +
+                             names);
+    }
+
     /// About how many bytes a call of a decoding function takes in a file: a smaller saving is not worth it.
     static constexpr std::size_t size_of_call = 400;
 
@@ -1156,6 +1186,8 @@ class portable_writer : public quantizer_writer {
     qdq_writer standard_;
     function_set functions_;
     bool unpacks_in_each_run_ = false;
+    int wide_ = 0;                         ///< activations outside of blocks that are no pairs
+    int halves_ = 0;                       ///< activations in bf16 that are pairs
     std::optional<bool> blocks_possible_;  ///< whether the model can have the opset of DequantizeLinear by blocks; empty until needed
 };
 

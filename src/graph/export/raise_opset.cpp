@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "graph/export/raise_functions.hpp"
 #include "graph/export/taken_names.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/infer_shapes.hpp"
@@ -659,20 +660,52 @@ class opset_raiser {
 
 }  // namespace detail
 
+namespace detail {
+
+/// Raises the imports of the standard operators; returns whether there are any.
+template <class Imports>
+bool raise_import(Imports& imports, int at_least) {
+    bool found = false;
+    for (auto& o : imports)
+        if (o.domain().empty() || o.domain() == "ai.onnx") {
+            found = true;
+            if (o.version() < at_least) o.set_version(at_least);
+        }
+    return found;
+}
+
+inline void raise_function(onnx::FunctionProto& f, const std::string& label, int version) {
+    int own = 0;
+    for (const auto& o : f.opset_import())
+        if (o.domain().empty() || o.domain() == "ai.onnx") own = static_cast<int>(o.version());
+    if (own == 0 || own >= version) return;
+    taken_names names;
+    for (const std::string& i : f.input()) names.take(i);
+    names.take_nodes(f.node());
+    raised_body body(f, names);
+    opset_raiser(body, label + ": function '" + f.name() + "': ", own, version);
+    raise_import(*f.mutable_opset_import(), version);
+}
+
+}  // namespace detail
+
+void raise_functions(model& m) {
+    for (auto& f : *m.proto().mutable_functions()) {
+        onnx::FunctionProto raised = f;
+        try {
+            detail::raise_function(raised, m.label(), m.opset(""));
+            f = std::move(raised);
+        } catch (const error&) {  // what cannot be rewritten stays a call
+        }
+    }
+    m.reindex();
+}
+
 void raise_opset(model& m, int version) {
     const int from = m.opset("");
     if (from >= version) return;
     model raised = m;  // so that an error leaves the model as it was
     onnx::ModelProto& p = raised.proto();
-    const auto raise_import = [&](auto& imports, int at_least) {
-        bool found = false;
-        for (auto& o : imports)
-            if (o.domain().empty() || o.domain() == "ai.onnx") {
-                found = true;
-                if (o.version() < at_least) o.set_version(at_least);
-            }
-        return found;
-    };
     {
         detail::taken_names names;
         names.take_graph(p.graph());
@@ -680,21 +713,10 @@ void raise_opset(model& m, int version) {
         const detail::inferred_shapes shapes(m);
         body.know(shapes);
         detail::opset_raiser(body, m.label() + ": ", from, version);
-        if (!raise_import(*p.mutable_opset_import(), version)) p.add_opset_import()->set_version(version);
+        if (!detail::raise_import(*p.mutable_opset_import(), version)) p.add_opset_import()->set_version(version);
     }
     // A function has imports of its own. A runtime puts its nodes in the place of the call, where the model's opset holds.
-    for (auto& f : *p.mutable_functions()) {
-        int own = 0;
-        for (const auto& o : f.opset_import())
-            if (o.domain().empty() || o.domain() == "ai.onnx") own = static_cast<int>(o.version());
-        if (own == 0 || own >= version) continue;
-        detail::taken_names names;
-        for (const std::string& i : f.input()) names.take(i);
-        names.take_nodes(f.node());
-        detail::raised_body body(f, names);
-        detail::opset_raiser(body, m.label() + ": function '" + f.name() + "': ", own, version);
-        raise_import(*f.mutable_opset_import(), version);
-    }
+    for (auto& f : *p.mutable_functions()) detail::raise_function(f, m.label(), version);
     detail::allow_free_initializers(p);
     raised.reindex();
     m = std::move(raised);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstring>
 #include <optional>
 
 #include "graph/export/portable.hpp"
@@ -269,11 +270,12 @@ class pairs_writer : public quantizer_writer {
 
     std::string activation(const quantized_value& v) override {
         const bool blocked = is_block_format(v.how.format);
+        if (blocked && options_.dynamic_quantize) return dynamic_quantize(v);
         if (!blocked && !functions_.is_called(v.how) && !has_no_pair(v.how, false)) {
-            if (v.how.format == qk::format(bf16)) ++halves_;
+            functions_.count_pair(v.how);
             return standard_.activation(v);
         }
-        ++(blocked ? calls_ : wide_);
+        if (blocked) ++calls_;
         return functions_.activation(v);
     }
 
@@ -299,14 +301,16 @@ class pairs_writer : public quantizer_writer {
                 std::to_string(calls_) + " activations in block formats are " +
                 (options_.inlined ? "arithmetic of standard operators" : "functions of standard operators, as in style portable") +
                 ": QuantizeLinear takes scales, it does not choose them");
-        if (wide_ > 0)
-            notes_.push_back(std::to_string(wide_) +
-                             " activations in formats of 16 bits, FP8 and formats that no pair holds are arithmetic of standard operators: "
-                             "OpenVINO drops pairs of 16 bits, and rounds those of FP8 otherwise");
-        if (halves_ > 0 && options_.pairs_of_bytes_alone)
-            notes_.push_back(std::to_string(halves_) +
-                             " activations in bf16 are pairs of Cast, which OpenVINO drops: they stay float32 there");
-        if (options_.pairs_of_bytes_alone) note_doubles();
+        if (dynamic_ > 0)
+            notes_.push_back(
+                std::to_string(dynamic_) +
+                " activations in blocks are TensorRT's dynamic quantizers (domain trt): onnxruntime and OpenVINO do not have them");
+        if (!without_kernel_.empty() && options_.guards && !options_.pairs_of_bytes_alone)
+            notes_.push_back(
+                std::to_string(without_kernel_.size()) + " constants ('" + without_kernel_[0] + "'" +
+                (without_kernel_.size() > 1 ? ", ..." : "") +
+                ") have codes of FLOAT4E2M1 or scales of FLOAT8E8M0, for which onnxruntime 1.32 has no kernel on the CPU: a file of "
+                "--export portable runs there");
         if (!left_.empty())
             notes_.push_back(std::to_string(left_.size()) + " constants ('" + left_[0] + "'" + (left_.size() > 1 ? ", ..." : "") +
                              ") stay float32, rounded: no type of ONNX's holds the codes of their format");
@@ -319,18 +323,44 @@ class pairs_writer : public quantizer_writer {
         return options_.pairs_of_bytes_alone && !is_block_format(q.format) && qdq_writer::obstacle_to(q, is_weight) != nullptr;
     }
 
-    /// Says which functions compute in float64, which OpenVINO makes float32.
-    void note_doubles() {
-        std::string names;
-        for (const auto& f : g_.target().proto().functions()) {
-            const bool wide = std::ranges::any_of(f.node(), [](const onnx::NodeProto& n) {
-                return n.op_type() == "Cast" && int_attribute(n, "to", 0) == static_cast<std::int64_t>(data_type::float64);
-            });
-            if (wide && f.domain() == marks::function_domain) names += (names.empty() ? "" : ", ") + f.name();
+    /// Writes TensorRT's dynamic quantizers: codes and scales of blocks of the last two axes, computed in each run.
+    std::string dynamic_quantize(const quantized_value& v) {
+        const bool nv = v.how.format == qk::format(nvfp4);
+        if (!nv && v.how.format != qk::format(mxfp8_e4m3))
+            cannot_hold(v, "has no dynamic quantizer in TensorRT, which has those of nvfp4 and mxfp8_e4m3");
+        if (nv && v.how.scale.size() != 1)
+            cannot_hold(v, "has no scale for the tensor, which TensorRT wants to know beforehand: give --calibration data");
+        const std::int64_t block = block_size(v.how.format), rank = static_cast<std::int64_t>(v.rank);
+        const std::int64_t axis = v.rank == 0 ? v.how.axis : positive_axis(v.how.axis, v.rank) - rank;
+        if (axis < -2 || axis > -1 || rank == 1)
+            cannot_hold(v, "runs along axis " + std::to_string(v.how.axis) + ", and TensorRT's blocks run along one of the last two");
+        if (v.length <= 0 || v.length % block != 0)
+            cannot_hold(v, "has blocks of " + std::to_string(block) + ", and TensorRT wants a length that is known and a multiple of it: " +
+                               (v.length <= 0 ? "it is not known" : "it is " + std::to_string(v.length)) +
+                               "; leave the layers that read it out (\"exclude\")");
+        g_.require_opset(nv ? 23 : 21, nv ? "DequantizeLinear of float4e2m1" : "TensorRT's dynamic quantizers");
+        g_.import(marks::tensorrt_domain, 1);
+        const std::string codes = g_.fresh(v.name + marks::quantized), scale_codes = g_.fresh(v.name + "_scale_codes"),
+                          y = g_.fresh(v.name + "_dequantized");
+        std::string scale = scale_codes;
+        std::vector<std::string> inputs{v.name};
+        if (nv) inputs.push_back(g_.constant(v.name + "_tensor_scale", make_tensor<float>({}, v.how.scale)));
+        auto& q = g_.node(nv ? "TRT_FP4DynamicQuantize" : "TRT_MXFP8DynamicQuantize", inputs, {codes, scale_codes}, marks::tensorrt_domain);
+        set_attribute(q, "axis", axis);
+        set_attribute(q, "block_size", block);
+        set_attribute(q, nv ? "scale_type" : "output_dtype", static_cast<std::int64_t>(data_type::float8e4m3fn));
+        if (nv) {
+            scale = g_.fresh(v.name + "_scale");
+            g_.node("DequantizeLinear", {scale_codes, inputs[1]}, {scale});
         }
-        if (!names.empty())
-            notes_.push_back("OpenVINO gives other values to these formats, which are computed in float64, of which it makes float32: " +
-                             names);
+        auto& d = nv ? g_.node("DequantizeLinear", {codes, scale}, {y})
+                     : g_.node("TRT_MXFP8DequantizeLinear", {codes, scale}, {y}, marks::tensorrt_domain);
+        set_attribute(d, "axis", axis);
+        set_attribute(d, "block_size", block);
+        if (!nv) set_attribute(d, "output_dtype", static_cast<std::int64_t>(data_type::float32));
+        d.set_doc_string(describe(v.how, true));
+        ++dynamic_;
+        return y;
     }
 
     /// Returns whether this needs more than a single DequantizeLinear of a constant in its own shape.
@@ -352,12 +382,15 @@ class pairs_writer : public quantizer_writer {
 
     std::string blocks(const quantized_value& v, const standard_blocks& b) {
         const bool e8m0_scales = b.scales.type() == data_type::float8e8m0;
-        g_.require_opset(opset_of(b), e8m0_scales ? std::string("DequantizeLinear with scales of float8e8m0")
-                                                  : std::string("DequantizeLinear by blocks of ") + graph::name_of(b.type));
+        const bool own = e8m0_scales && options_.dynamic_quantize;  // TensorRT has an operator of its own for such scales
+        if (own && b.type != data_type::float8e4m3fn) cannot_hold(v, "has no codes in TensorRT, which has those of mxfp8_e4m3");
+        g_.require_opset(own ? 21 : opset_of(b), e8m0_scales ? std::string("DequantizeLinear with scales of float8e8m0")
+                                                             : std::string("DequantizeLinear by blocks of ") + graph::name_of(b.type));
+        if (e8m0_scales || b.type == data_type::float4e2m1) without_kernel_.push_back(v.name);
         const bool whole = !v.how.flatten && b.fills_rows();
         const std::string stem = whole ? v.name : v.name + marks::whole;
         std::vector<std::string> inputs{g_.constant(stem + marks::quantized, b.codes)};
-        std::string scale = g_.constant(v.name + (b.tensor_scale.empty() ? "_scale" : "_scale_codes"), b.scales);
+        std::string scale = g_.constant(v.name + (b.tensor_scale.empty() ? "_scale" : "_scale_codes"), own ? as_bytes(b.scales) : b.scales);
         if (!b.tensor_scale.empty()) {
             const std::string codes = scale;
             scale = g_.fresh(v.name + "_scale");
@@ -366,7 +399,9 @@ class pairs_writer : public quantizer_writer {
         inputs.push_back(scale);
         if (!b.zero_points.empty()) inputs.push_back(g_.constant(v.name + "_zero_point", b.zero_points));
         std::string y = g_.fresh(whole ? v.name + "_dequantized" : v.name + marks::whole);
-        auto& d = g_.node("DequantizeLinear", inputs, {y});
+        if (own) g_.import(marks::tensorrt_domain, 1);
+        auto& d =
+            own ? g_.node("TRT_MXFP8DequantizeLinear", inputs, {y}, marks::tensorrt_domain) : g_.node("DequantizeLinear", inputs, {y});
         set_attribute(d, "axis", static_cast<std::int64_t>(b.axis));
         set_attribute(d, "block_size", b.block);
         if (e8m0_scales) set_attribute(d, "output_dtype", std::int64_t{1});
@@ -375,6 +410,13 @@ class pairs_writer : public quantizer_writer {
         // onnxruntime would make MatMulNBits of integers and their product, which computes with 8-bit activations.
         const bool integers = is_block_format(v.how.format) && b.scales.type() == data_type::float32;
         return integers || v.guard || (v.nbits && v.planned_products) ? g_.kept_apart(y) : y;
+    }
+
+    /// Returns E8M0 codes as the uint8 that TensorRT's operators have them in.
+    static tensor as_bytes(const tensor& codes) {
+        tensor bytes(data_type::uint8, codes.shape());
+        std::memcpy(bytes.bytes(), codes.bytes(), codes.size_bytes());
+        return bytes;
     }
 
     /// Cuts off what fills the last block, and undoes the flattening.
@@ -396,10 +438,10 @@ class pairs_writer : public quantizer_writer {
 
     qdq_writer standard_;
     portable_writer functions_;
-    int calls_ = 0;                  ///< activations in block formats
-    int wide_ = 0;                   ///< activations that are no pairs for the sake of a runtime
-    int halves_ = 0;                 ///< activations in bf16
-    std::vector<std::string> left_;  ///< constants without a form
+    int calls_ = 0;                            ///< activations in block formats
+    int dynamic_ = 0;                          ///< activations with TensorRT's dynamic quantizers
+    std::vector<std::string> without_kernel_;  ///< constants in types that onnxruntime does not run
+    std::vector<std::string> left_;            ///< constants without a form
 };
 
 }  // namespace qk::graph::detail

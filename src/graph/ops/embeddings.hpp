@@ -70,11 +70,15 @@ inline void run_embed_layer_normalization(op_context& call) {
     }
 }
 
-/// Looks up rows in a table of codes with one scale for each block along the last axis.
+/// Looks up rows in a table of codes with one scale for each block along the last axis: integers, or small floats, whose scales may be the
+/// same for all rows and whose rows may be one block.
 inline void run_gather_block_quantized(op_context& call) {
     const node_view& node = call.node();
     const tensor& data = call.input(0);
-    const std::int64_t block = node.get_int("block_size", 128), bits = data.type() == data_type::uint8 ? node.get_int("bits", 4) : 4;
+    const bool floats = !is_integer_type(data.type());
+    const std::int64_t given_block = node.get_int("block_size", 128);
+    const std::int64_t block = floats && given_block == 0 && data.rank() == 2 ? data.dim(1) : given_block,
+                       bits = data.type() == data_type::uint8 ? node.get_int("bits", 4) : 4;
     const auto rank = static_cast<std::int64_t>(data.rank());
     const auto counted = [&](std::int64_t axis) { return axis < 0 ? axis + rank : axis; };
     if (rank != 2 || counted(node.get_int("gather_axis", 0)) != 0 || counted(node.get_int("quantize_axis", 1)) != 1)
@@ -84,7 +88,8 @@ inline void run_gather_block_quantized(op_context& call) {
     const tensor scale = input_as<float>(call, 2);
     const bool bytes = data.type() == data_type::uint8;
     const std::int64_t per_byte = bytes ? 8 / bits : 1, width = data.dim(1) * per_byte, blocks = (width + block - 1) / block;
-    if (scale.size() != static_cast<std::size_t>(data.dim(0) * blocks))
+    const bool one_row = floats && scales.rank() == 2 && scales.dim(0) == 1;
+    if (scale.size() != static_cast<std::size_t>((one_row ? 1 : data.dim(0)) * blocks))
         call.fail("scales of shape " + to_string(scale.shape()) + " do not fit the table");
     const auto code_of = [&](const tensor& t, std::int64_t row, std::int64_t i, std::int64_t row_bytes, const tensor& wide) -> float {
         if (!bytes) return wide.as<float>()[static_cast<std::size_t>(row * row_bytes + i)];
@@ -109,7 +114,8 @@ inline void run_gather_block_quantized(op_context& call) {
             const std::int64_t b = i / block;
             const float zero = call.has_input(3) ? code_of(call.input(3), r, b, zero_width, zeros) : middle;
             y.values()[n * static_cast<std::size_t>(width) + static_cast<std::size_t>(i)] =
-                (code_of(data, r, i, data.dim(1), wide) - zero) * scale.as<float>()[static_cast<std::size_t>(r * blocks + b)];
+                (code_of(data, r, i, data.dim(1), wide) - zero) *
+                scale.as<float>()[static_cast<std::size_t>((one_row ? 0 : r) * blocks + b)];
         }
     }
     y.store();

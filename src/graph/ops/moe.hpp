@@ -15,6 +15,7 @@
 #include "graph/ops/matrix.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/working_type.hpp"
+#include "qk/reference/codes.hpp"
 
 namespace qk::graph::ops {
 
@@ -206,6 +207,33 @@ tensor decoded_experts(op_context& call, std::size_t codes_at, std::size_t scale
     return y;
 }
 
+/// Decodes FP4 codes, two a byte along the inputs, low half first, as element * block scale * the expert's scale. The shape is that of the
+/// scales, [E, out, in / block]: the codes' own may be [E, in, out / 2] with the same bytes.
+inline tensor decoded_fp4_experts(op_context& call, std::size_t codes_at, std::size_t whole_at, std::int64_t block,
+                                  const floating& of_scales) {
+    const tensor &codes = call.input(codes_at), &scales = call.input(codes_at + 1);
+    const tensor scale = input_as<float>(call, codes_at + 1), whole = input_as<float>(call, whole_at);
+    if (scales.rank() != 3 || format_of(scales.type()) != of_scales)
+        call.fail("scales of " + std::string(name_of(scales.type())) + " of shape " + to_string(scales.shape()) +
+                  " are not those of the blocks of FP4 experts");
+    const std::int64_t experts = scales.dim(0), out = scales.dim(1), in = scales.dim(2) * block;
+    if (codes.type() != data_type::uint8 || codes.size() != static_cast<std::size_t>(experts * out * in / 2))
+        call.fail("expert weights of shape " + to_string(codes.shape()) + " do not fit scales of shape " + to_string(scales.shape()) +
+                  " for blocks of " + std::to_string(block));
+    if (whole.size() != static_cast<std::size_t>(experts))
+        call.fail("the scales of the experts have shape " + to_string(whole.shape()) + ", for " + std::to_string(experts) + " experts");
+    tensor y = call.scratch(data_type::float32, {experts, out, in});
+    float* to = y.as<float>().data();
+    for (std::int64_t row = 0; row < experts * out; ++row)
+        for (std::int64_t i = 0; i < in; ++i) {
+            const std::uint32_t byte = codes.as<std::uint8_t>()[static_cast<std::size_t>((row * in + i) / 2)];
+            const float s = scale.as<float>()[static_cast<std::size_t>((row * in + i) / block)];
+            *to++ = reference::value_of(fp4_e2m1, i % 2 == 0 ? byte & 15 : byte >> 4) * s *
+                    whole.as<float>()[static_cast<std::size_t>(row / out)];
+        }
+    return y;
+}
+
 }  // namespace detail
 
 inline void run_moe(op_context& call) {
@@ -215,8 +243,19 @@ inline void run_moe(op_context& call) {
 }
 
 inline void run_qmoe(op_context& call) {
-    if (const std::string type = call.node().get_string("quant_type", "int"); type != "int")
-        call.fail("quant_type '" + type + "' is not supported: int is");
+    const std::string type = call.node().get_string("quant_type", "int");
+    if (type == "fp4" || type == "nvfp4") {
+        if (type == "nvfp4" && call.node().get_int("weights_prepacked", -1) != 1)
+            call.fail("nvfp4 experts have weights_prepacked 1, two codes a byte along the inputs");
+        if (call.has_input(8)) call.fail("FP4 experts have two layers, fc1 with the gate in it");
+        const auto layer = [&](std::size_t weights, std::size_t whole) {
+            return detail::expert_layer{type == "fp4" ? detail::decoded_fp4_experts(call, weights, whole, 32, e8m0)
+                                                      : detail::decoded_fp4_experts(call, weights, whole, 16, fp8_e4m3fn),
+                                        optional_as<float>(call, weights + 2)};
+        };
+        return detail::run_experts<float>(call, layer(2, 15), layer(5, 16), {}, 14);
+    }
+    if (type != "int") call.fail("quant_type '" + type + "' is not supported: int, fp4 and nvfp4 are");
     const auto layer = [&](std::size_t weights, std::size_t zeros) {
         if (!call.has_input(weights)) return detail::expert_layer{};
         return detail::expert_layer{detail::decoded_experts<float>(call, weights, weights + 1, zeros),

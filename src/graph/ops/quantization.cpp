@@ -5,9 +5,10 @@
 #include "graph/ops/matmul_integer.hpp"
 #include "graph/ops/quantize_linear.hpp"
 #include "graph/ops/table.hpp"
+#include "graph/ops/tensorrt.hpp"
 
 namespace qk::graph::ops {
 
-op_group quantization_group() { return join(cast_ops, quantize_linear_ops, matmul_integer_ops, conv_integer_ops); }
+op_group quantization_group() { return join(cast_ops, quantize_linear_ops, matmul_integer_ops, conv_integer_ops, tensorrt_ops); }
 
 }  // namespace qk::graph::ops

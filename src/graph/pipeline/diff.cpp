@@ -14,7 +14,6 @@
 #include "graph/pipeline/runtimes.hpp"
 #include "graph/pipeline/tensors.hpp"
 #include "qk/formats/parse.hpp"
-#include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
@@ -43,8 +42,7 @@ own_side evaluate_own(const diff_settings& settings, diff_outcome& done, const p
     own_side own{.m = settings.model.load()};
     named_tensors inputs = settings.data.load_inputs(own.m, true);
     if (settings.precision.any()) {
-        fold_constants(own.m);
-        fold_batch_normalization(own.m);
+        prepare_for_plan(own.m);
         expand_for(own.m, settings.precision);
         quantize_result made = make_plan(own.m, settings.data, settings.precision.read(own.m), nullptr, false, progress);
         own.plan = std::move(made.plan);

@@ -12,7 +12,6 @@
 #include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/generate.hpp"
 #include "graph/pipeline/tensors.hpp"
-#include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/pipeline/expand.hpp"
@@ -39,9 +38,8 @@ std::map<std::string, std::filesystem::path> files_of_outputs(const model& m, co
 quantize_result plan_of(const evaluate_settings& settings, model& m, std::optional<model>& original, const progress_function& progress) {
     quantize_result made;
     if (!settings.precision.any() && settings.accumulators.empty()) return made;
-    const std::vector<plan_note> already = note_quantized(m);
-    fold_constants(m);
-    fold_batch_normalization(m);
+    std::vector<plan_note> already = note_quantized(m);
+    prepare_for_plan(m, &already);
     expand_for(m, settings.precision);
     if (settings.precision.any()) {
         asked_precision asked = settings.precision.read(m);

@@ -4,9 +4,13 @@
 #include <algorithm>
 #include <string_view>
 
+#include "graph/export/raise_functions.hpp"
 #include "graph/quantize/expand_attention.hpp"
 #include "graph/quantize/missing_biases.hpp"
+#include "graph/quantize/narrow_doubles.hpp"
+#include "graph/quantize/open_bodies.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph::pipeline {
@@ -31,6 +35,22 @@ bool names_products(const precision_plan& plan, const std::string& name) {
 }
 
 }  // namespace
+
+void prepare_for_plan(model& m, std::vector<plan_note>* notes) {
+    const auto say = [&](const std::string& text) {
+        if (notes != nullptr && !text.empty()) notes->push_back({plan_note::kind::adjusted, m.label(), text});
+    };
+    say(narrow_doubles(m));
+    fold_constants(m);
+    if (m.proto().functions_size() > 0) raise_functions(m);
+    for (int depth = 0; depth < 8; ++depth) {  // what stands inside of what was opened may have a constant condition now
+        const std::vector<std::string> opened = open_bodies(m);
+        for (const std::string& text : opened) say(text);
+        if (opened.empty()) break;
+        fold_constants(m);
+    }
+    fold_batch_normalization(m);
+}
 
 void expand_for(model& m, const precision_settings& asked, bool searches) {
     if (asked.plan.empty() && !has_attentions(m)) return;

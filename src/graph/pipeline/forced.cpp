@@ -144,7 +144,11 @@ std::size_t forced_network::inexact(const std::string& t) {
     if (const auto known = inexact_.find(t); known != inexact_.end()) return known->second;
     inexact_[t] = 0;
     const onnx::NodeProto& n = m_.graph().node(m_.producer(t));
-    std::size_t count = is_exact(n) ? 0 : 1;
+    // Runtimes add what stands behind a product inside of it, before that is rounded.
+    const bool within_sum = one_of(n.op_type(), {"Add", "Sub"}) && std::ranges::any_of(n.input(), [&](const std::string& r) {
+                                return m_.producer(r) >= 0 && is_sum(m_.graph().node(m_.producer(r)));
+                            });
+    std::size_t count = is_exact(n) && !within_sum ? 0 : 1;
     for (const std::string& r : n.input())
         if (!is_given(r)) count += inexact(r);
     return inexact_[t] = std::min<std::size_t>(count, 1000);

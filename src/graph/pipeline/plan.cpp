@@ -10,8 +10,8 @@
 #include "graph/quantize/pair_safe.hpp"
 #include "learn/learn_rounding.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
-#include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/export/drop_activations.hpp"
+#include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/quantize/compensate.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/recover/already_quantized.hpp"
@@ -208,8 +208,7 @@ quantize_result take_saved(const model& m, const asked_precision& asked, const c
 model load_for_planning(const model_source& from, std::vector<plan_note>* notes) {
     model m = from.load();
     if (notes != nullptr) *notes = note_quantized(m);
-    fold_constants(m);
-    fold_batch_normalization(m);
+    prepare_for_plan(m, notes);
     return m;
 }
 
@@ -271,6 +270,18 @@ int8_codes codes_for(const quantize_options& options) {
     return options.target->signed_int8     ? int8_codes::as_signed
            : options.target->unsigned_int8 ? int8_codes::as_unsigned
                                            : int8_codes::where_safe;
+}
+
+void write_for(const target_profile& target, export_options& options, bool style_named) {
+    if (!style_named && !target.file.style.empty()) options.style = export_style_from(target.file.style);
+    const std::string style = name_of(options.style);
+    if (target.file.lacks.contains(style))
+        throw error("--target " + target.name + " does not have what style " + style + " writes; leave --export out" +
+                    (target.file.style.empty() ? "" : ", which writes " + target.file.style));
+    options.inlined = options.inlined || target.file.inlined;
+    options.pairs_of_bytes_alone = !target.file.wide_pairs;
+    options.guards = target.file.guards;
+    options.dynamic_quantize = target.file.dynamic_quantize;
 }
 
 export_result write_plan(const model& m, const precision_plan& plan, export_options options, bool keep_int8) {

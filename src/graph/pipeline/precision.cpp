@@ -61,6 +61,23 @@ channel_scaling scaling(const std::string& option, const std::string& text, chan
     return {how, alpha};
 }
 
+/// Asks for what the target's profile names where nobody else says it. `placed`: the plan file names a placement.
+void ask_for_target(const precision_settings& o, asked_precision& a, bool placed) {
+    const target_profile& t = *a.options.target;
+    if (o.placement.empty() && !placed && t.where) a.options.where = *t.where;
+    const auto add = [&](const std::string& text, bool weight, role of) {
+        if (!text.empty()) a.requests.push_back({.role = of, .what = word(o, text, weight), .origin = "--target"});
+    };
+    if (a.requests.empty() && o.plan.empty()) {
+        if (t.activation.empty() && t.weight.empty())
+            throw error("say what to quantize: --activation F --weight F, or --plan P.json; the profile '" + t.name + "' names no formats");
+        add(t.activation, false, role::activation);
+        add(t.weight, true, role::weight);
+    }
+    const auto is_own = [](const std::string& said, const std::string& own) { return said.empty() || said == own; };
+    if (o.bias.empty() && o.plan.empty() && is_own(o.activation, t.activation) && is_own(o.weight, t.weight)) add(t.bias, true, role::bias);
+}
+
 }  // namespace
 
 std::vector<std::string> pow2_rule_names() { return {"non_overflow", "nearest", "min_mse"}; }
@@ -85,9 +102,11 @@ asked_precision precision_settings::read(const model& m, bool searches) const {
     ask("--weight", weight, true, role::weight);
     ask("--bias", bias, true, role::bias);
     ask("--kv-cache", kv_cache, false, role::all, scope::kv_cache);
+    bool placed = false;
     if (!plan.empty()) {
         plan_file file = plan.read();
         file.fill(a.options);
+        placed = file.where.has_value();
         a.by_hand = {.method = file.method || file.best_method,
                      .rounding = file.rounding.has_value(),
                      .bias = file.correct_bias.has_value(),
@@ -127,6 +146,7 @@ asked_precision precision_settings::read(const model& m, bool searches) const {
     if (!awq.empty()) a.options.scaling = scaling("--awq", awq, channel_scaling::rule::awq);
     if (!rotation.empty()) a.options.rotation = parse_stream_rotation(rotation);
     if (!target.empty()) a.options.target = load_target(target);
+    if (a.options.target && !a.saved && !searches) ask_for_target(*this, a, placed);
     if (per_channel && per_tensor) throw error("--per-channel and --per-tensor exclude each other");
     if (per_channel || per_tensor) a.options.per_channel = per_channel;
     a.options.unshifted = !a.accumulators.empty();

@@ -11,6 +11,7 @@
 #include "graph/model/model_bytes.hpp"
 #include "graph/pipeline/accuracy_level.hpp"
 #include "graph/pipeline/cancelling.hpp"
+#include "graph/pipeline/foreign_nodes.hpp"
 #include "graph/pipeline/unused_options.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"
@@ -41,17 +42,6 @@ double model_bytes(const model_source& model) {
 }
 
 bool makes_model(const quantize_settings& settings) { return !settings.output.empty() || settings.returns_model; }
-
-/// Returns how the file is written. OpenVINO reads standard pairs and blocks, and no functions (docs/reference/export_styles.md).
-export_options export_options_of(const quantize_settings& settings, bool openvino) {
-    const std::string style = !settings.style.empty() ? settings.style : openvino ? "qdq" : "portable";
-    export_options options{.style = export_style_from(style), .weights = weight_storage_from(settings.weights)};
-    options.inlined = settings.inlined || openvino;
-    options.pairs_of_bytes_alone = openvino;
-    if (openvino && options.style == export_style::amd)
-        throw error("--target openvino: OpenVINO does not have the operators of style amd; leave --export out, or take qdq or portable");
-    return options;
-}
 
 /// Makes the plan, and measures what came of it where there are samples.
 void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_settings& settings, const asked_precision& asked,
@@ -128,6 +118,15 @@ std::vector<std::vector<std::string>> tried_by(const recipe_report& recipe) {
     return rows;
 }
 
+void add_measurements(nlohmann::ordered_json& summary, const quantize_settings& settings, const quantize_outcome& done,
+                      const std::optional<level_price>& price) {
+    summary["model"] = settings.model.name();
+    summary["recipe"] = to_json(done.recipe);
+    if (done.quality) summary["measured"] = to_json(*done.quality);
+    if (done.times) summary["milliseconds"] = done.times->milliseconds, summary["float_milliseconds"] = done.times->float_milliseconds;
+    if (price) summary["accuracy_level"] = price->json();
+}
+
 void add_costs(nlohmann::ordered_json& summary, const quantize_outcome& done) {
     const plan_cost& cost = done.cost;
     summary["file_bytes"] = done.bytes_after;
@@ -145,9 +144,23 @@ void find_labels(const data_settings& data) {
         throw error("--labels '" + data.labels.file + "': there is no such file");
 }
 
+/// Returns whether int8 activations are written as int8, as the user or the target wants.
+bool keeps_int8(const quantize_settings& settings, const quantize_options& options) {
+    return settings.keep_int8 || (options.target && options.target->file.signed_activations);
+}
+
+/// Lets statistics take the place of samples where not all of the model runs here. They last as long as what is returned.
+std::unique_ptr<temporary_folder> take_statistics(const model& m, quantize_settings& settings, asked_precision& asked,
+                                                  const progress_function& progress) {
+    auto folder = calibrate_elsewhere(m, settings.data, asked, settings.run_with, progress);
+    if (folder) settings.data.inputs = {}, settings.data.calibration = {(*folder / "statistics.json").string()};
+    return folder;
+}
+
 }  // namespace
 
-quantize_outcome quantize(const quantize_settings& settings, const progress_function& progress) {
+quantize_outcome quantize(const quantize_settings& given, const progress_function& progress) {
+    quantize_settings settings = given;
     const stop_check here(stopping(settings.cancel));
     quantize_outcome done;
     output_set files(settings.overwrite);
@@ -158,7 +171,9 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
         .output("--log", settings.log);
     declare_report(files, settings.report);
     if (!settings.precision.any()) throw error("say what to quantize: --activation F --weight F, or --plan P.json");
-    export_options style = export_options_of(settings, false);
+    export_options style{.style = export_style_from(settings.style.empty() ? "portable" : settings.style),
+                         .weights = weight_storage_from(settings.weights),
+                         .inlined = settings.inlined};
     const double before = done.bytes_before = model_bytes(settings.model);  // reads the file, so not beside the loaded model
     std::vector<plan_note> notes;
     model m = load_for_planning(settings.model, &notes);
@@ -167,17 +182,19 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     precision_settings precision = settings.precision;
     precision.floor_scales = style.style == export_style::amd;
     asked_precision asked = precision.read(m);
-    if (asked.options.target && asked.options.target->name == "openvino") style = export_options_of(settings, true);
-    asked.pair_safe = style.style != export_style::amd && !settings.keep_int8;
+    if (asked.options.target) write_for(*asked.options.target, style, !settings.style.empty());
+    const bool keep_int8 = keeps_int8(settings, asked.options);
+    asked.pair_safe = style.style != export_style::amd && !keep_int8;
     style.int8_weights = codes_for(asked.options);
     for (plan_note& n : unused_data_options(settings.data)) notes.push_back(std::move(n));
     asked.unused.insert(asked.unused.begin(), notes.begin(), notes.end());
     find_labels(settings.data);
+    const auto statistics = take_statistics(m, settings, asked, progress);
     quantize_by_recipe(done, m, settings, asked, seen, progress);
     const quantize_result& result = done.result;
     // Everything that can fail comes before the first file is written.
     std::optional<export_result> exported;
-    if (makes_model(settings)) exported = write_plan(m, result.plan, style, settings.keep_int8);
+    if (makes_model(settings)) exported = write_plan(m, result.plan, style, keep_int8);
     const std::optional<level_price> price = write_level(done, settings, exported);
     if (settings.time) time_models(done, m, settings, exported ? &exported->exported : nullptr);
     const std::string encodings = settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m), 1) + "\n";
@@ -195,11 +212,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     if (!settings.encodings.empty()) files.write(settings.encodings, encodings);
     if (!settings.log.empty()) files.write(settings.log, done.recipe.text() + "\n" + result.report.text());
     nlohmann::ordered_json& summary = done.summary = to_json(result.report);
-    summary["model"] = settings.model.name();
-    summary["recipe"] = to_json(done.recipe);
-    if (done.quality) summary["measured"] = to_json(*done.quality);
-    if (done.times) summary["milliseconds"] = done.times->milliseconds, summary["float_milliseconds"] = done.times->float_milliseconds;
-    if (price) summary["accuracy_level"] = price->json();
+    add_measurements(summary, settings, done, price);
     summary["quantized_edges"] = edges;
     summary["remarks"] = remarks;
     if (!settings.output.empty()) summary["output"] = settings.output;

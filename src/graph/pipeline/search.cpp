@@ -54,6 +54,14 @@ void take_criterion(search_options& options) {
 
 bool makes_model(const search_settings& settings) { return !settings.output.empty() || settings.returns_model; }
 
+/// Returns how the model is written: for the target, if there is one.
+export_options file_options(const search_settings& settings, const quantize_options& options) {
+    export_options how{.style = export_style_from(settings.style), .weights = weight_storage_from(settings.weights)};
+    if (options.target) write_for(*options.target, how, settings.style != "portable");
+    how.int8_weights = codes_for(options);
+    return how;
+}
+
 /// Exports every option once and discards the result, so that a format that the export style cannot hold is an error before the search and
 /// not after it.
 void check_export(const search_settings& settings, const model& m, const calibration& seen, const search_options& options) {
@@ -62,8 +70,7 @@ void check_export(const search_settings& settings, const model& m, const calibra
     for (const format_pair& pair : list_options(options).pairs) {
         precision_requests requests;
         requests.set_default(pair.activation, pair.weight);
-        export_model(m, plans.plan(requests.list(), options.quantize, false).plan,
-                     {export_style_from(settings.style), weight_storage_from(settings.weights)});
+        export_model(m, plans.plan(requests.list(), options.quantize, false).plan, file_options(settings, options.quantize));
     }
 }
 
@@ -72,9 +79,8 @@ void write_results(const search_settings& settings, const model& m, const search
                    const calibration& seen, output_set& files) {
     const search_result& result = done.result;
     if (makes_model(settings)) {
-        export_result exported =
-            write_plan(with_weights(m, result.weights), result.plan,
-                       {export_style_from(settings.style), weight_storage_from(settings.weights), codes_for(options.quantize)});
+        export_result exported = write_plan(with_weights(m, result.weights), result.plan, file_options(settings, options.quantize),
+                                            options.quantize.target && options.quantize.target->file.signed_activations);
         if (settings.returns_model) done.model = serialized(exported.exported.proto());
         if (!settings.output.empty()) save(exported.exported, files, settings.output);
         done.export_notes = std::move(exported.notes);

@@ -137,12 +137,6 @@ inline std::string destroyed_sentence(const edge_report& line) {
 /// Largest magnitude of a bias code that survives rounding in float32: the largest float below 2^31.
 inline constexpr double largest_bias_code = 2147483520.0;
 
-inline bool same_storage(const qk::format& a, const qk::format& b) {
-    const integer *i = std::get_if<integer>(&a), *j = std::get_if<integer>(&b);
-    if (i && j) return i->bits == j->bits && i->is_signed == j->is_signed;
-    return a == b;
-}
-
 /// Returns whether a bias is asked for as int32 without a scale. Rules for choosing scales, such as powers of two, say nothing there: s_x
 /// * s_w follows from scales that obeyed them.
 inline bool is_free_int32(const precision& p) {
@@ -218,18 +212,8 @@ inline bool made_of_constants(const model& m, const std::string& tensor) {
 }
 }  // namespace detail
 
-bool target_profile::allows(const std::string& op_type, const qk::format* activation, const qk::format* weight) const {
-    auto found = operators.find(op_type);
-    if (found == operators.end()) found = operators.find("*");
-    if (found == operators.end()) return false;
-    const auto in = [](const std::vector<qk::format>& list, const qk::format* f) {
-        return f == nullptr || is_identity(*f) || list.empty() ||
-               std::ranges::any_of(list, [&](const qk::format& g) { return detail::same_storage(*f, g); });
-    };
-    return in(found->second.activation, activation) && in(found->second.weight, weight);
-}
-
-precision completed(precision what, const quantize_options& options, bool weight) {
+precision completed(precision what, const quantize_options& options, bool weight, const std::string& op_type) {
+    if (options.target) options.target->complete(what, op_type, weight);
     if (!what.scale_rule && !what.semantics) what.scale_rule = options.scale_rule;
     if (!what.scale_objective && !what.semantics) what.scale_objective = options.scale_objective;
     if (!what.semantics) what.semantics = options.semantics;
@@ -381,23 +365,28 @@ class planner::call {
 
     bool target_allows(const layer& l) {
         if (!options_.target || l.node == nullptr) return true;
-        const qk::format *a = nullptr, *w = nullptr;
+        const bool mover = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::mover;
+        std::vector<precision> activations;
+        const precision* weight = nullptr;
         for (const auto& [e, p] : l.edges) {
             if (p->what == nullptr) continue;
-            if (p->part == part::input && (a == nullptr || bits_per_value(p->what->format) > bits_per_value(*a))) a = &p->what->format;
-            if (p->part == part::weight) w = &p->what->format;
+            if (p->part == part::input) activations.push_back(*p->what);
+            if (p->part == part::weight) weight = p->what;
         }
-        const bool mover = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::mover;
-        if ((a == nullptr && w == nullptr) || mover || options_.target->allows(l.node->op_type(), a, w)) return true;
-        note(plan_note::kind::left_out, "layer '" + l.node->name() + "'",
-             options_.target->name + " has no " + l.node->op_type() + " with activation " + (a ? to_string(*a) : "fp32") + " and weight " +
-                 (w ? to_string(*w) : "fp32") + ": left in float32",
+        if ((activations.empty() && weight == nullptr) || mover) return true;
+        const precision plain;  // of weights that nobody asks to quantize
+        if (weight == nullptr && kind_of(*l.node) == layer_kind::compute && l.node->input_size() > 1 &&
+            source().is_constant(l.node->input(1)))
+            weight = &plain;
+        const std::string why = options_.target->obstacle(l.node->op_type(), activations, weight, options_.how == approach::dynamic);
+        if (why.empty()) return true;
+        note(plan_note::kind::left_out, "layer '" + l.node->name() + "'", options_.target->name + " " + why + ": left in float32",
              l.edges.front().second->origin, l.index);
         return false;
     }
 
     void weight(layer& l, const edge& e, const edge_precision& p) {
-        precision what = completed(*p.what, options_, true);
+        precision what = completed(*p.what, options_, true, l.node != nullptr ? l.node->op_type() : "");
         if (what.rounding && l.node != nullptr) result_.rounding[l.node->name()] = *what.rounding;
         what.rounding.reset();
         const bool product = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::compute;
@@ -611,7 +600,7 @@ class planner::call {
         // A single scale has no axis; resetting it makes equal quantizers compare equal.
         for (auto& [e, q] : chosen_)
             if (!is_block_format(q.format) && q.block_size == 0 && q.scale.size() <= 1) q.axis = quantizer{}.axis, q.flatten = false;
-        note_what_stayed(source(), requests_, chosen_, notes_);
+        note_what_stayed(source(), requests_, chosen_, found_.edges, notes_);
         result_.plan = gather(std::move(chosen_), source());
         std::ranges::stable_sort(notes_, [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
         std::vector<plan_note> once;  // drops notes that are equal

@@ -235,27 +235,20 @@ nlohmann::ordered_json to_json(const quantizer& q) {
     return j;
 }
 
-target_profile read_target(const json_cursor& c) {
-    c.only({"name", "operators", "int8_weights"});
-    target_profile t{.name = c.at("name").text(), .operators = {}};
-    if (const auto v = c.find("int8_weights")) {
-        const std::string codes = v->text();
-        if (codes != "signed" && codes != "unsigned" && codes != "pair_safe")
-            v->fail(
-                "\"int8_weights\" is \"pair_safe\" (int8 that is right on every processor), \"unsigned\" (stored as uint8) or \"signed\", "
-                "not \"" +
-                codes + "\"");
-        t.signed_int8 = codes == "signed", t.unsigned_int8 = codes == "unsigned";
-    }
+namespace detail {
+
+/// Reads the operators' formats; no list means no limits, like an operator without lists.
+inline void read_operators(const json_cursor& c, target_profile& t) {
     const auto listed = c.find("operators");
-    if (!listed) {  // no limits, like an operator without lists
-        t.operators["*"] = {};
-        return t;
+    if (!listed) {
+        if (t.operators.empty()) t.operators["*"] = {};
+        return;
     }
+    t.operators.clear();
     const auto formats = [](const json_cursor& list) {
         std::vector<qk::format> all;
         if (!list.is_array()) list.fail("an array of formats is expected");
-        for (std::size_t i = 0; i < list.size(); ++i) all.push_back(detail::read_format(list.at(i)));
+        for (std::size_t i = 0; i < list.size(); ++i) all.push_back(read_format(list.at(i)));
         return all;
     };
     for (const std::string& op : listed->keys()) {
@@ -265,34 +258,76 @@ target_profile read_target(const json_cursor& c) {
         if (const auto v = o.find("activation")) has.activation = formats(*v);
         if (const auto v = o.find("weight")) has.weight = formats(*v);
     }
+}
+
+/// Reads the rules of a profile for scales and for formats together.
+inline void read_rules(const json_cursor& c, target_profile& t) {
+    if (const auto v = c.find("pairs")) {
+        t.pairs.clear();
+        for (std::size_t i = 0; i < v->size(); ++i) {
+            const json_cursor pair = v->at(i);
+            if (!pair.is_array() || pair.size() != 2) pair.fail("a pair is [ACTIVATION, WEIGHT], \"fp32\" where there is none");
+            t.pairs.emplace_back(read_format(pair.at(0)), read_format(pair.at(1)));
+        }
+    }
+    if (const auto v = c.find("symmetric")) {
+        const std::string which = v->text();
+        if (which != "none" && which != "activations" && which != "weights" && which != "all")
+            v->fail("\"symmetric\" is \"none\", \"activations\", \"weights\" or \"all\": which integers have no zero points, not \"" +
+                    which + "\"");
+        t.symmetric_activations = which == "activations" || which == "all";
+        t.symmetric_weights = which == "weights" || which == "all";
+    }
+    if (const auto v = c.find("power_of_two")) t.power_of_two = v->boolean();
+    if (const auto v = c.find("one_static_scale")) t.one_static_scale = v->boolean();
+    if (const auto v = c.find("per_channel")) {
+        std::set<std::string> types;
+        if (!v->is_array()) v->fail("an array of operator types is expected");
+        for (std::size_t i = 0; i < v->size(); ++i) types.insert(v->at(i).text());
+        t.per_channel = std::move(types);
+    }
+    if (const auto v = c.find("placement")) t.where = at_place(*v, [&] { return parse_placement(v->text()); });
+}
+
+}  // namespace detail
+
+target_profile read_target(const json_cursor& c) {
+    c.only({"name", "base", "operators", "int8_weights", "pairs", "symmetric", "power_of_two", "one_static_scale", "per_channel",
+            "placement", "activation", "weight", "bias", "style", "inline", "signed_activations"});
+    target_profile t;
+    if (const auto v = c.find("base")) {
+        const auto base = builtin_target(v->text());
+        if (!base)
+            v->fail("'" + v->text() + "' is no built-in profile; they are " + comma_separated(builtin_target_names()) + "." +
+                    did_you_mean(v->text(), builtin_target_names()));
+        t = *base;
+    }
+    t.name = c.at("name").text();
+    if (const auto v = c.find("int8_weights")) {
+        const std::string codes = v->text();
+        if (codes != "signed" && codes != "unsigned" && codes != "pair_safe")
+            v->fail(
+                "\"int8_weights\" is \"pair_safe\" (int8 that is right on every processor), \"unsigned\" (stored as uint8) or \"signed\", "
+                "not \"" +
+                codes + "\"");
+        t.signed_int8 = codes == "signed", t.unsigned_int8 = codes == "unsigned";
+    }
+    detail::read_operators(c, t);
+    detail::read_rules(c, t);
+    for (const auto& [key, text] : std::initializer_list<std::pair<const char*, std::string*>>{
+             {"activation", &t.activation}, {"weight", &t.weight}, {"bias", &t.bias}})
+        if (const auto v = c.find(key)) detail::read_format(*v), *text = v->text();
+    if (const auto v = c.find("style")) t.file.style = v->text();
+    if (const auto v = c.find("inline")) t.file.inlined = v->boolean();
+    if (const auto v = c.find("signed_activations")) t.file.signed_activations = v->boolean();
     return t;
 }
 target_profile load_target(const std::filesystem::path& file) {
     if (auto known = builtin_target(file.string())) return *known;
     if (std::error_code ignored; !std::filesystem::exists(file, ignored))
-        throw error("--target: there is no file '" + file.string() + "'; names without a file are onnxruntime and openvino");
+        throw error("--target: there is no file '" + file.string() + "'; names without a file are " +
+                    comma_separated(builtin_target_names()) + did_you_mean(file.string(), builtin_target_names()));
     return read_target(json_cursor::load(file));
-}
-
-std::optional<target_profile> builtin_target(std::string_view name) {
-    // OpenVINO runs every format, by what the file is written with (pipeline/quantize.cpp). Its products of uint8 and int8 saturate without
-    // VNNI, too, but add other pairs than those that pair-safe weights are made for; codes in uint8 are exact.
-    if (name == "openvino") return target_profile{.name = "openvino", .operators = {{"*", {}}}, .unsigned_int8 = true};
-    if (name != "onnxruntime") return std::nullopt;
-    // Formats for which onnxruntime's QDQ fusion has integer kernels (qdq_selectors.cc), and the float conversions that it runs.
-    const std::vector<qk::format> eight{int8, uint8}, data{int8, uint8, int16, uint16, fp16, bf16, fp8_e4m3fn, fp8_e5m2};
-    const std::vector<qk::format> product{int8, uint8, fp16}, packed{int8, uint8, int4, uint4, fp16};
-    return target_profile{"onnxruntime",
-                          {{"Conv", {product, product}},
-                           {"ConvTranspose", {{fp16}, product}},
-                           {"Gemm", {product, product}},
-                           {"MatMul", {product, packed}},
-                           {"Add", {eight, {}}},
-                           {"Mul", {eight, {}}},
-                           {"AveragePool", {eight, {}}},
-                           {"GlobalAveragePool", {eight, {}}},
-                           {"Concat", {eight, {}}},
-                           {"*", {data, {}}}}};
 }
 
 }  // namespace qk::graph

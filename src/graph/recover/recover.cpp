@@ -44,8 +44,9 @@ inline bool quantizes(const onnx::NodeProto& n) {
 }
 inline bool dequantizes(const onnx::NodeProto& n) {
     const std::string& op = n.op_type();
-    return is_amd(n) ? op == "ExtendedDequantizeLinear" || op == "VitisDequantizeLinear"
-                     : op == "DequantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
+    return is_amd(n)                              ? op == "ExtendedDequantizeLinear" || op == "VitisDequantizeLinear"
+           : n.domain() == marks::tensorrt_domain ? op == "DequantizeLinear" || op == "TRT_MXFP8DequantizeLinear"
+                                                  : op == "DequantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
 }
 
 // Reads back the calls that style portable writes: which quantizer a call carries out, and what a call with constant inputs returns.
@@ -133,7 +134,8 @@ inline void forget_functions(onnx::ModelProto& m) {
     auto& imports = *m.mutable_opset_import();
     for (int k = imports.size(); k-- > 0;) {
         const std::string& domain = imports.Get(k).domain();
-        const bool known = domain == "com.amd.quark" || domain == "com.vai.quantize" || domain == marks::function_domain;
+        const bool known = domain == "com.amd.quark" || domain == "com.vai.quantize" || domain == marks::function_domain ||
+                           domain == marks::tensorrt_domain;
         if (known && !called(domain, nullptr)) imports.DeleteSubrange(k, 1);
     }
 }
@@ -512,6 +514,7 @@ class plan_recovery {
             own(n.input(0));
             return link{q->input(0), of(uint8, true), std::nullopt};
         }
+        if (q->domain() == marks::tensorrt_domain) return in_dynamic_blocks(n, *q);
         if (!quantizes(*q) || q->input_size() < 2 || !same_constant(q->input(1), n.input(1)) || !same_zero_point(*q, n))
             return std::nullopt;
         if (number(*q, "axis", 1) != number(n, "axis", 1)) return std::nullopt;
@@ -530,6 +533,30 @@ class plan_recovery {
             found.how.format == qk::format(uint8))
             make_signed(found.how, int8);
         return found;
+    }
+
+    /// Reads TensorRT's dynamic quantizer with the DequantizeLinear behind it.
+    std::optional<link> in_dynamic_blocks(const onnx::NodeProto& n, const onnx::NodeProto& q) {
+        const bool nv = q.op_type() == "TRT_FP4DynamicQuantize";
+        if ((!nv && q.op_type() != "TRT_MXFP8DynamicQuantize") || q.output_size() != 2 || n.input(0) != q.output(0)) return std::nullopt;
+        quantizer how;
+        if (nv) {
+            const auto scale = q.input_size() > 1 ? constant(q.input(1)) : std::nullopt;
+            const onnx::NodeProto* inner = maker(n.input(1));
+            if (!scale || scale->type() != data_type::float32 || scale->size() != 1 || inner == nullptr || !dequantizes(*inner) ||
+                inner->input(0) != q.output(1) || !same_constant(inner->input(1), q.input(1)))
+                return std::nullopt;
+            how.format = nvfp4, how.scale = {scale->as<float>()[0]};
+            own(n.input(1));
+        } else if (n.input(1) != q.output(1)) {
+            return std::nullopt;
+        } else {
+            how.format = mxfp8_e4m3, how.semantics.scale_rule = scale_rule::rceil;
+        }
+        how.axis = number(q, "axis", -1);
+        if (const auto told = described(n.doc_string()); told && told->format == how.format) how = *told;
+        own(n.input(0));
+        return link{q.input(0), how, std::nullopt};
     }
 
     /// Skips the exporter's own guard, a Max of one input before a QuantizeLinear.

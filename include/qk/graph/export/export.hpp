@@ -39,6 +39,9 @@ struct export_options {
     /// Styles qdq and portable write activations of 16-bit integers, fp16 and FP8 as functions, and qdq all that it has no pairs for:
     /// OpenVINO drops pairs of more than 8 bits, and rounds those of FP8 otherwise.
     bool pairs_of_bytes_alone = false;
+    bool guards = true;  ///< layers are kept apart from pairs that onnxruntime's optimizer would fuse into what the plan does not say
+    /// Style qdq writes activations of nvfp4 and mxfp8_e4m3 as TensorRT's dynamic quantizers (domain trt), and what those need beside them.
+    bool dynamic_quantize = false;
 };
 
 struct export_result {
@@ -59,6 +62,7 @@ void raise_opset(model& m, int version);
 
 /// These parse "qdq", "packed" and so on; they throw error listing the names for anything else.
 export_style export_style_from(const std::string& name);
+const char* name_of(export_style s);
 weight_storage weight_storage_from(const std::string& name);
 
 }  // namespace qk::graph

@@ -6,6 +6,10 @@
 
 namespace qk::graph::pipeline {
 
+/// Makes a model plain, as plans speak of it: float64 layers become float32, the model's own functions, Ifs of constant conditions and
+/// short Loops that hold layers are opened, constants and batch normalizations are folded. Adds a note about what nobody asked for.
+void prepare_for_plan(model& m, std::vector<plan_note>* notes = nullptr);
+
 /// Expands an Attention node where a format is asked for what it reads: by the default (not in weight_only), by a request that names the
 /// node or its type, by a saved plan that names its products, or, with `searches`, by the formats of a search. Other nodes stay whole.
 /// Layers get those biases of zeros that a saved plan names (add_missing_biases).

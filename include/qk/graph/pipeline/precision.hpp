@@ -64,7 +64,9 @@ struct precision_settings {
     std::string recipe;  ///< fast, balanced or best; of the verbs that have --recipe
 
     /// Is true when anything asks for a precision.
-    bool any() const { return !activation.empty() || !weight.empty() || !bias.empty() || !plan.empty() || !kv_cache.empty(); }
+    bool any() const {
+        return !activation.empty() || !weight.empty() || !bias.empty() || !plan.empty() || !kv_cache.empty() || !target.empty();
+    }
 
     /// Reads the texts and the plan file. Throws for unknown names. A search (`searches`) has its formats from elsewhere.
     asked_precision read(const model& m, bool searches = false) const;

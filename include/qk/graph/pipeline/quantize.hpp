@@ -20,6 +20,7 @@ struct quantize_settings {
     std::string output, style, weights = "packed", save_plan, encodings, report, log;
     bool keep_int8 = false, overwrite = false;
     bool inlined = false;                 ///< no functions in the file
+    std::string run_with{};               ///< calibrates in onnxruntime or openvino, which may know operators that qk does not
     bool time = false;                    ///< times float model and file in onnxruntime
     std::optional<int> accuracy_level{};  ///< of MatMulNBits, from 0 to 4
     bool estimates = false;               ///< computes the error of every activation, even without report and log

@@ -72,8 +72,8 @@ void check_plan(const precision_plan& plan, const model& m, const std::string& l
 
 target_profile load_target(const std::filesystem::path& file);
 target_profile read_target(const json_cursor& c);
-/// Returns a built-in profile, or nullopt for any other name. "onnxruntime" is what stock onnxruntime 1.31 has on the CPU
-/// (profiles/onnxruntime.json is the same as a file).
+/// Returns a built-in profile (builtin_target_names), or nullopt for any other name. "onnxruntime" is what stock onnxruntime 1.31 has on
+/// the CPU (profiles/onnxruntime.json is the same as a file).
 std::optional<target_profile> builtin_target(std::string_view name);
 
 const char* name_of(placement p);

@@ -13,23 +13,9 @@
 #include "qk/graph/plan/plan.hpp"
 #include "qk/graph/plan/requests.hpp"
 #include "qk/graph/quantize/resolve.hpp"
+#include "qk/graph/quantize/target.hpp"
 
 namespace qk::graph {
-
-/// The formats that a runtime supports, by operator type ("*": all types that are not listed). An empty list allows everything.
-struct target_profile {
-    struct formats {
-        std::vector<qk::format> activation, weight;
-        friend bool operator==(const formats&, const formats&) = default;
-    };
-    std::string name;
-    std::map<std::string, formats> operators;
-    /// From "int8_weights": "signed" or "unsigned": exports write all int8 weights as int8, or as uint8 (export.hpp, int8_codes), and none
-    /// is made pair-safe. Neither: "pair_safe".
-    bool signed_int8 = false, unsigned_int8 = false;
-    /// Is true when a layer of that type may have these formats (nullptr: float32). Integers compare by width and signedness alone.
-    bool allows(const std::string& op_type, const qk::format* activation, const qk::format* weight) const;
-};
 
 /// Scaling of a layer's input channels against its weights (scale_channels.hpp). It changes the model before anything is planned.
 struct channel_scaling {
@@ -65,8 +51,8 @@ struct quantize_options {
     bool transforms() const { return scaling.any() || rotation != stream_rotation::none; }
 };
 
-/// Returns a precision with the options in the places that it leaves open.
-precision completed(precision what, const quantize_options& options, bool weight);
+/// Returns a precision with the options, and the target's rules for an operator, in the places that it leaves open.
+precision completed(precision what, const quantize_options& options, bool weight, const std::string& op_type = "");
 
 /// One quantized edge in the report.
 struct edge_report {

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers in functions, in Ifs and Loops that constants decide, of float64, and behind operators that qk does not have, are quantized or said to stay.
+
+    any_model.py QK
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto as T
+    from onnx import helper as h
+    from onnx import numpy_helper as nh
+except ImportError as missing:
+    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
+    sys.exit(0)
+
+QK = sys.argv[1]
+ENVIRONMENT = {**os.environ, "QK_PYTHON": os.environ.get("QK_PYTHON", sys.executable)}
+failures = []
+random = np.random.default_rng(7)
+
+
+def check(holds, what):
+    if not holds:
+        failures.append(what)
+        print("FAILED:", what, flush=True)
+
+
+def qk(*words, status=0):
+    r = subprocess.run([QK, *map(str, words)], capture_output=True, text=True, env=ENVIRONMENT)
+    check(r.returncode == status, f"qk {' '.join(map(str, words))}: status {r.returncode}, {r.stderr[-600:]}")
+    return r
+
+
+def weight(name, *shape, kind=np.float32):
+    return nh.from_array((random.normal(size=shape) * 0.4).astype(kind), name)
+
+
+def value(name, *shape, kind=T.FLOAT):
+    return h.make_tensor_value_info(name, kind, list(shape))
+
+
+def save(folder, nodes, inputs, outputs, constants, functions=(), domains=(), opset=17):
+    graph = h.make_graph(nodes, "g", inputs, outputs, list(constants))
+    file = folder / "m.onnx"
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", opset), *(h.make_opsetid(d, 1) for d in domains)], functions=list(functions), ir_version=8), file)
+    return file
+
+
+def run(file, x):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+
+
+def decibels(a, b):
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    error = np.sum((a - b) ** 2)
+    return np.inf if error == 0 else 10 * np.log10(np.sum(a ** 2) / error)
+
+
+def quantized(folder, file, x, *words, formats=("int8", "int8")):
+    """Quantizes; returns the quantized tensors and all remarks. What the file computes is near the float model, and what its plan computes."""
+    np.save(folder / "x.npy", x)
+    r = qk("quantize", file, "-o", folder / "q.onnx", "--activation", formats[0], "--weight", formats[1], "--calibration", folder / "x.npy", "--save-plan", folder / "p.json", "--overwrite", "--json",
+           *words)
+    if r.returncode:
+        return {}, ""
+    plan = json.load(open(folder / "p.json"))
+    notes = json.dumps(json.loads(r.stdout)["notes"])
+    onnx.checker.check_model(onnx.load(folder / "q.onnx"))
+    return {**{e["tensor"]: e["quantizer"]["format"] for e in plan["edges"]}, **{t: q["format"] for t, q in plan["tensors"].items()}}, notes
+
+
+def as_planned(folder, file, x, what, least=25):
+    for a, b in zip(run(file, x), run(folder / "q.onnx", x)):
+        check(a.dtype == b.dtype and decibels(a, b) > least, f"{what}: the file is {decibels(a, b):.1f} dB beside the float model")
+    qk("evaluate", file, "--plan", folder / "p.json", "--inputs", folder / "x.npy", "--output-dir", folder / "out", "--overwrite")
+    for f, b in zip(sorted((folder / "out").glob("*.npy")), run(folder / "q.onnx", x)):
+        check(decibels(np.load(f), b) > 40, f"{what}: the saved plan gives {decibels(np.load(f), b):.1f} dB beside the file")
+
+
+def functions(folder):
+    attribute = h.make_node("LeakyRelu", ["h"], ["o"])
+    a = attribute.attribute.add()
+    a.name, a.ref_attr_name, a.type = "alpha", "slope", onnx.AttributeProto.FLOAT
+    lin = h.make_function("pkg", "Lin", ["a", "b"], ["o", "h"], [h.make_node("MatMul", ["a", "b"], ["h"]), attribute], [h.make_opsetid("", 17)], ["slope"])
+    twice = h.make_function("pkg", "Twice", ["a", "b", "c"], ["o"], [h.make_node("Lin", ["a", "b"], ["t", "unused"], domain="pkg", slope=0.25, name="one"),
+                            h.make_node("Lin", ["t", "c"], ["o"], domain="pkg", slope=0.5, name="two")], [h.make_opsetid("", 17), h.make_opsetid("pkg", 1)])
+    old = h.make_function("pkg", "Old", ["a", "b"], ["o"], [h.make_node("MatMul", ["a", "b"], ["h"]), h.make_node("Softmax", ["h"], ["o"])], [h.make_opsetid("", 11)])
+    file = save(folder, [h.make_node("Twice", ["x", "w", "v"], ["t"], domain="pkg", name="call"), h.make_node("Old", ["t", "u"], ["s"], domain="pkg", name="aged"),
+                         h.make_node("MatMul", ["s", "z"], ["y"], name="last")],
+                [value("x", "N", 8)], [value("y", "N", 4)], [weight("w", 8, 8), weight("v", 8, 8), weight("u", 8, 8), weight("z", 8, 4)], [lin, twice, old], ["pkg"])
+    x = random.normal(size=(16, 8)).astype(np.float32)
+    formats, notes = quantized(folder, file, x)
+    check({"x", "w", "v", "u", "z", "t"} <= set(formats) and set(formats.values()) == {"int8"}, f"layers in functions are layers: {formats}")
+    check("opened" in notes and "call" in notes, f"a remark says so: {notes}")
+    check(not [f for f in onnx.load(folder / "q.onnx").functions if f.domain == "pkg"], "no function is left")
+    as_planned(folder, file, x, "functions")
+
+
+def bodies(folder):
+    then = h.make_graph([h.make_node("MatMul", ["x", "w"], ["then_y"], name="inside")], "then", [], [value("then_y", "N", 8)])
+    other = h.make_graph([h.make_node("Identity", ["x"], ["else_y"])], "else", [], [value("else_y", "N", 8)])
+    body = h.make_graph([h.make_node("MatMul", ["state", "v"], ["m"], name="turned"), h.make_node("Tanh", ["m"], ["next"]), h.make_node("Identity", ["go"], ["go_on"])], "body",
+                        [value("i", kind=T.INT64), value("go", kind=T.BOOL), value("state", "N", 8)], [value("go_on", kind=T.BOOL), value("next", "N", 8)], [weight("v", 8, 8)])
+    nodes = [h.make_node("Shape", ["w"], ["s"], name="shape"), h.make_node("Gather", ["s", "zero"], ["rows"], name="rows"), h.make_node("Greater", ["rows", "three"], ["many"], name="many"),
+             h.make_node("If", ["many"], ["a"], name="if", then_branch=then, else_branch=other), h.make_node("Loop", ["turns", "", "a"], ["b"], name="loop", body=body),
+             h.make_node("MatMul", ["b", "z"], ["y"], name="last")]
+    number = lambda name, v: nh.from_array(np.array(v, np.int64), name)
+    file = save(folder, nodes, [value("x", "N", 8)], [value("y", "N", 4)], [weight("w", 8, 8), weight("z", 8, 4), number("zero", 0), number("three", 3), number("turns", 3)])
+    x = random.normal(size=(16, 8)).astype(np.float32)
+    formats, notes = quantized(folder, file, x)
+    check({"x", "w", "a", "z"} <= set(formats) and len([t for t in formats if t.startswith("loop/")]) >= 3, f"layers of the branch and of three turns: {formats}")
+    check("If of a constant condition" in notes and "Loop of a constant number of turns" in notes, f"remarks say so: {notes}")
+    as_planned(folder, file, x, "If and Loop", 20)
+    # A condition that the data decides: the layer stays, and a remark says so.
+    file = save(folder, [h.make_node("ReduceMax", ["x"], ["most"], keepdims=0, name="most"), h.make_node("Greater", ["most", "limit"], ["c"], name="c"),
+                         h.make_node("If", ["c"], ["a"], name="if", then_branch=then, else_branch=other), h.make_node("MatMul", ["a", "z"], ["y"], name="last")],
+                [value("x", "N", 8)], [value("y", "N", 4)], [weight("w", 8, 8), weight("z", 8, 4), nh.from_array(np.float32(0), "limit")])
+    formats, notes = quantized(folder, file, x)
+    check({"a", "z"} == set(formats) and "1 layers in the bodies of If, Loop or Scan" in notes, f"a condition of data: {formats} {notes}")
+
+
+def doubles(folder):
+    file = save(folder, [h.make_node("MatMul", ["x", "w"], ["m"], name="first"), h.make_node("Mul", ["m", "two"], ["k"], name="mul"), h.make_node("Relu", ["k"], ["r"], name="relu"),
+                         h.make_node("MatMul", ["r", "v"], ["y"], name="second")],
+                [value("x", "N", 8, kind=T.DOUBLE)], [value("y", "N", 4, kind=T.DOUBLE)], [weight("w", 8, 8, kind=np.float64), weight("v", 8, 4, kind=np.float64), nh.from_array(np.float64(2), "two")])
+    x = random.normal(size=(16, 8))
+    formats, notes = quantized(folder, file, x)
+    check({"w", "v", "r"} <= set(formats), f"layers of float64 are layers: {formats}")
+    check("computes in float64: planned and written in float32" in notes, f"a remark says so: {notes}")
+    as_planned(folder, file, x, "float64")
+    qk("quantize", file, "-o", folder / "w.onnx", "--approach", "weight_only", "--weight", "fp32", "--activation", "fp32", "--overwrite")
+    check(decibels(run(file, x)[0], run(folder / "w.onnx", x)[0]) > 120, "in float32 the model gives its own values")
+
+
+def foreign(folder):
+    # An operator of nobody's: what runs before it has ranges, what stands behind stays.
+    custom = [h.make_node("MatMul", ["x", "w"], ["a"], name="before"), h.make_node("Odd", ["a"], ["b"], name="odd", domain="my.ops"), h.make_node("MatMul", ["b", "v"], ["y"], name="behind")]
+    file = save(folder, custom, [value("x", "N", 8)], [value("y", "N", 4)], [weight("w", 8, 8), weight("v", 8, 4)], domains=["my.ops"])
+    x = random.normal(size=(16, 8)).astype(np.float32)
+    formats, notes = quantized(folder, file, x)
+    check(set(formats) == {"x", "w"} and "my.ops:Odd" in notes and "1 layer behind stays float32" in notes, f"before and behind: {formats} {notes}")
+    r = qk("quantize", file, "-o", folder / "n.onnx", "--activation", "int8", "--weight", "int8", "--calibration", folder / "x.npy", "--run-with", "tensorflow", status=2)
+    check("onnxruntime" in r.stderr, r.stderr)
+    # Sequences, and one operator of onnxruntime's, calibrated there.
+    nodes = [h.make_node("MatMul", ["x", "w"], ["a"], name="before"), h.make_node("SplitToSequence", ["a", "half"], ["s"], name="split", axis=1),
+             h.make_node("SequenceAt", ["s", "one"], ["b"], name="at"), h.make_node("MatMul", ["b", "v"], ["y"], name="behind")]
+    number = lambda name, v: nh.from_array(np.array(v, np.int64), name)
+    file = save(folder, nodes, [value("x", "N", 8)], [value("y", "N", 4)], [weight("w", 8, 8), weight("v", 4, 4), number("half", 4), number("one", 1)])
+    formats, notes = quantized(folder, file, x)
+    check({"x", "w"} <= set(formats), f"a sequence stops nothing: {formats} {notes}")
+    for a, b in zip(run(file, x), run(folder / "q.onnx", x)):
+        check(decibels(a, b) > 25, f"sequence: {decibels(a, b):.1f} dB")
+    nodes = [h.make_node("MatMul", ["x", "w"], ["a"], name="before"), h.make_node("Scaler", ["a"], ["b"], name="scaler", domain="ai.onnx.ml", scale=[0.5] * 8, offset=[0.1] * 8),
+             h.make_node("MatMul", ["b", "v"], ["y"], name="behind")]
+    file = save(folder, nodes, [value("x", "N", 8)], [value("y", "N", 4)], [weight("w", 8, 8), weight("v", 8, 4)], domains=["ai.onnx.ml"])
+    formats, notes = quantized(folder, file, x)
+    check({"x", "w"} <= set(formats) and "v" not in formats, f"qk does not have Scaler: {formats} {notes}")
+    formats, notes = quantized(folder, file, x, "--run-with", "onnxruntime")
+    check({"x", "w", "b", "v"} <= set(formats), f"calibrated in onnxruntime: {formats} {notes}")
+    for a, b in zip(run(file, x), run(folder / "q.onnx", x)):
+        check(decibels(a, b) > 25, f"calibrated in onnxruntime: {decibels(a, b):.1f} dB")
+
+
+with tempfile.TemporaryDirectory() as name:
+    for part in (functions, bodies, doubles, foreign):
+        part(Path(name))
+print("failed:", len(failures)) if failures else print("ok")
+sys.exit(bool(failures))

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Built-in target profiles: each rule changes or refuses a layer of a small network, and the files compute what the plan says.
+
+    targets.py QK
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto as T
+    from onnx import helper as h
+    from onnx import numpy_helper as nh
+except ImportError as missing:
+    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
+    sys.exit(0)
+
+QK = sys.argv[1]
+failures = []
+
+
+def check(holds, what):
+    if not holds:
+        failures.append(what)
+        print("FAILED:", what, flush=True)
+
+
+def qk(*words, status=0):
+    r = subprocess.run([QK, *map(str, words)], capture_output=True, text=True, env=os.environ)
+    check(r.returncode == status, f"qk {' '.join(map(str, words))}: status {r.returncode}, {r.stderr[-600:]}")
+    return r
+
+
+def network(folder):
+    """conv (with Relu), a Gemm with transB and a MatMul; x is [N, 4, 8, 8], the matrices have 64 rows or columns to sum over."""
+    r = np.random.default_rng(5)
+    w = {"c": r.normal(size=(16, 4, 3, 3)) * 0.3, "cb": r.normal(size=16) * 0.1, "g": r.normal(size=(64, 64)) * 0.2, "gb": r.normal(size=64) * 0.1,
+         "m": r.normal(size=(64, 32)) * 0.2}
+    nodes = [h.make_node("Conv", ["x", "c", "cb"], ["h1"], name="conv", pads=[1, 1, 1, 1]), h.make_node("Relu", ["h1"], ["r1"], name="relu"),
+             h.make_node("AveragePool", ["r1"], ["p"], name="pool", kernel_shape=[4, 4], strides=[4, 4]), h.make_node("Flatten", ["p"], ["f"], name="flatten"),
+             h.make_node("Gemm", ["f", "g", "gb"], ["h2"], name="gemm", transB=1), h.make_node("Tanh", ["h2"], ["t"], name="tanh"),
+             h.make_node("MatMul", ["t", "m"], ["y"], name="matmul")]
+    graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, ["N", 4, 8, 8])], [h.make_tensor_value_info("y", T.FLOAT, ["N", 32])],
+                         [nh.from_array(v.astype(np.float32), k) for k, v in w.items()])
+    file = folder / "float.onnx"
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), file)
+    np.save(folder / "x.npy", r.normal(size=(8, 4, 8, 8)).astype(np.float32))
+    return file
+
+
+def made(folder, target, *words, name="out"):
+    """Returns the file, its plan, and the remarks by the layer that they are about."""
+    file = folder / f"{name}.onnx"
+    r = qk("quantize", folder / "float.onnx", "-o", file, "--target", target, "--calibration", folder / "x.npy", "--save-plan", folder / "plan.json", "--overwrite", "--json", *words)
+    told = json.loads(r.stdout) if r.returncode == 0 else {}
+    plan = json.load(open(folder / "plan.json"))
+    return (onnx.load(file) if r.returncode == 0 else None), plan, json.dumps(told.get("notes", []))
+
+
+def quantizers(plan):
+    return {**plan["tensors"], **{e["tensor"]: e["quantizer"] for e in plan["edges"]}}
+
+
+def decibels(a, b):
+    error = np.sum((np.asarray(a, np.float64) - b) ** 2)
+    return np.inf if error == 0 else 10 * np.log10(np.sum(np.asarray(a, np.float64) ** 2) / error)
+
+
+def same_as_plan(folder, what, least=60):
+    """The file computes the plan, in qk, and in onnxruntime where it has the operators; its plan comes back."""
+    for which, words in (("plan", [folder / "float.onnx", "--plan", folder / "plan.json"]), ("file", [folder / "out.onnx"])):
+        qk("evaluate", *words, "--inputs", folder / "x.npy", "--output-dir", folder / which, "--overwrite")
+    a, b = (np.load(folder / which / "y.npy") for which in ("plan", "file"))
+    check(decibels(a, b) > least, f"{what}: the file is {decibels(a, b):.1f} dB beside the plan")
+    qk("inspect", folder / "out.onnx", "--save-plan", folder / "again.json", "--overwrite")
+    formats = lambda plan: {t: q["format"] for t, q in quantizers(plan).items() if not t.endswith("b")}
+    before, again = (json.load(open(folder / f)) for f in ("plan.json", "again.json"))
+    known = {t: f for t, f in formats(before).items() if t in formats(again)}
+    check(len(known) >= 4 and known == {t: formats(again)[t] for t in known}, f"{what}: the plan comes back: {formats(before)} {formats(again)}")
+
+
+def nodes_of(model):
+    return [n.op_type for n in model.graph.node]
+
+
+def tensorrt(folder):
+    model, plan, notes = made(folder, "tensorrt")
+    q = quantizers(plan)
+    check(q["x"]["format"] == "int8" and not q["x"].get("zero_point") and not q["f"].get("zero_point"), f"int8 activations have no zero points: {q['x']}")
+    check(len(q["c"]["scale"]) == 16 and len(q["x"]["scale"]) == 1, "a scale for each channel of weights, one for an activation")
+    zeros = [nh.to_array(t) for t in model.graph.initializer if t.name.endswith("_zero_point")]
+    check(zeros and all(z.dtype in (np.int8, np.int32) and not z.any() for z in zeros), f"all zero points are int8 and 0: {[(z.dtype, z.max()) for z in zeros]}")
+    check("Max" not in nodes_of(model) and not model.functions, f"nothing stands between pairs and layers: {nodes_of(model)}")
+    same_as_plan(folder, "tensorrt int8")
+    run = onnxruntime.InferenceSession(str(folder / "out.onnx"), providers=["CPUExecutionProvider"]).run(None, {"x": np.load(folder / "x.npy")})[0]
+    check(decibels(np.load(folder / "plan" / "y.npy"), run) > 20, "it runs in onnxruntime, too")
+
+    _, plan, notes = made(folder, "tensorrt", "--activation", "uint8", "--weight", "int8")
+    check(not quantizers(plan) and "tensorrt has no Conv with activation uint8" in notes, f"no uint8: {notes[:300]}")
+    _, plan, notes = made(folder, "tensorrt", "--activation", "int8", "--weight", "int8", "--asymmetric-weights")
+    check(not quantizers(plan) and "weights without zero points alone" in notes, f"no zero points of weights: {notes[:300]}")
+    _, plan, notes = made(folder, "tensorrt", "--activation", "uint8", "--weight", "int8", "--approach", "dynamic")
+    check(not quantizers(plan), "no scales from each run")
+    _, plan, notes = made(folder, "tensorrt", "--activation", "int8", "--weight", "int8", "--approach", "dynamic")
+    check(not quantizers(plan) and "scales that are known beforehand" in notes, f"no scales from each run: {notes[:300]}")
+    _, plan, notes = made(folder, "tensorrt", "--approach", "weight_only", "--weight", "int8")
+    check(not quantizers(plan) and "with activation fp32 and weight int8" in notes, f"no int8 weights beside float activations: {notes[:300]}")
+    _, plan, notes = made(folder, "tensorrt", "--approach", "weight_only", "--weight", "int4", "--weight-block", 32)
+    check(not quantizers(plan) and "blocks of 64, 128 in weights of 4 bits, not of 32" in notes, f"int4 in blocks of 32: {notes[:300]}")
+
+    model, plan, notes = made(folder, "tensorrt", "--approach", "weight_only", "--weight", "int4", "--weight-block", 64)
+    q = quantizers(plan)
+    check(set(q) == {"g", "m"} and q["g"]["block_size"] == 64, f"int4 weights of matrices, in blocks of 64: {set(q)}")
+    model, plan, notes = made(folder, "tensorrt", "--activation", "fp8_e4m3fn", "--weight", "fp8_e4m3fn")
+    check(nodes_of(model).count("QuantizeLinear") >= 3 and "Max" not in nodes_of(model) and not model.functions, f"FP8 in pairs without guards: {nodes_of(model)}")
+    same_as_plan(folder, "tensorrt fp8")
+
+    (folder / "no_conv.json").write_text(json.dumps({"default": {"activation": "nvfp4", "weight": "nvfp4"}}))
+    model, plan, notes = made(folder, "tensorrt", "--plan", folder / "no_conv.json")
+    q = quantizers(plan)
+    check(q["f"]["format"] == "nvfp4" and "c" not in q and "tensorrt has no Conv with activation nvfp4" in notes, f"nvfp4 of matrices alone: {notes[:300]}")
+    dynamic = [n for n in model.graph.node if n.op_type == "TRT_FP4DynamicQuantize"]
+    attributes = {a.name: a.i for a in dynamic[0].attribute} if dynamic else {}
+    check(len(dynamic) == 2 and all(n.domain == "trt" for n in dynamic) and attributes == {"axis": -1, "block_size": 16, "scale_type": T.FLOAT8E4M3FN}, f"dynamic quantize: {attributes}")
+    types = {t.data_type for t in model.graph.initializer}
+    check({T.FLOAT4E2M1, T.FLOAT8E4M3FN} <= types and not model.functions, "weights are FP4 under FP8 scales")
+    check("TensorRT's dynamic quantizers" in json.dumps(json.loads(qk("quantize", folder / "float.onnx", "-o", folder / "n.onnx", "--target", "tensorrt", "--plan", folder / "no_conv.json",
+          "--calibration", folder / "x.npy", "--overwrite", "--json").stdout)["export_notes"]), "a note says what these operators are")
+    same_as_plan(folder, "tensorrt nvfp4", 100)
+
+    model, plan, notes = made(folder, "tensorrt", "--activation", "mxfp8_e4m3", "--weight", "mxfp8_e4m3")
+    check(nodes_of(model).count("TRT_MXFP8DynamicQuantize") == 2 and nodes_of(model).count("TRT_MXFP8DequantizeLinear") == 4, f"MXFP8: {nodes_of(model)}")
+    same_as_plan(folder, "tensorrt mxfp8", 100)
+    r = qk("quantize", folder / "float.onnx", "-o", folder / "no.onnx", "--target", "tensorrt", "--export", "nbits", "--calibration", folder / "x.npy", status=2)
+    check("tensorrt does not have what style nbits writes" in r.stderr and not (folder / "no.onnx").exists(), r.stderr)
+
+
+def qnn(folder):
+    model, plan, notes = made(folder, "qnn")
+    q = quantizers(plan)
+    check("y" in q and "h1" not in q and "t" in q, f"every activation is quantized, but between a layer and its Relu: {sorted(q)}")
+    check(len(q["c"]["scale"]) == 16 and len(q["m"]["scale"]) == 32 and not q["c"].get("zero_point"), "symmetric weights, a scale for each channel in version 73")
+    check("Max" not in nodes_of(model), "no guards")
+    same_as_plan(folder, "qnn int8")
+    for version, by_channel in ((66, set()), (68, {"c"}), (69, {"c", "g", "m"}), (85, {"c", "g", "m"})):
+        q = quantizers(made(folder, f"qnn_v{version}")[1])
+        got = {t for t in ("c", "g", "m") if len(q[t]["scale"]) > 1}
+        check(got == by_channel, f"version {version}: a scale for each channel of {got}")
+    _, plan, notes = made(folder, "qnn_v66", "--plan", write(folder, {"default": {"activation": "int8", "weight": {"format": "int8", "per_channel": True}}}))
+    check("qnn_v66 has one scale for the weights of Conv" in notes, f"asked for all the same: {notes[:400]}")
+    for activation, weight, left in (("fp16", "int8", 3), ("int8", "fp16", 3), ("int16", "int16", 0), ("fp16", "fp16", 0), ("int16", "int8", 0), ("int16", "int4", 0)):
+        _, plan, notes = made(folder, "qnn", "--activation", activation, "--weight", weight)
+        check(notes.count(f"with activation {activation} and weight {weight}") == left, f"{activation} with {weight}: {notes[:400]}")
+    for words, part in ((("--activation", "int16", "--weight", "int16"), "weight int16"), (("--activation", "fp16", "--weight", "fp16"), "activation fp16")):
+        check(f"qnn_v69 has no Conv with" in made(folder, "qnn_v69", *words)[2], f"version 69: {part}")
+    _, plan, notes = made(folder, "qnn", "--activation", "int8", "--weight", "int4", "--weight-block", 32)
+    check("beside activations of 16 bits alone" in notes and "m" not in quantizers(plan), f"blocks beside 8 bits: {notes[:300]}")
+    _, plan, notes = made(folder, "qnn", "--activation", "int16", "--weight", "int4", "--weight-block", 32)
+    check(quantizers(plan)["m"]["block_size"] == 32, "blocks beside 16 bits")
+
+
+def write(folder, document):
+    (folder / "requests.json").write_text(json.dumps(document))
+    return folder / "requests.json"
+
+
+def vitis_ai(folder):
+    model, plan, notes = made(folder, "vitis_ai")
+    q = quantizers(plan)
+    scales = np.concatenate([q[t]["scale"] for t in q])
+    check(np.array_equal(np.exp2(np.round(np.log2(scales))), scales), "all scales are powers of two")
+    check(all(len(q[t]["scale"]) == 1 for t in ("c", "g", "m")), "one scale for a weight")
+    check(all(q[t]["format"].startswith("int8") and not q[t].get("zero_point") for t in ("x", "c", "cb", "g", "f")), f"int8 without zero points, biases, too: {q['cb']}, {q['x']}")
+    check({n.op_type for n in model.graph.node if "Quantize" in n.op_type or "quantize" in n.op_type} == {"QuantizeLinear", "DequantizeLinear"} and "Max" not in nodes_of(model), "standard pairs")
+    same_as_plan(folder, "vitis_ai int8")
+    model, plan, notes = made(folder, "vitis_ai", "--activation", "bfp16", "--weight", "bfp16")
+    check("BFPQuantizeDequantize" in nodes_of(model), "BFP16 in AMD's operators")
+    _, plan, notes = made(folder, "vitis_ai", "--activation", "uint8", "--weight", "int8")
+    check(not quantizers(plan) and "vitis_ai has no" in notes, "no uint8")
+    _, plan, notes = made(folder, "vitis_ai", "--activation", "int16", "--weight", "int8")
+    q = quantizers(plan)
+    check(not np.array_equal(np.exp2(np.round(np.log2(q["x"]["scale"]))), q["x"]["scale"]), "int16 has float scales")
+
+
+def profiles(folder):
+    (folder / "own.json").write_text(json.dumps({"name": "own", "base": "openvino", "int8_weights": "signed"}))
+    model, plan, notes = made(folder, folder / "own.json")
+    kinds = {t.data_type for t in model.graph.initializer if t.name.startswith(("c_", "g_", "m_")) and t.name.endswith("quantized")}
+    check(kinds == {T.INT8} and not model.functions, f"a profile on top of openvino's: {kinds}")
+    for document, part in (({"name": "own", "base": "openvin"}, "did you mean"), ({"name": "own", "symmetric": "some"}, "activations"), ({"name": "own", "pairs": [["int8"]]}, "[ACTIVATION, WEIGHT]")):
+        (folder / "own.json").write_text(json.dumps(document))
+        r = qk("quantize", folder / "float.onnx", "-o", folder / "no.onnx", "--target", folder / "own.json", "--calibration", folder / "x.npy", status=2)
+        check(part in r.stderr, f"{document}: {r.stderr}")
+    (folder / "own.json").write_text(json.dumps({"name": "own"}))
+    r = qk("quantize", folder / "float.onnx", "-o", folder / "no.onnx", "--target", folder / "own.json", status=2)
+    check("names no formats" in r.stderr, r.stderr)
+    r = qk("quantize", folder / "float.onnx", "-o", folder / "no.onnx", "--target", "tensorr", status=2)
+    check("tensorrt" in r.stderr and "vitis_ai" in r.stderr and "qnn" in r.stderr, r.stderr)
+    r = json.loads(qk("quantize", folder / "float.onnx", "-o", folder / "mx.onnx", "--export", "qdq", "--activation", "mxfp4", "--weight", "mxfp4", "--overwrite", "--json").stdout)
+    check("onnxruntime 1.32 has no kernel on the CPU: a file of --export portable runs there" in json.dumps(r["export_notes"]), f"types without a kernel: {r['export_notes']}")
+    # Portable files for OpenVINO say what those of style qdq say.
+    for style in ("qdq", "portable"):
+        r = json.loads(qk("quantize", folder / "float.onnx", "-o", folder / "ov.onnx", "--target", "openvino", "--export", style, "--activation", "int16", "--weight", "int8", "--calibration",
+                          folder / "x.npy", "--overwrite", "--json").stdout)
+        check("OpenVINO drops pairs of 16 bits" in json.dumps(r["export_notes"]), f"style {style} for OpenVINO: {r['export_notes']}")
+
+
+with tempfile.TemporaryDirectory() as name:
+    network(Path(name))
+    for part in (tensorrt, qnn, vitis_ai, profiles):
+        part(Path(name))
+print("failed:", len(failures)) if failures else print("ok")
+sys.exit(bool(failures))
