@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs packages of other people into build/venv, which ./dev test makes, and has them read what qk writes.
 #
-#     tests/peers.sh install    # torch, jax, dask, openvino, pandas, matplotlib: more tests of the Python package run where they are
+#     tests/peers.sh install    # torch, jax, dask, openvino, pandas, matplotlib, mypy, basedpyright: more tests of the Python package run where they are
 #     tests/peers.sh [QK]       # gguf-py, mlx and safetensors read checkpoints that qk wrote; docs/results/peers_checkpoints.md has the last result
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ "${1:-}" = install ]; then
     shift
-    exec build/venv/bin/pip install "$@" openvino torch jax 'dask[distributed]' pandas matplotlib
+    exec build/venv/bin/pip install "$@" openvino torch jax 'dask[distributed]' pandas matplotlib mypy basedpyright
 fi
 python=${QK_PEERS_PYTHON:-build/peers/bin/python}
 if [ ! -x "$python" ]; then

@@ -28,4 +28,5 @@ def top1_acc(model_path: Any) -> float:
     import onnxruntime  # type: ignore[import-untyped]
 
     session = onnxruntime.InferenceSession(model_path)
-    return float(np.mean(session.run(None, {"image": images})[0].argmax(1) == labels))
+    logits = np.asarray(session.run(None, {"image": images})[0])
+    return float(np.mean(logits.argmax(1) == labels))

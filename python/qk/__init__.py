@@ -6,6 +6,13 @@ Models: load, then quantize, calibrate, evaluate, diff, sensitivity, search, gra
 The options of a model's functions are those of the command `qk`; `help(qk.search)` lists them.
 """
 
+try:
+    from . import _qk as _module  # before numpy, whose words about sub-interpreters are others
+except ImportError as e:
+    if "subinterpreter" not in str(e):
+        raise
+    raise ImportError("qk works in a process's main interpreter, not in a sub-interpreter: use threads, or other processes "
+                      "(multiprocessing, concurrent.futures.ProcessPoolExecutor)") from e
 from ._arrays import (
     Packed,
     Semantics,

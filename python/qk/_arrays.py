@@ -19,17 +19,34 @@ class Semantics:
     """What a system does where a format leaves a choice: a name, and the choices that differ from it.
 
     >>> qk.fake_quantize(x, "mxfp4", semantics=qk.Semantics("ocp", scale_rule="rceil"))
+
+    The choices are the command's options (`qk convert --help`) under the same names.
     """
 
-    __slots__ = ("name", "rounding", "scale_rule", "integer_mode", "overflow", "seed")
+    __slots__ = ("name", "rounding", "scale_rule", "integer_mode", "overflow", "seed", "random_bits", "_flags")
 
-    def __init__(self, name="ocp", *, rounding=None, scale_rule=None, integer_mode=None, overflow=None, seed=0):
+    def __init__(self, name="ocp", *, rounding=None, scale_rule=None, integer_mode=None, overflow=None, seed=0, random_bits=None,
+                 zero_point_before=False, mxint_lowest=False, flush_inputs=False, flush_outputs=False):
         self.name, self.rounding, self.scale_rule = name, rounding, scale_rule
-        self.integer_mode, self.overflow, self.seed = integer_mode, overflow, seed
-        _qk.Spec("fp32", name, rounding, scale_rule, integer_mode, overflow, seed)  # raises ValueError for a wrong word
+        self.integer_mode, self.overflow, self.seed, self.random_bits = integer_mode, overflow, seed, random_bits
+        for what, value, least, most in (("seed", seed, 0, 2**64 - 1), ("random_bits", random_bits, 1, 32)):
+            if value is not None and not least <= operator.index(value) <= most:
+                raise ValueError(f"{what} is {value}; it must be {least} to {most}")
+        flags = {"zero_point_before": zero_point_before, "mxint_lowest": mxint_lowest, "flush_inputs": flush_inputs, "flush_outputs": flush_outputs}
+        self._flags = tuple(name for name, value in flags.items() if value)
+        _qk.Spec("fp32", name, *self._choices())  # raises ValueError for a wrong word
+
+    zero_point_before = property(lambda self: "zero_point_before" in self._flags)
+    mxint_lowest = property(lambda self: "mxint_lowest" in self._flags)
+    flush_inputs = property(lambda self: "flush_inputs" in self._flags)
+    flush_outputs = property(lambda self: "flush_outputs" in self._flags)
+
+    def _choices(self, rounding=None):
+        """Returns what qk._qk.Spec takes behind the name."""
+        return (rounding or self.rounding, self.scale_rule, self.integer_mode, self.overflow, self.seed, self.random_bits, list(self._flags))
 
     def _key(self):
-        return (self.name, self.rounding, self.scale_rule, self.integer_mode, self.overflow, self.seed)
+        return (self.name, self.rounding, self.scale_rule, self.integer_mode, self.overflow, self.seed, self.random_bits, self._flags)
 
     def __eq__(self, other):
         return isinstance(other, Semantics) and self._key() == other._key()
@@ -41,12 +58,13 @@ class Semantics:
         return (_semantics_of, self._key())
 
     def __repr__(self):
-        given = [f"{n}={v!r}" for n, v in zip(self.__slots__[1:], self._key()[1:]) if v]
+        given = [f"{n}={v!r}" for n, v in zip(self.__slots__[1:-1], self._key()[1:-1]) if v] + [f"{n}=True" for n in self._flags]
         return f"Semantics({', '.join([repr(self.name), *given])})"
 
 
-def _semantics_of(name, rounding, scale_rule, integer_mode, overflow, seed):
-    return Semantics(name, rounding=rounding, scale_rule=scale_rule, integer_mode=integer_mode, overflow=overflow, seed=seed)
+def _semantics_of(name, rounding, scale_rule, integer_mode, overflow, seed, random_bits=None, flags=()):
+    return Semantics(name, rounding=rounding, scale_rule=scale_rule, integer_mode=integer_mode, overflow=overflow, seed=seed,
+                     random_bits=random_bits, **dict.fromkeys(flags, True))
 
 
 def _spec(format, semantics="ocp", rounding=None):
@@ -67,8 +85,7 @@ def _spec(format, semantics="ocp", rounding=None):
         semantics = Semantics(semantics)
     elif not isinstance(semantics, Semantics):
         raise TypeError(f"semantics is a name, as 'ocp', or a qk.Semantics, not {type(semantics).__name__}")
-    name, own, *rest = semantics._key()
-    spec = _qk.Spec(text, name, rounding or own, *rest)
+    spec = _qk.Spec(text, semantics.name, *semantics._choices(rounding))
     if len(_specs) < 4096:
         _specs[key] = spec
     return spec
@@ -121,6 +138,8 @@ def _to_numpy(x, name):
             raise TypeError(f"{name} holds torch.{dtype}; give x.float()")
         return _torch_to_numpy(x, name), library, dtype
     if library in ("jax", "jaxlib"):
+        if "Tracer" in type(x).__name__:
+            raise TypeError(f"{name} is being traced (by jax.jit or jax.grad) and has no values yet; call qk through jax.pure_callback")
         devices = x.devices() if callable(getattr(x, "devices", None)) else ()
         for d in devices:
             if d.platform != "cpu":
@@ -154,7 +173,9 @@ def _source(x, name="x"):
         bits = plain if plain.dtype == _uint16 else plain.view(_uint16)
         return _Source(bits, "bfloat16", library)
     if plain.dtype == _float32 or plain.dtype == _float16:
-        return _Source(plain, plain.dtype, library) if plain.dtype.isnative else _Source(plain.astype(plain.dtype.newbyteorder("=")), plain.dtype.newbyteorder("="), library, True)
+        return _Source(plain, plain.dtype, library)
+    if not plain.dtype.isnative and plain.dtype.newbyteorder("=") in (_float32, _float16):
+        return _Source(plain.astype(plain.dtype.newbyteorder("=")), plain.dtype, library, True)
     if dtype.startswith(("float8_", "float6_", "float4_")):
         return _Source(plain.astype(np.float32), plain.dtype, library, True)
     if dtype == "float64":
@@ -245,6 +266,7 @@ def _scales(bits, scale, zero_point, scale_axis, scale_block):
     block = operator.index(scale_block)
     if block < 1:
         raise ValueError(f"scale_block is {block}; it must be 1 or more")
+    block = min(block, max(bits.shape[axis], 1))
     shape = tuple(-(-n // block) if i == axis else n for i, n in enumerate(bits.shape))
     for array, name in ((s, "scale"), (z, "zero_point")):
         if array is not None and array.shape != shape:
@@ -256,7 +278,21 @@ def _threads(threads):
     threads = operator.index(threads)
     if threads < 1:
         raise ValueError(f"threads is {threads}; it must be 1 or more")
-    return threads
+    return min(threads, 1024)
+
+
+def _words(words, bits, semantics):
+    """Returns the random words of a caller, one for each value of `bits` in C order; None where there are none."""
+    if words is None:
+        return None
+    words = np.asarray(words)
+    if words.dtype != np.uint32:
+        raise TypeError(f"random_words holds {words.dtype}; they are uint32")
+    if words.shape != bits.shape and words.shape != (bits.size,):
+        raise ValueError(f"random_words has shape {words.shape}; give one for each value of x, in its shape {bits.shape} or flat")
+    if isinstance(semantics, Semantics) and semantics.seed:
+        raise ValueError("random_words takes the place of the semantics' seed; leave one out")
+    return np.ascontiguousarray(words)
 
 
 def _target(out, shape):
@@ -274,7 +310,7 @@ def _target(out, shape):
 
 
 def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None, zero_point=None, scale_axis=None, scale_block=None,
-                  out=None, threads=1):
+                  out=None, threads=1, *, random_words=None):
     """Returns x after a trip through a number format: every value becomes the nearest that the format has.
 
     x            an array of numpy, torch or jax, or anything with DLPack or a buffer: float32, float16, bfloat16 or a float of ml_dtypes
@@ -285,11 +321,12 @@ def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None
     scale, zero_point    one for the tensor; with scale_axis one for each index along that axis; with scale_block too, one for each block
     out          an array to write to and return; it may be x
     threads      how many threads share the work; the bits do not depend on it
+    random_words your own bits for a stochastic rounding: uint32, one for each value
 
     The result has the type and shape of x. The command's name for this is `qk convert`.
     """
     if type(x) is np.ndarray and x.dtype == _float32 and scale is None and zero_point is None and out is None and threads == 1 and \
-            scale_axis is None and scale_block is None and x.flags.c_contiguous and x.dtype.isnative:
+            scale_axis is None and scale_block is None and random_words is None and x.flags.c_contiguous and x.dtype.isnative:
         try:
             spec = _specs[format, semantics, rounding]
         except (KeyError, TypeError):
@@ -297,14 +334,14 @@ def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None
         y = np.empty(x.shape, _float32)
         if type(axis) is not int or not -65 < axis < 65:
             axis = _axis(axis, x)
-        _qk.fake_quantize(spec, x, y, axis, None, None, -1, 0, 1)
+        _qk.fake_quantize(spec, x, y, axis, None, None, -1, 0, 1, None)
         return y
     spec = _spec(format, semantics, rounding)
     source = _source(x)
     bits = source.bits
     axis = _axis(axis, bits)
     s, z, scale_axis, block = _scales(bits, scale, zero_point, scale_axis, scale_block)
-    threads = _threads(threads)
+    threads, words = _threads(threads), _words(random_words, bits, semantics)
     order = None if spec.is_stochastic and not bits.flags.c_contiguous else _order(bits)
     target = None if out is None else _target(out, bits.shape)
     if order is None:
@@ -325,7 +362,7 @@ def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None
         if not same:
             in_order = in_order.copy()
     y = places if direct else np.empty(in_order.shape, places.dtype if places is not None else in_order.dtype)
-    _qk.fake_quantize(spec, in_order, y, axis, s, z, scale_axis, block, threads)
+    _qk.fake_quantize(spec, in_order, y, axis, s, z, scale_axis, block, threads, words)
     if target is not None:
         if not direct:
             places[...] = y
@@ -425,7 +462,8 @@ class Packed:
         return f"<qk.Packed {self.format} {self.shape}, axis {self.axis}, {self.nbytes} bytes>"
 
 
-def encode(x, format, axis=-1, semantics="ocp", rounding=None, scale=None, zero_point=None, scale_axis=None, scale_block=None):
+def encode(x, format, axis=-1, semantics="ocp", rounding=None, scale=None, zero_point=None, scale_axis=None, scale_block=None, *,
+           random_words=None):
     """Returns x as codes of a format at their true width, a qk.Packed. encode(x).decode() is fake_quantize(x), bit for bit."""
     spec = _spec(format, semantics, rounding)
     source = _source(x)
@@ -434,7 +472,7 @@ def encode(x, format, axis=-1, semantics="ocp", rounding=None, scale=None, zero_
     s, z, scale_axis, block = _scales(bits, scale, zero_point, scale_axis, scale_block)
     s, z = (None if v is None else np.ascontiguousarray(v) for v in (s, z))
     data = np.zeros(_qk.planes(spec, list(bits.shape), axis)[0], np.uint8)
-    _qk.encode(spec, bits, data, axis, s, z, scale_axis, block)
+    _qk.encode(spec, bits, data, axis, s, z, scale_axis, block, _words(random_words, bits, semantics))
     return Packed(spec.text, bits.shape, axis, data, s, z, scale_axis, block)
 
 

@@ -44,21 +44,29 @@ def as_array(value, name="data"):
 
 
 class Workspace:
-    """A folder for what a call reads and writes: in shared memory if `expected` bytes fit there, else where temporary files go."""
+    """A folder for what a call needs as files, made when the first is named: in shared memory if `expected` bytes fit there, else where
+    temporary files go."""
 
     def __init__(self, expected=0):
-        place = None
-        try:
-            room = os.statvfs("/dev/shm")
-            if room.f_bavail * room.f_frsize > 2 * expected + (64 << 20):
-                place = "/dev/shm"
-        except OSError:
-            pass
-        self.path = tempfile.mkdtemp(prefix="qk-python-", dir=place)
-        self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        self._expected, self._path, self._remove = expected, None, None
+
+    @property
+    def path(self):
+        if self._path is None:
+            place = None
+            try:
+                room = os.statvfs("/dev/shm")
+                if room.f_bavail * room.f_frsize > 2 * self._expected + (64 << 20):
+                    place = "/dev/shm"
+            except OSError:
+                pass
+            self._path = tempfile.mkdtemp(prefix="qk-python-", dir=place)
+            self._remove = weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
+        return self._path
 
     def close(self):
-        self._remove()
+        if self._remove is not None:
+            self._remove()
 
     def __truediv__(self, name):
         return os.path.join(self.path, name)

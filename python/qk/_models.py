@@ -18,7 +18,7 @@ class Model:
     """An ONNX model: a file (with external data beside it), or bytes."""
 
     def __init__(self, source):
-        self._facts = None
+        self._known = None
         if isinstance(source, Model):
             source = source.path if source.path is not None else source.bytes
         if _data.is_path(source):
@@ -34,7 +34,20 @@ class Model:
                 raise ValueError(f"the ModelProto cannot be serialized ({e}); above 2 GB give the path of its file") from e
         else:
             raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
-        self._facts = self.inspect()  # raises qk.Error for what is no model
+        self.inspect()  # raises qk.Error for what is no model
+
+    @classmethod
+    def _of(cls, made):
+        """Returns the model of bytes that qk made."""
+        model = cls.__new__(cls)
+        model.path, model._bytes, model._known = None, made, None
+        return model
+
+    @property
+    def _facts(self):
+        if self._known is None:
+            self._known = inspect(self)
+        return self._known
 
     @property
     def bytes(self):
@@ -48,6 +61,11 @@ class Model:
     def _word(self):
         """The word for the model in a call, and what stands for it (_run.run's memory)."""
         return (self.path, {}) if self.path is not None else ("MODEL", {"model": self._bytes})
+
+    @property
+    def _is_large(self):
+        """Whether what is made of it may not fit into the 2 GB of one ONNX message."""
+        return self._facts["initializer_bytes"] > 1 << 30
 
     @property
     def inputs(self):
@@ -72,7 +90,7 @@ class Model:
             file.write(self.bytes)
 
     def inspect(self, **options):
-        return inspect(self, **options) if self._facts is None or options else self._facts
+        return inspect(self, **options) if options else self._facts
 
     def __call__(self, data, **options):
         """Runs the model; returns its outputs by name."""
@@ -119,7 +137,13 @@ class Result:
     def keys(self):
         return self._answer.keys()
 
-    metric = property(lambda self: self._answer.get("metric"), doc="the metric of the result, where one was measured")
+    @property
+    def metric(self):
+        """The metric of the result, where one was measured: that of a search; else top-1 where there are labels, else the ratio of signal to
+        noise of the output, in decibels."""
+        measured = self._answer.get("measured", self._answer)
+        return next((measured[name] for name in ("metric", "top1", "sqnr") if name in measured), None)
+
     layers = property(lambda self: self._answer.get("layers"), doc="what is known of each layer")
     front = property(lambda self: self._answer.get("front", []), doc="mixes of which none is both cheaper and better than another")
 
@@ -134,8 +158,7 @@ class Result:
         if self.model is None:
             raise ValueError(f"{self.verb} made no model")
         if export is None or export == self._style:
-            data = self._folder / "output.onnx.data" if self._folder is not None else None
-            if data is not None and os.path.exists(data):  # above 2 GB: written anew, with its data beside it
+            if self.model.path is not None and os.path.exists(self.model.path + ".data"):  # above 2 GB: written anew, with its data beside it
                 self._again(output=path)
             else:
                 self.model.save(path)
@@ -154,6 +177,18 @@ class Result:
             if isinstance(rows, list) and rows and isinstance(rows[0], dict):
                 return rows
         return [self._summary()]
+
+    def plot(self):
+        """Draws how much noise each quantized tensor has (needs matplotlib); returns the axes."""
+        rows = [r for r in self._rows() if isinstance(r.get("sqnr"), (int, float))]
+        if not rows:
+            raise ValueError(f"{self.verb} has nothing to draw")
+        import matplotlib.pyplot as plt
+
+        axes = plt.gca()
+        axes.barh([f"{r['tensor']} {r['quantizer']['format']}" for r in rows], [r["sqnr"] for r in rows])
+        axes.set_xlabel("signal to noise, dB")
+        return axes
 
     def _summary(self):
         return {k: v for k, v in self._answer.items() if not isinstance(v, (list, dict))}
@@ -329,17 +364,16 @@ def _written(verb, model, data, options, workspace, in_files):
         if given.get(name) is not None:
             given[name] = _document(given[name], workspace, f"{name}.json", name)
     if isinstance(given.get("compare"), dict):
-        folder = workspace / "expected"
-        os.makedirs(folder)
-        for key, value in given["compare"].items():
-            _data._save(os.path.join(folder, "".join("_" if c in "/:" or ord(c) < 32 else c for c in key) + ".npy"), _data.as_array(value))
-        given["compare"] = folder
+        arrays = {str(key): _data.as_array(value, f"compare[{key!r}]") for key, value in given.pop("compare").items()}
+        if not arrays:
+            raise ValueError("compare is empty: give an array for each output that is compared, by its name")
+        memory["expected"] = {key: _data.ready(array) for key, array in arrays.items()}
     return given, memory
 
 
 def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=None, eval_func_path=False, progress=None,
           makes=(), outputs=False, executor=None):
-    """Runs a verb on a model. `makes`: outputs that it writes into the workspace where the caller names no file: (option, file)."""
+    """Runs a verb on a model. `makes`: the options that name files for what it makes; without a name it comes back from memory."""
     model = load(model)
     if callable(options.get("metric")):
         metric = options.pop("metric")
@@ -348,9 +382,12 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
     if (metric is not None or eval_func is not None) and options.get("metric") is not None:
         raise TypeError("metric is the name of a metric, or a function; with eval_func leave it out")
     workspace = _data.Workspace(_expected(data))
-    inner = {name: workspace / file for name, file in makes if options.get(name) is None}
-    if outputs:
-        inner["output_dir"] = workspace / "outputs"
+    inner = {}
+    if verb == "search" and options.get("cache") is None:  # for what is asked of the result later
+        inner["cache"] = workspace / "trials"
+    if "output" in makes and options.get("output") is None and model._is_large and verb in _of_models:
+        inner["output"] = workspace / "output.onnx"
+    kept = {} if makes or outputs else None
     json_too = {"json": True} if "json" in _run.options_of(verb) else {}
     given, memory = _written(verb, model, data, {**options, **inner, **json_too}, workspace, executor is not None)
     words = [model._word[0], *arguments, *_run.words_of(verb, given)]
@@ -371,12 +408,14 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
             asked += [f"--metric={named[0]}"] if named else []
         elsewhere = Trials(executor, model, asked, workspace, metric)
     status, answer, remarks, interrupted = _run.run(verb, words, metric=metric, eval_func=eval_func, eval_func_path=eval_func_path,
-                                                    progress=progress, command=_run.shown(shown), stack=5, elsewhere=elsewhere, memory=memory)
+                                                    progress=progress, command=_run.shown(shown), stack=5, elsewhere=elsewhere, memory=memory,
+                                                    kept=kept)
     result = _results.get(verb, Result)(verb, answer, remarks, status)
     result._folder, result._style = workspace, options.get("export", "portable")
-    files = {**{name: options[name] for name, _ in makes if options.get(name) is not None}, **inner}
-    for name, file in files.items():
-        _take(result, name, file)
+    for name in makes:
+        if (file := options.get(name) or inner.get(name)) is not None:
+            _take(result, name, file)
+    _give(result, kept or {})
     if isinstance(answer, dict) and "output" in answer and "output" in inner:
         answer.pop("output")
 
@@ -406,8 +445,31 @@ def _shows(verb, name, value):
     return kind is not None and (kind != "flag" or value is True) and not isinstance(value, (dict, np.ndarray, Plan))
 
 
+_of_models = ("quantize", "search", "finetune")
+
+
+def _give(result, kept):
+    """Gives a result what its verb made in memory."""
+    if "statistics" in kept:
+        result.statistics = kept["statistics"]
+    if "model" in kept:
+        result.model = Model._of(kept["model"])
+    if "plan" in kept:
+        _set_plan(result, Plan._of(json.loads(kept["plan"]), kept.get("lists", {})))
+    if "arrays" in kept:
+        setattr(result, "gradients" if result.verb == "gradient" else "outputs", kept["arrays"])
+
+
+def _set_plan(result, plan):
+    result.plan = plan
+    if isinstance(result._answer, dict) and isinstance(result._answer.get("edges"), list):  # recover answers with their number
+        for e in result._answer["edges"]:
+            if e["consumer"]:
+                plan._uses[e["consumer"], e["index"]] = e["tensor"]
+
+
 def _take(result, name, file):
-    """Reads an output back from its file."""
+    """Reads an output back from the file that the caller named."""
     if name == "output" and result.verb == "calibrate":
         with open(file, "rb") as f:
             result.statistics = f.read()
@@ -423,15 +485,7 @@ def _take(result, name, file):
                 with open(file, "rb") as f:
                     result.model = Model(f.read())
     elif name == "save_plan" and os.path.exists(file):
-        result.plan = Plan(file)
-        if isinstance(result._answer, dict) and isinstance(result._answer.get("edges"), list):  # recover answers with their number
-            for e in result._answer["edges"]:
-                if e["consumer"]:
-                    result.plan._uses[e["consumer"], e["index"]] = e["tensor"]
-    elif name == "output_dir":
-        result.outputs = {}
-        for f in sorted(os.listdir(file)):
-            result.outputs[f[: -len(".npy")]] = np.load(os.path.join(file, f))
+        _set_plan(result, Plan(file))
 
 
 def _verb(name, makes=(), needs_data=False, measured=False):
@@ -484,13 +538,13 @@ _texts = {
     "finetune": f"The result has .model, the float model with what was learned, and .plan.\n{_data_text}",
 }
 
-quantize = _verb("quantize", (("output", "output.onnx"), ("save_plan", "plan.json")))
-calibrate = _verb("calibrate", (("output", "statistics.json"),), needs_data=True)
+quantize = _verb("quantize", ("output", "save_plan"))
+calibrate = _verb("calibrate", ("output",), needs_data=True)
 evaluate = _verb("evaluate", needs_data=True)
 sensitivity = _verb("sensitivity", needs_data=True, measured=True)
-search = _verb("search", (("output", "output.onnx"), ("save_plan", "plan.json"), ("cache", "trials")), needs_data=True, measured=True)
-gradient = _verb("gradient", (("output", "gradients.npz"),), needs_data=True)
-finetune = _verb("finetune", (("output", "output.onnx"), ("save_plan", "plan.json")), needs_data=True)
+search = _verb("search", ("output", "save_plan"), needs_data=True, measured=True)
+gradient = _verb("gradient", ("output",), needs_data=True)
+finetune = _verb("finetune", ("output", "save_plan"), needs_data=True)
 
 
 def inspect(model, **options):
@@ -503,14 +557,15 @@ def inspect(model, **options):
 def recover(model):
     """Returns the plan and the float model of a model that is quantized already: a result with .plan and .model."""
     model = load(model)
-    with _data.Workspace(0) as workspace:
-        word, memory = model._word
-        words = [word, f"--save-plan={workspace / 'plan.json'}", f"--save-float={workspace / 'float.onnx'}", "--json"]
-        status, answer, remarks, _ = _run.run("inspect", words, progress=False, memory=memory)
-        result = Result("recover", answer if isinstance(answer, dict) else {"text": answer}, remarks, status)
-        result._folder, result._style = None, None
-        _take(result, "save_plan", workspace / "plan.json")
+    workspace, kept = _data.Workspace(0), {}
+    word, memory = model._word
+    words = [word, *([f"--save-float={workspace / 'float.onnx'}"] if model._is_large else []), "--json"]
+    status, answer, remarks, _ = _run.run("inspect", words, progress=False, memory=memory, kept=kept)
+    result = Result("recover", answer if isinstance(answer, dict) else {"text": answer}, remarks, status)
+    result._folder, result._style = workspace, None
+    if model._is_large:
         _take(result, "save_float", workspace / "float.onnx")
+    _give(result, kept)
     return result
 
 

@@ -77,6 +77,13 @@ class Plan:
             if value is not None:
                 self.set_default(**{role: value})
 
+    @classmethod
+    def _of(cls, document, arrays):
+        """Returns the plan of a document and of the arrays that it refers to."""
+        plan = cls(document)
+        plan._arrays = arrays
+        return plan
+
     @property
     def is_saved(self):
         """Whether this holds what every edge got, with scales (a result's plan), and not requests."""

@@ -137,22 +137,16 @@ def measures(function):
 
 
 def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progress=None, command=None, warn=True, stack=4,
-        elsewhere=None, memory=None):
-    """Runs a verb, `memory` being what stands for words in it (_models._written). Returns (exit status, JSON or None, remarks, whether Ctrl-C ended it). Errors are qk.Error, or the caller's own."""
-    evaluate = None
-    if eval_func is not None:
-        if not callable(eval_func):
-            raise TypeError(f"eval_func is a function of a model, not {type(eval_func).__name__}")
-
-        def evaluate(path):
-            if eval_func_path:
-                return eval_func(path)
-            with open(path, "rb") as file:
-                return eval_func(file.read())
-
+        elsewhere=None, memory=None, kept=None):
+    """Runs a verb, `memory` being what stands for words in it (_models._written). `kept`, a dictionary, gets what the verb makes where no
+    option names a file for it. Returns (exit status, JSON or None, remarks, whether Ctrl-C ended it). Errors are qk.Error, or the caller's
+    own."""
+    if eval_func is not None and not callable(eval_func):
+        raise TypeError(f"eval_func is a function of a model, not {type(eval_func).__name__}")
     alone = metric is not None and measures(metric)
     log.debug("%s", shown([verb, *words]))
-    call = _qk.Call([verb, *words], command or shown([verb, *words]), metric, evaluate, alone, elsewhere, memory or {})
+    call = _qk.Call([verb, *words], command or shown([verb, *words]), metric, eval_func, alone, bool(eval_func_path), elsewhere,
+                    memory or {}, kept is not None)
     own = None if callable(progress) or progress is False else _Bar()
     show = progress if callable(progress) else own if progress or (progress is None and own and (own.terminal or own.notebook)) else None
     interrupted, before = False, None
@@ -175,6 +169,8 @@ def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progr
             own.close()
     try:
         status, text, remarks = call.result()
+        if kept is not None:
+            kept.update(call.kept())
     except BaseException:
         if interrupted:
             raise KeyboardInterrupt from None

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <thread>
 
 #include "qk/dispatch.hpp"
@@ -39,13 +40,31 @@ T checked(const parsed<T>& p) {
 
 spec parse_spec(const std::string& format, const std::string& semantics, const std::optional<std::string>& rounding,
                 const std::optional<std::string>& scale_rule, const std::optional<std::string>& integer_mode,
-                const std::optional<std::string>& overflow, std::uint64_t seed) {
-    spec s{checked(parse_format(format)), checked(parse_semantics(semantics)), {}};
+                const std::optional<std::string>& overflow, std::uint64_t seed, const std::optional<int>& random_bits,
+                const std::vector<std::string>& flags) {
+    const std::size_t at = format.find('@');  // mxfp4@even
+    spec s{checked(parse_format(format.substr(0, at))), checked(parse_semantics(semantics)), {}};
+    if (at != std::string::npos) {
+        if (scale_rule) refuse("format " + format + " names a scale rule; leave scale_rule out");
+        s.how.scale_rule = checked(parse_scale_rule(format.substr(at + 1)));
+        if (!has_scale_rule(s.format, s.how.scale_rule))
+            refuse("format " + format + ": only MX formats have a scale rule (NVFP4 has two: search and four_over_six); leave " +
+                   format.substr(at) + " out");
+    }
     if (rounding) s.how.rounding = checked(parse_rounding(*rounding));
     if (scale_rule) s.how.scale_rule = checked(parse_scale_rule(*scale_rule));
     if (integer_mode) s.how.integer_mode = checked(parse_integer_mode(*integer_mode));
     if (overflow) s.how.overflow = checked(parse_overflow(*overflow));
     s.how.seed = seed;
+    if (random_bits) {
+        if (*random_bits < 1 || *random_bits > 32) refuse("random_bits is " + std::to_string(*random_bits) + "; it must be 1 to 32");
+        s.how.stochastic_bits = *random_bits;
+    }
+    for (const std::string& f : flags)
+        (f == "zero_point_before" ? s.how.zero_point_before
+         : f == "mxint_lowest"    ? s.how.mxint_uses_lowest
+         : f == "flush_inputs"    ? s.how.flush_inputs
+                                  : s.how.flush_outputs) = true;
     s.text = std::string(to_text(s.format).view());
     return s;
 }
@@ -54,6 +73,17 @@ std::string in_words(std::span<const std::int64_t> shape) {
     std::string text;
     for (const std::int64_t d : shape) text += (text.empty() ? "" : ", ") + std::to_string(d);
     return "(" + text + (shape.size() == 1 ? ",)" : ")");
+}
+
+/// Has a conversion of n values round by the caller's words; returns what holds them.
+std::unique_ptr<buffer> take_words(conversion& c, nb::handle words, std::size_t n) {
+    if (words.is_none()) return nullptr;
+    auto held = std::make_unique<buffer>(words, false);
+    if (!is_stochastic(c.how.rounding)) refuse("random_words is for rounding stochastic, stochastic-b or stochastic-c");
+    if (held->size() != n)
+        refuse("random_words has " + std::to_string(held->size()) + " words, and x " + std::to_string(n) + " values; give one for each");
+    c.how.random_words = held->as<const std::uint32_t>().data();
+    return held;
 }
 
 void check_scales(const spec& s, const conversion& c) {
@@ -79,6 +109,16 @@ void check_scales(const spec& s, const conversion& c) {
         if (g->symmetric && c.zero_point[i] != middle)
             refuse(where("zero_point", i) + "format " + s.text + " is symmetric, its zero point is " + std::to_string(middle));
     }
+}
+
+/// Throws unless there is a scale for each index along the axis, or for each block: what Python packed may come back from a file.
+void check_counts(const conversion& c) {
+    const along_axis a = c.scale_blocks;
+    const bool channels = c.given == conversion::granularity::channel;
+    const std::size_t wanted = channels ? a.length : a.outer * ((a.length + c.scale_block - 1) / c.scale_block) * a.inner;
+    if (c.scale.size() != wanted)
+        refuse("scale has " + std::to_string(c.scale.size()) + " entries for " + std::to_string(wanted) +
+               (channels ? " channels" : " blocks"));
 }
 
 /// A part of an array that lies in one piece of memory and is rounded by itself: [outers][length][inner] from value `first` on.
@@ -218,10 +258,11 @@ void on_threads(std::size_t n, int threads, const Work& work) {
 }
 
 void fake_quantize(const spec& s, nb::handle x_object, nb::handle y_object, int axis, nb::handle scale, nb::handle zero_point,
-                   int scale_axis, std::size_t scale_block, int threads) {
+                   int scale_axis, std::size_t scale_block, int threads, nb::handle random_words) {
     const buffer x(x_object, false), y(y_object, true);
     if (x.size() != y.size()) refuse("x has " + std::to_string(x.size()) + " values and out " + std::to_string(y.size()));
     conversion c = conversion_of(s, x.shape(), axis, {scale, zero_point, scale_axis, scale_block});
+    const std::unique_ptr<buffer> words = take_words(c, random_words, x.size());
     const nb::gil_scoped_release others_may_run;
     if (x.size() == 0) return;
     if (x.kind() == number::float32 && y.kind() == number::float32 && threads <= 1)
@@ -245,9 +286,10 @@ std::tuple<std::size_t, std::vector<std::tuple<std::size_t, std::size_t, int>>> 
 }
 
 void encode(const spec& s, nb::handle x_object, nb::handle packed_object, int axis, nb::handle scale, nb::handle zero_point, int scale_axis,
-            std::size_t scale_block) {
+            std::size_t scale_block, nb::handle random_words) {
     const buffer x(x_object, false), packed(packed_object, true);
-    const conversion c = conversion_of(s, x.shape(), axis, {scale, zero_point, scale_axis, scale_block});
+    conversion c = conversion_of(s, x.shape(), axis, {scale, zero_point, scale_axis, scale_block});
+    const std::unique_ptr<buffer> words = take_words(c, random_words, x.size());
     encode_status status = encode_status::done;
     {
         const nb::gil_scoped_release others_may_run;
@@ -341,6 +383,7 @@ conversion conversion_of(const spec& s, std::span<const std::int64_t> shape, int
     const auto* g = std::get_if<integer>(&c.format);
     if (!given.zero_point.is_none()) {
         const buffer zero(given.zero_point, false);
+        if (zero.kind() != number::int64) throw nb::type_error("zero_point is not int64");
         const auto values = zero.as<const std::int64_t>();
         c.zero_point.assign(values.begin(), values.end());
     }
@@ -348,6 +391,7 @@ conversion conversion_of(const spec& s, std::span<const std::int64_t> shape, int
         if (is_block_format(c.format) && (given.axis >= 0 || !std::holds_alternative<nvfloat>(c.format)))
             refuse("format " + s.text + " takes its scales from the data; leave scale and zero_point out");
         const buffer scale(given.scale, false);
+        if (scale.kind() != number::float32) throw nb::type_error("scale is not float32");
         const auto values = scale.as<const float>();
         c.scale.assign(values.begin(), values.end());
     } else if (!c.zero_point.empty()) {
@@ -361,9 +405,14 @@ conversion conversion_of(const spec& s, std::span<const std::int64_t> shape, int
     using granularity = conversion::granularity;
     c.given = given.axis < 0 ? granularity::tensor : given.block == 0 ? granularity::channel : granularity::block;
     if (given.axis >= 0) {
+        if (given.axis >= rank)
+            refuse("scale_axis " + std::to_string(given.axis) + " is out of range: the array has " + std::to_string(rank) + " axes");
         c.scale_axis = given.axis;
         c.scale_blocks = compare::seen_along(shape, given.axis);
         c.scale_block = given.block;
+        check_counts(c);
+    } else if (c.scale.size() != 1) {
+        refuse("scale has " + std::to_string(c.scale.size()) + " entries; without scale_axis there is one");
     }
     if (given.axis >= 0 && c.zero_point.empty() && g != nullptr && g->symmetric && !g->is_signed)
         c.zero_point.assign(c.scale.size(), std::int64_t{1} << (g->bits - 1));
@@ -377,16 +426,17 @@ void add_arrays(nb::module_& m) {
         .def_ro("text", &spec::text)
         .def_prop_ro("is_block", [](const spec& s) { return is_block_format(s.format); })
         .def_prop_ro("is_integer", [](const spec& s) { return is_integer_format(s.format); })
-        .def_prop_ro("is_stochastic", [](const spec& s) { return s.how.rounding == rounding::stochastic; })
+        .def_prop_ro("is_stochastic", [](const spec& s) { return is_stochastic(s.how.rounding); })
         .def_prop_ro("facts", &facts_of);
     m.def("catalogue", [] { return names_of(catalogue); });
     m.def("semantics_names", [] { return names_of(semantics_names); });
     m.def("rounding_names", [] { return names_of(rounding_names); });
     m.def("architecture", &dispatch::architecture);
     m.def("fake_quantize", &fake_quantize, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
-          nb::arg(), nb::arg());
+          nb::arg(), nb::arg(), nb::arg().none());
     m.def("planes", &planes);
-    m.def("encode", &encode, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg());
+    m.def("encode", &encode, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(),
+          nb::arg().none());
     m.def("decode", &decode, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg());
 }
 

@@ -6,6 +6,10 @@
 
 NB_MODULE(_qk, m) {
     namespace nb = nanobind;
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0)
+        throw nb::import_error(
+            "qk works in a process's main interpreter, not in a sub-interpreter: use threads, or other processes "
+            "(multiprocessing, concurrent.futures.ProcessPoolExecutor)");
     nb::set_leak_warnings(false);  // objects that a notebook still holds at the end are no leaks
     nb::exception<qk::graph::error>(m, "Error");
     m.attr("version") = QK_VERSION;

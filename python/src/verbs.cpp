@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "arrays.hpp"
+#include "graph/model/model_bytes.hpp"
 #include "graph/ops/elements.hpp"
 #include "graph/pipeline/trial_scorer.hpp"
 #include "qk/graph/files/json_text.hpp"
@@ -35,8 +36,12 @@ nb::dlpack::dtype type_of(graph::data_type t) {
         case data_type::float32: return nb::dtype<float>();
         case data_type::float64: return nb::dtype<double>();
         case data_type::float16: return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
-        case data_type::int8: return nb::dtype<std::int8_t>();
-        case data_type::uint8: return nb::dtype<std::uint8_t>();
+        case data_type::int8:
+        case data_type::int4:
+        case data_type::int2: return nb::dtype<std::int8_t>();  // one code in a byte
+        case data_type::uint8:
+        case data_type::uint4:
+        case data_type::uint2: return nb::dtype<std::uint8_t>();
         case data_type::int16: return nb::dtype<std::int16_t>();
         case data_type::uint16: return nb::dtype<std::uint16_t>();
         case data_type::int32: return nb::dtype<std::int32_t>();
@@ -91,7 +96,8 @@ graph::pipeline::data_source to_data(const nb::handle& batches) {
     };
 }
 
-/// Gives the caller what Python has in memory: {"model": bytes, "inputs" and "calibration": batches, "labels" and "vector": arrays}.
+/// Gives the caller what Python has in memory: {"model": bytes, "inputs" and "calibration": batches, "labels" and "vector": arrays,
+/// "expected": arrays by output}.
 void take_memory(tool::caller& caller, const nb::dict& memory) {
     for (const auto [key, value] : memory) {
         const std::string name = nb::cast<std::string>(key);
@@ -102,6 +108,9 @@ void take_memory(tool::caller& caller, const nb::dict& memory) {
                 delete own;
             });
             caller.model = graph::pipeline::model_source::of_bytes(std::string_view(held.c_str(), held.size()), owner);
+        } else if (name == "expected") {
+            for (const auto [output, array] : nb::cast<nb::dict>(value))
+                caller.expected.emplace(nb::cast<std::string>(output), to_tensor(array));
         } else if (name == "labels" || name == "vector") {
             (name == "labels" ? caller.labels : caller.vector) = to_tensor(value);
         } else {
@@ -110,7 +119,9 @@ void take_memory(tool::caller& caller, const nb::dict& memory) {
     }
 }
 
-/// Returns a tensor as a numpy array that shares its memory. A type that numpy lacks becomes float32.
+/// Returns a tensor as a numpy array that shares its memory (read-only, unless `Numpy` says otherwise). A type that numpy lacks becomes
+/// float32.
+template <class Numpy = nb::ndarray<nb::numpy, nb::ro>>
 nb::object to_numpy(const tensor& t) {
     auto owner = std::make_unique<tensor>(t);
     nb::dlpack::dtype type = type_of(t.type());
@@ -122,10 +133,21 @@ nb::object to_numpy(const tensor& t) {
     }
     std::vector<std::size_t> shape;
     for (const std::int64_t d : t.shape()) shape.push_back(static_cast<std::size_t>(d));
-    const void* memory = std::as_const(*owner).bytes();
+    std::byte* memory = owner->bytes();
     const nb::capsule keeps(owner.release(), [](void* p) noexcept { delete static_cast<tensor*>(p); });
-    return nb::cast(nb::ndarray<nb::numpy, nb::ro>(memory, shape.size(), shape.data(), keeps, nullptr, type));
+    return nb::cast(Numpy(memory, shape.size(), shape.data(), keeps, nullptr, type));
 }
+
+/// Returns a tensor as an array that its owner may write to: one whose memory is somebody else's, too, is copied.
+nb::object to_own_numpy(const tensor& t) {
+    using writable = nb::ndarray<nb::numpy>;
+    if (t.size() == 0 || t.buffer().use_count() == 1) return to_numpy<writable>(t);
+    tensor copy(t.type(), t.shape());
+    std::memcpy(copy.bytes(), t.bytes(), t.size_bytes());
+    return to_numpy<writable>(copy);
+}
+
+nb::bytes to_bytes(const std::string& s) { return nb::bytes(s.data(), s.size()); }
 
 nb::list to_list(std::span<const tensor> all) {
     nb::list list;
@@ -155,9 +177,10 @@ graph::outputs_metric outputs_metric_of(const nb::object& function, bool outputs
 class call {
   public:
     call(std::vector<std::string> words, std::string command, nb::object metric, nb::object evaluate, bool outputs_alone,
-         nb::object elsewhere, const nb::dict& memory)
+         bool evaluates_file, nb::object elsewhere, const nb::dict& memory, bool keeps_results)
         : metric_(std::move(metric)), evaluate_(std::move(evaluate)), elsewhere_(std::move(elsewhere)) {
         take_memory(caller_, memory);
+        caller_.keeps_results = keeps_results;
         caller_.command = std::move(command);
         caller_.print = [this](std::FILE* to, std::string_view text) {
             const std::scoped_lock lock(mutex_);
@@ -171,7 +194,13 @@ class call {
             all_ = all;
         };
         if (!metric_.is_none()) caller_.measure_outputs = outputs_metric_of(metric_, outputs_alone);
-        if (!evaluate_.is_none())
+        if (!evaluate_.is_none() && !evaluates_file)
+            caller_.measure_model = [this](const graph::model& m) {
+                const std::string bytes = graph::serialized(m.proto());
+                const nb::gil_scoped_acquire lock;
+                return to_number(evaluate_(to_bytes(bytes)));
+            };
+        else if (!evaluate_.is_none())
             caller_.measure_model = [this](const graph::model& m) {
                 const graph::temporary_folder folder("qk-eval", "eval_func", {"/dev/shm"});
                 const std::string file = (folder / "model.onnx").string();
@@ -215,6 +244,23 @@ class call {
     std::tuple<int, std::string, std::string> result() {
         if (failed_) std::rethrow_exception(failed_);
         return {status_, output_, remarks_};
+    }
+
+    /// Returns what the verb made in memory, by its name; once.
+    nb::dict kept() {
+        tool::kept_results& from = caller_.results;
+        nb::dict d;
+        if (!from.model.empty()) d["model"] = to_bytes(from.model);
+        if (from.underneath) d["model"] = to_bytes(graph::serialized(from.underneath->proto()));
+        if (!from.statistics.empty()) d["statistics"] = to_bytes(from.statistics);
+        if (!from.plan.empty()) d["plan"] = from.plan;
+        nb::dict lists, arrays;
+        for (const graph::named_tensor& t : from.lists) lists[t.name.c_str()] = to_own_numpy(t.value);
+        for (const auto& [name, value] : from.arrays) arrays[nb::cast(name)] = to_own_numpy(value);
+        if (lists.size() > 0) d["lists"] = lists;
+        if (arrays.size() > 0) d["arrays"] = arrays;
+        from = {};
+        return d;
     }
 
   private:
@@ -348,12 +394,13 @@ int run_program(std::vector<std::string> words) {
 
 void add_verbs(nb::module_& m) {
     nb::class_<call>(m, "Call")
-        .def(nb::init<std::vector<std::string>, std::string, nb::object, nb::object, bool, nb::object, const nb::dict&>(), nb::arg(),
-             nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg().none(), nb::arg())
+        .def(nb::init<std::vector<std::string>, std::string, nb::object, nb::object, bool, bool, nb::object, const nb::dict&, bool>(),
+             nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg())
         .def("wait", &call::wait)
         .def("interrupt", &call::interrupt)
         .def("progress", &call::progress)
-        .def("result", &call::result);
+        .def("result", &call::result)
+        .def("kept", &call::kept);
     nb::class_<trials>(m, "Trials")
         .def(nb::init<std::vector<std::string>, nb::object, bool>(), nb::arg(), nb::arg().none(), nb::arg())
         .def("scores", &trials::scores);

@@ -13,6 +13,7 @@ import qk
 
 NAMES = [f.name for f in qk.formats()]
 X = values((7, 96))
+WORDS = np.arange(X.size, dtype=np.uint32).reshape(X.shape)
 
 
 @pytest.mark.parametrize("semantics", qk.semantics())
@@ -32,6 +33,44 @@ def test_roundings_and_choices_give_the_commands_bits(command, tmp_path):
     for words, choice in ((["--scale-rule", "rceil"], {"scale_rule": "rceil"}), (["--rounding", "stochastic", "--seed", "7"], {"rounding": "stochastic", "seed": 7})):
         command("convert", tmp_path / "x.npy", tmp_path / "y.npy", "--format", "mxfp4", *words)
         assert same(qk.fake_quantize(X, "mxfp4", semantics=qk.Semantics("ocp", **choice)), np.load(tmp_path / "y.npy")), words
+
+
+def test_choices_have_the_commands_names(command, tmp_path):
+    """Each choice of `qk convert` is one of qk.Semantics, and some value of X shows that it is taken."""
+    x = np.concatenate([X, X * np.float32(1e-36)])
+    x[0, :32], x[1, :32] = 0.375, -1.999  # a tie; beyond the highest code's magnitude
+    np.save(tmp_path / "x.npy", x)
+    for name, words, choice in (("int8", ["--rounding", "stochastic", "--random-bits", "3"], {"rounding": "stochastic", "random_bits": 3}),
+                                ("int8", ["--zero-point-before", "--scale", "0.25", "--zero-point", "3"], {"zero_point_before": True}),
+                                ("mxint8", ["--mxint-lowest"], {"mxint_lowest": True}), ("bf16", ["--flush-inputs"], {"flush_inputs": True}),
+                                ("bf16", ["--flush-outputs"], {"flush_outputs": True}), ("mxfp4@even", [], {}), ("mxfp4", ["--scale-rule", "even"], {"scale_rule": "even"})):
+        command("convert", tmp_path / "x.npy", tmp_path / "y.npy", "--format", name, *words)
+        how, scales = qk.Semantics("ocp", **choice), {"scale": 0.25, "zero_point": 3} if "--scale" in words else {}
+        got = qk.fake_quantize(x, name, semantics=how, **scales)
+        assert same(got, np.load(tmp_path / "y.npy")), words
+        assert pickle.loads(pickle.dumps(how)) == how and all(getattr(how, n) == v for n, v in choice.items()) and (not choice or next(iter(choice)) in repr(how))
+        if choice:
+            assert not same(got, qk.fake_quantize(x, name, **scales)), words
+
+
+@pytest.mark.parametrize("rounding", ["stochastic", "stochastic-b", "stochastic-c"])
+def test_random_words_of_ones_own(command, tmp_path, rounding):
+    words = np.random.default_rng(3).integers(0, 2**32, X.shape, dtype=np.uint32)
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "w.npy", words.reshape(-1))
+    for name in ("int8", "mxfp4", "nvfp4", "fp8_e4m3fn", "bfp16"):
+        command("convert", tmp_path / "x.npy", tmp_path / "y.npy", "--format", name, "--rounding", rounding, "--random-words", tmp_path / "w.npy")
+        expected = np.load(tmp_path / "y.npy")
+        for x in (X, np.asfortranarray(X)):
+            for given in (words, words.reshape(-1), np.asfortranarray(words)):
+                assert same(np.ascontiguousarray(qk.fake_quantize(x, name, rounding=rounding, random_words=given)), expected), name
+        wide = np.tile(np.clip(X, -6e4, 6e4), (9, 50)).astype(np.float16)  # more than one piece
+        many = np.random.default_rng(4).integers(0, 2**32, wide.shape, dtype=np.uint32)
+        by_pieces = qk.fake_quantize(wide, name, rounding=rounding, random_words=many, threads=3)
+        with np.errstate(over="ignore"):
+            assert same(by_pieces, qk.fake_quantize(wide.astype(np.float32), name, rounding=rounding, random_words=many).astype(np.float16)), name
+        assert same(qk.encode(X, name, rounding=rounding, random_words=words).decode(), expected), name
+        assert name not in ("int8", "mxfp4") or not same(expected, qk.fake_quantize(X, name, rounding=rounding))
 
 
 @pytest.mark.parametrize("kind,name", [(ml_dtypes.float8_e4m3fn, "fp8_e4m3fn"), (ml_dtypes.float8_e5m2, "fp8_e5m2"),
@@ -72,7 +111,8 @@ def test_threads_change_no_bit():
             assert same(qk.fake_quantize(x, name, axis=axis), qk.fake_quantize(x, name, axis=axis, threads=3)), (name, axis)
     random = qk.Semantics("ocp", rounding="stochastic", seed=5)
     assert same(qk.fake_quantize(x, "int8", semantics=random), qk.fake_quantize(x, "int8", semantics=random, threads=4))
-    assert same(qk.fake_quantize(x.T, "int8", semantics=random), qk.fake_quantize(np.ascontiguousarray(x.T), "int8", semantics=random))
+    for rounding in ("stochastic", "stochastic-b", "stochastic-c"):  # a value's random bits are those of its place, whatever the strides
+        assert same(qk.fake_quantize(x.T, "int8", rounding=rounding), qk.fake_quantize(np.ascontiguousarray(x.T), "int8", rounding=rounding))
 
 
 def test_axes_and_strides_give_the_same_values():
@@ -191,6 +231,17 @@ def test_shapes_at_the_edges():
         assert qk.encode(np.empty(shape, np.float32), "mxfp4").decode().shape == shape
         assert qk.fake_quantize(np.empty(shape, np.float16), "mxfp4", threads=2).shape == shape
     assert qk.fake_quantize(np.ones((1, 1, 1, 1, 1), np.float32), "mxfp4", axis=2).shape == (1,) * 5
+    x = values((3, 40), 9)
+    whole = np.array([[0.5], [1.0], [2.0]], np.float32)
+    for block in (40, 41, 2**31, 2**64 - 1, 2**80):  # a block may be longer than the axis
+        assert same(qk.fake_quantize(x, "int8", scale=whole, scale_axis=1, scale_block=block), qk.fake_quantize(x, "int8", scale=whole.reshape(-1), scale_axis=0))
+    for threads in (7, 2**31, 2**70):
+        assert same(qk.fake_quantize(x, "mxfp4", threads=threads), qk.fake_quantize(x, "mxfp4"))
+    swapped = qk.fake_quantize(x.astype(">f4"), "mxfp4")
+    assert same(swapped.astype(np.float32), qk.fake_quantize(x, "mxfp4"))
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    assert same(qk.fake_quantize(read_only, "mxfp4"), qk.fake_quantize(x, "mxfp4"))
 
 
 @pytest.mark.parametrize("call,error,words", [
@@ -217,6 +268,36 @@ def test_shapes_at_the_edges():
     (lambda: qk.fake_quantize(X, "mxfp4", scale=1), ValueError, "from the data"),
     (lambda: qk.fake_quantize(X, "int8:pow2", scale=0.3), ValueError, "power of two"),
     (lambda: qk.fake_quantize(X, "mxfp4", threads=0), ValueError, "threads"),
+    (lambda: qk.fake_quantize(X, "int8", random_words=WORDS), ValueError, "stochastic"),
+    (lambda: qk.fake_quantize(X, "int8", rounding="stochastic", random_words=WORDS.astype(np.int64)), TypeError, "uint32"),
+    (lambda: qk.fake_quantize(X, "int8", rounding="stochastic", random_words=WORDS[:3]), ValueError, "one for each value"),
+    (lambda: qk.fake_quantize(X, "int8", semantics=qk.Semantics(rounding="stochastic", seed=5), random_words=WORDS), ValueError, "seed"),
+    (lambda: qk.Semantics(seed=-1), ValueError, "seed is -1"),
+    (lambda: qk.Semantics(seed=2**64), ValueError, "seed is"),
+    (lambda: qk.Semantics(random_bits=33), ValueError, "1 to 32"),
+    (lambda: qk.fake_quantize(X, "int8@even"), ValueError, "scale rule"),
+    (lambda: qk.fake_quantize(X, "int8", scale=np.array([1, np.nan, 1, 1, 1, 1, 1], np.float32), scale_axis=0), ValueError, "entry 1.*NaN"),
+    (lambda: qk.fake_quantize(X, "int8", scale=float("inf")), ValueError, "inf"),
+    (lambda: qk.fake_quantize(X, "int8", scale=-1.0), ValueError, "scale"),
+    (lambda: qk.fake_quantize(X, "int8", scale=1e-60), ValueError, "scale"),
+    (lambda: qk.fake_quantize(X, "int8", scale=1.0, scale_axis=2**40), ValueError, "out of range"),
+    (lambda: qk.fake_quantize(X, "int8", scale=np.ones(7), scale_axis=0, scale_block=0), ValueError, "scale_block"),
+    (lambda: qk.fake_quantize(X, "int8", scale=1.0, zero_point=2**70), TypeError, "whole numbers"),
+    (lambda: qk.fake_quantize(X.astype(bool), "mxfp4"), TypeError, "bool"),
+    (lambda: qk.fake_quantize(X.astype(complex), "mxfp4"), TypeError, "complex"),
+    (lambda: qk.fake_quantize(X.astype(object), "mxfp4"), TypeError, "object"),
+    (lambda: qk.fake_quantize(np.zeros(4, [("a", "f4")]), "mxfp4"), TypeError, "holds"),
+    (lambda: qk.fake_quantize([[1, 2], [3]], "mxfp4"), ValueError, "shape"),
+    (lambda: qk.fake_quantize(np.float32(1), "mxfp4", axis=1), ValueError, "scalar has no axis"),
+    (lambda: qk.Packed("mxfp4", (2**32, 2**32), 0, np.zeros(0, np.uint8)), ValueError, "takes 576460752303423488"),
+    (lambda: qk.Packed("mxfp4", (4, 64), 5, np.zeros(400, np.uint8)), ValueError, "out of range"),
+    (lambda: qk.Packed("int8", (4, 64), 1, np.zeros(16, np.uint8)), ValueError, "takes 256"),
+    (lambda: qk.Packed("int8", (4, 64), 1, np.zeros(256, np.uint8), np.ones(3, np.float32), None, 0).decode(), ValueError, "3 entries for 4 channels"),
+    (lambda: qk.Packed("int8", (4, 64), 1, np.zeros(256, np.uint8), np.ones((4, 2), np.float32), None, 1, 16).decode(), ValueError, "8 entries for 16 blocks"),
+    (lambda: qk.Packed("int8", (4, 64), 1, np.zeros(256, np.uint8), np.ones(4, np.float32), None, 2).decode(), ValueError, "scale_axis 2"),
+    (lambda: qk.Packed("int8", (4, 64), 1, np.zeros(256, np.uint8), np.ones(4, np.float32)).decode(), ValueError, "without scale_axis"),
+    (lambda: qk.Packed("int8", (4, 64), 1, np.zeros(256, np.uint8), np.ones(1)).decode(), TypeError, "float32"),
+    (lambda: qk.Packed("int8", (4, 64), 1, np.zeros(256, np.uint8), np.ones(1, np.float32), np.zeros(1, np.int32)).decode(), TypeError, "int64"),
     (lambda: qk.fake_quantize(X, "mxfp4", out=np.empty((7, 95), np.float32)), ValueError, "out has shape"),
     (lambda: qk.fake_quantize(X, "mxfp4", out=np.broadcast_to(np.float32(0), X.shape)), ValueError, "read-only"),
     (lambda: qk.fake_quantize(X, "mxfp4", out=np.empty(X.shape)), TypeError, "float64"),

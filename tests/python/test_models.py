@@ -55,12 +55,13 @@ def test_quantize(command, model, images, data_file, tmp_path):
     assert (tmp_path / "own.onnx").read_bytes() == (tmp_path / "qdq.onnx").read_bytes()
     ours.report(tmp_path / "r.html")
     assert "<html" in (tmp_path / "r.html").read_text()
-    assert "<table" in ours._repr_html_()
+    assert "<table" in ours._repr_html_() and ours.metric == theirs["measured"]["sqnr"]
 
 
 def test_evaluate(command, model, images, labels, data_file, label_file):
     words = ["evaluate", model, "--inputs", data_file, "--labels", label_file, "--activation", "mxfp8_e4m3", "--weight", "mxfp4", "--json"]
     ours = qk.evaluate(model, images, labels=labels, activation="mxfp8_e4m3", weight="mxfp4", outputs=True)
+    assert ours.metric == ours["top1"]
     assert without_times(ours.to_dict()) == without_times(command(*words))
     assert ours.outputs["logits"].shape == (len(images), 10)
     float_outputs = qk.load(model)(images)["logits"]
@@ -199,6 +200,56 @@ def test_models_and_data_in_every_form(model, images, labels):
                  (b for b in np.split(images, 8)), Reader(), Loader(), images.tolist(), images.astype(np.float32)[::1]):
         assert qk.quantize(model, data, activation="int8", weight="int8").model.bytes == expected, type(data)
     assert qk.evaluate(model, Loader())["top1"] == qk.evaluate(model, images, labels=labels)["top1"]
+
+
+def test_results_come_from_memory(command, model, images, labels, label_file, monkeypatch):
+    """No verb but search, whose cache is a file, makes a folder; what comes back is what files would hold."""
+    def made(*_, **__):
+        raise AssertionError("a folder was made")
+
+    monkeypatch.setattr(qk._data.tempfile, "mkdtemp", made)
+    x, given = images[:8], {"activation": "int8", "weight": "int8"}
+    quantized = qk.quantize(model, x, per_channel=True, **given)
+    assert qk.evaluate(model, x, plan=None, outputs=True).outputs["logits"].shape == (8, 10)
+    assert qk.evaluate(quantized.model, x, labels=labels[:8], compare={"logits": qk.load(model)(x)["logits"]}, tolerance=10).status == 0
+    assert qk.calibrate(model, x).statistics.startswith(b"{")
+    assert qk.gradient(model, x, labels=labels[:8]).gradients["image"].shape == x.shape
+    learned = qk.finetune(model, x, epochs=1, batch=4, **given)
+    assert learned.plan.is_saved and qk.load(learned.model.bytes).layers
+    again = qk.recover(quantized.model)
+    assert again.plan.is_saved and again.model.layers == qk.load(model).layers
+    assert qk.sensitivity(model, x, narrow="int8/int4").rows
+    assert qk.quantize(again.model, plan=None, **given, calibration=x).model.bytes
+
+
+def two_names():
+    """Returns a model whose outputs have names that no file can have: one is its input."""
+    from onnx import TensorProto, helper
+
+    shape = ["n", 4]
+    nodes = [helper.make_node("Identity", ["x"], ["same/as:x"]), helper.make_node("Relu", ["x"], ["a/b"]),
+             helper.make_node("Cast", ["x"], ["half"], to=TensorProto.BFLOAT16)]
+    outputs = [("same/as:x", TensorProto.FLOAT), ("a/b", TensorProto.FLOAT), ("half", TensorProto.BFLOAT16)]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+                              [helper.make_tensor_value_info(n, t, shape) for n, t in outputs])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_outputs_are_the_callers_own():
+    x = np.array([[1, -2, 3, -4], [0.1, -0.2, 0.3, -0.4]], np.float32)
+    before = x.copy()
+    outputs = qk.load(two_names())(x)
+    assert list(outputs) == sorted(outputs) and set(outputs) == {"same/as:x", "a/b", "half"}
+    assert np.array_equal(outputs["a/b"], np.maximum(x, 0)) and outputs["half"].dtype == np.float32
+    for array in outputs.values():
+        array[...] = 7
+    assert np.array_equal(x, before)
+    told = qk.evaluate(two_names(), x, compare={"a/b": np.maximum(x, 0) + np.float32(0.5)})
+    assert told.status == 1 and told["compare"]["a/b"]["max_abs"] == pytest.approx(0.5) and set(told["compare"]) == {"a/b"}
+    for wrong, error, words in (({"b": x}, qk.Error, "no output 'b'.*a/b"), ({"a/b": x[:1]}, qk.Error, r"a/b' has shape"), ({}, ValueError, "empty"),
+                                ({"a/b": "file.npy"}, TypeError, "array")):
+        with pytest.raises(error, match=words):
+            qk.evaluate(two_names(), x, compare=wrong)
 
 
 def test_arrays_go_as_they_lie(model, images, labels, monkeypatch):

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "qk/graph/quantize/plan_arrays.hpp"
+
 namespace qk::tool {
 namespace {
 
@@ -11,6 +13,9 @@ thread_local caller* present = nullptr;
 }  // namespace
 
 caller* this_caller() { return present; }
+caller* keeper_of_results() { return present != nullptr && present->keeps_results ? present : nullptr; }
+
+void caller::keep(const graph::precision_plan& plan) { results.plan = graph::plan_text(plan, "plan.json.npz", results.lists); }
 
 verb_result run_for(caller& by, std::vector<std::string> words) {
     struct restored {

@@ -5,15 +5,26 @@
 #include <atomic>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "qk/graph/files/npy.hpp"
 #include "qk/graph/pipeline.hpp"
 #include "qk/graph/search.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
+
+/// What verbs make, in memory. Empty: the verb makes no such thing, or an option names a file for it.
+struct kept_results {
+    std::string model;                       ///< bytes of the model that was quantized or learned
+    std::optional<graph::model> underneath;  ///< the float model under a quantized one
+    std::string plan, statistics;            ///< JSON, as files hold it
+    std::vector<graph::named_tensor> lists;  ///< what the plan's JSON refers to (quantize/plan_arrays.hpp)
+    graph::named_tensors arrays;             ///< outputs or gradients
+};
 
 struct caller {
     std::string command;                                         ///< what reports show as the command that made them
@@ -29,10 +40,18 @@ struct caller {
     graph::pipeline::model_source model;
     graph::pipeline::data_source inputs, calibration;
     graph::pipeline::array_source labels, vector;
+    graph::named_tensors expected;  ///< takes the place of --compare
+
+    bool keeps_results = false;  ///< what a verb makes comes back in `results` where no option names a file
+    kept_results results;
+
+    void keep(const graph::precision_plan& plan);
 };
 
 /// Returns what runs verbs on this thread; null in the command.
 caller* this_caller();
+/// Returns this thread's caller if results go back to it; else null.
+caller* keeper_of_results();
 
 /// Puts what this thread's caller has in memory in the place of words, and lets the caller end the verb; a search ends with its best so
 /// far.
@@ -46,6 +65,8 @@ void take_from_caller(Settings& given) {
         if (!by->calibration.empty()) given.data.calibration = by->calibration;
         if (!by->labels.empty()) given.data.labels = by->labels;
     }
+    if constexpr (requires { given.expected; })
+        if (!by->expected.empty()) given.expected = by->expected;
     if constexpr (requires { given.vector.name(""); })
         if (!by->vector.empty()) given.vector = by->vector;
     if constexpr (

@@ -62,6 +62,7 @@ void calibrate(const calibrate_arguments& given) {
         files.write(given.report, graph::calibration_html(given.model.short_name(), command_line(), seen, what, all));
     }
     if (!given.output.empty()) files.write(given.output, graph::calibration_text(seen));
+    else if (caller* by = keeper_of_results()) by->results.statistics = graph::calibration_text(seen);
     files.commit();
     if (given.json)
         return print_json(

@@ -22,6 +22,7 @@ using evaluate_arguments = with_json<graph::pipeline::evaluate_settings>;
 void evaluate(const evaluate_arguments& given, verb_result& result) {
     const graph::pipeline::evaluate_outcome done =
         with_progress([&](const auto& report) { return graph::pipeline::evaluate(given, report); });
+    if (caller* by = keeper_of_results()) by->results.arrays = done.run.outputs;
     for (const std::string& n : done.remarks) print(stderr, "{}\n", n);
     print_remarks(done.report, false);
     if (!done.agree) result.status = status::failed;
@@ -93,6 +94,7 @@ void add_evaluate(command& app, verb_result& result) {
         "  qk evaluate m.onnx --inputs a=a.npy --inputs b=b.npy --compare expected --tolerance 1e-3");
     verb.callback([given, &result] {
         take_from_caller(*given);
+        given->keep_outputs = keeper_of_results() != nullptr;
         evaluate(*given, result);
     });
 }

@@ -19,8 +19,11 @@ namespace {
 using finetune_arguments = with_json<graph::pipeline::finetune_settings>;
 
 void finetune(const finetune_arguments& given) {
-    const graph::pipeline::finetune_outcome done =
-        with_progress([&](const auto& report) { return graph::pipeline::finetune(given, report); });
+    graph::pipeline::finetune_outcome done = with_progress([&](const auto& report) { return graph::pipeline::finetune(given, report); });
+    if (caller* by = keeper_of_results()) {
+        by->results.model = std::move(done.model);
+        if (given.save_plan.empty()) by->keep(done.result.plan);
+    }
     for (const std::string& r : done.remarks) print(stderr, "{}\n", r);
     print_remarks(done.report, false);
     const graph::finetune_result& r = done.result;
@@ -56,7 +59,7 @@ void add_finetune(command& app, verb_result&) {
     verb.add_option("--output-index", given->output_index, "which output, counted from 0").type_name("N").at_least(0);
     verb.section("Output");
     verb.add_option("-o,--output", given->output, "the float model with what was learned, for `qk quantize --plan`")
-        .required()
+        .required(keeper_of_results() == nullptr)
         .type_name("OUT.onnx")
         .common()
         .writes();

@@ -18,6 +18,7 @@ using gradient_arguments = with_json<graph::pipeline::gradient_settings>;
 
 void gradient(const gradient_arguments& given) {
     const graph::pipeline::gradient_outcome done = graph::pipeline::gradient(given);
+    if (caller* by = keeper_of_results(); by != nullptr && given.output.empty()) by->results.arrays = done.result.gradients;
     for (const std::string& r : done.remarks) print(stderr, "{}\n", r);
     nlohmann::ordered_json json;
     json["samples"] = done.result.samples;
@@ -48,7 +49,7 @@ void add_gradient(command& app, verb_result&) {
     verb.section("Output");
     verb.add_option("-o,--output", given->output,
                     "an .npz of one array for each float input and float initializer, by its name in the file; zeros where no path leads")
-        .required()
+        .required(keeper_of_results() == nullptr)
         .type_name("FILE")
         .common()
         .writes();

@@ -143,6 +143,10 @@ nlohmann::ordered_json values_json(const std::vector<graph::value_info>& values)
 void recover(const inspect_arguments& given, const graph::model& m, graph::output_set& files) {
     const graph::recovered_plan found = graph::recover_plan(m);
     for (const std::string& n : found.notes) print(stderr, "{}\n", n);
+    if (caller* by = keeper_of_results()) {
+        if (given.save_float.empty()) by->results.underneath = found.plain;
+        if (given.save_plan.empty()) by->keep(found.plan);
+    }
     if (!given.save_float.empty()) graph::save(found.plain, files, given.save_float);
     if (!given.save_plan.empty()) graph::save_plan(found.plan, files, given.save_plan);
     files.commit();
@@ -165,7 +169,7 @@ void inspect(const inspect_arguments& given) {
     declare(files, given.model);
     files.output("--save-float", given.save_float).output("--save-plan", given.save_plan);
     const graph::model m = given.model.load();
-    if (!given.save_plan.empty() || !given.save_float.empty()) return recover(given, m, files);
+    if (!given.save_plan.empty() || !given.save_float.empty() || keeper_of_results() != nullptr) return recover(given, m, files);
     if (given.tensors && !given.json) return print_names(list_names(m));
     std::map<std::string, int> operators;
     std::vector<std::string> unknown;

@@ -48,8 +48,11 @@ void quantize(const quantize_arguments& given) {
     const bool writes = !(given.output + given.save_plan + given.encodings + given.report + given.log).empty();
     if (given.precision.any() && !writes && !given.json)
         throw graph::error("nothing would be written: give -o OUT.onnx, --save-plan P.json, --encodings E.json or --report R.html");
-    const graph::pipeline::quantize_outcome done =
-        with_progress([&](const auto& report) { return graph::pipeline::quantize(given, report); });
+    graph::pipeline::quantize_outcome done = with_progress([&](const auto& report) { return graph::pipeline::quantize(given, report); });
+    if (caller* by = keeper_of_results()) {
+        by->results.model = std::move(done.model);
+        if (given.save_plan.empty()) by->keep(done.result.plan);
+    }
     for (const std::string& n : done.remarks) print(stderr, "{}\n", n);
     print_remarks(done.result.report);
     for (const std::string& n : done.export_notes) print(stderr, "export: {}\n", n);
@@ -220,6 +223,8 @@ void add_quantize(command& app, verb_result&) {
         take_from_caller(*given);
         given->estimates = given->json;
         given->command = command_line();
+        given->returns_plan = keeper_of_results() != nullptr;
+        given->returns_model = given->returns_plan && given->output.empty();
         quantize(*given);
     });
 }

@@ -26,10 +26,14 @@ struct search_arguments : with_json<graph::pipeline::search_settings> {
 
 void search(const search_arguments& given, verb_result& verdict) {
     watch_interrupts();
-    const graph::pipeline::search_outcome done = with_progress([&](const auto& report) { return graph::pipeline::search(given, report); });
+    graph::pipeline::search_outcome done = with_progress([&](const auto& report) { return graph::pipeline::search(given, report); });
     const graph::search_result& result = done.result;
     if (!result.target_met) verdict.status = status::failed;
     if (!processes::together().first()) return;
+    if (caller* by = keeper_of_results()) {
+        by->results.model = std::move(done.model);
+        if (given.save_plan.empty()) by->keep(result.plan);
+    }
     for (const std::string& r : result.remarks) print(stderr, "{}\n", r);
     for (const std::string& note : done.export_notes) print(stderr, "{}\n", note);
     if (given.json) return print_json(graph::to_json(result));
@@ -157,6 +161,8 @@ void add_search(command& app, verb_result& result) {
             return;
         }
         place(*given);
+        given->returns_plan = keeper_of_results() != nullptr;
+        given->returns_model = given->returns_plan && given->output.empty();
         given->interrupted = this_caller() != nullptr ? &this_caller()->interrupted : &interrupted();
         search(*given, result);
     });

@@ -12,6 +12,7 @@
 #include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/generate.hpp"
 #include "graph/pipeline/tensors.hpp"
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/pipeline/expand.hpp"
@@ -96,6 +97,12 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     if (const bad_samples bad = only_runs ? find_bad_samples(m, inputs) : bad_samples{}; !bad.which.empty())
         done.remarks.push_back("--inputs: " + bad.text());
     named_tensors expected = settings.expected;
+    for (const auto& [name, value] : expected) {
+        std::vector<std::string> own;
+        for (const value_info& o : m.outputs()) own.push_back(o.name);
+        if (std::ranges::find(own, name) == own.end())
+            throw error("there is no output '" + name + "' to compare with; the model's outputs: " + listed(own, 12));
+    }
     if (!settings.compare.empty())
         for (const auto& [name, file] : files_of_outputs(m, settings.compare)) expected[name] = read_npy(file);
     const bool planned = settings.precision.any() || !settings.accumulators.empty();
