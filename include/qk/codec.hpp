@@ -18,8 +18,9 @@
 
 #include "qk/codec/decode/blocks.hpp"
 #include "qk/codec/decode/elements.hpp"
-#include "qk/codec/encode/coders.hpp"
 #include "qk/codec/encode/encodable.hpp"
+#include "qk/codec/encode/fast_columns.hpp"
+#include "qk/codec/encode/large_blocks.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/preconditions.hpp"
 #include "qk/wrong_use.hpp"
@@ -98,18 +99,42 @@ void clear_ends(planes out) noexcept {
     }
 }
 
+/// A block format's coder with its fast forms: the one place where `encode` uses what is known of a format when compiling.
+template <class Arch, compile_time_facts Known, class Format>
+class coder_of final : public family_coder<Arch, Format> {
+  public:
+    using family_coder<Arch, Format>::family_coder;
+
+    void long_block(values_in x, planes out, along_axis a, std::size_t o, std::size_t l, std::size_t i,
+                    const semantics& how) const noexcept override {
+        if constexpr (Known.blocks.size == 0 || Known.blocks.size > static_cast<int>(tile))
+            encode_long_block<Arch>(this->format_, *this, x, out, a, o, l, i, how);
+    }
+    std::size_t fast(const semantics& how, values_in x, planes out, const fast_task& walk) const noexcept override {
+        if (has_elements<Format> && is_searched(how.scale_rule)) return 0;
+        alignas(64) std::uint8_t waiting[code_writer<Arch, Known.width>::may_wait ? largest_tile : 1];
+        return with_block_codes<Arch, Known>(
+            this->format_, this->step(how), out, waiting, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
+                if (walk.columns == nullptr)
+                    return encode_row_of_blocks<Arch, Known, OfElement>(form, codes, x.floats(), walk.blocks, *walk.row);
+                encode_columns<Arch, Known, OfElement>(this->packed, form, codes, x, walk.axis, *walk.columns);
+                return std::size_t{1};
+            });
+    }
+};
+
 template <class Arch, compile_time_facts Known = compile_time_facts{}, class Format>
 void encode_family(const Format& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     clear_ends<Arch>(out);
-    if constexpr (std::same_as<Format, integer>) {
+    if constexpr (has_zero_points<Format>) {
         encode_elements<Arch>(f, x, out, p, how, &encode_fast<Arch, Known.width, integer_coder<Arch>>);
-    } else if constexpr (std::same_as<Format, floating>) {
+    } else if constexpr (is_float<Format>) {
         encode_elements<Arch, Known.kind>(f, x, out, p, how, &encode_floats<Arch, Known.width>);
-    } else if constexpr (std::same_as<Format, table>) {
+    } else if constexpr (has_listed_values<Format>) {
         encode_elements<Arch>(f, x, out, p, how);
     } else {
         float tensor = p.has_one ? p.one.scale : 0.0f;
-        if constexpr (std::same_as<Format, nvfloat>) {
+        if constexpr (under_floating_scales<Format>) {
             if (tensor == 0) tensor = f.tensor_scale ? kernels::tensor_scale_of(f, largest_finite<Arch>(x), how) : 1.0f;
             if (f.tensor_scale) std::memcpy(out.tensor.data(), &tensor, sizeof tensor);
         }
@@ -119,7 +144,7 @@ void encode_family(const Format& f, values_in x, planes out, const codec_paramet
 
 template <class Arch, compile_time_facts Known = compile_time_facts{}, class Format>
 void decode_family(const Format& f, const_planes packed, values_out y, const codec_parameters& p) noexcept {
-    if constexpr (std::same_as<Format, floating>) {
+    if constexpr (is_float<Format>) {
         if (f == no_format) {
             constexpr float nan = std::numeric_limits<float>::quiet_NaN();
             for (std::size_t i = 0; i < y.size(); ++i) y.template copy<Arch>(&nan, i, 1);
@@ -128,7 +153,7 @@ void decode_family(const Format& f, const_planes packed, values_out y, const cod
     }
     if constexpr (kernels::is_block_family<Format>) {
         float tensor = 1;
-        if constexpr (std::same_as<Format, nvfloat>) {
+        if constexpr (under_floating_scales<Format>) {
             if (f.tensor_scale) std::memcpy(&tensor, packed.tensor.data(), sizeof tensor);
             else if (p.has_one && p.one.scale != 0) tensor = p.one.scale;
         }

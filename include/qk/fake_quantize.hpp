@@ -101,7 +101,7 @@ constexpr bool is_valid() {
 /// Returns whether f is no_format, which has no number; fills y with NaN if it is.
 template <class Format>
 QK_INLINE bool is_answered_by_nan(const Format& f, std::span<float> y) {
-    if constexpr (std::is_same_v<Format, floating>) {
+    if constexpr (is_float<Format>) {
         if (f == no_format) {
             std::fill(y.begin(), y.end(), std::numeric_limits<float>::quiet_NaN());
             return true;
@@ -146,7 +146,7 @@ void run(const Format& f, std::span<const float> x, std::span<float> y, const pe
 }
 
 /// Returns the scale of a call that gives none: 1, or for NVFP4 0, which means "from the data".
-constexpr affine no_scale(const format& f) { return {.scale = std::holds_alternative<nvfloat>(f) ? 0.0f : 1.0f}; }
+constexpr affine no_scale(const format& f) { return {.scale = has_floating_scales(f) ? 0.0f : 1.0f}; }
 
 /// Runs a format with scales by channel or block, which block formats do not take.
 template <class Arch, auto Format, class Scales>
@@ -179,7 +179,7 @@ void fake_quantize(std::span<const float> x, std::span<float> y, const semantics
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
     using F = std::remove_const_t<decltype(Format)>;
-    static_assert(!kernels::is_block_family<F> || std::is_same_v<F, nvfloat>,
+    static_assert(!kernels::is_block_family<F> || detail::under_floating_scales<F>,
                   "a scale is given to integer and floating formats and to NVFP4; the other block formats take theirs from the data");
     if constexpr (detail::is_valid<Format>()) detail::run<Format, Arch, true>(x, y, along_axis{}, scale, how);
 }

@@ -47,7 +47,7 @@ QK_INLINE void expect_format([[maybe_unused]] const format& f) {
 }
 
 QK_INLINE bool is_scale(const format& f, float scale) {
-    return (scale > 0 && scale <= std::numeric_limits<float>::max()) || (scale == 0 && std::holds_alternative<nvfloat>(f));
+    return (scale > 0 && scale <= std::numeric_limits<float>::max()) || (scale == 0 && has_floating_scales(f));
 }
 QK_INLINE bool is_zero_point(const format& f, std::int64_t z) {
     const integer* of = std::get_if<integer>(&f);
@@ -56,7 +56,7 @@ QK_INLINE bool is_zero_point(const format& f, std::int64_t z) {
 
 /// Checks one scale for the tensor. Block formats other than NVFP4 do not look at it.
 QK_INLINE void expect_scale([[maybe_unused]] const format& f, [[maybe_unused]] affine a) {
-    assert(((is_block_format(f) && !std::holds_alternative<nvfloat>(f)) || is_scale(f, a.scale)) &&
+    assert(((is_block_format(f) && !has_floating_scales(f)) || is_scale(f, a.scale)) &&
            "qk: a scale must be finite and above 0 (NVFP4: 0 computes it)");
     assert(is_zero_point(f, a.zero_point) && "qk: a zero point must be a code of the format");
 }

@@ -194,14 +194,13 @@ conversion of_piece(const conversion& c, const piece& p) {
 
 /// Fixes the scale that NVFP4 takes from the whole tensor, so that pieces may be rounded by themselves.
 void settle_tensor_scale(conversion& c, values_in x) {
-    const auto* f = std::get_if<nvfloat>(&c.format);
-    if (f == nullptr || c.given == conversion::granularity::tensor) return;
+    if (!has_floating_scales(c.format) || c.given == conversion::granularity::tensor) return;
     float most = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
         const float v = std::fabs(x[i]);
         if (v <= std::numeric_limits<float>::max() && v > most) most = v;
     }
-    const float scale = kernels::tensor_scale_of(*f, most, c.how);
+    const float scale = kernels::tensor_scale_of(c.format, most, c.how);
     if (scale == 0) return;
     c.given = conversion::granularity::tensor;
     c.scale = {scale};
@@ -388,7 +387,7 @@ conversion conversion_of(const spec& s, std::span<const std::int64_t> shape, int
         c.zero_point.assign(values.begin(), values.end());
     }
     if (!given.scale.is_none()) {
-        if (is_block_format(c.format) && (given.axis >= 0 || !std::holds_alternative<nvfloat>(c.format)))
+        if (is_block_format(c.format) && (given.axis >= 0 || !has_floating_scales(c.format)))
             refuse("format " + s.text + " takes its scales from the data; leave scale and zero_point out");
         const buffer scale(given.scale, false);
         if (scale.kind() != number::float32) throw nb::type_error("scale is not float32");

@@ -20,20 +20,17 @@ struct fake_quantizers_on {
                              [[maybe_unused]] float scale, [[maybe_unused]] const semantics& how) noexcept {
         if constexpr (kernels::is_block_family<Format>) {
             if (is_searched(how.scale_rule)) return false;  // weights belong to positions of a row
-            constexpr int size = std::same_as<Format, microscaling> ? 32 : std::same_as<Format, block_float> ? 8 : 16;
+            constexpr int size = Format{}.block_size;
             const along_axis all = kernels::resolve(axis, a.size);
             if (f.block_size != size || all.inner != 1 || (all.outer != 1 && all.length % size != 0)) return false;
             const auto run = [&]<kernels::element_step Step>() {
                 kernels::run_block_format<Arch, kernels::block_shape{size, Step, true}>(f, a.x, a.y, {1, a.size, 1}, scale, how);
                 return true;
             };
-            using kernels::element_step;
-            if constexpr (std::same_as<Format, microexponent>) return run.template operator()<element_step::pair>();
-            else if constexpr (std::same_as<Format, nvfloat>) return run.template operator()<element_step::element>();
-            else if constexpr (std::same_as<Format, block_float>) return run.template operator()<element_step::block>();
-            else
-                return has_integer_elements(f) ? run.template operator()<element_step::block>()
-                                               : run.template operator()<element_step::element>();
+            if constexpr (detail::under_power_scales<Format>) {
+                if (has_integer_elements(f)) return run.template operator()<kernels::element_step::block>();
+            }
+            return run.template operator()<kernels::shape_of(Format{}).step>();
         } else {
             return false;
         }

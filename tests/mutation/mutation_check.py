@@ -103,7 +103,7 @@ def check(defect, source, compiler, flags):
             return what, "DOES NOT APPLY: the source has changed"
         path.write_text(text.replace(old, new, 1))
         program = copy / "kernel_test"
-        if file.startswith("codec/"):
+        if file.startswith("codec/") or file.endswith("codes.hpp"):
             names = ["codec_test"]
         elif file.startswith("product/"):
             names = ["product_test", "product_attention_test"]

@@ -187,9 +187,7 @@ namespace {
 /// Makes a code for row or column number `line`: the five kinds take turns by that number.
 std::uint64_t made_code(const format& f, std::size_t line, std::mt19937_64& random) {
     const std::uint64_t any = random();
-    const auto* element = std::get_if<floating>(&f);
-    if (const auto* m = std::get_if<microscaling>(&f); m != nullptr && !has_integer_elements(*m)) element = &m->element;
-    if (const auto* n = std::get_if<nvfloat>(&f)) element = &n->element;
+    const floating* element = is_block_format(f) ? element_float(f) : std::get_if<floating>(&f);
     const int width = width_of(f);
     if (element == nullptr || width < 8 || line % 5 == 1) return width == 64 ? any : any & ((std::uint64_t{1} << width) - 1);
     const int m = element->mantissa_bits, e = element->exponent_bits;
@@ -226,7 +224,7 @@ std::vector<graph::named_tensor> make_case(const multiplier& by, std::size_t row
         for (std::size_t i = 0; i < scales.size(); ++i) {
             const std::uint64_t any = random(), middle = std::uint64_t{1} << (width - 1);
             scales[i] = any % 16 == 0 ? any >> 8 & ((std::uint64_t{1} << width) - 1)
-                                      : (std::holds_alternative<nvfloat>(f) ? 0x38 : middle) - 4 + (any >> 8) % 8;
+                                      : (has_floating_scales(f) ? 0x38 : middle) - 4 + (any >> 8) % 8;
         }
         arrays.push_back({"scale_" + name, codes_tensor(scales, by_rows ? lines : blocks, by_rows ? blocks : lines, width)});
     };

@@ -45,7 +45,7 @@ class coded {
         const qk::format f = format_of(given_);
         semantics_of(given_);
         if (!given_.scales.empty()) throw error("a stream has one scale; give --scale instead of --scales");
-        if (std::holds_alternative<nvfloat>(f) && given_.scale.empty()) given_.scale = "1";  // a case by itself has no other
+        if (has_floating_scales(f) && given_.scale.empty()) given_.scale = "1";  // a case by itself has no other
         size = std::max<std::size_t>(1, static_cast<std::size_t>(block_size(f)));
         const packed_layout l = layout_of(conversion_of(1), size);
         elements.assign(size, l.elements.bits);

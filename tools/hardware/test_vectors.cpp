@@ -73,8 +73,7 @@ std::vector<double> whole_numbers(double n) {
 std::vector<double> element_magnitudes(const qk::format& f) {
     const microscaling* g = std::get_if<microscaling>(&f);
     const block_float* b = std::get_if<block_float>(&f);
-    if (g != nullptr && !has_integer_elements(*g)) return magnitudes(g->element);
-    if (const nvfloat* n = std::get_if<nvfloat>(&f)) return magnitudes(n->element);
+    if (const floating* element = element_float(f)) return magnitudes(*element);
     const int m = g != nullptr ? g->integer_bits - 1 : b != nullptr ? b->mantissa_bits : std::get<microexponent>(f).mantissa_bits;
     std::vector<double> all = whole_numbers(power_of_two(m) - 1);
     for (double& v : all) v /= power_of_two(m - 1);

@@ -82,7 +82,7 @@ std::vector<std::int64_t> integer_values(const graph::tensor& t, const std::stri
 
 /// Resolves one scale (and zero point) for the whole tensor.
 void resolve_tensor_scale(const quantize_options& given, conversion& c) {
-    const bool nvfp = std::holds_alternative<nvfloat>(c.format);
+    const bool nvfp = has_floating_scales(c.format);
     if (is_block_format(c.format) && !nvfp) {
         throw error(fmt::format("format {} takes its scales from the data; leave --scale and --zero-point out", to_text(c.format).view()));
     }

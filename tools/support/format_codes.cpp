@@ -113,7 +113,10 @@ struct of_family {
         if (has_integer_elements(f)) return {f.integer_bits, signed_codes(f.integer_bits, true, f.integer_bits - 2), each_code(e8m0)};
         return {bits(f.element), each_code(f.element), each_code(e8m0)};
     }
-    format_codes operator()(const nvfloat& f) const { return {bits(f.element), each_code(f.element), each_code(f.scale)}; }
+    template <qk::detail::under_floating_scales Format>
+    format_codes operator()(const Format& f) const {
+        return {bits(f.element), each_code(f.element), each_code(f.scale)};
+    }
 };
 
 constexpr int cells = 96;

@@ -126,7 +126,7 @@ struct bench_case {
         axis = {1, size, 1};
         if (plan.length != 0)
             axis = {std::max<std::size_t>(1, size / (plan.length * plan.inner)), std::min(plan.length, size / plan.inner), plan.inner};
-        const bool is_nvfloat = std::holds_alternative<nvfloat>(f);
+        const bool is_nvfloat = has_floating_scales(f);
         has_one = is_nvfloat || is_integer_format(f) || (plan.is_scaled && !is_block_format(f));
         one = {.scale = is_nvfloat ? 0.001f : 0.05f};
         if (!has_one || is_nvfloat) return;

@@ -49,7 +49,8 @@ constexpr element_kind kind_of(const microscaling& f) {
     if (!has_integer_elements(f)) return kind_of(f.element);
     return {f.integer_bits - 2, 0, 0, f.integer_bits, false};
 }
-constexpr element_kind kind_of(const nvfloat& f) {
+template <under_floating_scales Format>
+constexpr element_kind kind_of(const Format& f) {
     element_kind k = kind_of(f.element);
     k.fraction += f.scale.mantissa_bits;
     k.width += f.scale.mantissa_bits + 1;
@@ -150,7 +151,8 @@ QK_INLINE void take_codes(const microscaling& f, const std::uint32_t* code, std:
     if (has_integer_elements(f)) return take_signed(f.integer_bits, 0, code, n, t);
     take_codes(f.element, code, n, how, t);
 }
-QK_INLINE void take_codes(const nvfloat& f, const std::uint32_t* code, std::size_t n, const reading& how, element_tile& t) {
+template <under_floating_scales Format>
+QK_INLINE void take_codes(const Format& f, const std::uint32_t* code, std::size_t n, const reading& how, element_tile& t) {
     take_codes(f.element, code, n, how, t);
 }
 
@@ -163,7 +165,8 @@ QK_INLINE constexpr element scale_code_of(const microexponent& f, std::uint32_t 
     return code == low_bits(f.exponent_bits) ? element{0, nan_exponent} : element{1, static_cast<int>(code) - 127};
 }
 QK_INLINE constexpr element scale_code_of(const microscaling&, std::uint32_t code) { return take_apart(e8m0, code, 0, input_flush::none); }
-QK_INLINE constexpr element scale_code_of(const nvfloat& f, std::uint32_t code) {
+template <under_floating_scales Format>
+QK_INLINE constexpr element scale_code_of(const Format& f, std::uint32_t code) {
     const element e = take_apart(f.scale, code, 0, input_flush::none);
     return {e.n < 0 ? -e.n : e.n, e.exponent == infinite_exponent ? nan_exponent : e.exponent};
 }
@@ -210,7 +213,7 @@ struct packed_row {
             const element s = scale_code_of(
                 format, get_code(packed.scales, scale_index(packing_of(format), axis, outer, first + i, across), scale_width(format)));
             for (; i < end; ++i) {
-                if constexpr (std::is_same_v<Format, microexponent>)
+                if constexpr (has_sub_blocks<Format>)
                     t.exponent[i] -= static_cast<int>(
                         get_code(packed.shifts, shift_index(packing_of(format), axis, outer, first + i, across), format.shift_bits));
                 t.base[i] = s.exponent + whole.exponent;

@@ -88,8 +88,7 @@ struct operand {
     /// Returns NVFP4's tensor scale, 1 for other formats.
     float tensor_scale() const noexcept {
         float scale = 1;
-        if (std::holds_alternative<nvfloat>(form) && !packed.planes.tensor.empty())
-            std::memcpy(&scale, packed.planes.tensor.data(), sizeof scale);
+        if (has_floating_scales(form) && !packed.planes.tensor.empty()) std::memcpy(&scale, packed.planes.tensor.data(), sizeof scale);
         return scale;
     }
 };

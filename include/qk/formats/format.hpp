@@ -55,6 +55,26 @@ concept under_floating_scales = has_elements<Format> && requires(const Format& f
     f.scale;
 };
 
+/// The scale is a power of two.
+template <class Format>
+concept under_power_scales = has_elements<Format> && !under_floating_scales<Format>;
+/// Elements are counted in steps that a shared exponent gives, alone.
+template <class Format>
+concept in_plain_blocks = has_blocks<Format> && !has_elements<Format> && !has_sub_blocks<Format>;
+/// Elementwise families: whole numbers less a zero point, floats, and codes whose values are listed.
+template <class Format>
+concept has_zero_points = requires(const Format& f) {
+    f.symmetric;
+};
+template <class Format>
+concept is_float = requires(const Format& f) {
+    f.specials;
+};
+template <class Format>
+concept has_listed_values = requires(const Format& f) {
+    f.values;
+};
+
 }  // namespace detail
 
 /// Storage per value in bits, shared scales and exponents spread over their blocks.
@@ -87,6 +107,17 @@ constexpr const floating* scale_float(const format& f) {
         if constexpr (requires { g.scale; }) return &g.scale;
         else return nullptr;
     });
+}
+/// Is true for those of them in which the tensor has a scale.
+constexpr bool has_tensor_scale(const format& f) {
+    return detail::with_family(f, [](const auto& g) {
+        if constexpr (requires { g.tensor_scale; }) return g.tensor_scale;
+        else return false;
+    });
+}
+/// Returns blocks of these elements under these scales and a scale of the tensor.
+constexpr format in_floating_scales(int block, floating element, floating scale) {
+    return nvfloat{.block_size = block, .element = element, .scale = scale};
 }
 constexpr bool is_identity(const format& f) {
     const floating* g = std::get_if<floating>(&f);

@@ -119,7 +119,7 @@ class rows_of final : public weight_rows<Arch> {
         : base(m, element_width(f), run_of(f, m)), format_(f), tensor_(tensor_of(f, m)), packed_(packing_of(f)) {}
 
     void elements(const std::uint32_t* code, float* to, std::size_t n) const noexcept override {
-        if constexpr (std::same_as<Format, integer>) {
+        if constexpr (has_zero_points<Format>) {
             for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<float>(value_of(format_, code[i]));
         } else {
             elements_of<Arch>(format_, code, to, n);
@@ -127,7 +127,7 @@ class rows_of final : public weight_rows<Arch> {
     }
 
     void decode(std::size_t row, std::size_t k, std::size_t n, float* to) const noexcept override {
-        if constexpr (std::same_as<Format, floating>) {
+        if constexpr (is_float<Format>) {
             if (format_ == no_format) return void(std::fill(to, to + n, std::numeric_limits<float>::quiet_NaN()));
         }
         const packed_weights& m = this->matrix;
@@ -185,7 +185,7 @@ class rows_of final : public weight_rows<Arch> {
                    if constexpr (has_byte_values<Arch>() && std::same_as<std::remove_cvref_t<decltype(values)>, floating_values<Arch>>) {
                        if (in_bytes(values.format)) return std::size_t{1};
                    }
-                   return std::size_t{this->width == 8 || (this->width == 16 && std::same_as<Format, floating>)};
+                   return std::size_t{this->width == 8 || (this->width == 16 && is_float<Format>)};
                }) != 0;
     }
     void add_codes(const piece_of_rows& p) const noexcept override {
@@ -201,7 +201,7 @@ class rows_of final : public weight_rows<Arch> {
             if (Known.width == any_width || Known.width == 8) {
                 if (this->width == 8) add_width<8>(p, values);
             }
-            if constexpr (Known.width == 16 || (Known.width == any_width && std::same_as<Format, floating>)) {
+            if constexpr (Known.width == 16 || (Known.width == any_width && is_float<Format>)) {
                 if (this->width == 16) add_width<16>(p, values);
             }
             return std::size_t{1};
@@ -221,11 +221,11 @@ class rows_of final : public weight_rows<Arch> {
             if (this->run == all_weights) {
                 const affine one = one_of_row(row);
                 own[0] = one.scale;
-                if (std::same_as<Format, integer> && one.zero_point != 0) own_zero[0] = static_cast<float>(one.zero_point), zero = own_zero;
+                if (has_zero_points<Format> && one.zero_point != 0) own_zero[0] = static_cast<float>(one.zero_point), zero = own_zero;
                 return own;
             }
             const std::size_t entry = row * divide_up(m.columns, static_cast<int>(this->run)) + first;
-            if (std::same_as<Format, integer> && !p.zero_point.empty()) {
+            if (has_zero_points<Format> && !p.zero_point.empty()) {
                 for (std::size_t i = 0; i < n; ++i) own_zero[i] = static_cast<float>(p.zero_point[entry + i]);
                 zero = own_zero;
             }
@@ -236,7 +236,7 @@ class rows_of final : public weight_rows<Arch> {
   private:
     static float tensor_of([[maybe_unused]] const Format& f, [[maybe_unused]] const packed_weights& m) noexcept {
         float tensor = 1;
-        if constexpr (std::same_as<Format, nvfloat>) {
+        if constexpr (under_floating_scales<Format>) {
             if (f.tensor_scale) std::memcpy(&tensor, m.planes.tensor.data(), sizeof tensor);
             else if (m.parameters.has_one && m.parameters.one.scale != 0) tensor = m.parameters.one.scale;
         }
@@ -248,7 +248,7 @@ class rows_of final : public weight_rows<Arch> {
         return !p.one_scale() && p.group == 0 && p.axis.outer == 1 && p.axis.length == m.rows && p.axis.inner == m.columns;
     }
     static std::size_t run_of([[maybe_unused]] const Format& f, [[maybe_unused]] const packed_weights& m) noexcept {
-        if constexpr (std::same_as<Format, microexponent>) return 0;
+        if constexpr (has_sub_blocks<Format>) return 0;
         else if constexpr (in_blocks) return static_cast<std::size_t>(f.block_size);
         else {
             const codec_parameters& p = m.parameters;
@@ -270,12 +270,12 @@ class rows_of final : public weight_rows<Arch> {
     /// Returns call(values), where values(code) turns a vector of codes into values, or 0 where there is no such form.
     template <class Call>
     std::size_t with_values([[maybe_unused]] const Call& call) const noexcept {
-        if constexpr (kernels::is_baseline<Arch> || std::same_as<Format, table> || std::same_as<Format, microexponent> ||
-                      std::same_as<Format, nvfloat> || (std::same_as<Format, block_float> && Known.width == any_width)) {
+        if constexpr (kernels::is_baseline<Arch> || has_listed_values<Format> || has_sub_blocks<Format> || under_floating_scales<Format> ||
+                      (in_plain_blocks<Format> && Known.width == any_width)) {
             return 0;
         } else if constexpr (in_blocks) {
             return with_element_values<Arch, Known>(format_, call);
-        } else if constexpr (std::same_as<Format, integer>) {
+        } else if constexpr (has_zero_points<Format>) {
             return decodes_fast<Arch>(this->width) ? call(integer_values<Arch>(format_, 0)) : 0;
         } else {
             if (format_ == no_format || !decodes_fast<Arch>(this->width)) return 0;
@@ -295,7 +295,7 @@ class rows_of final : public weight_rows<Arch> {
     template <class Each>
     QK_INLINE static void add(const piece_of_rows& p, const Each& each, int bytes) noexcept {
         for (std::size_t r = 0; r < p.rows; r += 2)
-            add_decoded<Arch, 2, std::same_as<Format, integer>>(p, r, each, static_cast<std::size_t>(bytes));
+            add_decoded<Arch, 2, has_zero_points<Format>>(p, r, each, static_cast<std::size_t>(bytes));
     }
 
     /// Calls call(column, number) for pieces of a row.
@@ -318,11 +318,11 @@ class rows_of final : public weight_rows<Arch> {
                     own = {p.scale[entry], p.zero_point.empty() ? 0 : p.zero_point[entry]};
                 }
                 const std::uint32_t code = get_code(m.planes.elements, at, this->width);
-                if constexpr (std::same_as<Format, integer>) {
+                if constexpr (has_zero_points<Format>) {
                     to[i] = static_cast<float>(value_of(format_, code) - own.zero_point) * own.scale;
                 } else {
                     elements_of<Arch>(format_, &code, to + i, 1);
-                    if constexpr (std::same_as<Format, floating>) {
+                    if constexpr (is_float<Format>) {
                         if (format_ == fp32) continue;  // the identity, whatever the scale
                     }
                     to[i] *= own.scale;

@@ -21,8 +21,8 @@ constexpr bool is_small_whole(floating f) noexcept {
     const auto whole = [](floating e) { return detail::is_small_whole(e); };
     if (const auto* i = std::get_if<integer>(&f)) return i->bits <= 8;
     if (const auto* b = std::get_if<block_float>(&f)) return b->mantissa_bits <= 7;
-    if (const auto* m = std::get_if<microscaling>(&f)) return has_integer_elements(*m) ? m->integer_bits <= 8 : whole(m->element);
-    if (const auto* n = std::get_if<nvfloat>(&f)) return whole(n->element);
+    if (const floating* element = element_float(f)) return whole(*element);
+    if (const auto* m = std::get_if<microscaling>(&f)) return m->integer_bits <= 8;
     if (const auto* e = std::get_if<floating>(&f)) return whole(*e);
     return false;
 }

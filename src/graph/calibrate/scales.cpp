@@ -131,9 +131,9 @@ static float float_scale(double wanted) {
 }
 float scale_of(floating f, value_range r) { return is_scaled(f) ? float_scale(detail::absmax(r) / max_value(f)) : 1.0f; }
 float scale_of(const table& f, value_range r) { return float_scale(detail::absmax(r) / reach(f)); }
-float scale_of(nvfloat f, value_range r) {
-    if (!f.tensor_scale) return 1.0f;
-    return float_scale(detail::absmax(r) / (max_value(f.element) * max_value(f.scale)));
+float tensor_scale_of(const format& f, value_range r) {
+    if (!has_tensor_scale(f)) return 1.0f;
+    return float_scale(detail::absmax(r) / (max_value(*element_float(f)) * max_value(*scale_float(f))));
 }
 
 value_range range_of(std::span<const float> values) {
@@ -199,8 +199,7 @@ quantizer weight_quantizer(const tensor& value, const precision& what, const ope
     const auto positive = [&](int axis) { return static_cast<int>(resolve_axis(axis, value.rank())); };
     if (is_block_format(what.format)) {
         q.axis = q.flatten ? 0 : positive(axes.block);
-        if (const nvfloat* nv = std::get_if<nvfloat>(&what.format); nv != nullptr && q.scale.empty())
-            q.scale = {scale_of(*nv, range_of(value.as<float>()))};
+        if (has_floating_scales(what.format) && q.scale.empty()) q.scale = {tensor_scale_of(what.format, range_of(value.as<float>()))};
         return q;
     }
     // The runs of a grouped Conv's filter lie along the flattened filter, as blocks do; other scales have an axis.
@@ -254,8 +253,8 @@ quantizer activation_quantizer(const precision& what, value_range range, const o
         q.axis = axes.channel;
         q.dynamic = what.dynamic;
         if (!q.dynamic && q.scale.empty()) q.scale = {scale_of(*listed, range)};
-    } else if (const nvfloat* nv = std::get_if<nvfloat>(&what.format)) {
-        if (q.scale.empty() && !what.dynamic && detail::absmax(range) > 0) q.scale = {scale_of(*nv, range)};
+    } else if (has_floating_scales(what.format)) {
+        if (q.scale.empty() && !what.dynamic && detail::absmax(range) > 0) q.scale = {tensor_scale_of(what.format, range)};
     }
     return q;
 }
@@ -265,7 +264,7 @@ void apply(const quantizer& q, const tensor& value, std::span<float> y) {
     if (x.empty()) return;
     const along_axis a = detail::seen_by_blocks(value.shape(), q.axis, q.flatten);
     if (is_block_format(q.format)) {
-        if (std::holds_alternative<nvfloat>(q.format))  // a tensor scale of 0 is computed from the data
+        if (has_floating_scales(q.format))  // a tensor scale of 0 is computed from the data
             return kernel_calls::fake_quantize(q.format, x, y, a, affine{q.scale.empty() ? 0.0f : q.scale[0], 0}, q.semantics);
         return kernel_calls::fake_quantize(q.format, x, y, a, q.semantics);
     }

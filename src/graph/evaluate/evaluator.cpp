@@ -16,7 +16,7 @@ namespace {
 /// Returns whether a quantizer of an activation computes with several rows: takes its scale from the whole value, or runs along axis 0.
 bool joins_rows(const quantizer& q) {
     const bool along = is_block_format(q.format) || q.block_size > 0 || q.scale.size() > 1;
-    return q.dynamic || (std::holds_alternative<nvfloat>(q.format) && q.scale.empty()) || (along && q.axis == 0);
+    return q.dynamic || (has_floating_scales(q.format) && q.scale.empty()) || (along && q.axis == 0);
 }
 
 bool joins_rows(const model& m, const precision_plan& plan) {

@@ -541,7 +541,8 @@ inline operand fake_quantize(function_builder& f, const microexponent& format, c
 }
 
 /// `tensor_scale` is the scale of the whole tensor, a scalar; if empty, it is computed from the tensor itself, or 1 if the format has none.
-inline operand fake_quantize(function_builder& f, const nvfloat& format, const operand& x, const semantics& how, operand tensor_scale) {
+template <qk::detail::under_floating_scales Format>
+operand fake_quantize(function_builder& f, const Format& format, const operand& x, const semantics& how, operand tensor_scale) {
     const arithmetic a(f, data_type::float32), d(f, data_type::float64);
     if (is_searched(how.scale_rule)) refuse_search();
     const surveyed_blocks b(f, x, how.mx_specials, format.element);
@@ -595,10 +596,14 @@ inline onnx::FunctionProto fake_quantize_function(const function_key& k, const s
     if (is_block_format(k.format)) {
         const microexponent* parts = std::get_if<microexponent>(&k.format);
         return f.finish(in_blocks(f, x, k.layout, block_size(k.format), parts ? parts->sub_block_size : 0, [&](const operand& blocks) {
-            if (const nvfloat* g = std::get_if<nvfloat>(&k.format)) return fake_quantize(f, *g, blocks, k.semantics, s.scale);
-            if (const block_float* g = std::get_if<block_float>(&k.format)) return fake_quantize(f, *g, blocks, k.semantics);
-            if (parts) return fake_quantize(f, *parts, blocks, k.semantics);
-            return fake_quantize(f, std::get<microscaling>(k.format), blocks, k.semantics);
+            return std::visit(
+                [&](const auto& g) -> operand {
+                    using family = std::remove_cvref_t<decltype(g)>;
+                    if constexpr (qk::detail::under_floating_scales<family>) return fake_quantize(f, g, blocks, k.semantics, s.scale);
+                    else if constexpr (qk::detail::has_blocks<family>) return fake_quantize(f, g, blocks, k.semantics);
+                    else return blocks;  // no format of blocks
+                },
+                k.format);
         }));
     }
     if (k.dynamic) s = range_scale(f, k.format, x);
@@ -668,13 +673,11 @@ inline operand unpack(function_builder& f, const std::vector<operand>& planes, i
 inline float element_of(const format& f, int width, std::uint32_t c) {
     if (const floating* g = std::get_if<floating>(&f)) return reference::value_of(*g, c);
     if (const table* t = std::get_if<table>(&f)) return value_of(*t, c);
-    if (const nvfloat* n = std::get_if<nvfloat>(&f)) return reference::value_of(n->element, c);
+    if (const floating* e = element_float(f)) return reference::value_of(*e, c);
     if (const integer* i = std::get_if<integer>(&f))
         return static_cast<float>(i->is_signed ? reference::sign_extend(c, width) : std::int64_t{c});
-    if (const microscaling* m = std::get_if<microscaling>(&f)) {
-        if (!has_integer_elements(*m)) return reference::value_of(m->element, c);
+    if (std::holds_alternative<microscaling>(f))
         return static_cast<float>(static_cast<double>(reference::sign_extend(c, width)) / power_of_two(width - 2));
-    }
     if (const block_float* b = std::get_if<block_float>(&f); b != nullptr && b->bump)
         return static_cast<float>(reference::sign_extend(c, width));
     return c >> (width - 1) ? -static_cast<float>(c ^ 1u << (width - 1)) : static_cast<float>(c);
@@ -741,7 +744,7 @@ inline std::vector<float> scale_table(const format& f, int width) {
             table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*b, static_cast<int>(c))));
         else if (const microexponent* m = std::get_if<microexponent>(&f))
             table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*m, static_cast<int>(c), 0)));
-        else if (const nvfloat* n = std::get_if<nvfloat>(&f)) table[c] = reference::value_of(n->scale, c);
+        else if (const floating* scale = scale_float(f)) table[c] = reference::value_of(*scale, c);
         else table[c] = reference::value_of(e8m0, c);
     }
     return table;
@@ -969,11 +972,7 @@ class portable_writer : public quantizer_writer {
     }
 
     /// Returns the floating elements of a format; null if it has none.
-    static const floating* float_elements(const qk::format& f) {
-        if (const nvfloat* n = std::get_if<nvfloat>(&f)) return &n->element;
-        if (const microscaling* m = std::get_if<microscaling>(&f)) return has_integer_elements(*m) ? nullptr : &m->element;
-        return std::get_if<floating>(&f);
-    }
+    static const floating* float_elements(const qk::format& f) { return is_block_format(f) ? element_float(f) : std::get_if<floating>(&f); }
     /// Returns why an activation that style qdq does not write cannot be written at all; null if it can.
     static const char* obstacle_to(const quantizer& q) {
         if (is_stochastic(q.semantics.rounding)) return "is rounded stochastically, which no standard operator does";
@@ -1123,7 +1122,7 @@ class portable_writer : public quantizer_writer {
                                    : !filled.empty() ? block_layout::padded
                                                      : block_layout::any_length};
         std::vector<std::string> inputs{x};
-        if (std::holds_alternative<nvfloat>(v.how.format) && !v.how.dynamic && !v.how.scale.empty()) {
+        if (has_floating_scales(v.how.format) && !v.how.dynamic && !v.how.scale.empty()) {
             key.scales = 1;
             inputs.push_back(g_.constant(v.name + "_scale", make_tensor<float>({}, std::vector<float>{v.how.scale[0]})));
         }

@@ -171,13 +171,13 @@ class block_coder {
         }
         const std::vector<std::uint32_t> codes = codes_of_planes(p_.scales, p_.scale_bits, p_.scale_count);
         const std::vector<float> table = scale_table(q_.format, p_.scale_bits);
-        const nvfloat* n = std::get_if<nvfloat>(&q_.format);
+        const floating* scale = scale_float(q_.format);
         if (of_floats_ && std::holds_alternative<microscaling>(q_.format)) {
             made_.scales = tensor(data_type::float8e8m0, shape);
             for (std::size_t i = 0; i < codes.size(); ++i) made_.scales.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(codes[i]);
             return;
         }
-        if (const auto type = n != nullptr ? onnx_float8(n->scale) : std::nullopt) {
+        if (const auto type = scale != nullptr ? onnx_float8(*scale) : std::nullopt) {
             made_.scales = tensor(*type, shape);
             for (std::size_t i = 0; i < codes.size(); ++i) made_.scales.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(codes[i]);
             made_.tensor_scale = make_tensor<float>({}, std::vector<float>{p_.tensor_scale * static_cast<float>(unit_)});
@@ -191,7 +191,7 @@ class block_coder {
             const std::size_t in = i % inner, b = i / inner % blocks_, o = i / inner / blocks_;
             const std::size_t k = by_parts_ ? b * block_ / block : b;
             double s = static_cast<double>(table[codes[(o * wide + k) * inner + in]]);
-            if (n != nullptr) s = static_cast<double>(static_cast<float>(s) * p_.tensor_scale);
+            if (scale != nullptr) s = static_cast<double>(static_cast<float>(s) * p_.tensor_scale);
             if (by_parts_ && p_.shift_bits > 0) s *= power_of_two(-static_cast<int>(shifts_[shift_index(o, b * block_, in)]));
             out[i] = static_cast<float>(s * unit_);
         }
@@ -215,8 +215,7 @@ class block_coder {
             case data_type::float32: return made_.scales.as<float>()[i];
             case data_type::float8e8m0: return reference::value_of(e8m0, made_.scales.as<std::uint8_t>()[i]);
             default:
-                return reference::value_of(std::get<nvfloat>(q_.format).scale, made_.scales.as<std::uint8_t>()[i]) *
-                       made_.tensor_scale.as<float>()[0];
+                return reference::value_of(*scale_float(q_.format), made_.scales.as<std::uint8_t>()[i]) * made_.tensor_scale.as<float>()[0];
         }
     }
 

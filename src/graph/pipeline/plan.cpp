@@ -29,7 +29,7 @@ std::optional<calibrate_options> needed_ranges(const asked_precision& asked) {
     for (const request& r : asked.requests) {
         const precision& p = r.what;
         const floating* f = std::get_if<floating>(&p.format);
-        const bool needs = is_integer_format(p.format) || is_table_format(p.format) || std::holds_alternative<nvfloat>(p.format) ||
+        const bool needs = is_integer_format(p.format) || is_table_format(p.format) || has_floating_scales(p.format) ||
                            (f != nullptr && is_scaled(*f) && !is_identity(p.format));
         const bool activation = has(r.role, role::activation) || r.scope >= scope::tensor;
         if (!needs || !activation || p.range || !p.scale.empty() ||

@@ -118,8 +118,8 @@ class unused_search {
     void ranges(const std::string& activation, bool weight_only) {
         const bool dynamic = asked_.options.how == approach::dynamic;
         const auto chosen = [&](const request* r) {
-            return (takes_runs(r->what.format) || std::holds_alternative<nvfloat>(r->what.format)) && !r->what.range &&
-                   r->what.scale.empty() && !r->what.dynamic && !(r->scope == scope::everything && dynamic);
+            return (takes_runs(r->what.format) || has_floating_scales(r->what.format)) && !r->what.range && r->what.scale.empty() &&
+                   !r->what.dynamic && !(r->scope == scope::everything && dynamic);
         };
         const bool any = std::ranges::any_of(activations_, chosen);
         const std::string why = dynamic       ? "with the approach dynamic each run has its own ranges"

@@ -449,8 +449,8 @@ class planner::call {
                      "calibration saw no value of this input (an empty cache?): left as it is", p.origin);
             return;
         }
-        const bool nv = std::holds_alternative<nvfloat>(what.format) && own_.seen_ != nullptr &&
-                        own_.seen_->tensors.contains(own_.layers_.root(e.tensor));
+        const bool nv =
+            has_floating_scales(what.format) && own_.seen_ != nullptr && own_.seen_->tensors.contains(own_.layers_.root(e.tensor));
         const bool ranged = detail::needs_range(what) || nv || source().is_constant(e.tensor);
         const value_range r = ranged ? own_.range_for(ranged_as(e.tensor), what, options_) : value_range{};
         if (const tensor_statistics* s = detail::needs_range(what) ? own_.statistics_of(e.tensor) : nullptr;

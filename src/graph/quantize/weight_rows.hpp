@@ -114,7 +114,7 @@ class column_rounder {
     void round(std::size_t g, const std::vector<std::size_t>& block, std::span<float> values, const float* weights = nullptr) const {
         semantics searched = q_->semantics;
         searched.scale_weights = weights;
-        if (std::holds_alternative<nvfloat>(q_->format))
+        if (has_floating_scales(q_->format))
             return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1},
                                                affine{q_->scale.empty() ? 0.0f : q_->scale[0], 0}, searched);
         if (is_block_format(q_->format))

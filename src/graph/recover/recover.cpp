@@ -307,7 +307,7 @@ class plan_recovery {
     /// Returns whether rounding changes nothing; for formats other than NVFP4 it never changes anything.
     static bool gives_itself(const quantizer& how, const tensor& value) {
         const auto rank = static_cast<int>(value.rank());
-        if (!std::holds_alternative<nvfloat>(how.format) || (rank > 1 && (how.axis < -rank || how.axis >= rank))) return true;
+        if (!has_floating_scales(how.format) || (rank > 1 && (how.axis < -rank || how.axis >= rank))) return true;
         std::vector<float> y(value.size());
         apply(how, value, y);
         return std::ranges::equal(y, value.as<float>(), [](float a, float b) { return a == b || (a != a && b != b); });
@@ -452,7 +452,7 @@ class plan_recovery {
         if (!scale || !std::holds_alternative<floating>(*scale) || !tensor_scale || tensor_scale->type() != data_type::float32 ||
             tensor_scale->size() != 1)
             return std::nullopt;
-        q.format = nvfloat{.block_size = block, .element = std::get<floating>(*element), .scale = std::get<floating>(*scale)};
+        q.format = in_floating_scales(block, std::get<floating>(*element), std::get<floating>(*scale));
         q.scale = {tensor_scale->as<float>()[0]};
         return q;
     }

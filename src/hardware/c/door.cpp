@@ -61,7 +61,7 @@ bool covers(std::size_t a, std::size_t b, std::size_t c, std::size_t n) {
 void take_scales(const qk_conversion& given, compare::conversion& c) {
     using granularity = compare::conversion::granularity;
     const integer* whole = std::get_if<integer>(&c.format);
-    const bool nvfp = std::holds_alternative<nvfloat>(c.format);
+    const bool nvfp = has_floating_scales(c.format);
     if (given.scale_count == 0) {
         if (given.scales != nullptr || given.zero_points != nullptr) bad("scale_count is 0, but scales or zero_points are not NULL");
         if (whole != nullptr && whole->symmetric && !whole->is_signed) {

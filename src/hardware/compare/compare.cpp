@@ -49,9 +49,8 @@ std::optional<std::int64_t> ordinal(const qk::format& f, float value, float unit
         }
         return known ? std::optional(below) : std::nullopt;
     }
-    if (const microscaling* g = std::get_if<microscaling>(&f))
-        return has_integer_elements(*g) ? whole(v * power_of_two(g->integer_bits - 2)) : among(g->element);
-    if (const nvfloat* g = std::get_if<nvfloat>(&f)) return among(g->element);
+    if (const floating* g = element_float(f)) return among(*g);
+    if (const microscaling* g = std::get_if<microscaling>(&f)) return whole(v * power_of_two(g->integer_bits - 2));
     if (is_integer_format(f)) return whole(std::nearbyint(v * 1048576) / 1048576);
     return whole(v);
 }

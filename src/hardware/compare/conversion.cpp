@@ -17,7 +17,7 @@ namespace kernels_here = qk;
 #endif
 
 affine conversion::one() const {
-    if (given != granularity::tensor) return {.scale = std::holds_alternative<nvfloat>(format) ? 0.0f : 1.0f};
+    if (given != granularity::tensor) return {.scale = has_floating_scales(format) ? 0.0f : 1.0f};
     return {.scale = scale[0], .zero_point = zero_point.empty() ? 0 : zero_point[0]};
 }
 

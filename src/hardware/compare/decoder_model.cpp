@@ -16,11 +16,7 @@ namespace {
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 constexpr double no_end = std::numeric_limits<double>::infinity();
 
-const floating* floating_part(const qk::format& f) {
-    if (const auto* m = std::get_if<microscaling>(&f)) return has_integer_elements(*m) ? nullptr : &m->element;
-    if (const auto* n = std::get_if<nvfloat>(&f)) return &n->element;
-    return std::get_if<floating>(&f);
-}
+const floating* floating_part(const qk::format& f) { return is_block_format(f) ? element_float(f) : std::get_if<floating>(&f); }
 std::uint32_t mirrored(std::uint32_t code, int width) {
     std::uint32_t v = 0;
     for (int k = 0; k < width; ++k) v |= (code >> k & 1u) << (width - 1 - k);
@@ -123,9 +119,9 @@ double decoder_model::factor(std::size_t i, const decoder_rules& r) const {
         ((codes_.scales[static_cast<std::size_t>(at)] | r.scale_ones) & ~r.scale_zeros) & qk::detail::low_bits(width);
     if (code == 0 && r.scale_zero_is_zero) return 0;
     double v = 0;
-    if (const auto* n = std::get_if<nvfloat>(&c_.format)) {
-        v = static_cast<double>(value_of(n->scale, code));
-        if (v != v && r.scale_nan_is_number) v = plain_number(n->scale, code, false);
+    if (const floating* scale = scale_float(c_.format)) {
+        v = static_cast<double>(value_of(*scale, code));
+        if (v != v && r.scale_nan_is_number) v = plain_number(*scale, code, false);
         v *= tensor;
     } else if (std::holds_alternative<microscaling>(c_.format)) {
         v = code == 255 && !r.scale_nan_is_number ? not_a_number : std::ldexp(1.0, static_cast<int>(code) - 127);

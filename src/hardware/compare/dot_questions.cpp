@@ -14,7 +14,7 @@ namespace {
 
 const floating* float_elements(const qk::format& f) {
     if (const auto* m = std::get_if<microscaling>(&f)) return &m->element;
-    if (const auto* n = std::get_if<nvfloat>(&f)) return &n->element;
+    if (has_floating_scales(f)) return element_float(f);
     return std::get_if<floating>(&f);
 }
 
@@ -164,8 +164,8 @@ std::uint64_t addend(const dot_task& task, random_source& r, bool integers) {
 /// with any mantissa.
 std::uint64_t scale_near_one(const qk::format& f, random_source& r) {
     const std::uint64_t one = unit_scale(f);
-    if (const auto* n = std::get_if<nvfloat>(&f)) {
-        const auto reach = std::uint32_t{3} << n->scale.mantissa_bits;
+    if (const floating* scale = scale_float(f)) {
+        const auto reach = std::uint32_t{3} << scale->mantissa_bits;
         return one - reach / 2 + r.below(reach);
     }
     const std::uint64_t reach = std::min<std::uint64_t>(12, one);
@@ -183,7 +183,7 @@ void put(std::span<std::byte> plane, std::size_t at, int width, std::uint64_t co
 }  // namespace
 
 std::uint64_t unit_scale(const qk::format& f) {
-    if (const auto* n = std::get_if<nvfloat>(&f)) return code_of(n->scale, 1.0f);
+    if (const floating* scale = scale_float(f)) return code_of(*scale, 1.0f);
     if (const auto* h = std::get_if<block_float>(&f)) return (std::uint64_t{1} << (h->exponent_bits - 1)) - 1;
     return 127;
 }

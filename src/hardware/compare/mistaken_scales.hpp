@@ -216,16 +216,24 @@ inline void scales_from_bfloat16(const problem&, const conversion& c, std::span<
 /// Rounds the scales of NVFP4, which are numbers of a small float, in another way.
 template <rounding R>
 void nvfloat_scales_rounded(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
-    const auto& f = std::get<nvfloat>(c.format);
-    const float tensor = c.given == conversion::granularity::none ? reference::tensor_scale(f, x, c.how) : c.scale[0];
+    const floating element = *element_float(c.format), of_scale = *scale_float(c.format);
+    float tensor = c.given == conversion::granularity::none ? 1.0f : c.scale[0];
+    if (c.given == conversion::granularity::none) {
+        std::visit(
+            [&](const auto& f) {
+                if constexpr (qk::detail::under_floating_scales<std::remove_cvref_t<decltype(f)>>)
+                    tensor = reference::tensor_scale(f, x, c.how);
+            },
+            c.format);
+    }
     qk::semantics how;
     how.overflow = overflow_rule::saturate;
     how.rounding = R;
     for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) {
         const float most = std::abs(x[largest_of(x, first, stride, count)]);
         if (!std::isfinite(most) || tensor == 0) return;
-        const float quotient = reference::divide(reference::divide(most, static_cast<float>(max_value(f.element))), tensor);
-        const float scale = reference::multiply(reference::to_grid(f.scale, quotient, how, 0), tensor);
+        const float quotient = reference::divide(reference::divide(most, static_cast<float>(max_value(element))), tensor);
+        const float scale = reference::multiply(reference::to_grid(of_scale, quotient, how, 0), tensor);
         for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = scale;
     });
 }

@@ -20,7 +20,7 @@ bool to_scaled_blocks(const problem& p) { return std::holds_alternative<microsca
 bool to_other_blocks(const problem& p) { return to_blocks(p) && !to_scaled_blocks(p); }
 bool to_block_floats(const problem& p) { return std::holds_alternative<block_float>(p.asked.format); }
 bool to_shared_exponents(const problem& p) { return to_scaled_blocks(p) || to_block_floats(p); }
-bool to_nvfloats(const problem& p) { return std::holds_alternative<nvfloat>(p.asked.format); }
+bool to_nvfloats(const problem& p) { return has_floating_scales(p.asked.format); }
 bool to_grids(const problem& p) { return element_grid::of(p.asked).has_value(); }
 bool to_floats(const problem& p) {
     const auto g = element_grid::of(p.asked);
@@ -115,10 +115,11 @@ void with_axis(conversion& c, const problem& p) {
 }
 template <int Size>
 void with_size(conversion& c, const problem&) {
-    if (auto* f = std::get_if<block_float>(&c.format)) f->block_size = Size;
-    if (auto* f = std::get_if<microexponent>(&c.format)) f->block_size = Size;
-    if (auto* f = std::get_if<microscaling>(&c.format)) f->block_size = Size;
-    if (auto* f = std::get_if<nvfloat>(&c.format)) f->block_size = Size;
+    std::visit(
+        [](auto& f) {
+            if constexpr (qk::detail::has_blocks<std::remove_cvref_t<decltype(f)>>) f.block_size = Size;
+        },
+        c.format);
 }
 void with_bump(conversion& c, const problem&) { std::get<block_float>(c.format).bump = !std::get<block_float>(c.format).bump; }
 void with_unit_tensor_scale(conversion& c, const problem&) {
@@ -187,8 +188,7 @@ float stuck_bit(float y, const element_facts& e) {
     };
     const auto* m = std::get_if<microscaling>(&e.c->format);
     if (const auto* f = std::get_if<floating>(&e.c->format)) return of_float(*f);
-    if (const auto* f = std::get_if<nvfloat>(&e.c->format)) return of_float(f->element);
-    if (m != nullptr && !has_integer_elements(*m)) return of_float(m->element);
+    if (const auto* f = element_float(e.c->format)) return of_float(*f);
     const double steps = std::nearbyint(q / e.grid->step);
     if (!(std::abs(steps) < 0x1p30)) return y;
     if (m == nullptr && !is_integer_format(e.c->format)) {  // a sign and a magnitude

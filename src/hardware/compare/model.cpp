@@ -143,14 +143,14 @@ float element_of(const conversion& c, const qk::semantics& how, const element_gr
     if (how.flush_inputs && std::abs(x) < 0x1p-126f) x = std::copysign(0.0f, x);
     if (const int dropped = 23 - g.mantissa - r.field_bits; r.field_bits != 0 && dropped > 0)
         x = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) >> dropped << dropped);
-    const bool signed_zeros = std::holds_alternative<nvfloat>(c.format);  // zeros keep their sign under every scale but 0
+    const bool signed_zeros = has_floating_scales(c.format);  // zeros keep their sign under every scale but 0
     if (x == 0 && signed_zeros) return x;
     if (x == 0 && r.zero_point == element_rules::given && r.zero_point_of == 0) return y;
     if (std::holds_alternative<microexponent>(c.format) && std::abs(x) < 0x1p-126f) return y;
     float v;
     if (const integer* f = std::get_if<integer>(&c.format)) {
         v = integer_of(*f, c, how, g, r, x, unit, i);
-    } else if (std::holds_alternative<floating>(c.format) || std::holds_alternative<nvfloat>(c.format)) {
+    } else if (std::holds_alternative<floating>(c.format) || has_floating_scales(c.format)) {
         v = float_of(c, how, g, r, unit == 1 ? x : reference::divide(x, unit), unit);
     } else {  // a power of two: the quotient is exact as a double, though perhaps not as a float
         const double q = static_cast<double>(x) / static_cast<double>(unit);
@@ -174,15 +174,13 @@ std::optional<element_grid> element_grid::of(const conversion& c) {
         if (*f == fp32 || !has_plain_grid(*f)) return std::nullopt;
         return of_float(*f);
     }
-    if (const auto* f = std::get_if<nvfloat>(&c.format)) {
-        if (!has_plain_grid(f->element)) return std::nullopt;
-        return of_float(f->element);
+    if (const auto* f = element_float(c.format)) {
+        if (!has_plain_grid(*f)) return std::nullopt;
+        return of_float(*f);
     }
     if (const auto* f = std::get_if<integer>(&c.format))
         return element_grid{.fixed = true, .largest = static_cast<double>(qmax(*f)), .lowest = static_cast<double>(qmin(*f))};
     if (const auto* f = std::get_if<microscaling>(&c.format)) {
-        if (!has_integer_elements(*f) && !has_plain_grid(f->element)) return std::nullopt;
-        if (!has_integer_elements(*f)) return of_float(f->element);
         const double step = power_of_two(2 - f->integer_bits), most = (power_of_two(f->integer_bits - 1) - 1) * step;
         return element_grid{.fixed = true, .step = step, .largest = most, .lowest = c.how.mxint_uses_lowest ? -most - step : -most};
     }
@@ -287,7 +285,7 @@ void predictor::predict(const mistake_set& set, std::span<const std::size_t> whi
             y[n] = element_of(f.c, how, *f.grid, rules, f.x[i], f.y[i], f.unit[i], at_[i]);
         } else if (f.other_scales && f.unit[i] != f.unit[i]) {
             y[n] = std::numeric_limits<float>::quiet_NaN();
-        } else if (f.other_scales && std::holds_alternative<nvfloat>(f.c.format) && f.unit[i] == 0 && std::isfinite(f.x[i])) {
+        } else if (f.other_scales && has_floating_scales(f.c.format) && f.unit[i] == 0 && std::isfinite(f.x[i])) {
             y[n] = 0;  // a scale of 0
         } else if (rules.beyond != element_rules::held_back && std::isinf(f.x[i]) && !is_block_format(f.c.format)) {
             y[n] = static_cast<float>(f.grid ? beyond_largest(*f.grid, rules, static_cast<double>(f.x[i])) * static_cast<double>(f.unit[i])

@@ -79,8 +79,7 @@ operand_codes device_layer::codes_of(const tensor& t, bool weights) const {
     if (is_block_format(o.format)) {
         if (q != nullptr) check_blocks(*q, t, weights);
         if (q != nullptr && !q->dynamic && !q->scale.empty()) o.tensor_scale = q->scale[0];
-        else if (const nvfloat* f = std::get_if<nvfloat>(&o.format))
-            o.tensor_scale = kernels::tensor_scale_of(*f, largest(t.as<float>()), o.how);
+        else if (has_floating_scales(o.format)) o.tensor_scale = kernels::tensor_scale_of(o.format, largest(t.as<float>()), o.how);
         return o;
     }
     if (q != nullptr && q->dynamic) {

@@ -20,9 +20,9 @@ std::size_t decode_fast(const Format& f, std::span<const std::byte> plane, std::
     const int width = element_width(f);
     if (n < 4 * kernels::lanes<Arch> || first * static_cast<std::size_t>(width) % 8 != 0 || !decodes_fast<Arch>(width)) return 0;
     streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;
-    if constexpr (std::same_as<Format, table>) {
+    if constexpr (has_listed_values<Format>) {
         return 0;
-    } else if constexpr (std::same_as<Format, integer>) {
+    } else if constexpr (has_zero_points<Format>) {
         return decode_row<Arch, Width>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
     } else {
         const floating_values<Arch> values(f);
@@ -57,7 +57,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
             }
         }
         get_codes<Arch>(planes.elements, first, n, width, code);
-        if constexpr (std::same_as<Format, integer>) {
+        if constexpr (has_zero_points<Format>) {
             if (width <= 16 && s.single) {
                 const auto z = static_cast<std::int32_t>(s.zero_of(0));
                 const int up = 32 - width;
@@ -72,7 +72,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         } else {
             elements_of<Arch>(f, code, value, n);
         }
-        if constexpr (std::same_as<Format, floating>) {
+        if constexpr (is_float<Format>) {
             if (f == fp32) return y.template copy<Arch>(value, first, n);  // the identity, whatever the scale
         }
         s.multiply(value, n);

@@ -10,69 +10,6 @@
 
 namespace qk::detail {
 
-template <class Arch>
-sign_magnitude_values<Arch> element_values(const block_float& f) noexcept {
-    return sign_magnitude_values<Arch>(f.mantissa_bits);
-}
-template <class Arch>
-sign_magnitude_values<Arch> element_values(const microexponent& f) noexcept {
-    return sign_magnitude_values<Arch>(f.mantissa_bits);
-}
-
-/// Returns 2^(field - 127) for fields from -22 to 254. Fields below 1 give subnormals.
-template <class Arch>
-kernels::vf<Arch> power_of_field(kernels::vi<Arch> field) noexcept {
-    using V = kernels::vi<Arch>;
-    if (__builtin_expect(!any(field <= V(0)), 1)) return kernels::as_float<Arch>(field << 23);
-    const V subnormal = V(1) << min(max(field + V(22), V(0)), V(22));
-    return kernels::as_float<Arch>(select(field > V(0), field << 23, subnormal));
-}
-
-/// Returns `factor`, or NaN where all eight bits of a block's shared exponent are set.
-template <class Arch>
-QK_INLINE kernels::vf<Arch> or_nan(kernels::vf<Arch> factor, kernels::vi<Arch> code) noexcept {
-    using V = kernels::vi<Arch>;
-    return kernels::as_float<Arch>(select(code == V(255), V(kernels::nan_bits), kernels::as_int<Arch>(factor)));
-}
-
-/// Computes the factors of blocks from the codes of their scales; NaN for NaN blocks. Microexponents: factor[1] is for pairs with shift 1.
-template <class Arch, class Format>
-struct block_factors;
-template <class Arch>
-struct block_factors<Arch, block_float> {
-    kernels::vi<Arch> rebias;
-
-    block_factors(const block_float& f, float) noexcept : rebias(127 - ((1 << (f.exponent_bits - 1)) - 1) - (f.mantissa_bits - 1)) {}
-    void make(kernels::vi<Arch> code, kernels::vf<Arch>* factor) const noexcept {
-        factor[0] = or_nan<Arch>(power_of_field<Arch>(code + rebias), code);
-    }
-};
-template <class Arch>
-struct block_factors<Arch, microexponent> {
-    kernels::vi<Arch> mantissa_bits;
-
-    block_factors(const microexponent& f, float) noexcept : mantissa_bits(f.mantissa_bits) {}
-    void make(kernels::vi<Arch> code, kernels::vf<Arch>* factor) const noexcept {
-        factor[0] = or_nan<Arch>(power_of_field<Arch>(code + kernels::vi<Arch>(1) - mantissa_bits), code);
-        factor[1] = or_nan<Arch>(power_of_field<Arch>(code - mantissa_bits), code);
-    }
-};
-template <class Arch>
-struct block_factors<Arch, microscaling> {
-    block_factors(const microscaling&, float) noexcept {}
-    void make(kernels::vi<Arch> code, kernels::vf<Arch>* factor) const noexcept {
-        factor[0] = or_nan<Arch>(power_of_field<Arch>(code), code);
-    }
-};
-template <class Arch>
-struct block_factors<Arch, nvfloat> {
-    floating_values<Arch> scale;
-    kernels::vf<Arch> tensor;
-
-    QK_INLINE block_factors(const nvfloat& f, float t) noexcept : scale(f.scale), tensor(t) {}
-    QK_INLINE void make(kernels::vi<Arch> code, kernels::vf<Arch>* factor) const noexcept { factor[0] = scale(code) * tensor; }
-};
-
 /// Returns the one-bit shifts of the pairs of four vectors, the first of which is number `vector`, in every lane.
 template <class Arch>
 QK_INLINE kernels::vi<Arch> shifts_of_four(std::span<const std::byte> shifts, std::size_t vector) noexcept {
@@ -127,7 +64,7 @@ template <class Arch, int Known, int Size, class Format, class Values>
 std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_planes p, float* y, std::size_t blocks, float tensor,
                                  bool streaming) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
-    constexpr bool with_pairs = std::same_as<Format, microexponent>;
+    constexpr bool with_pairs = has_sub_blocks<Format>;
     const auto size = static_cast<std::size_t>(Size != 0 ? Size : f.block_size);
     const int width = element_width(f);
     const bool halves = w == 16 && size == 8;
@@ -190,9 +127,9 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
 template <class Arch, compile_time_facts Known, class Format, class Call>
 std::size_t with_element_values(const Format& f, const Call& call) {
     if (scale_width(f) != 8 || !decodes_fast<Arch>(element_width(f))) return 0;
-    if constexpr (std::same_as<Format, block_float>) {
+    if constexpr (in_plain_blocks<Format>) {
         return f.bump ? call(twos_complement_values<Arch>(1 + f.mantissa_bits, 1.0f)) : call(element_values<Arch>(f));
-    } else if constexpr (std::same_as<Format, microscaling>) {
+    } else if constexpr (under_power_scales<Format>) {
         using kernels::element_step;
         if constexpr (Known.blocks.step != element_step::element) {
             if (has_integer_elements(f)) return call(twos_complement_values<Arch>(f.integer_bits, exact_power(2 - f.integer_bits)));
@@ -202,7 +139,7 @@ std::size_t with_element_values(const Format& f, const Call& call) {
             return values.usable ? call(values) : 0;
         }
         return 0;
-    } else if constexpr (std::same_as<Format, nvfloat>) {
+    } else if constexpr (under_floating_scales<Format>) {
         const floating_values<Arch> values(f.element);
         return values.usable && floating_values<Arch>(f.scale).usable ? call(values) : 0;
     } else {
@@ -219,16 +156,16 @@ void factors_across(const Format& f, const_planes p, std::size_t scale, std::siz
     std::size_t k = 0;
     const auto by_vectors = [&] {
         const block_factors<Arch, Format> factors(f, tensor);
-        if constexpr (std::same_as<Format, microexponent>) {
+        if constexpr (has_sub_blocks<Format>) {
             if (f.shift_bits != 1) return;
         }
-        if constexpr (std::same_as<Format, nvfloat>) {
+        if constexpr (under_floating_scales<Format>) {
             if (!factors.scale.usable) return;
         }
         for (; k + w <= n; k += w) {
             kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
             factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + scale + k), made);
-            if constexpr (std::same_as<Format, microexponent>) {
+            if constexpr (has_sub_blocks<Format>) {
                 const kernels::mask<Arch> set = kernels::lanes_set<Arch>(get_bits(p.shifts, shift + k, w));
                 made[0] = kernels::as_float<Arch>(select(set, kernels::as_int<Arch>(made[1]), kernels::as_int<Arch>(made[0])));
             }
@@ -238,8 +175,8 @@ void factors_across(const Format& f, const_planes p, std::size_t scale, std::siz
     if (scale_width(f) == 8 && n >= w) by_vectors();
     for (; k < n; ++k) {
         const std::uint32_t code = get_code(p.scales, scale + k, scale_width(f));
-        if constexpr (std::same_as<Format, microexponent>) factor[k] = scale_of(f, code, get_code(p.shifts, shift + k, f.shift_bits));
-        else if constexpr (std::same_as<Format, nvfloat>) factor[k] = scale_of(f, code, tensor);
+        if constexpr (has_sub_blocks<Format>) factor[k] = scale_of(f, code, get_code(p.shifts, shift + k, f.shift_bits));
+        else if constexpr (under_floating_scales<Format>) factor[k] = scale_of(f, code, tensor);
         else factor[k] = scale_of(f, code);
     }
 }

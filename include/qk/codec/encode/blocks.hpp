@@ -4,54 +4,10 @@
 #pragma once
 
 #include "qk/codec/encode/elements.hpp"
-#include "qk/codec/encode/scale_code.hpp"
+#include "qk/codec/layout/shared_code.hpp"
+#include "qk/formats/codes.hpp"
 
 namespace qk::detail {
-
-/// Returns the shared code of a block and the exponent of its step, after rounding: y is known.
-QK_INLINE shared_code share(const block_float& f, survey s, const float* y, std::size_t n, std::size_t stride, const semantics& how) {
-    if (is_nan_block(s, how.bfp_specials)) return {low_bits(f.exponent_bits), 0};
-    shared_code c = exponent_code(f, s.finite);
-    if (f.bump) {  // the exponent was raised if an element rounded to 2^m steps or more, or below -2^m
-        const double beyond = power_of_two(c.exponent + f.mantissa_bits);
-        bool raised = false;
-        for (std::size_t k = 0; k < n; ++k) raised |= y[k * stride] >= beyond || y[k * stride] < -beyond;
-        if (raised) c = {c.code + 1, c.exponent + 1};
-    }
-    return c;
-}
-QK_INLINE shared_code share(const microexponent& f, survey s, const float*, std::size_t, std::size_t, const semantics&) {
-    if (s.all >= 0x7f800000u) return {low_bits(f.exponent_bits), 0};
-    return {s.finite >> 23, 0};
-}
-QK_INLINE shared_code share(const microscaling& f, survey s, const float*, std::size_t, std::size_t, const semantics& how) {
-    if (is_nan_block(s, how.mx_specials)) return {255, 0};
-    shared_code c = scale_code(f, s.finite, how.scale_rule);
-    if (has_integer_elements(f)) c.exponent -= f.integer_bits - 2;  // elements are counted in steps of 2^(2 - bits) scales
-    return c;
-}
-
-/// Rounds in place: half-even, saturating. `y` has room for whole vectors.
-template <class Arch>
-QK_APART void round_float(floating f, float* y, std::size_t n) noexcept {
-    const kernels::floating_rules rules = kernels::rules_apart<Arch>(f, semantics{.overflow = overflow_rule::saturate});
-    for (std::size_t k = 0; k < n; k += kernels::lanes<Arch>)
-        kernels::store<Arch>(y + k, kernels::cast_general<Arch>(kernels::load<Arch>(y + k), rules, kernels::vi<Arch>(0)));
-}
-
-/// Returns the code of an NVFP4 block's scale. Elements are divided by the value of that code times the tensor scale.
-template <class Arch>
-std::uint32_t nvfloat_scale(const nvfloat& f, survey s, float tensor, const semantics& how) noexcept {
-    if (is_nan_block(s, how.mx_specials)) return nan_code(f.scale);
-    if (tensor == 0 || s.finite == 0) return code_of(f.scale, 0.0f);
-    alignas(64) float ratio[kernels::lanes<Arch>] = {as_float(s.finite) / static_cast<float>(max_value(f.element)) / tensor};
-    round_float<Arch>(f.scale, ratio, 1);
-    return code_of(f.scale, ratio[0]);
-}
-
-/// Formats whose block scales scale_rule::search chooses by the block's values.
-template <class Format>
-inline constexpr bool has_searched_scales = std::same_as<Format, microscaling> || std::same_as<Format, nvfloat>;
 
 /// A tile of blocks: x and y as [rows][lanes] with the blocks in columns (lanes > 1) or as one row of blocks (lanes == 1).
 struct block_tile {
@@ -63,7 +19,7 @@ struct block_tile {
 /// Computes the element codes of a rounded tile. NaN blocks (scale code NaN) get elements of code 0.
 template <class Arch, class Format>
 void element_codes(const Format& f, block_tile& t, std::size_t n) noexcept {
-    if constexpr (std::same_as<Format, nvfloat>) {  // first: d of each element
+    if constexpr (under_floating_scales<Format>) {  // first: d of each element
         for (std::size_t k = 0; k < n; ++k) t.y[k] = t.first[k] == 0 ? 0.0f : t.y[k] / t.first[k];
         round_float<Arch>(f.element, t.y, n);
         to_codes<Arch>(f.element, t.y, t.code, n);
@@ -93,10 +49,10 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
         for (std::size_t k = 0; k < count; ++k) t.y[start + k * stride] = 0;
         fill(0, count, {});
     };
-    if constexpr (std::same_as<Format, nvfloat>) {
+    if constexpr (under_floating_scales<Format>) {
         const bool searched = is_searched(how.scale_rule) && !is_nan_block(s, how.mx_specials);
         const std::uint32_t code =
-            searched ? code_of(f.scale, as_float(static_cast<std::uint32_t>(t.found[start]))) : nvfloat_scale<Arch>(f, s, tensor, how);
+            searched ? code_of(f.scale, as_float(static_cast<std::uint32_t>(t.found[start]))) : block_scale_code<Arch>(f, s, tensor, how);
         put_code(out.scales, block, scale_width(f), code);
         const float d = scale_of(f, code, tensor);
         if (d != d) return clear();
@@ -104,7 +60,7 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
     } else {
         shared_code shared = share(f, s, t.y + start, count, stride, how);
         const bool is_nan = shared.code == low_bits(scale_width(f));
-        if constexpr (std::same_as<Format, microscaling>) {
+        if constexpr (under_power_scales<Format>) {
             if (is_searched(how.scale_rule) && !is_nan) {
                 shared.exponent += t.found[start] + 127 - static_cast<int>(shared.code);
                 shared.code = static_cast<std::uint32_t>(t.found[start] + 127);
@@ -112,7 +68,7 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
         }
         put_code(out.scales, block, scale_width(f), shared.code);
         if (is_nan) clear();
-        if constexpr (std::same_as<Format, microexponent>) {
+        if constexpr (has_sub_blocks<Format>) {
             const auto size = static_cast<std::size_t>(f.sub_block_size);
             for (std::size_t from = 0, number = sub; from < count; from += size, number += across) {
                 const std::size_t to = std::min(from + size, count);
@@ -173,7 +129,7 @@ class family_coder : public block_coder<Arch> {
     family_coder(const Format& f, float scale) noexcept : block_coder<Arch>(packing_of(f), scale), format_(f) {}
 
     void round(const semantics& how, const float* x, float* y, along_axis a, [[maybe_unused]] std::int32_t* found) const noexcept final {
-        if constexpr (has_searched_scales<Format>) {
+        if constexpr (has_elements<Format>) {
             if (is_searched(how.scale_rule)) return kernels::run_searched<Arch>(format_, x, y, a, this->tensor, how, found);
         }
         kernels::run_blocks_general<Arch>(x, y, a, step(how));

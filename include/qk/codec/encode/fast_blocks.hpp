@@ -5,6 +5,7 @@
 
 #include "qk/codec/encode/fast_codes.hpp"
 #include "qk/codec/layout/layout.hpp"
+#include "qk/formats/codes.hpp"
 #include "qk/kernels/choose.hpp"
 #include "qk/kernels/drivers/block_rows.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
@@ -130,7 +131,7 @@ struct rounded_codes {
         using V = kernels::vi<Arch>;
         const kernels::counted<Arch, true> c = rounded.template count<OneStep, false, true>(i, x, b);
         const V code = magnitude(c, b, form);
-        // The quotient of nvfloat is clamped before it is rounded.
+        // A quotient by a floating scale is clamped before it is rounded.
         if constexpr (requires { form.least; }) return with_sign<Arch>(code, c.sign, width);
         const V negative = c.sign >> 31;  // all ones where negative
         if (!complement) return with_sign<Arch>(min(code, most), c.sign, width);
@@ -164,51 +165,9 @@ struct rounded_codes {
 #endif
 };
 
-/// Makes codes of shared exponents from the largest magnitude of a block: its exponent plus an offset, clamped to a range. The offset is at
-/// most 0, so that the code of a block of zeros is 0.
-template <class Arch>
-struct exponent_codes {
-    kernels::vi<Arch> add, offset, top;
-
-    explicit exponent_codes(const block_float& f, const kernels::fast_block<Arch>&) noexcept
-        : add(0), offset((1 << (f.exponent_bits - 1)) - 128), top((1 << f.exponent_bits) - 2) {}
-    explicit exponent_codes(const microexponent&, const kernels::fast_block<Arch>&) noexcept : add(0), offset(0), top(255) {}
-    explicit exponent_codes(const microscaling& f, const kernels::fast_block<Arch>& form) noexcept
-        : add(form.add), offset(-element_max_exponent(f)), top(254) {}
-    template <class Form>
-    QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, const Form&) const noexcept {
-        using V = kernels::vi<Arch>;
-        return min(max(((amax + add) >> 23) + offset, V(0)), top);
-    }
-    template <class Form>
-    QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, kernels::vf<Arch>, const Form& form) const noexcept {
-        return code(amax, form);
-    }
-};
-/// Makes codes of NVFP4's scales.
-template <class Arch>
-struct float_codes {
-    grid_codes<Arch> scales;
-
-    template <class Form>
-    explicit float_codes(const nvfloat& f, const Form&) noexcept : scales(f.scale) {}
-    template <class Form>
-    QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, const Form& form) const noexcept {
-        return code(amax, form.ratio(amax), form);
-    }
-    /// `ratio` is form.ratio(amax).
-    template <class Form>
-    QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, kernels::vf<Arch> ratio, const Form& form) const noexcept {
-        const kernels::vi<Arch> zero(0);
-        return select(amax == zero, zero, scales.of_magnitude(ratio, form.scale_least, form.scale_magic));
-    }
-};
-template <class Arch, class Format>
-using scale_codes_of = std::conditional_t<std::same_as<Format, nvfloat>, float_codes<Arch>, exponent_codes<Arch>>;
-
 template <class Format>
 constexpr int shift_width(const Format& f) {
-    if constexpr (std::same_as<Format, microexponent>) return f.shift_bits;
+    if constexpr (has_sub_blocks<Format>) return f.shift_bits;
     else return 0;
 }
 
@@ -322,14 +281,14 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
     using kernels::element_step;
     const int width = element_width(f);
     if (scale_width(f) != 8 || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return 0;
-    if constexpr (std::same_as<Format, microscaling>) {
+    if constexpr (under_power_scales<Format>) {
         if (element_max_exponent(f) < 0) return 0;  // exponent_codes has a code above 0 for blocks of zeros then
     }
     const auto with = [&]<element_step OfElement, class Elements>(const auto& form, const Elements& elements) {
-        using scales = scale_codes_of<Arch, Format>;
+        const auto scales = scale_codes_of<Arch>(f, form);
         return call.template operator()<OfElement>(
-            form, codes_of_blocks<Arch, known_to<Elements, OfElement>(Known).width, Elements, scales>{
-                      elements, scales(f, form), out, waiting, {width}, static_cast<std::size_t>(f.block_size), shift_width(f)});
+            form, codes_of_blocks<Arch, known_to<Elements, OfElement>(Known).width, Elements, std::remove_const_t<decltype(scales)>>{
+                      elements, scales, out, waiting, {width}, static_cast<std::size_t>(f.block_size), shift_width(f)});
     };
     const auto half_even = kernels::fast_of<Arch>(step);
     /// `half_even_codes` makes the codes for half-even; `most` is the code of the largest magnitude.
@@ -346,12 +305,11 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
         }
         return 0;
     };
-    if constexpr (std::same_as<Format, block_float>) {
-        return either.template operator()<element_step::block>(half_even, step_codes<Arch>(width, false), false, low_bits(width - 1));
-    } else if constexpr (std::same_as<Format, microexponent>) {
-        return either.template operator()<element_step::pair>(half_even, step_codes<Arch>(width, false), false, low_bits(width - 1));
+    if constexpr (!has_elements<Format>) {
+        return either.template operator()<kernels::shape_of(Format{}).step>(half_even, step_codes<Arch>(width, false), false,
+                                                                            low_bits(width - 1));
     } else {
-        if constexpr (std::same_as<Format, microscaling> &&
+        if constexpr (under_power_scales<Format> &&
                       (Known.blocks.step == element_step::unknown || Known.blocks.step == element_step::block)) {
             if (has_integer_elements(f))
                 return either.template operator()<element_step::block>(half_even, step_codes<Arch>(width, true), true, low_bits(width - 1));
@@ -361,8 +319,7 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
             const auto with_form = [&](const auto& form) {
                 return either.template operator()<element_step::element>(form, element_codes_of<Arch>(f.element), false, most);
             };
-            if constexpr (has_byte_codes<Arch>() && std::same_as<Format, microscaling>)
-                return with_form(coded_block<Arch>(half_even, f.element));
+            if constexpr (has_byte_codes<Arch>() && under_power_scales<Format>) return with_form(coded_block<Arch>(half_even, f.element));
             else return with_form(half_even);
         }
         return 0;

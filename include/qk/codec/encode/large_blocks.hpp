@@ -68,9 +68,8 @@ void encode_pieces(const block_coder<Arch>& coder, values_in x, planes out, cons
 }
 
 /// Is true when any value of a block with `bump` rounds past its range. The block's largest magnitude then becomes one that surely does.
-template <class Arch>
-bool raises(const block_float& f, const block_coder<Arch>& coder, values_in x, const long_block& b, survey s,
-            const semantics& how) noexcept {
+template <class Arch, class Format>
+bool raises(const Format& f, const block_coder<Arch>& coder, values_in x, const long_block& b, survey s, const semantics& how) noexcept {
     const double beyond = power_of_two(exponent_code(f, s.finite).exponent + f.mantissa_bits);
     alignas(64) float in[tile], y[tile];
     std::uint32_t words[tile] = {};
@@ -95,12 +94,12 @@ void encode_long_block(const Format& f, const block_coder<Arch>& coder, values_i
     const long_block b{(o * a.length + l) * a.inner + i, a.inner, std::min(size, a.length - l)};
     const survey s = survey_values<Arch>(x, b, 0, b.count, how);
     const std::size_t at = scale_index(coder.packed, a, o, l, i);
-    if constexpr (std::same_as<Format, nvfloat>) {
-        const std::uint32_t code = nvfloat_scale<Arch>(f, s, coder.tensor, how);
+    if constexpr (under_floating_scales<Format>) {
+        const std::uint32_t code = block_scale_code<Arch>(f, s, coder.tensor, how);
         put_code(out.scales, at, scale_width(f), code);
         const float d = scale_of(f, code, coder.tensor);
         encode_pieces<Arch>(coder, x, out, b, 0, b.count, s, s, {d, 1}, d != d, how);
-    } else if constexpr (std::same_as<Format, microexponent>) {
+    } else if constexpr (has_sub_blocks<Format>) {
         const shared_code shared = share(f, s, nullptr, 0, 0, how);
         const bool is_nan = shared.code == low_bits(scale_width(f));
         put_code(out.scales, at, scale_width(f), shared.code);
@@ -122,7 +121,7 @@ void encode_long_block(const Format& f, const block_coder<Arch>& coder, values_i
         survey front = s;
         shared_code shared = share(f, s, nullptr, 0, 0, how);
         const bool is_nan = shared.code == low_bits(scale_width(f));
-        if constexpr (std::same_as<Format, block_float>) {
+        if constexpr (in_plain_blocks<Format>) {
             if (f.bump && !is_nan && raises<Arch>(f, coder, x, b, s, how)) {
                 shared = {shared.code + 1, shared.exponent + 1};
                 front.finite = s.finite | 0x7fffffu;

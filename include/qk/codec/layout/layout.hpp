@@ -41,22 +41,6 @@ namespace detail {
 
 constexpr std::size_t divide_up(std::size_t n, int d) { return (n + static_cast<std::size_t>(d) - 1) / static_cast<std::size_t>(d); }
 
-/// The widths and block sizes of a format's planes. Code that only walks planes takes this, so it is compiled once for all formats.
-struct packing {
-    int element_width = 0;                   ///< bits of a value's code
-    int block_size = 0, scale_width = 0;     ///< block formats: values of a block, bits of its shared code
-    int sub_block_size = 0, shift_bits = 0;  ///< microexponents: values of a sub-block, bits of its shift
-    bool has_tensor_scale = false;           ///< NVFP4
-};
-constexpr packing packing_of(floating f) { return {.element_width = bits(f)}; }
-constexpr packing packing_of(integer f) { return {.element_width = f.bits}; }
-constexpr packing packing_of(const table& f) { return {.element_width = bits(f)}; }
-constexpr packing packing_of(const block_float& f) { return {1 + f.mantissa_bits, f.block_size, f.exponent_bits}; }
-constexpr packing packing_of(const microexponent& f) {
-    return {1 + f.mantissa_bits, f.block_size, f.exponent_bits, f.sub_block_size, f.shift_bits};
-}
-constexpr packing packing_of(const microscaling& f) { return {element_bits(f), f.block_size, 8}; }
-constexpr packing packing_of(const nvfloat& f) { return {bits(f.element), f.block_size, bits(f.scale), 0, 0, f.tensor_scale}; }
 constexpr packing packing_of(const format& f) {
     return with_family(f, [](const auto& g) { return packing_of(g); });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes codes of 1 to 7 bits, a lane each, without leaving the vector registers, on architectures that can shuffle bytes.
+// Reads and writes vectors of codes. Those of 1 to 7 bits do not leave the vector registers on architectures that can shuffle bytes.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "qk/codec/layout/bits.hpp"
+#include "qk/codec/layout/compile_time_facts.hpp"
 #include "qk/inline.hpp"
 #include "qk/kernels/lanes/code_lanes.hpp"
 
@@ -19,6 +20,15 @@ constexpr bool has_narrow_codes() noexcept {
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
     if (kernels::lanes<Arch> == 16) return true;
 #endif
+#if defined(__AVX2__)
+    if (kernels::lanes<Arch> == 8) return true;
+#endif
+    return false;
+}
+
+/// Is true when codes of at most 8 bits are made 32 at a time (byte_codes.hpp).
+template <class Arch>
+constexpr bool has_byte_codes() noexcept {
 #if defined(__AVX2__)
     if (kernels::lanes<Arch> == 8) return true;
 #endif
@@ -149,5 +159,80 @@ class narrow_writer {
 };
 
 #endif
+
+/// Packs `n` codes (a multiple of 8) of any width below 8, given a byte each, from a whole byte of a plane on.
+template <class Arch>
+QK_APART void join_any(int width, const std::uint8_t* codes, std::size_t n, std::byte* to) noexcept {
+    with_width<any_width>(width, [&](auto each) { join_codes<decltype(each)::value>(codes, n, to); });
+}
+
+/// Writes vectors of codes. `Known` is their width, or any_width.
+template <class Arch, int Known>
+struct code_writer {
+    static constexpr bool in_registers = has_narrow_codes<Arch>() && may_be_narrow(Known);
+    /// Narrow codes wait until more of them are packed together, where a vector of them need not end at a whole byte.
+    static constexpr bool may_wait = may_be_narrow(Known) && !has_narrow_codes<Arch>();
+
+    int given;
+    std::conditional_t<in_registers, narrow_writer<Arch>, nothing> narrow{given};
+
+    QK_INLINE int width() const noexcept { return Known > 0 ? Known : given; }
+    QK_INLINE bool waits() const noexcept { return may_wait && width() < 8; }
+    QK_INLINE std::size_t bytes(std::size_t codes) const noexcept {
+        if constexpr (Known > 0 && Known % 8 == 0) return codes * (Known / 8);
+        return codes * static_cast<std::size_t>(width()) / 8;
+    }
+
+#if defined(__AVX2__)
+    /// Writes four vectors of codes of at most 8 bits, in the order of kernels::packed_bytes.
+    QK_INLINE void put_packed(std::byte* to, __m256i codes) const noexcept {
+        if constexpr (may_be_wide(Known, 8)) {
+            if (width() == 8) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), kernels::in_order(codes));
+        }
+        if constexpr (in_registers) narrow.template store_packed<Known>(to, codes, given);
+    }
+    /// put_apart stores such codes a byte each; put_joined packs n of those (a multiple of 32) into the plane.
+    QK_INLINE void put_apart(std::uint8_t* apart, __m256i codes) const noexcept {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(apart), codes);
+    }
+    QK_INLINE void put_joined(std::byte* to, const std::uint8_t* apart, std::size_t n) const noexcept {
+#pragma GCC unroll 1
+        for (std::size_t k = 0; k < n; k += 32) put_packed(to + bytes(k), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(apart + k)));
+    }
+#endif
+    /// Writes vectors of codes from a whole byte on. Not called where codes wait (waits()).
+    template <std::size_t Vectors>
+    QK_INLINE void put(std::byte* to, const kernels::vi<Arch>* code) const noexcept {
+        constexpr std::size_t w = kernels::lanes<Arch>;
+#if defined(__AVX2__)
+        if constexpr (has_byte_codes<Arch>() && Vectors == 4 && Known <= 8) {
+            if (width() <= 8) return put_packed(to, kernels::packed_codes<Arch>(code));
+        }
+        if constexpr (has_byte_codes<Arch>() && Vectors == 4 && may_be_wide(Known, 16)) {
+            if (width() == 16) {
+                for (std::size_t k = 0; k < 4; k += 2) kernels::store_two<Arch>(reinterpret_cast<std::uint16_t*>(to) + k * w, code + k);
+                return;
+            }
+        }
+#endif
+        if constexpr (may_be_wide(Known, 8)) {
+            if (width() == 8)
+                return kernels::unrolled<Vectors>(
+                    [&](auto k) QK_INLINE_CALL { kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(to) + k * w, code[k]); });
+        }
+        if constexpr (may_be_wide(Known, 16)) {
+            if (width() == 16)
+                return kernels::unrolled<Vectors>(
+                    [&](auto k) QK_INLINE_CALL { kernels::store_codes<Arch>(reinterpret_cast<std::uint16_t*>(to) + k * w, code[k]); });
+        }
+        if constexpr (in_registers)
+            kernels::unrolled<Vectors>([&](auto k) QK_INLINE_CALL { narrow.template store<Known>(to + bytes(k * w), code[k], given); });
+    }
+    /// Packs `n` codes that waited, a byte each.
+    QK_INLINE void put_waiting(std::byte* to, const std::uint8_t* codes, std::size_t n) const noexcept {
+        if constexpr (may_wait && Known != any_width) join_codes<Known>(codes, n, to);
+        else if constexpr (may_wait) join_any<Arch>(given, codes, n, to);
+    }
+};
 
 }  // namespace qk::detail

@@ -63,22 +63,4 @@ QK_APART void to_twos_complement_codes(int width, const float* y, const float* f
     for (std::size_t i = 0; i < n; ++i) code[i] = whole(y[i] * first[i] * second[i]) & mask;
 }
 
-/// Computes element codes of a block format from y and, for each value, first * second: the inverse of its step (MX: of its scale).
-template <class Arch>
-void codes_of(const block_float& f, const float* y, const float* first, const float* second, std::uint32_t* code, std::size_t n) {
-    if (f.bump) return to_twos_complement_codes<Arch>(1 + f.mantissa_bits, y, first, second, code, n);
-    to_sign_magnitude_codes<Arch>(f.mantissa_bits, y, first, second, code, n);
-}
-template <class Arch>
-void codes_of(const microexponent& f, const float* y, const float* first, const float* second, std::uint32_t* code, std::size_t n) {
-    to_sign_magnitude_codes<Arch>(f.mantissa_bits, y, first, second, code, n);
-}
-template <class Arch>
-void codes_of(const microscaling& f, const float* y, const float* first, const float* second, std::uint32_t* code, std::size_t n) {
-    if (has_integer_elements(f)) return to_twos_complement_codes<Arch>(f.integer_bits, y, first, second, code, n);
-    alignas(64) float element[tile];
-    for (std::size_t i = 0; i < n; ++i) element[i] = y[i] * first[i] * second[i];
-    to_codes<Arch>(f.element, element, code, n);
-}
-
 }  // namespace qk::detail

@@ -76,47 +76,4 @@ QK_APART void to_twos_complement(int width, float unit, const std::uint32_t* cod
     }
 }
 
-template <class Arch>
-void elements_of(floating f, const std::uint32_t* code, float* out, std::size_t n) {
-    to_floats<Arch>(f, code, out, n);
-}
-template <class Arch>
-void elements_of(const table& f, const std::uint32_t* code, float* out, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) out[i] = value_of(f, code[i]);
-}
-template <class Arch>
-void elements_of(const block_float& f, const std::uint32_t* code, float* out, std::size_t n) {
-    if (f.bump) return to_twos_complement<Arch>(1 + f.mantissa_bits, 1.0f, code, out, n);
-    to_sign_magnitude<Arch>(f.mantissa_bits, code, out, n);
-}
-template <class Arch>
-void elements_of(const microexponent& f, const std::uint32_t* code, float* out, std::size_t n) {
-    to_sign_magnitude<Arch>(f.mantissa_bits, code, out, n);
-}
-template <class Arch>
-void elements_of(const microscaling& f, const std::uint32_t* code, float* out, std::size_t n) {
-    if (has_integer_elements(f)) return to_twos_complement<Arch>(f.integer_bits, exact_power(2 - f.integer_bits), code, out, n);
-    to_floats<Arch>(f.element, code, out, n);
-}
-template <class Arch>
-void elements_of(const nvfloat& f, const std::uint32_t* code, float* out, std::size_t n) {
-    to_floats<Arch>(f.element, code, out, n);
-}
-
-/// Returns the factor of a block's elements: a power of two, which is exact, or NaN for the code of a NaN block.
-QK_INLINE constexpr float scale_of(const block_float& f, std::uint32_t code) {
-    const int bias = (1 << (f.exponent_bits - 1)) - 1;
-    if (code == low_bits(f.exponent_bits)) return std::numeric_limits<float>::quiet_NaN();
-    return exact_power(static_cast<int>(code) - bias - (f.mantissa_bits - 1));
-}
-QK_INLINE constexpr float scale_of(const microscaling&, std::uint32_t code) { return value_of(e8m0, code); }
-/// Returns the sub-block's step, 2^(E - 127 - D + 1 - m). A block with E = 0 holds zeros only.
-QK_INLINE constexpr float scale_of(const microexponent& f, std::uint32_t code, std::uint32_t shift) {
-    if (code == low_bits(f.exponent_bits)) return std::numeric_limits<float>::quiet_NaN();
-    const int e = static_cast<int>(code) - 127 - static_cast<int>(shift) + 1 - f.mantissa_bits;
-    return exact_power(e < -149 ? -149 : e);
-}
-/// Returns NVFP4's d = float32(block scale * tensor scale).
-QK_INLINE constexpr float scale_of(const nvfloat& f, std::uint32_t code, float tensor) { return value_of(f.scale, code) * tensor; }
-
 }  // namespace qk::detail

@@ -42,6 +42,15 @@ constexpr format_facts facts(const block_float& f) {
     return {magnitude * largest_step, -(magnitude + int{f.bump}) * largest_step, smallest_step, smallest_step, false, true, !f.bump};
 }
 
+/// Is true when every result of fake_quantize under this semantics has a code.
+constexpr bool encodable(const block_float&, const semantics& how) { return how.bfp_specials == block_specials::block_nan; }
+
+namespace detail {
+
+constexpr packing packing_of(const block_float& f) { return {1 + f.mantissa_bits, f.block_size, f.exponent_bits}; }
+
+}  // namespace detail
+
 }  // namespace qk
 
 #include "qk/exact/end.hpp"

@@ -249,6 +249,17 @@ constexpr format_facts facts(floating f) {
     return {max_value(f), lowest, smallest, f.subnormals ? min_normal(f) : smallest, has_infinity(f), has_nan(f), has_negative_zero(f)};
 }
 
+/// Is true when every result of fake_quantize under this semantics has a code.
+constexpr bool encodable(floating f, const semantics& how) {
+    return f != no_format && (has_nan(f) || how.nan_without_code != nan_rule::nan);
+}
+
+namespace detail {
+
+constexpr packing packing_of(floating f) { return {.element_width = bits(f)}; }
+
+}  // namespace detail
+
 }  // namespace qk
 
 #include "qk/exact/end.hpp"

@@ -59,4 +59,13 @@ constexpr message check_zero_point(integer f, std::int64_t zero_point) {
 
 constexpr format_facts facts(integer f) { return {static_cast<double>(qmax(f)), static_cast<double>(qmin(f)), 1, 1, false, false, false}; }
 
+/// Is true when every result of fake_quantize under this semantics has a code.
+constexpr bool encodable(integer, const semantics&) { return true; }
+
+namespace detail {
+
+constexpr packing packing_of(integer f) { return {.element_width = f.bits}; }
+
+}  // namespace detail
+
 }  // namespace qk

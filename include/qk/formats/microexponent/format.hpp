@@ -42,6 +42,17 @@ constexpr format_facts facts(const microexponent& f) {
     return {largest, -largest, step, step, false, true, true};
 }
 
+/// Is true when every result of fake_quantize under this semantics has a code.
+constexpr bool encodable(const microexponent&, const semantics&) { return true; }
+
+namespace detail {
+
+constexpr packing packing_of(const microexponent& f) {
+    return {1 + f.mantissa_bits, f.block_size, f.exponent_bits, f.sub_block_size, f.shift_bits};
+}
+
+}  // namespace detail
+
 }  // namespace qk
 
 #include "qk/exact/end.hpp"

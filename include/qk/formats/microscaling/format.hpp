@@ -64,6 +64,19 @@ constexpr format_facts facts(const microscaling& f) {
             e.negative_zero};
 }
 
+/// Is true when every result of fake_quantize under this semantics has a code.
+constexpr bool encodable(const microscaling& f, const semantics& how) {
+    if (!how.clamp_mx_scale || !search_has_codes(f.block_size, how)) return false;
+    if (has_integer_elements(f)) return how.mx_specials == block_specials::block_nan && how.mxint_zero == zero_sign::positive;
+    return how.mx_specials == block_specials::block_nan || (has_infinity(f.element) && has_nan(f.element));
+}
+
+namespace detail {
+
+constexpr packing packing_of(const microscaling& f) { return {element_bits(f), f.block_size, 8}; }
+
+}  // namespace detail
+
 }  // namespace qk
 
 #include "qk/exact/end.hpp"

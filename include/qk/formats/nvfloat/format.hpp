@@ -19,6 +19,7 @@ struct nvfloat {
 };
 
 inline constexpr nvfloat nvfp4{};
+inline constexpr nvfloat nvfp4_g32{.block_size = 32};  ///< which some devices multiply; it has no name in the catalogue
 inline constexpr nvfloat nvfp4_e5m3{.scale = ue5m3};
 inline constexpr nvfloat nvfp4_e3m0{.element = fp4_e3m0};
 inline constexpr nvfloat nvfp4_e1m2{.element = fp4_e1m2};
@@ -39,6 +40,17 @@ constexpr format_facts facts(const nvfloat& f) {
     return {e.largest * s.largest, e.lowest * s.largest, e.smallest * s.smallest, e.smallest_normal * s.smallest_normal, false, s.nan,
             e.negative_zero};
 }
+
+/// Is true when every result of fake_quantize under this semantics has a code.
+constexpr bool encodable(const nvfloat& f, const semantics& how) {
+    return has_nan(f.scale) && how.mx_specials == block_specials::block_nan && search_has_codes(f.block_size, how);
+}
+
+namespace detail {
+
+constexpr packing packing_of(const nvfloat& f) { return {bits(f.element), f.block_size, bits(f.scale), 0, 0, f.tensor_scale}; }
+
+}  // namespace detail
 
 }  // namespace qk
 

@@ -201,6 +201,15 @@ constexpr format_facts facts(const table& f) {
     return {max_value(f), lowest_value(f), smallest, smallest, false, has_nan(f), false};
 }
 
+/// Is true when every result of fake_quantize under this semantics has a code.
+constexpr bool encodable(const table& f, const semantics& how) { return has_nan(f) || how.nan_without_code != nan_rule::nan; }
+
+namespace detail {
+
+constexpr packing packing_of(const table& f) { return {.element_width = bits(f)}; }
+
+}  // namespace detail
+
 }  // namespace qk
 
 #include "qk/exact/end.hpp"

@@ -27,7 +27,7 @@ std::pair<float, float> finite_range(std::span<const float> x) {
 void quantize_in_parts(const quantizer& q, const dims& shape, bool channels_last, std::span<const float> x, std::span<float> y) {
     const auto whole = [&] { quantize_value(q, shape, channels_last, x, y); };
     // Rows are independent unless the whole tensor decides a scale, or scales are given for blocks.
-    const bool by_row = q.block_size == 0 && !(std::holds_alternative<nvfloat>(q.format) && (q.dynamic || q.scale.empty()));
+    const bool by_row = q.block_size == 0 && !(has_floating_scales(q.format) && (q.dynamic || q.scale.empty()));
     if (runs_parts() == nullptr || has_one_scale(q) || !by_row || x.empty()) return whole();
     along_axis axis = axis_of(shape, q.axis, q.flatten);
     if (channels_last) axis = {static_cast<std::size_t>(shape[0]) * axis.inner, axis.length, 1};

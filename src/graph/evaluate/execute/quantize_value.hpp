@@ -97,7 +97,7 @@ inline void quantize_value(const quantizer& q, const dims& shape, bool channels_
     if (is_block_format(q.format)) {
         format f = q.format;
         as_one_row(f, axis, x.size());
-        if (std::holds_alternative<nvfloat>(f))
+        if (has_floating_scales(f))
             return kernel_calls::fake_quantize(f, x, y, axis, affine{q.scale.empty() || q.dynamic ? 0.0f : q.scale[0], 0}, q.semantics);
         return kernel_calls::fake_quantize(f, x, y, axis, q.semantics);
     }

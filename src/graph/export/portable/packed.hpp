@@ -107,8 +107,7 @@ inline std::pair<int, int> code_bits(const format& f) {
     if (const block_float* g = std::get_if<block_float>(&f)) return {g->mantissa_bits + 1, g->exponent_bits};
     if (const microexponent* g = std::get_if<microexponent>(&f)) return {g->mantissa_bits + 1, g->exponent_bits};
     if (const microscaling* g = std::get_if<microscaling>(&f)) return {element_bits(*g), 8};
-    const nvfloat& n = std::get<nvfloat>(f);
-    return {bits(n.element), bits(n.scale)};
+    return {bits(*element_float(f)), bits(*scale_float(f))};
 }
 
 /// Pads a plane of the codec (docs/reference/layouts.md), which has the order of pack_planes, to whole groups of codes.
@@ -124,9 +123,8 @@ inline tensor plane_of(std::span<const std::byte> bytes, int width) {
 /// do not decode to what the quantizer makes of x.
 inline bool encoded(const quantizer& q, const tensor& x, packed_constant& p) {
     if (std::holds_alternative<microexponent>(q.format) || p.element_bits > 8 || p.scale_bits > 8) return false;
-    const nvfloat* n = std::get_if<nvfloat>(&q.format);
     const affine scale{.scale = q.scale.empty() ? 0.0f : q.scale[0]};
-    const codec_parameters how = n != nullptr ? codec_parameters(p.view, scale) : codec_parameters(p.view);
+    const codec_parameters how = has_floating_scales(q.format) ? codec_parameters(p.view, scale) : codec_parameters(p.view);
     const packed_layout layout = layout_of(q.format, p.view);
     std::vector<std::byte> bytes(layout.bytes());
     if (kernel_calls::encode(q.format, x.as<float>(), std::span(bytes), how, q.semantics) != encode_status::done) return false;
@@ -191,8 +189,12 @@ inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x
         const std::size_t parts = m ? reference::sub_blocks(*m) : 0;
         p.shift_count = scales.size() * parts;
         std::vector<std::uint32_t> shifts(p.shift_count), placed(p.shift_count);
-        if (const nvfloat* n = std::get_if<nvfloat>(&q.format))
-            p.tensor_scale = q.scale.empty() ? reference::tensor_scale(*n, x.as<float>(), q.semantics) : q.scale[0];
+        std::visit(
+            [&](const auto& f) {
+                if constexpr (qk::detail::under_floating_scales<std::remove_cvref_t<decltype(f)>>)
+                    p.tensor_scale = q.scale.empty() ? reference::tensor_scale(f, x.as<float>(), q.semantics) : q.scale[0];
+            },
+            q.format);
         const affine scale{.scale = p.tensor_scale};
         const reference::coded out{elements, scales, shifts};
         reference::encode(q.format, x.as<float>(), out, p.view, scale, q.semantics);

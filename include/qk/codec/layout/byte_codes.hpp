@@ -7,19 +7,11 @@
 #pragma once
 
 #include "qk/codec/layout/code.hpp"
+#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/formats/integer/fast.hpp"
 #include "qk/kernels/lanes/code_lanes.hpp"
 
 namespace qk::detail {
-
-/// Is true when codes of at most 8 bits are made this way on this architecture.
-template <class Arch>
-constexpr bool has_byte_codes() noexcept {
-#if defined(__AVX2__)
-    if (kernels::lanes<Arch> == 8) return true;
-#endif
-    return false;
-}
 
 template <class Arch>
 class grid_bytes;

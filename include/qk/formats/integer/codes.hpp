@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes of integers from the fast form, a vector at a time, and back.
+#pragma once
+
+#include "qk/codec/layout/byte_codes.hpp"
+#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/integer/fast.hpp"
+
+namespace qk::detail {
+
+template <class Arch>
+struct integer_coder {
+    kernels::fast_integer<Arch> fast;
+    kernels::vi<Arch> offset, mask;
+    bytes_if_any<Arch, integer_bytes> packed;
+    kernels::fast_divisor<Arch> over_scale;
+    kernels::fast_scale<Arch> by;
+
+    integer_coder(integer f, const semantics& how, bool one_scale, float scale, std::int64_t zero) noexcept
+        : fast(kernels::rules_of(f, how, one_scale)),
+          offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(zero) -
+                                           std::bit_cast<std::uint32_t>(kernels::fast_integer<Arch>::middle))),
+          mask(static_cast<std::int32_t>(low_bits(f.bits))),
+          packed(f, zero),
+          over_scale(scale, f.bits < 20 ? f.bits + 1 : 0) {
+        const auto lowest = static_cast<float>(qmin(f) - zero), highest = static_cast<float>(qmax(f) - zero);
+        const bool may_be_fast = how.rounding == rounding::half_even && f.bits <= 16;
+        const kernels::vf<Arch> s(scale);
+        using V = kernels::vi<Arch>;
+        by = {s,
+              kernels::quotient<Arch>(kernels::vf<Arch>(1.0f), s),
+              s,
+              V(fast.sum_of(lowest)),
+              V(fast.sum_of(highest)),
+              may_be_fast ? fast.limit_of(scale, lowest, highest) : kernels::no_value};
+    }
+    bool usable() const noexcept { return by.limit != kernels::no_value; }
+    std::int32_t limit() const noexcept { return by.limit; }
+    QK_INLINE void prepare(kernels::vf<Arch>*) const noexcept {}
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
+        return ((fast.multiply ? fast.template sum<true>(x, by) : fast.clamped(over_scale(x), by)) + offset) & mask;
+    }
+    QK_INLINE auto bytes(const kernels::vf<Arch>* x) const noexcept requires(has_byte_codes<Arch>()) {
+        kernels::vi<Arch> sums[4];
+        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL {
+            const kernels::vf<Arch> t = fast.multiply ? kernels::opaque<Arch>(x[k] * by.high) : over_scale(x[k]);
+            sums[k] = kernels::as_int<Arch>(t + kernels::vf<Arch>(fast.middle));
+        });
+        return packed(sums);
+    }
+    QK_INLINE bool serves_bytes() const noexcept requires(has_byte_codes<Arch>()) { return packed.serves(); }
+};
+
+/// Turns codes of integers into values less their zero point.
+template <class Arch>
+struct integer_values {
+    int up;
+    bool is_signed;
+    kernels::vi<Arch> zero;
+
+    integer_values(integer f, std::int64_t z) noexcept : up(32 - f.bits), is_signed(f.is_signed), zero(static_cast<std::int32_t>(z)) {}
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
+        const kernels::vi<Arch> q = is_signed ? (code << up) >> up : code;
+        return to_float(q - zero);
+    }
+};
+
+}  // namespace qk::detail
