@@ -34,8 +34,8 @@ struct scale_pair {
 scale_pair scale_of(integer format, value_range range, bool symmetric, pow2_rule rule = pow2_rule::non_overflow);
 /// (6) Scaled floats (is_scaled, plan.hpp): absmax / largest finite value; others have scale 1.
 float scale_of(floating format, value_range range);
-/// (7) NVFP4's tensor scale: absmax / (largest element * largest block scale).
-float scale_of(nvfloat format, value_range range);
+/// (7) NVFP4's tensor scale: absmax / (largest element * largest block scale); 1 for formats without one.
+float tensor_scale_of(const format& format, value_range range);
 float scale_of(const table& format, value_range range);
 /// Returns the smallest power of two that is at least s; s > 0.
 double pow2_at_least(double s);

@@ -135,8 +135,8 @@ inline bool encoded(const quantizer& q, const tensor& x, packed_constant& p) {
     const auto planes = planes_of(layout, std::span<const std::byte>(bytes));
     p.elements.push_back(plane_of(planes.elements, p.element_bits));
     p.scales.push_back(plane_of(planes.scales, p.scale_bits));
-    if (n != nullptr && n->tensor_scale) std::memcpy(&p.tensor_scale, planes.tensor.data(), sizeof(float));
-    else if (n != nullptr) p.tensor_scale = q.scale.empty() ? 1.0f : q.scale[0];
+    if (has_tensor_scale(q.format)) std::memcpy(&p.tensor_scale, planes.tensor.data(), sizeof(float));
+    else if (has_floating_scales(q.format)) p.tensor_scale = q.scale.empty() ? 1.0f : q.scale[0];
     return true;
 }
 
