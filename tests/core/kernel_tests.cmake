@@ -190,3 +190,6 @@ endif()
 foreach(what ${swept_formats} cpu-fp16 cpu-bf16)
   sweep_test(${what} exhaustive_forms_test ${what})
 endforeach()
+
+# Which driver and form made a value, as a build with QK_TRACE_PATH says.
+python_test(trace_path_test ${CMAKE_CURRENT_SOURCE_DIR}/trace_path_test.py ${PROJECT_SOURCE_DIR} ${CMAKE_CXX_COMPILER})

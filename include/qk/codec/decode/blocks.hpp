@@ -12,6 +12,7 @@
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/kernels/lanes/streaming.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::detail {
 
@@ -160,6 +161,7 @@ void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_ou
     const auto decode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) QK_APART {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile], factor[tile];
+        QK_TRACE("general values", first, n, block_decoder<Arch>);
         get_codes<Arch>(p.elements, first, n, packed.element_width, code);
         decoder.elements(code, value, n);
         factors_of(packed, a, l, i, n, factor, [&](std::size_t along, std::size_t across, std::size_t count, float* to) {

@@ -10,6 +10,7 @@
 #include "qk/codec/layout/scales_of_tile.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/kernels/lanes/streaming.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::detail {
 
@@ -56,6 +57,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
                 return;
             }
         }
+        QK_TRACE("general values", first, n, Format);
         get_codes<Arch>(planes.elements, first, n, width, code);
         if constexpr (has_zero_points<Format>) {
             if (width <= 16 && s.single) {

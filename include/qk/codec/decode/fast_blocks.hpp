@@ -7,6 +7,7 @@
 
 #include "qk/codec/decode/fast_values.hpp"
 #include "qk/codec/layout/layout.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::detail {
 
@@ -73,6 +74,7 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
         if (f.sub_block_size != 2 || f.shift_bits != 1 || w < 4) return 0;
     }
     const Values values = given;
+    QK_TRACE("block_rows", 0, blocks * size, Values);
     const int per_block = halves ? 0 : std::countr_zero(size / w);  // log2 of the vectors in a block
     const code_reader<Arch, Known> codes{width, p.elements.data() + p.elements.size()};
     const std::byte* in = p.elements.data();

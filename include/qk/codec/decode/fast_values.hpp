@@ -10,6 +10,7 @@
 #include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/formats/codes.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::detail {
 
@@ -107,6 +108,7 @@ std::size_t decode_row(const Values& given, std::span<const std::byte> plane, st
                        float scale, bool streaming) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     const Values values = given;
+    QK_TRACE("rows", first, n, Values);
     const kernels::vf<Arch> factor(scale);
     const code_reader<Arch, Known> codes{width, plane.data() + plane.size()};
     const std::byte* in = plane.data() + first * static_cast<std::size_t>(width) / 8;
@@ -137,6 +139,7 @@ void decode_row(const Values& given, std::span<const std::byte> plane, std::size
                 const float* factor) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = std::max<std::size_t>(w, 8);
     const Values values = given;
+    QK_TRACE("rows", first, n, Values);
     const std::size_t bit = first * static_cast<std::size_t>(width);
     std::size_t i = 0;
     const auto put = [&](std::size_t k, kernels::vi<Arch> code)

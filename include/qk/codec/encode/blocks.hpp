@@ -6,6 +6,7 @@
 #include "qk/codec/encode/elements.hpp"
 #include "qk/codec/layout/shared_code.hpp"
 #include "qk/formats/codes.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::detail {
 
@@ -155,6 +156,7 @@ class tile_encoder {
     /// Encodes n values of row o, from position l on; they are at most a tile, and the first begins a block.
     QK_APART void row(std::size_t o, std::size_t l, std::size_t n) noexcept {
         const std::size_t block = size(), first = o * axis_.length + l;
+        QK_TRACE("general codes", first, n, block_coder<Arch>);
         x_.template copy<Arch>(first, n, t_.x);
         if (how_.flush_inputs) flush(t_.x, n);
         coder_.round(weights_from(from_element(how_, first), l), t_.x, t_.y, along_axis{1, n, 1}, t_.found);
@@ -166,6 +168,7 @@ class tile_encoder {
     /// a tile.
     QK_APART void columns(std::size_t o, std::size_t l, std::size_t rows, std::size_t first, std::size_t count) noexcept {
         const std::size_t fit = tile / std::max<std::size_t>(rows, 1);
+        QK_TRACE("general codes", (o * axis_.length + l) * axis_.inner + first, rows * count, block_coder<Arch>);
         semantics inside = weights_from(how_, l);  // random bits depend on the position in the array
         if (is_stochastic(how_.rounding)) inside.random_words = words_;
         for (std::size_t i = first; i < first + count; i += fit) {

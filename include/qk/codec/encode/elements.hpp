@@ -12,6 +12,7 @@
 #include "qk/codec/layout/scales_of_tile.hpp"
 #include "qk/kernels/choose.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::detail {
 
@@ -167,6 +168,7 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
     const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile];
+        QK_TRACE("general codes", first, n, std::remove_cvref_t<decltype(f)>);
         scale_tile<Arch> s;
         s.fill(p, a, o, l, i, n);
         const float* v = inputs_of<Arch>(x, first, n, how.flush_inputs, value);
@@ -259,6 +261,7 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile], quotient[tile], whole_part[tile];
+        QK_TRACE("general codes", first, n, std::remove_cvref_t<decltype(f)>);
         scale_tile<Arch> s;
         s.fill(p, a, o, l, i, n);
         const float* v = inputs_of<Arch>(x, first, n, how.flush_inputs, value);
@@ -312,6 +315,7 @@ void encode_elements(const table& f, values_in x, planes out, const codec_parame
     const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile];
+        QK_TRACE("general codes", first, n, std::remove_cvref_t<decltype(f)>);
         scale_tile<Arch> s;
         s.fill(p, a, o, l, i, n);
         const float* v = inputs_of<Arch>(x, first, n, how.flush_inputs, value);

@@ -9,6 +9,7 @@
 #include "qk/kernels/choose.hpp"
 #include "qk/kernels/drivers/block_rows.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::detail {
 
@@ -332,6 +333,7 @@ template <class Arch, compile_time_facts Known, kernels::element_step OfElement,
 std::size_t encode_row_of_blocks(const Form& form, const Codes& codes, const float* x, std::size_t blocks,
                                  const kernels::range_call& general) noexcept {
     if (codes.shift_bits > 1) return 0;
+    QK_TRACE("block_rows", 0, blocks * codes.block_size, Form, typename Codes::elements_type);
     constexpr kernels::block_shape shape{known_to<typename Codes::elements_type, OfElement>(Known).blocks.size, OfElement};
     return kernels::run_row_of_blocks<Arch, shape>(x, blocks, codes.block_size, form, codes, general);
 }

@@ -11,6 +11,7 @@
 #include "qk/formats/codes.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/kernels/lanes/streaming.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::detail {
 
@@ -93,6 +94,7 @@ bool encode_fast(const Coder& coder, const float* x, std::size_t first, std::siz
     const std::size_t bit = first * static_cast<std::size_t>(width);
     if (!coder.usable() || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return false;
     if (kernels::lanes<Arch> == 1 && width % 8 != 0) return false;  // four codes need not fill whole bytes
+    QK_TRACE("rows", first, n, Coder);
     constexpr std::size_t count = 4 * kernels::lanes<Arch>;
     const auto row = [&](const float* v, std::size_t values, std::byte* out, const kernels::range_call& declined)
                          QK_APART { encode_row<Arch, Known>(coder, v, values, out, width, declined); };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "qk/kernels/drivers/block_rows.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::kernels {
 
@@ -83,6 +84,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
     const bool too_near = 2 * p.rows * Width * w < memory_distance;
     const std::size_t beyond = p.stride * p.rows <= 16384 ? p.stride * p.rows : 2 * Width * w;
     const float* following = p.next != nullptr ? p.next + from : p.x + from;
+    QK_TRACE("block_columns", out.number(0, from), p.rows * (p.columns - from), Form, Out);
     std::size_t i = from;
     vectors most = surveyed;
     for (std::size_t next = 0; are_there(i); i = next) {

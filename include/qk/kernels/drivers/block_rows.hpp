@@ -17,6 +17,7 @@
 #include "qk/kernels/lanes/maxima.hpp"
 #include "qk/kernels/lanes/streaming.hpp"
 #include "qk/kernels/rounding/blocks.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::kernels {
 
@@ -629,6 +630,7 @@ struct rows_of_blocks {
 
     /// Runs the whole tiles among `blocks` blocks from `at` on and returns how many blocks these hold.
     std::size_t run(std::size_t at, std::size_t blocks, bool streaming) noexcept {
+        QK_TRACE("block_rows", at, blocks * size, Form, Out);
         return run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, out.at(y + at, at, streaming),
                                               range_call(declined{this, at, false}));
     }
@@ -639,6 +641,7 @@ struct rows_of_blocks {
     void finish() noexcept {
         const std::size_t count = gathered.count, whole = (count + lanes<Arch> - 1) / lanes<Arch> * lanes<Arch>;
         std::fill(gathered.values + count * size, gathered.values + whole * size, 0.0f);
+        if (count != 0) QK_TRACE("block_rows, gathered", gathered.places[0].at, count * size, Form, Out);
         if (out.random() != nullptr) std::fill(gathered.words + count * size, gathered.words + whole * size, 0u);
         run_row_of_blocks<Arch, Known>(gathered.values, whole, size, form, out.at(gathered.values, 0, false, gathered.words),
                                        range_call(declined{this, 0, true}));

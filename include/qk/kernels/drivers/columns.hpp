@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qk/kernels/drivers/rows.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::kernels {
 
@@ -29,6 +30,7 @@ void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const s
         const auto of_columns = [&](std::size_t i) QK_INLINE_CALL { return scales.across(first + i); };
         for (std::size_t k = 0; k < r.count; ++k) {
             const std::size_t at = k * stride + first;
+            QK_TRACE("columns", r.position + at, n, decltype(form));
             const auto declined = [&](std::size_t begin, std::size_t some) { general(k, first + begin, some); };
             run_tiles<Arch, choice.value>(r.x + at, r.y + at, n, r.position + at, std::false_type(), form, of_columns, declined);
         }

@@ -6,6 +6,7 @@
 
 #include "qk/kernels/rounding/blocks.hpp"
 #include "qk/parameters.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::kernels {
 
@@ -16,6 +17,7 @@ __attribute__((noinline))
 #endif
 void run_row_general(const float* x, float* y, std::size_t n, std::size_t position, const Step& step) noexcept {
     constexpr std::size_t w = lanes<Arch>;
+    QK_TRACE("general", position, n, Step);
     const auto bits = [&](std::size_t i, std::size_t count) { return random_lanes<Arch>(step.random(), position + i, 1, count); };
     std::size_t i = 0;
     for (; i + w <= n; i += w) store<Arch>(y + i, step.general(load<Arch>(x + i), bits(i, w)));
@@ -116,6 +118,7 @@ void run_vectors_of_blocks(const block_group& all, const Step& step) noexcept {
 template <class Arch, class Step>
 void run_groups(block_group all, const Step& step) noexcept {
     constexpr std::size_t w = lanes<Arch>;
+    QK_TRACE("general", all.position, all.blocks * all.length, Step);
     constexpr bool searched = requires { step.task; };  // a lane is a block
     if (!searched && all.element_stride == 1 && all.lane_stride == all.length && (step.sub_block_size == 0 || step.sub_block_size == 2)) {
         std::size_t done = 0;

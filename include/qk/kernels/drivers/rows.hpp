@@ -5,6 +5,7 @@
 #include "qk/kernels/drivers/general.hpp"
 #include "qk/kernels/lanes/streaming.hpp"
 #include "qk/kernels/rounding/scale_table.hpp"
+#include "qk/trace.hpp"
 
 namespace qk::kernels {
 
@@ -134,6 +135,7 @@ void run_each_row(const row_group& rows, Streaming streaming, const Form& given,
             head = past == 0 ? 0 : std::min(rows.n, (alignment - past) / sizeof(float));
             if (head != 0) general(k, 0, head);
         }
+        QK_TRACE("rows", rows.position + at + head, rows.n - head, Form);
         const auto declined = [&](std::size_t begin, std::size_t some) { general(k, head + begin, some); };
         const auto same = [&](std::size_t) QK_INLINE_CALL -> const fast_scale<Arch>& { return by; };
         run_tiles<Arch, Choice>(rows.x + at + head, rows.y + at + head, rows.n - head, rows.position + at + head, streaming, form, same,
