@@ -269,9 +269,9 @@ qk_status qk_dot(const qk_product* product, const float* a, const float* b, floa
 /* A search for the accumulator of a device of which only answers are known. */
 typedef struct qk_search {
     const char *a_format, *b_format;
-    const char* c_format;  /* NULL: fp32 */
+    const char* c_format;  /* NULL: fp32; "none": a bare multiplier, which is asked with c = -0, and k may be 1 */
     size_t k;              /* terms of a sum; 0: 64 */
-    int d_bits;            /* bits of a result: 16 or 32; 0: 32 */
+    int d_bits;            /* bits of a result: 8, 16 or 32; 0: 32 */
     size_t most_questions; /* 0: 10000 */
     uint64_t seed;
 } qk_search;

@@ -272,6 +272,23 @@ static void packed_products(void) {
     EXPECT(qk_packed_product(NULL, x, y, &o) == QK_BAD_ARGUMENT);
 }
 
+/* A code that was asked for before a word was recorded is asked for again. */
+static void expected_follows_words(void) {
+    const float one_and_a_bit = 1.1f; /* between 1 and 1.25 */
+    uint32_t bits;
+    int up;
+    memcpy(&bits, &one_and_a_bit, 4);
+    for (up = 0; up < 2; ++up) {
+        qk_scoreboard* board = qk_scoreboard_new("fp8_e5m2", "ocp,rounding=stochastic", 0, 1, 0);
+        EXPECT(board != NULL);
+        qk_scoreboard_input(board, bits);
+        EXPECT(qk_scoreboard_expected(board, 0) >> 1 == 0x3c >> 1);
+        qk_scoreboard_word(board, up ? 0xffffffffu : 0u);
+        EXPECT(qk_scoreboard_expected(board, 0) == (up ? 0x3du : 0x3cu));
+        qk_scoreboard_free(board);
+    }
+}
+
 /* The right codes of blocks, and words of stochastic rounding, that reach a scoreboard and an array alike. */
 static void expected_codes(void) {
     float x[64], y[64];
@@ -385,6 +402,7 @@ int main(void) {
     products();
     packed_products();
     expected_codes();
+    expected_follows_words();
     scoreboards();
     layouts();
     printf("%d failures\n", failures);

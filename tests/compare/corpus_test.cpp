@@ -3,6 +3,8 @@
 // says of values that it has not seen: the mistakes that it names, made there, must give the device's values.
 //
 //     QK_CORPUS=docs/results build/release/tests/corpus_test     remakes docs/results/diagnosis.md and data/diagnosis.json (200 bugs)
+//
+// QK_CORPUS_SEED=N draws other bugs.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -446,13 +448,15 @@ TEST_CASE("every mistake alone is named") {
 
 TEST_CASE("headlines of planted bugs") {
     const char* folder = std::getenv("QK_CORPUS");
+    const char* other = std::getenv("QK_CORPUS_SEED");
+    const std::uint64_t seed = other != nullptr ? 10000 * std::strtoull(other, nullptr, 10) : 0;
     const int parts = folder != nullptr ? 1 : 20;  // of 70, 50, 30 and 50
     std::vector<judged_bug> bugs;
     counts n;
     const std::clock_t from = std::clock();
     for (const auto& [kind, number] : {std::pair{1, 70}, {2, 50}, {3, 30}, {0, 50}}) {
         for (int k = 0; k < std::max(2, number / parts); ++k) {
-            bugs.push_back(drawn_bug(kind, static_cast<std::uint64_t>(1000 * (kind + 1) + k)));
+            bugs.push_back(drawn_bug(kind, seed + static_cast<std::uint64_t>(1000 * (kind + 1) + k)));
             const judged_bug& b = bugs.back();
             ++n[b.kind][static_cast<std::size_t>(b.how)];
             INFO(b.kind, " in ", b.format, ": ", b.name, ": ", b.headline);

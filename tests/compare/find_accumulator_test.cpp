@@ -125,7 +125,7 @@ TEST_CASE("tensor cores and their like") {
     same_fields("Volta's kind, half results", half, "groups=4,align=23,result=fp16,round=half-even");
     const dot_task brain{.a = qk::bf16, .b = qk::bf16, .k = 16};
     same_fields("flushing, in pairs", brain,
-                "sum=pairwise,groups=4,place=after,fused=0,flush-inputs=positive,flush-partials,zero=positive-products");
+                "sum=pairwise,groups=4,place=after,flush-inputs=positive,flush-partials,zero=positive-products");
     same_fields("two stages", brain, "groups=8,align=24,place=after,join=31,product-overflow,zero=exact-positive");
     const dot_task four{.a = qk::mxfp4, .b = qk::mxfp8_e4m3};
     same_fields("MX blocks, exact", four, "sum=exact,groups=32");

@@ -10,6 +10,7 @@
 #include "diagnose.hpp"
 #include "expected_causes.hpp"
 #include "faulty_device.hpp"
+#include "qk/compare/decoder.hpp"
 #include "qk/option_names.hpp"
 #include "qk/qk.hpp"
 
@@ -175,4 +176,70 @@ TEST_CASE("stochastic rounding: what is wrong with the random words is told from
         device(format, true, "inverted", changed([&](std::size_t i) { return ~words[i]; }));
         device(format, false, "those of seed 21", [](conversion& c) { c.how.seed = 21; });
     }
+}
+
+TEST_CASE("a mistake in two lanes is the same mistake twice") {
+    const values x = of_lanes(13);
+    const faulty::blocks right{32, 32, faulty::by_floor(2), faulty::e2m1};
+    faulty::element e = faulty::e2m1;
+    e.mode = faulty::round_to::zero;
+    const values y = right(x), truncated = faulty::blocks{32, 32, faulty::by_floor(2), e}(x);
+    values device = y;
+    for (std::size_t i = 0; i < x.size(); ++i)
+        if (i % 32 == 9 || i % 32 == 25) device[i] = truncated[i];
+    const auto r = honest("truncation in lanes 9 and 25", of("mxfp4", lanes), lanes, x, device);
+    REQUIRE(r.causes.size() == 2);
+    CHECK(r.unexplained == 0);
+    for (const auto& k : r.causes) CHECK(k.sentence.find("truncation") != std::string::npos);
+    CHECK(r.causes[0].where.words != r.causes[1].where.words);
+}
+
+TEST_CASE("a wrong scale is not explained by some values of its blocks") {
+    const values x = of_lanes(15);
+    const faulty::blocks right{32, 32, faulty::by_floor(8), faulty::e4m3};
+    const faulty::blocks high{32, 32, [](const values& v) { return faulty::by_floor(8)(v) + 1; }, faulty::e4m3};
+    const values y = right(x), wrong = high(x);
+    values device = y;
+    for (std::size_t i = 0; i < x.size(); ++i)
+        if (i / 32 % 2 == 1) device[i] = wrong[i];
+    const auto r = honest("every other block's scale is one too high", of("mxfp8_e4m3", lanes), lanes, x, device);
+    for (const auto& k : r.causes) CHECK_MESSAGE(!k.restricted, k.sentence);
+}
+
+TEST_CASE("values that pass a register of 13 mantissa bits are rounded twice") {
+    values x;
+    generator g{17};
+    for (int i = 0; i < 20000; ++i) {  // near ties of fp16, by 2^-14 to 2^-23 of a value
+        x.push_back(assemble(g.below(2) != 0, 112 + g.below(20), (g.below(1024) << 13 | 0x1000u) ^ (1u << g.below(10))));
+    }
+    values device;
+    for (const float v : x) device.push_back(qk::widen(qk::narrow<qk::float16>(faulty::element{13, -126, 1e38}(v, 1))));
+    const std::vector<std::int64_t> shape{static_cast<std::int64_t>(x.size())};
+    const auto r = honest("13 mantissa bits first", of("fp16", shape), shape, x, device);
+    REQUIRE(r.causes.size() == 1);
+    CHECK(r.unexplained == 0);
+    CHECK(r.causes[0].sentence.find("double rounding") == 0);
+}
+
+TEST_CASE("a decoder's lanes") {
+    generator g{19};
+    qk::compare::coded_values codes;
+    for (int b = 0; b < 64; ++b) {
+        for (int k = 0; k < 32; ++k) codes.elements.push_back(g.below(16));
+        codes.scales.push_back(120 + g.below(16));
+    }
+    const conversion c = of("mxfp4", {64, 32});
+    const values right = qk::compare::decoded(c, codes);
+    const auto named = [&](const std::string& words, const std::function<std::size_t(std::size_t)>& lane) {
+        values device(right.size());
+        for (std::size_t i = 0; i < right.size(); ++i) device[i] = right[i / 32 * 32 + lane(i % 32)];
+        const auto r = qk::compare::examine_decoder(c, codes, device);
+        INFO(to_text(r));
+        REQUIRE(r.causes.size() == 1);
+        CHECK(r.unexplained == 0);
+        CHECK(r.causes[0].sentence.find(words) != std::string::npos);
+    };
+    named("those at positions 2 and 19", [](std::size_t k) { return k == 2 ? 19 : k == 19 ? 2 : k; });
+    named("the one 5 places on", [](std::size_t k) { return (k + 5) % 32; });
+    named("position 4 has the value of position 3", [](std::size_t k) { return k == 4 ? 3 : k; });
 }

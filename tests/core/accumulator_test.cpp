@@ -50,8 +50,8 @@ TEST_CASE("an accumulator's text is read back as the same value") {
                                    .multiplier = 1350000000,
                                    .shift = -4,
                                    .round = requantize_rounding::toward_zero,
-                                   .relu = true,
-                                   .symmetric = true}});
+                                   .relu = true}});
+    there_and_back({.sum = summation::integer, .requantize = {.by = requantize_by::gemmlowp, .symmetric = true}});
     CHECK(texts > 190);
 
     const auto issue = parse_accumulator("groups=16,align=25,round=toward-zero");
@@ -68,7 +68,25 @@ TEST_CASE("an accumulator's text is read back as the same value") {
     // What means nothing for a kind of sum is an error, also where it says the default.
     CHECK(error("sum=exact,width=24") == "width needs sum=integer");
     CHECK(error("sum=exact,width=32") == "width needs sum=integer");
-    CHECK(error("groups=4,align=20,fused=0") == "fused needs sum=sequential or sum=pairwise");
+    CHECK(error("groups=4,align=20,fused=0") == "fused needs sum=sequential; in pairs every product is rounded");
+    CHECK(error("sum=pairwise,fused=1") == "fused needs sum=sequential; in pairs every product is rounded");
+    CHECK(error("sum=exact,bundle=4") == "bundle needs sum=aligned, sequential or pairwise");
+    CHECK(error("sum=exact,lanes=1") == "lanes need sum=aligned, sequential or pairwise");
+    CHECK(error("sum=exact,join=0") == "join needs sum=aligned");
+    CHECK(error("sum=sequential,groups=4").find("need place=after, lanes or reverse") != std::string::npos);
+    CHECK(error("requantize=scale,relu,symmetric") == "symmetric means nothing with relu");
+    CHECK(error("requantize=gemmlowp,requantize-round=usual") == "requantize-round needs requantize=scale or multiplier");
+    CHECK(error("align=20,join-addend=24") == "join-addend needs join");
+    CHECK(error("c=fp8_e4m3fn").find("c must be fp64") == 0);
+    CHECK(error("result=ue4m3").find("result must be fp64") == 0);
+    // Results of 3 to 8 bits, with and without NaN.
+    for (const std::string_view text : {"fp8_e4m3fn", "fp8_e4m3fnuz", "fp6_e2m3", "fp4_e2m1", "e2m0finite", "e1m1finite", "e2m3fn"}) {
+        const auto a = parse_accumulator(std::string("result=") + std::string(text));
+        REQUIRE_MESSAGE(a, text);
+        CHECK(a->partial == fp32);
+        CHECK(to_text(*a) == std::string("sum=exact,result=") + std::string(text));
+    }
+    CHECK(parse_accumulator("result=e4m3fn")->result == fp8_e4m3fn);
     CHECK(error("sum=pairwise,chunked") == "chunked needs lanes and sum=sequential or sum=pairwise");
     CHECK(error("sum=integer,relu") == "relu needs requantize");
     CHECK(error("sum=integer,c=fp16") == "c is of floating sums, and this one is of integers");

@@ -108,6 +108,19 @@ inline std::vector<dot_kind> dot_kinds() {
          bfp16,
          {.sum = summation::aligned, .groups = 8, .lanes = 4, .place = place::after, .align = 45, .cut = rounding::down}},
         {"fma fp64", fp64, fp64, accumulators::fma_fp64},
+        {"exact fp8 to e4m3fn", fp8_e4m3fn, fp8_e4m3fn, {.groups = 4, .result = fp8_e4m3fn}},
+        {"aligned fp8 to fp4, truncated",
+         fp8_e4m3fn,
+         fp8_e5m2,
+         {.sum = summation::aligned, .groups = 8, .align = 12, .result = fp4_e2m1, .round = rounding::toward_zero}},
+        {"sequential fp6 to 3 bits",
+         fp6_e3m2,
+         fp6_e2m3,
+         {.sum = summation::sequential, .partial = fp16, .result = {2, 0, 1, specials::none}}},
+        {"pairs of fp4 to e4m3fnuz, saturating",
+         fp4_e2m1,
+         fp8_e4m3fnuz,
+         {.sum = summation::pairwise, .result = fp8_e4m3fnuz, .overflow = too_large::saturate}},
     };
     for (const dot_kind& k : to_odd_cases()) all.push_back(k);
     return all;

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`qk compare --dot --command` finds accumulators that no table has: units of one's own, drawn from seeds and computed by numpy.
 
-    own_accumulators.py QK [--exhaustive] [--show]
+    own_accumulators.py QK [--exhaustive] [--show] [--results FOLDER] [NUMBER...]
 
 Registers of any width, groups of any size, either order, trees of two levels, widths that saturate or wrap, requantization that drops bits,
-truncates, and clamps at zero or at minus the largest. A few are asked; with --exhaustive all thirty. What is found is tried on a case of
-its own.
+truncates, and clamps at zero or at minus the largest; results of 3 to 8 bits, and bare multipliers. A few are asked; with --exhaustive all
+of them. What is found is tried on a case of its own. --results asks all and writes FOLDER/accumulators.md.
 """
 import json
 import subprocess
@@ -18,7 +18,10 @@ import numpy as np
 
 TYPES = {"fp16": (np.uint16, np.float16), "bf16": (np.uint16, ml_dtypes.bfloat16), "fp8_e4m3fn": (np.uint8, ml_dtypes.float8_e4m3fn), "fp8_e5m2": (np.uint8, ml_dtypes.float8_e5m2)}
 LEAST = {"fp16": -14, "bf16": -126, "fp8_e4m3fn": -6, "fp8_e5m2": -14}
-QUICK = (0, 7, 13, 20, 24)
+# Results of 3 to 8 bits: exponent and mantissa bits, and whether the code of all ones is NaN.
+NARROW = {"fp8_e4m3fn": (4, 3, True), "fp6_e2m3": (2, 3, False), "fp4_e2m1": (2, 1, False), "e2m0finite": (2, 0, False), "e3m3fn": (3, 3, True)}
+ASKED = 36
+QUICK = (0, 7, 13, 20, 24, 30, 34)
 
 
 # ---- units
@@ -124,6 +127,23 @@ def stored(unit, y):
     return (code + np.signbit(y) * (1 << e + m)).astype(np.uint8 if 1 + e + m <= 8 else np.uint16)
 
 
+def narrow_codes(name, v, saturates):
+    """Rounds doubles half to even to codes of a few bits."""
+    e, m, has_nan = NARROW[name]
+    bias, count = (1 << e - 1) - 1, (1 << e + m) - int(has_nan)
+    code = np.arange(count + 1)
+    numbers = np.where(code >> m == 0, np.ldexp(code * 1.0, 1 - bias - m), np.ldexp((code & (1 << m) - 1) + (1 << m) * 1.0, (code >> m) - bias - m))
+    middle = (numbers[1:] + numbers[:-1]) / 2
+    a = np.where(np.isnan(v), 0.0, np.abs(v))
+    at = np.searchsorted(middle, a, side="left")
+    at = np.where((at < count) & (middle[np.minimum(at, count - 1)] == a) & (at % 2 == 1), at + 1, at)
+    beyond = at >= count
+    at = np.minimum(at, count - 1) + np.signbit(v) * (1 << e + m)
+    top = (1 << e + m) - 1
+    at = np.where(beyond & (has_nan and not saturates), top, at)
+    return np.where(np.isnan(v), top, at).astype(np.uint8)
+
+
 def answer(unit, case):
     if unit["kind"] == "integer":
         a, b = (case[x].view(np.int8).astype(np.int64) for x in "ab")
@@ -131,15 +151,19 @@ def answer(unit, case):
         return d.astype(np.uint8 if "multiplier" in unit else np.uint32)
     a, b = (case[x].view(TYPES[unit[x]][1]).astype(np.float64) for x in "ab")
     c = case["c"].view(np.float32).astype(np.float64)
+    if unit["kind"] == "multiplier":  # it has no C
+        with np.errstate(all="ignore"):
+            return narrow_codes(unit["result"], a * b, unit["saturate"])
     with np.errstate(all="ignore"):
         if unit["kind"] == "aligned":
             return stored(unit, aligned(unit, a, b, c))
         y = stepped(unit, [a[:, j : j + 1] * b[j : j + 1] for j in range(a.shape[1])], np.broadcast_to(c, (a.shape[0], b.shape[1])).copy())
-        return stored(unit, rounded(y, unit["register"], unit["round"]))
+        y = rounded(y, unit["register"], unit["round"])
+        return narrow_codes(unit["result"], y, unit["saturate"]) if "result" in unit else stored(unit, y)
 
 
 def drawn(number):
-    """Returns unit `number` of thirty; what it is follows from the number alone."""
+    """Returns unit `number`; what it is follows from the number alone."""
     r = np.random.default_rng(5200 + number)
     pick = lambda *v: v[int(r.integers(len(v)))]
     unit = {"a": pick("fp16", "bf16", "fp8_e4m3fn", "fp8_e5m2"), "k": int(r.integers(9, 21)), "fused": bool(r.integers(2)), "reverse": False}
@@ -152,6 +176,11 @@ def drawn(number):
         unit |= {"kind": "chunks", "chunks": int(r.integers(2, 7)), "tree": number % 2 == 1, "register": wide()}
     elif number < 19:
         unit |= {"kind": "aligned", "groups": int(r.integers(3, 12)), "align": int(r.integers(14, 29)), "register": [8, int(r.integers(14, 24))]}
+    elif number >= 30:  # results of 3 to 8 bits
+        unit |= {"a": "fp8_e4m3fn", "b": "fp8_e4m3fn", "kind": "chain", "groups": 1, "register": [8, 23], "round": "half-even"}
+        unit |= {"result": list(NARROW)[number % 5], "saturate": number == 35}
+        if number >= 34:
+            unit |= {"kind": "multiplier", "k": 1}
     elif number < 21:  # registers of 16 bits and fewer, which keep their own codes
         unit |= {"kind": "chain", "groups": 1, "register": [[6, 9], [5, 2]][number - 19]}
     else:
@@ -177,7 +206,8 @@ def fresh_case(unit, random):
 
 def ask(qk, number, place):
     unit = drawn(number)
-    command = [qk, "compare", "--dot", "--command", f"{sys.executable} {Path(__file__).resolve()} --device {number}", "--a-format", unit["a"], "--b-format", unit["b"], "--k", str(unit["k"]), "--json"]
+    bare = ["--c-format", "none"] if unit["kind"] == "multiplier" else []
+    command = [qk, "compare", "--dot", "--command", f"{sys.executable} {Path(__file__).resolve()} --device {number}", "--a-format", unit["a"], "--b-format", unit["b"], "--k", str(unit["k"]), "--json", *bare]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout, (unit, done.stderr)
     found = json.loads(done.stdout)
@@ -188,9 +218,34 @@ def ask(qk, number, place):
     assert found["questions"] <= 10000, found
     case = fresh_case(unit, np.random.default_rng(number))
     d = answer(unit, case)
-    np.savez(place / "case.npz", **case, d=d.view(np.int8).astype(np.int32).view(np.uint32) if "multiplier" in unit else d.astype(np.uint16) if d.dtype == np.uint8 else d)
+    if bare:
+        case.pop("c")  # where a sum has one term, none is -0
+    np.savez(place / "case.npz", **case, d=d)
     again = subprocess.run([qk, "dot", "--case", place / "case.npz", "--accumulator", found["accumulator"], "--a-format", unit["a"], "--b-format", unit["b"]], capture_output=True, text=True)
+    FOUND.append((number, unit, found["accumulator"], found["questions"]))
     return None if again.returncode == 0 else f"{number}: {unit}: {found['accumulator']} fails on other operands: {again.stdout} {again.stderr}"
+
+
+FOUND = []
+
+
+def write_results(folder):
+    """Writes what was found as a page."""
+    lines = [
+        "# Accumulators of one's own",
+        "",
+        "Units that no table has, drawn from seeds by `tests/tool/own_accumulators.py` and computed by numpy: `qk compare --dot --command` asks each, and what it names gives every answer,",
+        "and every element of a case that it has not seen. Thirty are sums in registers and codes of integers; the others have results of 3 to 8 bits, two of them bare multipliers, which",
+        "are asked with c = -0.",
+        "",
+        "| unit | what it is | found | questions |",
+        "|---|---|---|---|",
+    ]
+    for number, unit, text, questions in FOUND:
+        words = ", ".join(f"{k} {v}" for k, v in unit.items() if v is not False and k not in ("b", "kind"))
+        lines.append(f"| {number} | {unit['kind']}: {words} | `{text}` | {questions} |")
+    lines += ["", f"{len(FOUND)} of {ASKED} found; {max(q for *_, q in FOUND)} questions at most. Remade by `python3 tests/tool/own_accumulators.py build/release/qk --results docs/results`.", ""]
+    (folder / "accumulators.md").write_text("\n".join(lines))
 
 
 def main():
@@ -199,10 +254,13 @@ def main():
         np.savez(sys.argv[4], d=answer(drawn(int(sys.argv[2])), case))
         return
     qk = Path(sys.argv[1]).resolve()
-    chosen = [int(v) for v in sys.argv[2:] if v.isdigit()] or (range(30) if "--exhaustive" in sys.argv else QUICK)
+    results = Path(sys.argv[sys.argv.index("--results") + 1]) if "--results" in sys.argv else None
+    chosen = [int(v) for v in sys.argv[2:] if v.isdigit()] or (range(ASKED) if "--exhaustive" in sys.argv or results else QUICK)
     with tempfile.TemporaryDirectory() as folder:
         failed = [said for said in (ask(qk, n, Path(folder)) for n in chosen) if said]
     assert not failed, "\n".join(failed)
+    if results:
+        write_results(results)
     print(f"{len(chosen)} units that no table has were found")
 
 

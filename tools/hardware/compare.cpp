@@ -359,7 +359,9 @@ void add_compare(command& app, verb_result& result) {
                     "a device to ask, called as `CMD CASE.npz OUT.npz`: codes a [m,k], b [k,n], c [m,n] in, d [m,n] out");
     verb.add_option("--a-format", given->dot.a_format, "format of the first operand");
     verb.add_option("--b-format", given->dot.b_format, "format of the second operand");
-    verb.add_option("--c-format", given->dot.c_format, "format of C: fp32, fp16 or bf16 (default fp32; integers have 32 bits)");
+    verb.add_option(
+        "--c-format", given->dot.c_format,
+        "format of C: fp32, fp16 or bf16 (default fp32; integers have 32 bits); none: a bare multiplier, asked with c = -0; --k may be 1");
     verb.add_option("--k", given->dot.k, "terms of each sum that the device is asked for (default 64)");
     verb.add_option("--questions", given->dot.questions, "at most so many elements of d (default 10000)");
     verb.add_option("--accumulator", given->dot.expected, "the accumulator or device that is expected; exit status 1 if it is another");

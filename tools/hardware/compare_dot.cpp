@@ -28,9 +28,12 @@ dot_task task_of(const compare_dot_options& given) {
                   .k = given.k,
                   .most_questions = given.questions,
                   .seed = given.seed};
+    task.has_c = given.c_format != "none";
+    if (!task.has_c) return task;
     const qk::format c = operand("--c-format", given.c_format);
     const auto* f = std::get_if<floating>(&c);
-    if (f == nullptr || !(*f == fp32 || *f == fp16 || *f == bf16)) throw error("--c-format is fp32, fp16 or bf16, not " + given.c_format);
+    if (f == nullptr || !(*f == fp32 || *f == fp16 || *f == bf16))
+        throw error("--c-format is fp32, fp16, bf16 or none, not " + given.c_format);
     task.c = *f;
     return task;
 }
@@ -43,7 +46,7 @@ found_accumulator asked(const compare_dot_options& given, dot_task& task) {
     const commanded_device device(given.command);
     int bits = 32;
     // The smallest case shows how wide the results are.
-    compare::dot_case first{{1, 1, task.k}, {}, {}, {0}, {}, {}};
+    compare::dot_case first{{1, 1, task.k}, {}, {}, {task.has_c ? 0 : compare::no_addend(task)}, {}, {}};
     first.a = first.b = std::vector<std::uint64_t>(task.k, 0);
     for (const auto& [f, scales] : {std::pair{&task.a, &first.scale_a}, {&task.b, &first.scale_b}}) {
         if (block_size(*f) != 0) scales->assign(task.k / static_cast<std::size_t>(block_size(*f)), compare::unit_scale(*f));

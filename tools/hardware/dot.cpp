@@ -76,7 +76,7 @@ void multiply_values(const dot_arguments& given, const multiplier& by) {
         throw error(fmt::format("{} has shape {} and {} has {}; A is [m,k] and B [k,n]", fa, graph::to_string(a.shape()), fb,
                                 graph::to_string(b.shape())));
     const bool whole = by.how.sum == summation::integer;
-    std::vector<std::uint64_t> c;
+    std::vector<std::uint64_t> c = given.files.size() == 4 ? std::vector<std::uint64_t>() : usual_c(by.how, shape);
     if (given.files.size() == 4) {
         const tensor t = matrix_of(given.files[2], true);
         if (t.shape() != graph::dims{a.shape()[0], b.shape()[1]})
@@ -163,7 +163,8 @@ void multiply_case(const dot_arguments& given, const multiplier& by, verb_result
         report["compared"] = d.size();
         report["different"] = different;
         report["first"] = first;
-        if (different != 0 && problem.c.empty()) lines += fmt::format("  {} has no c: zeros were added\n", given.case_file);
+        if (different != 0 && problem.c.empty() && problem.shape.k != 1)
+            lines += fmt::format("  {} has no c: zeros were added\n", given.case_file);
         if (!given.json) fmt::print("{} of {} differ\n{}", different, d.size(), lines);
     }
     report["counts"] = json_of(counts);

@@ -27,7 +27,7 @@ std::vector<std::byte> packed(const std::vector<std::uint64_t>& codes, int width
 }
 int code_bits(const accumulator& a, floating of) {
     if (a.sum == summation::integer) return a.width > 32 ? 64 : 32;
-    return of == fp64 ? 64 : bits(of) <= 16 ? 16 : 32;
+    return of == fp64 ? 64 : bits(of) <= 8 ? 8 : bits(of) <= 16 ? 16 : 32;
 }
 
 }  // namespace
@@ -104,7 +104,7 @@ int addend_bits(const accumulator& a) { return code_bits(a, a.addend); }
 bool same_result(const accumulator& a, std::uint64_t x, std::uint64_t y) {
     if (x == y || a.sum == summation::integer) return x == y;
     const floating f = result_bits(a) == 32 ? fp32 : a.result;
-    const auto nan = [&](std::uint64_t v) { return (v & (qk::detail::sign_of(f) - 1)) > qk::detail::infinity_of(f); };
+    const auto nan = [&](std::uint64_t v) { return qk::detail::is_nan_code(f, v); };
     return nan(x) && nan(y);
 }
 
@@ -165,7 +165,12 @@ dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::stri
         const tensor& t = matrix(name);
         if (t.shape() != out)
             throw error(fmt::format("{}: {} has shape {}, not {}", file, name, graph::to_string(t.shape()), graph::to_string(out)));
-        std::vector<std::uint64_t> codes = codes_of(t, fmt::format("{}: {}", file, name), bits);
+        const auto& output = by.how.requantize.output;
+        const bool narrow = by.how.requantize.by != requantize_by::nothing && static_cast<int>(8 * graph::size_of(t.type())) < bits;
+        std::vector<std::uint64_t> codes = codes_of(t, fmt::format("{}: {}", file, name), narrow ? output.bits : bits);
+        if (narrow && name == "d") {  // codes of the output stand for whole numbers of the register
+            for (std::uint64_t& c : codes) c = static_cast<std::uint64_t>(value_of(output, static_cast<std::uint32_t>(c))) & 0xffffffffu;
+        }
         if (by.how.sum == summation::integer && bits == 32) {
             for (std::uint64_t& c : codes) c = static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(c)});
         }
@@ -176,9 +181,16 @@ dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::stri
     return p;
 }
 
+std::vector<std::uint64_t> usual_c(const accumulator& a, const product_shape& shape) {
+    if (a.sum == summation::integer || shape.k != 1) return {};
+    const int sign = (addend_bits(a) <= 16 ? bits(a.addend) : addend_bits(a)) - 1;
+    return std::vector<std::uint64_t>(shape.m * shape.n, std::uint64_t{1} << sign);
+}
+
 std::vector<std::uint64_t> multiply(const dot_case& problem, const multiplier& by, dot_counts* counts) {
     std::vector<std::uint64_t> d(problem.shape.m * problem.shape.n);
-    matrix_multiply_add(by.a, by.b, by.how, problem.shape, problem.a.matrix(), problem.b.matrix(), problem.c, d, counts);
+    const std::vector<std::uint64_t> c = problem.c.empty() ? usual_c(by.how, problem.shape) : problem.c;
+    matrix_multiply_add(by.a, by.b, by.how, problem.shape, problem.a.matrix(), problem.b.matrix(), c, d, counts);
     return d;
 }
 

@@ -33,7 +33,7 @@ struct coded_operand {
 struct dot_case {
     product_shape shape;
     coded_operand a, b;
-    std::vector<std::uint64_t> c;                 ///< empty: zeros
+    std::vector<std::uint64_t> c;                 ///< empty: usual_c
     std::optional<std::vector<std::uint64_t>> d;  ///< expected result; nullopt: the file has none
 };
 
@@ -61,6 +61,8 @@ std::vector<std::uint64_t> multiply(const dot_case& problem, const multiplier& b
 graph::tensor codes_tensor(const std::vector<std::uint64_t>& codes, std::size_t rows, std::size_t columns, int bits);
 int result_bits(const accumulator& a);
 int addend_bits(const accumulator& a);
+/// Returns C where none is given: nothing, which stands for zeros; -0 where a sum has one term, so that the product itself comes out.
+std::vector<std::uint64_t> usual_c(const accumulator& a, const product_shape& shape);
 
 /// Is true when two results are the same; NaN equals NaN.
 bool same_result(const accumulator& a, std::uint64_t x, std::uint64_t y);

@@ -63,20 +63,7 @@ class coded {
     }
     /// Returns the values of codes. A code that is wider than its format counts by its low bits.
     std::vector<float> values_of(const hex_row& w) const {
-        const std::size_t cases = w.size() / codes.size();
-        packed_tensor p{conversion_of(cases), {static_cast<std::int64_t>(cases), static_cast<std::int64_t>(size)}, {}};
-        const packed_layout l = layout_of(p.how, cases * size);
-        p.bytes.resize(l.bytes());
-        const planes to = planes_of(l, std::span(p.bytes));
-        for_each_code(
-            l, cases,
-            [&](std::span<std::byte> plane, std::size_t at, int bits, std::size_t word) {
-                qk::detail::put_code(plane, at, bits, static_cast<std::uint32_t>(w[word]) & qk::detail::low_bits(bits));
-            },
-            to);
-        put_tensor_scale(to);
-        const graph::tensor y = unpack(p);
-        return {y.as<float>().begin(), y.as<float>().end()};
+        return compare::decoded(conversion_of(w.size() / codes.size()), parted_codes(w));
     }
     hex_row codes_of_values(const std::vector<float>& x, std::size_t before) const {
         const std::size_t cases = x.size() / size;
@@ -114,11 +101,6 @@ class coded {
             for (std::size_t k = 0; k < scales; ++k) visit(p.scales, n * scales + k, l.scales.bits, word + size + k);
             for (std::size_t k = 0; k < shifts; ++k) visit(p.shifts, n * shifts + k, l.shifts.bits, word + size + scales + k);
         }
-    }
-    void put_tensor_scale(const planes& p) const {
-        if (p.tensor.empty()) return;
-        const auto bits = std::bit_cast<std::uint32_t>(conversion_of(1).one().scale);
-        for (std::size_t k = 0; k < 4; ++k) p.tensor[k] = static_cast<std::byte>(bits >> (8 * k) & 255u);
     }
     quantize_options given_;
 };

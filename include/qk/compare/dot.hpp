@@ -24,7 +24,8 @@ struct dot_task {
     qk::format a, b;     ///< floating, integer, block float, NVFP4, or MX with floating elements
     std::size_t k = 64;  ///< number of terms of a sum
     floating c = fp32;   ///< the format of C; integers: two's complement of 32 bits
-    int d_bits = 32;     ///< bits of a stored result: 16 or 32; for integers also 8
+    bool has_c = true;   ///< no: C is -0 in every question, which leaves a bare multiplier's product as it is; k may be 1
+    int d_bits = 32;     ///< bits of a stored result: 8, 16 or 32
     std::size_t most_questions = 10000;
     std::uint64_t seed = 0;
 };
@@ -42,6 +43,8 @@ struct found_accumulator {
 
 /// Returns the code of the scale 1 of a block format.
 std::uint64_t unit_scale(const qk::format& f);
+/// Returns the code of C that adds nothing: -0, or the integer 0.
+std::uint64_t no_addend(const dot_task& task);
 
 /// Returns a sentence that says why the task cannot be searched, or an empty one if it can.
 std::string check(const dot_task& task);

@@ -107,7 +107,7 @@ struct accumulator {
     // formats
     floating addend = fp32;   ///< of C
     floating partial = fp32;  ///< of the sum carried from group to group, and of every sum where sums are rounded
-    floating result = fp32;
+    floating result = fp32;   ///< or a format of 3 to 8 bits, with or without NaN: see is_narrow_result
     rounding partial_round = rounding::half_even;
     rounding round = rounding::half_even;  ///< of the result
     int operand_bits = 0;                  ///< operands are truncated to this many fraction bits (tf32: 10); 0: as they are
@@ -146,23 +146,39 @@ constexpr bool is_register(floating f) {
     return f == fp64 || (f.specials == specials::ieee && f.exponent_bits >= 2 && f.exponent_bits <= 8 && f.mantissa_bits >= 1 &&
                          f.mantissa_bits <= 23 && f.bias == (1 << (f.exponent_bits - 1)) - 1);
 }
+/// Is true for what a result may be and a register may not: 3 to 8 bits with a sign, subnormals and the usual bias, where all codes are
+/// numbers (none), but for one NaN (fn, fnuz).
+constexpr bool is_narrow_result(floating f) {
+    const bool fnuz = f.specials == specials::fnuz, kind = fnuz || f.specials == specials::fn || f.specials == specials::none;
+    return kind && f.is_signed && f.subnormals && f.exponent_bits >= 1 && f.exponent_bits <= 7 && f.mantissa_bits >= 0 && bits(f) >= 3 &&
+           bits(f) <= 8 && f.bias == (1 << (f.exponent_bits - 1)) - int{!fnuz};
+}
+/// Returns the register of partial sums where only the result's format is said.
+constexpr floating usual_partial(floating result) { return is_narrow_result(result) ? fp32 : result; }
 constexpr message check_register(std::string_view what, floating f) {
     if (is_register(f)) return {};
     return message(what).append(
         " must be fp64, or a float of 2 to 8 exponent and 1 to 23 mantissa bits with Inf and NaN: fp32, tf32, fp16, bf16, e8m13");
 }
+constexpr message check_result(floating f) {
+    if (is_register(f) || is_narrow_result(f)) return {};
+    return "result must be fp64, a float of 2 to 8 exponent and 1 to 23 mantissa bits with Inf and NaN (fp32, tf32, fp16, bf16, e8m13), or "
+           "one of 3 to 8 bits: fp8_e4m3fn, fp6_e2m3, fp4_e2m1, or eXmY with fn, fnuz or finite behind it";
+}
 /// Sets the fields that mean nothing for this kind of sum to their defaults.
 constexpr accumulator meaningful(accumulator a) {
     const accumulator usual{};
-    const bool wholes = a.sum == summation::integer, aligned = a.sum == summation::aligned;
-    const bool rounded = a.sum == summation::sequential || a.sum == summation::pairwise;
-    if (!aligned) a.align = usual.align, a.cut = usual.cut, a.product_overflow = false;
-    if (!rounded) a.fused = usual.fused, a.reverse = false;
+    const bool wholes = a.sum == summation::integer, aligned = a.sum == summation::aligned, exact = a.sum == summation::exact;
+    const bool sequential = a.sum == summation::sequential, rounded = sequential || a.sum == summation::pairwise;
+    if (!aligned) a.align = usual.align, a.cut = usual.cut, a.product_overflow = false, a.join = 0;
+    if (exact || wholes) a.lanes = a.bundle = 1;
+    if (!sequential) a.fused = usual.fused, a.reverse = false;
     if (!rounded || a.lanes == 1) a.chunked = false;
+    if (sequential && a.place == place::inside && a.lanes == 1 && !a.reverse && a.groups >= 0) a.groups = usual.groups;
     if (a.join == 0) a.join_addend = usual.join_addend, a.join_drop = usual.join_drop;
     if (!aligned || (a.join == 0 && a.lanes == 1)) a.join_cut = usual.join_cut;
     if (wholes) {
-        accumulator kept{.sum = a.sum, .groups = a.groups, .lanes = a.lanes, .bundle = a.bundle, .place = a.place, .join = a.join};
+        accumulator kept{.sum = a.sum, .groups = a.groups, .place = a.place};
         kept.width = a.width, kept.saturate = a.saturate, kept.requantize = a.requantize;
         a = kept;
     } else {
@@ -173,6 +189,7 @@ constexpr accumulator meaningful(accumulator a) {
     if (by != requantize_by::scale) a.requantize.scale_bits = usual.requantize.scale_bits;
     if (by == requantize_by::scale) a.requantize.multiplier = usual.requantize.multiplier, a.requantize.shift = usual.requantize.shift;
     if (by == requantize_by::gemmlowp) a.requantize.round = requantize_rounding::usual;
+    if (a.requantize.relu) a.requantize.symmetric = false;
     return a;
 }
 /// Names the first field that means nothing for this kind of sum and is not at its default.
@@ -184,8 +201,12 @@ constexpr message check_meaning(const accumulator& a) {
         {a.align != m.align, "align needs sum=aligned"},
         {a.cut != m.cut, "cut needs sum=aligned"},
         {a.product_overflow != m.product_overflow, "product-overflow needs sum=aligned"},
-        {a.fused != m.fused, "fused needs sum=sequential or sum=pairwise"},
+        {a.lanes != m.lanes, "lanes need sum=aligned, sequential or pairwise"},
+        {a.bundle != m.bundle, "bundle needs sum=aligned, sequential or pairwise"},
+        {a.join != m.join, "join needs sum=aligned"},
+        {a.fused != m.fused, "fused needs sum=sequential; in pairs every product is rounded"},
         {a.reverse != m.reverse, "reverse needs sum=sequential"},
+        {a.groups != m.groups, "groups of a sequential sum need place=after, lanes or reverse: its terms are added one by one"},
         {a.chunked != m.chunked, "chunked needs lanes and sum=sequential or sum=pairwise"},
         {a.join_addend != m.join_addend, "join-addend needs join"},
         {a.join_drop != m.join_drop, "join-drop needs join"},
@@ -200,7 +221,7 @@ constexpr message check_meaning(const accumulator& a) {
         {q.output != r.output, "output needs requantize"},
         {q.round != r.round, "requantize-round needs requantize=scale or multiplier"},
         {q.relu != r.relu, "relu needs requantize"},
-        {q.symmetric != r.symmetric, "symmetric needs requantize"}};
+        {q.symmetric != r.symmetric, q.relu ? "symmetric means nothing with relu" : "symmetric needs requantize"}};
     for (const auto& [here, sentence] : changed) {
         if (here) return sentence;
     }
@@ -231,9 +252,10 @@ constexpr message check_rounded(const accumulator& a) {
         return "reverse needs sum=sequential, groups of 1 to 256 terms and one lane";
     const bool doubles = a.partial == fp64;
     if (doubles != (a.result == fp64) || doubles != (a.addend == fp64)) return "with fp64, c, partial and result must all be fp64";
-    if (doubles && (!a.fused || a.bundle != 1 || a.round != rounding::half_even || a.partial_round != rounding::half_even ||
-                    a.flush_inputs != input_flush::none || a.flush_partials || a.reverse || a.sum != summation::sequential ||
-                    a.lanes != 1 || a.place != place::inside || a.overflow != too_large::ieee || a.operand_bits != 0)) {
+    if (doubles &&
+        (!a.fused || a.bundle != 1 || a.round != rounding::half_even || a.partial_round != rounding::half_even ||
+         a.flush_inputs != input_flush::none || a.flush_partials || a.reverse || a.sum != summation::sequential || a.lanes != 1 ||
+         a.place != place::inside || a.overflow != too_large::ieee || a.operand_bits != 0 || a.zero != zero_rule::ieee)) {
         return "fp64 is added by fma, one after the other, half-even";
     }
     return {};
@@ -261,7 +283,7 @@ constexpr message check(const accumulator& a) {
     const message common = detail::first_of({detail::in_range("groups", a.groups, 0, detail::largest_block),
                                              detail::in_range("lanes", a.lanes, 1, 64), detail::in_range("bundle", a.bundle, 1, 64),
                                              detail::in_range("operands", a.operand_bits, 0, 23), detail::check_register("c", a.addend),
-                                             detail::check_register("partial", a.partial), detail::check_register("result", a.result)});
+                                             detail::check_result(a.result), detail::check_register("partial", a.partial)});
     if (!common.empty()) return common;
     if (a.groups % a.bundle != 0) return "groups must be a multiple of bundle";
     if (is_stochastic(a.round) || is_stochastic(a.partial_round)) return "round=stochastic is not for accumulators";

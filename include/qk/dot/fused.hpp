@@ -79,7 +79,7 @@ class fused_group {
     // signs: 1 +Inf, 2 -Inf, 3 or 4 NaN
     std::uint64_t special_code(floating f, int signs) const noexcept {
         if (signs >= 3) return nan_of(f, a_.nan);
-        return infinity_of(f) | (signs == 2 ? sign_of(f) : 0);
+        return infinite_code(f, a_, signs == 2);
     }
     std::uint64_t special(floating f) noexcept {
         int signs = c_.nan ? 4 : c_.infinite ? (c_.negative ? 2 : 1) : 0;
@@ -100,7 +100,7 @@ class fused_group {
 
     /// Returns the code of a sum that is zero: its sign is that of the terms where they agree (IEEE 754-2019, 6.3).
     std::uint64_t zero(floating f, rounding r) noexcept {
-        if (a_.zero != zero_rule::ieee) return 0;
+        if (a_.zero != zero_rule::ieee || !f.specials.negative_zero) return 0;
         const bool inside = a_.place == place::inside;
         bool negative = !inside || (c_.significand == 0 && c_.negative), positive = !inside || (c_.significand == 0 && !c_.negative);
         each(0, 1, [&](const auto& t, std::size_t i) {

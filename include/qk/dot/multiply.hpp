@@ -49,7 +49,9 @@ std::uint64_t floating_sum(const accumulator& how, const row_source& a, const ro
 /// Returns the code of the sum times `scale`, plus C (`start`), rounded again; the sum's own code where scale is 1.
 inline std::uint64_t scaled_code(const accumulator& how, std::uint64_t code, float scale, std::uint64_t start, events& seen) noexcept {
     if (scale != 1) {
-        const double product = value_of_register(how.result, code) * static_cast<double>(scale);
+        const double sum = is_ieee(how.result) ? value_of_register(how.result, code)
+                                               : static_cast<double>(value_of(how.result, static_cast<std::uint32_t>(code)));
+        const double product = sum * static_cast<double>(scale);
         code = round_to(how.result, how.round, how, add_to_odd(product, value_of_register(how.addend, start)), seen);
     }
     return code;
@@ -64,7 +66,7 @@ inline std::uint64_t one_sum(const accumulator& how, const row_source& a, const 
     const auto sum = how.bundle == 1 ? &floating_sum<std::int64_t> : &floating_sum<int128>;
     std::uint64_t code = sum(how, a, b, k, first, counts != nullptr, seen);
     code = scaled_code(how, code, scale, start, seen);
-    count(seen, (code & (sign_of(how.result) - 1)) > infinity_of(how.result), counts);
+    count(seen, is_nan_code(how.result, code), counts);
     return stored_code(how.result, code);
 }
 

@@ -32,7 +32,11 @@ struct events {
 
 QK_INLINE constexpr std::uint64_t sign_of(floating f) { return std::uint64_t{1} << (f.exponent_bits + f.mantissa_bits); }
 QK_INLINE constexpr std::uint64_t infinity_of(floating f) { return ((std::uint64_t{1} << f.exponent_bits) - 1) << f.mantissa_bits; }
+/// Is true for formats with Inf and NaN as IEEE 754 has them: all registers, and most results.
+QK_INLINE constexpr bool is_ieee(floating f) { return f.specials == specials::ieee; }
+/// Returns the code of NaN; the largest number where a format of a few bits has no NaN.
 QK_INLINE constexpr std::uint64_t nan_of(floating f, nan_answer how) {
+    if (!is_ieee(f)) return sign_of(f) - std::uint64_t{f.specials.negative_zero};  // fnuz: the code of -0
     return how == nan_answer::all_ones ? sign_of(f) - 1 : infinity_of(f) | std::uint64_t{1} << (f.mantissa_bits - 1);
 }
 
@@ -54,17 +58,27 @@ QK_INLINE constexpr bool overflows_to_infinity(too_large rule, rounding r, bool 
     return !(r == rounding::toward_zero || r == rounding::to_odd || (r == rounding::up && negative) || (r == rounding::down && !negative));
 }
 
+/// Returns what stands for Inf. A format without it has NaN there, or the largest number where there is none or where sums saturate.
+QK_INLINE constexpr std::uint64_t infinite_code(floating f, const accumulator& a, bool negative) {
+    const std::uint64_t sign = negative ? sign_of(f) : 0;
+    if (is_ieee(f)) return sign | infinity_of(f);
+    if (f.specials == specials::none || a.overflow == too_large::saturate) return sign | largest_magnitude(f);
+    return nan_of(f, a.nan);
+}
+
 /// Returns the code of magnitude * 2^lsb, rounded. `more`: the number is a little larger than that (less than one unit of 2^lsb).
 QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumulator& a, bool negative, uint128 magnitude, int lsb,
                                            bool more, events& seen) {
     const std::uint64_t sign = negative ? sign_of(f) : 0;
     const int m = f.mantissa_bits, lowest = min_exponent(f), exponent = lsb + width_of(magnitude) - 1;
     const int at = exponent > lowest ? exponent : lowest, drop = at - m - lsb;
+    const auto below = static_cast<std::uint64_t>(at - lowest);  // binades; without a mantissa they tell even codes from odd ones
+    const auto is_odd = [m, below](std::uint64_t k) { return ((m != 0 ? k : k + below) & 1) != 0; };
     std::uint64_t kept = 0;
     bool inexact = more;
     if (drop <= 0) {
         kept = static_cast<std::uint64_t>(magnitude << -drop);
-        if (more && goes_up(r, negative, (kept & 1) != 0, -1)) ++kept;
+        if (more && goes_up(r, negative, is_odd(kept), -1)) ++kept;
     } else {
         int rest = -1;
         if (drop <= 128) {
@@ -75,12 +89,15 @@ QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumul
         } else {
             inexact = true;
         }
-        if (inexact && goes_up(r, negative, (kept & 1) != 0, rest)) ++kept;
+        if (inexact && goes_up(r, negative, is_odd(kept), rest)) ++kept;
     }
-    std::uint64_t code =
-        (static_cast<std::uint64_t>(at - lowest) << m) + kept;  // the hidden bit of a normal number raises the field by one
+    std::uint64_t code = (below << m) + kept;  // the hidden bit of a normal number raises the field by one
     seen.inexact |= inexact;
-    if (code >= infinity_of(f)) {
+    if (!is_ieee(f) && code > largest_magnitude(f)) {
+        seen.overflow = seen.inexact = true;
+        return overflows_to_infinity(a.overflow, r, negative) ? infinite_code(f, a, negative) : sign | largest_magnitude(f);
+    }
+    if (is_ieee(f) && code >= infinity_of(f)) {
         seen.overflow = seen.inexact = true;
         code = infinity_of(f) - std::uint64_t{!overflows_to_infinity(a.overflow, r, negative)};
     } else if (code >> m == 0) {
@@ -90,7 +107,7 @@ QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumul
             code = 0;
         }
     }
-    return code == 0 && a.zero == zero_rule::positive ? 0 : sign | code;
+    return code == 0 && (a.zero == zero_rule::positive || !f.specials.negative_zero) ? 0 : sign | code;
 }
 
 /// A register's content as significand * 2^(exponent - mantissa bits); the exponent of a zero is -126 and a subnormal's is the smallest
@@ -113,6 +130,13 @@ QK_INLINE constexpr unpacked unpack(floating f, std::uint64_t code) {
         u.exponent = field == 0 ? min_exponent(f) : field - f.bias;
     }
     return u;
+}
+
+/// Is `code` NaN?
+QK_INLINE constexpr bool is_nan_code(floating f, std::uint64_t code) {
+    const std::uint64_t magnitude = code & (sign_of(f) - 1);
+    if (is_ieee(f)) return magnitude > infinity_of(f);
+    return f.specials.high_nans == high_nans::one ? magnitude == sign_of(f) - 1 : !f.specials.negative_zero && code == sign_of(f);
 }
 
 QK_INLINE constexpr bool is_subnormal(floating f, std::uint64_t code) {
@@ -143,8 +167,8 @@ QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumul
     const bool negative = bits >> 63 != 0;
     const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
     if (magnitude > 0x7ff0000000000000u) return nan_of(f, a.nan);
-    if (magnitude == 0x7ff0000000000000u) return infinity_of(f) | (negative ? sign_of(f) : 0);
-    if (magnitude == 0) return negative && a.zero != zero_rule::positive ? sign_of(f) : 0;
+    if (magnitude == 0x7ff0000000000000u) return infinite_code(f, a, negative);
+    if (magnitude == 0) return negative && a.zero != zero_rule::positive && f.specials.negative_zero ? sign_of(f) : 0;
     const auto field = static_cast<int>(magnitude >> 52);
     const std::uint64_t mantissa = magnitude & ((std::uint64_t{1} << 52) - 1);
     return round_to(f, r, a, negative, uint128{field == 0 ? mantissa : mantissa | std::uint64_t{1} << 52}, (field == 0 ? 1 : field) - 1075,

@@ -9,9 +9,11 @@
 //   width=N   saturate   requantize=scale|gemmlowp|multiplier   scale=S   multiplier=N   shift=N   zero-point=N   output=INTEGER
 //   requantize-round=usual|down|toward-zero   relu   symmetric   chunked
 //
-// REGISTER: fp32, tf32, fp16, bf16, e8m13, fp64, or eXmY. A key that is left out has accumulator's default, but `partial` that of result,
-// `partial-round` that of round, and `c` is fp64 where the result is. "groups=16,align=25,round=toward-zero" is a device of Hopper's kind.
-// parse_accumulator(to_text(a)) == a for every accumulator that passes check(a). A device's name stands for its accumulator.
+// REGISTER: fp32, tf32, fp16, bf16, e8m13, fp64, or eXmY. A result may have 3 to 8 bits, too: fp8_e4m3fn, fp6_e3m2, fp4_e2m1 and the like,
+// or eXmYfn, eXmYfnuz, eXmYfinite (every code is a number). A key that is left out has accumulator's default, but `partial` that of result
+// (float32 for such a format), `partial-round` that of round, and `c` is fp64 where the result is. "groups=16,align=25,round=toward-zero"
+// is a device of Hopper's kind. parse_accumulator(to_text(a)) == a for every accumulator that passes check(a). A device's name stands for
+// its accumulator.
 #pragma once
 
 #include <charconv>
@@ -56,26 +58,50 @@ namespace detail {
 
 inline fixed_text<15> register_text(floating f) {
     if (const std::string_view name = option_name(f, register_names); !name.empty()) return name;
-    return fixed_text<15>("e").append(f.exponent_bits).append("m").append(f.mantissa_bits);
+    if (f.specials != specials::ieee) {
+        for (const named_format& entry : catalogue) {
+            if (entry.format == format(f)) return entry.name;
+        }
+    }
+    fixed_text<15> t("e");
+    t.append(f.exponent_bits).append("m").append(f.mantissa_bits);
+    return t.append(f.specials == specials::ieee   ? ""
+                    : f.specials == specials::fn   ? "fn"
+                    : f.specials == specials::fnuz ? "fnuz"
+                                                   : "finite");
 }
 inline parsed<floating> parse_register(std::string_view key, std::string_view word) {
     for (const auto& entry : register_names) {
         if (entry.name == word) return {entry.value, {}};
     }
+    if (const named_format* entry = find_format(word); entry != nullptr) {
+        if (const auto* f = std::get_if<floating>(&entry->format)) return {*f, {}};
+    }
     std::string_view rest = word;
     int e = 0, m = 0;
     if (!rest.empty() && rest[0] == 'e') {
         rest.remove_prefix(1);
+        qk::specials kind = specials::ieee;
+        constexpr std::pair<std::string_view, qk::specials> kinds[] = {
+            {"fnuz", specials::fnuz}, {"finite", specials::none}, {"fn", specials::fn}};
+        for (const auto& [suffix, meant] : kinds) {
+            if (kind != specials::ieee || !rest.ends_with(suffix)) continue;
+            kind = meant;
+            rest.remove_suffix(suffix.size());
+        }
         const std::string_view exponent = take_until(rest, 'm');
-        if (parse_number(exponent, e) && parse_number(rest, m) && e >= 2 && e <= 8 && m >= 1 && m <= 23)
-            return {{e, m, (1 << (e - 1)) - 1, specials::ieee}, {}};
+        if (parse_number(exponent, e) && parse_number(rest, m) && e >= 1 && e <= 8 && m >= 0 && m <= 23) {
+            const floating f{e, m, (1 << (e - 1)) - int{kind != specials::fnuz}, kind};
+            if (is_register(f) || is_narrow_result(f)) return {f, {}};
+        }
     }
-    return {{},
-            message("unknown register '")
-                .append(word.substr(0, 40))
-                .append("' for ")
-                .append(key)
-                .append("; say fp32, tf32, fp16, bf16, e8m13, fp64 or eXmY, for instance e6m9")};
+    return {
+        {},
+        message("unknown register '")
+            .append(word.substr(0, 40))
+            .append("' for ")
+            .append(key)
+            .append("; say fp32, tf32, fp16, bf16, e8m13, fp64 or eXmY, for instance e6m9; a result may be of 3 to 8 bits, as fp8_e4m3fn")};
 }
 
 /// One key: a function that reads its value, and one that prints it (an empty text where the value is the default).
@@ -83,7 +109,8 @@ struct accumulator_key {
     std::string_view name;
     message (*read)(accumulator&, std::string_view name, std::string_view value);
     fixed_text<47> (*print)(const accumulator&);
-    bool alone = false;  ///< its value 1 is not printed: `saturate` says saturate=1
+    bool alone = false;           ///< its value 1 is not printed: `saturate` says saturate=1
+    std::string_view other = {};  ///< a value that is not the default: where it changes nothing, the key means nothing
 };
 
 template <auto Member>
@@ -182,30 +209,31 @@ inline message read_by(accumulator& a, std::string_view name, std::string_view v
 inline constexpr accumulator_key accumulator_keys[] = {
     {"sum", read_word<&accumulator::sum, summation_names>,
      [](const accumulator& a) { return fixed_text<47>(option_name(a.sum, summation_names)); }},
-    {"groups", read_number<&accumulator::groups>, print_number<&accumulator::groups>},
-    {"lanes", read_number<&accumulator::lanes>, print_number<&accumulator::lanes>},
-    {"chunked", read_flag<&accumulator::chunked>, print_flag<&accumulator::chunked>, true},
-    {"bundle", read_number<&accumulator::bundle>, print_number<&accumulator::bundle>},
+    {"groups", read_number<&accumulator::groups>, print_number<&accumulator::groups>, false, "2"},
+    {"lanes", read_number<&accumulator::lanes>, print_number<&accumulator::lanes>, false, "2"},
+    {"chunked", read_flag<&accumulator::chunked>, print_flag<&accumulator::chunked>, true, "1"},
+    {"bundle", read_number<&accumulator::bundle>, print_number<&accumulator::bundle>, false, "2"},
     {"place", read_word<&accumulator::place, place_names>, print_word<&accumulator::place, place_names>},
-    {"align", read_number<&accumulator::align>, print_number<&accumulator::align>},
-    {"cut", read_word<&accumulator::cut, rounding_names>, print_word<&accumulator::cut, rounding_names>},
-    {"join", read_number<&accumulator::join>, print_number<&accumulator::join>},
-    {"join-addend", read_number<&accumulator::join_addend>, print_number<&accumulator::join_addend>},
-    {"join-drop", read_number<&accumulator::join_drop>, print_number<&accumulator::join_drop>},
-    {"join-cut", read_word<&accumulator::join_cut, rounding_names>, print_word<&accumulator::join_cut, rounding_names>},
-    {"fused", read_flag<&accumulator::fused>, print_flag<&accumulator::fused>},
+    {"align", read_number<&accumulator::align>, print_number<&accumulator::align>, false, "9"},
+    {"cut", read_word<&accumulator::cut, rounding_names>, print_word<&accumulator::cut, rounding_names>, false, "down"},
+    {"join", read_number<&accumulator::join>, print_number<&accumulator::join>, false, "9"},
+    {"join-addend", read_number<&accumulator::join_addend>, print_number<&accumulator::join_addend>, false, "9"},
+    {"join-drop", read_number<&accumulator::join_drop>, print_number<&accumulator::join_drop>, false, "9"},
+    {"join-cut", read_word<&accumulator::join_cut, rounding_names>, print_word<&accumulator::join_cut, rounding_names>, false, "to-odd"},
+    {"fused", read_flag<&accumulator::fused>, print_flag<&accumulator::fused>, false, "0"},
     {"c", read_register<&accumulator::addend>,
      [](const accumulator& a) { return print_register(a.addend, a.result == fp64 ? fp64 : fp32); }},
-    {"partial", read_register<&accumulator::partial>, [](const accumulator& a) { return print_register(a.partial, a.result); }},
+    {"partial", read_register<&accumulator::partial>,
+     [](const accumulator& a) { return print_register(a.partial, usual_partial(a.result)); }},
     {"result", read_register<&accumulator::result>, [](const accumulator& a) { return print_register(a.result, fp32); }},
     {"partial-round", read_word<&accumulator::partial_round, rounding_names>,
      [](const accumulator& a) { return print_rounding(a.partial_round, a.round); }},
     {"round", read_word<&accumulator::round, rounding_names>, print_word<&accumulator::round, rounding_names>},
     {"operands", read_number<&accumulator::operand_bits>, print_number<&accumulator::operand_bits>},
-    {"reverse", read_flag<&accumulator::reverse>, print_flag<&accumulator::reverse>, true},
+    {"reverse", read_flag<&accumulator::reverse>, print_flag<&accumulator::reverse>, true, "1"},
     {"flush-inputs", read_word<&accumulator::flush_inputs, input_flush_names>, print_word<&accumulator::flush_inputs, input_flush_names>},
     {"flush-partials", read_flag<&accumulator::flush_partials>, print_flag<&accumulator::flush_partials>, true},
-    {"product-overflow", read_flag<&accumulator::product_overflow>, print_flag<&accumulator::product_overflow>, true},
+    {"product-overflow", read_flag<&accumulator::product_overflow>, print_flag<&accumulator::product_overflow>, true, "1"},
     {"overflow", read_word<&accumulator::overflow, too_large_names>, print_word<&accumulator::overflow, too_large_names>},
     {"zero", read_word<&accumulator::zero, zero_rule_names>, print_word<&accumulator::zero, zero_rule_names>},
     {"nan", read_word<&accumulator::nan, nan_answer_names>, print_word<&accumulator::nan, nan_answer_names>},
@@ -216,11 +244,11 @@ inline constexpr accumulator_key accumulator_keys[] = {
          return a.requantize.by == requantize_by::nothing ? fixed_text<47>()
                                                           : fixed_text<47>(option_name(a.requantize.by, requantize_names));
      }},
-    {"scale", read_scale, print_scale},
-    {"multiplier", read_requantized<&requantization::multiplier>, print_requantized<&requantization::multiplier>},
-    {"shift", read_requantized<&requantization::shift>, print_requantized<&requantization::shift>},
-    {"zero-point", read_requantized<&requantization::zero_point>, print_requantized<&requantization::zero_point>},
-    {"output", read_output, print_output},
+    {"scale", read_scale, print_scale, false, "2"},
+    {"multiplier", read_requantized<&requantization::multiplier>, print_requantized<&requantization::multiplier>, false, "7"},
+    {"shift", read_requantized<&requantization::shift>, print_requantized<&requantization::shift>, false, "3"},
+    {"zero-point", read_requantized<&requantization::zero_point>, print_requantized<&requantization::zero_point>, false, "3"},
+    {"output", read_output, print_output, false, "uint8"},
     {"requantize-round",
      [](accumulator& a, std::string_view name, std::string_view value) -> message {
          const auto p = parse_option(name, value, requantize_rounding_names);
@@ -231,9 +259,10 @@ inline constexpr accumulator_key accumulator_keys[] = {
          return a.requantize.round == requantize_rounding::usual
                     ? fixed_text<47>()
                     : fixed_text<47>(option_name(a.requantize.round, requantize_rounding_names));
-     }},
-    {"relu", read_requantized_flag<&requantization::relu>, print_requantized_flag<&requantization::relu>, true},
-    {"symmetric", read_requantized_flag<&requantization::symmetric>, print_requantized_flag<&requantization::symmetric>, true},
+     },
+     false, "down"},
+    {"relu", read_requantized_flag<&requantization::relu>, print_requantized_flag<&requantization::relu>, true, "1"},
+    {"symmetric", read_requantized_flag<&requantization::symmetric>, print_requantized_flag<&requantization::symmetric>, true, "1"},
 };
 
 inline message unknown_key(std::string_view name) {
@@ -272,7 +301,7 @@ inline parsed<accumulator> parse_accumulator(std::string_view text) {
         seen[i] = true;
         if (const message error = detail::accumulator_keys[i].read(a, name, value); !error.empty()) return {{}, error};
     }
-    if (!was_said("partial")) a.partial = a.result;
+    if (!was_said("partial")) a.partial = detail::usual_partial(a.result);
     if (!was_said("partial-round")) a.partial_round = a.round;
     if (!was_said("c") && a.result == fp64) a.addend = fp64;
     if (!was_said("sum")) {
@@ -288,7 +317,15 @@ inline parsed<accumulator> parse_accumulator(std::string_view text) {
                                        "overflow", "zero", "nan", "fused", "align", "cut", "reverse"}) {
         if (was_said(key) && wholes) return {{}, message(key).append(" is of floating sums, and this one is of integers")};
     }
-    return {a, check(a)};
+    if (const message error = check(a); !error.empty()) return {a, error};
+    for (std::size_t i = 0; i < std::size(detail::accumulator_keys); ++i) {
+        const detail::accumulator_key& key = detail::accumulator_keys[i];
+        if (!seen[i] || key.other.empty()) continue;
+        accumulator b = a;
+        key.read(b, key.name, key.other);
+        if (!(b == a) && detail::meaningful(b) == a) return {{}, detail::check_meaning(b)};
+    }
+    return {a, {}};
 }
 
 inline accumulator_text to_text(const accumulator& a) {

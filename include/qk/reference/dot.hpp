@@ -58,7 +58,7 @@ class dot_oracle {
             acc =
                 stepwise ? stepped(part, acc) : fused(part, acc, last ? how_.result : how_.partial, last ? how_.round : how_.partial_round);
         }
-        return value(stepwise ? rounded(acc, how_.result, how_.round) : acc);
+        return held(value(stepwise ? rounded(acc, how_.result, how_.round) : acc));
     }
 
   private:
@@ -210,7 +210,8 @@ class dot_oracle {
                             half = drop <= 128 ? whole_128{1} << (drop - 1) : ~whole_128{0};
             side = rest == 0 ? -2 : rest < half ? -1 : rest > half ? 1 : 0;
         }
-        const bool odd = drop >= 0 && (kept.digits & 1) != 0;
+        const auto binades = static_cast<unsigned>(std::max(n.x.exponent(), min_exponent(f)) - min_exponent(f));
+        const bool odd = drop >= 0 && ((kept.digits + (f.mantissa_bits == 0 ? binades : 0)) & 1) != 0;  // of the code
         const bool away =
             side != -2 &&
             ((r == rounding::half_even && (side == 1 || (side == 0 && odd))) || (r == rounding::half_away && side >= 0) ||
@@ -218,7 +219,9 @@ class dot_oracle {
              (r == rounding::down && n.x.negative) || (r == rounding::to_odd && !odd));
         if (away) ++kept.digits;
         if (kept.zero()) return y;
-        if (kept.exponent() > max_exponent(f)) {
+        number k;
+        k.x = kept;
+        if (std::fabs(value(k)) > max_value(f) || kept.exponent() > max_exponent(f)) {
             const bool stops = r == rounding::toward_zero || r == rounding::to_odd || (r == rounding::up && n.x.negative) ||
                                (r == rounding::down && !n.x.negative);
             y.infinite = how_.overflow == too_large::infinity || (how_.overflow == too_large::ieee && !stops);
@@ -237,6 +240,16 @@ class dot_oracle {
         const double v = n.infinite ? std::numeric_limits<double>::infinity()
                                     : std::ldexp(static_cast<double>(static_cast<std::uint64_t>(n.x.digits)), n.x.low);
         return n.x.negative ? -v : v;
+    }
+
+    /// Returns v as a result's format has it: some have no Inf, no NaN or no -0.
+    double held(double v) const {
+        const floating f = how_.result;
+        if (std::isinf(v) && !has_infinity(f))
+            v = how_.overflow != too_large::saturate && has_nan(f) ? std::numeric_limits<double>::quiet_NaN()
+                                                                   : std::copysign(max_value(f), v);
+        if (std::isnan(v) && !has_nan(f)) v = max_value(f);
+        return v == 0 && !has_negative_zero(f) ? 0.0 : v;
     }
 
     // ---- sums

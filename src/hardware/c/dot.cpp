@@ -155,12 +155,14 @@ compare::dot_task task_of(const qk_search* given) {
     if (given->d_bits != 0) task.d_bits = given->d_bits;
     if (given->most_questions != 0) task.most_questions = given->most_questions;
     if (given->c_format != nullptr) {
-        const format c = format_of(given->c_format, "c_format");
+        task.has_c = std::string_view(given->c_format) != "none";
+        const format c = task.has_c ? format_of(given->c_format, "c_format") : format(fp32);
         const floating* f = std::get_if<floating>(&c);
-        if (f == nullptr || !(*f == fp32 || *f == fp16 || *f == bf16)) throw refused{QK_BAD_ARGUMENT, "c_format is fp32, fp16 or bf16"};
+        if (f == nullptr || !(*f == fp32 || *f == fp16 || *f == bf16))
+            throw refused{QK_BAD_ARGUMENT, "c_format is fp32, fp16, bf16 or none"};
         task.c = *f;
     }
-    if (task.d_bits != 16 && task.d_bits != 32) throw refused{QK_BAD_ARGUMENT, "d_bits is 16 or 32"};
+    if (task.d_bits != 8 && task.d_bits != 16 && task.d_bits != 32) throw refused{QK_BAD_ARGUMENT, "d_bits is 8, 16 or 32"};
     if (const std::string m = check(task); !m.empty()) throw refused{QK_BAD_ARGUMENT, m};
     return task;
 }

@@ -7,6 +7,7 @@
 #include "door.hpp"
 #include "dot_questions.hpp"
 #include "qk/compare/compare.hpp"
+#include "qk/compare/decoder.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/formats/facts.hpp"
 #include "qk/formats/parse.hpp"
@@ -51,15 +52,10 @@ std::vector<float> decoded(const qk_scoreboard& b, const qk::compare::conversion
     const qk::packed_layout l = layout_of(how, n);
     if (l.shifts.count != 0 || l.tensor.count != 0)
         throw refused{QK_BAD_ARGUMENT, "this format has more than elements and scales; decode it with qk_decode and record values"};
-    std::vector<std::byte> packed(l.bytes());
-    const qk::planes p = qk::planes_of(l, std::span(packed));
-    for (std::size_t i = 0; i < n; ++i)
-        qk::detail::put_code(p.elements, i, l.elements.bits, b.elements[i] & qk::detail::low_bits(l.elements.bits));
-    for (std::size_t i = 0; i < l.scales.count; ++i)
-        qk::detail::put_code(p.scales, i, l.scales.bits, b.scales[i] & qk::detail::low_bits(l.scales.bits));
-    std::vector<float> y(n);
-    qk::dispatch::decode(how.format, packed, y, parameters_of(how));
-    return y;
+    const auto first = [](const std::vector<std::uint32_t>& v, std::size_t count) {
+        return std::vector<std::uint32_t>(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(count));
+    };
+    return qk::compare::decoded(how, {first(b.elements, n), first(b.scales, l.scales.count), {}});
 }
 
 /// Returns how many values are complete: in whole rows and whole blocks, with the device's output.
@@ -196,7 +192,11 @@ void qk_scoreboard_output(qk_scoreboard* board, unsigned int float_bits) {
 }
 void qk_scoreboard_element(qk_scoreboard* board, unsigned int code) { record(board, &qk_scoreboard::elements, code); }
 void qk_scoreboard_scale(qk_scoreboard* board, unsigned int code) { record(board, &qk_scoreboard::scales, code); }
-void qk_scoreboard_word(qk_scoreboard* board, unsigned int word) { record(board, &qk_scoreboard::words, word); }
+void qk_scoreboard_word(qk_scoreboard* board, unsigned int word) {
+    // Codes that were asked for before the first word were rounded with words of the seed.
+    if (board != nullptr && board->words.empty()) board->expected.clear();
+    record(board, &qk_scoreboard::words, word);
+}
 unsigned int qk_scoreboard_expected(qk_scoreboard* board, int64_t position) {
     return expected_code(board, [&](qk_scoreboard& b) {
         expect_codes(b, position);

@@ -13,16 +13,21 @@ template <auto Member>
 void set_member(accumulator& a, int v) {
     a.*Member = static_cast<std::remove_reference_t<decltype(a.*Member)>>(v);
 }
-/// A register as a field's value: exponent and mantissa bits in one number.
-constexpr int coded_register(int e, int m) { return e * 32 + m; }
+/// A register as a field's value: kind, exponent and mantissa bits in one number.
+constexpr specials register_kinds[] = {specials::ieee, specials::fn, specials::none, specials::fnuz};
+constexpr int coded_register(int e, int m, int kind = 0) { return kind * 1024 + e * 32 + m; }
 constexpr int coded_register(floating f) { return coded_register(f.exponent_bits, f.mantissa_bits); }
-constexpr floating register_of(int v) { return {v / 32, v % 32, (1 << (v / 32 - 1)) - 1, specials::ieee}; }
+constexpr floating register_of(int v) {
+    const int e = v % 1024 / 32;
+    const qk::specials kind = register_kinds[v / 1024];
+    return {e, v % 32, (1 << (e - 1)) - int{kind.negative_zero}, kind};
+}
 template <auto Member>
 void set_register(accumulator& a, int v) {
     a.*Member = register_of(v);
 }
 /// Sets partial sums and result alike, for devices whose registers have one format.
-void set_registers(accumulator& a, int v) { a.partial = a.result = register_of(v); }
+void set_registers(accumulator& a, int v) { a.partial = qk::detail::usual_partial(a.result = register_of(v)); }
 /// Sets lanes of neighbouring terms.
 void set_chunks(accumulator& a, int v) {
     a.lanes = v;
@@ -50,9 +55,12 @@ std::vector<int> powers(std::size_t below, std::vector<int> more) {
 std::vector<int> result_registers(const dot_task& task, const seen_results& seen) {
     std::vector<int> v;
     if (task.d_bits <= 16) {
-        for (int e = 2; e <= 8; ++e) {
-            for (int m = 1; m <= 13; ++m) {
-                if (1 + e + m == (seen.width == 0 ? task.d_bits : seen.width)) v.push_back(coded_register(e, m));
+        const int width = seen.width == 0 ? task.d_bits : seen.width;
+        for (int kind = 0; kind < static_cast<int>(std::size(register_kinds)); ++kind) {
+            for (int e = 1; e <= std::min(8, width - 1); ++e) {
+                const int code = coded_register(e, width - 1 - e, kind);
+                if (kind == 0 ? qk::detail::is_register(register_of(code)) : qk::detail::is_narrow_result(register_of(code)))
+                    v.push_back(code);
             }
         }
         return v;
@@ -65,7 +73,10 @@ std::vector<int> result_registers(const dot_task& task, const seen_results& seen
     return v;
 }
 std::vector<int> partial_registers(const std::vector<int>& results) {
-    std::vector<int> v = results;
+    std::vector<int> v;
+    for (const int r : results) {
+        if (qk::detail::is_register(register_of(r))) v.push_back(r);
+    }
     for (const floating f : {fp32, e8m13, tf32, fp16, bf16}) v.push_back(coded_register(f));
     for (int m = 4; m <= 22; ++m) v.push_back(coded_register(8, m));
     for (const int e : {5, 6, 7}) {
@@ -147,6 +158,28 @@ std::vector<accumulator> seeds_of(const dot_task& task, const seen_results& seen
         return all;
     }
     const bool narrow = task.d_bits <= 16;
+    const auto add_reversed = [&](floating r) {  // the order of groups shows only where their size is right
+        for (const rounding round : {rounding::half_even, rounding::toward_zero}) {
+            for (const bool fused : {true, false}) {
+                for (int groups = 2; groups <= std::min(16, static_cast<int>(task.k)); ++groups)
+                    add({.sum = summation::sequential,
+                         .groups = groups,
+                         .fused = fused,
+                         .partial = r,
+                         .result = r,
+                         .partial_round = round,
+                         .round = round,
+                         .reverse = true});
+            }
+        }
+    };
+    for (const int code : result_registers(task, seen)) {
+        const floating r = register_of(code);
+        if (qk::detail::is_register(r) && !narrow) add_reversed(r);
+        for (const rounding round : {rounding::half_even, rounding::toward_zero}) {
+            if (narrow) add({.partial = qk::detail::usual_partial(r), .result = r, .partial_round = round, .round = round});
+        }
+    }
     std::vector<floating> results{narrow ? fp16 : fp32, narrow ? bf16 : e8m13};
     if (narrow && seen.width > 3 && seen.width != 16) {
         const std::vector<int> all_of_them = result_registers(task, seen);
@@ -156,7 +189,7 @@ std::vector<accumulator> seeds_of(const dot_task& task, const seen_results& seen
         results = {register_of(result_registers(task, seen).front()), {8, seen.mantissa, 127, specials::ieee}};
     if (results[0] == results[1]) results.pop_back();
     for (const floating r : results) {
-        for (const floating partial : {fp32, r}) {
+        for (const floating partial : {fp32, qk::detail::usual_partial(r)}) {
             for (const rounding round : {rounding::half_even, rounding::toward_zero}) {
                 const accumulator plain{.partial = partial, .result = r, .partial_round = round, .round = round};
                 accumulator a = plain;

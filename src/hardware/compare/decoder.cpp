@@ -12,11 +12,7 @@
 #include "qk/codec/layout/code.hpp"
 
 namespace qk::compare {
-namespace {
 
-constexpr std::size_t most_mistakes = 4, pairs_look_at = 1024;
-
-/// Decodes with the library: what the format says.
 std::vector<float> decoded(const conversion& c, const coded_values& codes) {
     const packed_layout l = layout_of(c, codes.elements.size());
     std::vector<std::byte> bytes(l.bytes());
@@ -33,6 +29,10 @@ std::vector<float> decoded(const conversion& c, const coded_values& codes) {
     qk::decode(c.format, std::span<const std::byte>(bytes), y, parameters_of(c));
     return y;
 }
+
+namespace {
+
+constexpr std::size_t most_mistakes = 4, pairs_look_at = 1024;
 
 struct planted {
     std::size_t mistake;
@@ -225,7 +225,7 @@ report examine_decoder(const conversion& c, const coded_values& codes, std::span
     if (r.mismatches == 0) return r;
     const value_set differ = differing(p);
     const properties all(p, unit);
-    const std::vector<decoder_mistake> known = decoder_mistakes(c);
+    const std::vector<decoder_mistake> known = decoder_mistakes(p);
     const decoder_search search(p, all, model, known);
     decoder_court(p, all, differ, search).judge(r);
     return r;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "diagnose.hpp"
+#include "mistaken_lanes.hpp"
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/catalogue.hpp"
@@ -71,7 +72,8 @@ double decoder_model::floating_element(floating f, std::uint32_t code, const dec
         if (r.subnormal == decoder_rules::hidden) v = plain_number(f, code, true);
         if (m != 0 && r.subnormal == decoder_rules::flushed) v = sign * 0.0;
         if (r.subnormal == decoder_rules::halved) v /= 2;
-        if (r.subnormal == decoder_rules::doubled) v *= 2;
+        if (r.subnormal == decoder_rules::raised) v = std::ldexp(plain_number(f, code, true), 1);
+        if (r.subnormal == decoder_rules::twice) v *= 2;
     }
     return v;
 }
@@ -151,6 +153,10 @@ float decoder_model::value(std::size_t i, const decoder_rules& r) const {
     if (r.lane == decoder_rules::reversed) from = n - 1 - k;
     if (r.lane == decoder_rules::next) from = (k + 1) % n;
     if (r.lane == decoder_rules::previous) from = (k + n - 1) % n;
+    if (r.lane == decoder_rules::turned) from = (k + r.lanes_on) % n;
+    const bool mixed = r.lane == decoder_rules::exchanged || r.lane == decoder_rules::doubled;
+    if (mixed && k == r.one_lane && r.other_lane < n) from = r.other_lane;
+    if (r.lane == decoder_rules::exchanged && k == r.other_lane && r.one_lane < n) from = r.one_lane;
     auto y = static_cast<float>(element(codes_.elements[first + from], r) * factor(i, r));
     if (std::isinf(y) && r.saturates) y = std::copysign(std::numeric_limits<float>::max(), y);
     if (y != 0 && std::abs(y) < 0x1p-126f && r.results_flushed) y = std::copysign(0.0f, y);
@@ -195,7 +201,9 @@ void add_floating_mistakes(floating f, std::vector<decoder_mistake>& all) {
         add(of_subnormals, "subnormals are flushed to zero", setting<&r::subnormal, r::flushed>());
         add(of_subnormals, "a subnormal is a binade too small: its exponent is the field's, 0, and not that of the least normal number",
             setting<&r::subnormal, r::halved>());
-        add(of_subnormals, "a subnormal is a binade too large", setting<&r::subnormal, r::doubled>());
+        add(of_subnormals, "a subnormal is a binade too large", setting<&r::subnormal, r::twice>());
+        add(of_subnormals, "a subnormal is read as the normal number of the least exponent that has its mantissa",
+            setting<&r::subnormal, r::raised>());
     }
     add(of_bias, "the bias of the exponent is one too large: values are half of what they should be", setting<&r::power, -1>());
     add(of_bias, "the bias of the exponent is one too small: values are twice what they should be", setting<&r::power, 1>());
@@ -267,10 +275,32 @@ void add_block_mistakes(const conversion& c, std::vector<decoder_mistake>& all) 
     }
 }
 
+/// Adds the lanes that the device's values show.
+void add_mixed_lanes(const problem& p, std::vector<decoder_mistake>& all) {
+    using r = decoder_rules;
+    const auto of_two = [](auto how, std::pair<std::size_t, std::size_t> two) {
+        return [how, two](r& rules) { rules.lane = how, rules.one_lane = two.first, rules.other_lane = two.second; };
+    };
+    if (with_turned_lanes(p)) {
+        const std::size_t n = lanes_turned(p), size = static_cast<std::size_t>(block_size(p.asked.format));
+        if (n > 1 && n + 1 < size)
+            all.push_back({lanes_of,
+                           "the elements of every block are rotated: each position has that of the one " + turned_lanes(p) + " places on",
+                           [n](r& rules) { rules.lane = r::turned, rules.lanes_on = n; }});
+    }
+    if (with_swapped_lanes(p))
+        all.push_back({lanes_of, "two elements of every block are swapped: those at positions " + swapped_lanes(p),
+                       of_two(r::exchanged, lanes_mixed_up<true>(p))});
+    if (with_doubled_lane(p))
+        all.push_back({lanes_of, "an element of every block comes out twice: position " + doubled_lane(p),
+                       of_two(r::doubled, lanes_mixed_up<false>(p))});
+}
+
 }  // namespace
 
-std::vector<decoder_mistake> decoder_mistakes(const conversion& c) {
+std::vector<decoder_mistake> decoder_mistakes(const problem& p) {
     using r = decoder_rules;
+    const conversion& c = p.asked;
     std::vector<decoder_mistake> all;
     const auto add = [&](int about, std::string sentence, std::function<void(r&)> plant) {
         all.push_back({about, std::move(sentence), std::move(plant)});
@@ -283,7 +313,7 @@ std::vector<decoder_mistake> decoder_mistakes(const conversion& c) {
     add(of_results, "results that are subnormal float32 are flushed to zero", setting<&r::results_flushed, true>());
     add(of_infinities, "results beyond float32 become its largest number", setting<&r::saturates, true>());
     if (!c.scale.empty()) add(of_offsets, "the scale of the tensor is left out", setting<&r::tensor_ignored, true>());
-    if (is_block_format(c.format)) add_block_mistakes(c, all);
+    if (is_block_format(c.format)) add_block_mistakes(c, all), add_mixed_lanes(p, all);
     add(code_bits, "the bits of a code come in reverse order", setting<&r::bits_reversed, true>());
     for (int k = 0; k < std::min(16, qk::detail::packing_of(c.format).element_width); ++k) {
         add(code_bits, "bit " + std::to_string(k) + " of an element's code is stuck at 0",

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "model.hpp"
 #include "qk/compare/decoder.hpp"
 
 namespace qk::compare {
@@ -16,10 +17,11 @@ namespace qk::compare {
 struct decoder_rules {
     std::uint32_t ones = 0, zeros = 0;  ///< bits of an element's code that are stuck
     bool bits_reversed = false;
-    enum { own, swapped, reversed, next, previous } lane = own;  ///< whose code an element of a block is made of
-    std::optional<floating> other;                               ///< the elements are taken for this format's
-    enum { right, flushed, hidden, halved, doubled } subnormal = right;
-    int power = 0;  ///< elements are times 2^power
+    enum { own, swapped, reversed, next, previous, turned, exchanged, doubled } lane = own;  ///< whose code an element is made of
+    std::size_t lanes_on = 0, one_lane = 0, other_lane = 0;  ///< turned: by so many; exchanged: these; doubled: one_lane has the other's
+    std::optional<floating> other;                           ///< the elements are taken for this format's
+    enum { right, flushed, hidden, raised, halved, twice } subnormal = right;  ///< raised: the hidden bit at the least normal exponent
+    int power = 0;                                                             ///< elements are times 2^power
     enum { kept, nought, largest, infinite, number, nan } nan_is = kept, infinity_is = kept;
     enum { signs, unsigned_, inverted } sign = signs;
     bool zero_sign_lost = false;
@@ -42,8 +44,8 @@ struct decoder_mistake {
     bool other_format = false;  ///< the decoder is taken for one of another format: where as few mistakes of this one do, these are meant
 };
 
-/// Returns the mistakes that a decoder of this format may make, the likelier first.
-std::vector<decoder_mistake> decoder_mistakes(const conversion& c);
+/// Returns the mistakes that a decoder of this format may make, the likelier first. Which lanes are mixed up, the device's values show.
+std::vector<decoder_mistake> decoder_mistakes(const problem& p);
 
 /// Decodes under rules.
 class decoder_model {

@@ -118,10 +118,10 @@ class search {
         return s;
     }
     /// Adds a mistake in the region where it does most good. Returns nullopt if it corrects no value, or if the state has a mistake of that
-    /// topic.
+    /// topic, unless it is the same mistake in some region: this is another one then.
     std::optional<state> extended(const state& s, int m) {
         for (const made& k : s.mistakes) {
-            if (about(k.mistake) == about(m)) return std::nullopt;
+            if (about(k.mistake) == about(m) && (k.mistake != m || k.where.properties.empty())) return std::nullopt;
         }
         std::vector<made> more = s.mistakes;
         more.push_back({m, {}});
@@ -135,7 +135,7 @@ class search {
             if (was && !is) worse.insert(n), ++lost;
         }
         if (gained == 0) return std::nullopt;
-        if (lost != 0) more.back().where = all_.separate(better, worse);
+        if (lost != 0) more.back().where = all_.separate(better, worse, 1, changes_scales(m));
         state found{std::move(more), std::move(y)};
         const region& where = found.mistakes.back().where;
         for (std::size_t n = 0; n < found.y.size() && !where.properties.empty(); ++n) {
@@ -233,7 +233,7 @@ class search {
                 if (is && !was) better.insert(n);
                 if (was && !is) worse.insert(n);
             }
-            wider[k].where = all_.separate(better, worse, 64);
+            wider[k].where = all_.separate(better, worse, 64, changes_scales(wider[k].mistake));
             state narrow = of(wider);
             if (narrow.added < s.added) s = std::move(narrow);
         }
@@ -258,6 +258,8 @@ class search {
 
   private:
     static topic about(int m) { return known_mistakes()[static_cast<std::size_t>(m)].about; }
+    /// A wrong scale is that of a whole block: where only some of its values would be explained, it fits by chance.
+    static bool changes_scales(int m) { return known_mistakes()[static_cast<std::size_t>(m)].scales != nullptr; }
     static bool converts_arrays(int m) {
         const mistake& k = known_mistakes()[static_cast<std::size_t>(m)];
         return k.settings != nullptr || k.input != nullptr || k.scales != nullptr || k.arrange != nullptr || k.path != nullptr;
@@ -280,6 +282,7 @@ class search {
                 if ((mask >> k & 1u) != 0) set.push_back(mistakes[k].mistake);
             }
             std::sort(set.begin(), set.end());
+            set.erase(std::unique(set.begin(), set.end()), set.end());
             std::vector<float> part(which.size());
             if (set.empty()) {
                 for (std::size_t n = 0; n < which.size(); ++n) part[n] = expected_[which[n]];

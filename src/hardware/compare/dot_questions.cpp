@@ -56,7 +56,8 @@ enum class kind { ordinary, one, two, two_near, cancelling, few_large, any_expon
 
 class maker {
   public:
-    maker(const qk::format& f, random_source& random) : f_(f), r_(random), range_(range_of(f)) {}
+    /// `reach`: exponents that are mostly used lie so near to 0.
+    maker(const qk::format& f, random_source& random, int reach) : f_(f), r_(random), range_(range_of(f)), reach_(reach) {}
 
     double number(int exponent) {
         const double significand = 1 + r_.word() * 0x1p-32 * (r_.below(4) == 0 ? 0 : 1);
@@ -66,7 +67,8 @@ class maker {
     int any_exponent() { return range_.normal + below(range_.most - range_.normal + 1); }
     /// Returns an exponent about the middle of the range, so that products neither overflow nor become subnormal.
     int middle() {
-        const int low = std::max(range_.normal, -24), high = std::min(range_.most, 24);
+        const int reach = below(4) == 0 ? 24 : reach_, low = std::max(range_.normal, -reach),
+                  high = std::max(low, std::min(range_.most, reach));
         return low + below(high - low + 1);
     }
     std::vector<std::uint64_t> line(kind what, std::size_t k) {
@@ -127,6 +129,7 @@ class maker {
     const qk::format& f_;
     random_source& r_;
     exponent_range range_;
+    int reach_;
 };
 
 /// Returns the kind of row n. A kind recurs as often as it is listed; mostly sums that a person could follow.
@@ -138,6 +141,7 @@ kind kind_of(std::uint32_t n) {
 }
 
 std::uint64_t addend(const dot_task& task, random_source& r, bool integers) {
+    if (!task.has_c) return no_addend(task);
     if (integers) {
         const std::uint32_t w = r.word();
         const auto ends = static_cast<std::int32_t>(r.below(2) != 0 ? (w | 0x7ff00000u) & 0x7fffffffu
@@ -188,6 +192,8 @@ std::uint64_t unit_scale(const qk::format& f) {
     return 127;
 }
 
+std::uint64_t no_addend(const dot_task& task) { return is_integer_format(task.a) ? 0 : std::uint64_t{1} << (bits(task.c) - 1); }
+
 std::uint32_t random_source::word() {  // splitmix64, upper half
     std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -197,7 +203,8 @@ std::uint32_t random_source::word() {  // splitmix64, upper half
 
 dot_case make_questions(const dot_task& task, std::size_t m, std::size_t n, random_source& random) {
     dot_case q{{m, n, task.k}, {}, std::vector<std::uint64_t>(task.k * n), {}, {}, {}};
-    maker left(task.a, random), right(task.b, random);
+    const int reach = task.d_bits <= 8 ? 3 : 24;  // a result of 8 bits has few exponents
+    maker left(task.a, random, reach), right(task.b, random, reach);
     for (std::size_t i = 0; i < m; ++i) {
         const auto row = left.line(kind_of(static_cast<std::uint32_t>(i)), task.k);
         q.a.insert(q.a.end(), row.begin(), row.end());
@@ -252,7 +259,7 @@ bool same_answer(const dot_task& task, const accumulator& acc, std::uint64_t com
     const floating stored = task.d_bits <= 16 ? acc.result : fp32;
     const auto is_nan = [&](std::uint64_t code) {
         if (task.d_bits == 64) return std::isnan(std::bit_cast<double>(code));
-        return std::isnan(value_of(stored, static_cast<std::uint32_t>(code)));
+        return code >> bits(stored) == 0 && std::isnan(value_of(stored, static_cast<std::uint32_t>(code)));
     };
     return is_nan(computed) && is_nan(given);
 }

@@ -107,7 +107,7 @@ class finder {
         }
         const accumulator plain{.sum = c.a.sum,
                                 .addend = c.a.addend,
-                                .partial = c.a.result,
+                                .partial = qk::detail::usual_partial(c.a.result),
                                 .result = c.a.result,
                                 .partial_round = c.a.round,
                                 .round = c.a.round};
@@ -244,7 +244,10 @@ std::string check(const dot_task& task) {
         if (block_size(f) != 0 && task.k % static_cast<std::size_t>(block_size(f)) != 0)
             return "k must be a multiple of the block, " + std::to_string(block_size(f)) + ": it is " + std::to_string(task.k);
     }
-    if (task.k < 2 || task.k > 4096) return "k is " + std::to_string(task.k) + "; it must be 2 to 4096";
+    const std::size_t least = task.has_c ? 2 : 1;
+    if (task.k < least || task.k > 4096)
+        return "k is " + std::to_string(task.k) + "; it must be " + std::to_string(least) + " to 4096" +
+               (task.k == 1 ? ", or 1 where there is no C (c-format none)" : "");
     return {};
 }
 

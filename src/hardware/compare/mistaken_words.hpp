@@ -64,6 +64,10 @@ inline void with_swapped_words(conversion& c, const problem& p) {
     });
 }
 
+inline void with_turned_bytes(conversion& c, const problem& p) {
+    with_words(c, p, [](const auto& w, std::size_t i) { return w[i] << 24 | (w[i] & 0xff00u) << 8 | (w[i] >> 8 & 0xff00u) | w[i] >> 24; });
+}
+
 /// Returns the seed from 0 to 255 with which the first values that tell it come out as the device's; the one asked for if there is none.
 inline std::uint64_t seed_of(const problem& p) {
     constexpr std::size_t looked_at = 2048;

@@ -130,6 +130,13 @@ void with_unit_tensor_scale(conversion& c, const problem&) {
 // ---- values before and after
 
 float as_float16(float x) { return widen(narrow<float16>(x)); }
+template <int Bits>
+float with_mantissa(float x) {
+    if (!std::isfinite(x)) return x;
+    constexpr std::uint32_t drop = 23 - Bits, half = (1u << (drop - 1)) - 1;
+    const std::uint32_t u = std::bit_cast<std::uint32_t>(x);
+    return std::bit_cast<float>((u + half + (u >> drop & 1u)) >> drop << drop);
+}
 float truncated_bfloat16(float x) { return std::isnan(x) ? x : std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xffff0000u); }
 
 float without_zero_sign(float y, const element_facts&) { return y == 0 ? 0.0f : y; }
@@ -451,6 +458,8 @@ template <int Bits>
 constexpr mistake rounds_from = {.about = sticky, .sentence = "sticky bits dropped: it rounds from # bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = Bits; }, .asked = number<Bits>};
 template <int Bits>
 constexpr mistake rounds_twice = {.about = double_rounding, .sentence = "double rounding: elements are rounded to # more mantissa bits first", .applies = to_grids, .element = [](rules& r) { r.first_bits = Bits; }, .asked = number<Bits>};
+template <int Bits>
+constexpr mistake values_first = {.about = double_rounding, .sentence = "double rounding: values are rounded to # mantissa bits first", .input = with_mantissa<Bits>, .asked = number<Bits>};
 template <int Bit>
 constexpr mistake stuck_at_0 = {.about = stuck, .sentence = "bit # of the code is stuck at 0", .applies = with_code_bit<Bit>, .result = stuck_bit<Bit, false>, .asked = number<Bit>};
 template <int Bit>
@@ -467,7 +476,8 @@ void add_numbered(std::vector<mistake>& all, std::integer_sequence<int, N...>) {
 std::vector<mistake> every_mistake() {
     std::vector<mistake> all(std::begin(table), std::end(table));
     add_numbered(all, std::make_integer_sequence<int, 8>());
-    all.insert(all.end(), {rounds_twice<1>, rounds_twice<2>, rounds_twice<3>, rounds_twice<4>, rounds_twice<5>, rounds_twice<6>});
+    all.insert(all.end(), {rounds_twice<1>, rounds_twice<2>, rounds_twice<3>, rounds_twice<4>, rounds_twice<5>, rounds_twice<6>, rounds_twice<7>, rounds_twice<8>, rounds_twice<9>, values_first<10>, values_first<13>});
+    all.push_back({.about = topic::rounding, .sentence = "the bytes of its random words come in reverse order", .applies = rounds_stochastically, .settings = with_turned_bytes});
     return all;
 }
 

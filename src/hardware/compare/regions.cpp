@@ -116,7 +116,7 @@ region properties::describe(const value_set& target, double least_share) const {
     return best;
 }
 
-region properties::separate(const value_set& wanted, const value_set& not_wanted, double weight) const {
+region properties::separate(const value_set& wanted, const value_set& not_wanted, double weight, bool blocks) const {
     constexpr double bits_of_value = 12;
     const std::size_t all_wanted = wanted.count();
     const auto cost = [&](std::size_t length, std::size_t hit, std::size_t taken) {
@@ -132,6 +132,7 @@ region properties::separate(const value_set& wanted, const value_set& not_wanted
     };
     std::vector<candidate> singles;
     for (int k = 0; k < static_cast<int>(all_.size()); ++k) {
+        if (blocks && !all_[static_cast<std::size_t>(k)].of_blocks()) continue;
         candidate c{k, wanted & all_[static_cast<std::size_t>(k)].values, not_wanted & all_[static_cast<std::size_t>(k)].values, 0};
         c.bits = cost(1, c.in.count(), c.out.count());
         singles.push_back(std::move(c));

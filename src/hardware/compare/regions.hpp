@@ -34,6 +34,7 @@ class value_set {
 struct property {
     std::string words;
     value_set values;
+    bool of_blocks() const { return words.starts_with("the block"); }  ///< it holds for whole blocks
 };
 
 /// The values for which all of these properties hold; none: everywhere.
@@ -57,8 +58,8 @@ class properties {
     /// `least_share` of the target; everywhere if none helps.
     region describe(const value_set& target, double least_share) const;
     /// Returns the region, of two properties at most, that holds `wanted` and keeps out `not_wanted` at the least cost; an unwanted value
-    /// that is taken in costs `weight` times as much as a wanted one that is left out.
-    region separate(const value_set& wanted, const value_set& not_wanted, double weight = 1) const;
+    /// that is taken in costs `weight` times as much as a wanted one that is left out. `blocks`: the region consists of whole blocks.
+    region separate(const value_set& wanted, const value_set& not_wanted, double weight = 1, bool blocks = false) const;
 
   private:
     properties() = default;

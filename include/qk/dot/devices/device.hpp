@@ -46,7 +46,6 @@ constexpr accumulator matrix_core(int groups, bool flush) {
     return {.sum = summation::pairwise,
             .groups = groups,
             .place = place::after,
-            .fused = false,
             .flush_inputs = flush ? input_flush::positive : input_flush::none,
             .flush_partials = flush,
             .zero = zero_rule::positive_products};
