@@ -2,10 +2,12 @@
 // Recipes: which one is followed, what it adds, that options given by hand win, and what quantize says of the file.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "qk/graph/files/npy.hpp"
 #include "run_tool.hpp"
 
 namespace {
@@ -167,6 +169,67 @@ TEST_CASE("verbs for arrays take a scale rule behind the format, too, and keep t
     CHECK(searched != converted({"--format", "nvfp4"}));
     CHECK(refused({"--format", "mxfp4@even", "--scale-rule", "ceil"}).find("leave --scale-rule out") != std::string::npos);
     CHECK(refused({"--format", "mxfp4@evn"}).find("even") != std::string::npos);
+    CHECK(searched != converted({"--format", "nvfp4@search", "--scale-objective", "mae"}));
+    CHECK(refused({"--format", "nvfp4", "--scale-objective", "mae"}).find("say --scale-rule search") != std::string::npos);
+    CHECK(refused({"--format", "nvfp4@search", "--scale-objective", "weighted"}).find("--importance") != std::string::npos);
+}
+
+TEST_CASE("convert searches the scales of formats without blocks of their own, and weighs columns") {
+    const qk_test::scratch place;
+    std::vector<float> x;
+    for (int i = 0; i < 640; ++i) x.push_back(std::sin(static_cast<float>(i)) * std::exp(static_cast<float>(i % 7) / 3));
+    qk::graph::write_npy(place("x.npy"), qk::graph::make_tensor<float>({10, 64}, x));
+    const auto error = [&](const words& how, std::size_t first = 0, std::size_t step = 1) {
+        const auto done = qk_test::run_tool(joined({"convert", place("x.npy"), place("y.npy"), "--overwrite"}, how));
+        INFO(done.err);
+        REQUIRE(done.status == 0);
+        const qk::graph::tensor y = qk::graph::read_npy(place("y.npy"));
+        double sum = 0;
+        for (std::size_t i = first; i < x.size(); i += step) sum += std::pow(static_cast<double>(x[i] - y.as<float>()[i]), 2);
+        return sum;
+    };
+    const double tensor = error({"--format", "int4@search"}), rows = error({"--format", "int4@search", "--scale-axis", "0"}),
+                 blocks = error({"--format", "int4@search", "--scale-block", "16"});
+    CHECK(tensor < error({"--format", "int4", "--scale", "0.95"}));
+    CHECK(blocks < tensor);
+    CHECK(rows <= tensor * 1.0001);
+    CHECK(error({"--format", "uint4@search", "--scale-block", "16", "--packed", place("p.npz")}) < tensor);
+    CHECK(error({"--format", "fp8_e4m3fn", "--scale-rule", "search", "--scale-block", "16"}) < blocks / 20);
+    // A column with all the weight comes out better.
+    std::vector<float> w(64, 0.0f);
+    w[3] = w[19] = w[35] = w[51] = 1;
+    qk::graph::write_npy(place("w.npy"), qk::graph::make_tensor<float>({64}, w));
+    const double plain = error({"--format", "nvfp4@search"}, 3, 16);
+    CHECK(error({"--format", "nvfp4@search", "--scale-objective", "weighted", "--importance", place("w.npy")}, 3, 16) < plain);
+    const auto refused = [&](const words& how) { return qk_test::run_tool(joined({"convert", place("x.npy"), place("z.npy")}, how)).err; };
+    CHECK(refused({"--format", "int4", "--scale-block", "16"}).find("or --scale-rule search") != std::string::npos);
+    w.resize(7);
+    qk::graph::write_npy(place("v.npy"), qk::graph::make_tensor<float>({7}, w));
+    CHECK(refused({"--format", "nvfp4@search", "--scale-objective", "weighted", "--importance", place("v.npy")}).find("holds 7 weights") !=
+          std::string::npos);
+    CHECK(qk_test::run_tool({"compare", place("x.npy"), place("y.npy"), "--format", "int4@search"}).err.find("only `qk convert`") !=
+          std::string::npos);
+}
+
+TEST_CASE("--scale-objective reaches the plan, and without a search it is unused") {
+    const qk_test::scratch place;
+    const auto planned = [&](const words& how) {
+        const auto done = quantize(place, "a.onnx", joined(joined(how, sampled), {"--recipe", "fast", "--save-plan", place("p.json")}));
+        INFO(done.err);
+        REQUIRE(done.status == 0);
+        return qk_test::content(place("p.json"));
+    };
+    const words blocked{"--approach", "weight_only", "--weight", "int4", "--weight-block", "32"};
+    const std::string rule = planned(blocked), mse = planned(joined(blocked, {"--scale-rule", "search"})),
+                      mae = planned(joined(blocked, {"--scale-rule", "search", "--scale-objective", "mae"})),
+                      weighted = planned(joined(blocked, {"--scale-rule", "search", "--scale-objective", "weighted"}));
+    CHECK(rule != mse);
+    CHECK(mse != mae);
+    CHECK(mse != weighted);
+    CHECK(mae.find("\"scale_objective\": \"mae\"") != std::string::npos);
+    CHECK(weighted.find("\"scale_objective\": \"weighted\"") != std::string::npos);
+    CHECK(quantize(place, "b.onnx", joined(blocked, {"--recipe", "fast", "--scale-objective", "mae"}))
+              .err.find("unused: option --scale-objective") != std::string::npos);
 }
 
 TEST_CASE("--time asks a python that has onnxruntime, and says where there is none") {

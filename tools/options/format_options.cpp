@@ -11,8 +11,10 @@
 #include "options/words.hpp"
 #include "qk/formats/facts.hpp"
 #include "qk/formats/parse.hpp"
+#include "qk/graph/calibrate.hpp"
 #include "qk/graph/files.hpp"
 #include "qk/graph/model.hpp"
+#include "qk/graph/plan.hpp"
 #include "qk/option_names.hpp"
 #include "qk/storage.hpp"
 
@@ -160,6 +162,10 @@ void add_format_options(option_table& verb, quantize_options& given) {
         .suggest(words_of(rounding_names));
     verb.add_option("--scale-rule", given.scale_rule, "block scales: floor, ceil, rceil, even or ceil_7_25 (MX), four_over_six or search")
         .suggest(words_of(scale_rule_names));
+    verb.add_option("--scale-objective", given.scale_objective,
+                    "what searched scales minimise: mse (default), mae, or weighted: mse, weighted by column (convert: --importance)")
+        .type_name("O")
+        .suggest(words_of(scale_objective_names));
     verb.add_option("--integer-mode", given.integer_mode, "division: round(x / scale); reciprocal: round(x * (1 / scale))")
         .suggest(words_of(integer_mode_names));
     verb.add_option("--overflow", given.overflow, "saturate, ieee or propagate (IEEE P3109's SatFinite, OvfInf and SatPropagate)")
@@ -199,6 +205,12 @@ qk::format format_of(const quantize_options& given) {
     return parsed_format(given.format.substr(0, given.format.find('@')));
 }
 
+bool searches_own_scale(const qk::format& f, const qk::semantics& how) {
+    const floating* split = std::get_if<floating>(&f);
+    return how.scale_rule == scale_rule::search && !is_block_format(f) && bits_per_value(f) <= 8 &&
+           (split == nullptr || graph::is_scaled(*split));
+}
+
 qk::semantics semantics_of(const quantize_options& given) {
     qk::semantics how = checked(parse_semantics(given.semantics));
     if (!given.rounding.empty()) how.rounding = checked(parse_rounding(given.rounding));
@@ -206,10 +218,16 @@ qk::semantics semantics_of(const quantize_options& given) {
     if (const std::size_t at = given.format.find('@'); at != std::string::npos) {  // mxfp4@even
         if (!given.scale_rule.empty()) throw error(fmt::format("--format {} names a scale rule: leave --scale-rule out", given.format));
         how.scale_rule = checked(parse_scale_rule(given.format.substr(at + 1)));
-        if (!has_scale_rule(format_of(given), how.scale_rule))
+        if (!has_scale_rule(format_of(given), how.scale_rule) && !searches_own_scale(format_of(given), how))
             throw error(
-                fmt::format("--format {}: only MX formats have a scale rule (NVFP4 has two: search and four_over_six); leave {} out",
+                fmt::format("--format {}: only MX formats have a scale rule (NVFP4 has two: search and four_over_six; formats of up to 8 "
+                            "bits with a scale have search); leave {} out",
                             given.format, given.format.substr(at)));
+    }
+    if (!given.scale_objective.empty()) {
+        how.scale_objective = checked(parse_scale_objective(given.scale_objective));
+        if (!is_searched(how.scale_rule))
+            throw error("--scale-objective is what searched scales minimise: say --scale-rule search or four_over_six, too");
     }
     if (!given.integer_mode.empty()) how.integer_mode = checked(parse_integer_mode(given.integer_mode));
     if (!given.overflow.empty()) how.overflow = checked(parse_overflow(given.overflow));
@@ -271,15 +289,38 @@ conversion resolve(const quantize_options& given, const graph::dims& shape, cons
         resolve_scale_file(given, c, shape, name);
         return c;
     }
-    if (given.scale_axis) throw error("--scale-axis needs --scales FILE.npy");
-    if (given.scale_block) throw error("--scale-block needs --scales FILE.npy");
+    if (given.scale_axis) throw error("--scale-axis needs --scales FILE.npy, or --scale-rule search");
+    if (given.scale_block) throw error("--scale-block needs --scales FILE.npy, or --scale-rule search");
     if (!given.zero_points.empty()) throw error("--zero-points needs --scales FILE.npy");
+    if (given.format.find('@') != std::string::npos && given.scale.empty() && searches_own_scale(c.format, c.how))
+        throw error(
+            fmt::format("--format {}: only `qk convert` searches the scale of such a format; give --scale or --scales", given.format));
     if (!given.scale.empty() || !given.zero_point.empty()) resolve_tensor_scale(given, c);
     if (const integer* f = std::get_if<integer>(&c.format); f != nullptr && f->symmetric && !f->is_signed && c.zero_point.empty()) {
         c.given = conversion::granularity::tensor;
         if (c.scale.empty()) c.scale = {1.0f};
         c.zero_point = {std::int64_t{1} << (f->bits - 1)};
     }
+    return c;
+}
+
+conversion resolve_searched(const quantize_options& given, const graph::tensor& x, const std::string& name) {
+    quantize_options rest = given;
+    rest.scale_axis.reset(), rest.scale_block.reset();
+    rest.format = given.format.substr(0, given.format.find('@')), rest.scale_rule = "search";
+    conversion c = resolve(rest, x.shape(), name);
+    if (x.rank() == 0) throw error(name + " holds one number: no scale is searched for it; give --scale X");
+    const bool of_channels = given.scale_axis && !given.scale_block;
+    c.scale_axis = axis_within(given.scale_axis.value_or(-1), x.shape(), name, "--scale-axis");
+    c.scale_blocks = seen_along(x.shape(), c.scale_axis);
+    graph::precision what{.format = c.format, .per_channel = of_channels, .semantics = c.how};
+    if (given.scale_block) what.block_size = *given.scale_block;
+    const graph::quantizer q = graph::weight_quantizer(x, what, {.block = c.scale_axis, .flatten = false, .channel = c.scale_axis});
+    c.scale = q.scale, c.zero_point = q.zero_point;
+    c.given = given.scale_block ? conversion::granularity::block
+              : of_channels     ? conversion::granularity::channel
+                                : conversion::granularity::tensor;
+    if (given.scale_block) c.scale_block = static_cast<std::size_t>(*given.scale_block);
     return c;
 }
 

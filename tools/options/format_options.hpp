@@ -19,7 +19,7 @@ namespace qk::tool {
 struct quantize_options {
     std::string format;
     std::string semantics = "ocp";
-    std::string rounding, scale_rule, integer_mode, overflow;
+    std::string rounding, scale_rule, scale_objective, integer_mode, overflow;
     std::string scale, zero_point;    ///< one value for the whole tensor
     std::string scales, zero_points;  ///< .npy files
     std::string random_words;         ///< .npy of uint32, or a hexadecimal word a line
@@ -47,6 +47,11 @@ using compare::seen_along;
 
 /// Returns the conversion that the options describe, checked against a shape; errors call the tensor `name`.
 conversion resolve(const quantize_options& given, const graph::dims& shape, const std::string& name);
+
+/// Does a format without blocks of its own, whose scale is searched, follow --scale-rule search? Then resolve_searched finds the scales
+/// that --scale-axis and --scale-block ask for, from the values, as for weights of a model.
+bool searches_own_scale(const qk::format& f, const qk::semantics& how);
+conversion resolve_searched(const quantize_options& given, const graph::tensor& x, const std::string& name);
 
 /// Returns a float32 or float16 tensor, read from `file`, as float32; throws for other types.
 graph::tensor float_tensor(graph::tensor t, const std::string& file);

@@ -66,6 +66,7 @@ void refuse_beside_system(const quantize_options& given) {
     refuse(given.semantics != none.semantics, "--semantics");
     refuse(!given.rounding.empty(), "--rounding");
     refuse(!given.scale_rule.empty(), "--scale-rule");
+    refuse(!given.scale_objective.empty(), "--scale-objective");
     refuse(!given.integer_mode.empty(), "--integer-mode");
     refuse(!given.overflow.empty(), "--overflow");
     refuse(!given.scale.empty() || !given.scales.empty(), "--scale and --scales");

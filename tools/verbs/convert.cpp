@@ -2,6 +2,7 @@
 // `qk convert`: rounds the values of a .npy file to a format, or unpacks a packed .npz.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 #include "options/format_options.hpp"
@@ -24,7 +25,7 @@ struct convert_arguments {
     quantize_options how;
     std::string like, plan;
     std::vector<std::string> tensors;
-    std::string system, importance;
+    std::string system, importance, shard_size;
     bool count = false, overwrite = false;
 };
 
@@ -52,26 +53,48 @@ void convert_by_system(const convert_arguments& given, const std::string& bytes,
     files.commit();
 }
 
+/// Reads the weights of the objective `weighted`: one for each place on the axis that blocks run along.
+graph::tensor column_weights(const convert_arguments& given, const conversion& c) {
+    if (given.importance.empty()) return {};
+    if (!is_block_format(c.format))
+        throw graph::error("--importance weighs the scales of blocks, and " + given.how.format + " has none of its own");
+    graph::tensor w = float_tensor(graph::read_npy(given.importance), given.importance);
+    if (w.size() != c.blocks.length)
+        throw graph::error(fmt::format("{} holds {} weights, and axis {} of {} has {} places", given.importance, w.size(), c.axis,
+                                       given.input, c.blocks.length));
+    for (const float v : w.as<float>())
+        if (!(v >= 0 && std::isfinite(v))) throw graph::error(given.importance + " holds a weight that is no number from 0 on");
+    return w;
+}
+
 void convert(const convert_arguments& given) {
     if (is_checkpoint(given.input))
-        return convert_checkpoint({given.input, given.output, given.how.format, given.like, given.tensors, given.plan, given.overwrite});
-    if (!given.like.empty() || !given.tensors.empty() || !given.plan.empty())
-        throw graph::error(given.input + " is no checkpoint (.safetensors, index.json, .gguf); --like, --tensor and --plan are for those");
+        return convert_checkpoint(
+            {given.input, given.output, given.how.format, given.like, given.tensors, given.plan, given.shard_size, given.overwrite});
+    if (!given.like.empty() || !given.tensors.empty() || !given.plan.empty() || !given.shard_size.empty())
+        throw graph::error(given.input +
+                           " is no checkpoint (.safetensors, index.json, .gguf); --like, --tensor, --plan and --shard-size are for those");
     if (given.count) need_hardware("--count");
     graph::output_set files(given.overwrite);
     files.input("INPUT", given.input).input("--scales", given.how.scales).input("--zero-points", given.how.zero_points);
     files.input("--importance", given.importance);
     files.output("OUTPUT", given.output).output("--packed", given.packed);
     if (!given.system.empty()) refuse_beside_system(given.how);
-    if (given.system.empty() && !given.importance.empty())
-        throw graph::error("--importance is for --system; without it no rule looks at one");
+    if (given.system.empty() && given.importance.empty() != (given.how.scale_objective != "weighted"))
+        throw graph::error(given.importance.empty()
+                               ? "--scale-objective weighted needs a weight for each column: give --importance V.npy"
+                               : "--importance is for --system and for --scale-objective weighted; without them no rule looks at one");
     const std::string bytes = graph::read_file(given.input);
     if (!given.system.empty()) return convert_by_system(given, bytes, files);
     if (is_archive(bytes)) return convert_back(given, bytes, files);
     format_of(given.how);  // wrong options fail before the file is parsed
     semantics_of(given.how);
     const graph::tensor x = float_tensor(graph::parse_npy(bytes, given.input), given.input);
-    const conversion c = resolve(given.how, x.shape(), given.input);
+    const bool searched =
+        searches_own_scale(format_of(given.how), semantics_of(given.how)) && given.how.scale.empty() && given.how.scales.empty();
+    conversion c = searched ? resolve_searched(given.how, x, given.input) : resolve(given.how, x.shape(), given.input);
+    const graph::tensor weights = column_weights(given, c);
+    if (weights.size() > 0) c.how.scale_weights = weights.as<float>().data();
     graph::tensor y(graph::data_type::float32, x.shape());
     fake_quantize(c, x.as<float>(), y.as<float>());
     if (!given.packed.empty()) files.write(given.packed, to_archive(pack(c, x)));
@@ -114,7 +137,8 @@ void add_convert(command& app, verb_result&) {
         .type_name("SYSTEM.FORMAT")
         .suggest(system_words());
     verb.add_option("--importance", given->importance,
-                    ".npy with one weight for each column, for the rules that look at one (ggml's searches)")
+                    ".npy with one weight for each column, for the rules that look at one (ggml's searches), and for --scale-objective "
+                    "weighted")
         .type_name("V.npy")
         .reads();
     verb.section("Checkpoints");
@@ -127,6 +151,10 @@ void add_convert(command& app, verb_result&) {
     verb.add_option("--plan", given->plan, "a requests file whose requests have `tensor` or `layer` (a glob) and `weight` (a format)")
         .type_name("P.json")
         .reads();
+    verb.add_option("--shard-size", given->shard_size,
+                    "at most so many bytes of tensors a file, as 5GB or 500MB: OUTPUT becomes NAME-00001-of-00003.safetensors and so on "
+                    "with their index, or a split .gguf")
+        .type_name("SIZE");
     verb.section("");
     verb.footer(
         "An option overrides the choice of --semantics.\n\nExamples:\n"

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "graph/base/kernel_calls.hpp"
+#include "graph/calibrate/searched_scales.hpp"
 #include "graph/plan/axis_view.hpp"
 #include "graph/plan/dynamic_scale.hpp"
 #include "qk/graph/calibrate/scales.hpp"
@@ -47,8 +48,7 @@ inline double raw_scale(integer f, value_range r, bool symmetric) {
 
 /// Calls f(values) for the values that share a scale, in the order in which scales are laid out.
 template <class Function>
-void for_each_group(const tensor& value, bool per_channel, std::size_t block, along_axis a, const Function& f) {
-    const std::span<const float> x = value.as<float>();
+void for_each_group(std::span<const float> x, bool per_channel, std::size_t block, along_axis a, const Function& f) {
     std::vector<float> group;
     if (block == 0 && !per_channel) return f(x);
     if (block == 0) {
@@ -83,6 +83,13 @@ inline scale_pair best_shrunk(integer f, value_range r, bool symmetric, pow2_rul
         if (e < least) least = e, best = s;
     }
     return best;
+}
+
+/// Returns which zero points weights may have. `shifts`: one below the middle, too (best_full).
+inline zero_points zero_points_of(integer f, bool symmetric, bool shifts) {
+    if (!symmetric) return {qmin(f), qmax(f)};
+    const std::int64_t middle = f.is_signed ? 0 : std::int64_t{1} << (used_bits(f) - 1);
+    return {middle - std::int64_t{shifts}, middle};
 }
 
 /// Returns the scale of least squared error among those that use every code of few bits. The codes of a signed format reach one step
@@ -216,21 +223,48 @@ quantizer weight_quantizer(const tensor& value, const precision& what, const ope
     const bool mse = what.method == range_method::mse;
     const bool full = !what.method && symmetric && whole != nullptr && !whole->pow2 && whole->bits < 8;
     const bool shifts = full && !what.symmetric && !whole->symmetric && !whole->narrow;
-    detail::for_each_group(value, per_channel, static_cast<std::size_t>(block), a, [&](std::span<const float> group) {
+    const bool searches = detail::searches_scales(q.format, q.semantics);
+    const detail::zero_points allowed =
+        whole != nullptr && searches ? detail::zero_points_of(*whole, symmetric, shifts) : detail::zero_points{};
+    detail::for_each_group(value.as<float>(), per_channel, static_cast<std::size_t>(block), a, [&](std::span<const float> group) {
         const value_range r = range_of(group);
         if (whole == nullptr) {
             const table* listed = std::get_if<table>(&what.format);
-            q.scale.push_back(split != nullptr ? scale_of(*split, r) : listed != nullptr ? scale_of(*listed, r) : 1.0f);
+            const float scale = split != nullptr ? scale_of(*split, r) : listed != nullptr ? scale_of(*listed, r) : 1.0f;
+            q.scale.push_back(searches ? detail::searched_scale(q.format, q.semantics, allowed, {scale, 0}, group).scale : scale);
             return;
         }
-        const scale_pair s = whole->pow2 && rule == pow2_rule::min_mse ? best_pow2(*whole, r, symmetric, group)
-                             : mse                                     ? detail::best_shrunk(*whole, r, symmetric, rule, group)
-                             : full                                    ? detail::best_full(*whole, r, shifts, group)
-                                                                       : scale_of(*whole, r, symmetric, rule);
+        scale_pair s = whole->pow2 && rule == pow2_rule::min_mse ? best_pow2(*whole, r, symmetric, group)
+                       : mse                                     ? detail::best_shrunk(*whole, r, symmetric, rule, group)
+                       : full                                    ? detail::best_full(*whole, r, shifts, group)
+                                                                 : scale_of(*whole, r, symmetric, rule);
+        if (searches) s = detail::searched_scale(q.format, q.semantics, allowed, s, group);
         q.scale.push_back(s.scale);
         q.zero_point.push_back(s.zero_point);
     });
     if (!is_shifted(q)) q.zero_point.clear();
+    return q;
+}
+
+quantizer detail::weighed_quantizer(quantizer q, const tensor& value, std::span<const float> weights) {
+    const along_axis a = seen_by_blocks(value.shape(), q.axis, q.flatten);
+    const bool per_channel = q.block_size == 0 && q.scale.size() > 1, shifted = !q.zero_point.empty();
+    const auto block = static_cast<std::size_t>(q.block_size);
+    zero_points allowed;
+    if (shifted) {
+        const auto [lowest, highest] = std::minmax_element(q.zero_point.begin(), q.zero_point.end());
+        allowed = {*lowest, *highest};
+    }
+    std::vector<std::vector<float>> groups;
+    for_each_group(weights, per_channel, block, a, [&](std::span<const float> group) { groups.emplace_back(group.begin(), group.end()); });
+    std::size_t i = 0;
+    for_each_group(value.as<float>(), per_channel, block, a, [&](std::span<const float> group) {
+        const scale_pair before{q.scale[i], shifted ? q.zero_point[q.zero_point.size() == 1 ? 0 : i] : 0};
+        const scale_pair s = searched_scale(q.format, q.semantics, allowed, before, group, groups[i]);
+        q.scale[i] = s.scale;
+        if (shifted && q.zero_point.size() == q.scale.size()) q.zero_point[i] = s.zero_point;
+        ++i;
+    });
     return q;
 }
 

@@ -976,7 +976,7 @@ class portable_writer : public quantizer_writer {
     /// Returns why an activation that style qdq does not write cannot be written at all; null if it can.
     static const char* obstacle_to(const quantizer& q) {
         if (is_stochastic(q.semantics.rounding)) return "is rounded stochastically, which no standard operator does";
-        if (is_searched(q.semantics.scale_rule)) return searched_scales;
+        if (is_searched(q.semantics.scale_rule) && is_block_format(q.format)) return searched_scales;
         if (q.semantics.rounding == rounding::to_odd) return "is rounded to odd, which no standard operator does";
         if (q.semantics.overflow == overflow_rule::propagate) return "saturates but for Inf, which has no standard operators";
         if (q.semantics.flush_inputs || q.semantics.flush_outputs) return "with subnormals flushed has no standard operators";

@@ -8,11 +8,11 @@
 #include "graph/pipeline/transform.hpp"
 #include "graph/quantize/missing_biases.hpp"
 #include "graph/quantize/pair_safe.hpp"
+#include "graph/quantize/weigh_scales.hpp"
 #include "learn/learn_rounding.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/export/drop_activations.hpp"
 #include "qk/graph/pipeline/expand.hpp"
-#include "qk/graph/quantize/compensate.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/recover/already_quantized.hpp"
 #include "qk/graph/recover/recover.hpp"
@@ -91,6 +91,26 @@ std::set<std::string> narrow_layers(const model& m, const precision_plan& plan) 
     return names;
 }
 
+constexpr const char* weighted_words = "the scale objective weighted";
+
+/// Throws an error if a step has no samples to look at.
+void need_samples(const data_settings& data, const std::string& step) {
+    if ((data.calibration.empty() && data.inputs.empty()) || data.has_statistics())
+        throw error(step + " needs the samples themselves: give --calibration X.npy");
+}
+
+/// Searches the scales that the plan holds by what the layers read, where the objective is weighted.
+void weigh_scales_of_plan(const model& m, const data_settings& data, const asked_precision& asked, quantize_result& result,
+                          const progress_function& progress) {
+    if (asked.saved || !weighs_plan_scales(m, result.plan)) return;
+    need_samples(data, weighted_words);
+    const auto done = weigh_plan_scales(m, result.plan, data.load_calibration(m, asked.limits.samples), {.threads = data.threads},
+                                        progress_of(progress, "searching scales by the layers' inputs"));
+    for (edge_report& e : result.report.edges)
+        if (const quantizer* q = result.plan.find(e.edge)) e.how = *q;
+    add_to(result.report, done);
+}
+
 /// Rounds weights as the options and the requests say, and corrects biases. Changes the model, and the plan where scales are learned.
 void round_weights(model& m, const data_settings& data, const asked_precision& asked, quantize_result& result,
                    const progress_function& progress) {
@@ -110,11 +130,9 @@ void round_weights(model& m, const data_settings& data, const asked_precision& a
     const precision_plan plain = part_of(m, result.plan, how, weight_rounding::nearest);
     const bool weighs = weighs_scales(m, plain);
     if (asked_for.empty() && !asked.options.correct_bias && !weighs) return;
-    if ((data.calibration.empty() && data.inputs.empty()) || data.has_statistics())
-        throw error((!asked_for.empty() ? name_of(*asked_for.begin()) + std::string(" rounding of weights")
-                     : weighs           ? std::string("the scale objective weighted")
-                                        : std::string("correction of biases")) +
-                    " needs the samples themselves: give --calibration X.npy");
+    need_samples(data, !asked_for.empty() ? name_of(*asked_for.begin()) + std::string(" rounding of weights")
+                       : weighs           ? std::string(weighted_words)
+                                          : std::string("correction of biases"));
     const named_tensors samples = data.load_calibration(m, asked.limits.samples);
     if (asked_for.contains(weight_rounding::compensated))
         add_to(result.report, compensate_rounding(m, part_of(m, result.plan, how, weight_rounding::compensated), samples,
@@ -257,6 +275,7 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     add_to(result.report, changed);
     result.report.notes.insert(result.report.notes.begin(), asked.unused.begin(), asked.unused.end());
     throw_violations(result.report, asked.options);
+    weigh_scales_of_plan(m, data, asked, result, progress);
     pair_safety pairs(m, data, asked, result, progress);
     pairs.before_rounding();
     round_weights(m, data, asked, result, progress);

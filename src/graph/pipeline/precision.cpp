@@ -35,6 +35,7 @@ precision word(const precision_settings& o, const std::string& text, bool weight
         // A rounding names no rule for scales; semantics do.
         if (!p.scale_rule) p.scale_rule = rule_of(o);
         if (!p.scale_rule && o.semantics.empty()) p.scale_rule = default_scale_rule(p.format);
+        if (!o.scale_objective.empty()) p.scale_objective = parsed_value(parse_scale_objective(o.scale_objective));
         p.semantics = parsed_value(parse_semantics(o.semantics.empty() ? "ocp" : o.semantics));
         p.semantics->rounding = parsed_value(parse_rounding(o.rounding));
     }
@@ -154,6 +155,7 @@ asked_precision precision_settings::read(const model& m, bool searches) const {
     if (!semantics.empty()) a.options.semantics = parsed_value(parse_semantics(semantics));
     if (!scale_rule.empty() || !semantics.empty()) a.options.scale_rule = rule_of(*this);
     else if (!a.options.scale_rule) a.options.scale_rule = rule_of(*this);
+    if (!scale_objective.empty()) a.options.scale_objective = parsed_value(parse_scale_objective(scale_objective));
     a.options.dual |= dual;
     if (!strict.empty() && strict != "requests" && strict != "all")
         throw error("--strict '" + strict + "' is none of requests, all." + did_you_mean(strict, {"requests", "all"}));

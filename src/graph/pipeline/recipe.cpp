@@ -86,6 +86,36 @@ bool weight_scales_are_open(const asked_precision& asked, const model&) {
         return is_integer_format(p.format) && bits_per_value(p.format) < 8 && !p.method && p.scale.empty();
     });
 }
+/// Is the rule for the scales of these weights left open?
+bool scale_rule_is_open(const asked_precision& asked, const request& r) {
+    return has(r.role, role::weight) && !has(r.role, role::activation) && r.scope < scope::tensor && !asked.options.scale_rule &&
+           !asked.options.semantics && !r.what.scale_rule && !r.what.semantics;
+}
+/// Have weights small blocks whose scales follow from their values?
+bool searches_blocks(const asked_precision& asked, const request& r) {
+    const microscaling* mx = std::get_if<microscaling>(&r.what.format);
+    const bool few_bits = mx != nullptr && !has_integer_elements(*mx) && bits(mx->element) <= 6;
+    return scale_rule_is_open(asked, r) && (few_bits || std::holds_alternative<nvfloat>(r.what.format));
+}
+bool searches_numbers(const asked_precision& asked, const request& r) {
+    return scale_rule_is_open(asked, r) && is_integer_format(r.what.format) && bits_per_value(r.what.format) < 8 && r.what.scale.empty();
+}
+bool block_scales_are_open(const asked_precision& asked, const model&) {
+    return std::ranges::any_of(asked.requests, [&](const request& r) { return searches_blocks(asked, r); });
+}
+void search_scales(asked_precision& asked, bool (*which)(const asked_precision&, const request&)) {
+    for (request& r : asked.requests)
+        if (which(asked, r)) r.what.scale_rule = scale_rule::search;
+}
+/// Are scales of weights searched, by an objective that nobody named?
+bool weighs_open(const asked_precision& asked, const request& r) {
+    return has(r.role, role::weight) && !has(r.role, role::activation) && r.what.scale_rule == scale_rule::search && !r.what.semantics &&
+           !r.what.scale_objective && !asked.options.scale_objective;
+}
+bool objective_is_open(const asked_precision& asked, const model& m) {
+    return std::ranges::any_of(asked.requests, [&](const request& r) { return weighs_open(asked, r); }) &&
+           has_layer(m, {"Conv", "Gemm", "MatMul"});
+}
 bool rounding_is_open(const asked_precision& asked, const model& m) {
     return !asked.by_hand.rounding && narrow_weights(asked, false) && has_layer(m, {"Conv", "ConvTranspose", "Gemm", "MatMul"});
 }
@@ -116,7 +146,18 @@ std::vector<recipe_row> every_recipe_row() {
            }}}},
         {false,
          weight_scales_are_open,
-         {{"scales of weights by squared error (mse)", false, [](asked_precision& a) { a.options.weight_method = range_method::mse; }}}},
+         {{"scales of weights by squared error (mse)", false, [](asked_precision& a) { a.options.weight_method = range_method::mse; }},
+          {"scales of weights searched (search)", false, [](asked_precision& a) { search_scales(a, searches_numbers); }}}},
+        {false,
+         block_scales_are_open,
+         {{"scales of weights' blocks searched (search)", true, [](asked_precision& a) { search_scales(a, searches_blocks); }}}},
+        {true,
+         objective_is_open,
+         {{"searched scales weighted by what layers read (weighted)", false,
+           [](asked_precision& a) {
+               for (request& r : a.requests)
+                   if (weighs_open(a, r)) r.what.scale_objective = scale_objective::weighted;
+           }}}},
         {false,
          ranges_are_chosen,
          {{measured_ranges, true, [](asked_precision& a) { a.options.best_method = true, a.method_samples = 16; }}}},

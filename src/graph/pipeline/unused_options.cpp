@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "graph/calibrate/searched_scales.hpp"
 #include "qk/formats/facts.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
@@ -52,6 +53,13 @@ class unused_search {
         });
     }
 
+    /// Is true if a request's scales are searched, whoever says so.
+    bool searches_scale(const request& r) const {
+        const semantics how = semantics_of(completed(r.what, asked_.options, has(r.role, role::weight)));
+        return is_searched(how.scale_rule) &&
+               (has_scale_rule(r.what.format, how.scale_rule) || detail::searches_scales(r.what.format, how));
+    }
+
     void beside_saved_plan() {
         const char* why = "a saved plan has its own formats, ranges and scales";
         const auto& g = given_;
@@ -59,6 +67,7 @@ class unused_search {
                                                     {g.per_tensor, "--per-tensor"},
                                                     {!g.weight_method.empty(), "--weight-method"},
                                                     {!g.scale_rule.empty(), "--scale-rule"},
+                                                    {!g.scale_objective.empty(), "--scale-objective"},
                                                     {g.weight_block > 0, "--weight-block"},
                                                     {g.symmetric, "--symmetric"},
                                                     {g.asymmetric_weights, "--asymmetric-weights"},
@@ -95,9 +104,17 @@ class unused_search {
         if (!g.scale_rule.empty()) {
             const auto rule = parse_scale_rule(g.scale_rule);
             const test follows = [&](const format& f) { return !rule || has_scale_rule(f, *rule); };
-            say(any_typed(true, follows) || any_typed(false, follows), "--scale-rule",
-                "it is for MX formats, and NVFP4's are search and four_over_six (" + activation + ", " + weight + ")");
+            const test searches = [&](const format& f) {
+                return follows(f) || (*rule == scale_rule::search && detail::has_searched_scale(f));
+            };
+            say(any_typed(true, searches) || any_typed(false, follows), "--scale-rule",
+                "it is for MX formats, NVFP4's are search and four_over_six, and that of weights with other scales is search (" +
+                    activation + ", " + weight + ")");
         }
+        if (!g.scale_objective.empty())
+            say(std::ranges::any_of(weights_, [&](const request* r) { return searches_scale(*r); }) ||
+                    std::ranges::any_of(activations_, [&](const request* r) { return searches_scale(*r); }),
+                "--scale-objective", "no scales are searched: say --scale-rule search, or FORMAT@search");
         per_channel(weight);
         ranges(activation, weight_only);
         if (!g.placement.empty())

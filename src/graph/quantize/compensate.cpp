@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -14,9 +15,11 @@
 #include <span>
 #include <vector>
 
+#include "graph/calibrate/searched_scales.hpp"
 #include "graph/evaluate/execute/runner.hpp"
 #include "graph/ops/conv.hpp"
 #include "graph/ops/widened.hpp"
+#include "graph/quantize/weigh_scales.hpp"
 #include "graph/quantize/weight_rows.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/quantize/compensate.hpp"
@@ -107,10 +110,15 @@ bool round_rows(double_matrix& w, const double_matrix& h, const std::vector<std:
     return true;
 }
 
+/// What the matrices are for: weights rounded with compensation; or scales that are searched with the diagonal as weights, those of blocks,
+/// which weights are rounded by at once, or those that the plan holds.
+enum class matrix_use : std::uint8_t { compensates, weighs_blocks, weighs_plan };
+
 /// A layer that is being compensated: its product, and the matrix of equation (1) for each group and run of columns. Where only its scales
 /// are weighted by the diagonal, each block is a run.
 struct compensation {
-    bool only_weighs = false;
+    matrix_use use = matrix_use::compensates;
+    std::optional<quantizer> searched;  ///< weighs_plan: with the scales that were found
     const onnx::NodeProto* node = nullptr;
     const quantizer* how = nullptr;
     tensor weight;                        ///< as float32
@@ -197,6 +205,28 @@ struct compensation {
         result.weight_sqnr = sqnr(before, applied(*how, weight).as<float>());
     }
 
+    /// Searches the plan's scales again, with the diagonal as weights: each run is a column. Frees the sums.
+    void weigh_plan() {
+        std::vector<float> weights(weight.size());
+        for (std::size_t g = 0; g < rows.groups; ++g)
+            for (std::size_t c = 0; c < rows.columns; ++c) {
+                const float w = h[g * rows.columns + c](0, 0);
+                for (std::size_t o = 0; o < rows.rows; ++o) weights[rows.at(g, o, c)] = w;
+            }
+        h.clear();
+        if (std::ranges::all_of(weights, [](float w) { return std::isfinite(w); })) searched = weighed_quantizer(*how, weight, weights);
+        const std::span<const float> given = std::as_const(weight).as<float>();
+        result.weight_sqnr = sqnr(given, applied(searched ? *searched : *how, weight).as<float>());
+    }
+
+    void finish() {
+        switch (use) {
+            case matrix_use::compensates: return round();
+            case matrix_use::weighs_blocks: return weigh();
+            case matrix_use::weighs_plan: return weigh_plan();
+        }
+    }
+
     /// Rounds the weights by equations (2) and (3). Frees the sums.
     void round() {
         const bool by_inputs = how->semantics.scale_objective == scale_objective::weighted;
@@ -243,23 +273,26 @@ struct compensation {
     }
 };
 
-/// Are the scales of this quantizer searched by an objective that the layer's inputs weigh?
-inline bool weighs_scales(const quantizer& q) {
-    return is_searched(q.semantics.scale_rule) && q.semantics.scale_objective == scale_objective::weighted && is_block_format(q.format);
+/// Are matrices of a layer with this weight used so?
+inline bool is_used(const quantizer& q, matrix_use use) {
+    if (use == matrix_use::compensates) return true;
+    if (q.semantics.scale_objective != scale_objective::weighted) return false;
+    return use == matrix_use::weighs_blocks ? is_searched(q.semantics.scale_rule) && is_block_format(q.format)
+                                            : searches_scales(q.format, q.semantics) && !q.scale.empty();
 }
 
 /// Prepares a node whose weight the plan narrows below 16 bits; `problem` says why it can't be compensated. nullopt for any other node.
 inline std::optional<compensation> compensation_of(const model& m, int index, const precision_plan& plan, std::size_t longest,
-                                                   bool only_weighs) {
+                                                   matrix_use use) {
     const onnx::NodeProto& n = m.graph().node(index);
     if (kind_of(n) != layer_kind::compute || n.input_size() < 2 || m.is_constant(n.input(0)) == m.is_constant(n.input(1)))
         return std::nullopt;
     const int operand = m.is_constant(n.input(1)) ? 1 : 0;
     const std::string& weight = n.input(operand);
     const quantizer* q = plan.find({weight, n.name(), operand});
-    if (q == nullptr || bits_per_value(q->format) >= 16 || (only_weighs && !weighs_scales(*q))) return std::nullopt;
+    if (q == nullptr || bits_per_value(q->format) >= 16 || !is_used(*q, use)) return std::nullopt;
     compensation c;
-    c.only_weighs = only_weighs;
+    c.use = use;
     c.node = &n, c.how = q;
     c.result.layer = n.name(), c.result.weight = weight;
     c.type = m.constant(weight).type();
@@ -273,7 +306,7 @@ inline std::optional<compensation> compensation_of(const model& m, int index, co
     if (blocks.empty()) c.problem = "its blocks do not run along the reduction axis";
     std::size_t width = 0;
     for (const auto& block : blocks) {
-        if (c.runs.empty() || width + block.size() > longest || only_weighs) c.runs.emplace_back(), width = 0;
+        if (c.runs.empty() || width + block.size() > longest || use != matrix_use::compensates) c.runs.emplace_back(), width = 0;
         c.runs.back().push_back(block);
         width += block.size();
     }
@@ -317,16 +350,16 @@ inline void add_up(const evaluator& run, const model& m, std::span<compensation*
     }
 }
 
-/// Rounds layers of a plan and puts their weights into the model: with compensation, or `only_weighs`.
-inline std::vector<compensated_weight> round_layers(model& m, const precision_plan& plan, const named_tensors& samples,
-                                                    const compensate_options& options, const progress& report, bool only_weighs) {
+/// Runs the samples, and finishes every layer of the plan that has such a use.
+inline std::vector<compensation> finished_layers(const model& m, const precision_plan& plan, const named_tensors& samples,
+                                                 const compensate_options& options, const progress& report, matrix_use use) {
     std::vector<compensation> all;
     for (int i = 0; i < m.graph().node_size(); ++i)
-        if (auto c = compensation_of(m, i, plan, options.columns, only_weighs)) all.push_back(std::move(*c));
+        if (auto c = compensation_of(m, i, plan, options.columns, use)) all.push_back(std::move(*c));
     std::vector<compensation*> able;
     for (compensation& c : all)
         if (c.problem.empty()) able.push_back(&c);
-    if (all.empty()) return {};
+    if (able.empty()) return all;
 
     execute::sample_set data = execute::make_samples(m, samples);
     if (const auto cut = execute::runner(m, 1, {}, execute::large_constants::late).decide(data, 0); !cut.one_by_one) {
@@ -343,10 +376,17 @@ inline std::vector<compensated_weight> round_layers(model& m, const precision_pl
         add_up(run, m, now, data, samples.batch_axis, pool, options.memory / 2, [&](std::size_t done) {
             if (report) report((from * data.count + done * now.size()) / able.size(), data.count);
         });
-        pool.for_each(now.size(), [&](std::size_t i, execute::arena&) { only_weighs ? now[i]->weigh() : now[i]->round(); });
+        pool.for_each(now.size(), [&](std::size_t i, execute::arena&) { now[i]->finish(); });
         from = to;
     }
+    return all;
+}
 
+/// Rounds layers of a plan and puts their weights into the model.
+inline std::vector<compensated_weight> round_layers(model& m, const precision_plan& plan, const named_tensors& samples,
+                                                    const compensate_options& options, const progress& report, matrix_use use) {
+    std::vector<compensation> all = finished_layers(m, plan, samples, options, report, use);
+    if (all.empty()) return {};
     std::map<std::string, const compensation*> changed;
     std::vector<compensated_weight> results;
     for (compensation& c : all) {
@@ -361,23 +401,68 @@ inline std::vector<compensated_weight> round_layers(model& m, const precision_pl
     return results;
 }
 
+/// Gives a layer's int32 bias the scales that follow from the weight's. A scale with which the bias would leave 32 bits stays as it was.
+inline void scale_bias(const model& m, precision_plan& plan, const onnx::NodeProto& n, const quantizer& before, quantizer& now) {
+    if (n.input_size() < 3 || !m.is_constant(n.input(2)) || now.block_size > 0) return;
+    quantizer* bias = plan.entry_of({n.input(2), n.name(), 2});
+    if (bias == nullptr || bias->format != qk::format(int32)) return;
+    const tensor value = ops::widened(m.constant(n.input(2)));
+    const auto grown = [&](std::size_t i, std::size_t c) { return bias->scale[i] * (now.scale[c] / before.scale[c]); };
+    const auto each = [&](const auto& f) {
+        for (std::size_t i = 0; i < bias->scale.size(); ++i) f(i, i % now.scale.size());
+    };
+    std::vector<bool> kept(now.scale.size());
+    for (std::size_t i = 0; i < value.size(); ++i) {
+        const std::size_t c = i % now.scale.size(), s = bias->scale.size() == 1 ? 0 : i;
+        const double scale = static_cast<double>(grown(s, c));
+        const double code = std::abs(static_cast<double>(value.as<float>()[i])) / scale;
+        if (!(code < 2147483520.0) || scale < static_cast<double>(std::numeric_limits<float>::min())) kept[c] = true;
+    }
+    for (std::size_t c = 0; c < kept.size(); ++c) {
+        if (!kept[c]) continue;
+        now.scale[c] = before.scale[c];
+        if (now.zero_point.size() == kept.size()) now.zero_point[c] = before.zero_point[c];
+    }
+    each([&](std::size_t i, std::size_t c) { bias->scale[i] = grown(i, c); });
+}
+
 }  // namespace detail
 
 std::vector<compensated_weight> compensate_rounding(model& m, const precision_plan& plan, const named_tensors& samples,
                                                     const compensate_options& options, const progress& report) {
-    return detail::round_layers(m, plan, samples, options, report, false);
+    return detail::round_layers(m, plan, samples, options, report, detail::matrix_use::compensates);
 }
 
 bool weighs_scales(const model& m, const precision_plan& plan) {
     for (int i = 0; i < m.graph().node_size(); ++i)
-        if (detail::compensation_of(m, i, plan, 1, true)) return true;
+        if (detail::compensation_of(m, i, plan, 1, detail::matrix_use::weighs_blocks)) return true;
     return false;
 }
 std::vector<compensated_weight> weigh_scales(model& m, const precision_plan& plan, const named_tensors& samples,
                                              const compensate_options& options, const progress& report) {
-    std::vector<compensated_weight> done = detail::round_layers(m, plan, samples, options, report, true);
+    std::vector<compensated_weight> done = detail::round_layers(m, plan, samples, options, report, detail::matrix_use::weighs_blocks);
     for (compensated_weight& c : done) c.only_weighed = true;
     return done;
+}
+
+bool weighs_plan_scales(const model& m, const precision_plan& plan) {
+    for (int i = 0; i < m.graph().node_size(); ++i)
+        if (detail::compensation_of(m, i, plan, 1, detail::matrix_use::weighs_plan)) return true;
+    return false;
+}
+std::vector<compensated_weight> weigh_plan_scales(const model& m, precision_plan& plan, const named_tensors& samples,
+                                                  const compensate_options& options, const progress& report) {
+    std::vector<detail::compensation> all = detail::finished_layers(m, plan, samples, options, report, detail::matrix_use::weighs_plan);
+    std::vector<compensated_weight> results;
+    for (detail::compensation& c : all) {
+        if (c.searched) {
+            detail::scale_bias(m, plan, *c.node, quantizer(*c.how), *c.searched);
+            *plan.entry_of({c.result.weight, c.result.layer, c.node->input(0) == c.result.weight ? 0 : 1}) = *c.searched;
+        }
+        c.result.left = c.problem, c.result.only_weighed = true;
+        results.push_back(c.result);
+    }
+    return results;
 }
 
 void add_to(quantize_report& report, const std::vector<compensated_weight>& done) {

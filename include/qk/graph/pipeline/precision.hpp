@@ -50,7 +50,7 @@ struct precision_settings {
     plan_source plan;    ///< requests file, saved plan or AIMET encodings
     std::string target;  ///< profile file, or the name of a built-in profile
     std::string method;  ///< --calibration-method
-    std::string placement, approach, semantics, rounding, scale_rule, pow2, weight_rounding, weight_method, kv_cache;
+    std::string placement, approach, semantics, rounding, scale_rule, scale_objective, pow2, weight_rounding, weight_method, kv_cache;
     std::string smooth_quant, awq;  ///< "search", or alpha from 0 to 1
     std::string rotation;           ///< none or hadamard
     double percentile = 0;

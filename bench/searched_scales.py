@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures what searched scales of weights are worth, on trained networks (needs numpy).
+
+    python bench/searched_scales.py build/release/qk ../shared [--only resnet20,kwt1] [--formats nvfp4] [--samples 100] > docs/results/searched_scales.md
+
+Weights alone are quantized, rounded to nearest and with compensation, with the scales of the rule, of four over six (blocks that have it),
+of the search by squared error, by magnitude, and weighted by what the layers read. Decibels of the output against float32's, and top-1
+(agreement with float where there are no labels). Calibrated on the samples behind those that are scored.
+"""
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import networks  # noqa: E402
+
+# Name: model, samples, labels, how many are scored, how many calibrate.
+NETWORKS = {"resnet20": ("resnet20_cifar10_folded", networks.cifar, "cifar10_2000_labels_i64", 300, 64),
+            "squeezenet1.1": ("squeezenet1.1_imagenet", networks.imagenet, "imagenet150_labels_i64", 40, 24),
+            "kwt1": ("kwt1_mfcc", networks.speech, None, 60, 40)}
+FORMATS = {"nvfp4": ["--weight", "nvfp4"],
+           "mxfp4": ["--weight", "mxfp4"],
+           "mxfp6_e2m3": ["--weight", "mxfp6_e2m3"],
+           "int4, blocks of 32": ["--weight", "int4", "--weight-block", "32"],
+           "uint4, blocks of 32": ["--weight", "uint4", "--weight-block", "32", "--asymmetric-weights"],
+           "int4, channels": ["--weight", "int4"],
+           "fp4_e2m1, blocks of 32": ["--weight", "fp4_e2m1", "--weight-block", "32"]}
+RULES = {"rule": [], "4/6": ["--scale-rule", "four_over_six"], "search": ["--scale-rule", "search"],
+         "search, mae": ["--scale-rule", "search", "--scale-objective", "mae"],
+         "search, weighted": ["--scale-rule", "search", "--scale-objective", "weighted"]}
+
+
+def measure(qk, network, arguments):
+    model, inputs, calibration, labels = network
+    second = "top1" if labels else "agreement"
+    line = [qk, "evaluate", model, "--inputs", inputs, "--calibration", calibration, "--metric", f"sqnr,{second}", "--approach", "weight_only", "--json", *arguments]
+    done = subprocess.run([*map(str, line), *(["--labels", str(labels)] if labels else [])], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(" ".join(map(str, line)) + "\n" + done.stderr)
+    found = json.loads(done.stdout)
+    return found["sqnr"], 100 * found[second]
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("qk")
+    arguments.add_argument("shared", type=Path)
+    arguments.add_argument("--only", default=",".join(NETWORKS))
+    arguments.add_argument("--formats", default=";".join(FORMATS), help="of those in the script, with ; between them")
+    arguments.add_argument("--samples", type=int, default=0, help="at most so many of each network are scored")
+    arguments.add_argument("--roundings", default="nearest,compensated")
+    given = arguments.parse_args()
+    names, forms, roundings = given.only.split(","), given.formats.split(";"), given.roundings.split(",")
+    found = {}
+    for name in names:
+        file, load, labelled, count, calibrating = NETWORKS[name]
+        count = min(count, given.samples or count)
+        with tempfile.TemporaryDirectory() as place:
+            x = np.ascontiguousarray(load(given.shared / "data"), np.float32)
+            inputs, calibration, labels = Path(place) / "x.npy", Path(place) / "c.npy", Path(place) / "y.npy" if labelled else None
+            np.save(inputs, x[:count])
+            np.save(calibration, x[-calibrating:])
+            if labelled:
+                np.save(labels, np.load(given.shared / "data" / (labelled + ".npy"))[:count])
+            network = (given.shared / "models" / (file + ".onnx"), inputs, calibration, labels)
+            for form in forms:
+                for rounding in roundings:
+                    for rule, options in RULES.items():
+                        if rule == "4/6" and not form.startswith(("nv", "mx")):
+                            continue
+                        found[form, rounding, rule, name] = measure(given.qk, network, [*FORMATS[form], *options, "--weight-rounding", rounding])
+                        print(name, form, rounding, rule, *found[form, rounding, rule, name], file=sys.stderr, flush=True)
+    print("# Searched scales of weights\n\nMade by `python bench/searched_scales.py qk ../shared`: decibels of the output against float32's, and top-1 "
+          "(kwt1: agreement with float), with\nweights alone quantized. The best decibels of a format, rounding and network are bold.\n")
+    print("| format | rounding | scales | " + " | ".join(names) + " | mean, dB |\n|---|---|---|" + "---|" * (len(names) + 1))
+    for form in forms:
+        for rounding in roundings:
+            rules = [r for r in RULES if (form, rounding, r, names[0]) in found]
+            mean = {r: np.mean([found[form, rounding, r, n][0] for n in names]) for r in rules}
+            for rule in rules:
+                cells = []
+                for n in names:
+                    noise, share = found[form, rounding, rule, n]
+                    bold = "**" if noise >= max(found[form, rounding, r, n][0] for r in rules) else ""
+                    cells.append(f"{bold}{noise:.2f}{bold}, {share:.1f} %")
+                bold = "**" if mean[rule] >= max(mean.values()) else ""
+                print(f"| {form} | {rounding} | {rule} | " + " | ".join(cells) + f" | {bold}{mean[rule]:.2f}{bold} |")
+
+
+if __name__ == "__main__":
+    main()
