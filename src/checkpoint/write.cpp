@@ -2,7 +2,9 @@
 // Writes a checkpoint as .safetensors or .gguf: what each tensor becomes is planned first, so that the header is known; then tensor after
 // tensor is made. Where two layouts hold the same codes they are moved (qk/layout.hpp); floats are made only where they do not.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -47,20 +49,37 @@ struct gguf_header {
     bool swapped = false;
 };
 
-gguf_header header_of(const checkpoint& keys, const std::vector<planned_tensor>& plan) {
+/// Where a file stands among those that a split GGUF is written into.
+struct gguf_split {
+    std::size_t number = 0, count = 1, tensors = 0;
+};
+
+void put_split(std::string& values, std::uint64_t& count, const gguf_split& split, bool swapped) {
+    put_text(values, "split.no", swapped), put_little(values, 2, 4, swapped), put_little(values, split.number, 2, swapped);
+    put_text(values, "split.count", swapped), put_little(values, 2, 4, swapped), put_little(values, split.count, 2, swapped);
+    put_text(values, "split.tensors.count", swapped), put_little(values, 5, 4, swapped), put_little(values, split.tensors, 4, swapped);
+    count += 3;
+}
+
+/// The first file of a split one has all keys, the others have those of the split alone.
+gguf_header header_of(const checkpoint& keys, const std::vector<planned_tensor>& plan, const gguf_split& split) {
     gguf_header h;
     std::uint64_t count = 0;
     std::string values;
     if (keys.kind == container::gguf) {
-        h.alignment = keys.alignment, h.swapped = keys.big_endian;
-        values.assign(reinterpret_cast<const char*>(keys.key_values.data()), keys.key_values.size());
-        count = keys.key_value_count;
-        if (keys.paths.size() > 1) values = without_split(keys, count);
-    } else {
+        h.swapped = keys.big_endian;
+        if (split.number == 0) {
+            h.alignment = keys.alignment;
+            values.assign(reinterpret_cast<const char*>(keys.key_values.data()), keys.key_values.size());
+            count = keys.key_value_count;
+            if (keys.paths.size() > 1 || split.count > 1) values = without_split(keys, count);
+        }
+    } else if (split.number == 0) {
         put_text(values, "general.architecture", false), put_little(values, 8, 4, false), put_text(values, architecture_of(keys), false);
         put_text(values, "general.quantization_version", false), put_little(values, 4, 4, false), put_little(values, 2, 4, false);
         count = 2;
     }
+    if (split.count > 1) put_split(values, count, split, h.swapped);
     h.head = "GGUF";
     put_little(h.head, keys.kind == container::gguf ? keys.version : 3, 4, h.swapped), put_little(h.head, plan.size(), 8, h.swapped),
         put_little(h.head, count, 8, h.swapped);
@@ -102,6 +121,37 @@ std::size_t write_tensors(resumed_file& file, const std::string& head, const std
     return done;
 }
 
+/// Cuts a plan into files of at most `limit` bytes of tensors; a tensor that is larger has a file of its own. 0: one file.
+std::vector<std::vector<planned_tensor>> cut_plan(std::vector<planned_tensor> plan, std::uint64_t limit) {
+    std::vector<std::vector<planned_tensor>> parts(1);
+    std::uint64_t bytes = 0;
+    for (planned_tensor& t : plan) {
+        if (limit != 0 && !parts.back().empty() && bytes + t.bytes > limit) parts.emplace_back(), bytes = 0;
+        bytes += t.bytes;
+        parts.back().push_back(std::move(t));
+    }
+    return parts;
+}
+std::filesystem::path part_name(const std::filesystem::path& target, std::size_t number, std::size_t count) {
+    char text[48];
+    std::snprintf(text, sizeof text, "-%05zu-of-%05zu", number + 1, count);
+    return target.parent_path() / (target.stem().string() + text + target.extension().string());
+}
+std::filesystem::path index_name(const std::filesystem::path& target) { return target.string() + ".index.json"; }
+
+/// The index of shards as transformers writes it.
+std::string index_of(const std::vector<std::vector<planned_tensor>>& parts, const std::filesystem::path& target) {
+    nlohmann::ordered_json index{{"metadata", {{"total_size", 0}}}, {"weight_map", nlohmann::ordered_json::object()}};
+    std::uint64_t total = 0;
+    for (std::size_t k = 0; k < parts.size(); ++k)
+        for (const planned_tensor& t : parts[k]) {
+            index["weight_map"][t.name] = part_name(target, k, parts.size()).filename().string();
+            total += t.bytes;
+        }
+    index["metadata"]["total_size"] = total;
+    return index.dump(2) + "\n";
+}
+
 }  // namespace
 
 std::size_t write(const checkpoint& c, const std::filesystem::path& target, const requests& asked, std::vector<std::string>& notes,
@@ -113,19 +163,49 @@ std::size_t write(const checkpoint& c, const std::filesystem::path& target, cons
     if (asked.like) like = open(*asked.like);
     if (like && gguf != (like->kind == container::gguf))
         throw error(target.string() + ": --like " + asked.like->string() + " is of the other kind; name a file that ends like it");
-    const std::vector<planned_tensor> plan = plan_of(c, like ? &*like : nullptr, asked, gguf, notes);
+    std::vector<planned_tensor> plan = plan_of(c, like ? &*like : nullptr, asked, gguf, notes);
     std::string what = std::string(gguf ? "gguf " : "safetensors ") + asked.format;
     for (const auto& [glob, format] : asked.rules) what += "\n" + glob + "=" + format;
+    if (asked.shard_bytes != 0) what += "\nshards of " + std::to_string(asked.shard_bytes);
     std::vector<std::filesystem::path> inputs = c.paths;
     if (like) inputs.insert(inputs.end(), like->paths.begin(), like->paths.end());
-    resumed_file file(target, inputs, what);
+    const std::size_t tensors = plan.size();
+    const std::vector<std::vector<planned_tensor>> parts = cut_plan(std::move(plan), asked.shard_bytes);
+    if (gguf && parts.size() > 65535)
+        throw error(target.string() + ": " + std::to_string(parts.size()) +
+                    " parts, and a split GGUF has at most 65535: cut it less finely");
+    const bool shards = parts.size() > 1;
+    std::vector<std::filesystem::path> names;
+    for (std::size_t k = 0; k < parts.size(); ++k) names.push_back(shards ? part_name(target, k, parts.size()) : target);
+    if (shards && !gguf) names.push_back(index_name(target));
+    if (asked.check_output)
+        for (const std::filesystem::path& name : names) asked.check_output(name);
+    // All parts are made before the first is put in its place, so that a run that is stopped leaves nothing that looks whole.
+    std::vector<std::unique_ptr<resumed_file>> files;
     std::size_t done = 0;
-    if (gguf) {
-        const gguf_header h = header_of(c.kind == container::gguf ? c : like ? *like : c, plan);
-        done = write_tensors(file, h.head, plan, h.alignment, told);
-    } else
-        done = write_tensors(file, safetensors_header(plan, like && !like->metadata.empty() ? like->metadata : c.metadata), plan, 1, told);
-    file.put();
+    std::uint64_t before = 0, total = 0;
+    for (const auto& part : parts)
+        for (const planned_tensor& t : part) total += t.bytes;
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+        files.push_back(std::make_unique<resumed_file>(names[k], inputs, what));
+        const progress here = [&](std::uint64_t now, std::uint64_t all) {
+            if (told) told(before + now, shards ? std::max(total, before + now) : all);
+        };
+        if (gguf) {
+            const gguf_header h = header_of(c.kind == container::gguf ? c : like ? *like : c, parts[k], {k, parts.size(), tensors});
+            done += write_tensors(*files[k], h.head, parts[k], h.alignment, here);
+        } else {
+            const std::string& metadata = like && !like->metadata.empty() ? like->metadata : c.metadata;
+            done += write_tensors(*files[k], safetensors_header(parts[k], metadata), parts[k], 1, here);
+        }
+        before += files[k]->size();
+    }
+    if (shards && !gguf) {
+        files.push_back(std::make_unique<resumed_file>(names.back(), inputs, what));
+        files.back()->cut(0);
+        files.back()->append(index_of(parts, target));
+    }
+    for (const auto& file : files) file->put();
     return done;
 }
 

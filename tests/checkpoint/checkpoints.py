@@ -143,6 +143,48 @@ def shards(folder):
     check(done.returncode == 2 and "m-00002-of-00002.gguf" in done.stderr, f"a split GGUF without its second part: {done.stderr}")
 
 
+def sharded_output(root, folder):
+    """--shard-size: several files and their index, with the tensors that one file has; a split GGUF; nothing half done, no input lost."""
+    place = folder / "cut"
+    place.mkdir()
+    made = make.Checkpoints(7)
+    tensors = {f"m.{i}.weight": ("F32", made.rng.standard_normal((8, 64)).astype(np.float32)) for i in range(7)}
+    (place / "a.safetensors").write_bytes(make.safetensors(tensors))
+    floats = {k: v[1] for k, v in tensors.items()}
+    ok("convert", place / "a.safetensors", place / "b.safetensors", "--shard-size", "5000")  # two tensors of 2048 bytes a file
+    names = [f"b-{i:05d}-of-00004.safetensors" for i in range(1, 5)]
+    check(sorted(f.name for f in place.glob("b*")) == [*names, "b.safetensors.index.json"], f"shards: {sorted(f.name for f in place.glob('*'))}")
+    if (place / "b.safetensors.index.json").exists():
+        index = json.loads((place / "b.safetensors.index.json").read_text())
+        check(index["metadata"]["total_size"] == 7 * 2048, f"total_size {index['metadata']}")
+        parts = {n: stored(place / n) for n in names}
+        check(all(parts[f][k] == stored(place / "a.safetensors")[k] for k, f in index["weight_map"].items()) and len(index["weight_map"]) == 7, "shards hold other tensors than their index says")
+        decodes(place / "b.safetensors.index.json", floats, folder)
+        ok("convert", place / "b.safetensors.index.json", place / "c.safetensors", "--shard-size", "1GB", "--like", place / "a.safetensors")
+        check((place / "c.safetensors").exists() and stored(place / "c.safetensors") == stored(place / "a.safetensors"), "shards put together again are another file")
+        done = run("convert", place / "b.safetensors.index.json", place / "b.safetensors", "--shard-size", "5000")
+        check(done.returncode == 2 and "INPUT" in done.stderr, f"shards in the place of their input: {done.stderr}")
+        decodes(place / "b.safetensors.index.json", floats, folder)
+    ok("convert", place / "a.safetensors", place / "one.safetensors", "--shard-size", "1")
+    check(len(list(place.glob("one-*-of-00007.safetensors"))) == 7, "a tensor that is larger than a shard has one of its own")
+    for bad in ("0", "-1GB", "5 GB", "much", "5TB", "nan"):
+        done = run("convert", place / "a.safetensors", place / "d.safetensors", "--shard-size", bad)
+        check(done.returncode == 2 and "--shard-size" in done.stderr, f"--shard-size {bad}: {done.stderr}")
+    done = run("convert", place / "a.safetensors", place / "d.npz", "--shard-size", "5GB")
+    check(done.returncode == 2 and not list(place.glob("d*")), f"--shard-size for .npz: {done.stderr}")
+    check(not list(place.glob(".*.part")), "sharded output leaves parts")
+    whole = root / "gguf" / "little.gguf"
+    wanted = np.load(whole.with_suffix(".decoded.npz"))
+    ok("convert", whole, place / "g.gguf", "--shard-size", "3000")
+    cut = sorted(place.glob("g-*.gguf"))
+    check(len(cut) > 1, "a GGUF is not split")
+    for file in cut[:1] + cut[-1:]:
+        decodes(file, wanted, folder)
+    if cut:
+        ok("convert", cut[0], place / "h.gguf", "--like", cut[0])
+        check((place / "h.gguf").exists() and (place / "h.gguf").read_bytes() == whole.read_bytes(), "a GGUF that was split and put together is another file")
+
+
 def lone_files(root, folder):
     """Without a config, names and types tell most systems; the others' errors name the config."""
     needs = ("mlx_affine", "gptq")
@@ -449,6 +491,7 @@ with tempfile.TemporaryDirectory() as name:
     stopped_and_resumed(folder)
     root = made_files(folder)
     shards(folder)
+    sharded_output(root, folder)
     lone_files(root, folder)
     findings(folder)
     broken_files(folder)

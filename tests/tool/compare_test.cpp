@@ -289,3 +289,36 @@ TEST_CASE("packed device output") {
     write();
     CHECK(qk_test::run_tool(command).status == 2);
 }
+
+TEST_CASE("a device that does what another system does is said to, by that system's name") {
+    generator g{11};
+    values x;
+    for (int i = 0; i < 2048; ++i) x.push_back(tie(g, 120 + g.below(12)) * 1.1f);
+    const qk_test::scratch place;
+    qk::graph::write_npy(place("x.npy"), qk::graph::make_tensor<float>({8, 256}, x));
+    const auto report = [&](const std::string& system, const std::string& format) {
+        REQUIRE(qk_test::run_tool({"convert", place("x.npy"), place("d.npy"), "--system", system, "--overwrite"}).status == 0);
+        const auto done = qk_test::run_tool({"compare", place("x.npy"), place("d.npy"), "--format", format, "--json"});
+        CHECK(done.status == 1);
+        const auto systems = nlohmann::json::parse(done.out)["systems"];
+        return std::any_of(systems.begin(), systems.end(), [&](const auto& s) { return s["name"] == system && s["differ"] == 0; });
+    };
+    CHECK(report("mlx.mxfp4_rounded", "mxfp4"));
+    CHECK(report("mlx.mxfp8_rounded", "mxfp8_e4m3"));
+    CHECK(report("transformer_engine.nvfp4", "nvfp4"));
+    CHECK(report("ggml.q4_0", "int4"));
+    REQUIRE(qk_test::run_tool({"convert", place("x.npy"), place("d.npy"), "--system", "mlx.mxfp4_rounded", "--overwrite"}).status == 0);
+    const auto lines = qk_test::run_tool({"compare", place("x.npy"), place("d.npy"), "--format", "mxfp4"});
+    CHECK(lines.out.find("this is what mlx.mxfp4_rounded does, in all 2048 values: as before the mend of 2026") != std::string::npos);
+    // One value that no system gives: the nearest is named with what it leaves.
+    qk::graph::tensor d = qk::graph::read_npy(place("d.npy"));
+    d.as<float>()[5] += 1;
+    qk::graph::write_npy(place("e.npy"), d);
+    const auto near = qk_test::run_tool({"compare", place("x.npy"), place("e.npy"), "--format", "mxfp4"});
+    CHECK(near.out.find("nearest is what mlx.mxfp4_rounded does, which differs in 1 of 2048 values") != std::string::npos);
+    // The format itself is no hypothesis, and a device of another kind has none.
+    values y(x.size(), 1.0f);
+    qk::graph::write_npy(place("f.npy"), qk::graph::make_tensor<float>({8, 256}, y));
+    const auto none = qk_test::run_tool({"compare", place("x.npy"), place("f.npy"), "--format", "mxfp4", "--json"});
+    CHECK(nlohmann::json::parse(none.out)["systems"].empty());
+}

@@ -10,6 +10,7 @@
 
 #include "hardware/compare_dot.hpp"
 #include "hardware/streams.hpp"
+#include "hardware/system_hypotheses.hpp"
 #include "qk/compare/compare.hpp"
 #include "qk/compare/randomness.hpp"
 #include "qk/formats/parse.hpp"
@@ -321,8 +322,17 @@ bool compare_files(compare_arguments& given) {
         return compare_randomness(given, c, x, device);
     }
     const compare::report r = compare::examine(c, x.shape(), x.as<float>(), device.as<float>());
-    if (given.json) print_json(as_json(r));
-    else print_report(r, x.shape());
+    const std::vector<system_agreement> systems = systems_like(c.format, x, device.as<float>(), r.mismatches);
+    if (given.json) {
+        nlohmann::ordered_json j = as_json(r);
+        j["systems"] = nlohmann::ordered_json::array();
+        for (const system_agreement& s : systems)
+            j["systems"].push_back({{"name", s.name}, {"how", s.how}, {"source", s.source}, {"differ", s.differ}});
+        print_json(j);
+    } else {
+        fmt::print("{}", to_text(systems, r.values));
+        print_report(r, x.shape());
+    }
     return r.mismatches == 0;
 }
 
@@ -369,6 +379,7 @@ void add_compare(command& app, verb_result& result) {
         "The listing opens with the likely causes: mistakes of a converter which, alone or up to four together, explain at least four\n"
         "fifths of the differences and make none; then where the differences are, then examples. --json: `causes` (each `sentence`,\n"
         "`where`, `explains`, `alone`), `unexplained` (differences that they leave), `nearest` where none is found, `where`, `flags`.\n"
+        "Where a system of `qk formats --systems` does what the device does, the listing says which (--json: `systems`).\n"
         "Exit status 1 if any value differs; NaN equals NaN, zeros compare with their sign. --random-words unknown judges stochastic\n"
         "rounding by what it does: fixed rounding, bias, short, shared and repeated words, each with the probability of an error.\n\n"
         "Examples:\n"

@@ -166,6 +166,23 @@ nlohmann::ordered_json row_of(const checkpoint::format_error& e) {
             {"relative_error", e.relative()}};
 }
 
+/// Parses "5GB", "500MB" or a number of bytes, as transformers' save_pretrained takes them.
+std::uint64_t bytes_of(const std::string& text) {
+    const auto wrong = [&] { return graph::error("--shard-size '" + text + "' is not a size above 0, such as 5GB, 500MB or 1000000"); };
+    std::size_t end = 0;
+    double number = 0;
+    try {
+        number = std::stod(text, &end);
+    } catch (const std::exception&) {
+        throw wrong();
+    }
+    const std::string unit = text.substr(end);
+    const double factor = unit.empty() || unit == "B" ? 1 : unit == "KB" ? 1e3 : unit == "MB" ? 1e6 : unit == "GB" ? 1e9 : 0;
+    const double bytes = number * factor;
+    if (!(bytes >= 1 && bytes < 1e18)) throw wrong();
+    return static_cast<std::uint64_t>(bytes);
+}
+
 }  // namespace
 
 bool is_checkpoint(const std::string& file) {
@@ -189,8 +206,14 @@ void convert_checkpoint(const checkpoint_conversion& given) {
         const checkpoint::checkpoint c = checkpoint::open(given.input);
         graph::output_set files(given.overwrite, false);  // compares names; the library writes
         for (const auto& p : c.paths) files.input("INPUT", p);
-        files.input("--like", given.like).input("--plan", given.plan).output("OUTPUT", given.output);
+        files.input("--like", given.like).input("--plan", given.plan);
+        if (given.output.ends_with(".npz")) files.output("OUTPUT", given.output);
+        asked.check_output = [&](const std::filesystem::path& p) { files.output("OUTPUT", p); };
         const bool npz = given.output.ends_with(".npz");
+        if (!given.shard_size.empty()) {
+            if (npz) throw graph::error(given.output + " is one file; --shard-size is for .safetensors and .gguf");
+            asked.shard_bytes = bytes_of(given.shard_size);
+        }
         if (npz && (!given.like.empty() || !asked.format.empty() || !asked.rules.empty()))
             throw graph::error(given.output + " holds float32; --format, --tensor and --like are for .safetensors and .gguf");
         if (!npz && !given.output.ends_with(".safetensors") && !given.output.ends_with(".gguf"))

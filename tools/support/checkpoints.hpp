@@ -14,6 +14,7 @@ struct checkpoint_conversion {
     std::string input, output, format, like;
     std::vector<std::string> tensors;  ///< GLOB=FORMAT
     std::string plan;                  ///< a requests file
+    std::string shard_size;            ///< bytes, or with MB, GB; empty: one file
     bool overwrite = false;
 };
 void convert_checkpoint(const checkpoint_conversion& given);
