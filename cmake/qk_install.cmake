@@ -44,6 +44,10 @@ install(FILES ${PROJECT_BINARY_DIR}/qkConfig.cmake ${PROJECT_BINARY_DIR}/qkConfi
 
 # qk.pc, too, computes the prefix from its own place; libqk.pc lies elsewhere (above).
 file(RELATIVE_PATH QK_PC_TO_PREFIX /${CMAKE_INSTALL_DATADIR}/pkgconfig /)
+set(QK_PC_REQUIRES "")
+if(QK_NEEDS_XSIMD)
+  set(QK_PC_REQUIRES "xsimd >= 8.1")
+endif()
 configure_file(cmake/qk.pc.in qk.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/qk.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
 include(qk_packages)

@@ -46,7 +46,7 @@ def debian():
                 owner[path] = name
         run("dpkg-deb", "--extract", file, work / "root")
     needs = {name: re.search("^Depends: (.*)$", run("dpkg-deb", "--field", file), re.M) for name, file in packages.items()}
-    for name, needed in (("qk", "libprotobuf"), ("libqk0", "libstdc++6"), ("libqk-dev", f"libqk0 (= {version})"), ("libqk-graph-dev", "libonnx-dev")):
+    for name, needed in (("qk", "libprotobuf"), ("libqk0", "libstdc++6"), ("libqk-dev", f"libqk0 (= {version})"), ("libqk-dev", "libxsimd-dev"), ("libqk-graph-dev", "libonnx-dev")):
         check(needs[name] and needed in needs[name][1], f"{name} does not depend on {needed}: {needs[name]}")
     check("libonnx" not in needs["libqk-dev"][1], "libqk-dev needs onnx, which only the graph module does")
     return owner
@@ -73,7 +73,7 @@ def consumer():
     folder.mkdir()
     (folder / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(app CXX)\nfind_package(qk REQUIRED)\n"
                                            "add_executable(app app.cpp)\ntarget_link_libraries(app PRIVATE qk::qk)\n")
-    (folder / "app.cpp").write_text("#include <qk/formats/catalogue.hpp>\nint main() { return qk::bits(qk::int8) == 8 ? 0 : 1; }\n")
+    (folder / "app.cpp").write_text("#include <qk/formats/catalogue.hpp>\n#include <qk/qk.hpp>\nint main() { return qk::bits(qk::int8) == 8 ? 0 : 1; }\n")
     run("cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={work}/root/usr")
     run("cmake", "--build", folder / "build")
     run(folder / "build/app")
@@ -111,6 +111,7 @@ include({port}/portfile.cmake)
 """)
     run("cmake", "-P", work / "stand_ins.cmake")
     check((work / "vcpkg/include/qk/qk.hpp").exists(), "the port installs no headers")
+    check("xsimd" in manifest["dependencies"], "vcpkg.json does not name xsimd, which the headers include")
 
 
 def others():

@@ -31,6 +31,7 @@ class Qk(ConanFile):
             copy(self, "*", os.path.join(root, folder), os.path.join(self.export_sources_folder, folder))
 
     def requirements(self):
+        self.requires("xsimd/[>=8.1]", transitive_headers=True)
         if self.options.graph or self.options.checkpoint:
             self.requires("nlohmann_json/[>=3.11 <4]", transitive_headers=True)
             self.requires("zlib/[>=1.2.13 <2]")

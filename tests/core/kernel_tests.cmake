@@ -52,6 +52,20 @@ function(run_on name cpu_flags)
   set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
 endfunction()
 
+# Every operation on vectors, on each instruction set that they have.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  foreach(isa "sse2" "sse4.1" "avx" "avx,fma" "avx2" "avx2,fma" "avx512f,avx512cd,avx512bw,avx512dq,avx512vl,fma")
+    string(REGEX REPLACE ",.*,|[,.]" "_" name lanes_test_${isa})
+    string(REPLACE "," ";-m" flags -m${isa})
+    consumer_program(${name} ${isa} lanes_test.cpp -O1 -march=x86-64 ${flags})
+    string(REPLACE "sse4.1" "sse4_1" cpu_flags ${isa})
+    run_on(${name} ${cpu_flags})
+  endforeach()
+else()
+  consumer_program(lanes_test native lanes_test.cpp -O1)
+  run_on(lanes_test "")
+endif()
+
 # Compile-time formats have loops of their own on each instruction set.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   consumer_program(kernel_forms_test_avx2 AVX2+FMA kernel_forms_test.cpp -march=x86-64 -mavx2 -mfma)
@@ -79,7 +93,7 @@ function(kernel_object object source isa compiler)
     VERBATIM)
 endfunction()
 
-# NEON kernels are cross-compiled for aarch64 and run by qemu-user. doctest is linked into a folder of its own, so that the cross compiler
+# NEON kernels are cross-compiled for aarch64 and run by qemu-user. doctest and xsimd are linked into a folder of their own, so that the cross compiler
 # sees no header of this machine's architecture.
 find_program(QK_AARCH64_CXX aarch64-linux-gnu-g++)
 find_program(QK_QEMU_AARCH64 NAMES qemu-aarch64 qemu-aarch64-static)
@@ -88,8 +102,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
   file(MAKE_DIRECTORY ${cross}/include)
   find_path(QK_DOCTEST_FOLDER doctest/doctest.h REQUIRED)
   file(CREATE_LINK ${QK_DOCTEST_FOLDER}/doctest ${cross}/include/doctest SYMBOLIC)
+  find_path(QK_XSIMD_FOLDER xsimd/xsimd.hpp PATHS ${QK_XSIMD_INCLUDE} REQUIRED)
+  file(CREATE_LINK ${QK_XSIMD_FOLDER}/xsimd ${cross}/include/xsimd SYMBOLIC)
   set(neon ${PROJECT_BINARY_DIR}/tests/kernel_test_neon)
-  one_source(neon_source neon_test ../doctest_main.cpp ${consumer_sources} codec_test.cpp product_test.cpp product_attention_test.cpp)
+  one_source(neon_source neon_test ../doctest_main.cpp ${consumer_sources} codec_test.cpp product_test.cpp product_attention_test.cpp lanes_test.cpp)
   kernel_object(${cross}/tests.o ${neon_source} NEON ${QK_AARCH64_CXX} ${QK_SELDOM_COLLECT} -isystem ${cross}/include)
   add_custom_command(
     OUTPUT ${neon}
@@ -105,7 +121,7 @@ else()
 endif()
 
 # The kernels of processors that qk has no vectors for: one value a vector.
-one_source(scalar_source scalar_test ${consumer_sources} codec_test.cpp codec_forms_test.cpp)
+one_source(scalar_source scalar_test ${consumer_sources} codec_test.cpp codec_forms_test.cpp lanes_test.cpp)
 consumer_program(kernel_test_scalar scalar ${scalar_source} -O2 -DQK_SCALAR)
 set_target_properties(kernel_test_scalar PROPERTIES EXCLUDE_FROM_ALL ON)
 add_test(NAME kernel_test_scalar COMMAND kernel_test_scalar)

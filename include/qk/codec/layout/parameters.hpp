@@ -3,15 +3,23 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
+#include <cstring>
 #include <span>
 
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/layout.hpp"
-#include "qk/kernels/lanes/sixteen_bits.hpp"
 #include "qk/parameters.hpp"
 #include "qk/storage.hpp"
 
 namespace qk {
+
+namespace kernels {  // in lanes/code_lanes.hpp, which those who only name parameters need not read
+template <class Arch, class Half>
+void widen_all(const Half* from, std::size_t n, float* to) noexcept;
+template <class Arch, class Half>
+void narrow_all(const float* from, std::size_t n, Half* to) noexcept;
+}  // namespace kernels
 
 /// Holds the axis of blocks, or the scales that the caller supplies; converts from any of the structs of parameters.hpp. Packed bytes do
 /// not hold the scales that a caller supplies (integers, scaled floats): pass them to decode again.

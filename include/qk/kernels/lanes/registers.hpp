@@ -1,184 +1,161 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors over the compiler's own, where the instruction set is one of x86 from SSE2 on or NEON. The operators are single expressions over
-// them: a compiler spends its time on calls that it has to inline, and a kernel has thousands of operators.
+// Vectors over xsimd::batch, where the instruction set is one of x86 from SSE2 on or NEON: a thin layer, in which vectors and masks of all
+// lane types have one register each, and integers wrap around.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+
+#if !__has_include(<xsimd/xsimd.hpp>)
+#error "qk's vectors need xsimd 8.1 or later (Debian: libxsimd-dev); with -DQK_SCALAR qk computes one value at a time and needs nothing"
+#endif
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"  // g++ 12's own avx512fintrin.h
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#pragma GCC diagnostic ignored "-Wshadow"
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+#include <xsimd/xsimd.hpp>
+#pragma GCC diagnostic pop
 
 #include "qk/inline.hpp"
 #include "qk/kernels/lanes/batch.hpp"
 #include "qk/kernels/lanes/intrinsics.hpp"
 
-// C-style casts turn the compiler's own vectors into vectors of other lanes: no named cast is as short, or compiles as fast.
+// C-style casts turn a register into the compiler's own vector of other lanes: no named cast is as short, or compiles as fast.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wold-style-cast"
 
 namespace qk::kernels {
 
 /// The instruction set that a file is compiled for, as far as the kernels tell these apart: a type each, so that it is part of every
-/// symbol's name. `ints` and `floats` are the vectors that intrinsics take.
+/// symbol's name. `of` is xsimd's.
 #if defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define QK_MASK_REGISTERS 1
 struct avx512 {
-    static constexpr std::size_t bytes = 64;
-    using floats = __m512;
-    using ints = __m512i;
+    using of = xsimd::avx512dq;  // lanes have 32 bits: avx512bw has nothing for them, and a defect in 8.1
 };
 using native = avx512;
 #elif defined(__AVX2__)
 struct avx2 {
-    static constexpr std::size_t bytes = 32;
-    using floats = __m256;
-    using ints = __m256i;
+    using of = xsimd::avx2;
 };
-struct avx2_fma : avx2 {};
 #if defined(__FMA__)
+struct avx2_fma {
+    using of = xsimd::fma3<xsimd::avx2>;
+};
 using native = avx2_fma;
 #else
 using native = avx2;
 #endif
 #elif defined(__SSE2__)
-struct sse2 {
-    static constexpr std::size_t bytes = 16;
-    using floats = __m128;
-    using ints = __m128i;
-};
-struct sse4_1 : sse2 {};
-struct avx : sse4_1 {};
-struct avx_fma : avx {};
+// AVX without AVX2 has no integers of 256 bits: vectors stay at 128.
 #if defined(__FMA__)
+#define QK_NARROW_FMA 1  // beside AVX xsimd 8.1 has no fma3<sse4_2>
+struct avx_fma {
+    using of = xsimd::sse4_2;
+};
 using native = avx_fma;
 #elif defined(__AVX__)
+struct avx {
+    using of = xsimd::sse4_2;
+};
 using native = avx;
 #elif defined(__SSE4_1__)
+struct sse4_1 {
+    using of = xsimd::sse4_1;
+};
 using native = sse4_1;
 #else
+struct sse2 {
+    using of = xsimd::sse2;
+};
 using native = sse2;
 #endif
 #else
 struct neon {
-    static constexpr std::size_t bytes = 16;
-    using floats = float32x4_t;
-    using ints = int32x4_t;
+    using of = xsimd::neon64;
 };
 using native = neon;
 #endif
 
-/// The vectors of an instruction set with lanes of type T. Integer arithmetic is done in `wrapping`, without a sign, so it wraps around.
-template <class T, class Arch>
-struct vector_types;
-template <class Arch>
-struct vector_types<float, Arch> {
-    using given = typename Arch::floats;
-    typedef float lanes __attribute__((vector_size(Arch::bytes)));
-    typedef float wrapping __attribute__((vector_size(Arch::bytes)));
-};
-template <class Arch>
-struct vector_types<std::int32_t, Arch> {
-    using given = typename Arch::ints;
-    typedef std::int32_t lanes __attribute__((vector_size(Arch::bytes)));
-    typedef std::uint32_t wrapping __attribute__((vector_size(Arch::bytes)));
-};
-template <class Arch>
-struct vector_types<std::uint32_t, Arch> {
-    using given = typename Arch::ints;
-    typedef std::uint32_t lanes __attribute__((vector_size(Arch::bytes)));
-    typedef std::uint32_t wrapping __attribute__((vector_size(Arch::bytes)));
-};
-
 /// One truth value for each lane.
 template <class Arch>
 struct mask {
-#if defined(QK_MASK_REGISTERS)
-    using register_type = __mmask16;
-#else
-    using register_type = typename vector_types<std::int32_t, Arch>::lanes;
-#endif
+    using of = xsimd::batch_bool<std::int32_t, typename Arch::of>;
+    using register_type = typename of::register_type;
     register_type data;
 
     mask() = default;
     QK_INLINE mask(register_type m) noexcept : data(m) {}
-    friend QK_INLINE mask operator&(mask a, mask b) noexcept { return register_type(a.data & b.data); }
-    friend QK_INLINE mask operator|(mask a, mask b) noexcept { return register_type(a.data | b.data); }
-    friend QK_INLINE mask operator~(mask a) noexcept { return register_type(~a.data); }
+    QK_INLINE mask(const of& m) noexcept : data(m.data) {}
+    friend QK_INLINE mask operator&(mask a, mask b) noexcept { return of(a.data) & of(b.data); }
+    friend QK_INLINE mask operator|(mask a, mask b) noexcept { return of(a.data) | of(b.data); }
+    friend QK_INLINE mask operator~(mask a) noexcept { return ~of(a.data); }
 };
 
 template <class T, class Arch>
 struct batch {
-    using types = vector_types<T, Arch>;
-    using register_type = typename types::given;
-    using lanes_type = typename types::lanes;
-    using wrapping = typename types::wrapping;
-    static constexpr std::size_t size = Arch::bytes / sizeof(T);
+    using of = xsimd::batch<T, typename Arch::of>;
+    /// Integers wrap around: arithmetic is done without a sign.
+    using wrapping = xsimd::batch<std::conditional_t<std::is_integral_v<T>, std::uint32_t, T>, typename Arch::of>;
+    using register_type = typename of::register_type;
+    static constexpr std::size_t size = of::size;
+
+    /// And, or and xor are done in lanes of 32 bits. xsimd's are in lanes of 64 bits, and g++ keeps each constant twice for those.
+    typedef std::int32_t bits __attribute__((vector_size(sizeof(register_type))));
 
     register_type data;
 
     batch() = default;
     QK_INLINE batch(register_type v) noexcept : data(v) {}
-    QK_INLINE explicit batch(T v) noexcept {
-        if constexpr (size == 4) data = (register_type)lanes_type{v, v, v, v};
-        else if constexpr (size == 8) data = (register_type)lanes_type{v, v, v, v, v, v, v, v};
-        else data = (register_type)lanes_type{v, v, v, v, v, v, v, v, v, v, v, v, v, v, v, v};
-    }
-    static QK_INLINE batch load_unaligned(const T* p) noexcept {
-        typedef lanes_type unaligned __attribute__((aligned(sizeof(T)), may_alias));
-        return (register_type) * reinterpret_cast<const unaligned*>(p);
-    }
-    QK_INLINE void store_unaligned(T* p) const noexcept {
-        typedef lanes_type unaligned __attribute__((aligned(sizeof(T)), may_alias));
-        *reinterpret_cast<unaligned*>(p) = (lanes_type)data;
-    }
+    QK_INLINE batch(const of& v) noexcept : data(v.data) {}
+    QK_INLINE explicit batch(T v) noexcept : data(of(v).data) {}
+    static QK_INLINE batch load_unaligned(const T* p) noexcept { return of::load_unaligned(p); }
+    QK_INLINE void store_unaligned(T* p) const noexcept { of(data).store_unaligned(p); }
 
-    friend QK_INLINE batch operator+(batch a, batch b) noexcept { return (register_type)((wrapping)a.data + (wrapping)b.data); }
-    friend QK_INLINE batch operator-(batch a, batch b) noexcept { return (register_type)((wrapping)a.data - (wrapping)b.data); }
-    friend QK_INLINE batch operator*(batch a, batch b) noexcept { return (register_type)((wrapping)a.data * (wrapping)b.data); }
-    friend QK_INLINE batch operator/(batch a, batch b) noexcept { return (register_type)((wrapping)a.data / (wrapping)b.data); }
-    friend QK_INLINE batch operator-(batch a) noexcept { return (register_type)(-(wrapping)a.data); }
-    friend QK_INLINE batch operator&(batch a, batch b) noexcept { return (register_type)((lanes_type)a.data & (lanes_type)b.data); }
-    friend QK_INLINE batch operator|(batch a, batch b) noexcept { return (register_type)((lanes_type)a.data | (lanes_type)b.data); }
-    friend QK_INLINE batch operator^(batch a, batch b) noexcept { return (register_type)((lanes_type)a.data ^ (lanes_type)b.data); }
-    friend QK_INLINE batch operator~(batch a) noexcept { return (register_type)(~(lanes_type)a.data); }
-    friend QK_INLINE batch operator<<(batch a, int n) noexcept { return (register_type)((wrapping)a.data << n); }
-    friend QK_INLINE batch operator>>(batch a, int n) noexcept { return (register_type)((lanes_type)a.data >> n); }
-    friend QK_INLINE batch operator<<(batch a, batch n) noexcept { return (register_type)((wrapping)a.data << (wrapping)n.data); }
-    friend QK_INLINE batch operator>>(batch a, batch n) noexcept { return (register_type)((lanes_type)a.data >> (lanes_type)n.data); }
-#if defined(QK_MASK_REGISTERS)
-    friend QK_INLINE mask<Arch> operator<(batch a, batch b) noexcept { return _mm512_cmplt_epi32_mask(a.data, b.data); }
-    friend QK_INLINE mask<Arch> operator<=(batch a, batch b) noexcept { return _mm512_cmple_epi32_mask(a.data, b.data); }
-    friend QK_INLINE mask<Arch> operator==(batch a, batch b) noexcept { return _mm512_cmpeq_epi32_mask(a.data, b.data); }
-    friend QK_INLINE mask<Arch> operator!=(batch a, batch b) noexcept { return _mm512_cmpneq_epi32_mask(a.data, b.data); }
-#else
-    friend QK_INLINE mask<Arch> operator<(batch a, batch b) noexcept { return (lanes_type)a.data < (lanes_type)b.data; }
-    friend QK_INLINE mask<Arch> operator<=(batch a, batch b) noexcept { return (lanes_type)a.data <= (lanes_type)b.data; }
-    friend QK_INLINE mask<Arch> operator==(batch a, batch b) noexcept { return (lanes_type)a.data == (lanes_type)b.data; }
-    friend QK_INLINE mask<Arch> operator!=(batch a, batch b) noexcept { return (lanes_type)a.data != (lanes_type)b.data; }
-#endif
+    friend QK_INLINE batch operator+(batch a, batch b) noexcept { return given(raw(a) + raw(b)); }
+    friend QK_INLINE batch operator-(batch a, batch b) noexcept { return given(raw(a) - raw(b)); }
+    friend QK_INLINE batch operator*(batch a, batch b) noexcept { return given(raw(a) * raw(b)); }
+    friend QK_INLINE batch operator/(batch a, batch b) noexcept { return given(raw(a) / raw(b)); }
+    friend QK_INLINE batch operator-(batch a) noexcept { return given(-raw(a)); }
+    friend QK_INLINE batch operator&(batch a, batch b) noexcept { return (register_type)((bits)a.data & (bits)b.data); }
+    friend QK_INLINE batch operator|(batch a, batch b) noexcept { return (register_type)((bits)a.data | (bits)b.data); }
+    friend QK_INLINE batch operator^(batch a, batch b) noexcept { return (register_type)((bits)a.data ^ (bits)b.data); }
+    friend QK_INLINE batch operator~(batch a) noexcept { return ~of(a.data); }
+    friend QK_INLINE batch operator<<(batch a, int n) noexcept { return given(raw(a) << n); }
+    friend QK_INLINE batch operator>>(batch a, int n) noexcept { return of(a.data) >> n; }
+    friend QK_INLINE batch operator<<(batch a, batch n) noexcept { return given(raw(a) << raw(n)); }
+    friend QK_INLINE batch operator>>(batch a, batch n) noexcept { return of(a.data) >> of(n.data); }
+    friend QK_INLINE mask<Arch> operator<(batch a, batch b) noexcept { return as_mask(of(a.data) < of(b.data)); }
+    friend QK_INLINE mask<Arch> operator<=(batch a, batch b) noexcept {
+        // xsimd takes two comparisons for integers where a mask is a register of lanes.
+        if constexpr (std::is_integral_v<T> && sizeof(mask<Arch>) == sizeof(batch)) return ~(b < a);
+        else return as_mask(of(a.data) <= of(b.data));
+    }
+    friend QK_INLINE mask<Arch> operator==(batch a, batch b) noexcept { return as_mask(of(a.data) == of(b.data)); }
+    friend QK_INLINE mask<Arch> operator!=(batch a, batch b) noexcept { return as_mask(of(a.data) != of(b.data)); }
     friend QK_INLINE mask<Arch> operator>(batch a, batch b) noexcept { return b < a; }
     friend QK_INLINE mask<Arch> operator>=(batch a, batch b) noexcept { return b <= a; }
-};
 
-// QK_LANES picks its argument for vectors of 16 lanes, of 8 lanes or of 4 lanes.
-#if defined(QK_MASK_REGISTERS)
-#define QK_LANES(wide, middle, narrow) wide
-#elif defined(__AVX2__)
-#define QK_LANES(wide, middle, narrow) middle
-#else
-#define QK_LANES(wide, middle, narrow) narrow
-#endif
+  private:
+    static QK_INLINE wrapping raw(batch a) noexcept { return wrapping(__builtin_bit_cast(typename wrapping::register_type, a.data)); }
+    static QK_INLINE batch given(const wrapping& v) noexcept { return __builtin_bit_cast(register_type, v.data); }
+    static QK_INLINE mask<Arch> as_mask(const typename of::batch_bool_type& m) noexcept {
+        return __builtin_bit_cast(typename mask<Arch>::register_type, m.data);
+    }
+};
 
 /// Returns a where m, else b.
 template <class T, class Arch>
 QK_INLINE batch<T, Arch> select(mask<Arch> m, batch<T, Arch> a, batch<T, Arch> b) noexcept {
-#if defined(QK_MASK_REGISTERS)
-    return (typename batch<T, Arch>::register_type)_mm512_mask_blend_epi32(m.data, (__m512i)b.data, (__m512i)a.data);
-#elif defined(__SSE4_1__)
-    return (typename batch<T, Arch>::register_type)QK_LANES(, _mm256_blendv_epi8, _mm_blendv_epi8)(
-        (typename Arch::ints)b.data, (typename Arch::ints)a.data, (typename Arch::ints)m.data);
-#else
-    using ints = typename vi<Arch>::lanes_type;
-    return (typename batch<T, Arch>::register_type)(((ints)a.data & m.data) | ((ints)b.data & ~m.data));
-#endif
+    using of = typename batch<T, Arch>::of;
+    using bools = typename of::batch_bool_type;
+    return xsimd::select(bools(__builtin_bit_cast(typename bools::register_type, m.data)), of(a.data), of(b.data));
 }
 
 /// Returns all bits of a lane where m, else none.
@@ -187,103 +164,46 @@ QK_INLINE vi<Arch> all_bits(mask<Arch> m) noexcept {
 #if defined(QK_MASK_REGISTERS)
     return _mm512_movm_epi32(m.data);
 #else
-    return (typename vi<Arch>::register_type)m.data;
+    return __builtin_bit_cast(typename vi<Arch>::register_type, m.data);
 #endif
 }
 
-#if defined(__SSE2__)
 template <class Arch>
 QK_INLINE vf<Arch> min(vf<Arch> a, vf<Arch> b) noexcept {
-    return QK_LANES(_mm512_min_ps, _mm256_min_ps, _mm_min_ps)(a.data, b.data);
+    return xsimd::min(typename vf<Arch>::of(a.data), typename vf<Arch>::of(b.data));
 }
 template <class Arch>
 QK_INLINE vf<Arch> max(vf<Arch> a, vf<Arch> b) noexcept {
-    return QK_LANES(_mm512_max_ps, _mm256_max_ps, _mm_max_ps)(a.data, b.data);
+    return xsimd::max(typename vf<Arch>::of(a.data), typename vf<Arch>::of(b.data));
+}
+template <class Arch>
+QK_INLINE vi<Arch> min(vi<Arch> a, vi<Arch> b) noexcept {
+    return xsimd::min(typename vi<Arch>::of(a.data), typename vi<Arch>::of(b.data));
+}
+template <class Arch>
+QK_INLINE vi<Arch> max(vi<Arch> a, vi<Arch> b) noexcept {
+    return xsimd::max(typename vi<Arch>::of(a.data), typename vi<Arch>::of(b.data));
 }
 template <class Arch>
 QK_INLINE vf<Arch> to_float(vi<Arch> v) noexcept {
-    return QK_LANES(_mm512_cvtepi32_ps, _mm256_cvtepi32_ps, _mm_cvtepi32_ps)(v.data);
+    return xsimd::to_float(typename vi<Arch>::of(v.data));
 }
 template <class Arch>
 QK_INLINE vi<Arch> to_int(vf<Arch> v) noexcept {
-    return QK_LANES(_mm512_cvttps_epi32, _mm256_cvttps_epi32, _mm_cvttps_epi32)(v.data);
+    return xsimd::to_int(typename vf<Arch>::of(v.data));
 }
-#else
-template <class Arch>
-QK_INLINE vf<Arch> min(vf<Arch> a, vf<Arch> b) noexcept {
-    return vminq_f32(a.data, b.data);
-}
-template <class Arch>
-QK_INLINE vf<Arch> max(vf<Arch> a, vf<Arch> b) noexcept {
-    return vmaxq_f32(a.data, b.data);
-}
-template <class Arch>
-QK_INLINE vf<Arch> to_float(vi<Arch> v) noexcept {
-    return vcvtq_f32_s32(v.data);
-}
-template <class Arch>
-QK_INLINE vi<Arch> to_int(vf<Arch> v) noexcept {
-    return vcvtq_s32_f32(v.data);
-}
-#endif
-
-#if defined(__SSE4_1__)
-template <class Arch>
-QK_INLINE vi<Arch> min(vi<Arch> a, vi<Arch> b) noexcept {
-    return QK_LANES(_mm512_min_epi32, _mm256_min_epi32, _mm_min_epi32)(a.data, b.data);
-}
-template <class Arch>
-QK_INLINE vi<Arch> max(vi<Arch> a, vi<Arch> b) noexcept {
-    return QK_LANES(_mm512_max_epi32, _mm256_max_epi32, _mm_max_epi32)(a.data, b.data);
-}
-#elif defined(__SSE2__)
-template <class Arch>
-QK_INLINE vi<Arch> min(vi<Arch> a, vi<Arch> b) noexcept {
-    return select(a < b, a, b);
-}
-template <class Arch>
-QK_INLINE vi<Arch> max(vi<Arch> a, vi<Arch> b) noexcept {
-    return select(a > b, a, b);
-}
-#else
-template <class Arch>
-QK_INLINE vi<Arch> min(vi<Arch> a, vi<Arch> b) noexcept {
-    return vminq_s32(a.data, b.data);
-}
-template <class Arch>
-QK_INLINE vi<Arch> max(vi<Arch> a, vi<Arch> b) noexcept {
-    return vmaxq_s32(a.data, b.data);
-}
-#endif
 
 /// Is true when m holds in some lane.
 template <class Arch>
 QK_INLINE bool any(mask<Arch> m) noexcept {
-#if defined(QK_MASK_REGISTERS)
-    return m.data != 0;
-#elif defined(__AVX2__)
-    return _mm256_testz_si256((__m256i)m.data, (__m256i)m.data) == 0;
-#elif defined(__SSE2__)
-    return _mm_movemask_epi8((__m128i)m.data) != 0;
-#else
-    return vmaxvq_u32((uint32x4_t)m.data) != 0;
-#endif
+    return xsimd::any(typename mask<Arch>::of(m.data));
 }
-
-#if defined(__SSE4_1__)
-template <int Rounding, class Arch>
-QK_INLINE vf<Arch> whole(vf<Arch> v) noexcept {
-    return QK_LANES(_mm512_roundscale_ps, _mm256_round_ps, _mm_round_ps)(v.data, Rounding | _MM_FROUND_NO_EXC);
-}
-#endif
 
 /// Rounds toward zero what lies between -2^31 and 2^31.
 template <class Arch>
 QK_INLINE vf<Arch> trunc(vf<Arch> v) noexcept {
-#if defined(__SSE4_1__)
-    return whole<_MM_FROUND_TO_ZERO, Arch>(v);
-#elif defined(__aarch64__)
-    return vrndq_f32(v.data);
+#if defined(__SSE4_1__) || defined(__aarch64__)
+    return xsimd::trunc(typename vf<Arch>::of(v.data));
 #else
     return to_float<Arch>(to_int<Arch>(v));
 #endif
@@ -292,10 +212,8 @@ QK_INLINE vf<Arch> trunc(vf<Arch> v) noexcept {
 /// Rounds what is at least 0 and less than 2^31 to the nearest whole number.
 template <class Arch>
 QK_INLINE vf<Arch> nearest(vf<Arch> v) noexcept {
-#if defined(__SSE4_1__)
-    return whole<_MM_FROUND_TO_NEAREST_INT, Arch>(v);
-#elif defined(__aarch64__)
-    return vrndnq_f32(v.data);
+#if defined(__SSE4_1__) || defined(__aarch64__)
+    return xsimd::nearbyint(typename vf<Arch>::of(v.data));
 #else
     return to_float<Arch>(vi<Arch>(_mm_cvtps_epi32(v.data)));
 #endif
@@ -313,32 +231,26 @@ constexpr bool has_fused() noexcept {
 /// Returns a * b + c, rounded once where has_fused(), else twice.
 template <class Arch>
 QK_INLINE vf<Arch> fma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
-#if defined(QK_MASK_REGISTERS)
-    return _mm512_fmadd_ps(a.data, b.data, c.data);
-#elif defined(__FMA__)
-    return QK_LANES(, _mm256_fmadd_ps, _mm_fmadd_ps)(a.data, b.data, c.data);
-#elif defined(__aarch64__)
-    return vfmaq_f32(c.data, a.data, b.data);
+#if defined(QK_NARROW_FMA)
+    return _mm_fmadd_ps(a.data, b.data, c.data);
 #else
-    return a * b + c;
+    using of = typename vf<Arch>::of;
+    if constexpr (has_fused<Arch>()) return xsimd::fma(of(a.data), of(b.data), of(c.data));
+    else return a * b + c;
 #endif
 }
-
 /// Returns c - a * b, rounded likewise. (For fma(a, -b, c) a compiler keeps -b in a register of its own.)
 template <class Arch>
 QK_INLINE vf<Arch> fnma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
-#if defined(QK_MASK_REGISTERS)
-    return _mm512_fnmadd_ps(a.data, b.data, c.data);
-#elif defined(__FMA__)
-    return QK_LANES(, _mm256_fnmadd_ps, _mm_fnmadd_ps)(a.data, b.data, c.data);
-#elif defined(__aarch64__)
-    return vfmsq_f32(c.data, a.data, b.data);
+#if defined(QK_NARROW_FMA)
+    return _mm_fnmadd_ps(a.data, b.data, c.data);
 #else
-    return c - a * b;
+    using of = typename vf<Arch>::of;
+    if constexpr (has_fused<Arch>()) return xsimd::fnma(of(a.data), of(b.data), of(c.data));
+    else return c - a * b;
 #endif
 }
 
 }  // namespace qk::kernels
 
 #pragma GCC diagnostic pop
-#undef QK_LANES

@@ -258,7 +258,7 @@ QK_INLINE mask<Arch> carries(vf<Arch> v, vi<Arch> words) noexcept {
 #endif
 #if defined(__aarch64__)
     const uint32x4_t scaled = vcvtq_u32_f32(((v - trunc<Arch>(v)) * vf<Arch>(0x1p32f)).data);
-    return vreinterpretq_s32_u32(vcgtq_u32(scaled, vmvnq_u32(vreinterpretq_u32_s32(words.data))));
+    return vcgtq_u32(scaled, vmvnq_u32(vreinterpretq_u32_s32(words.data)));
 #else
     // In units of 2^-32 the distance from the nearest whole number lies between -2^31 and 2^31 (which the conversion makes -2^31), and it
     // is the fraction or 2^32 less: their lowest 32 bits are the same. Bits finer than 2^-32 exist only below 2^-8, where the distance is

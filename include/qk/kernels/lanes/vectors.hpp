@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of floats, integers and masks of one instruction set, and what is done with them lane by lane: in registers where qk knows the
-// instruction set, else, or where QK_SCALAR is defined, one value at a time.
+// Vectors of floats, integers and masks of one instruction set, and what is done with them lane by lane: over xsimd::batch on x86 from SSE2
+// on and on NEON, else, or where QK_SCALAR is defined, one value at a time, without xsimd.
 //
 // Everything here and in what builds on it is a template on the architecture, so that one program may link the kernels compiled for
 // several. Values are compared as integers: of two finite floats' magnitudes, the larger one has the larger bits, NaN is above Inf, and
