@@ -39,15 +39,17 @@ namespace detail {
 /// Returns the significant bits of a format's values; 0 if float32's exponents may not hold them, or for formats that are decided
 /// elsewhere.
 inline int significant_bits(const format& f) {
-    struct {
-        int operator()(integer) const { return 0; }
-        int operator()(floating g) const { return g.exponent_bits <= 8 ? g.mantissa_bits + 1 : 0; }
-        int operator()(const block_float& g) const { return g.mantissa_bits; }
-        int operator()(const microexponent& g) const { return g.mantissa_bits; }
-        int operator()(const microscaling& g) const { return has_integer_elements(g) ? g.integer_bits - 1 : g.element.mantissa_bits + 1; }
-        int operator()(const auto&) const { return 0; }  // listed values; under floating scales, a product of three factors
-    } bits;
-    return std::visit(bits, f);
+    return std::visit(
+        [](const auto& g) {
+            using family = std::remove_cvref_t<decltype(g)>;
+            if constexpr (qk::detail::is_float<family>) return g.exponent_bits <= 8 ? g.mantissa_bits + 1 : 0;
+            else if constexpr (qk::detail::under_power_scales<family>)
+                return has_integer_elements(g) ? g.integer_bits - 1 : g.element.mantissa_bits + 1;
+            else if constexpr (qk::detail::has_elements<family> || !qk::detail::has_blocks<family>)
+                return 0;  // a product of three factors; integers and tables
+            else return g.mantissa_bits;
+        },
+        f);
 }
 
 inline bool is_power_of_two(float v) { return v > 0 && (std::bit_cast<std::uint32_t>(v) & 0x7fffffu) == 0 && std::isnormal(v); }
