@@ -109,12 +109,19 @@ template <class Arch, int Width>
 QK_APART bool encode_floats(floating f, semantics how, float scale, const float* v, std::size_t first, std::size_t n,
                             std::span<std::byte> plane, const kernels::range_call& general) noexcept {
     if constexpr (may_be_wide(Width, 8)) {
-        if (f == e8m0) return encode_fast<Arch, Width>(power_coder<Arch>(f, how, scale), v, first, n, plane, 8, general);
+        if (f == e8m0) {
+            const kernels::fast_power_of_two<Arch> form(kernels::rules_of(f, how));
+            return encode_fast<Arch, Width>(form_coder<Arch, kernels::fast_power_of_two<Arch>>(form, scale), v, first, n, plane, 8,
+                                            general);
+        }
     }
     if (flushing_is_idle(f, how.rounding, scale)) how.flush_inputs = false;
     const kernels::fast_floating<Arch> fast(kernels::rules_of(f, how));
-    if (fast.shift != 0 && how.rounding == rounding::half_even)
-        return encode_fast<Arch, Width>(truncated_coder<Arch>(fast, scale), v, first, n, plane, bits(f), general);
+    if (fast.shift != 0 && how.rounding == rounding::half_even) {
+        const kernels::fast_truncation<Arch> form(fast);
+        return encode_fast<Arch, Width>(form_coder<Arch, kernels::fast_truncation<Arch>>(form, scale), v, first, n, plane, bits(f),
+                                        general);
+    }
     return encode_fast<Arch, Width>(floating_coder<Arch>(f, how, fast, scale), v, first, n, plane, bits(f), general);
 }
 

@@ -78,44 +78,21 @@ struct floating_coder {
     QK_INLINE bool serves_bytes() const noexcept requires(has_byte_codes<Arch>()) { return grid.width <= 8 && packed.serves(); }
 };
 
-/// The coder of formats with the exponents of float32.
-template <class Arch>
-struct truncated_coder {
-    kernels::fast_truncation<Arch> fast;
+/// The coder of a fast form that gives codes itself.
+template <class Arch, class Form>
+struct form_coder {
+    Form fast;
     kernels::vf<Arch> scale;
     bool scaled;
 
-    truncated_coder(const kernels::fast_floating<Arch>& q, float s) noexcept : fast(q), scale(s), scaled(s != 1.0f) {}
-    bool usable() const noexcept { return true; }
+    form_coder(const Form& form, float s) noexcept : fast(form), scale(s), scaled(s != 1.0f) {}
+    bool usable() const noexcept { return fast.limit != kernels::no_value; }
     std::int32_t limit() const noexcept { return fast.limit; }
+    QK_INLINE kernels::vi<Arch> tested(kernels::vf<Arch> x) const noexcept { return kernels::tested<Arch>(fast, x); }
     QK_INLINE void prepare(kernels::vf<Arch>* x) const noexcept {
         if (scaled) kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { x[k] = kernels::quotient<Arch>(x[k], scale); });
     }
-    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
-        const kernels::vi<Arch> u = kernels::as_int<Arch>(x);
-        return kernels::as_int<Arch>(kernels::as_unsigned<Arch>(u + fast.below_half + ((u >> fast.shift) & fast.one)) >> fast.shift);
-    }
-};
-
-/// The coder of e8m0: a code is the exponent field of the nearest power of two.
-template <class Arch>
-struct power_coder {
-    kernels::fast_power_of_two<Arch> fast;
-    kernels::vf<Arch> scale;
-    bool scaled;
-
-    power_coder(floating f, const semantics& how, float s) noexcept : fast(kernels::rules_of(f, how)), scale(s), scaled(s != 1.0f) {}
-    bool usable() const noexcept { return fast.usable(); }
-    std::int32_t limit() const noexcept { return fast.limit; }
-    QK_INLINE kernels::vi<Arch> tested(kernels::vf<Arch> x) const noexcept { return fast.tested(x); }
-    QK_INLINE void prepare(kernels::vf<Arch>* x) const noexcept {
-        if (scaled) kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { x[k] = kernels::quotient<Arch>(x[k], scale); });
-    }
-    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
-        using V = kernels::vi<Arch>;
-        const V u = kernels::as_int<Arch>(x);
-        return select(u < V(0), V(255), (u + V(kernels::half_bit)) >> 23);
-    }
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept { return fast.code(x); }
 };
 
 // ---- back

@@ -72,9 +72,16 @@ struct fast_truncation {
     }
     template <bool Scaled>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const fast_scale<Arch>& by) const noexcept {
-        const vi<Arch> bits = as_int<Arch>(x);
-        const vf<Arch> y = as_float<Arch>((bits + below_half + ((bits >> shift) & one)) & kept);
+        const vf<Arch> y = as_float<Arch>(sum(x) & kept);
         return multiplied<Scaled>(y, by);
+    }
+    /// Returns the codes of quotients: the same sum, whose kept bits they are.
+    QK_INLINE vi<Arch> code(vf<Arch> x) const noexcept { return as_int<Arch>(as_unsigned<Arch>(sum(x)) >> shift); }
+
+  private:
+    QK_INLINE vi<Arch> sum(vf<Arch> x) const noexcept {
+        const vi<Arch> bits = as_int<Arch>(x);
+        return bits + below_half + ((bits >> shift) & one);
     }
 };
 
@@ -107,6 +114,11 @@ struct fast_power_of_two {
         const V u = as_int<Arch>(x);
         const vf<Arch> y = as_float<Arch>(select(u < V(0), nan, (u + half) & exponent));
         return multiplied<Scaled>(y, by);
+    }
+    /// Returns the codes of quotients: the exponent field of the nearest power of two, or NaN's.
+    QK_INLINE vi<Arch> code(vf<Arch> x) const noexcept {
+        const vi<Arch> u = as_int<Arch>(x);
+        return select(u < vi<Arch>(0), vi<Arch>(255), (u + half) >> 23);
     }
 };
 
