@@ -41,6 +41,8 @@ def sources(root):
 
 def room_in_core(path):
     folder, _, file = path.rpartition("/")
+    if folder == "formats":
+        return LEVEL_OF_FILE["codes.hpp"] if file == "codes.hpp" else folder
     return LEVEL_OF_FILE.get(file, "formats") if folder.startswith("formats/") else folder
 
 

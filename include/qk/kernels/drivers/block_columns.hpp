@@ -84,7 +84,6 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
     const bool too_near = 2 * p.rows * Width * w < memory_distance;
     const std::size_t beyond = p.stride * p.rows <= 16384 ? p.stride * p.rows : 2 * Width * w;
     const float* following = p.next != nullptr ? p.next + from : p.x + from;
-    QK_TRACE("block_columns", out.number(0, from), p.rows * (p.columns - from), Form, Out);
     std::size_t i = from;
     vectors most = surveyed;
     for (std::size_t next = 0; are_there(i); i = next) {
@@ -164,6 +163,7 @@ void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out
             general(i, p.columns - i);
         }
     };
+    QK_TRACE("block_columns", out.number(0, 0), p.rows * p.columns, Form, Out);
     constexpr bool may_have_pairs = may_pair<Arch, Form>(Known);
     if constexpr (Known == element_step::element && !Out::any_rounding) {
         run.template operator()<true, false>();
