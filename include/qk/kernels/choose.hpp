@@ -158,7 +158,7 @@ float largest_finite(const float* x, std::size_t n) noexcept {
 }
 
 /// Returns the scale of a tensor with this largest finite magnitude; 1 for formats that have none.
-inline float tensor_scale_of(const format& f, float amax, const semantics& how) noexcept {
+QK_INLINE float tensor_scale_of(const format& f, float amax, const semantics& how) noexcept {
     return qk::detail::with_family(f, [&](const auto& g) {
         if constexpr (qk::detail::under_floating_scales<std::remove_cvref_t<decltype(g)>>) return tensor_scale_of(g, amax, how);
         else return 1.0f;
