@@ -11,9 +11,9 @@ namespace qk::kernels {
 
 /// Does what run_tiles_of_row does for whole lines of 64 bytes, stores them past the caches, and returns how many elements these hold.
 /// Memory is faster when lines are read and written in turn than when tiles are.
-template <class Arch, bool Choice, class Form, class ScaleAt, class Complete>
+template <class Arch, bool Choice, class Form, class ScaleAt, class General>
 QK_INLINE std::size_t stream_lines(const float* x, float* y, std::size_t n, const Form& form, const ScaleAt& scale_at,
-                                   const Complete& general) noexcept {
+                                   const General& general) noexcept {
     constexpr std::size_t w = lanes<Arch>, vectors = w < 16 ? 16 / w : 1, line = vectors * w;
     std::size_t i = 0;
     for (; i + line <= n; i += line) {
@@ -39,9 +39,9 @@ QK_INLINE std::size_t stream_lines(const float* x, float* y, std::size_t n, cons
 /// is compiled for (scaled, multiplied); scale_at(i) is the fast_scale of the vector at i, with one limit for a tile; general(begin,
 /// count) runs the elements that the form does not cover. `streaming` (a bool, or a type that holds one): stores whole lines past the
 /// caches.
-template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
+template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class General>
 QK_INLINE void run_tiles_of_row(const float* x, float* y, std::size_t n, Streaming streaming, const Form& form, const ScaleAt& scale_at,
-                                const Complete& general) noexcept {
+                                const General& general) noexcept {
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
     std::size_t i = streaming ? stream_lines<Arch, Choice>(x, y, n, form, scale_at, general) : 0;
@@ -89,9 +89,9 @@ inline constexpr std::size_t words_together = 512;
 
 /// Does run_tiles_of_row for any form: random words, if the form rounds by them, are made for words_together elements at a time, and the
 /// form keeps those that were made last. `position` is that of x[0] in the caller's span.
-template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
+template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class General>
 QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, Form& form,
-                         const ScaleAt& scale_at, const Complete& general) noexcept {
+                         const ScaleAt& scale_at, const General& general) noexcept {
     if constexpr (requires { form.rounds; }) {
         alignas(64) std::uint32_t words[words_together];
         const std::size_t together = form.rounds.random.used ? words_together : n;
@@ -117,9 +117,9 @@ struct row_group {
 
 /// Runs rows that have a scale each, from entry `row` of the table on. general(k, begin, some) runs the elements of row k that the fast
 /// form does not cover. The caller ends the streaming.
-template <class Arch, bool Choice, class Streaming, class Form, std::size_t Size, class Complete>
+template <class Arch, bool Choice, class Streaming, class Form, std::size_t Size, class General>
 void run_each_row(const row_group& rows, Streaming streaming, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row,
-                  const Complete& general) noexcept {
+                  const General& general) noexcept {
     constexpr std::size_t alignment = sizeof(vf<Arch>);
     Form form = given;  // a copy, whose constants stay in registers
     for (std::size_t k = 0; k < rows.count; ++k) {
