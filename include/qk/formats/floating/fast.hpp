@@ -12,8 +12,8 @@
 
 namespace qk::kernels {
 
-/// The half-even form. prepare(x, by) divides by the scale, limit
-/// is the largest quotient that the form covers, and finish(x, i, by) rounds the quotient and multiplies. The vector stands at position i.
+/// The half-even form. prepare(x, by) divides by the scale, limit is the largest quotient that the form covers, and finish(x, i, by) rounds
+/// the quotient and multiplies. The vector stands at position i. A form that has code(x) gives the code of the same rounding.
 template <class Arch>
 struct fast_floating {
     std::int32_t limit = no_value;
