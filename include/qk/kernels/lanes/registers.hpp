@@ -106,8 +106,9 @@ struct batch {
     using register_type = typename of::register_type;
     static constexpr std::size_t size = of::size;
 
-    /// And, or and xor are done in lanes of 32 bits. xsimd's are in lanes of 64 bits, and g++ keeps each constant twice for those.
-    typedef std::int32_t bits __attribute__((vector_size(sizeof(register_type))));
+    /// And, or, xor and shifts by a number are done in lanes of 32 bits by the compiler itself. xsimd's and, or and xor are in lanes of 64
+    /// bits, and g++ keeps each constant twice for those; its shifts on NEON ask for each of 32 counts in turn.
+    typedef std::conditional_t<std::is_integral_v<T>, T, std::int32_t> bits __attribute__((vector_size(sizeof(register_type))));
 
     register_type data;
 
@@ -121,14 +122,20 @@ struct batch {
     friend QK_INLINE batch operator+(batch a, batch b) noexcept { return given(raw(a) + raw(b)); }
     friend QK_INLINE batch operator-(batch a, batch b) noexcept { return given(raw(a) - raw(b)); }
     friend QK_INLINE batch operator*(batch a, batch b) noexcept { return given(raw(a) * raw(b)); }
-    friend QK_INLINE batch operator/(batch a, batch b) noexcept { return given(raw(a) / raw(b)); }
+    friend QK_INLINE batch operator/(batch a, batch b) noexcept {
+#if defined(__aarch64__)  // xsimd's, of 8.1 and 13.2, is no IEEE quotient
+        return vdivq_f32(a.data, b.data);
+#else
+        return given(raw(a) / raw(b));
+#endif
+    }
     friend QK_INLINE batch operator-(batch a) noexcept { return given(-raw(a)); }
     friend QK_INLINE batch operator&(batch a, batch b) noexcept { return (register_type)((bits)a.data & (bits)b.data); }
     friend QK_INLINE batch operator|(batch a, batch b) noexcept { return (register_type)((bits)a.data | (bits)b.data); }
     friend QK_INLINE batch operator^(batch a, batch b) noexcept { return (register_type)((bits)a.data ^ (bits)b.data); }
     friend QK_INLINE batch operator~(batch a) noexcept { return ~of(a.data); }
-    friend QK_INLINE batch operator<<(batch a, int n) noexcept { return given(raw(a) << n); }
-    friend QK_INLINE batch operator>>(batch a, int n) noexcept { return of(a.data) >> n; }
+    friend QK_INLINE batch operator<<(batch a, int n) noexcept { return (register_type)((bits)a.data << n); }
+    friend QK_INLINE batch operator>>(batch a, int n) noexcept { return (register_type)((bits)a.data >> n); }
     friend QK_INLINE batch operator<<(batch a, batch n) noexcept { return given(raw(a) << raw(n)); }
     friend QK_INLINE batch operator>>(batch a, batch n) noexcept { return of(a.data) >> of(n.data); }
     friend QK_INLINE mask<Arch> operator<(batch a, batch b) noexcept { return as_mask(of(a.data) < of(b.data)); }
@@ -244,6 +251,8 @@ template <class Arch>
 QK_INLINE vf<Arch> fnma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
 #if defined(QK_NARROW_FMA)
     return _mm_fnmadd_ps(a.data, b.data, c.data);
+#elif defined(__aarch64__)  // xsimd's gives another zero
+    return vfmsq_f32(c.data, a.data, b.data);
 #else
     using of = typename vf<Arch>::of;
     if constexpr (has_fused<Arch>()) return xsimd::fnma(of(a.data), of(b.data), of(c.data));
