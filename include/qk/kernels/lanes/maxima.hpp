@@ -12,25 +12,6 @@ namespace qk::kernels {
 
 namespace detail {
 
-template <class Arch, class Int>
-struct native_ints {
-    typedef Int type __attribute__((vector_size(sizeof(vi<Arch>))));
-};
-
-/// Returns the lanes that Pick names for each place: those of u count from 0, those of v follow them.
-template <class Arch, class Pick, std::size_t... I>
-QK_INLINE vi<Arch> pick(vi<Arch> u, vi<Arch> v, std::index_sequence<I...>) noexcept {
-    using N = typename native_ints<Arch, typename Pick::lane>::type;
-    const N a = __builtin_bit_cast(N, u.data), b = __builtin_bit_cast(N, v.data);
-    const N r = __builtin_shufflevector(a, b, Pick()(static_cast<int>(I))...);
-    return vi<Arch>(__builtin_bit_cast(typename vi<Arch>::register_type, r));
-}
-
-template <class Arch, class Pick>
-QK_INLINE vi<Arch> pick(vi<Arch> u, vi<Arch> v) noexcept {
-    return pick<Arch, Pick>(u, v, std::make_index_sequence<sizeof(vi<Arch>) / sizeof(typename Pick::lane)>());
-}
-
 /// Picks, inside each 128 bits, alternating lanes of u and v from the first or second half of the 128 bits.
 template <class Arch, int Half>
 struct interleave {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <type_traits>
+#include <utility>
 
 #include "qk/inline.hpp"
 #include "qk/kernels/lanes/vectors.hpp"
@@ -142,19 +143,6 @@ QK_INLINE vf<Arch> spread_halves(vf<Arch> v, vi<Arch> from) noexcept {
     return load<Arch>(picked);
 }
 
-/// Puts the lanes of maxima_of_halves in the order of the blocks. (In v block k stands at lane k / 8 * 8 + k % 2 * 4 + k / 2 % 4.)
-template <class Arch>
-vi<Arch> in_block_order(vi<Arch> v) noexcept {
-#if defined(__AVX512F__)
-    if constexpr (sizeof(v) == 64)
-        return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), v.data);
-#endif
-    alignas(64) std::int32_t from[lanes<Arch>], lane[lanes<Arch>];
-    store<Arch>(from, v);
-    for (std::size_t k = 0; k < lanes<Arch>; ++k) lane[k] = from[k / 8 * 8 + k % 2 * 4 + k / 2 % 4];
-    return load<Arch>(lane);
-}
-
 /// Returns one bit for each lane, the first lane's lowest.
 template <class Arch>
 QK_INLINE std::uint32_t bits_of(mask<Arch> m) noexcept {
@@ -193,50 +181,57 @@ std::uint32_t bits_of_pairs(mask<Arch> m) noexcept {
 #endif
 }
 
+namespace detail {
+
+template <class Arch, class Int>
+struct native_ints {
+    typedef Int type __attribute__((vector_size(sizeof(vi<Arch>))));
+};
+
+/// Returns the lanes that Pick names for each place: those of u count from 0, those of v follow them.
+template <class Arch, class Pick, std::size_t... I>
+QK_INLINE vi<Arch> pick(vi<Arch> u, vi<Arch> v, std::index_sequence<I...>) noexcept {
+    using N = typename native_ints<Arch, typename Pick::lane>::type;
+    const N a = __builtin_bit_cast(N, u.data), b = __builtin_bit_cast(N, v.data);
+    const N r = __builtin_shufflevector(a, b, Pick()(static_cast<int>(I))...);
+    return vi<Arch>(__builtin_bit_cast(typename vi<Arch>::register_type, r));
+}
+
+template <class Arch, class Pick>
+QK_INLINE vi<Arch> pick(vi<Arch> u, vi<Arch> v) noexcept {
+    return pick<Arch, Pick>(u, v, std::make_index_sequence<sizeof(vi<Arch>) / sizeof(typename Pick::lane)>());
+}
+
+/// Picks the lane that lies `Far` from each, a power of two, in its group of twice as many.
+template <std::size_t Far>
+struct across {
+    using lane = std::int32_t;
+    constexpr int operator()(int i) const { return i ^ static_cast<int>(Far); }
+};
+
+/// Picks the lane at which maxima_of_halves has block i.
+struct in_blocks {
+    using lane = std::int32_t;
+    constexpr int operator()(int i) const { return i / 8 * 8 + i % 2 * 4 + i / 2 % 4; }
+};
+
+}  // namespace detail
+
+/// Puts the lanes of maxima_of_halves in the order of the blocks.
+template <class Arch>
+QK_INLINE vi<Arch> in_block_order(vi<Arch> v) noexcept {
+    return detail::pick<Arch, detail::in_blocks>(v, v);
+}
+
 /// Every lane gets the largest of its group of `Group` neighbouring lanes (a power of two, at most the vector).
 template <std::size_t Group, class Arch>
 QK_INLINE vi<Arch> max_of_group(vi<Arch> v) noexcept {
-    using V = vi<Arch>;
     static_assert((Group & (Group - 1)) == 0 && Group <= lanes<Arch>);
-#if defined(__AVX512F__)
-    if constexpr (sizeof(V) == 64) {
-        if constexpr (Group >= 2) v = max(v, V(_mm512_shuffle_epi32(v.data, _MM_PERM_CDAB)));
-        if constexpr (Group >= 4) v = max(v, V(_mm512_shuffle_epi32(v.data, _MM_PERM_BADC)));
-        if constexpr (Group >= 8) v = max(v, V(_mm512_shuffle_i32x4(v.data, v.data, 0xb1)));
-        if constexpr (Group >= 16) v = max(v, V(_mm512_shuffle_i32x4(v.data, v.data, 0x4e)));
-        return v;
-    }
-#endif
-#if defined(__AVX2__)
-    if constexpr (sizeof(V) == 32) {
-        if constexpr (Group >= 2) v = max(v, V(_mm256_shuffle_epi32(v.data, 0xb1)));
-        if constexpr (Group >= 4) v = max(v, V(_mm256_shuffle_epi32(v.data, 0x4e)));
-        if constexpr (Group >= 8) v = max(v, V(_mm256_permute2x128_si256(v.data, v.data, 1)));
-        return v;
-    }
-#endif
-#if defined(__SSE2__)
-    if constexpr (sizeof(V) == 16) {
-        if constexpr (Group >= 2) v = max(v, V(_mm_shuffle_epi32(v.data, 0xb1)));
-        if constexpr (Group >= 4) v = max(v, V(_mm_shuffle_epi32(v.data, 0x4e)));
-        return v;
-    }
-#endif
-#if defined(__ARM_NEON)
-    if constexpr (sizeof(V) == 16) {
-        if constexpr (Group >= 2) v = max(v, V(vrev64q_s32(v.data)));
-        if constexpr (Group >= 4) v = max(v, V(vextq_s32(v.data, v.data, 2)));
-        return v;
-    }
-#endif
-    alignas(64) std::int32_t lane[lanes<Arch>];
-    v.store_unaligned(lane);
-    for (std::size_t begin = 0; begin < lanes<Arch>; begin += Group) {
-        std::int32_t most = lane[begin];
-        for (std::size_t i = 1; i < Group; ++i) most = lane[begin + i] > most ? lane[begin + i] : most;
-        for (std::size_t i = 0; i < Group; ++i) lane[begin + i] = most;
-    }
-    return V::load_unaligned(lane);
+    if constexpr (Group >= 2) v = max(v, detail::pick<Arch, detail::across<1>>(v, v));
+    if constexpr (Group >= 4) v = max(v, detail::pick<Arch, detail::across<2>>(v, v));
+    if constexpr (Group >= 8) v = max(v, detail::pick<Arch, detail::across<4>>(v, v));
+    if constexpr (Group >= 16) v = max(v, detail::pick<Arch, detail::across<8>>(v, v));
+    return v;
 }
 
 /// The IEEE quotient.
