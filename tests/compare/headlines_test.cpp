@@ -209,8 +209,12 @@ TEST_CASE("a wrong scale is not explained by some values of its blocks") {
 TEST_CASE("values that pass a register of 13 mantissa bits are rounded twice") {
     values x;
     generator g{17};
-    for (int i = 0; i < 20000; ++i) {  // near ties of fp16, by 2^-14 to 2^-23 of a value
-        x.push_back(assemble(g.below(2) != 0, 112 + g.below(20), (g.below(1024) << 13 | 0x1000u) ^ (1u << g.below(10))));
+    for (int i = 0; i < 20000; ++i) {  // ties of fp16, and what lies above and below them by 2^-14 to 2^-23 of a value
+        const std::uint32_t tie_of_fp16 = g.below(1024) << 13 | 0x1000u, near = 1u << g.below(10), side = g.below(3);
+        x.push_back(assemble(g.below(2) != 0, 112 + g.below(20),
+                             side == 0   ? tie_of_fp16
+                             : side == 1 ? tie_of_fp16 + near
+                                         : tie_of_fp16 - near));
     }
     values device;
     for (const float v : x) device.push_back(qk::widen(qk::narrow<qk::float16>(faulty::element{13, -126, 1e38}(v, 1))));

@@ -87,6 +87,7 @@ TEST_CASE("an accumulator's text is read back as the same value") {
         CHECK(to_text(*a) == std::string("sum=exact,result=") + std::string(text));
     }
     CHECK(parse_accumulator("result=e4m3fn")->result == fp8_e4m3fn);
+    CHECK(error("result=fp8_e4m3fn,nan=quiet").starts_with("nan needs a result with Inf and NaN"));
     CHECK(error("sum=pairwise,chunked") == "chunked needs lanes and sum=sequential or sum=pairwise");
     CHECK(error("sum=integer,relu") == "relu needs requantize");
     CHECK(error("sum=integer,c=fp16") == "c is of floating sums, and this one is of integers");

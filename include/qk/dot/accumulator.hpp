@@ -172,6 +172,7 @@ constexpr accumulator meaningful(accumulator a) {
     const bool sequential = a.sum == summation::sequential, rounded = sequential || a.sum == summation::pairwise;
     if (!aligned) a.align = usual.align, a.cut = usual.cut, a.product_overflow = false, a.join = 0;
     if (exact || wholes) a.lanes = a.bundle = 1;
+    if (is_narrow_result(a.result)) a.nan = usual.nan;
     if (!sequential) a.fused = usual.fused, a.reverse = false;
     if (!rounded || a.lanes == 1) a.chunked = false;
     if (sequential && a.place == place::inside && a.lanes == 1 && !a.reverse && a.groups >= 0) a.groups = usual.groups;
@@ -207,6 +208,7 @@ constexpr message check_meaning(const accumulator& a) {
         {a.fused != m.fused, "fused needs sum=sequential; in pairs every product is rounded"},
         {a.reverse != m.reverse, "reverse needs sum=sequential"},
         {a.groups != m.groups, "groups of a sequential sum need place=after, lanes or reverse: its terms are added one by one"},
+        {!(a.sum == summation::integer) && a.nan != m.nan, "nan needs a result with Inf and NaN: this format has one NaN or none"},
         {a.chunked != m.chunked, "chunked needs lanes and sum=sequential or sum=pairwise"},
         {a.join_addend != m.join_addend, "join-addend needs join"},
         {a.join_drop != m.join_drop, "join-drop needs join"},

@@ -236,7 +236,7 @@ inline constexpr accumulator_key accumulator_keys[] = {
     {"product-overflow", read_flag<&accumulator::product_overflow>, print_flag<&accumulator::product_overflow>, true, "1"},
     {"overflow", read_word<&accumulator::overflow, too_large_names>, print_word<&accumulator::overflow, too_large_names>},
     {"zero", read_word<&accumulator::zero, zero_rule_names>, print_word<&accumulator::zero, zero_rule_names>},
-    {"nan", read_word<&accumulator::nan, nan_answer_names>, print_word<&accumulator::nan, nan_answer_names>},
+    {"nan", read_word<&accumulator::nan, nan_answer_names>, print_word<&accumulator::nan, nan_answer_names>, false, "all-ones"},
     {"width", read_number<&accumulator::width>, print_number<&accumulator::width>},
     {"saturate", read_flag<&accumulator::saturate>, print_flag<&accumulator::saturate>, true},
     {"requantize", read_by,

@@ -158,6 +158,7 @@ class finder {
     }
     /// Sets a.nan if the device's NaN has all bits set, as NVIDIA's has; comparisons of answers do not show it.
     void take_nan(accumulator& a) const {
+        if (qk::detail::is_narrow_result(a.result)) return;
         for (const answered& batch : answers_) {
             for (const std::uint64_t d : batch.d) {
                 const std::uint64_t ones = task_.d_bits < 32 ? (std::uint64_t{1} << (task_.d_bits - 1)) - 1 : 0x7fffffff;
