@@ -228,7 +228,7 @@ void check_rounded(const char* name) {
 TEST_CASE("x is rounded to MX and block floats on its way") {
     check_rounded<qk::mxfp8_e4m3>("mxfp8_e4m3");
     check_rounded<qk::bfp16>("bfp16");
-    check_rounded<qk::microscaling{.block_size = 64, .element = {}, .integer_bits = 8}>("mx:element=int8,block=64");
+    check_rounded<qk::microscaling{.block_size = 64, .integer_bits = 8}>("mx:element=int8,block=64");
 }
 
 TEST_CASE("more vectors than are multiplied at once") {

@@ -81,6 +81,17 @@ check(all(float(row[4]) > 0 for row in table[1:]), "a rate of 0 in --csv")
 done = bench("mxfp4", *SMALL)
 check(done.returncode == 0 and "bits" in done.stdout and "64 KiB" in done.stdout and "4.25" in done.stdout and len(done.stdout.splitlines()) == 6, done.stdout)
 
+# Products: every kind of scale, beside the speed of reading.
+for scales in ((), ("--scales", "32"), ("--scales", "channel")):
+    names = ["int8", "fp8_e4m3fn"] if scales else ["mxfp4", "int8", OWN, "nvfp4", "mx9", "bf16"]
+    done = bench(*names, *SMALL, *scales, "--product", "--vectors", "3", "--json")
+    found = json.loads(done.stdout)
+    check(found["vectors"] == 3 and [(r["name"], r["operation"]) for r in found["rates"]] == [("read", "read")] + [(n, "product") for n in names], f"products: {found}")
+    check(all(v > 0 and math.isfinite(v) for r in found["rates"] for v in r["bytes_per_second"] + r["of_read"]), f"products: {found}")
+table = list(csv.reader(io.StringIO(bench("mxfp4", *SMALL, "--product", "--csv").stdout)))
+check(table[0][5] == "of_read" and [row[1] for row in table[1:]] == ["read"] * 2 + ["product"] * 2, f"products in --csv: {table}")
+check("1 vectors of 4096" in bench("mxfp4", *SMALL, "--product").stdout, "products for people")
+
 for words, sentence in (
         (("mxpf4",), "did you mean mxfp4"),
         (("--csv", "--json"), "give one of them"),
@@ -94,6 +105,9 @@ for words, sentence in (
         (("int8", "--axis", "8x4x2"), "--axis '8x4x2': give LENGTHxINNER"),
         (("int8", "--axis", "640x49", "--bytes", "4096"), "are more than --bytes 4096 holds"),
         (("int8", "--bytes", "many"), "--bytes 'many': give a number of bytes"),
+        (("int8", "--product", "--memory", "float16"), "leave --operation, --axis and --memory out"),
+        (("int8", "--vectors", "2"), "--vectors is for --product"),
+        (("int8", "--product", "--vectors", "0"), "give a number of vectors"),
         (("int8", "--seconds", "-1"), "--seconds")):
     done = bench(*words)
     check(done.returncode == 2 and sentence in done.stderr, f"{words}: status {done.returncode}: {done.stderr}")

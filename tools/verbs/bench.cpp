@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk bench`: how fast fake_quantize, encode and decode are on this machine, compared with memcpy. bench/kernels measures more.
+// `qk bench`: how fast fake_quantize, encode and decode are on this machine, compared with memcpy; with --product, how fast packed weights
+// are multiplied, compared with reading them. bench/kernels measures more.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +23,8 @@ struct bench_arguments {
     std::vector<std::string> names, operations, working_sets;
     std::string axis, scales, memory = "float32";
     double seconds = 0.1;
-    bool csv = false, json = false;
+    bool csv = false, json = false, product = false;
+    std::string vectors;
 };
 
 /// What the options say, read. `length` 0: the tensor is one row.
@@ -32,7 +34,8 @@ struct bench_plan {
     std::vector<std::size_t> working_sets;  ///< bytes of input and output as float32
     std::size_t length = 0, inner = 1;
     bool is_scaled = false, by_channel = false;
-    std::size_t run = 0;  ///< values that share a scale; 0: all of them, or a channel's
+    std::size_t run = 0;      ///< values that share a scale; 0: all of them, or a channel's
+    std::size_t vectors = 0;  ///< of a product; 0: no product is measured
 };
 
 /// The median of bytes read and written in a second, and half the width of the middle half of the runs as a share of it.
@@ -166,6 +169,69 @@ bench_figure bench_run(const bench_case& c, const std::string& name, const std::
     return bench_measure(packed + out.bytes(), seconds, [&] { dispatch::decode(c.f, memory.packed(packed), out, p); });
 }
 
+/// A matrix of about `bytes` packed bytes with 4096 columns, all of whose rows are one of eight.
+class bench_matrix {
+  public:
+    static constexpr std::size_t columns = 4096, period = 8;
+
+    bench_matrix(const format& f, const std::string& name, const bench_plan& plan, std::size_t bytes, bench_memory& memory) : f_(f) {
+        const along_axis few{period, columns, 1};
+        const std::size_t of_few = qk::packed_bytes(f, few), rows = period * std::max<std::size_t>(1, bytes / std::max<std::size_t>(1, of_few));
+        const bool is_nvfloat = std::holds_alternative<nvfloat>(f);
+        const affine one{.scale = is_nvfloat ? 0.001f : 0.05f};
+        codec_parameters p = is_block_format(f) ? codec_parameters(few, one) : codec_parameters(one);
+        std::vector<std::byte> packed(of_few);
+        if (dispatch::encode(f, memory.floats(period * columns), packed, p) != encode_status::done)
+            throw graph::error(fmt::format("FORMAT '{}' has no codes for all that it gives, so that there is nothing to multiply", name));
+        const packed_layout l = qk::layout_of(f, along_axis{rows, columns, 1});
+        const const_planes from = planes_of(qk::layout_of(f, few), std::span<const std::byte>(packed));
+        const planes to = planes_of(l, memory.packed(l.bytes()));
+        for (std::size_t r = 0; r < rows; r += period) {  // eight rows are whole bytes in every plane
+            const auto copy = [&](std::span<const std::byte> a, std::span<std::byte> b) {
+                const std::size_t size = b.size() / (rows / period);
+                if (size != 0) std::memcpy(b.data() + r / period * size, a.data(), size);
+            };
+            copy(from.elements, to.elements), copy(from.scales, to.scales), copy(from.shifts, to.shifts);
+        }
+        if (!to.tensor.empty()) std::memcpy(to.tensor.data(), from.tensor.data(), to.tensor.size());
+        size_ = l.bytes();
+        if (plan.is_scaled && !is_block_format(f) && (plan.run != 0 || plan.by_channel)) {
+            scale_.assign(plan.by_channel ? rows : rows * ((columns + plan.run - 1) / plan.run), 0.05f);
+            if (plan.by_channel) p = per_channel{.scale = scale_, .zero_point = {}, .axis = {1, rows, columns}};
+            else p = per_block{.scale = scale_, .zero_point = {}, .axis = {rows, columns, 1}, .block_size = plan.run};
+            size_ += scale_.size() * sizeof(float);
+        } else if (is_block_format(f)) {
+            p = is_nvfloat ? codec_parameters(one) : codec_parameters();
+        }
+        w_ = {rows, columns, {to.elements, to.scales, to.shifts, to.tensor}, p};
+        x_.resize(plan.vectors * columns), y_.resize(plan.vectors * rows);
+        for (std::size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(static_cast<int>(i % 251) - 125) / 128;
+    }
+    /// Bytes of weights, their scales among them.
+    std::size_t bytes() const { return size_; }
+    void multiply() { dispatch::product(f_, w_, {x_, x_.size() / columns}, {y_}); }
+
+  private:
+    format f_;
+    packed_weights w_;
+    std::vector<float> scale_, x_, y_;
+    std::size_t size_ = 0;
+};
+
+/// Returns how fast bytes are read, which no product of a matrix outside of the caches exceeds.
+bench_figure bench_read_speed(std::span<const std::byte> bytes, double seconds) {
+    return bench_measure(bytes.size(), seconds, [&] {
+        std::uint64_t sum[32] = {};
+        for (std::size_t i = 0; i + sizeof sum <= bytes.size(); i += sizeof sum) {
+            std::uint64_t piece[32];
+            std::memcpy(piece, bytes.data() + i, sizeof piece);
+            for (std::size_t k = 0; k < 32; ++k) sum[k] ^= piece[k];
+        }
+        volatile std::uint64_t kept = 0;
+        for (const std::uint64_t s : sum) kept = kept ^ s;
+    });
+}
+
 /// Reads a number that is a part of, or all of, what an option was given.
 std::size_t bench_number(const std::string& text, const std::string& option, const std::string& given, const std::string& wanted) {
     std::size_t n = 0;
@@ -177,6 +243,9 @@ std::size_t bench_number(const std::string& text, const std::string& option, con
 
 bench_plan bench_read(const bench_arguments& given) {
     if (given.csv && given.json) throw graph::error("--csv and --json both print on standard output: give one of them");
+    if (given.product && (!given.operations.empty() || !given.axis.empty() || given.memory != "float32"))
+        throw graph::error("--product measures products of float32 vectors with 4096 columns: leave --operation, --axis and --memory out");
+    if (!given.product && !given.vectors.empty()) throw graph::error("--vectors is for --product");
     bench_plan plan{.names = given.names, .operations = given.operations, .formats = {}, .working_sets = {}};
     if (plan.names.empty())
         plan.names = {"int8", "int4", "fp16", "bf16", "fp8_e4m3fn", "fp4_e2m1", "bfp16", "mx9", "mxint8", "mxfp8_e4m3", "mxfp4", "nvfp4"};
@@ -190,6 +259,7 @@ bench_plan bench_read(const bench_arguments& given) {
     for (const std::string& bytes : given.working_sets)
         plan.working_sets.push_back(std::max<std::size_t>(8, bench_number(bytes, "--bytes", bytes, "a number of bytes, as 262144")));
     if (plan.working_sets.empty()) plan.working_sets = {262144, 8388608, 268435456};
+    if (given.product) plan.vectors = given.vectors.empty() ? 1 : bench_number(given.vectors, "--vectors", given.vectors, "a number of vectors");
     if (!given.axis.empty()) {
         const std::size_t cross = given.axis.find('x');
         const std::string wanted = "LENGTHxINNER, as 64x49: an axis of 64 places, with 49 values behind each";
@@ -202,7 +272,7 @@ bench_plan bench_read(const bench_arguments& given) {
     }
     plan.is_scaled = !given.scales.empty();
     plan.by_channel = given.scales == "channel";
-    if (plan.by_channel && plan.length == 0)
+    if (plan.by_channel && plan.length == 0 && plan.vectors == 0)
         throw graph::error("--scales channel: say with --axis LENGTHxINNER which axis has the channels");
     if (plan.is_scaled && !plan.by_channel && given.scales != "tensor")
         plan.run = bench_number(given.scales, "--scales", given.scales, "tensor, channel, or the number of values that share a scale");
@@ -221,11 +291,13 @@ std::string bench_size(std::size_t bytes) {
 class bench_report {
   public:
     bench_report(const bench_arguments& given, const bench_plan& plan) : given_(given), plan_(plan) {
-        if (given.csv) print("format,operation,bits_per_value,working_set,bytes_per_second,of_memcpy,spread\n");
+        if (given.csv) print("format,operation,bits_per_value,working_set,bytes_per_second,{},spread\n", share_);
         if (given.csv || given.json) return;
         for (const std::string& name : plan.names) width_ = std::max(width_, name.size() + 2);
-        print("{} kernels, one thread: GB/s read and written (as a share of memcpy) +- half of the runs\n{:<{}}{:<13}{:>6}",
-              dispatch::architecture(), "", width_, "", "bits");
+        const std::string what = plan.vectors == 0 ? "read and written (as a share of memcpy)"
+                                                   : fmt::format("of weights, times {} vectors of 4096 (as a share of reading)", plan.vectors);
+        print("{} kernels, one thread: GB/s {} +- half of the runs\n{:<{}}{:<13}{:>6}", dispatch::architecture(), what, "", width_, "",
+              "bits");
         for (const std::size_t bytes : plan.working_sets) print("{:>21}", bench_size(bytes));
         print("\n");
     }
@@ -246,7 +318,7 @@ class bench_report {
                          {"operation", operation},
                          {"bits_per_value", bits},
                          {"bytes_per_second", rates},
-                         {"of_memcpy", shares},
+                         {share_, shares},
                          {"spread", spreads}});
     }
     void finish() const {
@@ -254,6 +326,7 @@ class bench_report {
         nlohmann::ordered_json object{
             {"architecture", dispatch::architecture()}, {"working_sets", plan_.working_sets}, {"memory", given_.memory}};
         object["axis"] = given_.axis.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(given_.axis);
+        if (plan_.vectors != 0) object["vectors"] = plan_.vectors;
         object["scales"] = given_.scales.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(given_.scales);
         object["rates"] = rows_;
         print_json(object);
@@ -263,14 +336,31 @@ class bench_report {
     const bench_arguments& given_;
     const bench_plan& plan_;
     std::size_t width_ = 8;           ///< of names
-    std::vector<bench_figure> copy_;  ///< the first row's: memcpy
+    std::vector<bench_figure> copy_;  ///< the first row's: memcpy, or reading
+    const std::string share_ = plan_.vectors == 0 ? "of_memcpy" : "of_read";
     nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
 };
 
 void bench_all(const bench_arguments& given) {
     const bench_plan plan = bench_read(given);
-    bench_memory memory(*std::max_element(plan.working_sets.begin(), plan.working_sets.end()) / 8, given.memory);
+    const std::size_t most = *std::max_element(plan.working_sets.begin(), plan.working_sets.end());
+    bench_memory memory(plan.vectors == 0 ? most / 8 : bench_matrix::period * bench_matrix::columns, given.memory);
     bench_report report(given, plan);
+    if (plan.vectors != 0) {
+        const auto each = [&](const auto& measure) {
+            std::vector<bench_figure> figures;
+            for (const std::size_t bytes : plan.working_sets) figures.push_back(measure(bytes));
+            return figures;
+        };
+        std::memset(memory.packed(most).data(), 1, most);
+        report.row("read", "read", 0, each([&](std::size_t bytes) { return bench_read_speed(memory.packed(bytes), given.seconds); }));
+        for (std::size_t i = 0; i < plan.formats.size(); ++i)
+            report.row(plan.names[i], "product", bits_per_value(plan.formats[i]), each([&](std::size_t bytes) {
+                           bench_matrix m(plan.formats[i], plan.names[i], plan, bytes, memory);
+                           return bench_measure(m.bytes(), given.seconds, [&] { m.multiply(); });
+                       }));
+        return report.finish();
+    }
     const auto each_size = [&](const auto& measure) {
         std::vector<bench_figure> figures;
         for (const std::size_t bytes : plan.working_sets) figures.push_back(measure(bytes / 8));
@@ -301,6 +391,8 @@ void add_bench(command& app, verb_result&) {
         .delimiter(',')
         .type_name("W ...")
         .common();
+    verb.add_flag("--product", given->product, "speed of y = W x with packed weights, in bytes of weights, beside reading them").common();
+    verb.add_option("--vectors", given->vectors, "vectors of a product (1)").type_name("N");
     verb.add_flag("--csv", given->csv, "a line for each figure, comma-separated").common();
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.add_option("--axis", given->axis,
@@ -314,14 +406,14 @@ void add_bench(command& app, verb_result&) {
     verb.add_option("--memory", given->memory, "what encode reads and decode writes: float32 (default), float16 or bfloat16")
         .one_of({"float32", "float16", "bfloat16"})
         .type_name("TYPE");
-    verb.add_option("--bytes", given->working_sets, "bytes of input and output as float32 (default: 262144,8388608,268435456)")
+    verb.add_option("--bytes", given->working_sets, "bytes of input and output as float32, or of packed weights (default: 262144,8388608,268435456)")
         .delimiter(',')
         .type_name("N ...");
     verb.add_option("--seconds", given->seconds, "least time of each figure (0.1)").between(0, 3600);
     verb.footer(
         "Examples:\n  qk bench\n  qk bench mxfp4 bfp:block=16,exponent=8,mantissa=5\n"
         "  qk bench int8 fp8_e4m3fn --axis 64x49 --scales channel --operation encode,decode\n"
-        "  qk bench mxfp4 --memory bfloat16 --csv\n  QK_ARCH=avx2 qk bench --json");
+        "  qk bench mxfp4 --memory bfloat16 --csv\n  qk bench mxfp4 int8 --product\n  QK_ARCH=avx2 qk bench --json");
     verb.callback([given] { bench_all(*given); });
 }
 
