@@ -53,6 +53,22 @@ void add_target(option_table& verb, precision_settings& precision) {
         .suggest(graph::builtin_target_names());
 }
 
+/// Adds the options for how blocks choose their scales, and what a search of scales minimises.
+void add_searched_scales(option_table& verb, precision_settings& precision) {
+    verb.add_option(
+            "--scale-rule", precision.scale_rule,
+            "how MX formats choose scales: floor (the standard's example), ceil, rceil, even or ceil_7_25, and NVFP4, too: search (least "
+            "error; also for weights with a scale of their own, as int4) or four_over_six (the better of two); if neither this nor "
+            "--semantics is given, the best of them on trained networks (docs/results/scale_rules.md)")
+        .type_name("RULE")
+        .suggest(words_of(scale_rule_names));
+    verb.add_option("--scale-objective", precision.scale_objective,
+                    "what searched scales minimise: mse (default), mae, or for weights weighted: mse, each column weighted by the squares "
+                    "that it is multiplied with in the calibration samples")
+        .type_name("O")
+        .suggest(words_of(scale_objective_names));
+}
+
 }  // namespace
 
 void add_recipe(option_table& verb, precision_settings& precision) {
@@ -116,18 +132,7 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
                     "ocp (default, but for the rule of MX scales), nvidia, quark, microxcaling, torchao, ml_dtypes, torch or onnx")
         .type_name("S")
         .suggest(words_of(semantics_names));
-    verb.add_option(
-            "--scale-rule", precision.scale_rule,
-            "how MX formats choose scales: floor (the standard's example), ceil, rceil, even or ceil_7_25, and NVFP4, too: search (least "
-            "error; also for weights with a scale of their own, as int4) or four_over_six (the better of two); if neither this nor "
-            "--semantics is given, the best of them on trained networks (docs/results/scale_rules.md)")
-        .type_name("RULE")
-        .suggest(words_of(scale_rule_names));
-    verb.add_option("--scale-objective", precision.scale_objective,
-                    "what searched scales minimise: mse (default), mae, or for weights weighted: mse, each column weighted by the squares "
-                    "that it is multiplied with in the calibration samples")
-        .type_name("O")
-        .suggest(words_of(scale_objective_names));
+    add_searched_scales(verb, precision);
     verb.add_option("--rounding", precision.rounding, "half-even (default), half-away, half-up, toward-zero, up, down, stochastic")
         .type_name("R")
         .suggest(words_of(rounding_names));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "graph/base/kernel_calls.hpp"
@@ -49,6 +50,14 @@ struct levels {
             if (*v < 0) down.add(-*v);
     }
 };
+
+/// Returns the levels of a format. The scales of a tensor are searched one after the other, so they are kept until another format comes.
+const levels& levels_of(const qk::format& f, std::int64_t zero_point) {
+    thread_local qk::format last = fp32;
+    thread_local std::map<std::int64_t, levels> known;
+    if (!(last == f)) known.clear(), last = f;
+    return known.try_emplace(zero_point, f, zero_point).first->second;
+}
 
 /// Where the code of a value changes as the scale falls, or (mae) where the value is met: the odd steps change, the even ones meet.
 struct scale_event {
@@ -134,12 +143,16 @@ class scale_search {
     /// Tries the scales from `low` to below `high`. Many events are cut into parts, whose sums begin anew.
     void look_between(double low, double high) {
         if (!(low < high) || least == 0) return;
-        std::size_t count = 0;
-        for (const value& v : values_) {
-            const side_levels& s = side(v);
-            count += steps_until(s.middle, v.size, low) - steps_until(s.middle, v.size, high);
+        constexpr std::size_t most = std::size_t{1} << 18;
+        std::size_t count = values_.size() * std::max(levels_->up.last(), levels_->down.last());  // at most
+        if (count > most) {
+            count = 0;
+            for (const value& v : values_) {
+                const side_levels& s = side(v);
+                count += steps_until(s.middle, v.size, low) - steps_until(s.middle, v.size, high);
+            }
         }
-        if (count > (std::size_t{1} << 18) && high > low * 1.0001) {
+        if (count > most && high > low * 1.0001) {
             const double middle = std::sqrt(low) * std::sqrt(high);
             look_between(middle, high);
             return look_between(std::max(low, lowest(high)), middle);
@@ -265,11 +278,11 @@ scale_pair searched_scale(const qk::format& f, const qk::semantics& how, zero_po
     if (std::isfinite(before)) search.least = before;
     const integer* whole = std::get_if<integer>(&f);
     const bool powers = whole != nullptr && whole->pow2;
-    search.look_at(levels(f, start.zero_point), start.zero_point, powers);
+    search.look_at(levels_of(f, start.zero_point), start.zero_point, powers);
     if (whole != nullptr && allowed.first < allowed.last) {
         const std::int64_t reach = whole->bits <= 5 ? 64 : 4;
         for (std::int64_t z = std::max(allowed.first, start.zero_point - reach); z <= std::min(allowed.last, start.zero_point + reach); ++z)
-            if (z != start.zero_point) search.look_at(levels(f, z), z, powers);
+            if (z != start.zero_point) search.look_at(levels_of(f, z), z, powers);
     }
     scale_pair best = start;
     double least = before;
