@@ -94,7 +94,7 @@ def functions(folder):
     a.name, a.ref_attr_name, a.type = "alpha", "slope", onnx.AttributeProto.FLOAT
     lin = h.make_function("pkg", "Lin", ["a", "b"], ["o", "h"], [h.make_node("MatMul", ["a", "b"], ["h"]), attribute], [h.make_opsetid("", 17)], ["slope"])
     twice = h.make_function("pkg", "Twice", ["a", "b", "c"], ["o"], [h.make_node("Lin", ["a", "b"], ["t", "unused"], domain="pkg", slope=0.25, name="one"),
-                            h.make_node("Lin", ["t", "c"], ["o"], domain="pkg", slope=0.5, name="two")], [h.make_opsetid("", 17), h.make_opsetid("pkg", 1)])
+                            h.make_node("Lin", ["t", "c"], ["o", "unused_too"], domain="pkg", slope=0.5, name="two")], [h.make_opsetid("", 17), h.make_opsetid("pkg", 1)])
     old = h.make_function("pkg", "Old", ["a", "b"], ["o"], [h.make_node("MatMul", ["a", "b"], ["h"]), h.make_node("Softmax", ["h"], ["o"])], [h.make_opsetid("", 11)])
     file = save(folder, [h.make_node("Twice", ["x", "w", "v"], ["t"], domain="pkg", name="call"), h.make_node("Old", ["t", "u"], ["s"], domain="pkg", name="aged"),
                          h.make_node("MatMul", ["s", "z"], ["y"], name="last")],

@@ -98,13 +98,15 @@ def tensorrt(folder):
     check(zeros and all(z.dtype in (np.int8, np.int32) and not z.any() for z in zeros), f"all zero points are int8 and 0: {[(z.dtype, z.max()) for z in zeros]}")
     check("Max" not in nodes_of(model) and not model.functions, f"nothing stands between pairs and layers: {nodes_of(model)}")
     same_as_plan(folder, "tensorrt int8")
-    run = onnxruntime.InferenceSession(str(folder / "out.onnx"), providers=["CPUExecutionProvider"]).run(None, {"x": np.load(folder / "x.npy")})[0]
-    check(decibels(np.load(folder / "plan" / "y.npy"), run) > 20, "it runs in onnxruntime, too")
+    options = onnxruntime.SessionOptions()  # whose optimizer would make products of int8 that saturate without VNNI
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    run = onnxruntime.InferenceSession(str(folder / "out.onnx"), options, providers=["CPUExecutionProvider"]).run(None, {"x": np.load(folder / "x.npy")})[0]
+    check(decibels(np.load(folder / "plan" / "y.npy"), run) > 60, "it runs in onnxruntime, too")
 
     _, plan, notes = made(folder, "tensorrt", "--activation", "uint8", "--weight", "int8")
     check(not quantizers(plan) and "tensorrt has no Conv with activation uint8" in notes, f"no uint8: {notes[:300]}")
     _, plan, notes = made(folder, "tensorrt", "--activation", "int8", "--weight", "int8", "--asymmetric-weights")
-    check(not quantizers(plan) and "weights without zero points alone" in notes, f"no zero points of weights: {notes[:300]}")
+    check(not {"c", "g", "m"} & set(quantizers(plan)) and "weights without zero points alone" in notes, f"no zero points of weights: {notes[:300]}")
     _, plan, notes = made(folder, "tensorrt", "--activation", "uint8", "--weight", "int8", "--approach", "dynamic")
     check(not quantizers(plan), "no scales from each run")
     _, plan, notes = made(folder, "tensorrt", "--activation", "int8", "--weight", "int8", "--approach", "dynamic")
@@ -193,7 +195,7 @@ def profiles(folder):
     model, plan, notes = made(folder, folder / "own.json")
     kinds = {t.data_type for t in model.graph.initializer if t.name.startswith(("c_", "g_", "m_")) and t.name.endswith("quantized")}
     check(kinds == {T.INT8} and not model.functions, f"a profile on top of openvino's: {kinds}")
-    for document, part in (({"name": "own", "base": "openvin"}, "did you mean"), ({"name": "own", "symmetric": "some"}, "activations"), ({"name": "own", "pairs": [["int8"]]}, "[ACTIVATION, WEIGHT]")):
+    for document, part in (({"name": "own", "base": "openvin"}, "Did you mean"), ({"name": "own", "symmetric": "some"}, "activations"), ({"name": "own", "pairs": [["int8"]]}, "[ACTIVATION, WEIGHT]")):
         (folder / "own.json").write_text(json.dumps(document))
         r = qk("quantize", folder / "float.onnx", "-o", folder / "no.onnx", "--target", folder / "own.json", "--calibration", folder / "x.npy", status=2)
         check(part in r.stderr, f"{document}: {r.stderr}")

@@ -150,7 +150,7 @@ class body_opener {
         const tensor condition = m_.constant(n.input(0));
         if (condition.type() != data_type::boolean || condition.size() != 1) return false;
         const auto* branch = find_attribute(n, condition.as<std::uint8_t>()[0] != 0 ? "then_branch" : "else_branch");
-        if (branch == nullptr || !holds_layers(m_.proto(), branch->g().node())) return false;
+        if (branch == nullptr || branch->g().sparse_initializer_size() > 0 || !holds_layers(m_.proto(), branch->g().node())) return false;
         new_names values;
         const std::vector<std::string> results = take_constants(n, branch->g(), values);
         put(n, branch->g().node(), results, values, to, no_attributes{});

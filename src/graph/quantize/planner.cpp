@@ -364,21 +364,25 @@ class planner::call {
     }
 
     bool target_allows(const layer& l) {
-        if (!options_.target || l.node == nullptr) return true;
-        const bool mover = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::mover;
+        if (!options_.target) return true;
+        const bool mover = l.node == nullptr || own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::mover;
         std::vector<precision> activations;
         const precision* weight = nullptr;
         for (const auto& [e, p] : l.edges) {
             if (p->what == nullptr) continue;
-            if (p->part == part::input) activations.push_back(*p->what);
+            if (p->part == part::input && !is_identity(p->what->format)) activations.push_back(*p->what);
             if (p->part == part::weight) weight = p->what;
         }
-        if ((activations.empty() && weight == nullptr) || mover) return true;
+        if (activations.empty() && weight == nullptr) return true;
+        const bool dynamic = options_.how == approach::dynamic;
+        // What moves data, and the model's outputs, have every format that the runtime has at all.
+        if (mover)
+            return !options_.target->operators.contains("*") || options_.target->obstacle("*", activations, nullptr, dynamic).empty();
         const precision plain;  // of weights that nobody asks to quantize
         if (weight == nullptr && kind_of(*l.node) == layer_kind::compute && l.node->input_size() > 1 &&
             source().is_constant(l.node->input(1)))
             weight = &plain;
-        const std::string why = options_.target->obstacle(l.node->op_type(), activations, weight, options_.how == approach::dynamic);
+        const std::string why = options_.target->obstacle(l.node->op_type(), activations, weight, dynamic);
         if (why.empty()) return true;
         note(plan_note::kind::left_out, "layer '" + l.node->name() + "'", options_.target->name + " " + why + ": left in float32",
              l.edges.front().second->origin, l.index);
