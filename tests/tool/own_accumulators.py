@@ -235,7 +235,7 @@ def write_results(folder):
         "# Accumulators of one's own",
         "",
         "Units that no table has, drawn from seeds by `tests/tool/own_accumulators.py` and computed by numpy: `qk compare --dot --command` asks each, and what it names gives every answer,",
-        "and every element of a case that it has not seen. Thirty are sums in registers and codes of integers; the others have results of 3 to 8 bits, two of them bare multipliers, which",
+        "and every element of a case that it has not seen. They are sums in registers and codes of integers; those from 30 on, where listed, have results of 3 to 8 bits or are bare multipliers, which",
         "are asked with c = -0.",
         "",
         "| unit | what it is | found | questions |",
@@ -244,7 +244,7 @@ def write_results(folder):
     for number, unit, text, questions in FOUND:
         words = ", ".join(f"{k} {v}" for k, v in unit.items() if v is not False and k not in ("b", "kind"))
         lines.append(f"| {number} | {unit['kind']}: {words} | `{text}` | {questions} |")
-    lines += ["", f"{len(FOUND)} of {ASKED} found; {max(q for *_, q in FOUND)} questions at most. Remade by `python3 tests/tool/own_accumulators.py build/release/qk --results docs/results`.", ""]
+    lines += ["", f"{len(FOUND)} found; {max(q for *_, q in FOUND)} questions at most. Remade by `python3 tests/tool/own_accumulators.py build/release/qk --results docs/results`.", ""]
     (folder / "accumulators.md").write_text("\n".join(lines))
 
 
