@@ -176,7 +176,8 @@ class bench_matrix {
 
     bench_matrix(const format& f, const std::string& name, const bench_plan& plan, std::size_t bytes, bench_memory& memory) : f_(f) {
         const along_axis few{period, columns, 1};
-        const std::size_t of_few = qk::packed_bytes(f, few), rows = period * std::max<std::size_t>(1, bytes / std::max<std::size_t>(1, of_few));
+        const std::size_t of_few = qk::packed_bytes(f, few),
+                          rows = period * std::max<std::size_t>(1, bytes / std::max<std::size_t>(1, of_few));
         const bool is_nvfloat = std::holds_alternative<nvfloat>(f);
         const affine one{.scale = is_nvfloat ? 0.001f : 0.05f};
         codec_parameters p = is_block_format(f) ? codec_parameters(few, one) : codec_parameters(one);
@@ -259,7 +260,8 @@ bench_plan bench_read(const bench_arguments& given) {
     for (const std::string& bytes : given.working_sets)
         plan.working_sets.push_back(std::max<std::size_t>(8, bench_number(bytes, "--bytes", bytes, "a number of bytes, as 262144")));
     if (plan.working_sets.empty()) plan.working_sets = {262144, 8388608, 268435456};
-    if (given.product) plan.vectors = given.vectors.empty() ? 1 : bench_number(given.vectors, "--vectors", given.vectors, "a number of vectors");
+    if (given.product)
+        plan.vectors = given.vectors.empty() ? 1 : bench_number(given.vectors, "--vectors", given.vectors, "a number of vectors");
     if (!given.axis.empty()) {
         const std::size_t cross = given.axis.find('x');
         const std::string wanted = "LENGTHxINNER, as 64x49: an axis of 64 places, with 49 values behind each";
@@ -294,8 +296,9 @@ class bench_report {
         if (given.csv) print("format,operation,bits_per_value,working_set,bytes_per_second,{},spread\n", share_);
         if (given.csv || given.json) return;
         for (const std::string& name : plan.names) width_ = std::max(width_, name.size() + 2);
-        const std::string what = plan.vectors == 0 ? "read and written (as a share of memcpy)"
-                                                   : fmt::format("of weights, times {} vectors of 4096 (as a share of reading)", plan.vectors);
+        const std::string what = plan.vectors == 0
+                                     ? "read and written (as a share of memcpy)"
+                                     : fmt::format("of weights, times {} vectors of 4096 (as a share of reading)", plan.vectors);
         print("{} kernels, one thread: GB/s {} +- half of the runs\n{:<{}}{:<13}{:>6}", dispatch::architecture(), what, "", width_, "",
               "bits");
         for (const std::size_t bytes : plan.working_sets) print("{:>21}", bench_size(bytes));
@@ -406,7 +409,8 @@ void add_bench(command& app, verb_result&) {
     verb.add_option("--memory", given->memory, "what encode reads and decode writes: float32 (default), float16 or bfloat16")
         .one_of({"float32", "float16", "bfloat16"})
         .type_name("TYPE");
-    verb.add_option("--bytes", given->working_sets, "bytes of input and output as float32, or of packed weights (default: 262144,8388608,268435456)")
+    verb.add_option("--bytes", given->working_sets,
+                    "bytes of input and output as float32, or of packed weights (default: 262144,8388608,268435456)")
         .delimiter(',')
         .type_name("N ...");
     verb.add_option("--seconds", given->seconds, "least time of each figure (0.1)").between(0, 3600);
