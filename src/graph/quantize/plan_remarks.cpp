@@ -15,21 +15,8 @@ namespace qk::graph {
 
 namespace detail {
 
-/// What was chosen for a plan, and what was asked for.
-struct chosen_and_asked {
-    const std::map<edge, quantizer>& chosen;
-    const std::map<edge, edge_precision>& asked;
-    bool is_quantized(const onnx::NodeProto& n, int input) const { return chosen.contains({n.input(input), n.name(), input}); }
-    /// Is true when a request says that the input stays as it is.
-    bool is_excluded(const onnx::NodeProto& n, int input) const {
-        const auto found = asked.find({n.input(input), n.name(), input});
-        return found != asked.end() && found->second.sequence >= 0 && found->second.what != nullptr &&
-               is_identity(found->second.what->format);
-    }
-};
-
-/// Returns the names of Einsums of an activation and a constant matrix none of whose operands is quantized, or excluded.
-inline std::vector<std::string> projections_by_einsum(const model& m, const chosen_and_asked& said) {
+/// Returns the names of Einsums of an activation and a constant matrix none of whose operands is quantized.
+inline std::vector<std::string> projections_by_einsum(const model& m, const std::map<edge, quantizer>& chosen) {
     std::vector<std::string> names;
     for (const auto& n : m.graph().node()) {
         if (n.op_type() != "Einsum" || !(n.domain().empty() || n.domain() == "ai.onnx")) continue;
@@ -37,7 +24,7 @@ inline std::vector<std::string> projections_by_einsum(const model& m, const chos
         for (int i = 0; i < n.input_size(); ++i) {
             const bool constant = m.is_constant(n.input(i));
             data = data || !constant, matrix = matrix || (constant && m.constant_shape(n.input(i)).size() > 1);
-            quantized = quantized || said.is_quantized(n, i) || said.is_excluded(n, i);
+            quantized = quantized || chosen.contains({n.input(i), n.name(), i});
         }
         if (data && matrix && !quantized) names.push_back(n.name());
     }
@@ -82,7 +69,7 @@ inline bool is_sparse(const model& m, const std::string& tensor) {
 }
 
 /// Returns sentences about layers of the graph that no default reaches, whatever its formats are, and about recurrent weights without one.
-inline std::vector<std::string> out_of_reach(const model& m, const chosen_and_asked& of) {
+inline std::vector<std::string> out_of_reach(const model& m, const std::map<edge, quantizer>& chosen, const std::set<edge>& excluded) {
     counted_layers called, doubles, sparse, recurrent;
     std::string function, operators;
     for (const auto& n : m.graph().node()) {
@@ -97,7 +84,7 @@ inline std::vector<std::string> out_of_reach(const model& m, const chosen_and_as
         }
         const auto left = [&](int i) {
             return i < n.input_size() && m.is_constant(n.input(i)) && !is_double(m, n.input(i)) && !is_sparse(m, n.input(i)) &&
-                   !of.is_quantized(n, i) && !of.is_excluded(n, i);
+                   !chosen.contains({n.input(i), n.name(), i}) && !excluded.contains({n.input(i), n.name(), i});
         };
         if (is_recurrent(n) && (left(1) || left(2))) {
             recurrent.add(n.name());
@@ -123,7 +110,7 @@ inline std::vector<std::string> out_of_reach(const model& m, const chosen_and_as
 }  // namespace detail
 
 void note_what_stayed(const model& m, const std::vector<request>& requests, const std::map<edge, quantizer>& chosen,
-                      const std::map<edge, edge_precision>& asked, std::vector<plan_note>& notes) {
+                      const std::set<edge>& excluded, std::vector<plan_note>& notes) {
     const bool nothing = chosen.empty();
     const auto general =
         std::ranges::find_if(requests, [](const request& r) { return r.scope == scope::everything && !is_identity(r.what.format); });
@@ -143,13 +130,13 @@ void note_what_stayed(const model& m, const std::vector<request>& requests, cons
     if (inner > 0)
         notes.push_back({plan_note::kind::unrealised, m.label(),
                          std::to_string(inner) + " layers in the bodies of If, Loop or Scan: left in float32", general->origin});
-    if (const auto einsums = detail::projections_by_einsum(m, {chosen, asked}); !einsums.empty())
+    if (const auto einsums = detail::projections_by_einsum(m, chosen); !einsums.empty())
         notes.push_back({plan_note::kind::unrealised, m.label(),
                          std::to_string(einsums.size()) + " Einsum nodes multiply by constant weights ('" + einsums.front() +
                              (einsums.size() > 1 ? "', ...)" : "')") +
                              ": left in float32; an entry {\"op_type\": \"Einsum\", ...} in a requests file asks for them",
                          general->origin});
-    for (std::string& text : detail::out_of_reach(m, {chosen, asked}))
+    for (std::string& text : detail::out_of_reach(m, chosen, excluded))
         notes.push_back({plan_note::kind::unrealised, m.label(), std::move(text), general->origin});
     if (nothing)
         notes.push_back({plan_note::kind::unrealised, m.label(), "nothing was quantized: no layer has float values that the requests mean",

@@ -599,12 +599,24 @@ class planner::call {
         chosen_[*l.bias] = std::move(q);
     }
 
+    /// Returns the edges that only an exclusion keeps in float32, where the model has recurrent nodes.
+    std::set<edge> excluded_recurrent() const {
+        std::vector<request> kept;
+        for (const request& r : requests_)
+            if (!is_identity(r.what.format)) kept.push_back(r);
+        std::set<edge> excluded;
+        if (kept.size() == requests_.size() || std::ranges::none_of(source().graph().node(), is_recurrent)) return excluded;
+        for (const auto& [e, p] : resolve(own_.layers_, kept, {.where = options_.where, .how = options_.how, .dual = options_.dual}).edges)
+            if (!found_.edges.contains(e)) excluded.insert(e);
+        return excluded;
+    }
+
     void gather_plan() {
         note_tied_weights(source(), chosen_, found_.edges, notes_);
         // A single scale has no axis; resetting it makes equal quantizers compare equal.
         for (auto& [e, q] : chosen_)
             if (!is_block_format(q.format) && q.block_size == 0 && q.scale.size() <= 1) q.axis = quantizer{}.axis, q.flatten = false;
-        note_what_stayed(source(), requests_, chosen_, found_.edges, notes_);
+        note_what_stayed(source(), requests_, chosen_, excluded_recurrent(), notes_);
         result_.plan = gather(std::move(chosen_), source());
         std::ranges::stable_sort(notes_, [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
         std::vector<plan_note> once;  // drops notes that are equal
