@@ -6,10 +6,16 @@
 #include <tbb/info.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "graph/base/stop_check.hpp"
 
@@ -77,6 +83,62 @@ class shared_loop {
     std::int64_t begun_ = 0, ended_ = 0;  ///< places that are given over, nothing else
 };
 
+/// Task arenas that nobody uses now, by their number of threads. oneTBB 2021.8 never frees some 7 KB of each arena whose work several
+/// threads took part in, so that a process that makes an arena for every run grows without end.
+class idle_arenas {
+  public:
+    std::unique_ptr<tbb::task_arena> take(int threads) {
+        const std::scoped_lock lock(mutex_);
+        forget_after_fork();
+        std::vector<std::unique_ptr<tbb::task_arena>>& own = idle_[threads];
+        if (own.empty()) return std::make_unique<tbb::task_arena>(threads);
+        std::unique_ptr<tbb::task_arena> last = std::move(own.back());
+        own.pop_back();
+        return last;
+    }
+    void give_back(int threads, std::unique_ptr<tbb::task_arena> arena) {
+        const std::scoped_lock lock(mutex_);
+        forget_after_fork();
+        idle_[threads].push_back(std::move(arena));
+    }
+
+  private:
+    using lists = std::map<int, std::vector<std::unique_ptr<tbb::task_arena>>>;
+
+    /// The threads of a parent are not here, and its arenas may count on them.
+    void forget_after_fork() {
+        if (const pid_t now = getpid(); now != owner_) {
+            new lists(std::move(idle_));  // never destroyed
+            idle_.clear();
+            owner_ = now;
+        }
+    }
+
+    std::mutex mutex_;
+    lists idle_;
+    pid_t owner_ = getpid();
+};
+
+/// Holds an arena while it lives.
+class borrowed_arena {
+  public:
+    explicit borrowed_arena(int threads) : threads_(threads), arena_(idle().take(threads)) {}
+    ~borrowed_arena() { idle().give_back(threads_, std::move(arena_)); }
+    borrowed_arena(const borrowed_arena&) = delete;
+    borrowed_arena& operator=(const borrowed_arena&) = delete;
+    tbb::task_arena& operator*() const { return *arena_; }
+
+  private:
+    /// Never destroyed: at the end of the process oneTBB may be gone before.
+    static idle_arenas& idle() {
+        static idle_arenas& all = *new idle_arenas;
+        return all;
+    }
+
+    int threads_;
+    std::unique_ptr<tbb::task_arena> arena_;
+};
+
 }  // namespace
 
 workers::workers(int threads, const std::shared_ptr<memory_budget>& budget)
@@ -100,8 +162,8 @@ void workers::for_each(std::size_t n, body_of<std::size_t, arena&> body) {
     // With many items it does not matter that threads are idle at the end, and a whole operator is faster than its parts.
     const auto all = static_cast<std::size_t>(threads_);
     const bool some_idle = n % all != 0 && n < 4 * all;
-    tbb::task_arena pool(threads_);
-    pool.execute([&] {
+    const borrowed_arena pool(threads_);
+    (*pool).execute([&] {
         const part_runner parts = [](std::size_t count, const std::function<void(std::size_t)>& part) {
             // A thread that waits for the parts must not begin another item meanwhile: it would hold two in memory.
             tbb::this_task_arena::isolate([&] { shared_loop(part).run(count); });
