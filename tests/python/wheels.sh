@@ -3,7 +3,10 @@
 # Builds the wheel that serves Python 3.12 and later (cp312-abi3) in a build tree, has abi3audit and auditwheel look at it, and runs the tests
 # of arrays and of processes with each Python that is named, in an empty environment.
 #
-#     tests/python/wheels.sh BUILD_TREE PYTHON3.12 [PYTHON3.13 ...]    # BUILD_TREE: one that compiled qk already (build/release), or a new one
+#     tests/python/wheels.sh BUILD_TREE PYTHON3.12 [PYTHON3.13 ...]
+#
+# BUILD_TREE is one of its own, as build/abi3: it compiles all of qk. A tree that another environment configured, as build/release, would be
+# configured anew without its preset, and compiled again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 tree=$1 python=$2
