@@ -93,9 +93,9 @@ struct mask {
     mask() = default;
     QK_INLINE mask(register_type m) noexcept : data(m) {}
     QK_INLINE mask(const of& m) noexcept : data(m.data) {}
-    friend QK_INLINE mask operator&(mask a, mask b) noexcept { return of(a.data) & of(b.data); }
-    friend QK_INLINE mask operator|(mask a, mask b) noexcept { return of(a.data) | of(b.data); }
-    friend QK_INLINE mask operator~(mask a) noexcept { return ~of(a.data); }
+    friend QK_INLINE mask operator&(mask a, mask b) noexcept { return register_type(a.data & b.data); }
+    friend QK_INLINE mask operator|(mask a, mask b) noexcept { return register_type(a.data | b.data); }
+    friend QK_INLINE mask operator~(mask a) noexcept { return register_type(~a.data); }
 };
 
 template <class T, class Arch>
@@ -141,7 +141,8 @@ struct batch {
     friend QK_INLINE mask<Arch> operator<(batch a, batch b) noexcept { return as_mask(of(a.data) < of(b.data)); }
     friend QK_INLINE mask<Arch> operator<=(batch a, batch b) noexcept {
         // xsimd takes two comparisons for integers where a mask is a register of lanes.
-        if constexpr (std::is_integral_v<T> && sizeof(mask<Arch>) == sizeof(batch)) return ~(b < a);
+        if constexpr (std::is_integral_v<T> && sizeof(mask<Arch>) == sizeof(batch))
+            return (typename mask<Arch>::register_type)((bits)a.data <= (bits)b.data);
         else return as_mask(of(a.data) <= of(b.data));
     }
     friend QK_INLINE mask<Arch> operator==(batch a, batch b) noexcept { return as_mask(of(a.data) == of(b.data)); }
