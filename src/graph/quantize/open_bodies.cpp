@@ -21,7 +21,7 @@
 namespace qk::graph {
 namespace detail {
 
-using node_list = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
+using body_nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 using new_names = std::map<std::string, std::string>;
 
 /// Bodies of If and Loop refer to no attributes of a call.
@@ -38,7 +38,7 @@ class body_opener {
 
     /// Opens what can be opened of one layer of bodies. Returns false when there was nothing.
     bool pass() {
-        node_list all;
+        body_nodes all;
         bool any = false;
         for (auto& n : *m_.graph().mutable_node()) {
             if (all.size() < most_opened_nodes && open(n, all)) any = true;
@@ -96,7 +96,7 @@ class body_opener {
         ++count;
     }
 
-    static bool holds_layers(const onnx::ModelProto& m, const node_list& nodes) {
+    static bool holds_layers(const onnx::ModelProto& m, const body_nodes& nodes) {
         return std::ranges::any_of(nodes, [&](const onnx::NodeProto& n) {
             if (kind_of(n) == layer_kind::compute || is_recurrent(n)) return true;
             if (const auto* f = find_function(m, n); f != nullptr && n.domain() != "qk" && holds_layers(m, f->node())) return true;
@@ -106,7 +106,7 @@ class body_opener {
         });
     }
 
-    bool open(const onnx::NodeProto& n, node_list& to) {
+    bool open(const onnx::NodeProto& n, body_nodes& to) {
         if (n.domain() == "qk") return false;  // quantizers of an export
         if (const onnx::FunctionProto* f = find_function(m_.proto(), n)) return open_call(n, *f, to);
         if (!n.domain().empty()) return false;
@@ -129,7 +129,7 @@ class body_opener {
         return true;
     }
 
-    bool open_call(const onnx::NodeProto& call, const onnx::FunctionProto& f, node_list& to) {
+    bool open_call(const onnx::NodeProto& call, const onnx::FunctionProto& f, body_nodes& to) {
         if (!holds_layers(m_.proto(), f.node()) || !takes_imports(f)) return false;
         new_names values;
         for (int k = 0; k < f.input_size(); ++k) values[f.input(k)] = k < call.input_size() ? call.input(k) : "";
@@ -145,7 +145,7 @@ class body_opener {
         return true;
     }
 
-    bool open_if(const onnx::NodeProto& n, node_list& to) {
+    bool open_if(const onnx::NodeProto& n, body_nodes& to) {
         if (n.input_size() != 1 || !m_.is_constant(n.input(0))) return false;
         const tensor condition = m_.constant(n.input(0));
         if (condition.type() != data_type::boolean || condition.size() != 1) return false;
@@ -196,7 +196,7 @@ class body_opener {
     }
 
     /// Opens a Loop whose number of turns is known, which carries all that it gives.
-    bool open_loop(const onnx::NodeProto& n, node_list& to) {
+    bool open_loop(const onnx::NodeProto& n, body_nodes& to) {
         const auto* attribute = find_attribute(n, "body");
         if (attribute == nullptr || n.input_size() < 2) return false;
         const onnx::GraphProto& body = attribute->g();
@@ -237,7 +237,7 @@ class body_opener {
         const auto found = values.find(name);
         return found == values.end() ? name : found->second;
     }
-    void same(const std::string& from, const std::string& result, node_list& to) {
+    void same(const std::string& from, const std::string& result, body_nodes& to) {
         onnx::NodeProto& n = *to.Add();
         n.set_op_type("Identity");
         n.set_name(fresh(result + "/Identity"));
@@ -246,7 +246,7 @@ class body_opener {
 
     /// Copies the nodes of a body and gives its results the names of the node's outputs.
     template <class Attribute>
-    void put(const onnx::NodeProto& n, const node_list& nodes, const std::vector<std::string>& results, new_names& values, node_list& to,
+    void put(const onnx::NodeProto& n, const body_nodes& nodes, const std::vector<std::string>& results, new_names& values, body_nodes& to,
              const Attribute& attribute) {
         new_names wanted;  // results that a node makes take the name at once
         for (std::size_t k = 0; k < results.size() && k < static_cast<std::size_t>(n.output_size()); ++k)
@@ -259,7 +259,7 @@ class body_opener {
     }
 
     template <class Attribute>
-    void copy(const std::string& prefix, const node_list& nodes, new_names& values, node_list& to, const Attribute& attribute,
+    void copy(const std::string& prefix, const body_nodes& nodes, new_names& values, body_nodes& to, const Attribute& attribute,
               const new_names& wanted = {}) {
         for (const auto& inner : nodes) {
             onnx::NodeProto& n = *to.Add();

@@ -22,11 +22,11 @@ inline int bits_of_integer(const qk::format& f) {
     return i == nullptr ? 0 : i->bits;
 }
 /// Returns the format as lists of formats have it: float32 is any identity.
-inline qk::format listed(const qk::format& f) { return is_identity(f) ? qk::format(fp32) : f; }
+inline qk::format as_listed(const qk::format& f) { return is_identity(f) ? qk::format(fp32) : f; }
 
 inline bool is_paired(const target_profile& t, const qk::format& activation, const qk::format& weight) {
     return t.pairs.empty() || (is_identity(activation) && is_identity(weight)) || std::ranges::any_of(t.pairs, [&](const auto& p) {
-               return same_storage(p.first, listed(activation)) && same_storage(p.second, listed(weight));
+               return same_storage(p.first, as_listed(activation)) && same_storage(p.second, as_listed(weight));
            });
 }
 inline bool has_shifted_zero(const precision& p) {
