@@ -128,6 +128,10 @@ class Result:
     def to_dict(self):
         return self._answer
 
+    def __getstate__(self):
+        """Leaves out the call, which is this process's own: a result that was pickled can be read and saved, not made anew."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_again", "_folder")}
+
     def __getitem__(self, key):
         return self._answer[key]
 
@@ -162,8 +166,10 @@ class Result:
                 self._again(output=path)
             else:
                 self.model.save(path)
-        else:
+        elif hasattr(self, "_again"):
             self._again(output=path, export=export)
+        else:
+            raise ValueError(f"this result was pickled, and can be saved as it is (export={self._style!r}) alone; quantize with its plan for another style")
 
     def to_pandas(self):
         """Returns the rows of the result as a DataFrame (needs pandas)."""

@@ -225,7 +225,7 @@ class Plan:
         return isinstance(other, Plan) and self.document == other.document
 
     def __repr__(self):
-        kind = f"{len(self.document.get('edges', []))} edges" if self.is_saved else f"{len(self.document.get('requests', []))} requests"
+        kind = f"{len(self.document.get('tensors', {})) + len(self.document.get('edges', []))} quantizers" if self.is_saved else f"{len(self.document.get('requests', []))} requests"
         return f"<qk.Plan of {kind}>"
 
 

@@ -3,6 +3,7 @@
 
 import json
 import os
+import pickle
 import signal
 import threading
 import time
@@ -207,6 +208,7 @@ def test_results_come_from_memory(command, model, images, labels, label_file, mo
     def made(*_, **__):
         raise AssertionError("a folder was made")
 
+    assert qk.load(model).layers
     monkeypatch.setattr(qk._data.tempfile, "mkdtemp", made)
     x, given = images[:8], {"activation": "int8", "weight": "int8"}
     quantized = qk.quantize(model, x, per_channel=True, **given)
@@ -220,6 +222,17 @@ def test_results_come_from_memory(command, model, images, labels, label_file, mo
     assert again.plan.is_saved and again.model.layers == qk.load(model).layers
     assert qk.sensitivity(model, x, narrow="int8/int4").rows
     assert qk.quantize(again.model, plan=None, **given, calibration=x).model.bytes
+
+
+def test_what_is_pickled_comes_back(model, images, tmp_path):
+    made = qk.quantize(model, images[:8], activation="int8", weight="int8")
+    again = pickle.loads(pickle.dumps(made))
+    assert again.to_dict() == made.to_dict() and again.plan == made.plan and again.model.bytes == made.model.bytes
+    again.save(tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").read_bytes() == made.model.bytes and "quantizers" in repr(again.plan) and " 0 quantizers" not in repr(again.plan)
+    with pytest.raises(ValueError, match="pickled"):
+        again.save(tmp_path / "m.onnx", export="qdq")
+    assert pickle.loads(pickle.dumps(qk.load(model))).layers == qk.load(model).layers
 
 
 def two_names():
