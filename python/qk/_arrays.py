@@ -309,6 +309,14 @@ def _target(out, shape):
     return to
 
 
+def _is_plain(out, x):
+    """Is true where a kernel can write to `out` as it lies: x itself, or an array whose memory is no part of another's."""
+    if type(out) is not np.ndarray or out.dtype != _float32 or out.shape != x.shape:
+        return False
+    flags = out.flags
+    return flags.c_contiguous and flags.writeable and (out is x or (flags.owndata and x.flags.owndata))
+
+
 def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None, zero_point=None, scale_axis=None, scale_block=None,
                   out=None, threads=1, *, random_words=None):
     """Returns x after a trip through a number format: every value becomes the nearest that the format has.
@@ -325,13 +333,13 @@ def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None
 
     The result has the type and shape of x. The command's name for this is `qk convert`.
     """
-    if type(x) is np.ndarray and x.dtype == _float32 and scale is None and zero_point is None and out is None and threads == 1 and \
+    if type(x) is np.ndarray and x.dtype == _float32 and scale is None and zero_point is None and threads == 1 and (out is None or _is_plain(out, x)) and \
             scale_axis is None and scale_block is None and random_words is None and x.flags.c_contiguous and x.dtype.isnative:
         try:
             spec = _specs[format, semantics, rounding]
         except (KeyError, TypeError):
             spec = _spec(format, semantics, rounding)
-        y = np.empty(x.shape, _float32)
+        y = np.empty(x.shape, _float32) if out is None else out
         if type(axis) is not int or not -65 < axis < 65:
             axis = _axis(axis, x)
         _qk.fake_quantize(spec, x, y, axis, None, None, -1, 0, 1, None)
