@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "buffers.hpp"
-#include "qk/kernels/lanes/streaming.hpp"
+#include "qk/lanes/streaming.hpp"
 #include "qk/qk.hpp"
 
 namespace qk::bench {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "qk/kernels/lanes/vectors.hpp"
+#include "qk/lanes/vectors.hpp"
 
 namespace qk::bench {
 

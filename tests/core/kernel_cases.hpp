@@ -9,7 +9,7 @@
 
 #include "compare_bits.hpp"
 #include "evidence.hpp"
-#include "qk/kernels/lanes/streaming.hpp"
+#include "qk/lanes/streaming.hpp"
 #include "qk/reference.hpp"
 #include "test_formats.hpp"
 #include "test_inputs.hpp"

@@ -3,7 +3,7 @@
 // instruction set that this file is compiled for.
 #include "kernel_cases.hpp"
 #include "qk/fake_quantize.hpp"
-#include "qk/kernels/lanes/code_lanes.hpp"
+#include "qk/lanes/code_lanes.hpp"
 
 using namespace qk;
 

@@ -13,8 +13,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "qk/kernels/lanes/code_lanes.hpp"
-#include "qk/kernels/lanes/maxima.hpp"
+#include "qk/lanes/code_lanes.hpp"
+#include "qk/lanes/maxima.hpp"
 
 namespace lanes_test {  // one source with other tests on some processors
 namespace {

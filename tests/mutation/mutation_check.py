@@ -60,7 +60,7 @@ DEFECTS = [
     ("gathered rows take the random bits of the first one", "codec/encode/blocks.hpp", "kernels::random_source(how), piece.at,", "kernels::random_source(how), 0,"),
     ("codes that start within a byte are read from its first bit", "codec/layout/narrow_codes.hpp", "V(width) + V(from)", "V(width)"),
     ("columns: rows share the factors of the block's first", "codec/decode/blocks.hpp", "decoder.factors(p, a, o, l, i, n, factor);\n                    if", "decoder.factors(p, a, o, 0, i, n, factor);\n                    if"),
-    ("16-bit floats: ties of subnormals go down", "kernels/lanes/code_lanes.hpp", "fraction + (whole & one) > half", "fraction > half"),
+    ("16-bit floats: ties of subnormals go down", "lanes/code_lanes.hpp", "fraction + (whole & one) > half", "fraction > half"),
     ("subnormal maxima have no exponent", "formats/microscaling/step.hpp", "const V amax = normalised<Arch>(select(", "const V amax = (select("),
     ("products: the tree joins neighbours", "product/sums.hpp", "(s[0] + s[2]) + (s[1] + s[3])", "(s[0] + s[1]) + (s[2] + s[3])"),
     ("products: the last weight of a row is forgotten", "product/sums.hpp", "n - k < width ? n - k : width;", "n - k < width ? n - k - 1 : width;"),

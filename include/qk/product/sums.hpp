@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "qk/inline.hpp"
-#include "qk/kernels/lanes/simd.hpp"
+#include "qk/lanes/simd.hpp"
 
 namespace qk::detail {
 

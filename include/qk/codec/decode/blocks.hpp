@@ -11,7 +11,7 @@
 #include "qk/codec/layout/pieces.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
-#include "qk/kernels/lanes/streaming.hpp"
+#include "qk/lanes/streaming.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {

@@ -12,7 +12,7 @@
 
 #include "qk/formats/format.hpp"
 #include "qk/inline.hpp"
-#include "qk/kernels/lanes/code_lanes.hpp"
+#include "qk/lanes/code_lanes.hpp"
 
 namespace qk::detail {
 

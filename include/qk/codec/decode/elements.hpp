@@ -9,7 +9,7 @@
 #include "qk/codec/layout/pieces.hpp"
 #include "qk/codec/layout/scales_of_tile.hpp"
 #include "qk/codec/layout/unpack.hpp"
-#include "qk/kernels/lanes/streaming.hpp"
+#include "qk/lanes/streaming.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {

@@ -10,7 +10,7 @@
 #include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/formats/codes.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
-#include "qk/kernels/lanes/streaming.hpp"
+#include "qk/lanes/streaming.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {

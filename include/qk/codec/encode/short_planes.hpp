@@ -9,7 +9,7 @@
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/inline.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
-#include "qk/kernels/lanes/simd.hpp"
+#include "qk/lanes/simd.hpp"
 
 namespace qk::detail {
 

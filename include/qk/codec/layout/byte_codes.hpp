@@ -9,7 +9,7 @@
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/formats/integer/fast.hpp"
-#include "qk/kernels/lanes/code_lanes.hpp"
+#include "qk/lanes/code_lanes.hpp"
 
 namespace qk::detail {
 

@@ -10,7 +10,7 @@
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/compile_time_facts.hpp"
 #include "qk/inline.hpp"
-#include "qk/kernels/lanes/code_lanes.hpp"
+#include "qk/lanes/code_lanes.hpp"
 
 namespace qk::detail {
 

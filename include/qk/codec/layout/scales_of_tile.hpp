@@ -9,7 +9,7 @@
 #include "qk/codec/layout/parameters.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/inline.hpp"
-#include "qk/kernels/lanes/simd.hpp"
+#include "qk/lanes/simd.hpp"
 
 namespace qk::detail {
 

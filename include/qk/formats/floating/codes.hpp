@@ -8,7 +8,7 @@
 #include "qk/codec/layout/byte_codes.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/formats/floating/fast.hpp"
-#include "qk/kernels/lanes/code_lanes.hpp"
+#include "qk/lanes/code_lanes.hpp"
 
 namespace qk::detail {
 

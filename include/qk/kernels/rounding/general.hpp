@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "qk/inline.hpp"
-#include "qk/kernels/lanes/simd.hpp"
+#include "qk/lanes/simd.hpp"
 #include "qk/rounding.hpp"
 #include "qk/semantics.hpp"
 

@@ -8,12 +8,12 @@
 #pragma once
 
 #include "qk/exact/flags.hpp"
-#include "qk/kernels/lanes/intrinsics.hpp"
+#include "qk/lanes/intrinsics.hpp"
 
 #if !defined(QK_SCALAR) && (defined(__SSE2__) || (defined(__ARM_NEON) && defined(__aarch64__)))
-#include "qk/kernels/lanes/registers.hpp"
+#include "qk/lanes/registers.hpp"
 #else
-#include "qk/kernels/lanes/scalar.hpp"
+#include "qk/lanes/scalar.hpp"
 #endif
 
 #include <cstddef>

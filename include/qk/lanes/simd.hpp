@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "qk/inline.hpp"
-#include "qk/kernels/lanes/vectors.hpp"
+#include "qk/lanes/vectors.hpp"
 
 namespace qk::kernels {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "qk/inline.hpp"
-#include "qk/kernels/lanes/simd.hpp"
+#include "qk/lanes/simd.hpp"
 
 namespace qk::kernels {
 

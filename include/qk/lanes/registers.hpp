@@ -23,8 +23,8 @@
 #pragma GCC diagnostic pop
 
 #include "qk/inline.hpp"
-#include "qk/kernels/lanes/batch.hpp"
-#include "qk/kernels/lanes/intrinsics.hpp"
+#include "qk/lanes/batch.hpp"
+#include "qk/lanes/intrinsics.hpp"
 
 // C-style casts turn a register into the compiler's own vector of other lanes: no named cast is as short, or compiles as fast.
 #pragma GCC diagnostic push

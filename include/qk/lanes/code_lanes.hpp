@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "qk/inline.hpp"
-#include "qk/kernels/lanes/simd.hpp"
+#include "qk/lanes/simd.hpp"
 #include "qk/storage.hpp"
 
 namespace qk::kernels {

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "qk/inline.hpp"
-#include "qk/kernels/lanes/batch.hpp"
+#include "qk/lanes/batch.hpp"
 
 namespace qk::kernels {
 
