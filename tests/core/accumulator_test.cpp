@@ -53,7 +53,9 @@ TEST_CASE("an accumulator's text is read back as the same value") {
                                    .relu = true}});
     there_and_back({.sum = summation::integer, .requantize = {.by = requantize_by::gemmlowp, .symmetric = true}});
     CHECK(texts > 190);
+}
 
+TEST_CASE("what a text cannot say is an error that names the key") {
     const auto issue = parse_accumulator("groups=16,align=25,round=toward-zero");
     REQUIRE(issue);
     CHECK(issue->sum == summation::aligned);

@@ -146,6 +146,27 @@ std::vector<field> fields_of(const dot_task& task, const seen_results& seen) {
     return all;
 }
 
+namespace {
+
+/// Adds sequential sums of groups in reverse. The order of groups shows only where their size is right.
+void add_reversed(floating r, int k, const auto& add) {
+    for (const rounding round : {rounding::half_even, rounding::toward_zero}) {
+        for (const bool fused : {true, false}) {
+            for (int groups = 2; groups <= std::min(16, k); ++groups)
+                add({.sum = summation::sequential,
+                     .groups = groups,
+                     .fused = fused,
+                     .partial = r,
+                     .result = r,
+                     .partial_round = round,
+                     .round = round,
+                     .reverse = true});
+        }
+    }
+}
+
+}  // namespace
+
 std::vector<accumulator> seeds_of(const dot_task& task, const seen_results& seen) {
     std::vector<accumulator> all;
     const auto add = [&](accumulator a) {
@@ -160,24 +181,9 @@ std::vector<accumulator> seeds_of(const dot_task& task, const seen_results& seen
         return all;
     }
     const bool narrow = task.d_bits <= 16;
-    const auto add_reversed = [&](floating r) {  // the order of groups shows only where their size is right
-        for (const rounding round : {rounding::half_even, rounding::toward_zero}) {
-            for (const bool fused : {true, false}) {
-                for (int groups = 2; groups <= std::min(16, static_cast<int>(task.k)); ++groups)
-                    add({.sum = summation::sequential,
-                         .groups = groups,
-                         .fused = fused,
-                         .partial = r,
-                         .result = r,
-                         .partial_round = round,
-                         .round = round,
-                         .reverse = true});
-            }
-        }
-    };
     for (const int code : result_registers(task, seen)) {
         const floating r = register_of(code);
-        if (qk::detail::is_register(r) && !narrow) add_reversed(r);
+        if (qk::detail::is_register(r) && !narrow) add_reversed(r, static_cast<int>(task.k), add);
         for (const rounding round : {rounding::half_even, rounding::toward_zero}) {
             if (narrow) add({.partial = qk::detail::usual_partial(r), .result = r, .partial_round = round, .round = round});
         }
