@@ -2,6 +2,7 @@
 // Tests the text of accumulators, devices by name, and the sentences that refuse wrong accumulators.
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <map>
 
 #include "dot_cases.hpp"
@@ -100,6 +101,12 @@ TEST_CASE("what a text cannot say is an error that names the key") {
     CHECK(error("align=99") == "align is 99; it must be 1 to 60");
     CHECK(error("result=fp7").find("unknown register 'fp7'") != std::string::npos);
     CHECK(error("nvidia.hoper.wgmma.f32.e4m3.e4m3").find("did you mean nvidia.hopper.wgmma.f32.e4m3.e4m3") != std::string::npos);
+}
+
+TEST_CASE("registers know their largest number") {
+    static_assert(max_value(fp64) == std::numeric_limits<double>::max());
+    static_assert(max_value(fp32) == double{std::numeric_limits<float>::max()});
+    static_assert(max_value(floating{8, 13, 127, specials::ieee}) == 0x1.fff8p127);
 }
 
 TEST_CASE("devices are found by name, with and without their shape") {

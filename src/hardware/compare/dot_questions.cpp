@@ -67,7 +67,7 @@ class maker {
     int any_exponent() { return range_.normal + below(range_.most - range_.normal + 1); }
     /// Returns an exponent about the middle of the range, so that products neither overflow nor become subnormal.
     int middle() {
-        const int reach = below(4) == 0 ? 24 : reach_, low = std::max(range_.normal, -reach),
+        const int reach = reach_ == 24 || below(4) == 0 ? 24 : reach_, low = std::max(range_.normal, -reach),
                   high = std::max(low, std::min(range_.most, reach));
         return low + below(high - low + 1);
     }

@@ -134,12 +134,16 @@ constexpr int max_exponent(floating f) {
     return exceeds_float32(f) && e > 127 ? 127 : e;
 }
 
-/// Mantissa field of the largest finite number.
-constexpr std::uint32_t max_mantissa(floating f) {
+namespace detail {
+constexpr std::uint64_t largest_fraction(floating f) {
     const std::uint64_t ones = (std::uint64_t{1} << f.mantissa_bits) - 1;
     const bool is_cut = static_cast<int>(largest_magnitude(f) >> f.mantissa_bits) - f.bias > max_exponent(f);
-    return static_cast<std::uint32_t>(is_cut ? ones : largest_magnitude(f) & ones);
+    return is_cut ? ones : largest_magnitude(f) & ones;
 }
+}  // namespace detail
+
+/// Mantissa field of the largest finite number of a storage format (registers of dot products may have more bits).
+constexpr std::uint32_t max_mantissa(floating f) { return static_cast<std::uint32_t>(detail::largest_fraction(f)); }
 
 /// 2^e as a double, exact for every exponent used here.
 constexpr double power_of_two(int e) { return std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52); }
@@ -147,7 +151,7 @@ constexpr double power_of_two(int e) { return std::bit_cast<double>(static_cast<
 /// Largest finite value.
 constexpr double max_value(floating f) {
     const double one = power_of_two(f.mantissa_bits);
-    return (one + max_mantissa(f)) * power_of_two(max_exponent(f) - f.mantissa_bits);
+    return (one + static_cast<double>(detail::largest_fraction(f))) * power_of_two(max_exponent(f) - f.mantissa_bits);
 }
 constexpr double min_normal(floating f) { return power_of_two(min_exponent(f)); }
 /// The smallest number above 0 of a format with subnormals, and the step of these.
