@@ -281,7 +281,7 @@ TEST_CASE("--overwrite says so, and sizes before are those before") {
     std::ofstream(again.requests) << R"({"name": "t", "operators": {}})";  // from here on a target that allows everything
     for (const words& command :
          {words{"calibrate", again.model, "--inputs", again.x, "-o", again.c, "--calibration", again.c},
-          words{"evaluate", again.model, "--inputs", again.x, "--target", again.requests},
+          words{"evaluate", again.model, "--inputs", again.x, "--weight", "int8", "--approach", "weight_only", "--target", again.requests},
           words{"sensitivity", again.model, "--inputs", again.x, "--target", again.requests, "--report", again.place("requests.html")},
           words{"search", again.model, "--inputs", again.x, "--target-l2", "9", "--save-plan", again.x},
           words{"inspect", quantized, "--save-plan", quantized}, words{"vectors", "--format", "fp4_e2m1", "--out", again.place("v")}}) {
