@@ -81,7 +81,7 @@ class decoder_search {
             const value_set now = right(more, at), gained = now.without(before), lost = before.without(now);
             if (gained.count() == 0) continue;
             std::size_t worth = now.count();
-            if (lost.count() != 0 && at.size() == all_.count()) {
+            if (lost.count() != 0 && at.size() == all_.count() && !known_[m].everywhere) {
                 more.back().where = all_.separate(gained, lost, 4);
                 if (!more.back().where.properties.empty()) worth = right(more, at).count();
             }

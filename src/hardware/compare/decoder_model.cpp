@@ -286,14 +286,14 @@ void add_mixed_lanes(const problem& p, std::vector<decoder_mistake>& all) {
         if (n > 1 && n + 1 < size)
             all.push_back({lanes_of,
                            "the elements of every block are rotated: each position has that of the one " + turned_lanes(p) + " places on",
-                           [n](r& rules) { rules.lane = r::turned, rules.lanes_on = n; }});
+                           [n](r& rules) { rules.lane = r::turned, rules.lanes_on = n; }, false, true});
     }
     if (with_swapped_lanes(p))
         all.push_back({lanes_of, "two elements of every block are swapped: those at positions " + swapped_lanes(p),
-                       of_two(r::exchanged, lanes_mixed_up<true>(p))});
+                       of_two(r::exchanged, lanes_mixed_up<true>(p)), false, true});
     if (with_doubled_lane(p))
         all.push_back({lanes_of, "an element of every block comes out twice: position " + doubled_lane(p),
-                       of_two(r::doubled, lanes_mixed_up<false>(p))});
+                       of_two(r::doubled, lanes_mixed_up<false>(p)), false, true});
 }
 
 }  // namespace

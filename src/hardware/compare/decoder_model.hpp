@@ -42,6 +42,7 @@ struct decoder_mistake {
     std::string sentence;
     std::function<void(decoder_rules&)> plant;
     bool other_format = false;  ///< the decoder is taken for one of another format: where as few mistakes of this one do, these are meant
+    bool everywhere = false;    ///< two lanes are mixed up for every value: where only some are explained, it fits by chance
 };
 
 /// Returns the mistakes that a decoder of this format may make, the likelier first. Which lanes are mixed up, the device's values show.
