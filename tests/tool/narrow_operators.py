@@ -4,34 +4,24 @@
     narrow_operators.py QK
 """
 import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-try:
-    import ml_dtypes
-    import numpy as np
-    import onnx
-    import onnxruntime
-    from onnx import TensorProto as T
-    from onnx import helper as h
-    from onnx import numpy_helper as nh
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+import evidence
+from evidence import FOLDER, check, qk
 
-QK = sys.argv[1]
-failures = []
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper as nh
+
 random = np.random.default_rng(3)
 FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 FP4 = np.concatenate([FP4, -FP4])
-
-
-def check(holds, what):
-    if not holds:
-        failures.append(what)
-        print("FAILED:", what, flush=True)
 
 
 def decibels(a, b):
@@ -49,12 +39,11 @@ def model(folder, node, inputs, constants, shape):
 def both(folder, file, inputs):
     """What qk and onnxruntime compute."""
     np.savez(folder / "x.npz", **inputs)
-    r = subprocess.run([QK, "evaluate", file, "--inputs", folder / "x.npz", "--output-dir", folder / "out", "--overwrite"], capture_output=True, text=True, env=os.environ)
-    check(r.returncode == 0, f"evaluate: {r.stderr[-400:]}")
+    qk("evaluate", file, "--inputs", folder / "x.npz", "--output-dir", folder / "out", "--overwrite")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     theirs = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]).run(None, inputs)[0]
-    return np.load(folder / "out" / "y.npy") if r.returncode == 0 else np.full_like(theirs, np.nan), theirs
+    return np.load(folder / "out" / "y.npy"), theirs
 
 
 def experts(folder):
@@ -123,16 +112,15 @@ def two_bits(folder):
     w = nh.from_array((random.normal(size=(inputs, out)) * 0.3).astype(np.float32), "w")
     graph = h.make_graph([h.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g", [h.make_tensor_value_info("x", T.FLOAT, [8, inputs])], [h.make_tensor_value_info("y", T.FLOAT, [8, out])], [w])
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "f.onnx")
-    r = subprocess.run([QK, "quantize", folder / "f.onnx", "-o", folder / "n.onnx", "--export", "nbits", "--weight", "int2", "--approach", "weight_only", "--weight-block", "32", "--save-plan",
-                        folder / "p.json", "--overwrite"], capture_output=True, text=True)
-    nodes = [n for n in onnx.load(folder / "n.onnx").graph.node if n.op_type == "MatMulNBits"] if r.returncode == 0 else []
-    check(len(nodes) == 1 and {a.name: a.i for a in nodes[0].attribute}["bits"] == 2, f"a plan of int2 becomes MatMulNBits of 2 bits: {r.stderr}")
+    qk("quantize", folder / "f.onnx", "-o", folder / "n.onnx", "--export", "nbits", "--weight", "int2", "--approach", "weight_only", "--weight-block", "32", "--save-plan",
+       folder / "p.json", "--overwrite")
+    nodes = [n for n in onnx.load(folder / "n.onnx").graph.node if n.op_type == "MatMulNBits"]
+    check(len(nodes) == 1 and {a.name: a.i for a in nodes[0].attribute}["bits"] == 2, "a plan of int2 becomes MatMulNBits of 2 bits")
     ours, theirs = both(folder, folder / "n.onnx", {"x": x})
     check(decibels(ours, theirs) > 35, f"written 2-bit MatMulNBits: {decibels(ours, theirs):.1f} dB")
 
 
-with tempfile.TemporaryDirectory() as name:
-    for part in (experts, tables, two_bits):
-        part(Path(name))
-print("failed:", len(failures)) if failures else print("ok")
-sys.exit(bool(failures))
+folder = Path(FOLDER)
+for part in (experts, tables, two_bits):
+    part(folder)
+sys.exit(bool(evidence.failures))

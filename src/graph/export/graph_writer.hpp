@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "graph/export/marks.hpp"
-#include "graph/export/taken_names.hpp"
 #include "graph/model/edit.hpp"
+#include "graph/model/taken_names.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/model.hpp"
 

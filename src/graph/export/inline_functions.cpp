@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "graph/export/marks.hpp"
-#include "graph/export/taken_names.hpp"
 #include "graph/model/check.hpp"
+#include "graph/model/taken_names.hpp"
 #include "graph/model/tensor_proto.hpp"
 #include "qk/graph/base/error.hpp"
 #include "qk/graph/model/attribute.hpp"

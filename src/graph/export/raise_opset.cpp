@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "graph/export/raise_functions.hpp"
-#include "graph/export/taken_names.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/infer_shapes.hpp"
+#include "graph/model/taken_names.hpp"
 #include "graph/ops/elements.hpp"
 #include "graph/ops/half.hpp"
 #include "qk/graph/export/export.hpp"

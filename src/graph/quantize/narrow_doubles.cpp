@@ -10,6 +10,7 @@
 #include "graph/model/check.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/subgraphs.hpp"
+#include "graph/model/taken_names.hpp"
 #include "graph/model/tensor_proto.hpp"
 #include "graph/plan/operand_tables.hpp"
 #include "qk/graph/model/attribute.hpp"
@@ -93,28 +94,14 @@ class double_narrower {
     /// Puts a Cast behind every input and before every output of float64.
     void keep_ends() {
         onnx::GraphProto& g = m_.graph();
-        string_set taken;
-        const auto take = [&](const auto& self, const onnx::GraphProto& body) -> void {
-            for (const auto& v : body.input()) taken.insert(v.name());
-            for (const auto& t : body.initializer()) taken.insert(t.name());
-            for (const auto& n : body.node()) {
-                taken.insert(n.name());
-                taken.insert(n.output().begin(), n.output().end());
-                for_each_subgraph(n, [&](const onnx::GraphProto& inner) { self(self, inner); });
-            }
-        };
-        take(take, g);
-        const auto fresh = [&](const std::string& stem) {
-            std::string name = stem;
-            for (int i = 2; !taken.insert(name).second; ++i) name = stem + "_" + std::to_string(i);
-            return name;
-        };
+        taken_names names;
+        names.take_graph(g);
         std::map<std::string, std::string> read, made;
         google::protobuf::RepeatedPtrField<onnx::NodeProto> all;
         const auto cast = [&](const std::string& from, const std::string& to, int type) {
             onnx::NodeProto& n = *all.Add();
             n.set_op_type("Cast");
-            n.set_name(fresh(to + "/Cast"));
+            n.set_name(names.fresh(to + "/Cast"));
             n.add_input(from), n.add_output(to);
             set_attribute(n, "to", std::int64_t{type});
         };
@@ -122,11 +109,15 @@ class double_narrower {
             return v.type().has_tensor_type() && v.type().tensor_type().elem_type() == float64_type;
         };
         for (const auto& i : g.input())
-            if (is_wide(i) && !m_.is_constant(i.name())) cast(i.name(), read[i.name()] = fresh(i.name() + "_float32"), float32_type);
+            if (is_wide(i) && !m_.is_constant(i.name())) cast(i.name(), read[i.name()] = names.fresh(i.name() + "_float32"), float32_type);
         for (const auto& o : g.output())
-            if (is_wide(o) && !read.contains(o.name())) made[o.name()] = fresh(o.name() + "_float32");
+            if (is_wide(o) && !read.contains(o.name())) made[o.name()] = names.fresh(o.name() + "_float32");
+        std::map<std::string, std::string> inside = read;  // what nodes and bodies read
+        inside.insert(made.begin(), made.end());
         for (auto& n : *g.mutable_node()) {
-            rename(n, read, made);
+            rename_inputs(n, inside);
+            for (std::string& o : *n.mutable_output())
+                if (const auto own = made.find(o); own != made.end()) o = own->second;
             all.Add()->Swap(&n);
         }
         for (const auto& [name, own] : made) cast(own, name, float64_type);
@@ -134,18 +125,13 @@ class double_narrower {
         for (auto& i : *g.mutable_input())
             if (m_.is_constant(i.name())) narrow_info(i);
     }
-    static void rename(onnx::NodeProto& n, const std::map<std::string, std::string>& read, const std::map<std::string, std::string>& made) {
-        for (std::string& i : *n.mutable_input()) {
-            if (const auto own = read.find(i); own != read.end()) i = own->second;
-            if (const auto own = made.find(i); own != made.end()) i = own->second;
-        }
-        for (std::string& o : *n.mutable_output())
-            if (const auto own = made.find(o); own != made.end()) o = own->second;
+    static void rename_inputs(onnx::NodeProto& n, const std::map<std::string, std::string>& names) {
+        for (std::string& i : *n.mutable_input())
+            if (const auto own = names.find(i); own != names.end()) i = own->second;
         for_each_subgraph(n, [&](onnx::GraphProto& g) {
-            for (auto& inner : *g.mutable_node()) rename(inner, read, {});  // a body reads from around it
-            for (auto& inner : *g.mutable_node())
-                for (std::string& i : *inner.mutable_input())
-                    if (const auto own = made.find(i); own != made.end()) i = own->second;
+            for (auto& inner : *g.mutable_node()) rename_inputs(inner, names);
+            for (auto& o : *g.mutable_output())  // a body may give what it has from around it
+                if (const auto own = names.find(o.name()); own != names.end()) o.set_name(own->second);
         });
     }
 

@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include "graph/evaluate/run_node.hpp"
+#include "graph/model/bind_attributes.hpp"
 #include "graph/model/check.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/subgraphs.hpp"
+#include "graph/model/taken_names.hpp"
 #include "graph/model/tensor_proto.hpp"
 #include "graph/plan/operand_tables.hpp"
 #include "qk/graph/model/attribute.hpp"
@@ -24,9 +25,6 @@ namespace detail {
 using body_nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 using new_names = std::map<std::string, std::string>;
 
-/// Bodies of If and Loop refer to no attributes of a call.
-struct no_attributes {};
-
 /// Loops of more turns stay loops: their layers would be as many nodes.
 inline constexpr std::int64_t most_turns = 64;
 inline constexpr int most_opened_nodes = 1 << 18;
@@ -34,7 +32,7 @@ inline constexpr int most_opened_nodes = 1 << 18;
 /// Copies nodes from a body into the graph, under new names.
 class body_opener {
   public:
-    explicit body_opener(model& m) : m_(m) { take_all(m.graph()); }
+    explicit body_opener(model& m) : m_(m) { names_.take_graph(m.graph()); }
 
     /// Opens what can be opened of one layer of bodies. Returns false when there was nothing.
     bool pass() {
@@ -76,21 +74,6 @@ class body_opener {
     }
 
   private:
-    void take_all(const onnx::GraphProto& g) {
-        for (const auto& v : g.input()) taken_.insert(v.name());
-        for (const auto& t : g.initializer()) taken_.insert(t.name());
-        for (const auto& t : g.sparse_initializer()) taken_.insert(t.values().name());
-        for (const auto& n : g.node()) {
-            taken_.insert(n.name());
-            taken_.insert(n.output().begin(), n.output().end());
-            for_each_subgraph(n, [&](const onnx::GraphProto& inner) { take_all(inner); });
-        }
-    }
-    std::string fresh(const std::string& stem) {
-        std::string name = stem;
-        for (int i = 2; !taken_.insert(name).second; ++i) name = stem + "_" + std::to_string(i);
-        return name;
-    }
     void count(const std::string& what, const onnx::NodeProto& n) {
         auto& [count, first] = opened_.try_emplace(what, 0, n.name()).first->second;
         ++count;
@@ -133,14 +116,10 @@ class body_opener {
         if (!holds_layers(m_.proto(), f.node()) || !takes_imports(f)) return false;
         new_names values;
         for (int k = 0; k < f.input_size(); ++k) values[f.input(k)] = k < call.input_size() ? call.input(k) : "";
-        const std::vector<onnx::AttributeProto> defaults = default_attributes(f);
-        const auto attribute = [&](const std::string& name) -> const onnx::AttributeProto* {
-            if (const auto* given = find_attribute(call, name)) return given;
-            const auto found = std::ranges::find_if(defaults, [&](const auto& a) { return a.name() == name; });
-            return found == defaults.end() ? nullptr : &*found;
-        };
+        body_nodes nodes = f.node();
+        for (auto& n : nodes) bind_attributes(n, call, f);
         const std::vector<std::string> results(f.output().begin(), f.output().end());
-        put(call, f.node(), results, values, to, attribute);
+        put(call, nodes, results, values, to);
         count("call of the model's function", call);
         return true;
     }
@@ -153,7 +132,7 @@ class body_opener {
         if (branch == nullptr || branch->g().sparse_initializer_size() > 0 || !holds_layers(m_.proto(), branch->g().node())) return false;
         new_names values;
         const std::vector<std::string> results = take_constants(n, branch->g(), values);
-        put(n, branch->g().node(), results, values, to, no_attributes{});
+        put(n, branch->g().node(), results, values, to);
         count("If of a constant condition", n);
         return true;
     }
@@ -163,7 +142,7 @@ class body_opener {
         for (const auto& t : body.initializer()) {
             onnx::TensorProto& own = *m_.graph().add_initializer();
             own = t;
-            own.set_name(values[t.name()] = fresh(n.name() + "/" + t.name()));
+            own.set_name(values[t.name()] = names_.fresh(n.name() + "/" + t.name()));
         }
         std::vector<std::string> results;
         for (const auto& o : body.output()) results.push_back(o.name());
@@ -218,7 +197,7 @@ class body_opener {
                 named_constant(n.name() + "/turn", make_tensor<std::int64_t>({}, std::vector<std::int64_t>{turn}));
             values[body.input(1).name()] = yes;
             for (int k = 0; k < carried; ++k) values[body.input(k + 2).name()] = state[static_cast<std::size_t>(k)];
-            copy(n.name() + "/" + std::to_string(turn), body.node(), values, to, no_attributes{});
+            copy(n.name() + "/" + std::to_string(turn), body.node(), values, to);
             for (int k = 0; k < carried; ++k) state[static_cast<std::size_t>(k)] = outer(values, results[static_cast<std::size_t>(k) + 1]);
         }
         for (int k = 0; k < n.output_size(); ++k)
@@ -228,7 +207,7 @@ class body_opener {
     }
 
     std::string named_constant(const std::string& stem, const tensor& value) {
-        const std::string name = fresh(stem);
+        const std::string name = names_.fresh(stem);
         to_proto(value, name, *m_.graph().add_initializer());
         return name;
     }
@@ -240,27 +219,24 @@ class body_opener {
     void same(const std::string& from, const std::string& result, body_nodes& to) {
         onnx::NodeProto& n = *to.Add();
         n.set_op_type("Identity");
-        n.set_name(fresh(result + "/Identity"));
+        n.set_name(names_.fresh(result + "/Identity"));
         n.add_input(from), n.add_output(result);
     }
 
     /// Copies the nodes of a body and gives its results the names of the node's outputs.
-    template <class Attribute>
-    void put(const onnx::NodeProto& n, const body_nodes& nodes, const std::vector<std::string>& results, new_names& values, body_nodes& to,
-             const Attribute& attribute) {
+    void put(const onnx::NodeProto& n, const body_nodes& nodes, const std::vector<std::string>& results, new_names& values,
+             body_nodes& to) {
         new_names wanted;  // results that a node makes take the name at once
         for (std::size_t k = 0; k < results.size() && k < static_cast<std::size_t>(n.output_size()); ++k)
             if (const std::string& o = n.output(static_cast<int>(k)); !o.empty()) wanted.try_emplace(results[k], o);
-        copy(n.name(), nodes, values, to, attribute, wanted);
+        copy(n.name(), nodes, values, to, wanted);
         for (std::size_t k = 0; k < results.size() && k < static_cast<std::size_t>(n.output_size()); ++k) {
             const std::string& o = n.output(static_cast<int>(k));
             if (const std::string from = outer(values, results[k]); !o.empty() && from != o) same(from, o, to);
         }
     }
 
-    template <class Attribute>
-    void copy(const std::string& prefix, const body_nodes& nodes, new_names& values, body_nodes& to, const Attribute& attribute,
-              const new_names& wanted = {}) {
+    void copy(const std::string& prefix, const body_nodes& nodes, new_names& values, body_nodes& to, const new_names& wanted = {}) {
         for (const auto& inner : nodes) {
             onnx::NodeProto& n = *to.Add();
             n = inner;
@@ -269,36 +245,16 @@ class body_opener {
             for (std::string& o : *n.mutable_output()) {
                 if (o.empty()) continue;
                 const auto own = wanted.find(o);
-                o = values[o] = own != wanted.end() ? own->second : fresh(prefix + "/" + o);
+                o = values[o] = own != wanted.end() ? own->second : names_.fresh(prefix + "/" + o);
             }
-            n.set_name(fresh(prefix + "/" + (inner.name().empty() ? inner.op_type() : inner.name())));
-            give_attributes(n, attribute);
-            for_each_subgraph(n, [&](onnx::GraphProto& g) { rename(prefix, g, values, attribute); });
-        }
-    }
-
-    /// Puts the call's attributes, or their defaults, in the place of references; a reference to none is left out.
-    template <class Attribute>
-    static void give_attributes(onnx::NodeProto& n, const Attribute& attribute) {
-        if constexpr (!std::is_same_v<Attribute, no_attributes>) {
-            auto& all = *n.mutable_attribute();
-            for (int k = all.size(); k-- > 0;) {
-                if (all.Get(k).ref_attr_name().empty()) continue;
-                const std::string name = all.Get(k).name();
-                if (const onnx::AttributeProto* given = attribute(all.Get(k).ref_attr_name())) {
-                    *all.Mutable(k) = *given;
-                    all.Mutable(k)->set_name(name);
-                } else {
-                    all.DeleteSubrange(k, 1);
-                }
-            }
+            n.set_name(names_.fresh(prefix + "/" + (inner.name().empty() ? inner.op_type() : inner.name())));
+            for_each_subgraph(n, [&](onnx::GraphProto& g) { rename(prefix, g, values); });
         }
     }
 
     /// Renames what a body inside of a body has and reads.
-    template <class Attribute>
-    void rename(const std::string& prefix, onnx::GraphProto& g, new_names values, const Attribute& attribute) {
-        const auto own = [&](const std::string& name) { return values[name] = fresh(prefix + "/" + name); };
+    void rename(const std::string& prefix, onnx::GraphProto& g, new_names values) {
+        const auto own = [&](const std::string& name) { return values[name] = names_.fresh(prefix + "/" + name); };
         for (auto& v : *g.mutable_input()) v.set_name(own(v.name()));
         for (auto& t : *g.mutable_initializer()) t.set_name(own(t.name()));
         for (auto& t : *g.mutable_sparse_initializer()) t.mutable_values()->set_name(own(t.values().name()));
@@ -307,16 +263,15 @@ class body_opener {
                 if (!i.empty()) i = outer(values, i);
             for (std::string& o : *n.mutable_output())
                 if (!o.empty()) o = own(o);
-            n.set_name(fresh(prefix + "/" + n.name()));
-            give_attributes(n, attribute);
-            for_each_subgraph(n, [&](onnx::GraphProto& inner) { rename(prefix, inner, values, attribute); });
+            n.set_name(names_.fresh(prefix + "/" + n.name()));
+            for_each_subgraph(n, [&](onnx::GraphProto& inner) { rename(prefix, inner, values); });
         }
         for (auto& v : *g.mutable_output()) v.set_name(outer(values, v.name()));
         g.clear_value_info();
     }
 
     model& m_;
-    string_set taken_;
+    taken_names names_;
     std::map<std::string, std::pair<int, std::string>> opened_;
 };
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "graph/evaluate/execute/network.hpp"
+#include "graph/model/bind_attributes.hpp"
 #include "graph/model/check.hpp"
 #include "graph/ops/table.hpp"
 
@@ -191,7 +192,7 @@ class builder {
             onnx::NodeProto& body = s.net->owned.emplace_back(n);
             body.set_name(inner.prefix + (n.name().empty() ? n.op_type() + "_" + std::to_string(number) : n.name()));
             ++number;
-            bind(body, call, f);
+            graph::detail::bind_attributes(body, call, f);
             for (std::string& name : *body.mutable_input())  // an optional input that the call leaves out
                 if (!name.empty() && is_formal(f, name) && !inner.names.contains(name)) name.clear();
             add_node(body, inner);
@@ -200,48 +201,6 @@ class builder {
 
     static bool is_formal(const onnx::FunctionProto& f, const std::string& name) {
         return std::find(f.input().begin(), f.input().end(), name) != f.input().end();
-    }
-
-    /// Replaces references to the function's attributes by the call's values, or by the function's defaults; drops the others.
-    static void bind(onnx::NodeProto& body, const onnx::NodeProto& call, const onnx::FunctionProto& f) {
-        for (int i = body.attribute_size(); i-- > 0;) {
-            onnx::AttributeProto& a = *body.mutable_attribute(i);
-            if (a.has_g()) bind(*a.mutable_g(), call, f);
-            for (auto& g : *a.mutable_graphs()) bind(g, call, f);
-            if (a.ref_attr_name().empty()) continue;
-            const std::string name = a.name();
-            onnx::AttributeProto value;
-            if (find_attribute(call, a.ref_attr_name(), value) || find_default(f, a.ref_attr_name(), value)) {
-                a = value;
-                a.set_name(name);
-            } else {
-                body.mutable_attribute()->DeleteSubrange(i, 1);
-            }
-        }
-    }
-    static void bind(onnx::GraphProto& graph, const onnx::NodeProto& call, const onnx::FunctionProto& f) {
-        for (auto& n : *graph.mutable_node()) bind(n, call, f);
-    }
-    static bool find_attribute(const onnx::NodeProto& call, const std::string& name, onnx::AttributeProto& value) {
-        for (const auto& a : call.attribute())
-            if (a.name() == name) return value = a, true;
-        return false;
-    }
-    /// FunctionProto.attribute_proto (field 11) is newer than the oldest supported onnx library, so it is also looked up in the unknown
-    /// fields.
-    static bool find_default(const onnx::FunctionProto& f, const std::string& name, onnx::AttributeProto& value) {
-        const auto& unknown = f.GetReflection()->GetUnknownFields(f);
-        for (int i = 0; i < unknown.field_count(); ++i)
-            if (unknown.field(i).number() == 11 && unknown.field(i).type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED &&
-                value.ParseFromString(unknown.field(i).length_delimited()) && value.name() == name)
-                return true;
-        const auto* known = f.GetDescriptor()->FindFieldByNumber(11);
-        if (known == nullptr) return false;
-        for (int i = 0; i < f.GetReflection()->FieldSize(f, known); ++i) {
-            const auto& a = f.GetReflection()->GetRepeatedMessage(f, known, i);
-            if (value.ParseFromString(a.SerializeAsString()) && value.name() == name) return true;
-        }
-        return false;
     }
 
     large_constants how_;
