@@ -199,7 +199,7 @@ namespace {
 /// Makes a code for row or column number `line`: the five kinds take turns by that number.
 std::uint64_t made_code(const format& f, std::size_t line, std::mt19937_64& random) {
     const std::uint64_t any = random();
-    const floating* element = is_block_format(f) ? element_float(f) : std::get_if<floating>(&f);
+    const floating* element = number_float(f);
     const int width = width_of(f);
     if (element == nullptr || width < 8 || line % 5 == 1) return width == 64 ? any : any & ((std::uint64_t{1} << width) - 1);
     const int m = element->mantissa_bits, e = element->exponent_bits;

@@ -205,12 +205,6 @@ qk::format format_of(const quantize_options& given) {
     return parsed_format(given.format.substr(0, given.format.find('@')));
 }
 
-bool searches_own_scale(const qk::format& f, const qk::semantics& how) {
-    const floating* split = std::get_if<floating>(&f);
-    return how.scale_rule == scale_rule::search && !is_block_format(f) && bits_per_value(f) <= 8 &&
-           (split == nullptr || graph::is_scaled(*split));
-}
-
 qk::semantics semantics_of(const quantize_options& given) {
     qk::semantics how = checked(parse_semantics(given.semantics));
     if (!given.rounding.empty()) how.rounding = checked(parse_rounding(given.rounding));
@@ -218,7 +212,7 @@ qk::semantics semantics_of(const quantize_options& given) {
     if (const std::size_t at = given.format.find('@'); at != std::string::npos) {  // mxfp4@even
         if (!given.scale_rule.empty()) throw error(fmt::format("--format {} names a scale rule: leave --scale-rule out", given.format));
         how.scale_rule = checked(parse_scale_rule(given.format.substr(at + 1)));
-        if (!has_scale_rule(format_of(given), how.scale_rule) && !searches_own_scale(format_of(given), how))
+        if (!has_scale_rule(format_of(given), how.scale_rule) && !graph::searches_scales(format_of(given), how))
             throw error(
                 fmt::format("--format {}: only MX formats have a scale rule (NVFP4 has two: search and four_over_six; formats of up to 8 "
                             "bits with a scale have search); leave {} out",
@@ -292,7 +286,7 @@ conversion resolve(const quantize_options& given, const graph::dims& shape, cons
     if (given.scale_axis) throw error("--scale-axis needs --scales FILE.npy, or --scale-rule search");
     if (given.scale_block) throw error("--scale-block needs --scales FILE.npy, or --scale-rule search");
     if (!given.zero_points.empty()) throw error("--zero-points needs --scales FILE.npy");
-    if (given.format.find('@') != std::string::npos && given.scale.empty() && searches_own_scale(c.format, c.how))
+    if (given.format.find('@') != std::string::npos && given.scale.empty() && graph::searches_scales(c.format, c.how))
         throw error(
             fmt::format("--format {}: only `qk convert` searches the scale of such a format; give --scale or --scales", given.format));
     if (!given.scale.empty() || !given.zero_point.empty()) resolve_tensor_scale(given, c);

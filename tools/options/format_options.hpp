@@ -48,9 +48,8 @@ using compare::seen_along;
 /// Returns the conversion that the options describe, checked against a shape; errors call the tensor `name`.
 conversion resolve(const quantize_options& given, const graph::dims& shape, const std::string& name);
 
-/// Does a format without blocks of its own, whose scale is searched, follow --scale-rule search? Then resolve_searched finds the scales
-/// that --scale-axis and --scale-block ask for, from the values, as for weights of a model.
-bool searches_own_scale(const qk::format& f, const qk::semantics& how);
+/// Finds the scales that --scale-axis and --scale-block ask for by a search, from the values, as for weights of a model; for formats for
+/// which graph::searches_scales is true.
 conversion resolve_searched(const quantize_options& given, const graph::tensor& x, const std::string& name);
 
 /// Returns a float32 or float16 tensor, read from `file`, as float32; throws for other types.

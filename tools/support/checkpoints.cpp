@@ -207,9 +207,9 @@ void convert_checkpoint(const checkpoint_conversion& given) {
         graph::output_set files(given.overwrite, false);  // compares names; the library writes
         for (const auto& p : c.paths) files.input("INPUT", p);
         files.input("--like", given.like).input("--plan", given.plan);
-        if (given.output.ends_with(".npz")) files.output("OUTPUT", given.output);
-        asked.check_output = [&](const std::filesystem::path& p) { files.output("OUTPUT", p); };
         const bool npz = given.output.ends_with(".npz");
+        if (npz) files.output("OUTPUT", given.output);
+        asked.check_output = [&](const std::filesystem::path& p) { files.output("OUTPUT", p); };
         if (!given.shard_size.empty()) {
             if (npz) throw graph::error(given.output + " is one file; --shard-size is for .safetensors and .gguf");
             asked.shard_bytes = bytes_of(given.shard_size);

@@ -178,7 +178,7 @@ class bench_matrix {
         const along_axis few{period, columns, 1};
         const std::size_t of_few = qk::packed_bytes(f, few),
                           rows = period * std::max<std::size_t>(1, bytes / std::max<std::size_t>(1, of_few));
-        const bool is_nvfloat = std::holds_alternative<nvfloat>(f);
+        const bool is_nvfloat = has_floating_scales(f);
         const affine one{.scale = is_nvfloat ? 0.001f : 0.05f};
         codec_parameters p = is_block_format(f) ? codec_parameters(few, one) : codec_parameters(one);
         std::vector<std::byte> packed(of_few);

@@ -91,7 +91,7 @@ void convert(const convert_arguments& given) {
     semantics_of(given.how);
     const graph::tensor x = float_tensor(graph::parse_npy(bytes, given.input), given.input);
     const bool searched =
-        searches_own_scale(format_of(given.how), semantics_of(given.how)) && given.how.scale.empty() && given.how.scales.empty();
+        graph::searches_scales(format_of(given.how), semantics_of(given.how)) && given.how.scale.empty() && given.how.scales.empty();
     conversion c = searched ? resolve_searched(given.how, x, given.input) : resolve(given.how, x.shape(), given.input);
     const graph::tensor weights = column_weights(given, c);
     if (weights.size() > 0) c.how.scale_weights = weights.as<float>().data();

@@ -108,7 +108,12 @@ constexpr const floating* scale_float(const format& f) {
         else return nullptr;
     });
 }
-/// Is true for those of them in which the tensor has a scale.
+/// Returns the floating format itself, or that of a block format's elements; null where numbers are no floats.
+constexpr const floating* number_float(const format& f) {
+    const floating* own = std::get_if<floating>(&f);
+    return own != nullptr ? own : element_float(f);
+}
+/// Is true for formats with floating scales in which the tensor has a scale, too.
 constexpr bool has_tensor_scale(const format& f) {
     return detail::with_family(f, [](const auto& g) {
         if constexpr (requires { g.tensor_scale; }) return g.tensor_scale;

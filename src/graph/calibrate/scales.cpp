@@ -223,7 +223,7 @@ quantizer weight_quantizer(const tensor& value, const precision& what, const ope
     const bool mse = what.method == range_method::mse;
     const bool full = !what.method && symmetric && whole != nullptr && !whole->pow2 && whole->bits < 8;
     const bool shifts = full && !what.symmetric && !whole->symmetric && !whole->narrow;
-    const bool searches = detail::searches_scales(q.format, q.semantics);
+    const bool searches = searches_scales(q.format, q.semantics);
     const detail::zero_points allowed =
         whole != nullptr && searches ? detail::zero_points_of(*whole, symmetric, shifts) : detail::zero_points{};
     detail::for_each_group(value.as<float>(), per_channel, static_cast<std::size_t>(block), a, [&](std::span<const float> group) {

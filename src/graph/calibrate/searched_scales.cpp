@@ -305,3 +305,7 @@ scale_pair searched_scale(const qk::format& f, const qk::semantics& how, zero_po
 }
 
 }  // namespace qk::graph::detail
+
+bool qk::graph::searches_scales(const qk::format& format, const qk::semantics& how) {
+    return how.scale_rule == scale_rule::search && detail::has_searched_scale(format);
+}

@@ -13,11 +13,6 @@ namespace qk::graph::detail {
 /// Has a format a scale of its own choice, and so few levels that scale_rule::search tries them all? Blocks search in the kernels.
 bool has_searched_scale(const qk::format& f);
 
-/// Does scale_rule::search choose the scales of these weights?
-inline bool searches_scales(const qk::format& f, const qk::semantics& how) {
-    return how.scale_rule == scale_rule::search && has_searched_scale(f);
-}
-
 /// Which zero points a search may choose, from the first to the last.
 struct zero_points {
     std::int64_t first = 0, last = 0;

@@ -971,8 +971,6 @@ class portable_writer : public quantizer_writer {
         return *blocks_possible_;
     }
 
-    /// Returns the floating elements of a format; null if it has none.
-    static const floating* float_elements(const qk::format& f) { return is_block_format(f) ? element_float(f) : std::get_if<floating>(&f); }
     /// Returns why an activation that style qdq does not write cannot be written at all; null if it can.
     static const char* obstacle_to(const quantizer& q) {
         if (is_stochastic(q.semantics.rounding)) return "is rounded stochastically, which no standard operator does";
@@ -981,7 +979,7 @@ class portable_writer : public quantizer_writer {
         if (q.semantics.overflow == overflow_rule::propagate) return "saturates but for Inf, which has no standard operators";
         if (q.semantics.flush_inputs || q.semantics.flush_outputs) return "with subnormals flushed has no standard operators";
         if (q.format == qk::format(e8m0)) return "is a format for scales";
-        if (const floating* e = float_elements(q.format); e != nullptr && (!e->subnormals || exceeds_float32(*e)))
+        if (const floating* e = number_float(q.format); e != nullptr && (!e->subnormals || exceeds_float32(*e)))
             return "has elements without subnormals or beyond float32, which have no standard operators";
         if (is_integer_format(q.format) && !q.dynamic && q.scale.empty()) return "has no scale in the plan";
         return nullptr;

@@ -24,10 +24,15 @@
 namespace qk::graph::pipeline {
 namespace {
 
-/// Returns the file of each output. Depends on the model alone, so that --compare finds what --output-dir wrote.
-std::map<std::string, std::filesystem::path> files_of_outputs(const model& m, const std::string& folder) {
+std::vector<std::string> names_of_outputs(const model& m) {
     std::vector<std::string> names;
     for (const value_info& o : m.outputs()) names.push_back(o.name);
+    return names;
+}
+
+/// Returns the file of each output. Depends on the model alone, so that --compare finds what --output-dir wrote.
+std::map<std::string, std::filesystem::path> files_of_outputs(const model& m, const std::string& folder) {
+    const std::vector<std::string> names = names_of_outputs(m);
     const std::vector<std::string> stems = file_names_for(names);
     std::map<std::string, std::filesystem::path> files;
     for (std::size_t i = 0; i < names.size(); ++i) files[names[i]] = std::filesystem::path(folder) / (stems[i] + ".npy");
@@ -97,12 +102,10 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     if (const bad_samples bad = only_runs ? find_bad_samples(m, inputs) : bad_samples{}; !bad.which.empty())
         done.remarks.push_back("--inputs: " + bad.text());
     named_tensors expected = settings.expected;
-    for (const auto& [name, value] : expected) {
-        std::vector<std::string> own;
-        for (const value_info& o : m.outputs()) own.push_back(o.name);
+    const std::vector<std::string> own = names_of_outputs(m);
+    for (const auto& [name, value] : expected)
         if (std::ranges::find(own, name) == own.end())
             throw error("there is no output '" + name + "' to compare with; the model's outputs: " + listed(own, 12));
-    }
     if (!settings.compare.empty())
         for (const auto& [name, file] : files_of_outputs(m, settings.compare)) expected[name] = read_npy(file);
     const bool planned = settings.precision.any() || !settings.accumulators.empty();

@@ -56,8 +56,7 @@ class unused_search {
     /// Is true if a request's scales are searched, whoever says so.
     bool searches_scale(const request& r) const {
         const semantics how = semantics_of(completed(r.what, asked_.options, has(r.role, role::weight)));
-        return is_searched(how.scale_rule) &&
-               (has_scale_rule(r.what.format, how.scale_rule) || detail::searches_scales(r.what.format, how));
+        return is_searched(how.scale_rule) && (has_scale_rule(r.what.format, how.scale_rule) || searches_scales(r.what.format, how));
     }
 
     void beside_saved_plan() {

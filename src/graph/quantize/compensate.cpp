@@ -19,6 +19,7 @@
 #include "graph/evaluate/execute/runner.hpp"
 #include "graph/ops/conv.hpp"
 #include "graph/ops/widened.hpp"
+#include "graph/quantize/bias_codes.hpp"
 #include "graph/quantize/weigh_scales.hpp"
 #include "graph/quantize/weight_rows.hpp"
 #include "qk/graph/base/names.hpp"
@@ -401,6 +402,13 @@ inline std::vector<compensated_weight> round_layers(model& m, const precision_pl
     return results;
 }
 
+/// Is there a layer whose matrices are used so?
+inline bool has_use(const model& m, const precision_plan& plan, matrix_use use) {
+    for (int i = 0; i < m.graph().node_size(); ++i)
+        if (compensation_of(m, i, plan, 1, use)) return true;
+    return false;
+}
+
 /// Gives a layer's int32 bias the scales that follow from the weight's. A scale with which the bias would leave 32 bits stays as it was.
 inline void scale_bias(const model& m, precision_plan& plan, const onnx::NodeProto& n, const quantizer& before, quantizer& now) {
     if (n.input_size() < 3 || !m.is_constant(n.input(2)) || now.block_size > 0) return;
@@ -416,7 +424,7 @@ inline void scale_bias(const model& m, precision_plan& plan, const onnx::NodePro
         const std::size_t c = i % now.scale.size(), s = bias->scale.size() == 1 ? 0 : i;
         const double scale = static_cast<double>(grown(s, c));
         const double code = std::abs(static_cast<double>(value.as<float>()[i])) / scale;
-        if (!(code < 2147483520.0) || scale < static_cast<double>(std::numeric_limits<float>::min())) kept[c] = true;
+        if (!(code < largest_bias_code) || scale < static_cast<double>(std::numeric_limits<float>::min())) kept[c] = true;
     }
     for (std::size_t c = 0; c < kept.size(); ++c) {
         if (!kept[c]) continue;
@@ -433,11 +441,7 @@ std::vector<compensated_weight> compensate_rounding(model& m, const precision_pl
     return detail::round_layers(m, plan, samples, options, report, detail::matrix_use::compensates);
 }
 
-bool weighs_scales(const model& m, const precision_plan& plan) {
-    for (int i = 0; i < m.graph().node_size(); ++i)
-        if (detail::compensation_of(m, i, plan, 1, detail::matrix_use::weighs_blocks)) return true;
-    return false;
-}
+bool weighs_scales(const model& m, const precision_plan& plan) { return detail::has_use(m, plan, detail::matrix_use::weighs_blocks); }
 std::vector<compensated_weight> weigh_scales(model& m, const precision_plan& plan, const named_tensors& samples,
                                              const compensate_options& options, const progress& report) {
     std::vector<compensated_weight> done = detail::round_layers(m, plan, samples, options, report, detail::matrix_use::weighs_blocks);
@@ -445,11 +449,7 @@ std::vector<compensated_weight> weigh_scales(model& m, const precision_plan& pla
     return done;
 }
 
-bool weighs_plan_scales(const model& m, const precision_plan& plan) {
-    for (int i = 0; i < m.graph().node_size(); ++i)
-        if (detail::compensation_of(m, i, plan, 1, detail::matrix_use::weighs_plan)) return true;
-    return false;
-}
+bool weighs_plan_scales(const model& m, const precision_plan& plan) { return detail::has_use(m, plan, detail::matrix_use::weighs_plan); }
 std::vector<compensated_weight> weigh_plan_scales(const model& m, precision_plan& plan, const named_tensors& samples,
                                                   const compensate_options& options, const progress& report) {
     std::vector<detail::compensation> all = detail::finished_layers(m, plan, samples, options, report, detail::matrix_use::weighs_plan);

@@ -16,6 +16,7 @@
 #include "graph/ops/elements.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/plan/operand_tables.hpp"
+#include "graph/quantize/bias_codes.hpp"
 #include "graph/quantize/collect_requests.hpp"
 #include "graph/quantize/plan_remarks.hpp"
 #include "graph/quantize/softmax_masks.hpp"
@@ -133,9 +134,6 @@ inline std::string destroyed_sentence(const edge_report& line) {
            formatted(" leaves little of it (%.1f dB; its values lie between %.3g and %.3g): most become 0 or clip", line.sqnr,
                      static_cast<double>(line.range.lo), static_cast<double>(line.range.hi));
 }
-
-/// Largest magnitude of a bias code that survives rounding in float32: the largest float below 2^31.
-inline constexpr double largest_bias_code = 2147483520.0;
 
 /// Returns whether a bias is asked for as int32 without a scale. Rules for choosing scales, such as powers of two, say nothing there: s_x
 /// * s_w follows from scales that obeyed them.

@@ -17,7 +17,6 @@ namespace {
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 constexpr double no_end = std::numeric_limits<double>::infinity();
 
-const floating* floating_part(const qk::format& f) { return is_block_format(f) ? element_float(f) : std::get_if<floating>(&f); }
 std::uint32_t mirrored(std::uint32_t code, int width) {
     std::uint32_t v = 0;
     for (int k = 0; k < width; ++k) v |= (code >> k & 1u) << (width - 1 - k);
@@ -83,7 +82,7 @@ double decoder_model::element(std::uint32_t code, const decoder_rules& r) const 
     code = (code | r.ones) & ~r.zeros & qk::detail::low_bits(width_);
     double v = 0;
     const std::uint32_t top = std::uint32_t{1} << (width_ - 1);
-    if (const floating* f = floating_part(c_.format)) {
+    if (const floating* f = number_float(c_.format)) {
         v = floating_element(r.other.value_or(*f), code, r);
     } else {
         const integer* g = std::get_if<integer>(&c_.format);
@@ -305,7 +304,7 @@ std::vector<decoder_mistake> decoder_mistakes(const problem& p) {
     const auto add = [&](int about, std::string sentence, std::function<void(r&)> plant) {
         all.push_back({about, std::move(sentence), std::move(plant)});
     };
-    if (const floating* f = floating_part(c.format)) add_floating_mistakes(*f, all);
+    if (const floating* f = number_float(c.format)) add_floating_mistakes(*f, all);
     else add_whole_mistakes(c, all);
     add(of_zeros, "the sign of zero is lost", setting<&r::zero_sign_lost, true>());
     add(of_signs, "the sign is lost", setting<&r::sign, r::unsigned_>());

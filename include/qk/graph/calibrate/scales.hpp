@@ -62,6 +62,9 @@ double squared_error(integer format, scale_pair s, std::span<const float> values
 /// Returns scale_of with the exponent (among five around that of non_overflow) of least squared error.
 scale_pair best_pow2(integer format, value_range range, bool symmetric, std::span<const float> values,
                      std::span<const double> weights = {});
+/// Does scale_rule::search choose the float32 scales of such weights: integers, small floats and tables? Blocks of block formats are
+/// searched by the kernels.
+bool searches_scales(const qk::format& format, const qk::semantics& how);
 /// Returns whether scales of that precision are symmetric; where it does not say, weights are and activations are not.
 bool is_symmetric(const precision& what, bool weight);
 
