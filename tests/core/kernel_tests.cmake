@@ -115,6 +115,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
   add_custom_target(kernel_test_neon ALL DEPENDS ${neon})
   add_test(NAME kernel_test_neon COMMAND ${QK_QEMU_AARCH64} ${neon})
   set_tests_properties(kernel_test_neon PROPERTIES COST 100)  # starts first, because it takes longest
+  add_test(NAME exhaustive.kernel_test_neon COMMAND ${QK_QEMU_AARCH64} -E QK_TEST_WHOLE=1 ${neon})
+  set_tests_properties(exhaustive.kernel_test_neon PROPERTIES LABELS exhaustive TIMEOUT 7200)
 else()
   add_test(NAME kernel_test_neon COMMAND ${CMAKE_COMMAND} -E echo "skipped: no aarch64-linux-gnu-g++ and qemu-aarch64 here (g++-aarch64-linux-gnu, qemu-user)")
   set_tests_properties(kernel_test_neon PROPERTIES SKIP_REGULAR_EXPRESSION "skipped:")
@@ -125,7 +127,7 @@ one_source(scalar_source scalar_test ${consumer_sources} codec_test.cpp codec_fo
 consumer_program(kernel_test_scalar scalar ${scalar_source} -O2 -DQK_SCALAR)
 set_target_properties(kernel_test_scalar PROPERTIES EXCLUDE_FROM_ALL ON)
 add_test(NAME kernel_test_scalar COMMAND kernel_test_scalar)
-set_tests_properties(kernel_test_scalar PROPERTIES LABELS exhaustive)
+set_tests_properties(kernel_test_scalar PROPERTIES LABELS exhaustive ENVIRONMENT QK_TEST_WHOLE=1)
 # The same in seconds, with dot products: the program of tests/processors.sh.
 add_executable(processor_test processor_test.cpp)
 target_link_libraries(processor_test PRIVATE qk::qk)

@@ -7,6 +7,9 @@
 
 #if defined(QK_TEST_ISA)
 
+#include <cstdlib>
+#include <random>
+
 #include "qk/codec.hpp"
 
 namespace under_test {
@@ -17,6 +20,14 @@ using qk::fake_quantize;
 
 inline const std::string isa = QK_TEST_ISA;
 inline constexpr bool sampled = QK_TEST_SAMPLED;
+
+/// Chooses one case in seven by chance, the same ones in each run: such a program compiles a second time what qk::dispatch's programs try
+/// in every case, and an emulator may run it. With QK_TEST_WHOLE in the environment every case is chosen.
+inline bool chosen() {
+    static const bool whole = std::getenv("QK_TEST_WHOLE") != nullptr;
+    static std::minstd_rand chance{1};
+    return whole || chance() % 7 == 0;
+}
 
 }  // namespace under_test
 
@@ -44,6 +55,8 @@ inline const std::string isa = [] {
 }();
 /// Is true where tests sample the pairs of exponents; only the best instruction set sees every pair.
 inline const bool sampled = isa != "AVX-512" && isa != "NEON";
+/// Every case.
+inline bool chosen() { return true; }
 
 }  // namespace under_test
 
