@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decodes random codes of floats of 8, 6 and 4 bits, elementwise and in blocks. Each value must be its code's value times its scale, for
-// every split, bias, kind of special values and position of the code.
+// Decodes random codes of floats of 8, 6 and 4 bits, elementwise and in blocks, and every code of 16 bits. Each value must be its code's
+// value times its scale, for every split, bias, kind of special values and position of the code.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -88,6 +88,21 @@ TEST_CASE("elements of the catalogue: every code, under scales that leave them n
         const qk::floating* f = std::get_if<qk::floating>(&t.format);
         if (f == nullptr || (qk::bits(*f) != 8 && qk::bits(*f) != 6 && qk::bits(*f) != 4)) continue;
         for (const float scale : {1.0f, 3e-3f, 0x1p-130f, 0x1p125f}) check_elements(*f, 20000, scale, r);
+    }
+}
+
+TEST_CASE("16-bit floats of the catalogue: every code") {
+    std::vector<std::byte> plane(2 * 65536);
+    std::vector<float> y(65536);
+    for (std::size_t i = 0; i < y.size(); ++i) plane[2 * i] = static_cast<std::byte>(i), plane[2 * i + 1] = static_cast<std::byte>(i >> 8);
+    for (const qk::named_format& t : qk::catalogue) {
+        const qk::floating* f = std::get_if<qk::floating>(&t.format);
+        if (f == nullptr || qk::bits(*f) != 16) continue;
+        for (const float scale : {1.0f, 3e-3f, 0x1p-130f, 0x1p125f}) {
+            under_test::decode(*f, plane, y, qk::affine{.scale = scale, .zero_point = 0});
+            for (std::uint32_t code = 0; code < y.size(); ++code)
+                REQUIRE_MESSAGE(same_bits(y[code], qk::value_of(*f, code) * scale), t.name, ": code ", code, " times ", scale);
+        }
     }
 }
 

@@ -44,6 +44,13 @@ bool streams(const float* x, const float* y, std::size_t n) noexcept {
     return x != y && exceeds_caches(n);
 }
 
+/// Stores a result, past the caches if `streaming`: seldom, and then memory is what takes the time.
+template <class Arch>
+QK_INLINE void put(float* to, vf<Arch> v, bool streaming) noexcept {
+    if (__builtin_expect(streaming, 0)) stream<Arch>(to, v);
+    else store<Arch>(to, v);
+}
+
 /// Prefetches, for writing, the lines that stores will need `distance` floats after the `Vectors` vectors at y.
 template <class Arch, std::size_t Vectors>
 QK_INLINE void own_ahead(const float* y) noexcept {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 
+#include "qk/codec/decode/half_values.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/code_lanes.hpp"
@@ -89,12 +90,15 @@ class byte_values {
             upper = _mm256_or_si256(upper, _mm256_and_si256(_mm256_slli_epi16(c, 2), _mm256_set1_epi8(-128)));
         } else {
             const __m256i c = _mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)), order);
-            const __m256i high = _mm256_and_si256(_mm256_srli_epi16(c, 4), nibble), low = _mm256_and_si256(c, nibble);
+            const __m256i high = _mm256_and_si256(_mm256_srli_epi16(c, 4), nibble);
+            // Of a magnitude, shuffles take the lower half; its sum with 0x70 has the highest bit, which blends ask for, where hhh > 0.
             const __m256i magnitude = _mm256_and_si256(c, _mm256_set1_epi8(0x7f));
-            const __m256i is_small = _mm256_cmpgt_epi8(_mm256_set1_epi8(16), magnitude);
-            const __m256i of_low =
-                _mm256_blendv_epi8(_mm256_shuffle_epi8(upper_of_low, low), _mm256_shuffle_epi8(subnormal_upper, low), is_small);
-            lower = _mm256_blendv_epi8(_mm256_shuffle_epi8(lower_of_low, low), _mm256_shuffle_epi8(subnormal_lower, low), is_small);
+            const __m256i is_normal = _mm256_add_epi8(magnitude, _mm256_set1_epi8(0x70));
+            const auto at_low = [&](__m256i subnormal, __m256i normal) QK_INLINE_CALL {
+                return _mm256_blendv_epi8(_mm256_shuffle_epi8(subnormal, magnitude), _mm256_shuffle_epi8(normal, magnitude), is_normal);
+            };
+            const __m256i of_low = at_low(subnormal_upper, upper_of_low);
+            lower = at_low(subnormal_lower, lower_of_low);
             upper = _mm256_add_epi8(_mm256_shuffle_epi8(of_high, high), of_low);
             if constexpr (LoneNan) {
                 const __m256i is_nan = _mm256_cmpeq_epi8(c, _mm256_set1_epi8(-128));
@@ -111,29 +115,23 @@ class byte_values {
         put(24, as_floats(_mm256_unpackhi_epi16(zero, second)));
     }
 
-    /// Calls call(each_32), where each_32 is the each(in, put) for width 8, 6 or 4.
-    template <class Call>
+    /// Calls call(each_32), where each_32 is the each(in, put) for width 8, 6 or 4. `Known` is the width if known when compiling, else 0.
+    template <int Known = 0, class Call>
     QK_INLINE void with_kind(int width, const Call& call) const {
-        if (width == 4) call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { this->template each<4, false>(in, put); });
-        else if (width == 6) call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { this->template each<6, false>(in, put); });
-        else if (lone_nan) call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { this->template each<8, true>(in, put); });
-        else call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { this->template each<8, false>(in, put); });
+        const auto as = [&](auto wide, auto nan) QK_INLINE_CALL {
+            constexpr int w = decltype(wide)::value;
+            if constexpr (Known == 0 || Known == w)
+                call([this](const std::byte* in, const auto& put)
+                         QK_INLINE_CALL { this->template each<w, decltype(nan)::value>(in, put); });
+        };
+        if (width == 4) as(std::integral_constant<int, 4>(), std::false_type());
+        else if (width == 6) as(std::integral_constant<int, 6>(), std::false_type());
+        else if (lone_nan) as(std::integral_constant<int, 8>(), std::true_type());
+        else as(std::integral_constant<int, 8>(), std::false_type());
     }
 
   private:
     static QK_INLINE kernels::vf<Arch> as_floats(__m256i v) noexcept { return kernels::vf<Arch>(_mm256_castsi256_ps(v)); }
-    /// Returns the 32 codes of 6 bits at `in`, a byte each: three bytes hold four of them.
-    static QK_INLINE __m256i codes_of_six(const std::byte* in) noexcept {
-        const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in)),
-                      second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 8));  // 24 bytes in all
-        const __m256i three_of_four = _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1, 4, 5, 6, -1, 7, 8, 9, -1, 10,
-                                                       11, 12, -1, 13, 14, 15, -1);
-        const __m256i v = _mm256_shuffle_epi8(_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1), three_of_four);
-        const auto code = [&](__m256i shifted, int k)
-                              QK_INLINE_CALL { return _mm256_and_si256(shifted, _mm256_set1_epi32(63 << (8 * k))); };
-        return _mm256_or_si256(_mm256_or_si256(code(v, 0), code(_mm256_slli_epi32(v, 2), 1)),
-                               _mm256_or_si256(code(_mm256_slli_epi32(v, 4), 2), code(_mm256_slli_epi32(v, 6), 3)));
-    }
     /// Returns the lowest bytes of sixteen lanes, in both halves of a register.
     static QK_INLINE __m256i bytes_at(kernels::vi<Arch> a, kernels::vi<Arch> b) noexcept {
         return _mm256_broadcastsi128_si256(_mm_unpacklo_epi64(kernels::lowest_bytes(a.data), kernels::lowest_bytes(b.data)));

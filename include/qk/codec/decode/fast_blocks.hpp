@@ -3,10 +3,12 @@
 // vector of elements loads its own from memory.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "qk/codec/decode/fast_values.hpp"
 #include "qk/codec/layout/layout.hpp"
+#include "qk/lanes/streaming.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {
@@ -28,33 +30,64 @@ QK_INLINE kernels::mask<Arch> pairs_set(kernels::vi<Arch> shifts, std::size_t k)
     return (shifts & own) != V(0);
 }
 
-/// decode_row_of_blocks for codes that byte_values supports, 32 at a time: decodes `groups` groups of as many blocks as there are lanes.
-template <class Arch, int Size, class Format>
-void decode_groups_in_bytes(const Format& f, const floating_values<Arch>& values, const_planes p, float* y, std::size_t groups,
-                            float tensor, bool streaming) noexcept {
-    constexpr std::size_t w = kernels::lanes<Arch>;
+/// decode_row_of_blocks for codes that half_values or byte_values supports, 32 at a time: decodes `groups` groups of as many blocks as
+/// there are lanes.
+template <class Arch, int Known, int Size, class Format>
+QK_APART void decode_groups_32_at_a_time(const Format& f, const floating_values<Arch>& values, const_planes p, float* y, std::size_t groups,
+                                         float tensor, bool streaming) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>, count = byte_values<Arch>::count;
     const auto size = static_cast<std::size_t>(Size != 0 ? Size : f.block_size);
-    const int width = bits(values.format);
-    const std::byte* in = p.elements.data();
-    byte_values<Arch> bytes;
-    bytes.fill(values.format, values);
-    const auto step = static_cast<std::size_t>(width) * byte_values<Arch>::count / 8;
-    const int per_block = std::countr_zero(size);
+    const int width = bits(values.format), per_block = std::countr_zero(size);
     const block_factors<Arch, Format> factors(f, tensor);
-    bytes.with_kind(width, [&](const auto& each) QK_INLINE_CALL {
+    const auto all = [&](const auto& each, float by, const auto& otherwise) QK_INLINE_CALL {
+        const kernels::vf<Arch> unit(by);
+        const std::byte* in = p.elements.data();
+        const auto step = static_cast<std::size_t>(width) * count / 8;
         for (std::size_t g = 0; g < groups; ++g) {
             alignas(64) float factor[w];
-            const auto code = kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w);
             kernels::vf<Arch> made = kernels::vf<Arch>(0.0f);
-            factors.make(code, &made);
-            kernels::store<Arch>(factor, made);
-            for (std::size_t i = 0; i < w * size; i += byte_values<Arch>::count, in += step)
+            factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), &made);
+            const kernels::vf<Arch> whole = made * unit;
+            if (otherwise(g, made, whole)) {
+                in += step * (w * size / count);
+                continue;
+            }
+            kernels::store<Arch>(factor, whole);
+            for (std::size_t i = 0; i < w * size; i += count, in += step) {
+                const float* own = factor + (i >> per_block);
                 each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL {
-                    const kernels::vf<Arch> out = v * kernels::vf<Arch>(factor[(i + k) >> per_block]);
-                    float* to = y + g * w * size + i + k;
-                    streaming ? kernels::stream<Arch>(to, out) : kernels::store<Arch>(to, out);
+                    kernels::put<Arch>(y + g * w * size + i + k, v * kernels::vf<Arch>(own[k >> per_block]), streaming);
                 });
+            }
         }
+    };
+    if constexpr (has_half_values<Arch>()) {
+        if (half_form_of(values.format) != half_form::none) {
+            // Factors so large that the missing power of two takes them to Inf are applied to whole values.
+            const auto apart = [&](std::size_t g, kernels::vf<Arch> made, kernels::vf<Arch> whole) QK_INLINE_CALL {
+                using V = kernels::vi<Arch>;
+                const V a = kernels::as_int<Arch>(whole) & V(kernels::magnitude_bits);
+                if (__builtin_expect(!any(a == V(kernels::infinity_bits)), 1)) return false;
+                alignas(64) float factor[w], same[tile];
+                kernels::store<Arch>(factor, made);
+                for (std::size_t b = 0; b < w; ++b) {
+                    const std::size_t at = (g * w + b) * size;
+                    std::fill(same, same + size, factor[b]);
+                    decode_row<Arch, Known>(values, p.elements, at, y + at, size, width, same);
+                }
+                return true;
+            };
+            half_values<Arch>(values.format).template with_form<Known>([&](const auto& each) QK_INLINE_CALL {
+                all(each, half_unit(values.format), apart);
+            });
+            if (streaming) kernels::end_streaming<Arch>();
+            return;
+        }
+    }
+    byte_values<Arch> bytes;
+    bytes.fill(values.format, values);
+    bytes.template with_kind<Known>(width, [&](const auto& each) QK_INLINE_CALL {
+        all(each, 1.0f, [](std::size_t, kernels::vf<Arch>, kernels::vf<Arch>) { return false; });
     });
     if (streaming) kernels::end_streaming<Arch>();
 }
@@ -80,8 +113,8 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
     const std::byte* in = p.elements.data();
     const std::size_t groups = blocks / w;
     if constexpr (has_byte_values<Arch>() && std::same_as<Values, floating_values<Arch>>) {
-        if (in_bytes(values.format)) {
-            decode_groups_in_bytes<Arch, Size>(f, values, p, y, groups, tensor, streaming);
+        if (in_bytes(values.format) || (has_half_values<Arch>() && half_form_of(values.format) != half_form::none)) {
+            decode_groups_32_at_a_time<Arch, Known, Size>(f, values, p, y, groups, tensor, streaming);
             return groups * w * size;
         }
     }
@@ -117,7 +150,7 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
                     scale = kernels::as_float<Arch>(select(pairs_set<Arch>(shifts, k / w), low, high));
                 }
                 const kernels::vf<Arch> out = values(code) * scale;
-                streaming ? kernels::stream<Arch>(y + at + vector * w, out) : kernels::store<Arch>(y + at + vector * w, out);
+                kernels::put<Arch>(y + at + vector * w, out, streaming);
             });
         }
     }

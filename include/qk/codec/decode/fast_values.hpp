@@ -3,6 +3,9 @@
 // of a plane, and codes that do not start at a whole byte, are left to the tiles of elements.hpp and blocks.hpp.
 #pragma once
 
+#include <cmath>
+#include <limits>
+
 #include "qk/codec/decode/byte_values.hpp"
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/code.hpp"
@@ -10,6 +13,7 @@
 #include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/formats/codes.hpp"
+#include "qk/lanes/streaming.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {
@@ -75,22 +79,31 @@ bool decodes_fast(int width) noexcept {
     return (width <= 8 || width == 16) && kernels::default_environment<Arch>();
 }
 
-/// Decodes codes that byte_values supports, 32 at a time while so many are left, and calls put(i, k, values) for the values from i + k on.
-/// Returns how many were done: 0 where byte_values does not support the format or the architecture.
-template <class Arch, class Values, class Put>
-QK_INLINE std::size_t each_in_bytes([[maybe_unused]] const Values& values, [[maybe_unused]] const std::byte* in,
-                                    [[maybe_unused]] std::size_t n, [[maybe_unused]] const Put& put) {
+/// Decodes codes that half_values or byte_values supports, 32 at a time while so many are left: y = scale * value. Returns how many were
+/// done. (By itself, so that tables and constants have all registers.)
+template <class Arch, int Known>
+QK_APART std::size_t decode_32_at_a_time(const floating_values<Arch>& values, const std::byte* in, float* y, std::size_t n, float scale,
+                                         bool streaming) noexcept {
     std::size_t i = 0;
-    if constexpr (has_byte_values<Arch>() && std::same_as<Values, floating_values<Arch>>) {
-        if (!in_bytes(values.format) || n < byte_values<Arch>::count) return 0;
-        const int width = bits(values.format);
+    [[maybe_unused]] const auto all = [&](const auto& each, std::size_t step, float by) QK_INLINE_CALL {
+        const kernels::vf<Arch> factor(by);
+        for (; i + 32 <= n; i += 32, in += step)
+            each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor, streaming); });
+    };
+    [[maybe_unused]] const int width = bits(values.format);
+    [[maybe_unused]] const auto step = static_cast<std::size_t>(4 * width);
+    if constexpr (has_half_values<Arch>()) {
+        const float whole = scale * half_unit(values.format);  // exact unless it overflows
+        if (half_form_of(values.format) != half_form::none && std::fabs(whole) <= std::numeric_limits<float>::max()) {
+            half_values<Arch>(values.format).template with_form<Known>([&](const auto& each) QK_INLINE_CALL { all(each, step, whole); });
+            return i;
+        }
+    }
+    if constexpr (has_byte_values<Arch>() && Known <= 8) {
+        if (!in_bytes(values.format)) return 0;
         byte_values<Arch> bytes;
         bytes.fill(values.format, values);
-        const auto step = static_cast<std::size_t>(width) * byte_values<Arch>::count / 8;
-        bytes.with_kind(width, [&](const auto& each) QK_INLINE_CALL {
-            for (; i + byte_values<Arch>::count <= n; i += byte_values<Arch>::count, in += step)
-                each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { put(i, k, v); });
-        });
+        bytes.template with_kind<Known>(width, [&](const auto& each) QK_INLINE_CALL { all(each, step, scale); });
     }
     return i;
 }
@@ -107,19 +120,17 @@ template <class Arch, int Known, class Values>
 std::size_t decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width,
                        float scale, bool streaming) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
-    const Values values = given;
     QK_TRACE("rows", first, n, Values);
+    const std::byte* in = plane.data() + first * static_cast<std::size_t>(width) / 8;
+    std::size_t i = 0;
+    if constexpr (has_byte_values<Arch>() && std::same_as<Values, floating_values<Arch>>)
+        i = decode_32_at_a_time<Arch, Known>(given, in, y, n, scale, streaming);
+    const Values values = given;
     const kernels::vf<Arch> factor(scale);
     const code_reader<Arch, Known> codes{width, plane.data() + plane.size()};
-    const std::byte* in = plane.data() + first * static_cast<std::size_t>(width) / 8;
-    std::size_t i = each_in_bytes<Arch>(values, in, n, [&](std::size_t at, std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL {
-        streaming ? kernels::stream<Arch>(y + at + k, v * factor) : kernels::store<Arch>(y + at + k, v * factor);
-    });
     in += codes.bytes(i);
     for (; i + count <= n; i += count, in += codes.bytes(count)) {
-        const auto put = [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL {
-            streaming ? kernels::stream<Arch>(y + i + k, v * factor) : kernels::store<Arch>(y + i + k, v * factor);
-        };
+        const auto put = [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor, streaming); };
         if constexpr (std::same_as<Values, floating_values<Arch>>) {
             kernels::vi<Arch> code[4];
             kernels::vf<Arch> v[4];

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns codes of 16, 8, 6 and 4 bits of floating formats into values by the processor's conversion of float16 (F16C), 32 at a time, where
+// vectors have 8 lanes. A format of at most 5 exponent bits is a part of float16: its code, shifted to the places that float16 has for
+// exponent and mantissa, is the code of a value that is too small by a power of two, subnormal ones too. Only Inf and NaN need more: all
+// exponent bits. The shifts are done in bytes, 32 codes in a register, one for the upper and one for the lower byte of each float16.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/format.hpp"
+#include "qk/inline.hpp"
+#include "qk/lanes/code_lanes.hpp"
+
+namespace qk::detail {
+
+/// Is true when this architecture has half_values.
+template <class Arch>
+constexpr bool has_half_values() noexcept {
+#if defined(__AVX2__) && defined(__F16C__)
+    if (kernels::lanes<Arch> == 8) return true;
+#endif
+    return false;
+}
+
+/// How codes become codes of float16.
+enum class half_form : std::uint8_t {
+    none,     ///< not by this
+    as_is,    ///< they are: 16 bits, 5 of them exponent
+    table,    ///< 4 bits: a table has the upper bytes, and the lower ones are 0
+    upper,    ///< 8 or 6 bits, 2 of them mantissa: the upper byte has all of them; Inf and NaN, if any, are float16's
+    shifted,  ///< 8 or 6 bits: no Inf, no NaN
+    special,  ///< 8 bits: Inf and NaN have fewer exponent bits
+    lone_nan  ///< 8 bits: the code of -0 is NaN
+};
+
+/// Returns how half_values decodes a format that floating_values supports. The missing power of two must not be below 1.
+QK_INLINE constexpr half_form half_form_of(floating f) {
+    const int width = bits(f), m = f.mantissa_bits;
+    const bool ieee = f.specials == specials::ieee, none = f.specials == specials::none;
+    if (!is_classic(f) || !is_signed(f) || f.bias > 15 || f.bias < -60 || f.exponent_bits > 5) return half_form::none;
+    if (f.exponent_bits == 5 && !ieee) return half_form::none;  // float16 has no numbers of the highest exponent
+    if (width == 16) return ieee && m == 10 ? half_form::as_is : half_form::none;
+    if (width == 4) return none ? half_form::table : half_form::none;
+    if (width == 6) return !none || m < 2 ? half_form::none : m == 2 ? half_form::upper : half_form::shifted;
+    if (width != 8) return half_form::none;
+    if (m == 2) return half_form::upper;
+    return none ? half_form::shifted : f.specials == specials::fnuz ? half_form::lone_nan : half_form::special;
+}
+
+/// Returns the power of two by which half_values' results must still be multiplied.
+QK_INLINE constexpr float half_unit(floating f) { return exact_power(15 - f.bias); }
+
+#if defined(__AVX2__)
+
+/// Returns the 32 codes of 6 bits at `in`, a byte each: three bytes hold four of them. Reads nothing behind the codes.
+QK_INLINE __m256i codes_of_six(const std::byte* in) noexcept {
+    const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in)),
+                  second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 8));  // 24 bytes in all
+    const __m256i three_of_four =
+        _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1, 4, 5, 6, -1, 7, 8, 9, -1, 10, 11, 12, -1, 13, 14, 15, -1);
+    const __m256i v = _mm256_shuffle_epi8(_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1), three_of_four);
+    const auto code = [&](__m256i shifted, int k) QK_INLINE_CALL { return _mm256_and_si256(shifted, _mm256_set1_epi32(63 << (8 * k))); };
+    return _mm256_or_si256(_mm256_or_si256(code(v, 0), code(_mm256_slli_epi32(v, 2), 1)),
+                           _mm256_or_si256(code(_mm256_slli_epi32(v, 4), 2), code(_mm256_slli_epi32(v, 6), 3)));
+}
+
+/// Returns the 32 codes of 4 bits at `in`, a byte each. Reads nothing behind the codes.
+QK_INLINE __m256i codes_of_four(const std::byte* in) noexcept {
+    const __m256i two = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
+    return _mm256_and_si256(_mm256_or_si256(two, _mm256_slli_epi16(two, 4)), _mm256_set1_epi8(15));
+}
+
+#endif
+
+#if defined(__AVX2__) && defined(__F16C__)
+
+template <class Arch>
+class half_values {
+  public:
+    static constexpr std::size_t count = 32;  ///< codes at a time
+
+    QK_INLINE explicit half_values(floating f) noexcept : width(bits(f)), form(half_form_of(f)) {
+        const int m = f.mantissa_bits, magnitude = (1 << (f.exponent_bits + m)) - 1;
+        if (form == half_form::table) {
+            alignas(16) char upper[16];
+            for (int code = 0; code < 16; ++code) upper[code] = static_cast<char>((code & 7) << (2 - m) | (code & 8) << 4);
+            table = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(upper)));
+        } else if (form != half_form::as_is && form != half_form::none) {
+            down = _mm_cvtsi32_si128(m - 2), up = _mm_cvtsi32_si128(10 - m);
+            upper_bits = bytes(magnitude >> (m - 2));
+            lower_bits = bytes(magnitude << (10 - m));
+            largest = bytes(f.specials == specials::fn ? magnitude - 1 : (magnitude >> m << m) - 1);
+        }
+    }
+
+    /// Calls call(each_32) with the each(in, put) of the format: it decodes the 32 codes at `in` and calls put(k, eight values over
+    /// half_unit) for k = 0, 8, 16, 24. It reads nothing behind the codes. `Known` is the width if known when compiling, else 0.
+    template <int Known, class Call>
+    QK_INLINE void with_form(const Call& call) const {
+        const auto as = [&](auto known, auto wide) QK_INLINE_CALL {
+            constexpr int w = decltype(wide)::value;
+            if constexpr (Known == 0 || Known == w)
+                call([this](const std::byte* in, const auto& put)
+                         QK_INLINE_CALL { this->template each<decltype(known)::value, w>(in, put); });
+        };
+        using eight = std::integral_constant<int, 8>;
+        using six = std::integral_constant<int, 6>;
+        switch (form) {
+            case half_form::none: return;
+            case half_form::as_is: return as(form_of<half_form::as_is>(), std::integral_constant<int, 16>());
+            case half_form::table: return as(form_of<half_form::table>(), std::integral_constant<int, 4>());
+            case half_form::upper: return width == 8 ? as(form_of<half_form::upper>(), eight()) : as(form_of<half_form::upper>(), six());
+            case half_form::shifted:
+                return width == 8 ? as(form_of<half_form::shifted>(), eight()) : as(form_of<half_form::shifted>(), six());
+            case half_form::special: return as(form_of<half_form::special>(), eight());
+            case half_form::lone_nan: return as(form_of<half_form::lone_nan>(), eight());
+        }
+    }
+
+  private:
+    template <half_form Form>
+    using form_of = std::integral_constant<half_form, Form>;
+
+    template <half_form Form, int Width, class Put>
+    QK_INLINE void each(const std::byte* in, const Put& put) const {
+        if constexpr (Form == half_form::as_is) {
+            kernels::unrolled<4>(
+                [&](auto k) QK_INLINE_CALL { put(8 * k, widened(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 16 * k)))); });
+        } else {
+            __m256i upper, lower = _mm256_setzero_si256();
+            if constexpr (Form == half_form::table) upper = _mm256_shuffle_epi8(table, codes_of_four(in));
+            else if constexpr (Width == 6) split<Form, 6>(codes_of_six(in), upper, lower);
+            else split<Form, 8>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)), upper, lower);
+            const __m256i first = _mm256_unpacklo_epi8(lower, upper), second = _mm256_unpackhi_epi8(lower, upper);
+            put(0, widened(_mm256_castsi256_si128(first)));
+            put(8, widened(_mm256_castsi256_si128(second)));
+            put(16, widened(_mm256_extracti128_si256(first, 1)));
+            put(24, widened(_mm256_extracti128_si256(second, 1)));
+        }
+    }
+
+    /// Makes the upper and the lower bytes of float16 from codes.
+    template <half_form Form, int Width>
+    QK_INLINE void split(__m256i code, __m256i& upper, __m256i& lower) const noexcept {
+        const __m256i sign = bytes(0x80);
+        if constexpr (Form == half_form::upper && Width == 8) {
+            upper = code;
+            return;
+        }
+        const __m256i signs = _mm256_and_si256(Width == 8 ? code : _mm256_slli_epi16(code, 8 - Width), sign);
+        if constexpr (Form == half_form::upper) {
+            upper = _mm256_or_si256(_mm256_and_si256(code, upper_bits), signs);
+            return;
+        }
+        upper = _mm256_or_si256(_mm256_and_si256(_mm256_srl_epi16(code, down), upper_bits), signs);
+        lower = _mm256_and_si256(_mm256_sll_epi16(code, up), lower_bits);
+        if constexpr (Form == half_form::special) {
+            const __m256i beyond = _mm256_cmpgt_epi8(_mm256_andnot_si256(sign, code), largest);
+            upper = _mm256_or_si256(upper, _mm256_and_si256(beyond, bytes(0x7c)));
+        }
+        if constexpr (Form == half_form::lone_nan)
+            upper = _mm256_xor_si256(upper, _mm256_and_si256(_mm256_cmpeq_epi8(code, sign), bytes(0xfe)));
+    }
+
+    static QK_INLINE __m256i bytes(int v) noexcept { return _mm256_set1_epi8(static_cast<char>(v)); }
+    static QK_INLINE kernels::vf<Arch> widened(__m128i v) noexcept { return kernels::vf<Arch>(_mm256_cvtph_ps(v)); }
+
+    int width;
+    half_form form;
+    __m128i down = _mm_setzero_si128(), up = _mm_setzero_si128();
+    __m256i table = bytes(0), upper_bits = bytes(0), lower_bits = bytes(0), largest = bytes(0);
+};
+
+#else
+
+template <class Arch>
+class half_values {};
+
+#endif
+
+}  // namespace qk::detail
