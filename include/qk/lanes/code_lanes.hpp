@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "qk/inline.hpp"
 #include "qk/lanes/simd.hpp"
@@ -189,19 +190,71 @@ QK_INLINE vi<Arch> narrowed(vf<Arch> v, float16) noexcept {
     return h | ((u >> 16) & V(0x8000));
 }
 
+/// Is true when the processor converts vectors of float32 to float16 and back, whatever the floating-point environment.
+template <class Arch>
+constexpr bool converts_halves() noexcept {
+#if defined(__AVX512F__)
+    if (lanes<Arch> == 16) return true;
+#endif
+#if defined(__AVX2__) && defined(__F16C__)
+    if (lanes<Arch> == 8) return true;
+#endif
+    return false;
+}
+/// Loads a vector of float16 as float32, where converts_halves(). The processor makes signalling NaNs quiet.
+template <class Arch>
+QK_INLINE vf<Arch> load_halves([[maybe_unused]] const std::uint16_t* p) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#endif
+#if defined(__AVX2__) && defined(__F16C__)
+    if constexpr (lanes<Arch> == 8) return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#endif
+    return vf<Arch>(0.0f);
+}
+/// Stores a vector as float16, where converts_halves(): the bits of narrowed().
+template <class Arch>
+QK_INLINE void store_halves([[maybe_unused]] std::uint16_t* p, [[maybe_unused]] vf<Arch> v) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16)
+        return _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v.data, _MM_FROUND_TO_NEAREST_INT));
+#endif
+#if defined(__AVX2__) && defined(__F16C__)
+    if constexpr (lanes<Arch> == 8)
+        return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v.data, _MM_FROUND_TO_NEAREST_INT));
+#endif
+}
+
+/// Loads a vector of float16 or bfloat16 as float32, NaNs with all their bits.
+template <class Arch, class Half>
+QK_INLINE vf<Arch> load_widened(const Half* from) noexcept {
+    const auto* p = reinterpret_cast<const std::uint16_t*>(from);
+    if constexpr (converts_halves<Arch>() && std::is_same_v<Half, float16>) {
+        const vf<Arch> v = load_halves<Arch>(p);
+        const mask<Arch> nan = (as_int<Arch>(v) & vi<Arch>(0x7fffffff)) > vi<Arch>(0x7f800000);
+        if (__builtin_expect(!any(nan), 1)) return v;
+    }
+    return widened<Arch>(load_codes<Arch>(p), Half());
+}
+/// Stores a vector as float16 or bfloat16.
+template <class Arch, class Half>
+QK_INLINE void store_narrowed(Half* to, vf<Arch> v) noexcept {
+    auto* p = reinterpret_cast<std::uint16_t*>(to);
+    if constexpr (converts_halves<Arch>() && std::is_same_v<Half, float16>) store_halves<Arch>(p, v);
+    else store_codes<Arch>(p, narrowed<Arch>(v, Half()));
+}
+
 template <class Arch, class Half>
 void widen_all(const Half* from, std::size_t n, float* to) noexcept {
     std::size_t i = 0;
 #pragma GCC unroll 4
-    for (; i + lanes<Arch> <= n; i += lanes<Arch>)
-        store<Arch>(to + i, widened<Arch>(load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(from + i)), Half()));
+    for (; i + lanes<Arch> <= n; i += lanes<Arch>) store<Arch>(to + i, load_widened<Arch>(from + i));
     for (; i < n; ++i) to[i] = widen(from[i]);
 }
 template <class Arch, class Half>
 void narrow_all(const float* from, std::size_t n, Half* to) noexcept {
     std::size_t i = 0;
-    for (; i + lanes<Arch> <= n; i += lanes<Arch>)
-        store_codes<Arch>(reinterpret_cast<std::uint16_t*>(to + i), narrowed<Arch>(load<Arch>(from + i), Half()));
+    for (; i + lanes<Arch> <= n; i += lanes<Arch>) store_narrowed<Arch>(to + i, load<Arch>(from + i));
     for (; i < n; ++i) to[i] = narrow<Half>(from[i]);
 }
 

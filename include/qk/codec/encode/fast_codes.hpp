@@ -32,9 +32,9 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
         kernels::vf<Arch> v[4];
         V most(INT32_MIN), codes[4];
         kernels::read_ahead<Arch, 4>(x + i, ahead);
-        for (std::size_t k = 0; k < 4; ++k) v[k] = kernels::load_in_turn<Arch>(x + i + k * w);
+        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { v[k] = kernels::load_in_turn<Arch>(x + i + k * w); });
         coder.prepare(v);
-        for (std::size_t k = 0; k < 4; ++k) most = max(most, kernels::tested<Arch>(coder, v[k]));
+        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { most = max(most, kernels::tested<Arch>(coder, v[k])); });
         if (__builtin_expect(any(most > limit), 0)) {
             general(i, count);
             continue;
@@ -47,7 +47,14 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
             }
         }
 #endif
-        for (std::size_t k = 0; k < 4; ++k) codes[k] = coder.code(v[k]);
+        if constexpr (kernels::converts_halves<Arch>() && may_be_wide(Known, 16) && requires { coder.is_half; }) {
+            if (coder.is_half) {
+                auto* to = reinterpret_cast<std::uint16_t*>(out + writer.bytes(i));
+                kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { kernels::store_halves<Arch>(to + k * w, v[k]); });
+                continue;
+            }
+        }
+        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { codes[k] = coder.code(v[k]); });
         if (writer.waits()) {
             std::uint8_t waiting[count];
             for (std::size_t k = 0; k < 4; ++k) kernels::store_codes<Arch>(waiting + k * w, codes[k]);

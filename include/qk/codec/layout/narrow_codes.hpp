@@ -210,7 +210,8 @@ struct code_writer {
         }
         if constexpr (has_byte_codes<Arch>() && Vectors == 4 && may_be_wide(Known, 16)) {
             if (width() == 16) {
-                for (std::size_t k = 0; k < 4; k += 2) kernels::store_two<Arch>(reinterpret_cast<std::uint16_t*>(to) + k * w, code + k);
+                kernels::store_two<Arch>(reinterpret_cast<std::uint16_t*>(to), code);
+                kernels::store_two<Arch>(reinterpret_cast<std::uint16_t*>(to) + 2 * w, code + 2);
                 return;
             }
         }

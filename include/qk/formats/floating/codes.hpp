@@ -58,9 +58,10 @@ struct floating_coder {
     bytes_if_any<Arch, grid_bytes> packed;
     kernels::fast_divisor<Arch> over_scale;
     bool scaled;
+    bool is_half;  ///< the processor's conversion to float16 (kernels::store_halves) gives the codes
 
     floating_coder(floating f, const semantics& how, const kernels::fast_floating<Arch>& q, float scale) noexcept
-        : fast(q), grid(f), packed(f), over_scale(scale, fast.tie_bits), scaled(scale != 1.0f) {
+        : fast(q), grid(f), packed(f), over_scale(scale, fast.tie_bits), scaled(scale != 1.0f), is_half(f == fp16 && !q.saturates) {
         if (how.rounding != rounding::half_even) fast.limit = kernels::no_value;
     }
     bool usable() const noexcept { return fast.limit != kernels::no_value && grid.width <= 16; }
