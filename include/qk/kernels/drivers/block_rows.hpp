@@ -319,7 +319,7 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         amax = next_amax;
         ratio = next_ratio;
         served = share_tile<Arch>(shape, memory, 1 - step % 2, q, amax, ratio, here);
-        if (step < tiles) {
+        if (__builtin_expect(step < tiles, 1)) {
             next_amax = survey_tile<Arch, !late>(shape, x + step * shape.floats(), ahead,
                                                  memory.of_pairs[step % (shape_type::stores_pairs ? 4 : 1)]);
             next_ratio = q.ratio(next_amax);
