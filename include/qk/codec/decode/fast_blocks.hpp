@@ -39,6 +39,9 @@ QK_APART void decode_groups_32_at_a_time(const Format& f, const floating_values<
     const auto size = static_cast<std::size_t>(Size != 0 ? Size : f.block_size);
     const int width = bits(values.format), per_block = std::countr_zero(size);
     const block_factors<Arch, Format> factors(f, tensor);
+    constexpr std::size_t many = 32;  // groups
+    alignas(64) float scale[under_floating_scales<Format> ? many * w : 1];
+    std::size_t ready = 0;
     const auto all = [&](const auto& each, float by, const auto& otherwise) QK_INLINE_CALL {
         const kernels::vf<Arch> unit(by);
         const std::byte* in = p.elements.data();
@@ -46,7 +49,13 @@ QK_APART void decode_groups_32_at_a_time(const Format& f, const floating_values<
         for (std::size_t g = 0; g < groups; ++g) {
             alignas(64) float factor[w];
             kernels::vf<Arch> made = kernels::vf<Arch>(0.0f);
-            factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), &made);
+            const std::byte* scales = p.scales.data() + g * w;
+            if constexpr (under_floating_scales<Format>) {  // many together, where there are many
+                if (groups >= many && g % many == 0)
+                    ready = decode_32_at_a_time<Arch, 8>(factors.scale, scales, scale, std::min(many, groups - g) * w, tensor, false);
+            }
+            if (g % many * w + w <= ready) made = kernels::load<Arch>(scale + g % many * w);
+            else factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(scales)), &made);
             const kernels::vf<Arch> whole = made * unit;
             if (otherwise(g, made, whole)) {
                 in += step * (w * size / count);
