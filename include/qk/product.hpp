@@ -17,17 +17,17 @@
 //     (A processor without fused multiply-add computes the same in several steps, and slowly.) NaN is NaN, whatever its bits.
 //   - The order of product_sums::integers. x is cut into blocks of 32, from column 0 on. The scale of a block is its largest magnitude /
 //     127, its whole numbers are x / scale to nearest even, from -127 to 127 (all 0 where the scale is 0; NaN or Inf make the scale NaN).
-//     Elements of W, less their zero point, are whole numbers of a unit, the smallest magnitude that the format's elements have. Sums of
-//     the products of weights 4 i to 4 i + 3 of a block are exact; they are converted to float32, multiplied by (scale * unit) * factor and
-//     added to partial sum i by a fused multiply-add, block after block. The eight partial sums are joined as above (number 8 to 15 are
-//     +0). It is for codes of at most 8 bits that are whole numbers (takes_integers), whose factors are shared by a row, by 16 weights or
-//     by a multiple of 32.
+//     Elements of W, less their zero point, are whole numbers of a unit, the smallest magnitude that the format's elements have. The sum of
+//     the products of weights 8 i to 8 i + 7 of a block is exact; it is converted to float32, multiplied by (scale * unit) * factor and
+//     added by a fused multiply-add to partial sum i in blocks 0, 2, 4 ..., to number 4 + i in blocks 1, 3, 5 ..., block after block. The
+//     eight partial sums are joined as above (number 8 to 15 are +0). It is for codes of at most 8 bits that are whole numbers
+//     (takes_integers), whose factors are shared by a row, by 16 weights or by a multiple of 32.
 //   - The order of weighted_rows. y[m][c] is a chain: it begins at +0 or at begin[m][c], and each row's x[m][r] * V[r][c] is added by one
 //     fused multiply-add, r upwards. So a cache in pages gives the bits of one in a piece, each page beginning where the last one ended.
 //   - dot_rows has the order of product: column k of the rows is number k of the sum. grouped_product, too; where two choices have the
 //     same `to` and `plus` is y, they are added in the order in which they stand.
 //   - What follows the sum is in product_options, in order. y is float, float16 or bfloat16, as x is; both may be strided.
-//   - Nothing is allocated, thrown or started; about 110 KiB of stack; one thread. Work is cut by `rows`, or by the overload that takes
+//   - Nothing is allocated, thrown or started; about 120 KiB of stack; one thread. Work is cut by `rows`, or by the overload that takes
 //     parallel_for. x and y do not overlap; `times` and `plus` may be y itself.
 //   - The processor rounds to nearest and keeps subnormals (its state when a program starts).
 //   - Preconditions are asserted, as in fake_quantize.hpp.

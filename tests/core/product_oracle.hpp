@@ -149,15 +149,16 @@ float exact_integer_sum(std::span<const float> x, double unit, const Element& el
         }
         const volatile float scale = odd ? std::numeric_limits<float>::quiet_NaN() : largest / 127,
                              scaled = scale * static_cast<float>(unit);
-        for (std::size_t i = 0; 4 * i < n; ++i) {
+        for (std::size_t i = 0; 8 * i < n; ++i) {
             double sum = 0;
-            for (std::size_t k = b + 4 * i; k < b + std::min(n, 4 * i + 4); ++k) {
+            for (std::size_t k = b + 8 * i; k < b + std::min(n, 8 * i + 8); ++k) {
                 const float quotient = x[k] / scale;
                 const double q = odd || scale == 0 ? 0 : std::clamp(std::nearbyint(static_cast<double>(quotient)), -127.0, 127.0);
                 sum += q * element(k);
             }
-            const volatile float by = scaled * factor(b + 4 * i);
-            partial[i] = std::fma(static_cast<float>(sum), by, partial[i]);
+            const volatile float by = scaled * factor(b + 8 * i);
+            float& own = partial[b / 32 % 2 * 4 + i];
+            own = std::fma(static_cast<float>(sum), by, own);
         }
     }
     for (std::size_t apart : {4u, 2u, 1u}) {

@@ -302,7 +302,7 @@ void check_integers(const std::string& name, const qk::format& f, shape s, const
 
 }  // namespace
 
-TEST_CASE("whole numbers: x in int8, exact sums of four") {
+TEST_CASE("whole numbers: x in int8, exact sums of eight") {
     for (const char* name : {"mxfp4", "nvfp4", "mxint8", "mxfp6_e2m3", "mxfp4_e3m0", "amdfp4_g32", "bfp:block=16,exponent=8,mantissa=7",
                              "bfp:block=32,exponent=5,mantissa=3", "bfp:block=64,exponent=8,mantissa=7,bump", "mx:element=int4,block=32"}) {
         const qk::format f = *qk::parse_format(name);

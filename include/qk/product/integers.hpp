@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with x rounded to int8 by block (product_sums::integers): the sums of four products are whole numbers, which every instruction
+// Products with x rounded to int8 by block (product_sums::integers): the sums of eight products are whole numbers, which every instruction
 // set adds alike.
 #pragma once
 
@@ -21,19 +21,20 @@ inline constexpr std::size_t block_of_input = 32;  ///< values of x that share a
 struct whole_elements {
     alignas(64) std::int16_t value[256];
     float unit = 0;
-    bool usable = false;                                               ///< is false where an element is no such number, or a large one
-    bool in_bytes = false, two_s_complement = false, natural = false;  ///< -128 to 127; a byte's own number, with or without a sign
+    bool usable = false;  ///< is false where an element is no such number, or a large one
+    std::int16_t lowest = 0, highest = 0;
+    bool two_s_complement = false, natural = false;  ///< a byte's own number, with or without a sign
 
     template <class Arch>
     QK_APART void fill(const weight_rows<Arch>& w) noexcept {
-        usable = false, in_bytes = true, two_s_complement = natural = w.width == 8;
+        usable = false, two_s_complement = natural = w.width == 8;
         if (w.width > 8 || w.run == 0) return;
         std::uint32_t code[256];
         float number[256];
         const std::size_t n = std::size_t{1} << w.width;
         for (std::uint32_t i = 0; i < n; ++i) code[i] = i;
         w.elements(code, number, n);
-        unit = 0;
+        unit = 0, lowest = 0, highest = 0;
         for (std::size_t i = 0; i < n; ++i) {  // the smallest magnitude; of NaN none
             const float a = number[i] < 0 ? -number[i] : number[i];
             if (a > 0 && (unit == 0 || a < unit)) unit = a;
@@ -43,20 +44,58 @@ struct whole_elements {
             const float whole = number[i] / unit;
             if (!(whole >= -512 && whole <= 512) || whole != static_cast<float>(static_cast<std::int16_t>(whole))) return;
             value[i] = static_cast<std::int16_t>(whole);
-            in_bytes = in_bytes && value[i] >= -128 && value[i] <= 127;
+            lowest = std::min(lowest, value[i]), highest = std::max(highest, value[i]);
             two_s_complement = two_s_complement && value[i] == static_cast<std::int8_t>(i);
             natural = natural && value[i] == static_cast<std::int16_t>(i);
         }
         usable = true;
     }
+    /// Is true where two products of an element, less the lowest one, and a number of x fit 16 bits.
+    bool is_narrow() const noexcept { return highest - lowest <= 128; }
 };
 
-/// x in int8, with the scale of each block of 32 and the sums of four neighbours.
+/// x in int8, with the scale of each block of 32 and the sums of eight neighbours.
 struct integer_input {
     std::int8_t* q;
     float* scale;
-    std::int32_t* four;
+    std::int32_t* eight;
+    /// For the form in registers, eight entries for two blocks, in the order of its lanes: the blocks' scales, `eight`, and what is added
+    /// where there are no zero points.
+    float* lane_scale;
+    std::int32_t *lane_eight, *lane_more;
 };
+
+#if defined(__AVX2__) && (defined(__FMA__) || defined(__AVX512F__))
+
+inline constexpr bool has_fast_integers = true;
+
+QK_INLINE __m256i sums_of_eight(__m256i four, __m256i other) noexcept {
+    const __m256 a = _mm256_castsi256_ps(four), b = _mm256_castsi256_ps(other);
+    return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)));
+}
+/// Stores the bytes of 32 whole numbers from -127 to 127, and their sums.
+QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q, std::int32_t* eight) noexcept {
+    const auto at = [&](int i) QK_INLINE_CALL { return _mm256_load_si256(reinterpret_cast<const __m256i*>(whole + i)); };
+    const __m256i runs = _mm256_packs_epi16(_mm256_packs_epi32(at(0), at(8)), _mm256_packs_epi32(at(16), at(24))),
+                  bytes = _mm256_permutevar8x32_epi32(runs, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)),
+                  four = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1)),
+                  sums = _mm256_permute4x64_epi64(sums_of_eight(four, four), 0xd8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(eight), _mm256_castsi256_si128(sums));
+}
+
+#else
+
+inline constexpr bool has_fast_integers = false;
+
+QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q, std::int32_t* eight) noexcept {
+    for (std::size_t i = 0; i < block_of_input; ++i) {
+        q[i] = static_cast<std::int8_t>(whole[i]);
+        eight[i / 8] += whole[i];
+    }
+}
+
+#endif
 
 /// Rounds n values of x to int8 by block: scale = (largest magnitude / 127) * unit, 0 for a block of zeros, NaN for one with NaN or Inf.
 /// Fills the last block up with zeros.
@@ -64,57 +103,93 @@ template <class Arch>
 QK_APART void round_input(const float* x, std::size_t n, float unit, const integer_input& to) noexcept {
     using V = kernels::vi<Arch>;
     constexpr std::size_t w = kernels::lanes<Arch>;
-    alignas(64) float value[block_of_input];
+    alignas(64) float last[block_of_input] = {};
     alignas(64) std::int32_t whole[block_of_input];
     for (std::size_t k = 0; k < n; k += block_of_input) {
-        const std::size_t some = std::min(block_of_input, n - k);
-        for (std::size_t i = 0; i < block_of_input; ++i) value[i] = i < some ? x[k + i] : 0.0f;
+        const float* value = x + k;
+        if (n - k < block_of_input) {
+            std::copy(x + k, x + n, last);
+            value = last;
+        }
         V most(0);
         for (std::size_t i = 0; i < block_of_input; i += w)
             most = max(most, kernels::as_int<Arch>(kernels::load<Arch>(value + i)) & V(0x7fffffff));
         kernels::store<Arch>(whole, most);
-        const std::int32_t largest = *std::max_element(whole, whole + w);
+        std::int32_t largest = whole[0];
+        for (std::size_t i = 1; i < w; ++i) largest = std::max(largest, whole[i]);
         const float s = std::bit_cast<float>(largest) / 127.0f;
         std::int8_t* q = to.q + k;
-        std::fill(q, q + block_of_input, std::int8_t{0});
-        std::fill(to.four + k / 4, to.four + k / 4 + block_of_input / 4, 0);
+        std::int32_t* eight = to.eight + k / 8;
+        std::fill(eight, eight + block_of_input / 8, 0);
         to.scale[k / block_of_input] = largest >= 0x7f800000 ? std::numeric_limits<float>::quiet_NaN() : s * unit;
-        if (largest >= 0x7f800000 || s == 0) continue;
+        if (largest >= 0x7f800000 || s == 0) {
+            std::fill(q, q + block_of_input, std::int8_t{0});
+            continue;
+        }
         constexpr float to_whole = 0x1.8p23f;
         for (std::size_t i = 0; i < block_of_input; i += w) {
             const kernels::vf<Arch> shifted = kernels::load<Arch>(value + i) / kernels::vf<Arch>(s) + kernels::vf<Arch>(to_whole);
             const V number = kernels::as_int<Arch>(shifted) - V(std::bit_cast<std::int32_t>(to_whole));
             kernels::store<Arch>(whole + i, min(max(number, V(-127)), V(127)));
         }
-        for (std::size_t i = 0; i < block_of_input; ++i) {
-            q[i] = static_cast<std::int8_t>(whole[i]);
-            to.four[(k + i) / 4] += whole[i];
-        }
+        store_whole(whole, q, eight);
     }
 }
 
-/// Adds one block of a row, up to 32 weights, whose whole numbers are `element`.
+/// Adds block number `block` of a row, up to 32 weights, whose whole numbers are `element`.
 template <class Arch>
 QK_APART void add_whole(const std::int32_t* element, const std::int8_t* q, std::size_t n, const float* factor, std::size_t factors,
-                        const float* zero, float scale, float* sum) noexcept {
+                        const float* zero, float scale, std::size_t block, float* sum) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>;
     alignas(64) float d[partial_sums] = {}, by[partial_sums] = {};
-    const std::size_t count = (n + 3) / 4;
+    const std::size_t first = block % 2 * 4, count = (n + 7) / 8;
     for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t half = i < 4 ? 0 : factors - 1;
+        const std::size_t half = i < 2 ? 0 : factors - 1;
         const std::int32_t less = zero == nullptr ? 0 : static_cast<std::int32_t>(zero[half]);
         std::int32_t whole = 0;
-        for (std::size_t t = 4 * i; t < std::min(n, 4 * i + 4); ++t) whole += (element[t] - less) * q[t];
-        d[i] = static_cast<float>(whole), by[i] = scale * factor[half];
+        for (std::size_t t = 8 * i; t < std::min(n, 8 * i + 8); ++t) whole += (element[t] - less) * q[t];
+        d[first + i] = static_cast<float>(whole), by[first + i] = scale * factor[half];
     }
-    for (std::size_t at = 0; at < count; at += w) {
-        const kernels::mask<Arch> own = kernels::iota<Arch>() < kernels::vi<Arch>(static_cast<std::int32_t>(count - at));
+    for (std::size_t at = 0; at < first + count; at += w) {
+        const kernels::vi<Arch> lane = kernels::iota<Arch>() + kernels::vi<Arch>(static_cast<std::int32_t>(at));
+        const kernels::mask<Arch> own = (lane < kernels::vi<Arch>(static_cast<std::int32_t>(first + count))) &
+                                        (kernels::vi<Arch>(static_cast<std::int32_t>(first)) <= lane);
         const kernels::vf<Arch> old = kernels::load<Arch>(sum + at);
         kernels::store<Arch>(sum + at, select(own, fused<Arch>(kernels::load<Arch>(d + at), kernels::load<Arch>(by + at), old), old));
     }
 }
 
 #if defined(__AVX2__) && (defined(__FMA__) || defined(__AVX512F__))
+
+// Two blocks at a time. With codes of 4 bits each half of a register has the sums of one block. Those of 8 bits are joined by a shuffle
+// within halves, which leaves sums 0 and 1 of both blocks in the lower half, 2 and 3 in the upper one.
+
+/// Makes ready for two blocks each what the form in registers reads of x, n being a multiple of 64. lowest: the least element, which is
+/// subtracted from codes of 4 bits, or what is added to those of 8 bits.
+QK_APART inline void order_lanes(std::size_t n, int width, std::int32_t lowest, const integer_input& x) noexcept {
+    const __m256i by = _mm256_set1_epi32(lowest), even = _mm256_set1_epi16(255);
+    for (std::size_t k = 0; k < n; k += 2 * block_of_input) {
+        const std::size_t at = k / 8, block = k / block_of_input;
+        __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x.eight + at));
+        __m256 scale = _mm256_castsi256_ps(_mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
+        if (width == 4) {  // numbers 0, 2, 4 ... of both blocks, then 1, 3, 5 ...
+            __m256i* const q = reinterpret_cast<__m256i*>(x.q + k);
+            const __m256i a = _mm256_loadu_si256(q), b = _mm256_loadu_si256(q + 1);
+            const auto of_both = [](__m256i lower, __m256i upper)
+                                     QK_INLINE_CALL { return _mm256_permute4x64_epi64(_mm256_packus_epi16(lower, upper), 0xd8); };
+            _mm256_storeu_si256(q, of_both(_mm256_and_si256(a, even), _mm256_and_si256(b, even)));
+            _mm256_storeu_si256(q + 1, of_both(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)));
+        } else {
+            eight = _mm256_permute4x64_epi64(eight, 0xd8);
+            scale = _mm256_castsi256_ps(_mm256_setr_epi32(0, 0, 1, 1, 0, 0, 1, 1));
+        }
+        const __m256 two = _mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double*>(x.scale + block)));
+        scale = _mm256_permutevar_ps(two, _mm256_castps_si256(scale));
+        _mm256_storeu_ps(x.lane_scale + at, scale);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(x.lane_eight + at), eight);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(x.lane_more + at), _mm256_mullo_epi32(eight, by));
+    }
+}
 
 /// Returns the sums of four products of bytes each. |weights| may be 128, |q| is at most 127: two products fit 16 bits.
 QK_INLINE __m256i sums_of_four(__m256i weights, __m256i q) noexcept {
@@ -128,64 +203,102 @@ QK_INLINE __m256i sums_of_four(__m256i weights, __m256i q) noexcept {
 #endif
 }
 
-/// Adds R rows from row `first` on, whose codes of 4 bits are looked up in `table`, and whose codes of 8 bits are the numbers: with the
-/// highest bit flipped where offset is 128. Codes of 4 bits: numbers 0, 2, 4 ... of a block of q stand in its lower half.
-template <class Arch, std::size_t R, int Width, bool Zero>
-QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, std::size_t first, __m256i table, int offset) noexcept {
-    const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4), nibble = _mm256_set1_epi8(15),
-                  flip = _mm256_set1_epi8(static_cast<char>(offset));
-    const std::size_t second = p.factors - 1;
+/// How codes become bytes. Those of 4 bits are looked up in a table, which has their elements less the lowest one: 0 to 64, or to 128
+/// (wide). Bytes without a sign get one, as if the lowest were 128.
+enum class integer_kind { nibbles, wide_nibbles, signed_bytes, bytes };
+struct integer_codes {
+    integer_kind kind;
+    __m256i table;
+    std::int32_t lowest;
+};
+
+/// Adds R rows from row `first` on.
+template <class Arch, std::size_t R, integer_kind Kind, std::size_t Factors, bool Zero>
+QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, std::size_t first, const integer_codes& codes) noexcept {
+    constexpr bool in_nibbles = Kind == integer_kind::nibbles || Kind == integer_kind::wide_nibbles;
+    const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), flip = _mm256_set1_epi8(-128),
+                  lowest = _mm256_set1_epi32(codes.lowest), table = codes.table;
+    const __m256i entry = in_nibbles
+                              ? (Factors == 2 ? _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3) : _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1))
+                              : (Factors == 2 ? _mm256_setr_epi32(0, 0, 2, 2, 1, 1, 3, 3) : _mm256_setr_epi32(0, 0, 1, 1, 0, 0, 1, 1));
+    const auto in_lanes = [&](const float* of) QK_INLINE_CALL {
+        if constexpr (Factors == 2) return _mm256_permutevar_ps(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(of)), entry);
+        else return _mm256_permutevar_ps(_mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double*>(of))), entry);
+    };
     float* sum = p.sum + first * p.sum_stride;
     __m256 s[R];
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { s[r] = _mm256_loadu_ps(sum + r * p.sum_stride); });
-    const packed_piece* piece = p.piece + first;
-    for (std::size_t g = 0; g < p.groups; ++g) {
-        const __m256 scale = _mm256_broadcast_ss(x.scale + g);
-        const __m256i q = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x.q + g * block_of_input));
+    const std::byte* in[R];
+    const float *factor[R], *zero[R];
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+        s[r] = _mm256_loadu_ps(sum + r * p.sum_stride);
+        if constexpr (!in_nibbles) s[r] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(s[r]), 0xd8));
+        in[r] = p.piece[first + r].codes, factor[r] = p.piece[first + r].factor, zero[r] = p.piece[first + r].zero;
+    });
+    const std::int8_t* const bytes = x.q;
+    const float* const scales = x.lane_scale;
+    const std::int32_t* const more = Zero ? x.lane_eight : x.lane_more;
+    for (std::size_t g = 0, pairs = p.groups / 2; g < pairs; ++g) {
+        const auto load = [&](const auto* at) QK_INLINE_CALL { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); };
+        const __m256i q0 = load(bytes + g * 64), q1 = load(bytes + g * 64 + 32);
+        const __m256 scale = _mm256_loadu_ps(scales + g * 8);
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-            const auto halves = [&](const float* of) QK_INLINE_CALL {
-                return _mm256_blend_ps(_mm256_broadcast_ss(of), _mm256_broadcast_ss(of + second), 0xf0);
-            };
             __m256i whole;
-            if constexpr (Width == 4) {
-                const __m256i two = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(piece[r].codes + g * 16)));
-                const __m256i weights = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srlv_epi32(two, shift), nibble));
-                const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(q, weights));
-                whole = _mm256_add_epi32(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(pairs)),
-                                         _mm256_cvtepi16_epi32(_mm256_extracti128_si256(pairs, 1)));
+            if constexpr (in_nibbles) {
+                const __m256i two = load(in[r] + g * 32);
+                const __m256i even = _mm256_maddubs_epi16(_mm256_shuffle_epi8(table, _mm256_and_si256(two, nibble)), q0),
+                              odd =
+                                  _mm256_maddubs_epi16(_mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(two, 4), nibble)), q1);
+                if constexpr (Kind == integer_kind::wide_nibbles)
+                    whole = _mm256_add_epi32(_mm256_madd_epi16(even, ones), _mm256_madd_epi16(odd, ones));
+                else whole = _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
             } else {
-                const __m256i code = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(piece[r].codes + g * 32));
-                whole = sums_of_four(_mm256_xor_si256(code, flip), q);
+                __m256i a = load(in[r] + g * 64), b = load(in[r] + g * 64 + 32);
+                if constexpr (Kind == integer_kind::bytes) a = _mm256_xor_si256(a, flip), b = _mm256_xor_si256(b, flip);
+                whole = sums_of_eight(sums_of_four(a, q0), sums_of_four(b, q1));
             }
             if constexpr (Zero) {
-                const __m256i zero = p.zeros ? _mm256_cvttps_epi32(halves(piece[r].zero + g * p.factors)) : _mm256_setzero_si256();
-                const __m256i four = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x.four + g * 8));
-                whole = _mm256_sub_epi32(whole, _mm256_mullo_epi32(_mm256_sub_epi32(zero, _mm256_set1_epi32(offset)), four));
+                const __m256i own = _mm256_sub_epi32(_mm256_cvttps_epi32(in_lanes(zero[r] + g * 2 * Factors)), lowest);
+                whole = _mm256_sub_epi32(whole, _mm256_mullo_epi32(own, load(more + g * 8)));
+            } else if constexpr (Kind != integer_kind::signed_bytes) {
+                whole = _mm256_add_epi32(whole, load(more + g * 8));
             }
-            const __m256 by = _mm256_mul_ps(scale, halves(piece[r].factor + g * p.factors));
+            const __m256 by = _mm256_mul_ps(scale, in_lanes(factor[r] + g * 2 * Factors));
             s[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole), by, s[r]);
         });
     }
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { _mm256_storeu_ps(sum + r * p.sum_stride, s[r]); });
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+        if constexpr (!in_nibbles) s[r] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(s[r]), 0xd8));
+        _mm256_storeu_ps(sum + r * p.sum_stride, s[r]);
+    });
 }
+/// Returns what order_lanes and add_integers need to know of a format.
+QK_APART inline integer_codes codes_of(const whole_elements& e, int width) noexcept {
+    if (width == 8) {
+        if (e.natural) return {integer_kind::bytes, _mm256_setzero_si256(), 128};
+        return {integer_kind::signed_bytes, _mm256_setzero_si256(), 0};
+    }
+    alignas(16) std::uint8_t above[16];
+    for (std::size_t i = 0; i < 16; ++i) above[i] = static_cast<std::uint8_t>(e.value[i] - e.lowest);
+    return {e.highest - e.lowest > 64 ? integer_kind::wide_nibbles : integer_kind::nibbles,
+            _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(above))), e.lowest};
+}
+/// Adds pairs of blocks.
 template <class Arch>
-QK_APART void add_integers(const piece_of_rows& p, const integer_input& x, const whole_elements& e, int width) noexcept {
-    alignas(32) std::int8_t numbers[32];
-    for (std::size_t i = 0; i < 32; ++i) numbers[i] = static_cast<std::int8_t>(e.value[i % 16]);
-    const __m256i table = _mm256_load_si256(reinterpret_cast<const __m256i*>(numbers));
-    const int offset = width == 8 && e.natural ? 128 : 0;
-    const auto all = [&]<int Width, bool Zero>() QK_INLINE_CALL {
-        for (std::size_t r = 0; r < p.rows; r += 2) add_integers<Arch, 2, Width, Zero>(p, x, r, table, offset);
+QK_APART void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
+    const auto all = [&]<integer_kind Kind, std::size_t Factors, bool Zero>() QK_INLINE_CALL {
+        for (std::size_t r = 0; r < p.rows; r += 2) add_integers<Arch, 2, Kind, Factors, Zero>(p, x, r, codes);
     };
-    if (width == 4) p.zeros ? all.template operator()<4, true>() : all.template operator()<4, false>();
-    else p.zeros || offset != 0 ? all.template operator()<8, true>() : all.template operator()<8, false>();
+    const auto of_kind = [&]<integer_kind Kind>() QK_INLINE_CALL {
+        if (p.factors == 2) p.zeros ? all.template operator()<Kind, 2, true>() : all.template operator()<Kind, 2, false>();
+        else p.zeros ? all.template operator()<Kind, 1, true>() : all.template operator()<Kind, 1, false>();
+    };
+    switch (codes.kind) {
+        case integer_kind::nibbles: return of_kind.template operator()<integer_kind::nibbles>();
+        case integer_kind::wide_nibbles: return of_kind.template operator()<integer_kind::wide_nibbles>();
+        case integer_kind::signed_bytes: return of_kind.template operator()<integer_kind::signed_bytes>();
+        case integer_kind::bytes: return of_kind.template operator()<integer_kind::bytes>();
+    }
 }
-
-inline constexpr bool has_fast_integers = true;
-
-#else
-
-inline constexpr bool has_fast_integers = false;
 
 #endif
 

@@ -39,6 +39,71 @@ struct nibble_table {
 
 inline constexpr bool has_nibbles = true;
 
+/// A table of weights for each code of a scale: `lower` and `upper` of nibble_table, times the factor.
+struct scaled_nibble_tables {
+    alignas(64) std::uint8_t of_scale[256][32];
+
+    /// Returns false where a weight has more bits than the upper two bytes.
+    QK_APART bool fill(const nibble_table& table, const float* factor) noexcept {
+        alignas(32) float element[16];
+        for (std::size_t i = 0; i < 16; ++i)
+            element[i] =
+                std::bit_cast<float>(static_cast<std::uint32_t>(table.upper[i]) << 24 | static_cast<std::uint32_t>(table.lower[i]) << 16);
+        const __m256 first = _mm256_load_ps(element), second = _mm256_load_ps(element + 8);
+        const __m256i byte = _mm256_set1_epi16(255);
+        __m256i rest = _mm256_setzero_si256();
+        for (std::size_t i = 0; i < 256; ++i) {
+            const __m256 by = _mm256_broadcast_ss(factor + i);
+            const __m256i a = _mm256_castps_si256(_mm256_mul_ps(first, by)), b = _mm256_castps_si256(_mm256_mul_ps(second, by));
+            rest = _mm256_or_si256(rest, _mm256_or_si256(a, b));
+            const __m256i words = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16)),
+                          bytes = _mm256_packus_epi16(_mm256_and_si256(words, byte), _mm256_srli_epi16(words, 8));
+            // Each half has the lower bytes of four and four elements, then their upper ones.
+            const __m256i in_order = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+            _mm256_store_si256(reinterpret_cast<__m256i*>(of_scale[i]), in_order);
+        }
+        return _mm256_testz_si256(rest, _mm256_set1_epi32(0xffff)) != 0;
+    }
+};
+
+/// Adds the products of R rows from row `first` of a piece on, whose x and sums are in nibble_order, and whose scales are codes.
+template <class Arch, std::size_t R>
+QK_INLINE void add_scaled_nibbles(const scaled_nibble_tables& tables, const piece_of_rows& p, std::size_t first) noexcept {
+    const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4), nibble = _mm256_set1_epi8(15),
+                  high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+    const float* x = p.x;
+    float* sum = p.sum + first * p.sum_stride;
+    __m256 s[R][2];
+    const std::byte *at[R], *scale[R];
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+        s[r][0] = _mm256_loadu_ps(sum + r * p.sum_stride), s[r][1] = _mm256_loadu_ps(sum + r * p.sum_stride + 8);
+        at[r] = p.piece[first + r].codes, scale[r] = p.piece[first + r].scale;
+    });
+    const auto twice = [](const void* from)
+                           QK_INLINE_CALL { return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(from))); };
+    for (std::size_t g = 0, groups = p.groups; g < groups; ++g) {
+        kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+            const std::uint8_t* const table = tables.of_scale[std::to_integer<std::size_t>(scale[r][g])];
+            const __m256i code = _mm256_and_si256(_mm256_srlv_epi32(twice(at[r] + g * 16), shift), nibble);
+            const __m256i a = _mm256_shuffle_epi8(twice(table), code), b = _mm256_shuffle_epi8(twice(table + 16), code);
+            kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
+                const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a, b) : _mm256_unpackhi_epi8(a, b);
+                const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)),
+                             odd = _mm256_castsi256_ps(_mm256_and_si256(words, high));
+                s[r][0] = _mm256_fmadd_ps(_mm256_loadu_ps(x + g * 32 + half * 16), even, s[r][0]);
+                s[r][1] = _mm256_fmadd_ps(_mm256_loadu_ps(x + g * 32 + half * 16 + 8), odd, s[r][1]);
+            });
+        });
+    }
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+        _mm256_storeu_ps(sum + r * p.sum_stride, s[r][0]), _mm256_storeu_ps(sum + r * p.sum_stride + 8, s[r][1]);
+    });
+}
+template <class Arch>
+QK_APART void add_scaled_nibbles(const scaled_nibble_tables& tables, const piece_of_rows& p) noexcept {
+    for (std::size_t r = 0; r < p.rows; r += 2) add_scaled_nibbles<Arch, 2>(tables, p, r);
+}
+
 /// Adds the products of R rows from row `first` of a piece on, whose x and sums are in nibble_order.
 template <class Arch, std::size_t R, std::size_t Factors, bool Zero>
 QK_INLINE void add_nibbles(const nibble_table& table, const piece_of_rows& p, std::size_t first) noexcept {
@@ -92,6 +157,10 @@ QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noe
 #else
 
 inline constexpr bool has_nibbles = false;
+
+struct scaled_nibble_tables {
+    bool fill(const nibble_table&, const float*) noexcept { return false; }
+};
 
 #endif
 

@@ -13,30 +13,14 @@
 #include "qk/codec/decode/elements.hpp"
 #include "qk/codec/layout/parameters.hpp"
 #include "qk/inline.hpp"
+#include "qk/product/bytes.hpp"
 #include "qk/product/options.hpp"
+#include "qk/product/packed_piece.hpp"
 #include "qk/product/sums.hpp"
 
 namespace qk {
 
 namespace detail {
-
-/// A piece of a row as the forms in registers take it. `factor` and `zero` (or null) have an entry for each group of 32 weights, or two.
-struct packed_piece {
-    const std::byte* codes = nullptr;
-    const float* factor = nullptr;
-    const float* zero = nullptr;
-};
-/// Pieces of neighbouring rows, and what they are multiplied with.
-struct piece_of_rows {
-    const packed_piece* piece;  ///< where `rows` is odd, the last one twice
-    std::size_t rows;
-    std::size_t groups;   ///< of 32 weights
-    std::size_t factors;  ///< 1 or 2 a group
-    bool zeros;
-    const float* x;
-    float* sum;
-    std::size_t sum_stride;
-};
 
 inline constexpr std::size_t all_weights = std::numeric_limits<std::size_t>::max();
 
@@ -60,6 +44,11 @@ class weight_rows {
     /// `zero` to what is subtracted before (in own_zero), or to null.
     virtual const float* factors(std::size_t row, std::size_t first, std::size_t n, float* own, float* own_zero,
                                  const float*& zero) const noexcept = 0;
+
+    /// Writes the factors of all codes of a scale, where each has a byte of its own, and nothing but the code decides.
+    virtual bool factors_of_bytes(float* to) const noexcept = 0;
+    /// Returns the codes of a row's scales from run `first` on, where factors_of_bytes() is true.
+    virtual const std::byte* scale_bytes(std::size_t row, std::size_t first) const noexcept = 0;
 
     /// Is true where add_codes knows the format.
     virtual bool in_registers() const noexcept = 0;
@@ -189,6 +178,9 @@ class rows_of final : public weight_rows<Arch> {
                }) != 0;
     }
     void add_codes(const piece_of_rows& p) const noexcept override {
+        if constexpr (has_zero_points<Format> && has_integer_bytes) {
+            if (this->width == 8) return add_integer_bytes<Arch>(p, format_.is_signed);
+        }
         with_values([&](const auto& values) {
             if constexpr (has_byte_values<Arch>() && std::same_as<std::remove_cvref_t<decltype(values)>, floating_values<Arch>>) {
                 if (in_bytes(values.format)) {
@@ -231,6 +223,24 @@ class rows_of final : public weight_rows<Arch> {
             }
             return p.scale.data() + entry;
         }
+    }
+
+    bool factors_of_bytes([[maybe_unused]] float* to) const noexcept override {
+        if constexpr (in_blocks && !has_sub_blocks<Format>) {
+            if (packed_.scale_width == 8 && packed_.shift_bits == 0) {
+                std::byte code[256];
+                for (std::size_t i = 0; i < 256; ++i) code[i] = static_cast<std::byte>(i);
+                factors_across<Arch>(format_, const_planes{{}, code, {}, {}}, 0, 0, 256, tensor_, to);
+                return true;
+            }
+        }
+        return false;
+    }
+    const std::byte* scale_bytes([[maybe_unused]] std::size_t row, [[maybe_unused]] std::size_t first) const noexcept override {
+        if constexpr (in_blocks)
+            return this->matrix.planes.scales.data() +
+                   scale_index(packed_, along_axis{this->matrix.rows, this->matrix.columns, 1}, row, 0, 0) + first;
+        else return nullptr;
     }
 
   private:

@@ -123,7 +123,13 @@ class product_walk {
         if (vectors_ != 1 || columns_ < group || !kernels::has_fused<Arch>() || !whole_bytes() || !whole_runs()) return form::decoded;
         if (has_nibbles && w_.width == 4) {
             table_.fill(w_);
-            if (table_.usable) return form::nibbles;
+            if (table_.usable) {
+                // Where factors are one byte each, a table for each of them has the products, which saves multiplying each weight.
+                float factor[256];
+                scaled_tables_ =
+                    w_.run == group && c_.last - c_.first >= rows_of_one && w_.factors_of_bytes(factor) && tables_.fill(table_, factor);
+                return form::nibbles;
+            }
         }
         return w_.in_registers() ? form::codes : form::decoded;
     }
@@ -179,6 +185,10 @@ class product_walk {
         for (std::size_t r = 0; r < rows; ++r) {
             const std::size_t in = in_matrix(row + r);
             p[r].codes = w_.codes(in, k);
+            if (scaled_tables_) {
+                p[r].scale = w_.scale_bytes(in, first);
+                continue;
+            }
             p[r].factor = w_.factors(in, first, number, factors_[r], zeros_[r], p[r].zero);
             zeros |= p[r].zero != nullptr;
             if (w_.run == group / 2 || w_.run == group) continue;
@@ -197,7 +207,10 @@ class product_walk {
         packed_piece p[rows_at_once];
         const piece_of_rows pieces = pieces_of(p, row, rows, k, n, sum);
         if (how == form::codes) w_.add_codes(pieces);
-        else if constexpr (has_nibbles) add_nibbles<Arch>(table_, pieces);
+        else if constexpr (has_nibbles) {
+            if (scaled_tables_) add_scaled_nibbles<Arch>(tables_, pieces);
+            else add_nibbles<Arch>(table_, pieces);
+        }
     }
     /// Writes the entry of each group of a piece, given those of its runs. `from` may be `to`, since a run has more than one group.
     QK_APART static void spread(const float* from, std::size_t run, std::size_t k, std::size_t n, float* to) noexcept {
@@ -214,7 +227,7 @@ class product_walk {
     /// Is true where the weights are whole numbers of a unit, and share factors as the loops below expect.
     bool takes_integers() const noexcept { return elements_.usable && whole_runs(); }
     bool integers_in_registers() const noexcept {
-        const bool known = w_.width == 4 ? elements_.in_bytes : elements_.two_s_complement || elements_.natural;
+        const bool known = w_.width == 4 ? elements_.is_narrow() : elements_.two_s_complement || elements_.natural;
         return has_fast_integers && known && whole_bytes();
     }
     void integer_rows(std::size_t row, std::size_t rows) noexcept {
@@ -223,20 +236,20 @@ class product_walk {
             return;
         }
         const bool fast = integers_in_registers();
-        const integer_input x{q_, scale_, four_};
+        const integer_input x{q_, scale_, eight_, lane_scale_, lane_eight_, lane_more_};
         for (std::size_t k = 0; k < columns_; k += piece_) {
-            const std::size_t n = std::min(piece_, columns_ - k), whole = fast ? n / group * group : 0;
+            const std::size_t n = std::min(piece_, columns_ - k), whole = fast ? n / (2 * group) * (2 * group) : 0;
             if (!one_piece_) {
                 copy(0, k, n, x_);
                 round_input<Arch>(x_, n, elements_.unit, x);
-                if (w_.width == 4) order_integers(whole);
+                if constexpr (has_fast_integers) order_lanes(whole, w_.width, codes_of(elements_, w_.width).lowest, x);
             }
             one_piece_ = n == columns_;
             for (std::size_t r = 0; r < rows; r += rows_at_once) {
                 packed_piece p[rows_at_once];
                 const piece_of_rows pieces = pieces_of(p, row + r, std::min(rows_at_once, rows - r), k, n, sum_ + r * partial_sums);
                 if constexpr (has_fast_integers) {
-                    if (fast) add_integers<Arch>(pieces, x, elements_, w_.width);
+                    if (fast) add_integers<Arch>(pieces, x, codes_of(elements_, w_.width));
                 }
                 for (std::size_t i = 0; i < pieces.rows; ++i) rest_of_integers(pieces, i, row + r + i, k, whole, n);
             }
@@ -252,15 +265,8 @@ class product_walk {
                             code);
             for (std::size_t j = 0; j < some; ++j) element[j] = elements_.value[code[j]];
             add_whole<Arch>(element, q_ + at, some, p.piece[i].factor + entry, p.factors,
-                            p.piece[i].zero == nullptr ? nullptr : p.piece[i].zero + entry, scale_[at / group], p.sum + i * partial_sums);
-        }
-    }
-    /// Puts the even numbers of each block before the odd ones.
-    QK_APART void order_integers(std::size_t n) noexcept {
-        for (std::size_t i = 0; i < n; i += group) {
-            std::int8_t natural[group];
-            std::memcpy(natural, q_ + i, sizeof natural);
-            for (std::size_t j = 0; j < group; ++j) q_[i + j] = natural[j % 16 * 2 + j / 16];
+                            p.piece[i].zero == nullptr ? nullptr : p.piece[i].zero + entry, scale_[at / group], (k + at) / group,
+                            p.sum + i * partial_sums);
         }
     }
 
@@ -299,12 +305,14 @@ class product_walk {
     std::size_t vectors_ = 1, first_vector_ = 0, piece_ = 0, of_row_ = partial_sums;
     std::size_t first_of_expert_ = 0;
     float expert_scale_ = 1;
-    bool one_piece_ = false;  ///< x_ holds all of x
+    bool one_piece_ = false;      ///< x_ holds all of x
+    bool scaled_tables_ = false;  ///< tables_ hold the weights for each scale
     nibble_table table_;
+    scaled_nibble_tables tables_;
     whole_elements elements_;
     alignas(64) std::int8_t q_[int8_size];
-    alignas(64) std::int32_t four_[int8_size / 4];
-    alignas(64) float scale_[int8_size / group];
+    alignas(64) std::int32_t eight_[int8_size / 8], lane_eight_[int8_size / 8], lane_more_[int8_size / 8];
+    alignas(64) float scale_[int8_size / group], lane_scale_[int8_size / 8];
     alignas(64) float factors_[rows_at_once][x_size / group * 2], zeros_[rows_at_once][x_size / group * 2];
     alignas(64) float x_[x_size];
     alignas(64) float sum_[rows_of_many * most_vectors * partial_sums];
