@@ -15,6 +15,8 @@
 //     nearest even). At the end p[i] + p[i + 8] gives eight sums, those four apart give four, then two, then one. So the bits do not
 //     depend on the instruction set, on threads, on how rows are cut, nor on how many vectors a call has: a row gives the same alone.
 //     (A processor without fused multiply-add computes the same in several steps, and slowly.) NaN is NaN, whatever its bits.
+//   - The order of product_sums::chains. The sum is one chain: it begins at +0, and x[m][k] * W[r][k] is added by one fused multiply-add, k
+//     upwards. It is the faster order for many vectors, and the slower one for few; the caller chooses, never the number of vectors.
 //   - The order of product_sums::integers. x is cut into blocks of 32, from column 0 on. The scale of a block is its largest magnitude /
 //     127, its whole numbers are x / scale to nearest even, from -127 to 127 (all 0 where the scale is 0; NaN or Inf make the scale NaN).
 //     Elements of W, less their zero point, are whole numbers of a unit, the smallest magnitude that the format's elements have. The sum of
@@ -36,6 +38,7 @@
 #include "qk/exact/begin.hpp"
 
 #include "qk/fake_quantize.hpp"
+#include "qk/product/chains.hpp"
 #include "qk/product/options.hpp"
 #include "qk/product/pieces.hpp"
 #include "qk/product/preconditions.hpp"
@@ -100,7 +103,8 @@ template <class Arch, compile_time_facts Known = compile_time_facts{}, class For
 void product_of_family(const Format& f, const product_call& c) noexcept {
     if (c.first >= c.last || c.x.count == 0) return;
     const rows_of<Arch, Known, Format> rows(f, c.w.matrix);
-    product_walk<Arch>(rows, c).run();
+    if (c.options.sums == product_sums::chains) chains_walk<Arch>(rows, c).run();
+    else product_walk<Arch>(rows, c).run();
 }
 template <class Arch, compile_time_facts Known = compile_time_facts{}, class Format>
 void product_of_family(const Format& f, const weighted_call& c) noexcept {

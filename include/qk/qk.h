@@ -190,6 +190,7 @@ typedef struct qk_product_options {
     size_t first, last;            /* values of each vector of y that are computed, to before `last`; last 0: to the end */
     int integers;                  /* not 0: x is rounded to int8 by block of 32, sums of products are exact */
     const char* x_format;          /* x is rounded to this format on its way, or NULL */
+    int chains;                    /* not 0: sums are chains, the faster order for many vectors (product_sums::chains) */
 } qk_product_options;
 
 /* Computes y = W x for `count` vectors. `options` may be NULL. */

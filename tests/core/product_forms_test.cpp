@@ -34,6 +34,12 @@ void check_form(const char* name) {
         };
         qk::product<Format>(m, {x, vectors}, {on_threads}, {}, parallel_for, 6);
         CHECK(count_mismatches(expected, expected, on_threads, name) == 0);
+        for (std::size_t i = 0; i < expected.size(); ++i)
+            expected[i] = exact_chain(
+                columns, 0, [&](std::size_t k) { return x[i / rows * columns + k]; },
+                [&](std::size_t k) { return weights[i % rows * columns + k]; });
+        qk::product<Format>(m, {x, vectors}, {y}, {.sums = qk::product_sums::chains});
+        CHECK(count_mismatches(expected, expected, y, name) == 0);
     }
 }
 

@@ -188,6 +188,60 @@ TEST_CASE("vectors, strides, steps, ranges of rows and memory of 16 bits") {
     }
 }
 
+TEST_CASE("chains: the order for many vectors, for any number of them") {
+    for (const char* name : {"mxfp4", "nvfp4", "mx6", "int4", "uint4:symmetric", "int8", "uint8", "fp8_e4m3fn", "mxint8"}) {
+        const qk::format f = *qk::parse_format(name);
+        for (const shape s : {shape{1, 5}, {3, 250}, {19, 128}, {131, 96}, {2, 1056}}) {
+            for (const int kind : {0, 3, 4, 6}) {
+                const bool scaled = !qk::is_block_format(f), with_zero = kind != 0 && std::holds_alternative<qk::integer>(f);
+                if (!scaled && kind != 0) continue;
+                const supplied p = make_scales(f, s, kind, with_zero, s.columns);
+                const qk::codec_parameters parameters = scaled ? p.parameters : qk::affine{0.1f};
+                const made_weights w =
+                    make_weights(f, s.rows, s.columns, scaled ? weights_kind::any_codes : weights_kind::ordinary, 3, 0.1f, 1);
+                const std::vector<float> weights = exact_weights(f, w.planes(), s.rows, s.columns, parameters);
+                for (const std::size_t count : {1u, 9u, 67u}) {
+                    const std::vector<float> x = make_inputs(data::ordinary, count * s.columns, 5);
+                    std::vector<float> expected(count * s.rows), y(count * s.rows), sums(count * s.rows), in_sums(count * s.rows);
+                    for (std::size_t i = 0; i < y.size(); ++i) {
+                        const auto of_x = [&](std::size_t k) { return x[i / s.rows * s.columns + k]; };
+                        const auto row = std::span(weights).subspan(i % s.rows * s.columns, s.columns);
+                        expected[i] = exact_chain(s.columns, 0, of_x, [&](std::size_t k) { return row[k]; });
+                        in_sums[i] = exact_sum(row, of_x);
+                    }
+                    const qk::packed_weights m{s.rows, s.columns, w.planes(), parameters};
+                    under_test::product(f, m, {x, count}, {y}, {.sums = qk::product_sums::chains});
+                    const std::string label = std::string(name) + ", " + p.name + " " + std::to_string(count);
+                    CHECK(count_mismatches(expected, expected, y, label) == 0);
+                    under_test::product(f, m, {x, count}, {sums}, {});
+                    CHECK(count_mismatches(in_sums, in_sums, sums, label) == 0);
+                }
+            }
+        }
+    }
+    // Strides, 16 bits, rounding on the way and ranges of rows.
+    const shape s{21, 160};
+    const std::size_t count = 11;
+    const made_weights w = make_weights(qk::int4, s.rows, s.columns, weights_kind::ordinary, 3, 1, 0);
+    const std::vector<float> weights = exact_weights(qk::int4, w.planes(), s.rows, s.columns, qk::affine{0.25f});
+    const std::vector<float> numbers = make_inputs(data::ordinary, count * s.columns * 2, 5);
+    std::vector<qk::bfloat16> x(numbers.size()), y(count * s.rows * 2, qk::narrow<qk::bfloat16>(-7.0f));
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = qk::narrow<qk::bfloat16>(numbers[i]);
+    under_test::product(qk::int4, {s.rows, s.columns, w.planes(), qk::affine{0.25f}}, {x, count, 0, 2}, {y, 0, 2},
+                        {.rows = {2, 20}, .sums = qk::product_sums::chains, .round = under_test::rounded_to<qk::bfp16>()});
+    std::vector<float> given(s.columns), rounded(s.columns);
+    for (std::size_t m = 0; m < count; ++m) {
+        for (std::size_t k = 0; k < s.columns; ++k) given[k] = qk::widen(x[(m * s.columns + k) * 2]);
+        under_test::fake_quantize(qk::bfp16, given, rounded);
+        for (std::size_t r = 0; r < s.rows; ++r) {
+            const float sum = exact_chain(
+                s.columns, 0, [&](std::size_t k) { return rounded[k]; }, [&](std::size_t k) { return weights[r * s.columns + k]; });
+            const bool own = r >= 2 && r < 20;
+            CHECK(qk::widen(y[(m * s.rows + r) * 2]) == (own ? qk::widen(qk::narrow<qk::bfloat16>(sum)) : -7.0f));
+        }
+    }
+}
+
 TEST_CASE("however rows are cut, and whoever computes them, the bits are the same") {
     for (const test_format& t : formats_named({"mxfp4", "int4", "int8", "mx9", "fp8_e5m2"})) {
         const shape s{67, 250};

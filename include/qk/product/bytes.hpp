@@ -54,12 +54,27 @@ QK_APART void add_integer_bytes(const piece_of_rows& p, bool with_sign) noexcept
     with_sign ? with.template operator()<true>() : with.template operator()<false>();
 }
 
+/// Writes the weights of so many groups of 32 of a row.
+template <class Arch, bool Signed>
+QK_INLINE void decode_integer_bytes(const packed_piece& p, std::size_t groups, std::size_t factors, float* to) noexcept {
+    for (std::size_t g = 0; g < groups; ++g) {
+        kernels::unrolled<4>([&](auto v) QK_INLINE_CALL {
+            const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p.codes + g * 32 + v * 8));
+            __m256 value = _mm256_cvtepi32_ps(Signed ? _mm256_cvtepi8_epi32(codes) : _mm256_cvtepu8_epi32(codes));
+            const std::size_t entry = g * factors + (v < 2 ? 0 : factors - 1);
+            if (p.zero != nullptr) value = _mm256_sub_ps(value, _mm256_broadcast_ss(p.zero + entry));
+            _mm256_storeu_ps(to + g * 32 + v * 8, _mm256_mul_ps(value, _mm256_broadcast_ss(p.factor + entry)));
+        });
+    }
+}
+template <class Arch>
+QK_APART void decode_integer_bytes(bool with_sign, const packed_piece& p, std::size_t groups, std::size_t factors, float* to) noexcept {
+    with_sign ? decode_integer_bytes<Arch, true>(p, groups, factors, to) : decode_integer_bytes<Arch, false>(p, groups, factors, to);
+}
+
 #else
 
 inline constexpr bool has_integer_bytes = false;
-
-template <class Arch>
-void add_integer_bytes(const piece_of_rows&, bool) noexcept {}
 
 #endif
 

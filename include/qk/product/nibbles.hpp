@@ -154,6 +154,37 @@ QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noe
     else p.zeros ? all.template operator()<1, true>() : all.template operator()<1, false>();
 }
 
+/// Writes the weights of so many groups of 32 of a row.
+template <class Arch>
+QK_APART void decode_nibbles(const nibble_table& table, const packed_piece& p, std::size_t groups, std::size_t factors,
+                             float* to) noexcept {
+    const __m256i upper = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.upper))),
+                  lower = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.lower))),
+                  order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7), none = _mm256_setzero_si256();
+    const __m128i nibble = _mm_set1_epi8(15);
+    const std::size_t second = factors - 1;
+    for (std::size_t g = 0; g < groups; ++g, to += 32) {
+        const __m128i two = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p.codes + g * 16));
+        const __m128i even = _mm_and_si128(two, nibble), odd = _mm_and_si128(_mm_srli_epi16(two, 4), nibble);
+        const __m256i natural =
+            _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(even, odd)), _mm_unpackhi_epi8(even, odd), 1);
+        const __m256i code = _mm256_permutevar8x32_epi32(natural, order);  // so that halves join to eight neighbours below
+        const __m256i a = _mm256_shuffle_epi8(lower, code), b = _mm256_shuffle_epi8(upper, code);
+        kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
+            const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a, b) : _mm256_unpackhi_epi8(a, b);
+            const std::size_t entry = g * factors + (half == 0 ? 0 : second);
+            const __m256 by = _mm256_broadcast_ss(p.factor + entry);
+            __m256 first = _mm256_castsi256_ps(_mm256_unpacklo_epi16(none, words)),
+                   next = _mm256_castsi256_ps(_mm256_unpackhi_epi16(none, words));
+            if (p.zero != nullptr) {
+                const __m256 less = _mm256_broadcast_ss(p.zero + entry);
+                first = _mm256_sub_ps(first, less), next = _mm256_sub_ps(next, less);
+            }
+            _mm256_storeu_ps(to + half * 16, _mm256_mul_ps(first, by)), _mm256_storeu_ps(to + half * 16 + 8, _mm256_mul_ps(next, by));
+        });
+    }
+}
+
 #else
 
 inline constexpr bool has_nibbles = false;

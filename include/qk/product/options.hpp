@@ -56,7 +56,8 @@ struct row_range {
 
 /// How products and sums are computed; qk/product.hpp has the order of each.
 enum class product_sums : std::uint8_t {
-    floats,    ///< in float32
+    floats,    ///< in float32, in sixteen partial sums
+    chains,    ///< in float32, one after the other: the faster order for many vectors, and a slow one for a single one
     integers,  ///< x is rounded to int8 by block of 32, and products of whole numbers are added without an error
 };
 

@@ -50,6 +50,10 @@ class weight_rows {
     /// Returns the codes of a row's scales from run `first` on, where factors_of_bytes() is true.
     virtual const std::byte* scale_bytes(std::size_t row, std::size_t first) const noexcept = 0;
 
+    /// The bytes of integers of eight bits.
+    enum class integer_bytes { none, with_sign, without_sign };
+    virtual integer_bytes bytes() const noexcept = 0;
+
     /// Is true where add_codes knows the format.
     virtual bool in_registers() const noexcept = 0;
     /// Adds the products of rows whose codes it decodes in registers.
@@ -169,6 +173,14 @@ class rows_of final : public weight_rows<Arch> {
         }
     }
 
+    using typename base::integer_bytes;
+    integer_bytes bytes() const noexcept override {
+        if constexpr (has_zero_points<Format>) {
+            if (this->width == 8) return format_.is_signed ? integer_bytes::with_sign : integer_bytes::without_sign;
+        }
+        return integer_bytes::none;
+    }
+
     bool in_registers() const noexcept override {
         return with_values([&](const auto& values) {
                    if constexpr (has_byte_values<Arch>() && std::same_as<std::remove_cvref_t<decltype(values)>, floating_values<Arch>>) {
@@ -179,7 +191,7 @@ class rows_of final : public weight_rows<Arch> {
     }
     void add_codes(const piece_of_rows& p) const noexcept override {
         if constexpr (has_zero_points<Format> && has_integer_bytes) {
-            if (this->width == 8) return add_integer_bytes<Arch>(p, format_.is_signed);
+            if (this->width == 8) return add_integer_bytes<Arch>(p, bytes() == integer_bytes::with_sign);
         }
         with_values([&](const auto& values) {
             if constexpr (has_byte_values<Arch>() && std::same_as<std::remove_cvref_t<decltype(values)>, floating_values<Arch>>) {

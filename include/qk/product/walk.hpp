@@ -8,6 +8,7 @@
 
 #include "qk/product/activation.hpp"
 #include "qk/product/call.hpp"
+#include "qk/product/ends.hpp"
 #include "qk/product/integers.hpp"
 #include "qk/product/nibbles.hpp"
 #include "qk/product/options.hpp"
@@ -16,29 +17,18 @@
 
 namespace qk::detail {
 
-/// Copies n values of vector `m` of x from number `k` on.
 template <class Arch>
-QK_APART void copy_input(const product_input& x, std::size_t columns, std::size_t m, std::size_t k, std::size_t n, float* to) noexcept {
-    const std::size_t at = m * (x.stride != 0 ? x.stride : columns * x.step) + k * x.step;
-    if (x.step == 1) return x.values.copy<Arch>(at, n, to);
-    for (std::size_t i = 0; i < n; ++i) to[i] = x.values[at + i * x.step];
-}
+class product_walk : product_ends<Arch> {
+    using base = product_ends<Arch>;
+    using base::c_, base::columns_, base::copy, base::first_vector_, base::group, base::in_matrix, base::table_, base::vectors_, base::w_,
+        base::whole_bytes, base::whole_runs;
 
-template <class Arch>
-class product_walk {
   public:
-    product_walk(const weight_rows<Arch>& w, const product_call& c) noexcept : w_(w), c_(c), columns_(c.w.columns) {}
+    product_walk(const weight_rows<Arch>& w, const product_call& c) noexcept : base(w, c) {}
 
     QK_APART void run() noexcept {
         if (c_.options.sums == product_sums::integers) elements_.fill(w_);
-        if (c_.experts == nullptr) return vectors(0, c_.x.count);
-        const std::span<const expert_choice> chosen = c_.experts->chosen;
-        for (std::size_t i = 0, end = 0; i < chosen.size(); i = end) {
-            for (end = i + 1; end < chosen.size() && chosen[end].expert == chosen[i].expert;) ++end;
-            first_of_expert_ = chosen[i].expert * c_.experts->rows;
-            expert_scale_ = c_.experts->scale.empty() ? 1.0f : c_.experts->scale[chosen[i].expert];
-            vectors(i, end);
-        }
+        this->each_expert([&](std::size_t begin, std::size_t end) { vectors(begin, end); });
     }
 
   private:
@@ -61,25 +51,9 @@ class product_walk {
                 if (how == form::integers) integer_rows(r, rows);
                 else if (how == form::decoded) decoded_rows(r, rows);
                 else rows_in_registers(r, rows, how);
-                finish(r, rows);
+                this->finish(r, rows,
+                             [&](std::size_t vector, std::size_t i) { return joined(sum_ + i * of_row_ + vector * partial_sums); });
             }
-        }
-    }
-    /// Returns the row of the matrix that is row r of the product.
-    std::size_t in_matrix(std::size_t r) const noexcept { return c_.w.first_row + first_of_expert_ + r * c_.w.row_step; }
-
-    /// Copies n values of vector first_vector_ + m from number k on, rounded as the caller wants it: in pieces of whole blocks.
-    void copy(std::size_t m, std::size_t k, std::size_t n, float* to) const noexcept {
-        const std::size_t vector = c_.experts == nullptr ? first_vector_ + m : c_.experts->chosen[first_vector_ + m].from;
-        const input_rounding& round = c_.options.round;
-        if (round.call == nullptr) return copy_input<Arch>(c_.x, columns_, vector, k, n, to);
-        constexpr std::size_t piece = 256;
-        alignas(64) float given[piece], rounded[piece];
-        for (std::size_t at = k / piece * piece; at < k + n; at += piece) {
-            const std::size_t some = std::min(piece, columns_ - at), begin = std::max(at, k), end = std::min(at + some, k + n);
-            copy_input<Arch>(c_.x, columns_, vector, at, some, given);
-            round.call(round.context, given, rounded, some);
-            std::memcpy(to + (begin - k), rounded + (begin - at), (end - begin) * sizeof(float));
         }
     }
     /// Returns the same values where they lie, or copies them.
@@ -89,8 +63,7 @@ class product_walk {
             copy(m, k, n, room);
             return room;
         }
-        const std::size_t vector = c_.experts == nullptr ? first_vector_ + m : c_.experts->chosen[first_vector_ + m].from;
-        return c_.x.values.floats() + vector * (c_.x.stride != 0 ? c_.x.stride : columns_) + k;
+        return this->in_memory(m, k);
     }
 
     // ---- weights decoded to memory
@@ -104,7 +77,7 @@ class product_walk {
         }
         for (std::size_t k = 0; k < columns_; k += decoded) {
             const std::size_t n = std::min(decoded, columns_ - k);
-            for (std::size_t r = 0; r < rows; ++r) w_.decode(in_matrix(row + r), c_.w.first_column + k, n, weights_ + r * decoded);
+            for (std::size_t r = 0; r < rows; ++r) this->decode(row + r, k, n, weights_ + r * decoded);
             for (std::size_t m = 0; m < vectors_; m += at_once) {
                 const std::size_t some = std::min(at_once, vectors_ - m);
                 const float* x[at_once];
@@ -116,33 +89,19 @@ class product_walk {
 
     // ---- weights decoded in registers
 
-    static constexpr std::size_t group = 32, rows_at_once = 4;
+    static constexpr std::size_t rows_at_once = 4;
     enum class form { decoded, nibbles, codes, integers };
 
     form form_of_rows() noexcept {
         if (vectors_ != 1 || columns_ < group || !kernels::has_fused<Arch>() || !whole_bytes() || !whole_runs()) return form::decoded;
-        if (has_nibbles && w_.width == 4) {
-            table_.fill(w_);
-            if (table_.usable) {
-                // Where factors are one byte each, a table for each of them has the products, which saves multiplying each weight.
-                float factor[256];
-                scaled_tables_ =
-                    w_.run == group && c_.last - c_.first >= rows_of_one && w_.factors_of_bytes(factor) && tables_.fill(table_, factor);
-                return form::nibbles;
-            }
+        if (table_.usable) {
+            // Where factors are one byte each, a table for each of them has the products, which saves multiplying each weight.
+            float factor[256];
+            scaled_tables_ =
+                w_.run == group && c_.last - c_.first >= rows_of_one && w_.factors_of_bytes(factor) && tables_.fill(table_, factor);
+            return form::nibbles;
         }
         return w_.in_registers() ? form::codes : form::decoded;
-    }
-    /// Is true where the codes of each row begin at a whole byte.
-    bool whole_bytes() const noexcept {
-        const auto width = static_cast<std::size_t>(w_.width);
-        return (w_.matrix.rows == 1 || w_.matrix.columns * width % 8 == 0) && c_.w.first_column * width % 8 == 0;
-    }
-    /// Is true where a factor is that of a row, or of 16 weights or a multiple of 32 from the first column on.
-    bool whole_runs() const noexcept {
-        const std::size_t run = w_.run, first = c_.w.first_column;
-        if (run == all_weights) return true;
-        return run == group / 2 ? first % run == 0 : run != 0 && run % group == 0 && first % group == 0;
     }
     void rows_in_registers(std::size_t row, std::size_t rows, form how) noexcept {
         const std::size_t whole = columns_ / group * group, rest = columns_ - whole;
@@ -180,21 +139,15 @@ class product_walk {
     piece_of_rows pieces_of(packed_piece* p, std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* sum) noexcept {
         bool zeros = false;
         k += c_.w.first_column;
-        const std::size_t run = w_.run == all_weights ? w_.matrix.columns : w_.run, first = w_.run == all_weights ? 0 : k / run,
-                          number = w_.run == all_weights ? 1 : (k + n - 1) / run - first + 1;
         for (std::size_t r = 0; r < rows; ++r) {
             const std::size_t in = in_matrix(row + r);
             p[r].codes = w_.codes(in, k);
             if (scaled_tables_) {
-                p[r].scale = w_.scale_bytes(in, first);
+                p[r].scale = w_.scale_bytes(in, k / group);
                 continue;
             }
-            p[r].factor = w_.factors(in, first, number, factors_[r], zeros_[r], p[r].zero);
+            p[r].factor = this->factors_of(in, k, n, factors_[r], zeros_[r], p[r].zero);
             zeros |= p[r].zero != nullptr;
-            if (w_.run == group / 2 || w_.run == group) continue;
-            spread(p[r].factor, run, k, n, factors_[r]);
-            p[r].factor = factors_[r];
-            if (p[r].zero != nullptr) spread(p[r].zero, run, k, n, zeros_[r]);
         }
         for (std::size_t r = 0; zeros && r < rows; ++r) {
             if (p[r].zero == nullptr) std::fill(zeros_[r], zeros_[r] + (n + group - 1) / group * 2, 0.0f), p[r].zero = zeros_[r];
@@ -212,16 +165,6 @@ class product_walk {
             else add_nibbles<Arch>(table_, pieces);
         }
     }
-    /// Writes the entry of each group of a piece, given those of its runs. `from` may be `to`, since a run has more than one group.
-    QK_APART static void spread(const float* from, std::size_t run, std::size_t k, std::size_t n, float* to) noexcept {
-        const std::size_t first = k / run;
-        for (std::size_t end = k + n, run_number = (end - 1) / run + 1; run_number-- > first;) {
-            const std::size_t begin = std::max(k, run_number * run), until = std::min(end, (run_number + 1) * run);
-            const float value = from[run_number - first];
-            std::fill(to + (begin - k) / group, to + (until - k + group - 1) / group, value);
-        }
-    }
-
     // ---- x in int8
 
     /// Is true where the weights are whole numbers of a unit, and share factors as the loops below expect.
@@ -270,44 +213,9 @@ class product_walk {
         }
     }
 
-    // ---- epilogue
-
-    /// Writes the outputs of a block of rows.
-    QK_APART void finish(std::size_t row, std::size_t rows) const noexcept {
-        const product_options& o = c_.options;
-        const product_output& y = c_.y;
-        float out[rows_of_one];
-        for (std::size_t m = 0; m < vectors_; ++m) {
-            const expert_choice* chosen = c_.experts == nullptr ? nullptr : &c_.experts->chosen[first_vector_ + m];
-            const std::size_t vector = chosen == nullptr ? first_vector_ + m : chosen->to,
-                              at = vector * (y.stride != 0 ? y.stride : c_.w.rows * y.step) + row * y.step;
-            for (std::size_t r = 0; r < rows; ++r) {
-                const std::size_t of = first_of_expert_ + row + r;
-                float s = kept(joined(sum_ + r * of_row_ + m * partial_sums) * o.scale);
-                if (chosen != nullptr) s = kept(s * expert_scale_);
-                if (!o.row_scale.empty()) s = kept(s * o.row_scale[of]);
-                if (!o.bias.empty()) s = s + o.bias[of];
-                s = activated(o.act, s);
-                if (chosen != nullptr) s = kept(s * chosen->weight);
-                if (o.times.size() != 0) s = kept(s * o.times[at + r * y.step]);
-                if (o.plus.size() != 0) s = s + o.plus[at + r * y.step];
-                out[r] = s;
-            }
-            if (y.step == 1) y.values.copy<Arch>(out, at, rows);
-            else
-                for (std::size_t r = 0; r < rows; ++r) y.values.copy<Arch>(out + r, at + r * y.step, 1);
-        }
-    }
-
-    const weight_rows<Arch>& w_;
-    const product_call& c_;
-    const std::size_t columns_;
-    std::size_t vectors_ = 1, first_vector_ = 0, piece_ = 0, of_row_ = partial_sums;
-    std::size_t first_of_expert_ = 0;
-    float expert_scale_ = 1;
+    std::size_t piece_ = 0, of_row_ = partial_sums;
     bool one_piece_ = false;      ///< x_ holds all of x
     bool scaled_tables_ = false;  ///< tables_ hold the weights for each scale
-    nibble_table table_;
     scaled_nibble_tables tables_;
     whole_elements elements_;
     alignas(64) std::int8_t q_[int8_size];

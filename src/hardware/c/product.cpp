@@ -107,6 +107,8 @@ struct checked_call {
         if (act < QK_NO_ACTIVATION || act > QK_GELU_TANH) refuse("act is one of qk_activation");
         if (given.integers != 0 && !qk::takes_integers(weights))
             refuse("integers: the elements of this format are no whole numbers of a unit");
+        if (given.integers != 0 && given.chains != 0) refuse("integers and chains are two orders of a sum: set one of them");
+        const qk::product_sums in_floats = given.chains != 0 ? qk::product_sums::chains : qk::product_sums::floats;
         return {.scale = given.scale,
                 .row_scale = of_rows(given.row_scale, rows),
                 .bias = of_rows(given.bias, rows),
@@ -114,7 +116,7 @@ struct checked_call {
                 .times = like_y(given.times, "times"),
                 .plus = like_y(given.plus, "plus"),
                 .rows = {given.first, given.last},
-                .sums = given.integers != 0 ? qk::product_sums::integers : qk::product_sums::floats,
+                .sums = given.integers != 0 ? qk::product_sums::integers : in_floats,
                 .round = rounded ? qk::dispatch::rounded_to(*rounded) : qk::input_rounding{}};
     }
 };
@@ -166,7 +168,8 @@ qk_status qk_weighted_rows(const qk_weights* w, const qk_rows* rows, const void*
         const qk::packed_rows part = c.part(rows);
         const checked_call call(options, x, y, part.rows, part.columns);
         const qk_product_options& o = call.given;
-        if (o.bias != nullptr || o.times != nullptr || o.x_format != nullptr || o.integers != 0 || static_cast<int>(o.act) != 0)
+        if (o.bias != nullptr || o.times != nullptr || o.x_format != nullptr || o.integers != 0 || o.chains != 0 ||
+            static_cast<int>(o.act) != 0)
             refuse("qk_weighted_rows takes scale, row_scale, plus and begin");
         qk::dispatch::weighted_rows(c.how.format, part, call.x, call.y,
                                     {.scale = o.scale,

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a product begins and ends, whatever the order of its sums: vectors of x, experts, and what follows a sum.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "qk/product/activation.hpp"
+#include "qk/product/bytes.hpp"
+#include "qk/product/call.hpp"
+#include "qk/product/nibbles.hpp"
+#include "qk/product/rows.hpp"
+
+namespace qk::detail {
+
+/// Copies n values of vector `m` of x from number `k` on.
+template <class Arch>
+QK_APART void copy_input(const product_input& x, std::size_t columns, std::size_t m, std::size_t k, std::size_t n, float* to) noexcept {
+    const std::size_t at = m * (x.stride != 0 ? x.stride : columns * x.step) + k * x.step;
+    if (x.step == 1) return x.values.copy<Arch>(at, n, to);
+    for (std::size_t i = 0; i < n; ++i) to[i] = x.values[at + i * x.step];
+}
+
+template <class Arch>
+class product_ends {
+  protected:
+    static constexpr std::size_t most_rows = 16;  ///< that finish() writes
+    static constexpr std::size_t group = 32;
+
+    product_ends(const weight_rows<Arch>& w, const product_call& c) noexcept : w_(w), c_(c), columns_(c.w.columns) {
+        const bool whole = columns_ >= group && whole_bytes() && whole_runs();
+        table_.usable = has_nibbles && w.width == 4 && whole;
+        if (table_.usable) table_.fill(w);
+        if (has_integer_bytes && whole) bytes_ = w.bytes();
+    }
+    product_ends(const product_ends&) = delete;
+    product_ends& operator=(const product_ends&) = delete;
+
+    /// Calls call(begin, end) for the vectors of x or, expert by expert, for what a router chose.
+    template <class Call>
+    void each_expert(const Call& call) noexcept {
+        if (c_.experts == nullptr) return call(0, c_.x.count);
+        const std::span<const expert_choice> chosen = c_.experts->chosen;
+        for (std::size_t i = 0, end = 0; i < chosen.size(); i = end) {
+            for (end = i + 1; end < chosen.size() && chosen[end].expert == chosen[i].expert;) ++end;
+            first_of_expert_ = chosen[i].expert * c_.experts->rows;
+            expert_scale_ = c_.experts->scale.empty() ? 1.0f : c_.experts->scale[chosen[i].expert];
+            call(i, end);
+        }
+    }
+    /// Returns the row of the matrix that is row r of the product.
+    std::size_t in_matrix(std::size_t r) const noexcept { return c_.w.first_row + first_of_expert_ + r * c_.w.row_step; }
+
+    /// Copies n values of vector first_vector_ + m from number k on, rounded as the caller wants it: in pieces of whole blocks.
+    void copy(std::size_t m, std::size_t k, std::size_t n, float* to) const noexcept {
+        const std::size_t vector = c_.experts == nullptr ? first_vector_ + m : c_.experts->chosen[first_vector_ + m].from;
+        const input_rounding& round = c_.options.round;
+        if (round.call == nullptr) return copy_input<Arch>(c_.x, columns_, vector, k, n, to);
+        constexpr std::size_t piece = 256;
+        alignas(64) float given[piece], rounded[piece];
+        for (std::size_t at = k / piece * piece; at < k + n; at += piece) {
+            const std::size_t some = std::min(piece, columns_ - at), begin = std::max(at, k), end = std::min(at + some, k + n);
+            copy_input<Arch>(c_.x, columns_, vector, at, some, given);
+            round.call(round.context, given, rounded, some);
+            std::memcpy(to + (begin - k), rounded + (begin - at), (end - begin) * sizeof(float));
+        }
+    }
+    /// Returns where value k of vector first_vector_ + m lies, of an x in float32 whose values are neighbours.
+    const float* in_memory(std::size_t m, std::size_t k) const noexcept {
+        const std::size_t vector = c_.experts == nullptr ? first_vector_ + m : c_.experts->chosen[first_vector_ + m].from;
+        return c_.x.values.floats() + vector * (c_.x.stride != 0 ? c_.x.stride : columns_) + k;
+    }
+    /// Is true where the codes of each row begin at a whole byte.
+    bool whole_bytes() const noexcept {
+        const auto width = static_cast<std::size_t>(w_.width);
+        return (w_.matrix.rows == 1 || w_.matrix.columns * width % 8 == 0) && c_.w.first_column * width % 8 == 0;
+    }
+    /// Is true where a factor is that of a row, or of 16 weights or a multiple of 32 from the first column on.
+    bool whole_runs() const noexcept {
+        const std::size_t run = w_.run, first = c_.w.first_column;
+        if (run == all_weights) return true;
+        return run == group / 2 ? first % run == 0 : run != 0 && run % group == 0 && first % group == 0;
+    }
+    /// Returns the factors of a piece of a row of the matrix, one for each group of 32 weights or two, from a column on that is a multiple
+    /// of 32; `zero`, where there are any, likewise. Each room has entries for them.
+    const float* factors_of(std::size_t row, std::size_t k, std::size_t n, float* room, float* zero_room,
+                            const float*& zero) const noexcept {
+        const std::size_t run = w_.run == all_weights ? w_.matrix.columns : w_.run, first = w_.run == all_weights ? 0 : k / run,
+                          number = w_.run == all_weights ? 1 : (k + n - 1) / run - first + 1;
+        const float* factor = w_.factors(row, first, number, room, zero_room, zero);
+        if (w_.run == group / 2 || w_.run == group) return factor;
+        spread(factor, run, k, n, room);
+        if (zero != nullptr) {
+            spread(zero, run, k, n, zero_room);
+            zero = zero_room;
+        }
+        return room;
+    }
+    /// Writes n weights of row r of the product from column k on, a multiple of 32.
+    QK_APART void decode(std::size_t r, std::size_t k, std::size_t n, float* to) const noexcept {
+        std::size_t done = 0;
+        if constexpr (has_nibbles && has_integer_bytes) {
+            const bool bytes = bytes_ != weight_rows<Arch>::integer_bytes::none;
+            if ((table_.usable || bytes) && n <= most_decoded) {
+                alignas(64) float own[most_decoded / group * 2], own_zero[most_decoded / group * 2];
+                const float* zero = nullptr;
+                const std::size_t in = in_matrix(r), at = c_.w.first_column + k;
+                done = n / group * group;
+                const float* const factor = done == 0 ? nullptr : factors_of(in, at, done, own, own_zero, zero);
+                const packed_piece piece{w_.codes(in, at), factor, zero};
+                const std::size_t groups = done / group, factors = w_.run == group / 2 ? 2 : 1;
+                if (bytes) decode_integer_bytes<Arch>(bytes_ == weight_rows<Arch>::integer_bytes::with_sign, piece, groups, factors, to);
+                else decode_nibbles<Arch>(table_, piece, groups, factors, to);
+            }
+        }
+        if (done < n) w_.decode(in_matrix(r), c_.w.first_column + k + done, n - done, to + done);
+    }
+    /// Writes the outputs of a block of rows; sum(m, r) is that of its row r for vector m.
+    template <class Sum>
+    QK_APART void finish(std::size_t row, std::size_t rows, const Sum& sum) const noexcept {
+        const product_options& o = c_.options;
+        const product_output& y = c_.y;
+        float out[most_rows];
+        const bool alone = c_.experts == nullptr && o.row_scale.empty() && o.bias.empty() && o.act == activation::none &&
+                           o.times.size() == 0 && o.plus.size() == 0;
+        for (std::size_t m = 0; m < vectors_; ++m) {
+            const expert_choice* chosen = c_.experts == nullptr ? nullptr : &c_.experts->chosen[first_vector_ + m];
+            const std::size_t vector = chosen == nullptr ? first_vector_ + m : chosen->to,
+                              at = vector * (y.stride != 0 ? y.stride : c_.w.rows * y.step) + row * y.step;
+            for (std::size_t r = 0; alone && r < rows; ++r) out[r] = sum(m, r) * o.scale;
+            for (std::size_t r = 0; !alone && r < rows; ++r) {
+                const std::size_t of = first_of_expert_ + row + r;
+                float s = kept(sum(m, r) * o.scale);
+                if (chosen != nullptr) s = kept(s * expert_scale_);
+                if (!o.row_scale.empty()) s = kept(s * o.row_scale[of]);
+                if (!o.bias.empty()) s = s + o.bias[of];
+                s = activated(o.act, s);
+                if (chosen != nullptr) s = kept(s * chosen->weight);
+                if (o.times.size() != 0) s = kept(s * o.times[at + r * y.step]);
+                if (o.plus.size() != 0) s = s + o.plus[at + r * y.step];
+                out[r] = s;
+            }
+            if (y.step == 1) y.values.copy<Arch>(out, at, rows);
+            else
+                for (std::size_t r = 0; r < rows; ++r) y.values.copy<Arch>(out + r, at + r * y.step, 1);
+        }
+    }
+
+    const weight_rows<Arch>& w_;
+    const product_call& c_;
+    const std::size_t columns_;
+    std::size_t vectors_ = 1, first_vector_ = 0;  ///< those at work
+    nibble_table table_;                          ///< usable where the codes of 4 bits of whole groups can be looked up
+
+  private:
+    static constexpr std::size_t most_decoded = 512;
+    typename weight_rows<Arch>::integer_bytes bytes_{};
+
+    /// Writes the entry of each group of a piece, given those of its runs. `from` may be `to`, since a run has more than one group.
+    QK_APART static void spread(const float* from, std::size_t run, std::size_t k, std::size_t n, float* to) noexcept {
+        const std::size_t first = k / run;
+        for (std::size_t end = k + n, run_number = (end - 1) / run + 1; run_number-- > first;) {
+            const std::size_t begin = std::max(k, run_number * run), until = std::min(end, (run_number + 1) * run);
+            const float value = from[run_number - first];
+            std::fill(to + (begin - k) / group, to + (until - k + group - 1) / group, value);
+        }
+    }
+
+    std::size_t first_of_expert_ = 0;
+    float expert_scale_ = 1;
+};
+
+}  // namespace qk::detail
