@@ -12,7 +12,7 @@ endfunction()
 
 if(TARGET qk::dispatch)
   set(programs kernel_test kernel_scales_test codec_test encode_codes_test decode_values_test searched_scales_test product_test
-               product_attention_test)
+               product_attention_test product_random_test)
   test_programs(kernel_tests ${programs} LIBRARIES qk::dispatch)
   foreach(program ${programs})
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -21,6 +21,8 @@ if(TARGET qk::dispatch)
       on_each_isa(${program} neon)
     endif()
   endforeach()
+  one_of_tests(exhaustive.product_random product_random_test)  # 10^6 draws beyond those of the tests above
+  set_tests_properties(exhaustive.product_random PROPERTIES LABELS exhaustive TIMEOUT 7200 ENVIRONMENT "QK_PRODUCT_FIRST=2000;QK_PRODUCT_COUNT=1000000")
 endif()
 
 # These three instantiate the same kernels, so programs that need all of them compile them as one source.

@@ -32,7 +32,7 @@ struct made_weights {
 inline std::vector<std::size_t> places_of_shifts(const qk::format& f, std::size_t rows, std::size_t columns) {
     std::vector<std::size_t> places;
     const auto* m = std::get_if<qk::microexponent>(&f);
-    if (m == nullptr) return places;
+    if (m == nullptr || rows == 0 || columns == 0) return places;
     const auto block = static_cast<std::size_t>(m->block_size), sub = static_cast<std::size_t>(m->sub_block_size);
     const std::size_t per_block = (block - 1) / sub + 1, blocks = (columns - 1) / block + 1;
     for (std::size_t b = 0; b < rows * blocks; ++b) {
