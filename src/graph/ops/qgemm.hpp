@@ -135,41 +135,57 @@ struct nbits_shape {
     }
 };
 
-/// Decodes B of MatMulNBits to float32 [N, K]. The zero points and groups may be empty tensors.
-inline tensor unpacked_nbits(const node_view& node, const tensor& packed, const tensor& scales, const tensor& zeros_given,
-                             const tensor& groups_given) {
-    const nbits_shape s(node);
-    const auto all = static_cast<std::size_t>(s.n * s.blocks);
-    if (packed.type() != data_type::uint8 || packed.size() != static_cast<std::size_t>(s.n * s.blocks * s.bytes))
-        node.fail("B of shape " + to_string(packed.shape()) + " does not hold " + std::to_string(all) + " blocks");
-    const tensor scale = ops::widened(scales);
-    if (scale.type() != data_type::float32 || scale.size() != all) node.fail("the scales do not fit K and N");
-    const auto per_byte = 8 / s.bits, mask = (std::int64_t{1} << s.bits) - 1;
-    const std::int64_t zero_bytes = (s.blocks * s.bits + 7) / 8;
-    const bool packed_zeros = zeros_given.type() == data_type::uint8;
-    if (packed_zeros && zeros_given.size() != static_cast<std::size_t>(s.n * zero_bytes)) node.fail("the zero points do not fit");
-    const tensor zeros = packed_zeros ? tensor{} : ops::widened(zeros_given);
-    if (!zeros.empty() && (zeros.type() != data_type::float32 || zeros.size() != scale.size())) node.fail("the zero points do not fit");
-    std::vector<std::int64_t> groups(groups_given.size());
-    if (!groups.empty()) read_elements(groups_given.type(), groups_given.bytes(), std::span<std::int64_t>(groups));
-    if (!groups.empty() && (groups.size() < static_cast<std::size_t>(s.k) ||
-                            std::ranges::any_of(groups, [&](std::int64_t g) { return g < 0 || g >= s.blocks; })))
-        node.fail("g_idx needs a block's number for each of the K inputs");
-    const auto code = [&](const tensor& t, std::int64_t row, std::int64_t i) {
-        const auto byte = std::to_integer<std::int64_t>(t.bytes()[row + i / per_byte]);
-        return byte >> (i % per_byte * s.bits) & mask;
-    };
+/// B of MatMulNBits with what belongs to it, checked. The zero points and groups may be empty tensors.
+struct nbits_weights {
+    nbits_shape shape;
+    tensor packed, scale;              ///< codes; float32, one for each block
+    tensor zero_codes;                 ///< zero points packed as the codes are, or empty
+    tensor zeros;                      ///< or as float32, or empty
+    std::vector<std::int64_t> groups;  ///< the block whose scale each of the K inputs has; empty: its own
+
+    nbits_weights(const node_view& node, const tensor& codes, const tensor& scales, const tensor& zeros_given, const tensor& groups_given)
+        : shape(node), packed(codes), scale(ops::widened(scales)), groups(groups_given.size()) {
+        const nbits_shape& s = shape;
+        const auto all = static_cast<std::size_t>(s.n * s.blocks);
+        if (packed.type() != data_type::uint8 || packed.size() != static_cast<std::size_t>(s.n * s.blocks * s.bytes))
+            node.fail("B of shape " + to_string(packed.shape()) + " does not hold " + std::to_string(all) + " blocks");
+        if (scale.type() != data_type::float32 || scale.size() != all) node.fail("the scales do not fit K and N");
+        if (zeros_given.type() == data_type::uint8) {
+            zero_codes = zeros_given;
+            if (zeros_given.size() != static_cast<std::size_t>(s.n * zero_bytes())) node.fail("the zero points do not fit");
+        } else {
+            zeros = ops::widened(zeros_given);
+            if (!zeros.empty() && (zeros.type() != data_type::float32 || zeros.size() != scale.size()))
+                node.fail("the zero points do not fit");
+        }
+        if (!groups.empty()) read_elements(groups_given.type(), groups_given.bytes(), std::span<std::int64_t>(groups));
+        if (!groups.empty() && (groups.size() < static_cast<std::size_t>(s.k) ||
+                                std::ranges::any_of(groups, [&](std::int64_t g) { return g < 0 || g >= s.blocks; })))
+            node.fail("g_idx needs a block's number for each of the K inputs");
+    }
+    std::int64_t zero_bytes() const { return (shape.blocks * shape.bits + 7) / 8; }  ///< of a row
+    /// Returns code i of those that begin at this byte.
+    std::int64_t code(const tensor& t, std::int64_t byte, std::int64_t i) const {
+        const auto per_byte = 8 / shape.bits, mask = (std::int64_t{1} << shape.bits) - 1;
+        return std::to_integer<std::int64_t>(t.bytes()[byte + i / per_byte]) >> (i % per_byte * shape.bits) & mask;
+    }
+};
+
+/// Decodes B of MatMulNBits to float32 [N, K].
+inline tensor unpacked_nbits(const nbits_weights& w) {
+    const nbits_shape& s = w.shape;
+    const bool packed_zeros = !w.zero_codes.empty();
     tensor weights(data_type::float32, {s.n, s.k});
     float* to = weights.as<float>().data();
     std::vector<float> zero(static_cast<std::size_t>(s.blocks), static_cast<float>(std::int64_t{1} << (s.bits - 1)));
     for (std::int64_t r = 0; r < s.n; ++r) {
-        for (std::int64_t b = 0; b < s.blocks && (packed_zeros || !zeros.empty()); ++b)
-            zero[static_cast<std::size_t>(b)] = packed_zeros ? static_cast<float>(code(zeros_given, r * zero_bytes, b))
-                                                             : zeros.as<float>()[static_cast<std::size_t>(r * s.blocks + b)];
-        const float* own = scale.as<float>().data() + r * s.blocks;
+        for (std::int64_t b = 0; b < s.blocks && (packed_zeros || !w.zeros.empty()); ++b)
+            zero[static_cast<std::size_t>(b)] = packed_zeros ? static_cast<float>(w.code(w.zero_codes, r * w.zero_bytes(), b))
+                                                             : w.zeros.as<float>()[static_cast<std::size_t>(r * s.blocks + b)];
+        const float* own = w.scale.as<float>().data() + r * s.blocks;
         for (std::int64_t i = 0; i < s.k; ++i) {
-            const std::int64_t b = groups.empty() ? i / s.block : groups[static_cast<std::size_t>(i)];
-            *to++ = (static_cast<float>(code(packed, (r * s.blocks + i / s.block) * s.bytes, i % s.block)) -
+            const std::int64_t b = w.groups.empty() ? i / s.block : w.groups[static_cast<std::size_t>(i)];
+            *to++ = (static_cast<float>(w.code(w.packed, (r * s.blocks + i / s.block) * s.bytes, i % s.block)) -
                      zero[static_cast<std::size_t>(b)]) *
                     own[b];
         }
@@ -177,39 +193,33 @@ inline tensor unpacked_nbits(const node_view& node, const tensor& packed, const 
     return weights;
 }
 
-/// Multiplies A by the transpose of `weights` [N, K].
-inline void multiply_nbits(op_context& call, const tensor& weights) {
-    const nbits_shape s(call.node());
-    tensor a = input_as<float>(call, 0);
-    if (a.rank() < 1 || a.shape().back() != s.k) call.fail("A of shape " + to_string(a.shape()) + " does not fit K");
-    dims shape = a.shape();
-    shape.back() = s.n;
-    const tensor bias = optional_as<float>(call, 5);
-    if (!bias.empty() && bias.size() != static_cast<std::size_t>(s.n)) call.fail("the bias needs one value a column");
-    working_output<float> y(call, 0, call.input(0).type(), shape);
-    const auto rows = static_cast<std::int64_t>(a.size()) / s.k;
-    if (call.node().get_int("accuracy_level", 0) == 4) a = in_bytes(call, a, s.k, s.block);
-    multiply(a.as<float>().data(), false, weights.as<float>().data(), true, y.data(), rows, s.n, s.k);
-    for (std::size_t i = 0; i < y.values().size() && !bias.empty(); ++i)
-        y.values()[i] += bias.as<float>()[i % static_cast<std::size_t>(s.n)];
-    y.store();
+/// Decodes B of MatMulNBits to float32 [N, K]. The zero points and groups may be empty tensors.
+inline tensor unpacked_nbits(const node_view& node, const tensor& packed, const tensor& scales, const tensor& zeros, const tensor& groups) {
+    return unpacked_nbits(nbits_weights(node, packed, scales, zeros, groups));
 }
 
+/// The weights of MatMulNBits for any number of runs. They stay packed (qk/product.hpp), so their sums have that header's order: the same
+/// bits on every processor, and for a row alone or among others. Zero points that are floats, groups that g_idx names and blocks that end
+/// within a byte are decoded to float32.
 class prepared_matmul_nbits : public prepared_op {
   public:
-    explicit prepared_matmul_nbits(tensor weights) : weights_(std::move(weights)) {}
-    void run(op_context& call) const override { multiply_nbits(call, weights_); }
+    explicit prepared_matmul_nbits(const nbits_weights& w);
+    void run(op_context& call) const override;
 
   private:
-    tensor weights_;  ///< [N, K], decoded once for all runs
+    nbits_shape shape_;
+    tensor packed_, scale_;
+    std::vector<std::int64_t> zeros_;  ///< of each block
+    tensor floats_;                    ///< [N, K] where weights do not stay packed; else empty
+    void multiply_packed(const float* a, std::size_t rows, const tensor& bias, float* y) const;
 };
 
 }  // namespace detail
 
 /// Multiplies A by the transpose of B. The rows of B, K values each, consist of blocks of packed codes with one scale each.
 inline void run_matmul_nbits(op_context& call) {
-    detail::multiply_nbits(
-        call, detail::unpacked_nbits(call.node(), call.input(1), call.input(2), optional_input(call, 3), optional_input(call, 4)));
+    const detail::nbits_weights w(call.node(), call.input(1), call.input(2), optional_input(call, 3), optional_input(call, 4));
+    detail::prepared_matmul_nbits(w).run(call);
 }
 
 inline std::unique_ptr<prepared_op> prepare_matmul_nbits(const prepare_context& context) {
@@ -222,7 +232,7 @@ inline std::unique_ptr<prepared_op> prepare_matmul_nbits(const prepare_context& 
         held[at] = context.constants[at];
     }
     if (held[1].empty() || held[2].empty()) return nullptr;
-    return std::make_unique<detail::prepared_matmul_nbits>(detail::unpacked_nbits(context.node, held[1], held[2], held[3], held[4]));
+    return std::make_unique<detail::prepared_matmul_nbits>(detail::nbits_weights(context.node, held[1], held[2], held[3], held[4]));
 }
 
 inline constexpr op_entry qgemm_ops[] = {

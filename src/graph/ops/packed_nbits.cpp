@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Multiplies by the weights of MatMulNBits as they are packed.
+#include "graph/base/inner_loop.hpp"
+#include "graph/base/kernel_calls.hpp"
+#include "graph/ops/matrix.hpp"
+#include "graph/ops/qgemm.hpp"
+#ifndef QK_GRAPH_DISPATCH
+#include "qk/product.hpp"
+#endif
+
+namespace qk::graph::ops::detail {
+
+prepared_matmul_nbits::prepared_matmul_nbits(const nbits_weights& w) : shape_(w.shape) {
+    const nbits_shape& s = shape_;
+    if (!w.zeros.empty() || !w.groups.empty() || s.block * s.bits % 8 != 0) {
+        floats_ = unpacked_nbits(w);
+        return;
+    }
+    packed_ = w.packed, scale_ = w.scale;
+    zeros_.assign(scale_.size(), std::int64_t{1} << (s.bits - 1));
+    for (std::size_t i = 0; i < zeros_.size() && !w.zero_codes.empty(); ++i) {
+        const auto row = static_cast<std::int64_t>(i) / s.blocks;
+        zeros_[i] = w.code(w.zero_codes, row * w.zero_bytes(), static_cast<std::int64_t>(i) % s.blocks);
+    }
+}
+
+/// Multiplies `rows` vectors of K values. The last block of a row may reach beyond column K.
+void prepared_matmul_nbits::multiply_packed(const float* a, std::size_t rows, const tensor& bias, float* y) const {
+    const auto n = static_cast<std::size_t>(shape_.n), k = static_cast<std::size_t>(shape_.k),
+               block = static_cast<std::size_t>(shape_.block), columns = static_cast<std::size_t>(shape_.blocks) * block;
+    const integer codes{.bits = static_cast<int>(shape_.bits), .is_signed = false};
+    const per_block by{scale_.as<float>(), zeros_, {n, columns, 1}, block};
+    const packed_rows w{{n, columns, {std::span(packed_.bytes(), packed_.size()), {}, {}, {}}, by}, n, k};
+    for_each_range(n, rows * k, [&](std::size_t first, std::size_t last) {
+        product_options o{.rows = {first, last}};
+        if (!bias.empty()) o.bias = bias.as<float>();
+        kernel_calls::dot_rows(codes, w, {std::span(a, rows * k), rows}, {std::span(y, rows * n)}, o);
+    });
+}
+
+void prepared_matmul_nbits::run(op_context& call) const {
+    const nbits_shape& s = shape_;
+    tensor a = input_as<float>(call, 0);
+    if (a.rank() < 1 || a.shape().back() != s.k) call.fail("A of shape " + to_string(a.shape()) + " does not fit K");
+    dims shape = a.shape();
+    shape.back() = s.n;
+    const tensor bias = optional_as<float>(call, 5);
+    if (!bias.empty() && bias.size() != static_cast<std::size_t>(s.n)) call.fail("the bias needs one value a column");
+    working_output<float> y(call, 0, call.input(0).type(), shape);
+    const auto rows = static_cast<std::int64_t>(a.size()) / s.k;
+    if (call.node().get_int("accuracy_level", 0) == 4) a = in_bytes(call, a, s.k, s.block);
+    if (floats_.empty()) {
+        multiply_packed(a.as<float>().data(), static_cast<std::size_t>(rows), bias, y.data());
+    } else {
+        multiply(a.as<float>().data(), false, floats_.as<float>().data(), true, y.data(), rows, s.n, s.k);
+        for (std::size_t i = 0; i < y.values().size() && !bias.empty(); ++i)
+            y.values()[i] += bias.as<float>()[i % static_cast<std::size_t>(s.n)];
+    }
+    y.store();
+}
+
+}  // namespace qk::graph::ops::detail
