@@ -188,7 +188,8 @@ typedef struct qk_product_options {
     const void *times, *plus;      /* laid out and stored as y is, or NULL; qk_weighted_rows has plus alone */
     const float* begin;            /* qk_weighted_rows: where the sums begin, laid out as y is; NULL: at 0 */
     size_t first, last;            /* values of each vector of y that are computed, to before `last`; last 0: to the end */
-    int integers;                  /* not 0: x is rounded to int8 by block of 32, sums of products are exact */
+    int integers;                  /* not 0: x is rounded to int8 by block of 32, sums of products are exact; scales are shared by
+                                      a row, by 16 weights or by a multiple of 32, from the first column on */
     const char* x_format;          /* x is rounded to this format on its way, or NULL */
     int chains;                    /* not 0: sums are chains, the faster order for many vectors (product_sums::chains) */
 } qk_product_options;

@@ -267,6 +267,9 @@ static void packed_products(void) {
     memset(&o, 0, sizeof o);
     o.integers = 1;
     EXPECT(qk_packed_product(&w, x, y, &o) == QK_OK);
+    EXPECT(qk_dot_rows(&w, &rows, x, y, &o) == QK_BAD_ARGUMENT); /* behind the last row */
+    rows.rows = 5;
+    EXPECT(qk_dot_rows(&w, &rows, x, y, &o) == QK_BAD_ARGUMENT && said("multiple of 32")); /* from column 8 on */
     w.how.format = "fp8_e4m3fn";
     EXPECT(qk_packed_product(&w, x, y, &o) == QK_BAD_ARGUMENT && said("whole numbers"));
     EXPECT(qk_packed_product(NULL, x, y, &o) == QK_BAD_ARGUMENT);

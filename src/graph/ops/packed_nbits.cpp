@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multiplies by the weights of MatMulNBits as they are packed.
+#include <algorithm>
+
 #include "graph/base/inner_loop.hpp"
 #include "graph/base/kernel_calls.hpp"
 #include "graph/ops/matrix.hpp"
@@ -17,8 +19,14 @@ prepared_matmul_nbits::prepared_matmul_nbits(const nbits_weights& w) : shape_(w.
         return;
     }
     packed_ = w.packed, scale_ = w.scale;
-    zeros_.assign(scale_.size(), std::int64_t{1} << (s.bits - 1));
-    for (std::size_t i = 0; i < zeros_.size() && !w.zero_codes.empty(); ++i) {
+    if (w.zero_codes.empty()) {  // codes less half of their range are the signed ones, which differ in the upper bit
+        const auto upper = static_cast<std::byte>(s.bits == 2 ? 0xaa : s.bits == 4 ? 0x88 : 0x80);
+        packed_ = tensor(data_type::uint8, w.packed.shape());
+        std::transform(w.packed.bytes(), w.packed.bytes() + w.packed.size(), packed_.bytes(), [upper](std::byte b) { return b ^ upper; });
+        return;
+    }
+    zeros_.resize(scale_.size());
+    for (std::size_t i = 0; i < zeros_.size(); ++i) {
         const auto row = static_cast<std::int64_t>(i) / s.blocks;
         zeros_[i] = w.code(w.zero_codes, row * w.zero_bytes(), static_cast<std::int64_t>(i) % s.blocks);
     }
@@ -28,7 +36,7 @@ prepared_matmul_nbits::prepared_matmul_nbits(const nbits_weights& w) : shape_(w.
 void prepared_matmul_nbits::multiply_packed(const float* a, std::size_t rows, const tensor& bias, float* y) const {
     const auto n = static_cast<std::size_t>(shape_.n), k = static_cast<std::size_t>(shape_.k),
                block = static_cast<std::size_t>(shape_.block), columns = static_cast<std::size_t>(shape_.blocks) * block;
-    const integer codes{.bits = static_cast<int>(shape_.bits), .is_signed = false};
+    const integer codes{.bits = static_cast<int>(shape_.bits), .is_signed = zeros_.empty()};
     const per_block by{scale_.as<float>(), zeros_, {n, columns, 1}, block};
     const packed_rows w{{n, columns, {std::span(packed_.bytes(), packed_.size()), {}, {}, {}}, by}, n, k};
     for_each_range(n, rows * k, [&](std::size_t first, std::size_t last) {

@@ -209,7 +209,7 @@ class prepared_matmul_nbits : public prepared_op {
   private:
     nbits_shape shape_;
     tensor packed_, scale_;
-    std::vector<std::int64_t> zeros_;  ///< of each block
+    std::vector<std::int64_t> zeros_;  ///< of each block; empty: the codes are signed
     tensor floats_;                    ///< [N, K] where weights do not stay packed; else empty
     void multiply_packed(const float* a, std::size_t rows, const tensor& bias, float* y) const;
 };

@@ -57,6 +57,16 @@ struct checked_weights {
               plane(given->planes.shifts, l.shifts, "w->planes.shifts"), plane(given->planes.tensor, l.tensor, "w->planes.tensor")},
              parameters_of(how)};
     }
+    /// Is true where weights share factors as product_sums::integers needs it, in rows that begin at this column.
+    bool shares_factors(std::size_t first_column) const {
+        const auto fits = [&](std::size_t run) { return (run == 16 || run % 32 == 0) && first_column % (run == 16 ? 16 : 32) == 0; };
+        if (qk::is_block_format(how.format)) return fits(static_cast<std::size_t>(qk::block_size(how.format)));
+        const qk::codec_parameters& p = w.parameters;
+        if (p.one_scale()) return true;
+        const bool by_row = p.axis.outer == 1 && p.axis.length == w.rows && p.axis.inner == w.columns;
+        const bool along = p.axis.inner == 1 && p.axis.length == w.columns;
+        return p.group == 0 ? by_row : along && (p.group >= w.columns || fits(p.group));
+    }
     qk::packed_rows part(const qk_rows* given) const {
         expect_array(given, 1, "rows");
         const std::size_t step = given->row_step != 0 ? given->row_step : 1;
@@ -100,13 +110,15 @@ struct checked_call {
         return data == nullptr ? std::span<const float>() : std::span(data, n);
     }
     /// Returns the options of a product whose row_scale and bias have `rows` entries.
-    qk::product_options options(std::size_t rows, const qk::format& weights) const {
+    qk::product_options options(std::size_t rows, const checked_weights& weights, std::size_t first_column = 0) const {
         if (given.begin != nullptr) refuse("begin is for qk_weighted_rows");
         int act = 0;
         std::memcpy(&act, &given.act, sizeof act);  // C may hand over what is no enumerator
         if (act < QK_NO_ACTIVATION || act > QK_GELU_TANH) refuse("act is one of qk_activation");
-        if (given.integers != 0 && !qk::takes_integers(weights))
+        if (given.integers != 0 && !qk::takes_integers(weights.how.format))
             refuse("integers: the elements of this format are no whole numbers of a unit");
+        if (given.integers != 0 && !weights.shares_factors(first_column))
+            refuse("integers: scales are shared by a row, by 16 weights or by a multiple of 32 weights, from the first column on");
         if (given.integers != 0 && given.chains != 0) refuse("integers and chains are two orders of a sum: set one of them");
         const qk::product_sums in_floats = given.chains != 0 ? qk::product_sums::chains : qk::product_sums::floats;
         return {.scale = given.scale,
@@ -129,7 +141,7 @@ qk_status qk_packed_product(const qk_weights* w, const void* x, void* y, const q
     return guarded([&] {
         const checked_weights c(w);
         const checked_call call(options, x, y, c.w.columns, c.w.rows);
-        qk::dispatch::product(c.how.format, c.w, call.x, call.y, call.options(c.w.rows, c.how.format));
+        qk::dispatch::product(c.how.format, c.w, call.x, call.y, call.options(c.w.rows, c));
     });
 }
 qk_status qk_grouped_product(const qk_weights* w, size_t rows_of_expert, const qk_expert_choice* chosen, size_t chosen_count,
@@ -151,7 +163,7 @@ qk_status qk_grouped_product(const qk_weights* w, size_t rows_of_expert, const q
         }
         const checked_call call(options, x, y, c.w.columns, rows_of_expert, outputs);
         const qk::product_experts e{rows_of_expert, choices, checked_call::of_rows(expert_scale, experts)};
-        qk::dispatch::grouped_product(c.how.format, c.w, e, call.x, call.y, call.options(c.w.rows, c.how.format));
+        qk::dispatch::grouped_product(c.how.format, c.w, e, call.x, call.y, call.options(c.w.rows, c));
     });
 }
 qk_status qk_dot_rows(const qk_weights* w, const qk_rows* rows, const void* x, void* y, const qk_product_options* options) {
@@ -159,7 +171,7 @@ qk_status qk_dot_rows(const qk_weights* w, const qk_rows* rows, const void* x, v
         const checked_weights c(w);
         const qk::packed_rows part = c.part(rows);
         const checked_call call(options, x, y, part.columns, part.rows);
-        qk::dispatch::dot_rows(c.how.format, part, call.x, call.y, call.options(part.rows, c.how.format));
+        qk::dispatch::dot_rows(c.how.format, part, call.x, call.y, call.options(part.rows, c, part.first_column));
     });
 }
 qk_status qk_weighted_rows(const qk_weights* w, const qk_rows* rows, const void* x, void* y, const qk_product_options* options) {
