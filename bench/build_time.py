@@ -51,6 +51,7 @@ FORMATS = ["fp16", "fp8_e4m3fn", "fp4_e2m1", "int4", "int8", "bfp16", "mx9", "mx
 for name in FORMATS:
     CASES[f"fake_quantize<{name}>"] = f"void f(std::span<const float> x, std::span<float> y) {{ qk::fake_quantize<qk::{name}>(x, y); }}"
     CASES[f"encode<{name}>"] = f"void f(std::span<const float> x, std::span<std::byte> y) {{ (void)qk::encode<qk::{name}>(x, y); }}"
+    CASES[f"product<{name}>"] = f"void f(const qk::packed_weights& w, std::span<const float> x, std::span<float> y) {{ qk::product<qk::{name}>(w, {{x}}, {{y}}); }}"
     CASES[f"decode<{name}>"] = f"void f(std::span<const std::byte> x, std::span<float> y) {{ qk::decode<qk::{name}>(x, y); }}"
 
 LAUNCHER = """#!/usr/bin/env python3
@@ -123,11 +124,13 @@ def build(source, target, jobs, folder, sample):
     return total, files
 
 
-def includers(compiler, source, folder, flags):
+def includers(compiler, source, folder, flags, only):
     print(f"| one translation unit with (`{' '.join(flags)}`) | seconds | object, KiB |\n|---|---|---|")
     for name, text in CASES.items():
+        if only not in name:
+            continue
         file, made = folder / "one.cpp", folder / "one.o"
-        file.write_text("#include <qk/qk.hpp>\n" + text + "\n")
+        file.write_text(("#include <qk/product.hpp>\n" if name.startswith("product") else "#include <qk/qk.hpp>\n") + text + "\n")
         command = [compiler, "-std=c++20", *flags, f"-I{source}/include", "-c", str(file), "-o", str(made)]
         least = min(seconds_of(command) for _ in range(2))
         size = int(subprocess.run(["size", str(made)], check=True, capture_output=True, text=True).stdout.splitlines()[1].split()[0])
@@ -142,6 +145,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--sample", type=int, default=1, metavar="N", help="build every N-th file only and say N times its seconds")
     parser.add_argument("--includers", action="store_true", help="what one kernel costs whoever includes it, in place of a build")
+    parser.add_argument("--only", default="", metavar="WORD", help="with --includers: the cases whose name has it, as '<mxfp4>'")
     parser.add_argument("--flags", default="-O2", help="with --includers")
     parser.add_argument("--json", action="store_true", help="one object on standard output")
     given = parser.parse_args()
@@ -150,7 +154,7 @@ def main():
         folder = pathlib.Path(name)
         if given.includers:
             for source in sources:
-                includers(given.compiler, source, folder, given.flags.split())
+                includers(given.compiler, source, folder, given.flags.split(), given.only)
             return
         unit = reference(given.compiler, folder)
         result = {"unit_seconds": unit, "builds": []}

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A runtime of your own: a decoder for checkpoints of Qwen's and Llama's kind. Weights stay packed as the file has them, products read them
-// so (qk/product.hpp), and keys and values are packed in a format of your choice.
+// A runtime of your own: a decoder for checkpoints of Qwen's and Llama's kind, dense ones. Weights stay packed as the file has them,
+// products read them so (qk/product.hpp), and keys and values are packed in a format of your choice.
 //
 //   custom_runtime model.safetensors --prompt 1,2,3 --tokens 20 [--cache fp8_e4m3fn] [--floats] [--logits FILE]
 //
 // --floats decodes every weight to float32 first and changes nothing else: same order of sums, same bits, more bytes. --logits writes the
 // logits of every position that was computed, as float32. make_checkpoint.py writes checkpoints of random weights.
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -63,8 +64,9 @@ void take_quantized(const qk::checkpoint::checkpoint& c, const qk::checkpoint::w
     const qk::layout& from = w.how;
     qk::layout to = from;
     to.order = qk::code_order::rows, to.row_bits = 8, to.scales = qk::scale_order::rows;
+    const bool few_rows = from.group_rows > 1 && (from.scale == qk::scale_type::e8m0 || from.scale == qk::scale_type::e4m3);
     if (w.stack != 1 || w.transposed || from.zero != qk::zero_type::none || !in.group_of.empty() || from.codes == qk::element::ggml ||
-        from.group_rows > 1)
+        few_rows)
         fail(w.name + ": this example has no product for weights like " + w.format + "; qk convert writes others");
     const qk::plane_sizes n = qk::sizes_of(to, w.matrix);
     if (!(from == to)) {
@@ -90,12 +92,13 @@ void take_quantized(const qk::checkpoint::checkpoint& c, const qk::checkpoint::w
         m.w.parameters = qk::affine{from.global == qk::global_type::divides ? 1 / in.global : in.global};
     } else {
         m.format = *qk::parse_format(element);
-        const std::size_t rows = qk::scale_rows_of(from, w.matrix), groups = qk::groups_of(from, w.matrix);
+        const std::size_t groups = qk::groups_of(from, w.matrix), together = static_cast<std::size_t>(from.group_rows);
         for (std::size_t r = 0; r < w.matrix.rows; ++r)
             for (std::size_t g = 0; g < groups; ++g)
-                m.scale.push_back(from.scale == qk::scale_type::none
-                                      ? 1.0f
-                                      : qk::scale_value(from.scale, qk::scale_bits(to, w.matrix, in.scales, rows == 1 ? 0 : r, g)));
+                m.scale.push_back(
+                    from.scale == qk::scale_type::none
+                        ? 1.0f
+                        : qk::scale_value(from.scale, qk::scale_bits(to, w.matrix, in.scales, together == 0 ? 0 : r / together, g)));
         if (from.offset != 0) m.zero.assign(m.scale.size(), from.offset);
         m.w.planes.scales = {};
         m.w.parameters = qk::per_block{m.scale,
@@ -161,24 +164,39 @@ class cache {
     qk::packed_weights w_;
 };
 
+/// Reads the config and refuses what would be computed in another way.
+nlohmann::json read_config(const std::filesystem::path& path, std::size_t tokens) {
+    std::ifstream file(path);
+    const nlohmann::json j = nlohmann::json::parse(file, nullptr, false);
+    if (!file || !j.is_object()) fail(path.string() + ": is missing, or not JSON");
+    const auto refuse = [&](const std::string& what) { fail(path.string() + ": " + what + " is not known here"); };
+    const std::string model = j.value("model_type", ""), act = j.value("hidden_act", "silu");
+    if (model != "qwen3" && model != "qwen2" && model != "llama" && model != "mistral") refuse("model_type \"" + model + "\"");
+    if (act != "silu" && act != "gelu_pytorch_tanh") refuse("hidden_act \"" + act + "\"");
+    if (j.value("partial_rotary_factor", 1.0) != 1.0) refuse("partial_rotary_factor");
+    const bool may_slide = j.value("use_sliding_window", model == "mistral");
+    if (may_slide && j.contains("sliding_window") && j["sliding_window"].is_number() && j["sliding_window"].get<std::size_t>() < tokens)
+        refuse("a sliding_window below " + std::to_string(tokens) + " tokens");
+    for (const char* key : {"num_attention_heads", "hidden_size", "num_hidden_layers", "rms_norm_eps"})
+        if (!j.contains(key) || !j[key].is_number()) fail(path.string() + ": there is no number " + key);
+    return j;
+}
+
 struct layer {
-    std::vector<float> norm_in, norm_out, norm_q, norm_k, bias_q, bias_k, bias_v;
+    std::vector<float> norm_in, norm_out, norm_q, norm_k, bias_q, bias_k, bias_v, bias_o, bias_gate, bias_up, bias_down;
     matrix q, k, v, o, gate, up, down;
 };
 
 class decoder {
   public:
     decoder(const qk::checkpoint::checkpoint& c, const qk::format& cache_format, std::size_t tokens, bool floats) {
-        nlohmann::json j;
-        std::ifstream(c.path.parent_path() / "config.json") >> j;
+        const nlohmann::json j = read_config(c.path.parent_path() / "config.json", tokens);
         const auto number = [&](const char* key) { return j.at(key).get<std::size_t>(); };
         heads_ = number("num_attention_heads"), kv_heads_ = j.value("num_key_value_heads", heads_), width_ = number("hidden_size");
         head_ = j.contains("head_dim") && !j["head_dim"].is_null() ? number("head_dim") : width_ / heads_;
         epsilon_ = j.at("rms_norm_eps").get<float>();
-        const nlohmann::json& rope = j.contains("rope_parameters") && j["rope_parameters"].is_object() ? j["rope_parameters"] : j;
-        if (rope.value("rope_type", "default") != "default")
-            fail("config.json: rope_type " + rope.value("rope_type", "") + " is not known here");
-        theta_ = rope.at("rope_theta").get<double>();
+        activation_ = j.value("hidden_act", "silu") == "silu" ? qk::activation::silu : qk::activation::gelu_tanh;
+        set_frequencies(j);
         embedding_ = load(c, "model.embed_tokens.weight", floats);
         tied_ = c.find_weight("lm_head.weight") == nullptr;
         if (!tied_) head_of_model_ = load(c, "lm_head.weight", floats);
@@ -189,7 +207,9 @@ class decoder {
             layers_.push_back({load_vector(c, at + "input_layernorm.weight"), load_vector(c, at + "post_attention_layernorm.weight"),
                                load_vector(c, self + "q_norm.weight"), load_vector(c, self + "k_norm.weight"),
                                load_vector(c, self + "q_proj.bias"), load_vector(c, self + "k_proj.bias"),
-                               load_vector(c, self + "v_proj.bias"), w(self + "q_proj"), w(self + "k_proj"), w(self + "v_proj"),
+                               load_vector(c, self + "v_proj.bias"), load_vector(c, self + "o_proj.bias"),
+                               load_vector(c, mlp + "gate_proj.bias"), load_vector(c, mlp + "up_proj.bias"),
+                               load_vector(c, mlp + "down_proj.bias"), w(self + "q_proj"), w(self + "k_proj"), w(self + "v_proj"),
                                w(self + "o_proj"), w(mlp + "gate_proj"), w(mlp + "up_proj"), w(mlp + "down_proj")});
             keys_.emplace_back(cache_format, tokens, kv_heads_ * head_);
             values_.emplace_back(cache_format, tokens, kv_heads_ * head_);
@@ -221,12 +241,12 @@ class decoder {
                 values_[i].put(first + t, std::span(v).subspan(t * kv_width, kv_width));
                 attend(i, first + t + 1, std::span(q).subspan(t * q_width, q_width), std::span(context).subspan(t * q_width, q_width));
             }
-            l.o.multiply(context, x, {.plus = x});
+            l.o.multiply(context, x, {.bias = l.bias_o, .plus = x});
             normalize(x, l.norm_out, normed);
             gate.resize(n * l.gate.w.rows), up.resize(gate.size());
-            l.up.multiply(normed, up);
-            l.gate.multiply(normed, gate, {.act = qk::activation::silu, .times = up});
-            l.down.multiply(gate, x, {.plus = x});
+            l.up.multiply(normed, up, {.bias = l.bias_up});
+            l.gate.multiply(normed, gate, {.bias = l.bias_gate, .act = activation_, .times = up});
+            l.down.multiply(gate, x, {.bias = l.bias_down, .plus = x});
         }
         normalize(x, norm_, normed);
         std::vector<float> logits(n * words());
@@ -235,6 +255,27 @@ class decoder {
     }
 
   private:
+    /// Reads what the config says of positions.
+    void set_frequencies(const nlohmann::json& j) {
+        const auto object = [&](const char* key) { return j.contains(key) && j[key].is_object() ? j[key] : nlohmann::json::object(); };
+        nlohmann::json rope = object("rope_scaling");
+        rope.update(object("rope_parameters"));
+        const std::string type = rope.value("rope_type", rope.value("type", "default"));
+        const double theta = rope.value("rope_theta", j.value("rope_theta", 10000.0)), factor = rope.value("factor", 1.0);
+        if (type != "default" && type != "linear" && type != "llama3") fail("config.json: rope_type " + type + " is not known here");
+        for (std::size_t k = 0; k < head_ / 2; ++k) {
+            double f = std::pow(theta, -2.0 * static_cast<double>(k) / static_cast<double>(head_));
+            if (type == "llama3") {  // slow turns are slowed down further, those in between in part
+                const double low = rope.at("low_freq_factor"), high = rope.at("high_freq_factor"),
+                             turns = rope.at("original_max_position_embeddings").get<double>() * f / 6.283185307179586,
+                             part = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+                f = (1 - part) * f / factor + part * f;
+            } else {
+                f /= factor;
+            }
+            frequency_.push_back(f);
+        }
+    }
     /// Root-mean-square norm of vectors as long as `weight`.
     void normalize(std::span<const float> x, std::span<const float> weight, std::span<float> y) const {
         for (std::size_t i = 0; i < x.size(); i += weight.size()) {
@@ -251,7 +292,7 @@ class decoder {
             float* v = x.data() + h * head_;
             const auto position = static_cast<double>(first + h / heads);
             for (std::size_t k = 0; k < head_ / 2; ++k) {
-                const double angle = position * std::pow(theta_, -2.0 * static_cast<double>(k) / static_cast<double>(head_));
+                const double angle = position * frequency_[k];
                 const auto c = static_cast<float>(std::cos(angle)), s = static_cast<float>(std::sin(angle));
                 const float a = v[k], b = v[k + head_ / 2];
                 v[k] = a * c - b * s, v[k + head_ / 2] = b * c + a * s;
@@ -280,13 +321,22 @@ class decoder {
 
     std::size_t heads_ = 0, kv_heads_ = 0, head_ = 0, width_ = 0;
     float epsilon_ = 0;
-    double theta_ = 0;
+    qk::activation activation_ = qk::activation::silu;
+    std::vector<double> frequency_;  ///< radians a position, of each pair of a head
     bool tied_ = false;
     matrix embedding_, head_of_model_;
     std::vector<float> norm_;
     std::vector<layer> layers_;
     std::vector<cache> keys_, values_;
 };
+
+std::size_t whole_number(const char* option, const std::string& text) {
+    std::size_t n = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (problem != std::errc() || end != text.data() + text.size() || n > (1u << 24))
+        fail(std::string(option) + ": \"" + text + "\" is no number");
+    return n;
+}
 
 int run(int argc, char** argv) {
     std::string file, cache_format = "bf16", logits_file, prompt = "1";
@@ -295,17 +345,20 @@ int run(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         const auto value = [&] { return i + 1 < argc ? std::string(argv[++i]) : (fail(word + " takes a value"), std::string()); };
+        const auto known = [&] { return word.starts_with("--") ? fail("there is no option " + word) : void(); };
         if (word == "--prompt") prompt = value();
-        else if (word == "--tokens") count = std::stoul(value());
+        else if (word == "--tokens") count = whole_number("--tokens", value());
         else if (word == "--cache") cache_format = value();
         else if (word == "--logits") logits_file = value();
         else if (word == "--floats") floats = true;
-        else file = word;
+        else known(), file = word;
     }
     if (file.empty()) fail("usage: custom_runtime CHECKPOINT [--prompt 1,2,3] [--tokens N] [--cache FORMAT] [--floats] [--logits FILE]");
     std::vector<std::size_t> tokens;
-    for (std::size_t at = 0; at < prompt.size(); at = std::min(prompt.find(',', at), prompt.size() - 1) + 1)
-        tokens.push_back(std::stoul(prompt.substr(at)));
+    for (std::size_t at = 0, end = 0; end != prompt.size(); at = end + 1) {
+        end = std::min(prompt.find(',', at), prompt.size());
+        tokens.push_back(whole_number("--prompt", prompt.substr(at, end - at)));
+    }
     const auto f = qk::parse_format(cache_format);
     if (!f) fail("--cache " + cache_format + ": " + std::string(f.error.view()));
     const auto c = qk::checkpoint::open(file);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a checkpoint of random weights for custom_runtime: a model of Qwen3's kind as compressed-tensors stores it.
 
-    make_checkpoint.py FOLDER [--format mxfp4|nvfp4|fp8|bf16] [--size tiny|500m] [--seed N]
+    make_checkpoint.py FOLDER [--format mxfp4|nvfp4|fp8|fp8_blocks|bf16] [--size tiny|500m] [--seed N]
 
 FOLDER gets model.safetensors and config.json. Needs numpy."""
 import argparse
@@ -61,6 +61,12 @@ class Writer:
             self.put(name + ".weight", "F8_E4M3", code)
             self.put(name + ".weight_scale", "F32", scale)
             value = None if self.floats is None else e4m3(code) * scale
+        elif how == "fp8_blocks":  # as DeepSeek and Qwen store it: a scale for 128 x 128 weights
+            code = self.random.integers(0, 256, (rows, columns), numpy.uint8) & 0xBF
+            scale = (size * self.random.uniform(0.5, 1.5, (-(-rows // 128), -(-columns // 128)))).astype(numpy.float32)
+            self.put(name + ".weight", "F8_E4M3", code)
+            self.put(name + ".weight_scale_inv", "F32", scale)
+            value = None if self.floats is None else e4m3(code) * numpy.repeat(numpy.repeat(scale, 128, 0), 128, 1)[:rows, :columns]
         else:
             group = 32 if how == "mxfp4" else 16
             packed = self.random.integers(0, 256, (rows, columns // 2), numpy.uint8)
@@ -81,20 +87,32 @@ class Writer:
         if self.floats is not None:
             self.floats[name + ".weight"] = value.astype(numpy.float32)
 
-    def write(self, path):
+    def write(self, path, tensors=None):
+        tensors = self.tensors if tensors is None else tensors
         header, at = {}, 0
-        for name, kind, array in self.tensors:
+        for name, kind, array in tensors:
             header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
             at += array.nbytes
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         with open(path, "wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
-            for _, _, array in self.tensors:
+            for _, _, array in tensors:
                 file.write(numpy.ascontiguousarray(array).tobytes())
+
+    def write_shards(self, folder, count):
+        """Writes tensors to several files, with the index that says which holds what."""
+        places = {}
+        for i in range(count):
+            file = f"model-{i + 1:05}-of-{count:05}.safetensors"
+            self.write(folder / file, self.tensors[i::count])
+            places.update({name: file for name, _, _ in self.tensors[i::count]})
+        (folder / "model.safetensors.index.json").write_text(json.dumps(dict(metadata={}, weight_map=places)))
 
 
 def quantization(how):
+    if how == "fp8_blocks":
+        return dict(quant_method="fp8", fmt="e4m3", weight_block_size=[128, 128], activation_scheme="dynamic")
     weights = {
         "mxfp4": dict(num_bits=4, type="float", strategy="group", group_size=32, symmetric=True, dynamic=False, scale_dtype="torch.uint8"),
         "nvfp4": dict(num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True, dynamic=False, scale_dtype="torch.float8_e4m3fn"),
@@ -105,15 +123,17 @@ def quantization(how):
     return dict(config_groups=dict(group_0=group), format=form, ignore=["lm_head"], quant_method="compressed-tensors", quantization_status="compressed", version="0.20.0")
 
 
-def make(folder, how="mxfp4", size="tiny", seed=1, floats=None):
-    """Returns the config; `floats`, a dictionary, gets every weight as float32."""
+def make(folder, how="mxfp4", size="tiny", seed=1, floats=None, shards=1, **changes):
+    """Returns the config; `floats`, a dictionary, gets every weight as float32. `changes` are other entries of the config."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = dict(SIZES[size], model_type="qwen3", architectures=["Qwen3ForCausalLM"], rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=False, torch_dtype="bfloat16")
+    config.update(changes)
     if how != "bf16":
         config["quantization_config"] = quantization(how)
     w, c = Writer(seed, floats), config
     width, head, inner = c["hidden_size"], c["head_dim"], c["intermediate_size"]
+    biased = lambda part, *names: c.get(part) and [w.plain(f"{name}.bias", 0.1 * w.random.standard_normal(n, numpy.float32)) for name, n in names]
     norm = lambda name, n: w.plain(name + ".weight", 1 + 0.1 * w.random.standard_normal(n, numpy.float32))
     w.plain("model.embed_tokens.weight", w.random.standard_normal((c["vocab_size"], width), numpy.float32))
     for i in range(c["num_hidden_layers"]):
@@ -121,14 +141,18 @@ def make(folder, how="mxfp4", size="tiny", seed=1, floats=None):
         norm(at + "input_layernorm", width)
         for name, rows, columns in (("q", c["num_attention_heads"] * head, width), ("k", c["num_key_value_heads"] * head, width), ("v", c["num_key_value_heads"] * head, width), ("o", width, c["num_attention_heads"] * head)):
             w.matrix(at + f"self_attn.{name}_proj", rows, columns, how)
-        norm(at + "self_attn.q_norm", head)
-        norm(at + "self_attn.k_norm", head)
+        if c["model_type"] == "qwen3":
+            norm(at + "self_attn.q_norm", head)
+            norm(at + "self_attn.k_norm", head)
+        biased("attention_bias", *((at + f"self_attn.{n}_proj", c["num_attention_heads" if n == "q" else "num_key_value_heads"] * head) for n in "qkv"), (at + "self_attn.o_proj", width))
         norm(at + "post_attention_layernorm", width)
         for name, rows, columns in (("gate", inner, width), ("up", inner, width), ("down", width, inner)):
             w.matrix(at + f"mlp.{name}_proj", rows, columns, how)
+        biased("mlp_bias", (at + "mlp.gate_proj", inner), (at + "mlp.up_proj", inner), (at + "mlp.down_proj", width))
     norm("model.norm", width)
-    w.matrix("lm_head", c["vocab_size"], width, "bf16")
-    w.write(folder / "model.safetensors")
+    if not c["tie_word_embeddings"]:
+        w.matrix("lm_head", c["vocab_size"], width, "bf16")
+    w.write(folder / "model.safetensors") if shards == 1 else w.write_shards(folder, shards)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     return config
 
@@ -136,7 +160,7 @@ def make(folder, how="mxfp4", size="tiny", seed=1, floats=None):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
-    parser.add_argument("--format", default="mxfp4", choices=["mxfp4", "nvfp4", "fp8", "bf16"])
+    parser.add_argument("--format", default="mxfp4", choices=["mxfp4", "nvfp4", "fp8", "fp8_blocks", "bf16"])
     parser.add_argument("--size", default="tiny", choices=SIZES)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """runtime_test.py CUSTOM_RUNTIME: tokens and logits of checkpoints of random weights against numpy in float64, and against the same program with
 every weight as float32: the same bits."""
+import json
 import pathlib
 import subprocess
 import sys
@@ -19,10 +20,13 @@ def logits_of(config, weights, tokens):
     """The model of config in float64: a row of logits for each token."""
     heads, kv, head, width = (config[k] for k in ("num_attention_heads", "num_key_value_heads", "head_dim", "hidden_size"))
     w = lambda name: weights[name + ".weight"].astype(numpy.float64)
+    bias = lambda name: weights.get(name + ".bias", numpy.zeros(1)).astype(numpy.float64)
+    linear = lambda x, name: x @ w(name).T + bias(name)
+    normed = lambda x, name: norm(x, name) if name + ".weight" in weights else x
     norm = lambda x, name: x / numpy.sqrt((x * x).mean(-1, keepdims=True) + config["rms_norm_eps"]) * w(name)
 
     def turned(x):
-        angle = numpy.arange(len(tokens))[:, None] * config["rope_theta"] ** (-2.0 * numpy.arange(head // 2) / head)
+        angle = numpy.arange(len(tokens))[:, None] * frequencies(config)
         c, s = numpy.cos(angle)[:, None], numpy.sin(angle)[:, None]
         a, b = x[..., : head // 2], x[..., head // 2 :]
         return numpy.concatenate([a * c - b * s, b * c + a * s], -1)
@@ -31,22 +35,39 @@ def logits_of(config, weights, tokens):
     for i in range(config["num_hidden_layers"]):
         at = f"model.layers.{i}."
         n = norm(x, at + "input_layernorm")
-        q, k, v = (n @ w(at + f"self_attn.{p}_proj").T for p in "qkv")
-        q = turned(norm(q.reshape(-1, heads, head), at + "self_attn.q_norm"))
-        k = turned(norm(k.reshape(-1, kv, head), at + "self_attn.k_norm"))
+        q, k, v = (linear(n, at + f"self_attn.{p}_proj") for p in "qkv")
+        q = turned(normed(q.reshape(-1, heads, head), at + "self_attn.q_norm"))
+        k = turned(normed(k.reshape(-1, kv, head), at + "self_attn.k_norm"))
         k, v = (numpy.repeat(t.reshape(-1, kv, head), heads // kv, 1) for t in (k, v))
         scores = numpy.einsum("qhd,khd->hqk", q, k) / head**0.5 + numpy.triu(numpy.full((len(tokens),) * 2, -numpy.inf), 1)
         p = numpy.exp(scores - scores.max(-1, keepdims=True))
-        x = x + numpy.einsum("hqk,khd->qhd", p / p.sum(-1, keepdims=True), v).reshape(len(tokens), -1) @ w(at + "self_attn.o_proj").T
+        x = x + linear(numpy.einsum("hqk,khd->qhd", p / p.sum(-1, keepdims=True), v).reshape(len(tokens), -1), at + "self_attn.o_proj")
         n = norm(x, at + "post_attention_layernorm")
-        gate = n @ w(at + "mlp.gate_proj").T
-        x = x + (gate / (1 + numpy.exp(-gate)) * (n @ w(at + "mlp.up_proj").T)) @ w(at + "mlp.down_proj").T
-    return norm(x, "model.norm") @ w("lm_head").T
+        gate = linear(n, at + "mlp.gate_proj")
+        x = x + linear(gate / (1 + numpy.exp(-gate)) * linear(n, at + "mlp.up_proj"), at + "mlp.down_proj")
+    return norm(x, "model.norm") @ w("model.embed_tokens" if config["tie_word_embeddings"] else "lm_head").T
+
+
+def frequencies(config):
+    """Radians a position. llama3: turns that take longer than the original context are `factor` times as slow, those in between in part."""
+    head, rope = config["head_dim"], config.get("rope_scaling") or {}
+    f = config["rope_theta"] ** (-2.0 * numpy.arange(head // 2) / head)
+    if rope.get("rope_type") == "linear":
+        return f / rope["factor"]
+    if rope.get("rope_type") == "llama3":
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        length = 2 * numpy.pi / f
+        smooth = (rope["original_max_position_embeddings"] / length - low) / (high - low)
+        between = (1 - smooth) * f / rope["factor"] + smooth * f
+        f = numpy.where(smooth < 0, f / rope["factor"], numpy.where(smooth > 1, f, between))
+    return f
 
 
 def run(program, folder, *options):
     out = folder / "logits"
-    done = subprocess.run([program, folder / "model.safetensors", "--prompt", ",".join(map(str, PROMPT)), "--logits", out, *options], capture_output=True, text=True)
+    file = folder / "model.safetensors"
+    file = file if file.exists() else folder / "model.safetensors.index.json"
+    done = subprocess.run([program, file, "--prompt", ",".join(map(str, PROMPT)), "--logits", out, *options], capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stderr)
     return [int(t) for t in done.stdout.split()], numpy.fromfile(out, numpy.float32)
@@ -72,6 +93,40 @@ def main():
                 off = numpy.abs(other.reshape(-1, words) - expected[: len(PROMPT)]).max() / numpy.abs(expected).max()
                 assert 0 < off < bound, (how, cache, off)
             print(f"{how}: logits within {error:.1e} of float64, the bits of float weights")
+    llama3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
+    for what, how, shards, changes in (
+        ("tied embeddings, biases", "mxfp4", 1, dict(model_type="qwen2", tie_word_embeddings=True, attention_bias=True)),
+        ("Llama 3's positions, biases everywhere, shards", "fp8", 3, dict(model_type="llama", attention_bias=True, mlp_bias=True, rope_scaling=llama3)),
+        ("scales for 128 x 128 weights, a head for each query", "fp8_blocks", 2, dict(num_key_value_heads=6, hidden_size=160, intermediate_size=300)),
+        ("slow positions", "bf16", 1, dict(model_type="llama", rope_scaling=dict(rope_type="linear", factor=4.0))),
+    ):
+        with tempfile.TemporaryDirectory() as name:
+            folder, weights = pathlib.Path(name), {}
+            config = make_checkpoint.make(folder, how, "tiny", 2, weights, shards, **changes)
+            made, logits = run(program, folder, "--tokens", "6", "--cache", "fp32")
+            expected = logits_of(config, weights, PROMPT + made[:-1])
+            error = numpy.abs(logits.reshape(expected.shape) - expected).max() / numpy.abs(expected).max()
+            assert error < 1e-5, (what, error)
+            print(f"{what}: logits within {error:.1e} of float64")
+    for said, changes in (
+        ('model_type "gpt_oss" is not known here', dict(model_type="gpt_oss")),
+        ("rope_type yarn is not known here", dict(rope_scaling=dict(rope_type="yarn", factor=4.0))),
+        ("sliding_window below 7 tokens", dict(model_type="mistral", sliding_window=6)),
+        ('hidden_act "relu2" is not known here', dict(hidden_act="relu2")),
+        ("there is no number hidden_size", dict(hidden_size=None)),
+    ):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            config = make_checkpoint.make(folder)
+            (folder / "config.json").write_text(json.dumps({**config, **changes}))
+            refused = subprocess.run([program, folder / "model.safetensors", "--prompt", "1", "--tokens", "6"], capture_output=True, text=True)
+            assert refused.returncode == 1 and said in refused.stderr, refused.stderr
+            (folder / "config.json").unlink()
+            refused = subprocess.run([program, folder / "model.safetensors"], capture_output=True, text=True)
+            assert refused.returncode == 1 and "config.json: is missing" in refused.stderr, refused.stderr
+    for options in (["--tokens", "many"], ["--prompt", "1,,2"], ["--frobnicate"], ["--tokens"]):
+        refused = subprocess.run([program, "model.safetensors", *options], capture_output=True, text=True)
+        assert refused.returncode == 1 and options[0] in refused.stderr, refused.stderr
     refused = subprocess.run([program, "no_such_file.safetensors"], capture_output=True, text=True)
     assert refused.returncode == 1 and "no_such_file" in refused.stderr
 
