@@ -89,6 +89,8 @@ def main():
     packed, said = seconds_of_token(given.program, file, given.tokens)
     each = float(said.split("tokens/s, ")[1].split(" MB")[0]) * 1e6
     print(f"packed {given.format}: {1 / packed:.2f} tokens/s, {each / 1e6:.0f} MB of weights a token, {each / packed / read:.2f} of reading them")
+    integers, _ = seconds_of_token(given.program, file, given.tokens, "--integers")
+    print(f"packed, vectors rounded to int8 by block: {1 / integers:.2f} tokens/s", flush=True)
     floats, _ = seconds_of_token(given.program, file, given.tokens, "--floats")
     print(f"the same as float32: {1 / floats:.2f} tokens/s", flush=True)
     c = make_checkpoint.SIZES["500m"]

@@ -2,10 +2,11 @@
 // A runtime of your own: a decoder for checkpoints of Qwen's and Llama's kind, dense ones. Weights stay packed as the file has them,
 // products read them so (qk/product.hpp), and keys and values are packed in a format of your choice.
 //
-//   custom_runtime model.safetensors --prompt 1,2,3 --tokens 20 [--cache fp8_e4m3fn] [--floats] [--logits FILE]
+//   custom_runtime model.safetensors --prompt 1,2,3 --tokens 20 [--cache fp8_e4m3fn] [--floats | --integers] [--logits FILE]
 //
-// --floats decodes every weight to float32 first and changes nothing else: same order of sums, same bits, more bytes. --logits writes the
-// logits of every position that was computed, as float32. make_checkpoint.py writes checkpoints of random weights.
+// --floats decodes every weight to float32 first and changes nothing else: same order of sums, same bits, more bytes. --integers rounds
+// what is multiplied to int8 by block where weights are whole numbers of a unit, as llama.cpp does: faster, and not the same. --logits
+// writes the logits of every position that was computed, as float32. make_checkpoint.py writes checkpoints of random weights.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -37,6 +38,7 @@ struct matrix {
     std::vector<float> scale;
     std::vector<std::int64_t> zero;
     float tensor = 1;
+    qk::product_sums sums = qk::product_sums::floats;
 
     matrix() = default;
     matrix(matrix&&) = default;  // memory stays where it is when a vector is moved
@@ -51,7 +53,8 @@ struct matrix {
         qk::dispatch::weighted_rows(format, one, {std::span(&weight, 1)}, {y});
     }
     /// y = W x for vectors that lie one after the other.
-    void multiply(std::span<const float> x, std::span<float> y, const qk::product_options& o = {}) const {
+    void multiply(std::span<const float> x, std::span<float> y, qk::product_options o = {}) const {
+        o.sums = sums;
         qk::dispatch::product(format, w, {x, x.size() / w.columns}, {y}, o);
     }
 };
@@ -108,7 +111,9 @@ void take_quantized(const qk::checkpoint::checkpoint& c, const qk::checkpoint::w
     }
 }
 
-matrix load(const qk::checkpoint::checkpoint& c, const std::string& name, bool floats) {
+enum class weights_as { packed, floats, integers };
+
+matrix load(const qk::checkpoint::checkpoint& c, const std::string& name, weights_as how) {
     const qk::checkpoint::weight* w = c.find_weight(name);
     if (w == nullptr) fail(c.path.string() + ": there is no " + name);
     if (w->problem) fail(w->problem->sentence);
@@ -120,7 +125,8 @@ matrix load(const qk::checkpoint::checkpoint& c, const std::string& name, bool f
         m.format = *qk::parse_format(w->format == "f16" ? "fp16" : w->format == "f32" ? "fp32" : "bf16");
         m.w.planes.elements = c.tensors[static_cast<std::size_t>(w->codes)].data;
     }
-    if (!floats) return m;
+    if (how == weights_as::integers && qk::takes_integers(m.format)) m.sums = qk::product_sums::integers;
+    if (how != weights_as::floats) return m;
     matrix f;
     f.format = qk::fp32, f.w.rows = m.w.rows, f.w.columns = m.w.columns;
     f.codes.resize(m.w.rows * m.w.columns * sizeof(float));
@@ -189,7 +195,7 @@ struct layer {
 
 class decoder {
   public:
-    decoder(const qk::checkpoint::checkpoint& c, const qk::format& cache_format, std::size_t tokens, bool floats) {
+    decoder(const qk::checkpoint::checkpoint& c, const qk::format& cache_format, std::size_t tokens, weights_as how) {
         const nlohmann::json j = read_config(c.path.parent_path() / "config.json", tokens);
         const auto number = [&](const char* key) { return j.at(key).get<std::size_t>(); };
         heads_ = number("num_attention_heads"), kv_heads_ = j.value("num_key_value_heads", heads_), width_ = number("hidden_size");
@@ -197,13 +203,13 @@ class decoder {
         epsilon_ = j.at("rms_norm_eps").get<float>();
         activation_ = j.value("hidden_act", "silu") == "silu" ? qk::activation::silu : qk::activation::gelu_tanh;
         set_frequencies(j);
-        embedding_ = load(c, "model.embed_tokens.weight", floats);
+        embedding_ = load(c, "model.embed_tokens.weight", how);
         tied_ = c.find_weight("lm_head.weight") == nullptr;
-        if (!tied_) head_of_model_ = load(c, "lm_head.weight", floats);
+        if (!tied_) head_of_model_ = load(c, "lm_head.weight", how);
         norm_ = load_vector(c, "model.norm.weight");
         for (std::size_t i = 0; i < number("num_hidden_layers"); ++i) {
             const std::string at = "model.layers." + std::to_string(i) + ".", self = at + "self_attn.", mlp = at + "mlp.";
-            const auto w = [&](const std::string& name) { return load(c, name + ".weight", floats); };
+            const auto w = [&](const std::string& name) { return load(c, name + ".weight", how); };
             layers_.push_back({load_vector(c, at + "input_layernorm.weight"), load_vector(c, at + "post_attention_layernorm.weight"),
                                load_vector(c, self + "q_norm.weight"), load_vector(c, self + "k_norm.weight"),
                                load_vector(c, self + "q_proj.bias"), load_vector(c, self + "k_proj.bias"),
@@ -341,7 +347,7 @@ std::size_t whole_number(const char* option, const std::string& text) {
 int run(int argc, char** argv) {
     std::string file, cache_format = "bf16", logits_file, prompt = "1";
     std::size_t count = 16;
-    bool floats = false;
+    weights_as how = weights_as::packed;
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         const auto value = [&] { return i + 1 < argc ? std::string(argv[++i]) : (fail(word + " takes a value"), std::string()); };
@@ -350,10 +356,12 @@ int run(int argc, char** argv) {
         else if (word == "--tokens") count = whole_number("--tokens", value());
         else if (word == "--cache") cache_format = value();
         else if (word == "--logits") logits_file = value();
-        else if (word == "--floats") floats = true;
+        else if (word == "--floats") how = weights_as::floats;
+        else if (word == "--integers") how = weights_as::integers;
         else known(), file = word;
     }
-    if (file.empty()) fail("usage: custom_runtime CHECKPOINT [--prompt 1,2,3] [--tokens N] [--cache FORMAT] [--floats] [--logits FILE]");
+    if (file.empty())
+        fail("usage: custom_runtime CHECKPOINT [--prompt 1,2,3] [--tokens N] [--cache FORMAT] [--floats | --integers] [--logits FILE]");
     std::vector<std::size_t> tokens;
     for (std::size_t at = 0, end = 0; end != prompt.size(); at = end + 1) {
         end = std::min(prompt.find(',', at), prompt.size());
@@ -362,7 +370,7 @@ int run(int argc, char** argv) {
     const auto f = qk::parse_format(cache_format);
     if (!f) fail("--cache " + cache_format + ": " + std::string(f.error.view()));
     const auto c = qk::checkpoint::open(file);
-    decoder model(c, *f, tokens.size() + count, floats);
+    decoder model(c, *f, tokens.size() + count, how);
     for (const std::size_t t : tokens)
         if (t >= model.words()) fail("--prompt: token " + std::to_string(t) + " of " + std::to_string(model.words()));
     std::ofstream logits_out;

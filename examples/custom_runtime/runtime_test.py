@@ -88,6 +88,9 @@ def main():
             assert made == [int(t) for t in expected[len(PROMPT) - 1 :].argmax(-1)], how
             floats, as_floats = run(program, folder, "--tokens", "12", "--cache", "fp32", "--floats")
             assert floats == made and (as_floats.view(numpy.uint32) == logits.ravel().view(numpy.uint32)).all(), f"{how}: float weights give other bits"
+            _, rounded = run(program, folder, "--tokens", "1", "--cache", "fp32", "--integers")
+            off = numpy.abs(rounded.reshape(-1, words) - expected[: len(PROMPT)]).max() / numpy.abs(expected).max()
+            assert off < 0.1 and (off > 1e-5) == (how in ("mxfp4", "nvfp4")), (how, off)
             for cache, bound in (("bf16", 0.02), ("mxfp8_e4m3", 0.2), ("fp8_e4m3fn", 0.2), ("bfp16", 0.05)):
                 packed, other = run(program, folder, "--tokens", "1", "--cache", cache)
                 off = numpy.abs(other.reshape(-1, words) - expected[: len(PROMPT)]).max() / numpy.abs(expected).max()
