@@ -82,6 +82,23 @@ TEST_CASE("elements: every split of 8, 6 and 4 bits, biases around the usual one
         }
 }
 
+TEST_CASE("elements without a sign, and of every width of a byte: the upper bit of a code is no sign") {
+    generator r{14};
+    for (int width = 2; width <= 8; ++width)
+        for (const bool is_signed : {false, true})
+            for (int e = 1; e + is_signed <= width; ++e) {
+                const int m = width - is_signed - e, usual = (1 << (e - 1)) - 1;
+                for (const char* special : {"none", "fn", "ieee"}) {
+                    const std::string name = "float:exponent=" + std::to_string(e) + ",mantissa=" + std::to_string(m) +
+                                             ",bias=" + std::to_string(usual + 1) + ",special=" + special + (is_signed ? "" : ",sign=0");
+                    const auto f = qk::parse_format(name);
+                    if (!f) continue;
+                    for (const std::size_t n : {std::size_t{2000}, std::size_t{33}, std::size_t{31}})
+                        check_elements(std::get<qk::floating>(*f), n, 0.01171875f, r);
+                }
+            }
+}
+
 TEST_CASE("elements of the catalogue: every code, under scales that leave them normal, subnormal and infinite") {
     generator r{12};
     for (const qk::named_format& t : qk::catalogue) {

@@ -112,8 +112,8 @@ struct floating_values {
     bool usable, power_of_two, plain_shift, small, has_sign, has_special, lone_nan;
     int shift, up;
     kernels::vi<Arch> magnitude, first_normal, rebias, special, special_bits, nan_code;
-    /// Kept in registers: compilers would make them anew for each vector.
-    kernels::vi<Arch> sign = kernels::opaque<Arch>(kernels::vi<Arch>(kernels::sign_bit)),
+    /// Kept in registers: compilers would make them anew for each vector. `sign` is 0 for formats without one.
+    kernels::vi<Arch> sign = kernels::opaque<Arch>(kernels::vi<Arch>(has_sign ? kernels::sign_bit : 0)),
                       nan = kernels::opaque<Arch>(kernels::vi<Arch>(kernels::nan_bits));
     kernels::vf<Arch> step;
     kernels::lookup_table<Arch> table;  ///< value of each magnitude, if small
