@@ -71,14 +71,15 @@ result mlx_fp(const rule& how, const input& x) {
         mlx_scale s{};
         if (nvfp4) {
             s.code = mlx_e4m3(maximum / 6.0f * encode);
-            s.divisor = s.back = from_e4m3(s.code) * decode;
+            s.divisor = from_e4m3(s.code);  // the tensor's part follows by a product of its own
+            s.back = s.divisor * decode;
         } else {
             s = mx_scale_of(maximum, fp8 ? 448.0f : 6.0f, how.format.ends_with("_rounded"));
         }
         scales[i] = s.code;
         for (std::size_t k = 0; k < size; ++k) {
             // an infinite or missing maximum leaves a divisor of zero, and everything saturates
-            const float v = s.divisor == 0 && !nvfp4 ? std::copysign(infinity, b[i][k]) : b[i][k] / s.divisor;
+            const float v = s.divisor == 0 && !nvfp4 ? std::copysign(infinity, b[i][k]) : b[i][k] / s.divisor * encode;
             codes[i * size + k] = fp8 ? mlx_e4m3(v) : mlx_fp4(v);
             made.values[i * size + k] = (fp8 ? from_e4m3(codes[i * size + k]) : from_e2m1(codes[i * size + k])) * s.back;
         }

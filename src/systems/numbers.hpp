@@ -55,12 +55,11 @@ inline float magnitude_value(std::uint32_t code, int mantissa, int bias) {
     return std::ldexp(static_cast<float>(fraction + (1 << mantissa)), field - bias - mantissa);
 }
 
-/// torch.float8_e4m3fn: above 464, Inf and NaN are NaN (0x7f with the sign).
+/// torch.float8_e4m3fn: whatever is too large, Inf too, becomes 448; NaN is 0x7f with the sign.
 inline std::uint8_t to_e4m3(float v) {
     const auto sign = static_cast<std::uint8_t>((bits_of(v) >> 24) & 0x80);
-    if (!(std::abs(v) < 1e6f)) return sign | 0x7f;
-    const std::uint32_t code = magnitude_code(v, 3, 7);
-    return static_cast<std::uint8_t>(sign | (code > 0x7e ? 0x7f : code));
+    if (std::isnan(v)) return sign | 0x7f;
+    return static_cast<std::uint8_t>(sign | (std::abs(v) < 448.0f ? magnitude_code(v, 3, 7) : 0x7e));
 }
 inline float from_e4m3(std::uint8_t code) {
     const std::uint32_t magnitude = code & 0x7f;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <stdexcept>
 
 #include "qk/graph/error.hpp"
@@ -26,9 +28,15 @@ graph::data_type type_of_plane(systems::plane::type t) {
     return graph::data_type::float32;
 }
 
-graph::tensor tensor_of(const systems::plane& p, bool one_row) {
+/// `given`: the shape of the input, whose last dimension is a row.
+graph::tensor tensor_of(const systems::plane& p, const graph::dims& given) {
     graph::dims shape(p.shape.begin(), p.shape.end());
-    if (one_row && shape.size() == 2 && shape[0] == 1) shape.erase(shape.begin());  // a vector's planes are vectors
+    if (given.size() < 2 && shape.size() == 2 && shape[0] == 1) shape.erase(shape.begin());  // a vector's planes are vectors
+    if (given.size() > 2 && shape.size() >= 2) {  // and where the input has several dimensions in place of rows, so have its planes
+        const auto rows = shape.end() - 2;
+        if (*rows == std::accumulate(given.begin(), given.end() - 1, std::int64_t{1}, std::multiplies<>()))
+            shape.insert(shape.erase(rows), given.begin(), given.end() - 1);
+    }
     graph::tensor t(type_of_plane(p.kind), shape);
     if (!p.bytes.empty()) std::memcpy(t.bytes(), p.bytes.data(), p.bytes.size());
     return t;
@@ -80,7 +88,6 @@ converted_by_system convert_by(const systems::rule& rule, graph::tensor x, const
     if (x.type() == graph::data_type::uint8) return decoded_codes(rule, x, file);
     x = float_tensor(std::move(x), file);
     if (x.size() == 0) throw graph::error(file + " has no values");
-    const bool one_row = x.rank() < 2;
     const auto columns = static_cast<std::size_t>(x.rank() == 0 ? 1 : x.shape().back());
     systems::input given{x.as<float>(), x.size() / columns, columns, {}};
     graph::tensor weights;
@@ -100,7 +107,8 @@ converted_by_system convert_by(const systems::rule& rule, graph::tensor x, const
         graph::tensor(graph::data_type::float32, turned ? graph::dims(made.shape.begin(), made.shape.end()) : x.shape()), {}};
     std::copy(made.values.begin(), made.values.end(), done.values.as<float>().begin());
     std::vector<graph::zip_entry> entries;
-    for (const systems::plane& p : made.planes) entries.push_back({p.name + ".npy", graph::to_npy(tensor_of(p, one_row))});
+    for (const systems::plane& p : made.planes)
+        entries.push_back({p.name + ".npy", graph::to_npy(tensor_of(p, turned ? done.values.shape() : x.shape()))});
     done.archive = graph::zip(entries, "the packed file");
     return done;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "qk/exact/product.hpp"
 #include "qk/formats/microscaling.hpp"
 #include "qk/reference/block.hpp"
 #include "qk/reference/floating.hpp"
@@ -71,7 +72,7 @@ inline double element_of(const microscaling& f, double quotient, const semantics
 inline double cost_of(const block& b, std::size_t i, double y) {
     if (!std::isfinite(b.in(i)) || b.weight(i) == 0) return 0;
     const double d = std::abs(static_cast<double>(b.in(i)) - y);
-    return b.weight(i) * (b.how->scale_objective == scale_objective::mae ? d : d * d);
+    return rounded_product(b.weight(i), b.how->scale_objective == scale_objective::mae ? d : d * d);
 }
 /// Candidates are compared under rounding to nearest even, whatever the elements are rounded by.
 inline semantics search_semantics(const semantics& how) {

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 
+#include "qk/exact/product.hpp"
 #include "qk/kernels/drivers/general.hpp"
 #include "qk/kernels/drivers/scale_shortlist.hpp"
 #include "qk/kernels/rounding/search.hpp"
@@ -68,8 +69,8 @@ class scale_finder {
                 if (!(a < std::numeric_limits<double>::infinity()) || weight == 0) continue;
                 const double d = std::abs(static_cast<double>(x[k]) - static_cast<double>(y[k]));
                 const double beyond = std::max(0.0, a - static_cast<double>(limit[k]));
-                error_[k] += weight * (absolute ? d : d * d);
-                clipped_[k] += weight * (absolute ? beyond : beyond * beyond);
+                error_[k] += rounded_product(weight, absolute ? d : d * d);
+                clipped_[k] += rounded_product(weight, absolute ? beyond : beyond * beyond);
             }
         }
     }
