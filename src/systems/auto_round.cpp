@@ -248,8 +248,8 @@ result ar_fp8_block(const rule&, const input& x) {
     }
     result made{{x.rows, x.columns}, std::vector<float>(x.values.size()), {}};
     for (std::size_t i = 0; i < x.values.size(); ++i) {
-        const float scale = scales[tile(i)];
-        made.values[i] = from_e4m3(to_e4m3(clamp(x.values[i] / scale, -448, 448))) * scale;
+        const float scale = scales[tile(i)], v = clamp(x.values[i] / scale + 0.0f, -448, 448);
+        made.values[i] = (from_e4m3(to_e4m3(v)) - v + v) * scale;  // the straight-through cast: what becomes 0 has no sign
     }
     made.planes.push_back(make_plane("scales", {tile.down, tile.across}, scales));
     return made;

@@ -2,6 +2,7 @@
 // Compares every rule with what its package answered, bit for bit: values, codes, scales, zero points.
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cstdio>
 #include <set>
 
@@ -65,6 +66,30 @@ TEST_CASE("every rule of the table is proven, or says what it follows") {
         CHECK(systems::find(r.name()) == &r);
     }
     for (const auto& [name, what] : without_package) CHECK_MESSAGE((systems::find(name) != nullptr && !proven.contains(name)), name);
+}
+
+TEST_CASE("mlx divides by the block's scale, then multiplies by the tensor's part: ties fall elsewhere than under one quotient") {
+    std::vector<float> x(16, 0.0f);
+    x[0] = 8, x[1] = -1;  // -1 / 448 * 336 is above 0.75 in float32, and -1 / (448 * (8 / 2688)) is 0.75
+    const auto made = systems::find("mlx.nvfp4_global")->convert({x, 1, 16, {}});
+    CHECK(made.values[0] == 8);
+    CHECK(made.values[1] == -1.3333334f);
+}
+
+TEST_CASE("auto-round's straight-through cast leaves no -0") {
+    const std::vector<float> x{1.0f, -1e-9f, -0.0f, -0.5f};
+    const auto made = systems::find("auto_round.fp8_block128")->convert({x, 1, 4, {}});
+    CHECK(made.values[3] < 0);
+    for (const std::size_t i : {1, 2}) CHECK(std::bit_cast<std::uint32_t>(made.values[i]) == 0);
+}
+
+TEST_CASE("a cast of PyTorch to E4M3 saturates: a subnormal scale of a tensor leaves quotients above 448") {
+    const std::vector<float> x{671 * 0x1p-149f, -100 * 0x1p-149f};  // 671 / 448 steps are rounded to one
+    for (const char* rule : {"modelopt.fp8_tensor_packed", "modelopt.fp8_2d_16x16"}) {
+        const auto made = systems::find(rule)->convert({x, 1, 2, {}});
+        CHECK(made.values[0] == 448 * 0x1p-149f);
+        CHECK(made.find("codes")->bytes[0] == std::byte{0x7e});
+    }
 }
 
 TEST_CASE("mlx rounded the exponent of a scale before its mend, and clips where it rounds down") {
