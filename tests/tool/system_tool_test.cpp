@@ -35,11 +35,16 @@ TEST_CASE("convert --system writes the values and the planes that the system kee
     REQUIRE(planes.size() == 3);
     CHECK(planes[0].name == "codes");
     CHECK(planes[0].value.type() == graph::data_type::uint8);
-    CHECK(planes[0].value.shape() == graph::dims{4, 32});
+    CHECK(planes[0].value.shape() == graph::dims{2, 2, 32});  // as the packages have it that take three dimensions
     CHECK(planes[1].name == "scales");
-    CHECK(planes[1].value.shape() == graph::dims{4, 4});
+    CHECK(planes[1].value.shape() == graph::dims{2, 2, 4});
     CHECK(planes[2].name == "global");
     CHECK(planes[2].value.type() == graph::data_type::float32);
+    CHECK(planes[2].value.shape() == graph::dims{1});
+    REQUIRE(run_tool({"convert", x, y, "--system", "mlx.affine4_g64", "--packed", p}).status == 0);
+    const auto words = graph::read_npz(p);
+    CHECK(words.at(0).value.shape() == graph::dims{2, 2, 8});
+    CHECK(words.at(1).value.shape() == graph::dims{2, 2, 2, 1});  // scales and biases
 }
 
 TEST_CASE("an importance changes what ggml finds; a vector stays a vector; codes of UE5M3 read back") {
