@@ -29,8 +29,11 @@ class Semantics:
                  zero_point_before=False, mxint_lowest=False, flush_inputs=False, flush_outputs=False):
         self.name, self.rounding, self.scale_rule = name, rounding, scale_rule
         self.integer_mode, self.overflow, self.seed, self.random_bits = integer_mode, overflow, seed, random_bits
+        for what, value in (("name", name), ("rounding", rounding), ("scale_rule", scale_rule), ("integer_mode", integer_mode), ("overflow", overflow)):
+            if value is not None or what == "name":
+                _word(value, what)
         for what, value, least, most in (("seed", seed, 0, 2**64 - 1), ("random_bits", random_bits, 1, 32)):
-            if value is not None and not least <= operator.index(value) <= most:
+            if value is not None and not least <= _whole(value, what) <= most:
                 raise ValueError(f"{what} is {value}; it must be {least} to {most}")
         flags = {"zero_point_before": zero_point_before, "mxint_lowest": mxint_lowest, "flush_inputs": flush_inputs, "flush_outputs": flush_outputs}
         self._flags = tuple(name for name, value in flags.items() if value)
@@ -40,6 +43,11 @@ class Semantics:
     mxint_lowest = property(lambda self: "mxint_lowest" in self._flags)
     flush_inputs = property(lambda self: "flush_inputs" in self._flags)
     flush_outputs = property(lambda self: "flush_outputs" in self._flags)
+
+    def choices(self):
+        """Returns what differs from the name's own choices, by the names of the constructor."""
+        given = {n: v for n, v in zip(self.__slots__[1:-1], self._key()[1:-1]) if v}
+        return {**given, **dict.fromkeys(self._flags, True)}
 
     def _choices(self, rounding=None):
         """Returns what qk._qk.Spec takes behind the name."""
@@ -58,13 +66,28 @@ class Semantics:
         return (_semantics_of, self._key())
 
     def __repr__(self):
-        given = [f"{n}={v!r}" for n, v in zip(self.__slots__[1:-1], self._key()[1:-1]) if v] + [f"{n}=True" for n in self._flags]
-        return f"Semantics({', '.join([repr(self.name), *given])})"
+        return f"Semantics({', '.join([repr(self.name), *(f'{n}={v!r}' for n, v in self.choices().items())])})"
 
 
 def _semantics_of(name, rounding, scale_rule, integer_mode, overflow, seed, random_bits=None, flags=()):
     return Semantics(name, rounding=rounding, scale_rule=scale_rule, integer_mode=integer_mode, overflow=overflow, seed=seed,
                      random_bits=random_bits, **dict.fromkeys(flags, True))
+
+
+def _whole(value, name):
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; it must be a whole number") from None
+
+
+def _word(value, name):
+    """Returns a word that the library can read, which is UTF-8 and has no end within."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; give its name")
+    if "\0" in value or not value.isprintable():
+        raise ValueError(f"{name} is {value[:80]!r}, which has characters that no name has")
+    return value
 
 
 def _spec(format, semantics="ocp", rounding=None):
@@ -85,7 +108,7 @@ def _spec(format, semantics="ocp", rounding=None):
         semantics = Semantics(semantics)
     elif not isinstance(semantics, Semantics):
         raise TypeError(f"semantics is a name, as 'ocp', or a qk.Semantics, not {type(semantics).__name__}")
-    spec = _qk.Spec(text, semantics.name, *semantics._choices(rounding))
+    spec = _qk.Spec(_word(text, "format"), semantics.name, *semantics._choices(rounding))
     if len(_specs) < 4096:
         _specs[key] = spec
     return spec
@@ -123,18 +146,36 @@ def _torch_to_numpy(x, name):
         _refuse_device(name, x.device)
     if x.layout != torch.strided:
         raise TypeError(f"{name} is a sparse tensor; give a dense one: x.to_dense()")
+    if x.is_quantized:
+        raise TypeError(f"{name} is a quantized tensor; give its values: x.dequantize()")
     x = x.detach().resolve_conj().resolve_neg()
-    return x.view(torch.uint16).numpy() if x.dtype == torch.bfloat16 else x.numpy()
+    if x.dtype == torch.bfloat16:
+        return x.view(torch.uint16).numpy()
+    narrow = _narrow(str(x.dtype).removeprefix("torch."), name)
+    return x.numpy() if narrow is None else x.view(torch.uint8).numpy().view(narrow)
+
+
+def _narrow(dtype, name):
+    """Returns ml_dtypes' type for one of torch's floats of 8 bits; None for a type that numpy has."""
+    if not dtype.startswith("float8_"):
+        return None
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(f"{name} holds torch.{dtype}; install ml_dtypes, or give x.float()") from None
+    return getattr(ml_dtypes, dtype)
 
 
 def _to_numpy(x, name):
     """Returns (numpy array, library, name of the dtype)."""
     if isinstance(x, np.ndarray):
+        if isinstance(x, np.ma.MaskedArray):
+            raise TypeError(f"{name} is a masked array, whose mask no format keeps; give x.data, or x.filled(...)")
         return x, "numpy", x.dtype.name
     library = _library_of(x)
     if library == "torch":
         dtype = str(x.dtype).removeprefix("torch.")
-        if dtype not in ("float32", "float16", "bfloat16", "float64") and dtype.startswith("float"):
+        if dtype not in ("float32", "float16", "bfloat16", "float64") and dtype.startswith("float") and _narrow(dtype, name) is None:
             raise TypeError(f"{name} holds torch.{dtype}; give x.float()")
         return _torch_to_numpy(x, name), library, dtype
     if library in ("jax", "jaxlib"):
@@ -155,7 +196,11 @@ def _to_numpy(x, name):
         kind, index = where()
         if int(kind) != 1:
             _refuse_device(name, f"device {index} of DLPack type {int(kind)}")
-        return np.from_dlpack(x), "numpy", np.from_dlpack(x).dtype.name
+        try:
+            plain = np.from_dlpack(x)
+        except (BufferError, RuntimeError, TypeError) as e:
+            raise TypeError(f"{name} cannot be read by DLPack ({e}); give an array of float32 or float16") from e
+        return plain, "numpy", plain.dtype.name
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
         plain = np.asarray(x)
         return plain, "numpy", plain.dtype.name
@@ -167,7 +212,8 @@ def _to_numpy(x, name):
 
 
 def _source(x, name="x"):
-    """Brings an array into a kind that the kernels take. Narrow floats of ml_dtypes become float32, which holds all their values."""
+    """Brings an array into a kind that the kernels take. Narrow floats of ml_dtypes become float32, which holds all their values. What lies
+    unaligned in memory is a case for _aligned."""
     plain, library, dtype = _to_numpy(x, name)
     if dtype == "bfloat16":
         bits = plain if plain.dtype == _uint16 else plain.view(_uint16)
@@ -189,8 +235,11 @@ def _result(source, bits):
     if source.library == "torch":
         import torch
 
-        made = torch.from_numpy(bits)
-        return made.view(torch.bfloat16) if dtype == "bfloat16" else made
+        if dtype == "bfloat16":
+            return torch.from_numpy(bits).view(torch.bfloat16)
+        if dtype.name.startswith("float8_"):
+            return torch.from_numpy(bits.astype(dtype).view(np.uint8)).view(getattr(torch, dtype.name))
+        return torch.from_numpy(bits)
     if dtype == "bfloat16":
         import ml_dtypes
 
@@ -204,6 +253,11 @@ def _result(source, bits):
     return bits
 
 
+def _aligned(bits):
+    """Returns an array that a kernel can read: a copy where the numbers lie at odd addresses, as in a file's bytes behind a header."""
+    return bits if bits.flags.aligned else bits.copy()
+
+
 def _order(bits):
     """Returns the axes from the slowest to the fastest if the array fills its memory, permuted or not; None if it has to be copied."""
     if bits.flags.c_contiguous:
@@ -214,10 +268,7 @@ def _order(bits):
 
 def _axis(axis, bits, name="axis"):
     """Returns an axis counted from 0; -1 for a scalar."""
-    try:
-        axis = operator.index(axis)
-    except TypeError:
-        raise TypeError(f"{name} is a whole number, not {type(axis).__name__}") from None
+    axis = _whole(axis, name)
     rank = bits.ndim
     if rank == 0 and axis in (0, -1):
         return -1
@@ -228,11 +279,20 @@ def _axis(axis, bits, name="axis"):
 
 
 def _numbers(value, dtype, name):
-    array = np.asarray(value if isinstance(value, (int, float, list, tuple)) else _to_numpy(value, name)[0])
-    kinds = "iu" if dtype == np.int64 else "fiu"
-    if array.dtype.kind not in kinds and array.dtype.name != "bfloat16":
-        raise TypeError(f"{name} holds {array.dtype.name}; give {'whole numbers' if dtype == np.int64 else 'numbers'}")
-    return array.astype(dtype)
+    held = None
+    if isinstance(value, (int, float, list, tuple)):
+        array = np.asarray(value)
+    else:
+        array, _, held = _to_numpy(value, name)
+    if held == "bfloat16" and array.dtype == _uint16:  # torch's, as bits
+        array = (array.astype(np.uint32) << 16).view(_float32)
+    whole = dtype == np.int64
+    if array.dtype.kind not in ("iu" if whole else "fiu") and (whole or not array.dtype.name.startswith(("bfloat16", "float8_"))):
+        raise TypeError(f"{name} holds {array.dtype.name}; give {'whole numbers' if whole else 'numbers'}")
+    if array.dtype == np.uint64 and whole and array.size and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{name} is {array.max()}, which no format has")
+    with np.errstate(over="ignore"):  # what becomes infinite is refused with its name
+        return array.astype(dtype)
 
 
 def _scales(bits, scale, zero_point, scale_axis, scale_block):
@@ -263,7 +323,7 @@ def _scales(bits, scale, zero_point, scale_axis, scale_block):
                     " (or scale_block=N for blocks)"
                 )
         return s.reshape(-1), (None if z is None else z.reshape(-1)), axis, 0
-    block = operator.index(scale_block)
+    block = _whole(scale_block, "scale_block")
     if block < 1:
         raise ValueError(f"scale_block is {block}; it must be 1 or more")
     block = min(block, max(bits.shape[axis], 1))
@@ -275,7 +335,7 @@ def _scales(bits, scale, zero_point, scale_axis, scale_block):
 
 
 def _threads(threads):
-    threads = operator.index(threads)
+    threads = _whole(threads, "threads")
     if threads < 1:
         raise ValueError(f"threads is {threads}; it must be 1 or more")
     return min(threads, 1024)
@@ -292,7 +352,7 @@ def _words(words, bits, semantics):
         raise ValueError(f"random_words has shape {words.shape}; give one for each value of x, in its shape {bits.shape} or flat")
     if isinstance(semantics, Semantics) and semantics.seed:
         raise ValueError("random_words takes the place of the semantics' seed; leave one out")
-    return np.ascontiguousarray(words)
+    return np.ascontiguousarray(_aligned(words))
 
 
 def _target(out, shape):
@@ -302,11 +362,33 @@ def _target(out, shape):
         raise TypeError(f"out holds {getattr(out, 'dtype', '?')}; give float32, float16 or bfloat16 to write into")
     if to.library == "jax":
         raise TypeError("out is an array of jax, which cannot be written; leave out= away and take the result")
+    if to.library == "torch" and _records(out):
+        raise ValueError("out requires a gradient, which a write would not tell; give out.detach()")
+    if isinstance(out, (list, tuple, int, float, np.generic)):
+        raise TypeError(f"out is a {type(out).__name__}, which cannot be written; give an array")
     if to.bits.shape != shape:
         raise ValueError(f"out has shape {to.bits.shape}, and x {shape}")
     if not to.bits.flags.writeable:
         raise ValueError("out is read-only")
+    if _lies_on_itself(to.bits):
+        raise ValueError(f"out has strides {to.bits.strides} for shape {shape}: several of its elements share memory; give one with memory for each")
     return to
+
+
+def _records(tensor):
+    import torch
+
+    return tensor.requires_grad and torch.is_grad_enabled()
+
+
+def _lies_on_itself(bits):
+    """Is true where elements of an array may share memory: some axis steps by less than the ones within it reach."""
+    reach = bits.itemsize
+    for stride, n in sorted((abs(s), n) for s, n in zip(bits.strides, bits.shape) if n > 1):
+        if stride < reach:
+            return bits.size > 0
+        reach += (n - 1) * stride
+    return False
 
 
 def _is_plain(out, x):
@@ -314,7 +396,7 @@ def _is_plain(out, x):
     if type(out) is not np.ndarray or out.dtype != _float32 or out.shape != x.shape:
         return False
     flags = out.flags
-    return flags.c_contiguous and flags.writeable and (out is x or (flags.owndata and x.flags.owndata))
+    return flags.carray and (out is x or (flags.owndata and x.flags.owndata))
 
 
 def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None, zero_point=None, scale_axis=None, scale_block=None,
@@ -331,10 +413,12 @@ def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None
     threads      how many threads share the work; the bits do not depend on it
     random_words your own bits for a stochastic rounding: uint32, one for each value
 
-    The result has the type and shape of x. The command's name for this is `qk convert`.
+    The result has the type and shape of x. A tensor of torch gets no gradient through it; qk.torch.fake_quantize passes one. The command's
+    name for this is `qk convert`.
     """
     if type(x) is np.ndarray and x.dtype == _float32 and scale is None and zero_point is None and threads == 1 and (out is None or _is_plain(out, x)) and \
-            scale_axis is None and scale_block is None and random_words is None and x.flags.c_contiguous and x.dtype.isnative:
+            scale_axis is None and scale_block is None and random_words is None and x.flags.c_contiguous and x.flags.aligned and \
+            x.dtype.isnative and x.ndim:
         try:
             spec = _specs[format, semantics, rounding]
         except (KeyError, TypeError):
@@ -346,7 +430,7 @@ def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None
         return y
     spec = _spec(format, semantics, rounding)
     source = _source(x)
-    bits = source.bits
+    bits = _aligned(source.bits)
     axis = _axis(axis, bits)
     s, z, scale_axis, block = _scales(bits, scale, zero_point, scale_axis, scale_block)
     threads, words = _threads(threads), _words(random_words, bits, semantics)
@@ -364,7 +448,7 @@ def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None
     s, z = (None if v is None else np.ascontiguousarray(v) for v in (s, z))
     in_order = bits.transpose(order)
     places = target.bits.transpose(order) if target is not None else None
-    direct = places is not None and places.flags.c_contiguous
+    direct = places is not None and places.flags.c_contiguous and places.flags.aligned
     if direct and np.may_share_memory(places, in_order):
         same = places.__array_interface__["data"] == in_order.__array_interface__["data"] and places.dtype == in_order.dtype
         if not same:
@@ -455,11 +539,22 @@ class Packed:
         return cls(format, shape, axis, np.concatenate(planes), scale, zero, scale_axis, block)
 
     def __array__(self, dtype=None, copy=None):
+        if copy is False:
+            raise ValueError("codes become numbers in an array of their own: a copy cannot be avoided")
         values = self.decode()
         return values if dtype is None else values.astype(dtype)
 
     def __reduce__(self):
         return (Packed, (self.format, self.shape, self.axis, self.data, self.scale, self.zero_point, self.scale_axis, self.scale_block))
+
+    def _key(self):
+        scales = [None if v is None else (v.shape, v.tobytes()) for v in (self.scale, self.zero_point)]
+        return (self.format, self.shape, self.axis, self.scale_axis, self.scale_block, *scales, self.data.tobytes())
+
+    def __eq__(self, other):
+        return self._key() == other._key() if isinstance(other, Packed) else NotImplemented
+
+    __hash__ = None  # its arrays can be changed
 
     def __len__(self):
         if not self.shape:
@@ -475,7 +570,7 @@ def encode(x, format, axis=-1, semantics="ocp", rounding=None, scale=None, zero_
     """Returns x as codes of a format at their true width, a qk.Packed. encode(x).decode() is fake_quantize(x), bit for bit."""
     spec = _spec(format, semantics, rounding)
     source = _source(x)
-    bits = np.ascontiguousarray(source.bits).reshape(source.bits.shape)
+    bits = np.ascontiguousarray(_aligned(source.bits)).reshape(source.bits.shape)
     axis = _axis(axis, bits)
     s, z, scale_axis, block = _scales(bits, scale, zero_point, scale_axis, scale_block)
     s, z = (None if v is None else np.ascontiguousarray(v) for v in (s, z))
@@ -490,19 +585,23 @@ def decode(packed, dtype="float32", out=None):
         raise TypeError(f"decode takes what encode returned, not a {type(packed).__name__}")
     if out is not None:
         target = _target(out, packed.shape)
-        y = target.bits if target.bits.flags.c_contiguous else np.empty(packed.shape, target.bits.dtype)
+        y = target.bits if target.bits.flags.carray else np.empty(packed.shape, target.bits.dtype)
     else:
-        name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+        library = _library_of(dtype) if _library_of(dtype) == "torch" else "numpy"
+        try:
+            name = str(dtype).removeprefix("torch.") if library == "torch" or dtype == "bfloat16" else np.dtype("V" if dtype is None else dtype).name
+        except TypeError:
+            name = str(dtype)
         kinds = {"float32": _float32, "float16": _float16, "bfloat16": _uint16}
         if name not in kinds:
-            raise TypeError(f"dtype {name}: decode gives float32, float16 or bfloat16")
+            raise TypeError(f"dtype {dtype}: decode gives float32, float16 or bfloat16")
         y = np.empty(packed.shape, kinds[name])
     _qk.decode(_spec(packed.format), packed.data, y, packed.axis, packed.scale, packed.zero_point, packed.scale_axis, packed.scale_block)
     if out is not None:
         if y is not target.bits:
             target.bits[...] = y
         return out
-    return _result(_Source(y, "bfloat16" if name == "bfloat16" else y.dtype, "numpy"), y)
+    return _result(_Source(y, "bfloat16" if name == "bfloat16" else y.dtype, library), y)
 
 
 def fake_quantize_backward(x, grad, format, semantics="ocp", rounding=None, scale=None, zero_point=None, scale_axis=None,
@@ -519,7 +618,7 @@ def fake_quantize_backward(x, grad, format, semantics="ocp", rounding=None, scal
     s, z = (None if v is None else np.ascontiguousarray(v) for v in (s, z))
     if s is not None and spec.is_block:
         raise ValueError(f"format {spec.text} takes its scales from the data; leave scale out")
-    values, given = (np.ascontiguousarray(_widened(v)) for v in (a, g))
+    values, given = (np.ascontiguousarray(_widened(v)).reshape(v.bits.shape) for v in (a, g))
     y = np.empty(values.shape, np.float32)
     by_scale, by_zero = (np.zeros(1 if s is None else s.shape, np.float64) for _ in range(2))
     _qk.backward(spec, values, given, y, s, z, axis, block, by_scale, by_zero)
@@ -541,4 +640,4 @@ def _widened(source):
     """Returns an array as float32."""
     if source.dtype == "bfloat16":
         return (source.bits.astype(np.uint32) << 16).view(np.float32)
-    return source.bits.astype(np.float32, copy=False)
+    return _aligned(source.bits.astype(np.float32, copy=False))

@@ -22,6 +22,8 @@ def as_array(value, name="data"):
     """Returns an array of the caller's as numpy has it; bfloat16 and narrower become float32."""
     if is_path(value):
         raise TypeError(f"{name} is a path, where an array is needed")
+    if isinstance(value, int):  # a label; a bool is one, too
+        return np.asarray(value)
     if isinstance(value, (list, tuple)):
         plain = np.asarray(value)
         if plain.dtype == np.float64 and not any(isinstance(v, np.ndarray) for v in value):
@@ -91,6 +93,8 @@ def _is_array(value):
 def _named(batch, inputs, what):
     """Returns (arrays by input name, labels or None) of one batch. `inputs` are the model's, or empty if they are not known."""
     if isinstance(batch, dict) or (hasattr(batch, "keys") and hasattr(batch, "__getitem__")):
+        if not batch:
+            raise ValueError(f"{what} is empty: give an array for each input of the model")
         return {str(k): as_array(batch[k], f"{what}[{k!r}]") for k in batch.keys()}, None
     if _is_array(batch):
         return {"": as_array(batch, what)}, None
@@ -123,7 +127,13 @@ def batches(data):
                 pass
 
         def read():
-            while (batch := data.get_next()) is not None:
+            while True:
+                try:
+                    batch = data.get_next()
+                except StopIteration:
+                    return
+                if batch is None:
+                    return
                 yield batch
 
         return read()
@@ -133,16 +143,26 @@ def batches(data):
         if data and all(is_path(v) for v in data):
             return None
         if data and all(_is_array(v) and np.ndim(v) > 0 for v in data):
-            return iter(data)
+            return None if _has_labels(data) else iter(data)
         if data and all(isinstance(v, (dict, list, tuple)) and not np.isscalar(v) for v in data) and not _is_plain_list(data):
             return iter(data)
         return None
     if hasattr(data, "__iter__"):
         return iter(data)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):  # a Dataset of torch
+        return (data[i] for i in range(len(data)))
     raise TypeError(
         f"data is a {type(data).__name__}; give arrays, a dictionary by input name, an iterable of either, a DataLoader, or a reader with"
         " get_next()"
     )
+
+
+def _has_labels(arrays):
+    """Is true for (samples, labels): floats, and as many whole numbers, which are no second batch of the same input."""
+    if len(arrays) < 2:
+        return False
+    first, last = as_array(arrays[0]), as_array(arrays[-1])
+    return first.dtype.kind == "f" and last.dtype.kind in "iu" and len({np.shape(v)[0] for v in arrays}) == 1
 
 
 def _is_plain_list(value):
@@ -158,7 +178,7 @@ def paths(data):
         return [os.fspath(data)]
     if isinstance(data, (list, tuple)) and data and all(is_path(v) for v in data):
         return [os.fspath(v) for v in data]
-    if isinstance(data, dict) and all(is_path(v) for v in data.values()):
+    if isinstance(data, dict) and data and all(is_path(v) for v in data.values()):
         return [f"{k}={os.fspath(v)}" for k, v in data.items()]
     return None
 
@@ -182,7 +202,7 @@ def take(data, inputs):
     for batch, own in _checked(each, inputs):
         all.append({key: ready(np.array(array)) for key, array in batch.items()})  # loaders use a batch's memory again
         if own is not None:
-            labels.append(np.array(own))
+            labels.append(np.atleast_1d(np.array(own)))
     return all, np.concatenate(labels) if labels else None
 
 
@@ -229,6 +249,6 @@ def _write_batches(each, workspace, name, inputs):
             os.makedirs(folder, exist_ok=True)
             _save(os.path.join(folder, f"{count + 1:09}.npy"), array)
         if own is not None:
-            labels.append(np.array(own))
+            labels.append(np.atleast_1d(np.array(own)))
     words = [f"{key}={folder}" if key else folder for key, folder in folders.items()]
     return words, _save(workspace / f"{name}-labels.npy", np.concatenate(labels)) if labels else None

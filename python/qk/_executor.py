@@ -29,7 +29,9 @@ def trial(key, payload, plans):
         words = [w.replace("{workspace}", workspace.path) for w in payload["words"]]
         metric = payload["metric"]
         _prepared.clear()  # a worker serves one search at a time
-        held = _prepared[key] = (_qk.Trials(["sensitivity", *words], metric, metric is not None and _run.measures(metric)), workspace)
+        alone = metric is not None and _run.measures(metric)
+        own = None if metric is None else _run._Measure(metric, "metric")
+        held = _prepared[key] = (_qk.Trials(["sensitivity", *words], own, alone), workspace)
     return held[0].scores(plans)
 
 

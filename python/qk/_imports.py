@@ -37,6 +37,8 @@ class Imported:
 
 def _fields(value):
     """Returns a configuration as a dictionary, whether it is one or an object with attributes."""
+    if value is None or isinstance(value, (str, bytes, bool, int, float, list, tuple)):
+        raise TypeError(f"a configuration is a dictionary or an object of the tool's, not {value!r}")
     if isinstance(value, dict):
         return dict(value)
     given = {}
@@ -44,6 +46,18 @@ def _fields(value):
         if not name.startswith("_") and not callable(getattr(value, name)) or name in ("EvaluateFunction",):
             given[name] = getattr(value, name)
     return given
+
+
+def _is_set(value):
+    """Is true for what a caller said: objects have None, False and empty lists for what nobody did."""
+    return value is not None and value is not False and not (isinstance(value, (list, tuple, dict, set, str)) and not value)
+
+
+def _only(fields, known, where, tool):
+    """Refuses keys that nothing here reads."""
+    for key, value in fields.items():
+        if key not in known and _is_set(value):
+            raise ConfigError(f"{where}{key}: qk has nothing for this key of {tool}")
 
 
 def _word(value):
@@ -65,9 +79,21 @@ _quark_methods = {
 }
 # Keys that say how Quark itself works, or what is so in qk anyway.
 _quark_ignored = {
-    "quant_format", "input_nodes", "output_nodes", "extra_options", "optimize_model", "use_external_data_format", "execution_providers",
-    "convert_fp16_to_fp32", "convert_nchw_to_nhwc", "print_summary", "log_severity_level", "debug_mode", "crypto_mode", "weights_only",
-    "ignore_warnings", "enable_npu_cnn", "enable_npu_transformer", "include_auto_mp", "specific_tensor_precision", "algo_config",
+    "quant_format", "extra_options", "optimize_model", "use_external_data_format", "execution_providers", "print_summary",
+    "log_severity_level", "debug_mode", "crypto_mode", "ignore_warnings", "include_auto_mp", "specific_tensor_precision",
+}
+# Changes that Quark makes to a model, and checks: off is what qk does, on is nothing that it has.
+_quark_switches = {
+    "ActivationScaled", "WeightScaled", "QuantizeFP16", "UseUnsignedReLU", "RemoveInputInit", "SimplifyModel", "EnableSubgraph",
+    "ForceQuantizeNoInputCheck", "MatMulConstBOnly", "AddQDQPairToWeight", "DedicatedQDQPair", "UseQDQVitisCustomOps",
+    "CalibMovingAverage", "UseRandomData", "Int16Scale", "Int16Bias", "ConvertBNToConv", "ConvertReduceMeanToGlobalAvgPool",
+    "SplitLargeKernelPool", "ConvertSplitToSlice", "FuseInstanceNorm", "FuseL2Norm", "FuseGelu", "FuseLayerNorm", "ConvertClipToRelu",
+    "SimulateDPU", "ConvertLeakyReluToDPUVersion", "ConvertSigmoidToHardSigmoid", "ConvertHardSigmoidToDPUVersion",
+    "ConvertAvgPoolToDPUVersion", "ConvertReduceMeanToDPUVersion", "ConvertSoftmaxToDPUVersion", "NPULimitationCheck", "AdjustShiftCut",
+    "AdjustShiftBias", "AdjustShiftRead", "AdjustShiftWrite", "AdjustHardSigmoid", "AdjustShiftSwish", "AlignConcat", "AlignPool", "AlignPad",
+    "AlignSlice", "AlignTranspose", "AlignReshape", "ReplaceClip6Relu", "CopySharedInit", "CopyBiasInit", "RemoveQDQConvClip",
+    "RemoveQDQConvRelu", "RemoveQDQConvLeakyRelu", "RemoveQDQConvPRelu", "RemoveQDQConvGelu", "RemoveQDQMulAdd", "RemoveQDQBetweenOps",
+    "RemoveQDQInstanceNorm", "FoldBatchNorm", "FoldRelu", "FastFinetune",
 }
 
 
@@ -102,6 +128,7 @@ def from_quark(config):
     the same keys."""
     fields = _fields(config)
     if "global_quant_config" in fields:
+        _only(fields, {"global_quant_config", "name", "version"}, "", "Quark's")
         fields = _fields(fields["global_quant_config"])
     elif "global_config" in fields:
         fields = _quark_new(_fields(config))
@@ -116,11 +143,17 @@ def from_quark(config):
                "weight": _quark_precision(weight, method, "weight_type", True)}
     document["default"] = default
     document["requests"] += fields.pop("_requests", [])
+    if (bias := fields.pop("_bias", None)) is not None:
+        default["bias"] = bias
+    if fields.pop("weights_only", False):
+        default.pop("activation")
     if _quark_format(activation, "activation_type") in _block_formats:
         document["placement"] = "all"
     options = {}
     for key, value in fields.items():
-        if key in ("calibrate_method", "activation_type", "weight_type") or key in _quark_ignored or value in (None, False, [], {}):
+        if key == "quantize_bias" and value is False:
+            default["bias"] = "fp32"
+        if key in ("calibrate_method", "activation_type", "weight_type") or key in _quark_ignored or not _is_set(value):
             continue
         if key == "per_channel":
             document["per_channel"] = True
@@ -138,6 +171,8 @@ def from_quark(config):
     automatic = extra.pop("AutoMixprecision", None)
     if not fields.get("include_auto_mp", automatic is not None):
         automatic = None
+    elif not automatic:
+        raise ConfigError("include_auto_mp: say extra_options['AutoMixprecision'], too")
     for kind, tensors in dict(extra.pop("MixedPrecisionTensor", {}) or {}).items():
         document["requests"].append({"tensor": list(tensors), "format": _quark_precision(kind, method, "MixedPrecisionTensor", False)})
     for key, value in extra.items():
@@ -149,7 +184,12 @@ def from_quark(config):
         elif key == "WeightSymmetric":
             if not value and isinstance(default["weight"], dict):
                 default["weight"]["symmetric"] = False
-        elif value not in (None, False):
+        elif key == "QuantizeBias":
+            if not value:
+                default["bias"] = "fp32"
+        elif key == "Int32Bias" and value:
+            default.setdefault("bias", "int32")
+        elif _is_set(value) or key not in _quark_switches:
             raise ConfigError(f"extra_options[{key!r}]: qk has nothing for this key of Quark's")
     plan = Plan(document)
     if automatic is None:
@@ -167,6 +207,10 @@ def from_quark(config):
     strategy = automatic.pop("MixprecisionStrategy", None)
     for key in automatic:
         raise ConfigError(f"AutoMixprecision[{key!r}]: qk has nothing for this key of Quark's")
+    if l2 is not None and top1 is not None:
+        raise ConfigError("AutoMixprecision: give L2Target or Top1AccTarget, not both")
+    if function is not None and top1 is None:
+        raise ConfigError("AutoMixprecision['EvaluateFunction']: give Top1AccTarget, how much less than the baseline it may return")
     if strategy is not None:
         raise ConfigError("AutoMixprecision['MixprecisionStrategy']: choose strategy= of qk.search")
     if l2 is None and top1 is None:  # without a target every such layer gets the other formats
@@ -174,6 +218,9 @@ def from_quark(config):
                                      "weight": _quark_precision(narrow_weight, method, "WeightTargetQuantType", True)})
         document["boundary"] = "dual" if dual else "wider"
         return Imported("quantize", Plan(document), options, "Quark")
+    for key, said in (("QuantizeBias", default.get("bias") not in (None, "int32")), ("weights_only", "activation" not in default)):
+        if said:
+            raise ConfigError(f"AutoMixprecision with a target and {key}: qk.search has nothing for this key of Quark's")
     if document["requests"]:
         raise ConfigError("AutoMixprecision with a target and MixedPrecisionTensor or exclusions: qk.search takes these as layers=, exclude=")
     options.update(wide=f"{_quark_format(activation, 'activation_type')}/{_quark_format(weight, 'weight_type')}",
@@ -185,6 +232,13 @@ def from_quark(config):
         options.update(pow2=method["pow2"], symmetric=True)
     elif method["method"] != "min_max":
         options["calibration_method"] = method["method"]
+    if "calibration" in document:
+        options["percentile"] = document["calibration"]["percentile"]
+    for name, word in (("activation", "symmetric"), ("weight", "asymmetric_weights")):
+        if isinstance(default[name], dict) and default[name].get("symmetric") is (name == "activation"):
+            options[word] = True
+    if dual:
+        options["dual"] = True
     if l2 is not None:
         options["target_l2"] = l2
     elif function is not None:
@@ -212,10 +266,16 @@ def _quark_data_type(value, key):
 
 def _quark_spec(spec, key, weight):
     """Returns the precision of a QTensorConfig (Int8Spec, BFP16Spec, ...)."""
-    if isinstance(spec, str):
+    if isinstance(spec, (str, type)):
         spec = {"data_type": spec}
     fields = _fields(spec)
+    _only(fields, {"data_type", "symmetric", "scale_type", "calibration_method", "quant_granularity", "name"}, f"{key}.", "Quark's")
     what = {"format": _quark_data_type(fields.get("data_type") or type(spec).__name__, key)}
+    scale, granularity = _word(fields.get("scale_type", "Float32")), _word(fields.get("quant_granularity", "Tensor"))
+    if not scale.lower().startswith(("float", "power")):
+        raise ConfigError(f"{key}.scale_type: qk knows Float32 and PowerOf2, not {scale}")
+    if granularity not in ("Tensor", "Channel"):
+        raise ConfigError(f"{key}.quant_granularity: qk knows Tensor and Channel, not {granularity}")
     if what["format"] == "bf16":
         return "bf16"
     what["semantics"] = "quark"
@@ -224,7 +284,7 @@ def _quark_spec(spec, key, weight):
     if fields.get("symmetric") is not None:
         what["symmetric"] = bool(fields["symmetric"])
     method = _word(fields.get("calibration_method", "MinMax"))
-    power = _word(fields.get("scale_type", "Float32")).lower().startswith("power") or type(spec).__name__ == "XInt8Spec"
+    power = scale.lower().startswith("power") or type(spec).__name__ == "XInt8Spec"
     if power:
         what.update(pow2="min_mse" if method == "MinMSE" else "non_overflow", symmetric=True)
     elif not weight:
@@ -232,18 +292,23 @@ def _quark_spec(spec, key, weight):
         if method not in known:
             raise ConfigError(f"{key}.calibration_method: qk knows no {method}; it knows {', '.join(known)}")
         what["method"] = known[method]
-    if weight and _word(fields.get("quant_granularity", "Tensor")) == "Channel":
+    if weight and granularity == "Channel":
         what["per_channel"] = True
     return what
 
 
 def _quark_new(config):
     """Returns the older keys for a QConfig: global_config of specs, and types for single layers, operator types and exclusions."""
+    _only(config, {"global_config", "specific_layer_config", "layer_type_config", "exclude", "algo_config", "extra_options", "name", "version",
+                   *_quark_ignored}, "", "Quark's")
     inner = _fields(config["global_config"])
+    _only(inner, {"activation", "weight", "bias", "input_tensors", "output_tensors", "name"}, "global_config.", "Quark's")
     result = {"extra_options": dict(config.get("extra_options") or {}), "_requests": []}
     for new, old in (("activation", "activation_type"), ("weight", "weight_type")):
         if inner.get(new) is not None:
             result[old] = _quark_spec(inner[new], f"global_config.{new}", new == "weight")
+    if inner.get("bias") is not None:
+        result["_bias"] = _quark_spec(inner["bias"], "global_config.bias", True)["format"]
     for key in ("input_tensors", "output_tensors"):
         if inner.get(key) is not None:
             raise ConfigError(f"global_config.{key}: say model_inputs or model_outputs in a qk.Plan")
@@ -284,13 +349,17 @@ def _inc_role(entry, key):
             for v in values:
                 if v not in _inc_methods:
                     raise ConfigError(f"{key}.algorithm: qk knows no {v!r}")
+            found = [_inc_methods[v] for v in values]
             if key.endswith("activation"):
-                found = [_inc_methods[v] for v in values]
                 what["method"] = found[0] if len(found) == 1 else found
+            elif set(found) != {"min_max"}:
+                raise ConfigError(f"{key}.algorithm: weights have minmax, not {values}")
         elif name in ("granularity", "scheme"):
             found = [v for v in values if v in ("per_tensor", "per_channel", "sym", "asym")]
             if len(found) != len(values):
                 raise ConfigError(f"{key}.{name}: qk knows per_tensor, per_channel, sym, asym, not {values}")
+            if name == "granularity" and not key.endswith("weight") and "per_tensor" not in found:
+                raise ConfigError(f"{key}.granularity: activations have per_tensor, not {values}")
             if name == "scheme" or key.endswith("weight"):
                 what[name] = found[0] if len(found) == 1 else found
         elif name in ("bit", "group_size", "quant_mode") and value in (None, 8, -1, "static"):
@@ -319,17 +388,39 @@ def _inc_entry(scope, entry, key):
     return request
 
 
-_inc_ignored = {"backend", "device", "domain", "recipes", "calibration_sampling_size", "quant_level", "inputs", "outputs", "framework",
-                "quant_format", "example_inputs", "diagnosis", "ni_workload_name", "use_bf16", "op_name_dict", "op_type_dict", "approach",
-                "excluded_precisions", "accuracy_criterion", "tuning_criterion", "reduce_range", "model_name", "ops_lower_to_fp32"}
+_inc_known = {"backend", "device", "domain", "recipes", "calibration_sampling_size", "quant_level", "framework", "quant_format", "example_inputs",
+              "diagnosis", "ni_workload_name", "use_bf16", "op_name_dict", "op_type_dict", "approach", "excluded_precisions",
+              "accuracy_criterion", "tuning_criterion", "reduce_range", "model_name"}
+# Recipes of which only one answer is what qk does.
+_inc_recipes = {"graph_optimization_level": None, "first_conv_or_matmul_quantization": True, "last_conv_or_matmul_quantization": True,
+                "pre_post_process_quantization": True}
+
+
+def _inc_options(fields, searches):
+    """Returns the options of a verb that a configuration says."""
+    options = {}
+    if fields.get("reduce_range"):
+        options["reduce_range"] = True
+    sizes = fields.get("calibration_sampling_size")
+    sizes = list(sizes) if isinstance(sizes, (list, tuple)) else [sizes] if sizes else []
+    if sizes and not searches:
+        options["samples"] = int(sizes[0])
+    recipes = dict(fields.get("recipes") or {})
+    smooth, how = recipes.pop("smooth_quant", None), recipes.pop("smooth_quant_args", None) or {}
+    if smooth:
+        _only(how, {"alpha"}, "recipes['smooth_quant_args'].", "Neural Compressor's")
+        options["smooth_quant"] = how.get("alpha", True)
+    for key, value in recipes.items():
+        wanted = _inc_recipes.get(key, False)
+        if value is not None and wanted is not None and (value if wanted is False and _is_set(value) else wanted is True and value is not True):
+            raise ConfigError(f"recipes[{key!r}]: qk has nothing for this key of Neural Compressor's with {value!r}")
+    return options
 
 
 def from_inc(config, eval_func=None):
     """Returns what a configuration of Intel Neural Compressor asks for: a PostTrainingQuantConfig, or a dictionary of the same keys."""
     fields = _fields(config)
-    for key, value in fields.items():
-        if key not in _inc_ignored and value not in (None, False, [], {}, ""):
-            raise ConfigError(f"{key}: qk has nothing for this key of Neural Compressor's")
+    _only(fields, _inc_known, "", "Neural Compressor's")
     approach = {"static": "static", "dynamic": "dynamic", "weight_only": "weight_only", "auto": "static",
                 "post_training_static_quant": "static", "post_training_dynamic_quant": "dynamic",
                 "post_training_weight_only": "weight_only"}.get(str(fields.get("approach", "static")))
@@ -342,16 +433,22 @@ def from_inc(config, eval_func=None):
         document["requests"].append(_inc_entry({"op_type": op_type}, entry, f"op_type_dict[{op_type!r}]"))
     for name, entry in dict(fields.get("op_name_dict") or {}).items():
         document["requests"].append(_inc_entry({"layer": name.replace(".*", "*")}, entry, f"op_name_dict[{name!r}]"))
-    options = {}
-    if fields.get("reduce_range"):
-        options["reduce_range"] = True
+    options = _inc_options(fields, eval_func is not None)
+    criterion, tuning = (_fields(fields.get(key) or {}) for key in ("accuracy_criterion", "tuning_criterion"))
+    _only(criterion, {"tolerable_loss", "criterion", "higher_is_better", "relative", "absolute"}, "accuracy_criterion.", "Neural Compressor's")
+    _only(tuning, {"timeout", "max_trials", "objective", "strategy", "strategy_kwargs"}, "tuning_criterion.", "Neural Compressor's")
     plan = Plan(document)
     if eval_func is None:
         return Imported("quantize", plan, options, "Neural Compressor")
-    criterion = _fields(fields.get("accuracy_criterion") or {})
     loss = criterion.get("tolerable_loss", 0.01)
-    relative = str(criterion.get("criterion", "relative")) == "relative"
-    tuning = _fields(fields.get("tuning_criterion") or {})
+    kind = str(criterion.get("criterion", "relative"))
+    if kind not in ("relative", "absolute"):
+        raise ConfigError(f"accuracy_criterion.criterion: qk knows relative and absolute, not {kind!r}")
+    relative = kind == "relative"
+    for key, usual in (("objective", ("performance",)), ("strategy", ("basic",)), ("strategy_kwargs", ())):
+        value = tuning.get(key)
+        if _is_set(value) and value not in usual and list(value if isinstance(value, (list, tuple)) else [value]) != list(usual):
+            raise ConfigError(f"tuning_criterion.{key}: qk has nothing for {value!r}; choose strategy= of qk.search")
     options.update({"eval_func": eval_func, "higher_is_better": bool(criterion.get("higher_is_better", True)), "wide": "fp32/fp32",
                     "narrow": "uint8/int8", "target_relative" if relative else "target_drop": loss})
     if tuning.get("max_trials"):
@@ -365,19 +462,30 @@ def from_inc(config, eval_func=None):
 # ---- AIMET's encodings
 
 
-def _aimet_061(entries):
+def _need(entry, key, name):
+    if key not in entry:
+        raise ConfigError(f"{name}: {key} is missing")
+    return entry[key]
+
+
+def _aimet_061(name, entries):
     """Returns the precision of a list of {"bitwidth", "dtype", "is_symmetric", "max", "min", "offset", "scale"}."""
     first = entries[0]
-    bits = int(first["bitwidth"])
+    for e in entries:
+        _only(e, {"bitwidth", "dtype", "is_symmetric", "max", "min", "offset", "scale"}, f"{name}: ", "AIMET's encodings")
+        for key in ("bitwidth", "dtype", "is_symmetric"):
+            if e.get(key) != first.get(key):
+                raise ConfigError(f"{name}: {key}: its channels have {first.get(key)!r} and {e.get(key)!r}; qk takes one for all")
+    bits = int(_need(first, "bitwidth", name))
     if str(first.get("dtype", "int")).lower().startswith("float"):
         if bits not in (16, 32):
-            raise ConfigError(f"bitwidth: qk takes floats of 16 and 32 bits from encodings, not {bits}")
+            raise ConfigError(f"{name}: bitwidth: qk takes floats of 16 and 32 bits from encodings, not {bits}")
         return f"fp{bits}"
     symmetric = str(first.get("is_symmetric", "False")).lower() == "true"
     scales, zeros = [], []
     for e in entries:
-        scales.append(float(e["scale"]))
-        zeros.append(-int(e["offset"]))  # AIMET: x = (q + offset) * scale with q from 0 on
+        scales.append(float(_need(e, "scale", name)))
+        zeros.append(-int(_need(e, "offset", name)))  # AIMET: x = (q + offset) * scale with q from 0 on
     if symmetric:  # signed codes: q - 2^(bits - 1)
         zeros = [z - (1 << (bits - 1)) for z in zeros]
     what = {"format": f"{'int' if symmetric else 'uint'}{bits}", "scale": scales}
@@ -387,71 +495,106 @@ def _aimet_061(entries):
 
 
 def _aimet_200(entry):
-    """Returns the precision of {"name", "output_dtype", "y_scale", "y_zero_point", "axis", "block_size"}, ONNX's words."""
-    dtype = entry["output_dtype"]
-    names = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8e4m3fn": "fp8_e4m3fn", "float8e5m2": "fp8_e5m2"}
-    if dtype in names and "y_scale" not in entry:
-        return names[dtype]
-    if not dtype.startswith(("int", "uint")):
-        raise ConfigError(f"{entry['name']}: output_dtype {dtype}: qk takes integers with scales and floats without")
+    """Returns the quantizer of {"name", "output_dtype", "y_scale", "y_zero_point", "axis", "block_size"}, ONNX's words."""
+    name = str(_need(entry, "name", "an encoding"))
+    dtype = str(_need(entry, "output_dtype", name))
     if entry.get("block_size") or "per_block_int_scale" in entry:
-        raise ConfigError(f"{entry['name']}: block_size: encodings with a scale for each block are not taken; ask for block_size in a plan")
+        raise ConfigError(f"{name}: block_size: encodings with a scale for each block are not taken; ask for block_size in a plan")
+    _only(entry, {"name", "output_dtype", "y_scale", "y_zero_point", "axis", "block_size"}, f"{name}: ", "AIMET's encodings")
+    names = {v: k for k, v in _float_names.items()}
+    if dtype in names and entry.get("y_scale") is None:
+        return {"format": names[dtype], "axis": -1}
+    if not dtype.startswith(("int", "uint")):
+        raise ConfigError(f"{name}: output_dtype {dtype}: qk takes integers with scales, and of floats {', '.join(names)} without")
     flat = lambda v: [x for part in v for x in flat(part)] if isinstance(v, list) else [v]  # noqa: E731
-    what = {"format": dtype, "scale": [float(v) for v in flat(entry["y_scale"])]}
+    what = {"format": dtype, "axis": int(entry["axis"]) if entry.get("axis") is not None else -1, "scale": [float(v) for v in flat(_need(entry, "y_scale", name))]}
+    if len(what["scale"]) > 1 and entry.get("axis") is None:
+        raise ConfigError(f"{name}: axis: there are {len(what['scale'])} scales, and no axis that they run along")
     zeros = flat(entry.get("y_zero_point") or 0)
     if any(zeros):
-        what["zero_point"] = [int(v) for v in zeros]
+        what["zero_point"] = [int(v) for v in (zeros if len(zeros) > 1 else zeros * len(what["scale"]))]
     return what
 
 
 def from_aimet(encodings):
     """Returns a qk.Plan from AIMET's encodings: a file or a dictionary of version 0.6.1, 1.0.0 or 2.0.0."""
-    if not isinstance(encodings, dict):
+    if isinstance(encodings, (str, os.PathLike)):
         with open(encodings, encoding="utf-8") as file:
             encodings = json.load(file)
+    if not isinstance(encodings, dict):
+        raise ConfigError(f"version: encodings are a dictionary with one, not a {type(encodings).__name__}")
     version = str(encodings.get("version", ""))
-    requests = []
+    requests, known = [], {"version", "activation_encodings", "param_encodings", "quantizer_args", "excluded_layers", "producer"}
     if version.startswith("0.6"):
+        _only(encodings, known, "", "AIMET's encodings")
+        if "activation_encodings" not in encodings and "param_encodings" not in encodings:
+            raise ConfigError("activation_encodings: the file has neither these nor param_encodings")
         for kind in ("activation_encodings", "param_encodings"):
             for name, entries in dict(encodings.get(kind) or {}).items():
                 if entries:
-                    requests.append({"tensor": name, "format": _aimet_061(entries)})
+                    requests.append({"tensor": name, "format": _aimet_061(name, entries)})
     elif version.startswith("1."):
         return Plan(encodings)  # qk reads this version itself
     elif version.startswith("2."):
-        for entry in encodings.get("encodings") or []:
-            requests.append({"tensor": entry["name"], "format": _aimet_200(entry)})
+        _only(encodings, {"version", "encodings", "quantizer_args", "excluded_layers", "producer"}, "", "AIMET's encodings")
+        tensors = {}
+        for entry in _need(encodings, "encodings", "version 2.0.0"):
+            if entry.get("name") in tensors:
+                raise ConfigError(f"{entry['name']}: name: the tensor stands twice")
+            tensors[str(entry.get("name"))] = _aimet_200(entry)
+        return Plan({"qk": "plan", "version": 1, "tensors": tensors, "edges": []})  # each with its axis
     else:
         raise ConfigError(f"version: qk reads encodings 0.6.1, 1.0.0 and 2.0.0, not {version or 'a file without one'}")
     return Plan({"qk": "requests", "version": 1, "requests": requests, "boundary": "dual"})
 
 
 def to_aimet(plan, version="2.0.0"):
-    """Returns the encodings of a saved plan (a result's .plan) as AIMET's version 0.6.1 or 2.0.0 has them.
-
-    Version 1.0.0 is what qk.quantize(..., encodings=FILE) writes.
-    """
+    """Returns the encodings of a saved plan (a result's .plan) as AIMET's version 0.6.1, 1.0.0 or 2.0.0 has them."""
     if not plan.is_saved:
         raise ValueError("encodings have scales: give the plan of a result")
-    found, parameters = {}, set()
-    for e in plan.document["edges"]:
-        found.setdefault(e["tensor"], e["quantizer"])
-        if e["consumer"] and e["index"] in (1, 2):
+    found, parameters = {}, set(plan._parameters)
+    for e in plan.document.get("edges", []):
+        if found.setdefault(e["tensor"], e["quantizer"]) != e["quantizer"]:
+            raise ConfigError(f"{e['tensor']}: has two formats, {found[e['tensor']]['format']} and {e['quantizer']['format']}; encodings hold one for each tensor")
+        if not plan._parameters and e["consumer"] and e["index"] in (1, 2):
             parameters.add(e["tensor"])
     for name, q in plan.document.get("tensors", {}).items():
         found.setdefault(name, q)
+    found = {n: _with_lists(q, plan._arrays) for n, q in sorted(found.items())}
+    parameters |= {n for n, q in found.items() if len(q.get("scale") or []) > 1}  # a plan that was read does not tell its parameters
+    activations, of_parameters = ({n: q for n, q in found.items() if (n in parameters) is wanted} for wanted in (False, True))
     if version.startswith("2."):
         return {"version": "2.0.0", "encodings": [_to_200(n, q) for n, q in found.items()]}
+    if version.startswith("1."):
+        return {"version": "1.0.0", "activation_encodings": [_to_100(n, q) for n, q in activations.items()],
+                "param_encodings": [_to_100(n, q) for n, q in of_parameters.items()], "excluded_layers": []}
     if version.startswith("0.6"):
-        activations = {n: _to_061(n, q) for n, q in found.items() if n not in parameters}
-        return {"version": "0.6.1", "activation_encodings": activations,
-                "param_encodings": {n: _to_061(n, q) for n, q in found.items() if n in parameters}}
-    raise ValueError(f"version {version}: 0.6.1 or 2.0.0 (1.0.0: qk.quantize(..., encodings=FILE))")
+        return {"version": "0.6.1", "activation_encodings": {n: _to_061(n, q) for n, q in activations.items()},
+                "param_encodings": {n: _to_061(n, q) for n, q in of_parameters.items()}}
+    raise ValueError(f"version {version}: 0.6.1, 1.0.0 or 2.0.0")
 
 
-def _integer_of(name, q):
+def _with_lists(q, arrays):
+    """Returns a quantizer whose long lists, which lie beside a plan, are lists."""
+    return {k: arrays[v["array"]].tolist() if isinstance(v, dict) and "array" in v else v for k, v in q.items()}
+
+
+def _to_100(name, q):
+    if q["format"] in ("fp16", "fp32") and not q.get("scale"):
+        return {"name": name, "enc_type": "PER_TENSOR", "dtype": "FLOAT", "bw": int(q["format"][2:])}
+    format, bits = _integer_of(name, q, blocks=True)
+    signed, scales = format.startswith("int"), q["scale"]
+    zeros = q.get("zero_point") or [0] * len(scales)
+    entry = {"name": name, "enc_type": "PER_BLOCK" if q.get("block_size") else "PER_CHANNEL" if len(scales) > 1 else "PER_TENSOR", "dtype": "INT",
+             "bw": bits, "is_sym": signed and not any(zeros), "scale": scales, "offset": [-z - ((1 << (bits - 1)) if signed else 0) for z in zeros]}
+    if q.get("block_size"):
+        entry["block_size"] = q["block_size"]
+    return entry
+
+
+def _integer_of(name, q, blocks=False):
     format = q["format"].partition(":")[0]
-    if not format.startswith(("int", "uint")) or not isinstance(q.get("scale"), list) or q.get("block_size"):
+    if not format.startswith(("int", "uint")) or not q.get("scale") or (q.get("block_size") and not blocks):
         raise ConfigError(f"{name}: {q['format']} has no encoding with a scale for each tensor or channel")
     return format, int(format.lstrip("uint"))
 

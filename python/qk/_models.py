@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models: load, and the command's verbs as functions."""
 
+import contextlib
 import html
 import json
 import os
@@ -10,7 +11,8 @@ import numpy as np
 from . import _data, _run
 from ._arrays import Packed, _scales, _source, _spec
 from ._formats import Format
-from ._plan import Plan
+from ._plan import Plan, _as_json
+from ._qk import Error
 from ._run import Interrupted, Remark  # noqa: F401  (users see them as qk.Interrupted and qk.Remark)
 
 
@@ -86,7 +88,7 @@ class Model:
         return onnx.load(self.path) if self.path is not None else onnx.load_from_string(self._bytes)
 
     def save(self, path):
-        with open(path, "wb") as file:
+        with open(os.fspath(path), "wb") as file:
             file.write(self.bytes)
 
     def inspect(self, **options):
@@ -178,23 +180,31 @@ class Result:
         return pandas.DataFrame(self._rows())
 
     def _rows(self):
+        rows = _rows_of.get(self.verb, lambda result: None)(self)
+        if rows:
+            return rows
         for key in ("sensitivity", "rows", "edges", "tensors", "layers", "front"):
             rows = self._answer.get(key)
             if isinstance(rows, list) and rows and isinstance(rows[0], dict):
                 return rows
         return [self._summary()]
 
-    def plot(self):
-        """Draws how much noise each quantized tensor has (needs matplotlib); returns the axes."""
-        rows = [r for r in self._rows() if isinstance(r.get("sqnr"), (int, float))]
-        if not rows:
-            raise ValueError(f"{self.verb} has nothing to draw")
-        import matplotlib.pyplot as plt
-
-        axes = plt.gca()
-        axes.barh([f"{r['tensor']} {r['quantizer']['format']}" for r in rows], [r["sqnr"] for r in rows])
-        axes.set_xlabel("signal to noise, dB")
-        return axes
+    def plot(self, axes=None):
+        """Draws how much noise each quantized tensor has, the size of gradients, or the loss of each epoch (needs matplotlib); returns the
+        axes, new ones if none are given."""
+        for key, label in (("sqnr", "signal to noise, dB"), ("largest", "largest gradient"), ("loss", "loss")):
+            rows = [r for r in self._rows() if isinstance(r.get(key), (int, float)) and (key == "loss") == ("epoch" in r)]
+            if not rows or "tensor" not in rows[0] and "epoch" not in rows[0]:
+                continue
+            if key == "loss":
+                axes = _axes(axes)
+                axes.plot([r["epoch"] for r in rows], [r["loss"] for r in rows], "o-")
+                axes.set_xlabel("epoch")
+                axes.set_ylabel(label)
+                return axes
+            names = [" ".join([r["tensor"], *([r["quantizer"]["format"]] if "quantizer" in r else [])]) for r in rows]
+            return _bars(axes, names, [r[key] for r in rows], label)
+        raise ValueError(f"{self.verb} has nothing to draw")
 
     def _summary(self):
         return {k: v for k, v in self._answer.items() if not isinstance(v, (list, dict))}
@@ -216,6 +226,51 @@ class Result:
 
     def _picture(self):
         return ""
+
+
+def _axes(given, height=None):
+    """Returns axes to draw on: the caller's, or those of a new figure."""
+    if given is not None:
+        return given
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=None if height is None else (8, height), layout="constrained")[1]
+
+
+def _bars(axes, names, values, label):
+    """Draws a horizontal bar for each name, the first on top, high enough that names can be read."""
+    axes = _axes(axes, max(2.0, 0.6 + 0.22 * len(names)))
+    axes.barh(range(len(names)), values)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel(label)
+    return axes
+
+
+def _calibrated_rows(result):
+    return [{"tensor": name, "method": method, "best": method == entry.get("best"), **values}
+            for name, entry in result._answer.get("tensors", {}).items() for method, values in entry.get("methods", {}).items()]
+
+
+def _gradient_rows(result):
+    return [{"tensor": name, "shape": list(g.shape), "largest": float(np.max(np.abs(g), initial=0)), "mean": float(np.mean(np.abs(g))) if g.size else 0.0}
+            for name, g in (getattr(result, "gradients", None) or {}).items()]
+
+
+def _recovered_rows(result):
+    document = result.plan.to_dict() if result.plan is not None else {}
+    found = [(n, "", "", q) for n, q in document.get("tensors", {}).items()]
+    found += [(e["tensor"], e["consumer"], e["index"], e["quantizer"]) for e in document.get("edges", [])]
+    return [{"tensor": n, "consumer": c, "index": i, "format": q["format"], "scales": len(q.get("scale") or [])} for n, c, i, q in found]
+
+
+_rows_of = {
+    "calibrate": _calibrated_rows,
+    "gradient": _gradient_rows,
+    "recover": _recovered_rows,
+    "diff": lambda result: [{"against": side["against"], **t} for side in result._answer.get("sides", []) for t in side["tensors"]],
+    "finetune": lambda result: [{"epoch": i, "loss": v} for i, v in enumerate(result._answer.get("losses", []))],
+}
 
 
 def _scatter(points, chosen, x_name, y_name, width=480, height=260):
@@ -257,11 +312,9 @@ class SearchResult(Result):
         return _scatter(points, (self._answer.get("cost"), self._answer.get("metric")), self._answer.get("cost_unit", "cost"),
                         self._answer.get("metric_name", "metric"))
 
-    def plot(self):
-        """Draws the front (needs matplotlib); returns the axes."""
-        import matplotlib.pyplot as plt
-
-        axes = plt.gca()
+    def plot(self, axes=None):
+        """Draws the front (needs matplotlib); returns the axes, new ones if none are given."""
+        axes = _axes(axes)
         axes.plot([t["cost"] for t in self.front], [t["metric"] for t in self.front], "o-")
         axes.plot([self._answer["cost"]], [self._answer["metric"]], "rx", markersize=12)
         axes.set_xlabel(self._answer["cost_unit"])
@@ -278,21 +331,17 @@ class SensitivityResult(Result):
     def layers(self):
         return [r for r in self.rows if r["part"] == "layer"]
 
-    def plot(self):
-        import matplotlib.pyplot as plt
-
-        axes = plt.gca()
+    def plot(self, axes=None):
+        """Draws the harm of each layer (needs matplotlib); returns the axes, new ones if none are given."""
         rows = self.layers
-        axes.barh([f"{r['layer']} {r['option']}" for r in rows], [r["harm"] for r in rows])
-        axes.set_xlabel(f"harm ({self._answer['metric_name']})")
-        return axes
+        return _bars(axes, [f"{r['layer']} {r['option']}" for r in rows], [r["harm"] for r in rows], f"harm ({self._answer['metric_name']})")
 
 
 class Calibration(Result):
     """Ranges and histograms; given as calibration= to the other functions."""
 
     def save(self, path, export=None):
-        with open(path, "wb") as file:
+        with open(os.fspath(path), "wb") as file:
             file.write(self.statistics)
 
     tensors = property(lambda self: self._answer["tensors"])
@@ -311,7 +360,7 @@ def _document(value, workspace, name, kind):
     """Writes a dictionary as JSON; passes paths and names on."""
     if isinstance(value, dict):
         with open(workspace / name, "w", encoding="utf-8") as file:
-            json.dump(value, file)
+            json.dump(value, file, default=_as_json)
         return workspace / name
     if _data.is_path(value):
         return os.fspath(value)
@@ -350,6 +399,10 @@ def _written(verb, model, data, options, workspace, in_files):
     calibration = given.get("calibration")
     if isinstance(calibration, Calibration):
         calibration.save(workspace / "calibration.json")
+        given["calibration"] = workspace / "calibration.json"
+    elif isinstance(calibration, (bytes, bytearray)):  # a result's .statistics
+        with open(workspace / "calibration.json", "wb") as file:
+            file.write(calibration)
         given["calibration"] = workspace / "calibration.json"
     elif calibration is not None:
         samples("calibration", calibration)
@@ -413,9 +466,10 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
             named = [n for n in named if n not in ("metric", "drop", "relative")]
             asked += [f"--metric={named[0]}"] if named else []
         elsewhere = Trials(executor, model, asked, workspace, metric)
-    status, answer, remarks, interrupted = _run.run(verb, words, metric=metric, eval_func=eval_func, eval_func_path=eval_func_path,
-                                                    progress=progress, command=_run.shown(shown), stack=5, elsewhere=elsewhere, memory=memory,
-                                                    kept=kept)
+    with _named_by_caller(workspace):
+        status, answer, remarks, interrupted = _run.run(verb, words, metric=metric, eval_func=eval_func, eval_func_path=eval_func_path,
+                                                        progress=progress, command=_run.shown(shown), stack=5, elsewhere=elsewhere,
+                                                        memory=memory, kept=kept, folder=workspace._path)
     result = _results.get(verb, Result)(verb, answer, remarks, status)
     result._folder, result._style = workspace, options.get("export", "portable")
     for name in makes:
@@ -437,6 +491,17 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
     if interrupted:
         raise Interrupted(result)
     return result
+
+
+@contextlib.contextmanager
+def _named_by_caller(workspace):
+    """Takes the workspace's folder, which is gone when a user reads it, out of errors."""
+    try:
+        yield
+    except Error as e:
+        if workspace._path is None or workspace._path not in str(e):
+            raise
+        raise Error(str(e).replace(workspace._path + os.sep, "")) from None
 
 
 def _is_text(verb, name, value):
@@ -472,6 +537,8 @@ def _set_plan(result, plan):
         for e in result._answer["edges"]:
             if e["consumer"]:
                 plan._uses[e["consumer"], e["index"]] = e["tensor"]
+            if e.get("role") in ("weight", "bias"):
+                plan._parameters.add(e["tensor"])
 
 
 def _take(result, name, file):
@@ -621,11 +688,12 @@ diff.__doc__ = _run.documentation("diff", (
 
 def _format_words(verb, format, options, workspace, shape=()):
     given = dict(options)
-    spec = _spec(format, given.pop("semantics", "ocp") if not isinstance(given.get("semantics"), str) else given["semantics"], given.get("rounding"))
+    spec = _spec(format, given.get("semantics", "ocp"), given.get("rounding"))
     given["format"] = spec.text
     scale, zero, axis, block = (given.pop(k, None) for k in ("scale", "zero_point", "scale_axis", "scale_block"))
     if axis is None:
-        given.update(scale=None if scale is None else float(np.float32(scale)), zero_point=zero)
+        s, z, _, _ = _scales(np.empty(shape, np.float32), scale, zero, axis, block)
+        given.update(scale=None if s is None else float(s[0]), zero_point=None if z is None else int(z[0]))
     else:
         s, z, axis, block = _scales(np.empty(shape, np.float32), scale, zero, axis, block)
         given.update(scales=_data._save(workspace / "scales.npy", s), scale_axis=axis, scale_block=block or None)
@@ -636,16 +704,16 @@ def _format_words(verb, format, options, workspace, shape=()):
 
 def compare(x, device, format, **options):
     """Compares what a device made of x with what the format says. Returns counts, likely causes and examples (`qk compare --json`)."""
-    with _data.Workspace(_expected(x)) as workspace:
-        words = [_data._save(workspace / "x.npy", _data.as_array(x)), _data._save(workspace / "device.npy", _data.as_array(device))]
+    with _data.Workspace(_expected(x)) as workspace, _named_by_caller(workspace):
+        words = [_data._save(workspace / f"{name}.npy", _data.as_array(value, name)) for name, value in (("x", x), ("device", device))]
         words += _format_words("compare", format, options, workspace, np.shape(x))
         return _run.run("compare", [*words, "--json"], progress=False)[1]
 
 
 def vectors(format=None, out=None, **options):
     """Returns test vectors for a converter: {"input", "expected", "codes", "manifest"}; written into the folder `out` if one is given.
-    device="..." makes products of matrices for a device instead."""
-    with _data.Workspace(0) as workspace:
+    device="..." makes products of matrices for a device instead: {"a", "b", "c", "d", "manifest"}, the codes of its cases."""
+    with _data.Workspace(0) as workspace, _named_by_caller(workspace):
         folder = os.fspath(out) if out is not None else workspace / "vectors"
         words = [f"--out={folder}"]
         if format is not None:
@@ -657,16 +725,29 @@ def vectors(format=None, out=None, **options):
         for name in sorted(os.listdir(folder)):
             if name.endswith(".npy"):
                 made[name[:-4]] = np.load(os.path.join(folder, name))
+        if os.path.exists(os.path.join(folder, "case.npz")):
+            with np.load(os.path.join(folder, "case.npz")) as arrays:
+                made.update({name: arrays[name] for name in arrays if name in "abcd"})
         return made
+
+
+def _float32_of(value, name):
+    """Returns an operand as float32, which has to hold its values."""
+    array = _data.as_array(value, name)
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = np.asarray(array, np.float32)
+    if array.dtype != narrow.dtype and not np.array_equal(narrow.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"):
+        raise TypeError(f"{name} holds {array.dtype} with values that float32 has not; give x.astype('float32'), and know that it rounds twice")
+    return narrow
 
 
 def dot(a, b, c=None, device=None, accumulator=None, a_format=None, b_format=None):
     """Returns a @ b (+ c) as a device multiplies and adds: a [m,k], b [k,n]. qk.devices() lists devices; accumulator is its text form."""
     if (device is None) == (accumulator is None):
         raise TypeError("say what multiplies: device= (qk.devices() lists them), or accumulator=")
-    arrays = [np.asarray(_data.as_array(v, n), np.float32) for v, n in ((a, "a"), (b, "b"), (c, "c")) if v is not None]
-    with _data.Workspace(sum(v.nbytes for v in arrays)) as workspace:
-        words = [_data._save(workspace / f"{i}.npy", v) for i, v in enumerate(arrays)] + [workspace / "out.npy"]
+    arrays = {n: _float32_of(v, n) for v, n in ((a, "a"), (b, "b"), (c, "c")) if v is not None}
+    with _data.Workspace(sum(v.nbytes for v in arrays.values())) as workspace, _named_by_caller(workspace):
+        words = [_data._save(workspace / f"{n}.npy", v) for n, v in arrays.items()] + [workspace / "out.npy"]
         words += _run.words_of("dot", {"device": device, "accumulator": accumulator, "a_format": a_format, "b_format": b_format})
         _run.run("dot", words, progress=False)
         return np.load(workspace / "out.npy")
@@ -675,5 +756,7 @@ def dot(a, b, c=None, device=None, accumulator=None, a_format=None, b_format=Non
 def devices(part=None):
     """Returns what multiplies and adds: matrix units as dictionaries with name, a_format, b_format, m, n, k, accumulator, source.
     `part`: only those whose name contains it."""
+    if part is not None and not (isinstance(part, str) and not part.startswith("-")):
+        raise TypeError(f"part is {part!r}; give a piece of a device's name")
     words = ([part] if part is not None else []) + ["--devices", "--json"]
     return _run.run("formats", words, progress=False)[1]["devices"]

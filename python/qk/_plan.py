@@ -11,6 +11,8 @@ import os
 
 import numpy as np
 
+from ._arrays import Semantics
+
 _roles = ("activation", "weight", "bias", "input", "output")
 
 
@@ -26,6 +28,26 @@ def _format_name(value):
 def _given(**formats):
     """Returns the formats that were said, by their roles."""
     return {role: _format_name(value) for role, value in formats.items() if value is not None}
+
+
+def _as_json(value):
+    """Returns what JSON has for a value of the caller's in a plan."""
+    if isinstance(value, Semantics):
+        return {"base": value.name, **value.choices()} if value.choices() else value.name
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(getattr(value, "name", None), str):  # a qk.Format
+        return value.name
+    raise TypeError(f"a plan holds {value!r}, a {type(value).__name__}; give text, numbers, lists and dictionaries")
+
+
+def _one(activation, what):
+    """Returns the one format of AIMET's list, which has an entry for each input of a layer."""
+    if not isinstance(activation, (list, tuple)):
+        return activation
+    if len({str(_format_name(v)) for v in activation}) != 1:
+        raise ValueError(f"{what}: activation={list(activation)!r}: a layer's inputs have one format here; say tensors by name for others")
+    return activation[0]
 
 
 class Layer:
@@ -59,13 +81,16 @@ class Plan:
     """
 
     def __init__(self, source=None, *, activation=None, weight=None, bias=None):
-        self._arrays, self._uses = {}, {}
+        self._arrays, self._uses, self._parameters = {}, {}, set()  # uses: (layer, input) to tensor; parameters: weights and biases
         if source is None:
             self.document = {"qk": "requests", "version": 1, "requests": []}
         elif isinstance(source, Plan):
             self.document, self._arrays, self._uses = copy.deepcopy(source.document), dict(source._arrays), dict(source._uses)
+            self._parameters = set(source._parameters)
         elif isinstance(source, dict):
             self.document = copy.deepcopy(source)
+        elif not isinstance(source, (str, os.PathLike)):
+            raise TypeError(f"a plan is made of a file, a dictionary or another plan, not {type(source).__name__}")
         else:
             with open(source, encoding="utf-8") as file:
                 self.document = json.load(file)
@@ -143,7 +168,9 @@ class Plan:
         entry[role] = value if role in ("exclude", "accumulator") else _format_name(value)
 
     def _to_requests(self):
-        """Turns a saved plan into requests for its formats."""
+        """Turns a saved plan, or AIMET's encodings, into requests for its formats."""
+        if "activation_encodings" in self.document or "param_encodings" in self.document:
+            self.document = {"qk": "requests", "version": 1, "requests": _of_encodings(self.document), "boundary": "dual"}
         if not self.is_saved:
             return
         requests = []
@@ -169,15 +196,19 @@ class Plan:
     # ---- AIMET's words
 
     def set_precision(self, layer, activation=None, weight=None, *, param=None, output=None):
-        """Asks for formats at a layer, a list of layers, or every layer of an operator type. `param` is AIMET's word: {"weight": F}."""
+        """Asks for formats at a layer (a name or a pattern), or a list of layers. `param` is AIMET's word: {"weight": F, "bias": F}."""
+        bias = None
+        if param is not None:
+            if not isinstance(param, dict) or set(param) - {"weight", "bias"}:
+                raise ValueError(f"set_precision({layer!r}): param is {param!r}; it is a dictionary of \"weight\" and \"bias\"")
+            weight, bias = param.get("weight", weight), param.get("bias")
+        activation = _one(activation, f"set_precision({layer!r})")
+        names = [layer] if isinstance(layer, (str, int)) else list(layer)
         self._to_requests()
-        if isinstance(param, dict):
-            weight = param.get("weight", weight)
-        names = [layer] if isinstance(layer, str) else list(layer)
         for name in names:
-            entry = {"layer": name, **_given(activation=activation, weight=weight, output=output)}
+            entry = {"layer": name, **_given(activation=activation, weight=weight, bias=bias, output=output)}
             if len(entry) == 1:
-                raise ValueError(f"set_precision({name!r}): say activation=, weight= or output=")
+                raise ValueError(f"set_precision({name!r}): say activation=, weight=, param= or output=")
             self.document.setdefault("requests", []).append(entry)
         return self
 
@@ -200,10 +231,20 @@ class Plan:
         return self
 
     def apply(self, model, data=None, log_file=None, strict=True, **options):
-        """Quantizes a model as the plan says: qk.quantize(model, data, plan=self, ...). strict: what cannot be met is an error."""
+        """Quantizes a model as the plan says: qk.quantize(model, data, plan=self, ...). strict: what cannot be met is an error. log_file is
+        a path, or an open file to write to."""
         from ._models import quantize
 
-        return quantize(model, data, plan=self, log=log_file, strict=strict, **options)
+        if not hasattr(log_file, "write"):
+            return quantize(model, data, plan=self, log=log_file, strict=strict, **options)
+        from ._data import Workspace
+
+        with Workspace(0) as workspace:
+            result = quantize(model, data, plan=self, log=workspace / "log.txt", strict=strict, **options)
+            with open(workspace / "log.txt", encoding="utf-8") as file:
+                text = file.read()
+        log_file.write(text if hasattr(log_file, "encoding") or not hasattr(log_file, "mode") or "b" not in log_file.mode else text.encode())
+        return result
 
     # ---- files
 
@@ -218,7 +259,7 @@ class Plan:
             np.savez(file + ".npz", **self._arrays)
             document = _with_file(document, os.path.basename(file) + ".npz")
         with open(file, "w", encoding="utf-8") as out:
-            json.dump(document, out, indent=1)
+            json.dump(document, out, indent=1, default=_as_json)
             out.write("\n")
 
     def __eq__(self, other):
@@ -227,6 +268,21 @@ class Plan:
     def __repr__(self):
         kind = f"{len(self.document.get('tensors', {})) + len(self.document.get('edges', []))} quantizers" if self.is_saved else f"{len(self.document.get('requests', []))} requests"
         return f"<qk.Plan of {kind}>"
+
+
+def _of_encodings(document):
+    """Returns requests for the formats of AIMET's encodings 1.0.0, without their scales."""
+    requests = []
+    for kind in ("activation_encodings", "param_encodings"):
+        for e in document.get(kind) or []:
+            sign = "fp" if e["dtype"] == "FLOAT" else "int" if e.get("is_sym") else "uint"
+            what = {"format": f"{sign}{e['bw']}"}
+            if e.get("enc_type") == "PER_CHANNEL":
+                what["per_channel"] = True
+            elif e.get("enc_type") == "PER_BLOCK":
+                what["block_size"] = e["block_size"]
+            requests.append({"tensor": e["name"], "format": what if len(what) > 1 else what["format"]})
+    return requests
 
 
 def _request_of(q, is_weight):

@@ -10,7 +10,10 @@ import sys
 import time
 import warnings
 
+import numpy as np
+
 from . import _qk
+from ._arrays import Semantics
 
 log = logging.getLogger("qk")
 _table = None
@@ -44,16 +47,35 @@ def options_of(verb):
     return {python_name(o): o for o in verbs()[verb]["options"] if not o["argument"]}
 
 
+def _with_choices(verb, known, given):
+    """Puts the choices of a qk.Semantics where the verb has options for them."""
+    semantics = given.get("semantics")
+    if not isinstance(semantics, Semantics):
+        return given
+    given = {**given, "semantics": semantics.name}
+    for name, value in semantics.choices().items():
+        if name not in known or (name == "seed" and "random_bits" not in known):  # elsewhere seed= is another's
+            raise TypeError(f"{verb}() has no option for {name}={value!r} of the qk.Semantics; a request of a qk.Plan takes it: "
+                            f"{{\"format\": ..., \"semantics\": qk.Semantics(...)}}")
+        if given.get(name) in (None, False):
+            given[name] = value
+    return given
+
+
 def words_of(verb, given):
     """Returns the words of the command for options by Python's names."""
     known, words = options_of(verb), []
-    for name, value in given.items():
+    for name, value in _with_choices(verb, known, given).items():
         option = known.get(name)
         if option is None:
             near = difflib.get_close_matches(name, known, 1)
             raise TypeError(f"{verb}() has no option {name!r}{f'; did you mean {near[0]!r}?' if near else ''} (help(qk.{verb}) lists them)")
         if value is None or value is False:
             continue
+        if isinstance(value, np.bool_):
+            value = bool(value)
+            if not value:
+                continue
         flag = option["name"]
         if option["kind"] == "flag":
             if value is not True:
@@ -136,14 +158,47 @@ def measures(function):
     return not several
 
 
+class _Measure:
+    """A function of the caller's that measures: what it returns becomes a number, or an error that names the function."""
+
+    def __init__(self, function, name):
+        self.function, self.name, self.not_a_number, self.calls = function, name, 0, 0
+
+    def __call__(self, *arguments):
+        value = self.function(*arguments)
+        self.calls += 1
+        number = value
+        if not isinstance(value, (int, float)):
+            if getattr(value, "size", None) == 1 or callable(getattr(value, "numel", None)) and value.numel() == 1:
+                number = value.item()  # an array or a tensor of one number
+            try:
+                if isinstance(number, (str, bytes)):
+                    raise TypeError
+                number = float(number)
+            except (TypeError, ValueError):
+                raise TypeError(f"{self.name} returned {str(value)[:80]}, a {type(value).__name__}; it must return one number") from None
+        number = float(number)
+        self.not_a_number += number != number
+        return number
+
+    def remark(self):
+        """Returns what the caller should know of it, or None."""
+        if not self.not_a_number:
+            return None
+        return f"{self.name} returned NaN for {self.not_a_number} of {self.calls} models; NaN meets no target"
+
+
 def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progress=None, command=None, warn=True, stack=4,
-        elsewhere=None, memory=None, kept=None):
+        elsewhere=None, memory=None, kept=None, folder=None):
     """Runs a verb, `memory` being what stands for words in it (_models._written). `kept`, a dictionary, gets what the verb makes where no
-    option names a file for it. Returns (exit status, JSON or None, remarks, whether Ctrl-C ended it). Errors are qk.Error, or the caller's
-    own."""
+    option names a file for it. `folder`, the caller's workspace, is left out of remarks. Returns (exit status, JSON or None, remarks,
+    whether Ctrl-C ended it). Errors are qk.Error, or the caller's own."""
     if eval_func is not None and not callable(eval_func):
         raise TypeError(f"eval_func is a function of a model, not {type(eval_func).__name__}")
+    if progress is not None and not callable(progress) and not isinstance(progress, (bool, np.bool_)):
+        raise TypeError(f"progress is {progress!r}, a {type(progress).__name__}; it is True, False or a function of (what, done, all)")
     alone = metric is not None and measures(metric)
+    metric, eval_func = (None if f is None else _Measure(f, name) for f, name in ((metric, "metric"), (eval_func, "eval_func")))
     log.debug("%s", shown([verb, *words]))
     call = _qk.Call([verb, *words], command or shown([verb, *words]), metric, eval_func, alone, bool(eval_func_path), elsewhere,
                     memory or {}, kept is not None)
@@ -175,7 +230,9 @@ def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progr
         if interrupted:
             raise KeyboardInterrupt from None
         raise
-    remarks = [r for r in remarks.splitlines() if r]
+    if folder is not None:
+        remarks = remarks.replace(folder + os.sep, "")
+    remarks = [r for r in remarks.splitlines() if r] + [r for f in (metric, eval_func) if f is not None and (r := f.remark())]
     for r in remarks:
         log.info("%s", r)
         if warn:

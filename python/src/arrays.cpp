@@ -14,6 +14,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <string_view>
 #include <thread>
 
 #include "qk/dispatch.hpp"
@@ -345,6 +346,10 @@ buffer::buffer(nb::handle object, bool written) {
     const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (written ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
     const char kind = view_.format == nullptr ? 'B' : view_.format[0];
+    if (std::string_view("<>!=^@").find(kind) != std::string_view::npos) {  // a sign before the type: unaligned, or the other byte order
+        PyBuffer_Release(&view_);
+        throw nb::type_error("an array lies unaligned in memory or in another byte order; give x.copy()");
+    }
     kind_ = kind == 'f'                  ? number::float32
             : kind == 'e'                ? number::float16
             : kind == 'H'                ? number::bfloat16

@@ -303,10 +303,79 @@ def test_shapes_at_the_edges():
     (lambda: qk.fake_quantize(X, "mxfp4", out=np.empty(X.shape)), TypeError, "float64"),
     (lambda: qk.decode(X), TypeError, "encode"),
     (lambda: qk.format("nope"), ValueError, "nope"),
+    (lambda: qk.fake_quantize(X, "mxfp4", threads=1.5), TypeError, "threads is 1.5"),
+    (lambda: qk.fake_quantize(X, "mx\0fp4"), ValueError, r"mx\\x00fp4"),
+    (lambda: qk.fake_quantize(X, "mx\udcff"), ValueError, "characters"),
+    (lambda: qk.fake_quantize(X, "mxfp4", out=[0.0] * 7), TypeError, "out is a list"),
+    (lambda: qk.fake_quantize(X, "mxfp4", out=np.lib.stride_tricks.as_strided(np.zeros(96, np.float32), X.shape, (0, 4))), ValueError, "share memory"),
+    (lambda: qk.fake_quantize(X[:, :95], "mxfp4", out=np.lib.stride_tricks.as_strided(np.zeros(999, np.float32), (7, 95), (64, 4))), ValueError, "share"),
+    (lambda: qk.fake_quantize(np.ma.masked_array(X, X > 0), "mxfp4"), TypeError, "masked"),
+    (lambda: qk.fake_quantize(X, "int8", scale=np.ones((7, 3)), scale_axis=1, scale_block=32.0), TypeError, "scale_block is 32.0"),
+    (lambda: qk.fake_quantize(X, "uint8", scale=1, zero_point=np.uint64(2**63)), ValueError, "9223372036854775808"),
+    (lambda: qk.Semantics(qk.Semantics("ocp")), TypeError, "name is Semantics"),
+    (lambda: qk.Semantics(seed="7"), TypeError, "seed is '7'"),
+    (lambda: qk.Semantics(rounding=3), TypeError, "rounding is 3"),
+    (lambda: np.asarray(qk.encode(X, "int8"), copy=False), ValueError, "copy"),
+    (lambda: qk.compare(X, X[:1], "mxfp4"), qk.Error, r"^x.npy has shape.*device.npy"),
+    (lambda: qk.compare(X, X, "int8", scale=[1, 2]), ValueError, "scale_axis"),
+    (lambda: qk.dot(X[:, :8].astype(np.float64) + 1e-12, X.T[:8], accumulator="sum=ordered"), TypeError, "a holds float64"),
+    (lambda: qk.devices(5), TypeError, "part is 5"),
+    (lambda: qk.devices("--help"), TypeError, "--help"),
 ])
 def test_errors_are_sentences(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+def test_what_lies_unaligned_is_read_and_written():
+    """Numbers behind an odd number of bytes, as in a file with a header."""
+    x = values((6, 40), 11)
+
+    def odd(array):
+        return np.frombuffer(bytearray(b"\0" + array.tobytes()), np.uint8)[1:].view(array.dtype).reshape(array.shape)
+
+    for kind in (np.float32, np.float16, ml_dtypes.bfloat16):
+        with np.errstate(over="ignore"):
+            own = x.astype(kind)
+        expected = qk.fake_quantize(own, "mxfp4")
+        assert not odd(own).flags.aligned and same(qk.fake_quantize(odd(own), "mxfp4").astype(np.float32), expected.astype(np.float32)), kind
+        out = odd(np.zeros_like(own))
+        assert qk.fake_quantize(own, "mxfp4", out=out) is out and same(out.astype(np.float32), expected.astype(np.float32))
+        assert same(qk.fake_quantize(odd(own), "mxfp4", axis=0, threads=2).astype(np.float32), qk.fake_quantize(own, "mxfp4", axis=0).astype(np.float32))
+    assert qk.encode(odd(x), "mxfp4") == qk.encode(x, "mxfp4")
+    assert same(qk.encode(x, "mxfp4").decode(out=odd(x)).copy(), qk.encode(x, "mxfp4").decode())
+    assert same(qk.fake_quantize_backward(odd(x), odd(x), "int8"), qk.fake_quantize_backward(x, x, "int8"))
+    scale, words = np.full(6, 0.1, np.float32), np.arange(x.size, dtype=np.uint32).reshape(x.shape)
+    assert same(qk.fake_quantize(x, "int8", scale=odd(scale), scale_axis=0), qk.fake_quantize(x, "int8", scale=scale, scale_axis=0))
+    assert same(qk.fake_quantize(x, "int8", rounding="stochastic", random_words=odd(words)), qk.fake_quantize(x, "int8", rounding="stochastic", random_words=words))
+    with pytest.raises(TypeError, match="unaligned"):  # the module itself does not misread it
+        qk._qk.fake_quantize(qk._qk.Spec("mxfp4", "ocp", None, None, None, None, 0, None, []), odd(x), np.empty_like(x), 1, None, None, -1, 0, 1, None)
+
+
+def test_scalars_dtypes_and_equality():
+    x = np.array(0.3, np.float32)
+    assert qk.fake_quantize(x, "mxfp4", axis=0) == qk.fake_quantize(x, "mxfp4") == 0.25
+    by_x, by_scale, _ = qk.fake_quantize_backward(np.float32(1), np.float32(2), "int8", scale=1.0)
+    assert by_x.shape == () and by_x == 2 and by_scale == 0
+    packed = qk.encode(X, "int8", scale=0.1)
+    assert packed == pickle.loads(pickle.dumps(packed)) and packed != qk.encode(X, "int8", scale=0.2) and packed != 5
+    for dtype in ("f4", "<f4", np.float32, np.dtype("float32"), "float16", np.float16, "bfloat16", ml_dtypes.bfloat16):
+        assert np.asarray(packed.decode(dtype)).dtype.itemsize in (2, 4), dtype
+    for kind in (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn):  # scales of every kind
+        scale = np.full(7, 0.125, kind)
+        assert same(qk.fake_quantize(X, "int8", scale=scale, scale_axis=0), qk.fake_quantize(X, "int8", scale=np.full(7, 0.125), scale_axis=0))
+
+
+def test_choices_reach_the_verbs():
+    """A qk.Semantics is taken whole, or refused: no choice is left out."""
+    how = qk.Semantics("ocp", scale_rule="rceil", rounding="half-away")
+    x = values((4, 64), 12)
+    assert qk.compare(x, qk.fake_quantize(x, "mxfp4", semantics=how), "mxfp4", semantics=how)["mismatches"] == 0
+    assert qk.compare(x, qk.fake_quantize(x, "mxfp4"), "mxfp4", semantics=how)["mismatches"] > 0
+    made = qk.vectors("mxfp4", semantics=how)
+    assert same(qk.fake_quantize(made["input"], "mxfp4", semantics=how), made["expected"])
+    cases = qk.vectors(device="nvidia.hopper.wgmma.f32.e4m3.e4m3")
+    assert {n: list(cases[n].shape) for n in "abcd"} == {n: a["shape"] for n, a in cases["manifest"]["arrays"].items()}
 
 
 def test_formats_have_facts_and_a_drawing(command):

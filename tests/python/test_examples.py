@@ -72,6 +72,95 @@ def test_neural_compressor():
         qk.from_inc({"op_type_dict": {"Conv": {"activation": {"dtype": ["int7"]}}}})
 
 
+@pytest.mark.parametrize("take,config,key", [
+    *((qk.from_quark, {k: v}, k) for k, v in (
+        ("input_nodes", ["a"]), ("output_nodes", ["b"]), ("enable_npu_cnn", True), ("convert_nchw_to_nhwc", True), ("algo_config", ["CLE"]),
+        ("include_auto_mp", True))),
+    (qk.from_quark, {"global_quant_config": {}, "layer_config": {"a": 1}}, "layer_config"),
+    (qk.from_quark, {"extra_options": {"Wat": False}}, "Wat"),
+    (qk.from_quark, {"extra_options": {"AlignConcat": True}}, "AlignConcat"),
+    (qk.from_quark, {"extra_options": {"AutoMixprecision": {"TargetQuantType": "QInt8", "L2Target": 0.1, "Top1AccTarget": 0.1}}}, "L2Target"),
+    (qk.from_quark, {"extra_options": {"AutoMixprecision": {"TargetQuantType": "QInt8", "L2Target": 0.1, "EvaluateFunction": len}}}, "EvaluateFunction"),
+    (qk.from_quark, {"global_config": {}, "layer_typ_config": {"Int8": ["a"]}}, "layer_typ_config"),
+    (qk.from_quark, {"global_config": {"activations": {"data_type": "Int8"}}}, "global_config.activations"),
+    (qk.from_quark, {"global_config": {"weight": {"data_type": "Int8", "group_size": 32}}}, "global_config.weight.group_size"),
+    (qk.from_quark, {"global_config": {"weight": {"data_type": "Int8", "scale_type": "Int16"}}}, "global_config.weight.scale_type"),
+    (qk.from_quark, {"global_config": {"weight": {"data_type": "Int8", "quant_granularity": "Group"}}}, "global_config.weight.quant_granularity"),
+    (qk.from_inc, {"recipes": {"fast_bias_correction": True}}, "fast_bias_correction"),
+    (qk.from_inc, {"recipes": {"first_conv_or_matmul_quantization": False}}, "first_conv"),
+    (qk.from_inc, {"inputs": ["x"]}, "inputs"),
+    (qk.from_inc, {"accuracy_criterion": {"tolerable_los": 1}}, "accuracy_criterion.tolerable_los"),
+    (qk.from_inc, {"tuning_criterion": {"max_trial": 1}}, "tuning_criterion.max_trial"),
+    (lambda c: qk.from_inc(c, eval_func=len), {"tuning_criterion": {"strategy": "mse"}}, "tuning_criterion.strategy"),
+    (lambda c: qk.from_inc(c, eval_func=len), {"accuracy_criterion": {"criterion": "rel"}}, "accuracy_criterion.criterion"),
+    (qk.from_inc, {"op_type_dict": {"Conv": {"activation": {"granularity": ["per_channel"]}}}}, "activation.granularity"),
+    (qk.from_inc, {"op_type_dict": {"Conv": {"weight": {"algorithm": ["kl"]}}}}, "weight.algorithm"),
+    (qk.from_aimet, {"version": "2.0.0"}, "encodings"),
+    (qk.from_aimet, {"version": "2.0.0", "encodings": [{"name": "a", "output_dtype": "int8"}]}, "a: y_scale"),
+    (qk.from_aimet, {"version": "2.0.0", "encodings": [{"name": "a", "output_dtype": "int8", "y_scale": [1, 2]}]}, "a: axis"),
+    (qk.from_aimet, {"version": "2.0.0", "encodings": [{"name": "a", "output_dtype": "int8", "y_scale": 1, "foo": 2}]}, "a: foo"),
+    (qk.from_aimet, {"version": "0.6.1", "weights": {"a": 1}}, "weights"),
+    (qk.from_aimet, {"version": "0.6.1", "param_encodings": {"a": [{"bitwidth": 8, "scale": 1}]}}, "a: offset"),
+    (qk.from_aimet, {"version": "0.6.1", "param_encodings": {"a": [{"bitwidth": 8, "scale": 1, "offset": 0, "y": 1}]}}, "a: y"),
+    (qk.from_aimet, {"version": "0.6.1", "param_encodings": {"a": [{"bitwidth": b, "scale": 1, "offset": 0} for b in (8, 4)]}}, "a: bitwidth"),
+])
+def test_what_cannot_be_taken_names_the_key(take, config, key):
+    with pytest.raises(qk.ConfigError, match=key.replace(".", r"\.").replace("[", r"\[")):
+        take(config)
+
+
+@pytest.mark.parametrize("take", [qk.from_quark, qk.from_inc])
+@pytest.mark.parametrize("wrong", [None, "XINT8", 5, []])
+def test_what_is_no_configuration(take, wrong):
+    with pytest.raises(TypeError, match="a configuration is"):
+        take(wrong)
+
+
+def test_keys_that_change_the_search():
+    """With a target, the keys of calibration reach qk.search, as without one they reach the plan."""
+    asked = qk.from_quark({"activation_type": "QInt16", "weight_type": "QInt8", "calibrate_method": "Percentile", "extra_options": {
+        "AutoMixprecision": {"TargetQuantType": "QInt8", "L2Target": 0.5, "DualQuantNodes": True}, "Percentile": 99.9,
+        "ActivationSymmetric": True, "WeightSymmetric": False}})
+    assert asked.verb == "search" and {k: asked.options[k] for k in ("percentile", "symmetric", "asymmetric_weights", "dual", "calibration_method")} == {
+        "percentile": 99.9, "symmetric": True, "asymmetric_weights": True, "dual": True, "calibration_method": "percentile"}
+    plain = qk.from_quark({"weights_only": True, "extra_options": {"QuantizeBias": False}}).plan.to_dict()
+    assert "activation" not in plain["default"] and plain["default"]["bias"] == "fp32"
+    asked = qk.from_inc({"recipes": {"smooth_quant": True, "smooth_quant_args": {"alpha": 0.6}}, "calibration_sampling_size": [20]})
+    assert asked.options == {"smooth_quant": 0.6, "samples": 20}
+
+
+def test_aimets_encodings_are_those_of_the_command(model, images, tmp_path):
+    """Version 1.0.0 is what `qk quantize --encodings` writes; weights are parameters in each version, and a second operand is none."""
+    made = qk.quantize(model, images, activation="int8", weight="int8", per_channel=True, encodings=tmp_path / "e.json")
+    theirs, ours = json.loads((tmp_path / "e.json").read_text()), qk.to_aimet(made.plan, "1.0.0")
+    assert theirs == ours
+    parameters = {e["name"] for e in theirs["param_encodings"]}
+    assert set(qk.to_aimet(made.plan, "0.6.1")["param_encodings"]) == parameters and parameters
+    plan = qk.from_aimet(ours)
+    plan["stem"].weight = "int16"
+    again = qk.quantize(model, images, plan=plan)
+    formats = {(e["consumer"], e["index"]): e["quantizer"]["format"] for e in again["edges"]}
+    assert formats["stem", 1] == "int16" and formats["head", 1] == "int8"
+
+
+def test_an_encodings_axis_is_kept():
+    """A square weight has scales along the axis that version 2.0.0 names, whichever a product would have chosen."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    w = np.arange(1, 17, dtype=np.float32).reshape(4, 4)
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])], [numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    scale = [0.5, 1.0, 2.0, 4.0]
+    for axis in (0, 1):
+        entry = {"name": "w", "output_dtype": "int8", "y_scale": scale, "axis": axis}
+        plan = qk.from_aimet({"version": "2.0.0", "encodings": [entry]})
+        assert qk.to_aimet(plan, "2.0.0")["encodings"] == [entry]
+        x = np.eye(4, dtype=np.float32)
+        assert np.array_equal(qk.evaluate(model, x, plan=plan, outputs=True).outputs["y"], qk.fake_quantize(w, "int8", scale=scale, scale_axis=axis))
+
+
 @pytest.mark.parametrize("version", ["2.0.0", "0.6.1"])
 def test_aimets_encodings_go_out_and_in(model, images, tmp_path, version):
     made = qk.quantize(model, images, activation="int8", weight="int8", per_channel=True)

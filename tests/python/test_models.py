@@ -374,6 +374,84 @@ def test_errors_are_sentences(model, images, call, error, words):
         call(model, images)
 
 
+def test_numbers_that_metrics_return(model, images):
+    def found(value, **more):
+        return qk.search(model, images[:8], metric=lambda outputs: value, narrow="int8/int4", target_metric=1, max_trials=2, **more)
+
+    for value in (1, True, np.float32(0.5), np.float64(0.5), np.array(0.5), np.array([0.5]), np.array([[1]])):
+        assert found(value).metric == float(np.asarray(value).reshape(())), value
+    for value in (None, "0.5", [0.5], 1j, np.array([0.5, 1])):
+        with pytest.raises(TypeError, match="metric returned"):
+            found(value)
+    with pytest.raises(TypeError, match="eval_func returned None"):
+        qk.search(model, images[:8], eval_func=lambda b: None, narrow="int8/int4", target_metric=1)
+    with pytest.warns(qk.Remark, match="metric returned NaN for"):
+        told = found(float("nan"))
+    assert not told.target_met and any("NaN" in r for r in told.remarks)
+    with pytest.raises(TypeError, match="progress is 5"):
+        found(1.0, progress=5)
+
+
+def test_samples_with_their_labels(model, images, labels):
+    """(samples, labels), a data set by index, single samples with a plain number, a reader that ends by StopIteration."""
+    expected = qk.evaluate(model, images, labels=labels)["top1"]
+
+    class ByIndex:
+        def __len__(self):
+            return len(images)
+
+        def __getitem__(self, i):
+            return images[i : i + 1], int(labels[i])
+
+    class Reader:
+        def __init__(self):
+            self.rest = iter(np.split(images, 4))
+
+        def get_next(self):
+            return next(self.rest)
+
+    for data in ((images, labels), [images, labels], ByIndex(), [(images[i], int(labels[i])) for i in range(len(images))]):
+        assert qk.evaluate(model, data)["top1"] == expected
+    assert qk.evaluate(model, Reader(), labels=labels)["top1"] == expected
+    with pytest.raises(ValueError, match="empty"):
+        qk.evaluate(model, {})
+
+
+def test_choices_and_switches_are_not_lost(model, images):
+    plain = qk.quantize(model, images, activation="int8", weight="int8", per_channel=np.True_)
+    assert plain.model.bytes == qk.quantize(model, images, activation="int8", weight="int8", per_channel=True).model.bytes
+    how = qk.Semantics("quark", rounding="up")
+    by_object = qk.quantize(model, images, activation="int8", weight="int8", semantics=how)
+    assert by_object.model.bytes == qk.quantize(model, images, activation="int8", weight="int8", semantics="quark", rounding="up").model.bytes
+    plan = qk.Plan({"qk": "requests", "version": 1, "default": {r: {"format": qk.format("int8"), "semantics": how} for r in ("activation", "weight")}})
+    assert {e["quantizer"]["semantics"]["rounding"] for e in qk.quantize(model, images, plan=plan)["edges"] if e["role"] == "weight"} == {"up"}
+    with pytest.raises(TypeError, match="overflow='ieee'"):
+        qk.quantize(model, images, activation="int8", weight="int8", semantics=qk.Semantics("ocp", overflow="ieee"))
+    with pytest.raises(qk.Error, match=r"^asked-plan.json:1: /defalt: unknown key"):  # no folder that is gone
+        qk.quantize(model, images, plan={"qk": "requests", "version": 1, "defalt": {}})
+    by_bytes = qk.quantize(model, activation="int8", weight="int8", calibration=qk.calibrate(model, images).statistics)
+    assert by_bytes["edges"]
+
+
+def test_rows_and_plots(model, images, labels):
+    x, y, given = images[:16], labels[:16], {"activation": "int8", "weight": "int8"}
+    quantized = qk.quantize(model, x, **given)
+    results = [quantized, qk.calibrate(model, x, method="all"), qk.gradient(model, x, labels=y), qk.finetune(model, x, epochs=2, **given),
+               qk.sensitivity(model, x, narrow="int8/int4"), qk.search(model, x, narrow="int8/int4", target_l2=0.5)]
+    for r in [*results, qk.recover(quantized.model), qk.diff(model, model, x)]:
+        rows = r._rows()
+        assert rows and (r.verb == "search" or len(rows) > 1) and "<table" in r._repr_html_(), r
+    assert {"tensor", "method", "scale"} <= set(results[1]._rows()[0]) and results[2]._rows()[0]["largest"] > 0
+    with pytest.raises(ValueError, match="nothing to draw"):
+        qk.evaluate(model, x).plot()
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    drawn = [r.plot() for r in results]
+    assert len({id(axes.figure) for axes in drawn}) == len(drawn)  # none on top of another
+    assert results[0].plot(drawn[0]) is drawn[0]
+    matplotlib.pyplot.close("all")
+
+
 def test_remarks_are_warnings(model, images):
     with pytest.warns(qk.Remark, match="per-channel"):
         qk.quantize(model, images, activation="mxfp8_e4m3", weight="mxfp4", per_channel=True)
@@ -426,6 +504,14 @@ def test_plans_can_be_changed(model, images, tmp_path):
     assert {(e["consumer"], e["index"]): e["quantizer"]["format"] for e in changed["edges"]}["stem", 1] == "int4"
     plan.save(tmp_path / "plan.json")
     assert qk.Plan(tmp_path / "plan.json") == plan
+    with open(tmp_path / "open.txt", "w") as file:
+        qk.Plan(activation="int8", weight="int8").apply(model, images, log_file=file)
+    assert (tmp_path / "open.txt").stat().st_size > 0
+    for wrong, error, words in ((lambda: plan.set_precision("stem", param={"weigth": "int8"}), ValueError, "weigth"),
+                                (lambda: plan.set_precision("stem", activation=["int8", "int16"]), ValueError, "one format"),
+                                (lambda: qk.Plan(5), TypeError, "not int")):
+        with pytest.raises(error, match=words):
+            wrong()
     own = qk.Plan().set_precision("stem", activation="int16", param={"weight": "int8"}).set_model_input_precision("int16")
     assert own.apply(model, images, log_file=tmp_path / "log.txt")["edges"] and (tmp_path / "log.txt").exists()
     with pytest.raises(AttributeError):

@@ -38,6 +38,61 @@ def test_gradients_pass():
     assert w.grad.tolist() == [[1, 1, 1, 0]]
 
 
+def test_every_keyword_and_kind():
+    from qk import torch as formats
+
+    x = torch.randn(6, 40)
+    n = x.numpy()
+    assert torch.equal(qk.fake_quantize(x, "int8", scale=torch.full((6,), 0.1).bfloat16(), scale_axis=0),
+                       qk.fake_quantize(x, "int8", scale=torch.full((6,), 0.1).bfloat16().float(), scale_axis=0))
+    eight = qk.fake_quantize(x.to(torch.float8_e4m3fn), "mxfp4")
+    assert eight.dtype == torch.float8_e4m3fn and torch.equal(eight.float(), qk.fake_quantize(x.to(torch.float8_e4m3fn).float(), "mxfp4"))
+    given = {"axis": 1, "semantics": "quark", "rounding": "half-away", "scale": 0.1, "zero_point": 3, "threads": 2}
+    assert np.array_equal(formats.fake_quantize(x, "int8", **given).numpy(), qk.fake_quantize(n, "int8", **given))
+    assert isinstance(qk.encode(x, "mxfp4").decode(torch.bfloat16), torch.Tensor)
+    for wrong, error, words in ((lambda: qk.fake_quantize(x, "mxfp4", out=torch.zeros(6, 40, requires_grad=True)), ValueError, "gradient"),
+                                (lambda: formats.Linear(4, 4, weight="mxfp5"), ValueError, "mxfp5"),
+                                (lambda: formats.Parametrization("mxfp5"), ValueError, "mxfp5")):
+        with pytest.raises(error, match=words):
+            wrong()
+
+
+def test_zero_points_learn():
+    from qk import torch as formats
+
+    x = torch.tensor([[-3.0, 0.2, 0.9, 40.0]])
+    scale, zero = torch.tensor([0.1], requires_grad=True), torch.tensor([3.4], requires_grad=True)
+    y = formats.fake_quantize(x.requires_grad_(), "uint8", scale=scale, zero_point=zero, scale_axis=0)
+    y.sum().backward()
+    _, by_scale, by_zero = qk.fake_quantize_backward(x.detach(), torch.ones(1, 4), "uint8", scale=[0.1], zero_point=[3], scale_axis=0)
+    assert torch.equal(y.detach(), qk.fake_quantize(x.detach(), "uint8", scale=[0.1], zero_point=[3], scale_axis=0))
+    assert scale.grad.item() == pytest.approx(by_scale[0]) and zero.grad.item() == pytest.approx(by_zero[0]) and zero.grad.item() != 0
+
+
+def test_layers_take_odd_data():
+    from qk import torch as formats
+
+    linear = formats.Linear(4, 3, weight="int8", activation="int8")
+    assert linear(torch.zeros(0, 4)).shape == (0, 3) and linear(torch.zeros(2, 4)).isfinite().all()
+    x = torch.tensor([[0.5, -1.0, float("inf"), 2.0]])
+    assert linear(x).isfinite().all() and torch.equal(linear(x), linear(torch.tensor([[0.5, -1.0, 2.0, 2.0]])))  # infinity saturates
+    unsigned = formats.Linear(4, 3, activation="uint8")
+    signed = torch.randn(5, 4)
+    assert torch.allclose(unsigned(signed), nn_linear(unsigned, signed), atol=0.05)  # a zero point carries what is below 0
+    for conv, shape in ((formats.Conv1d, (32, 9)), (formats.Conv2d, (32, 9, 9)), (formats.Conv3d, (32, 5, 5, 5))):
+        layer = conv(32, 4, 3, weight="mxfp4", activation="mxfp4")
+        one = torch.randn(shape)
+        assert torch.allclose(layer(one), layer(one[None])[0], atol=1e-5), conv  # blocks run along the channels, batch or not
+    model = torch.nn.Sequential(torch.nn.Linear(64, 8))
+    once = formats.quantize_parameters(model, "int4")[0].weight.detach()
+    assert len(model[0].parametrizations["weight"]) == 1 and torch.equal(formats.quantize_parameters(model, "int4")[0].weight.detach(), once)
+    assert len(model[0].parametrizations["weight"]) == 1
+
+
+def nn_linear(layer, x):
+    return torch.nn.functional.linear(x, layer.weight, layer.bias)
+
+
 def test_layers_learn():
     from qk import torch as formats
 
