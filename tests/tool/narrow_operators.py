@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""com.microsoft's operators on codes of 2 and 4 bits, evaluated beside onnxruntime: QMoE of FP4 experts, GatherBlockQuantized of small floats, MatMulNBits.
+"""com.microsoft's operators on codes of 2, 4 and 8 bits: QMoE, GatherBlockQuantized and MatMulNBits, evaluated beside onnxruntime, written from plans and read back.
 
     narrow_operators.py QK
 """
+import json
 import os
 import sys
 from pathlib import Path
@@ -120,7 +121,172 @@ def two_bits(folder):
     check(decibels(ours, theirs) > 35, f"written 2-bit MatMulNBits: {decibels(ours, theirs):.1f} dB")
 
 
+def there_and_back(folder, name, source, inputs, arguments, wanted, beside_runtime):
+    """Writes a plan with style nbits, evaluates it here and in onnxruntime, and reads the plan back. Returns the file's model."""
+    qk("quantize", source, "-o", folder / "n.onnx", "--export", "nbits", "--approach", "weight_only", "--save-plan", folder / "p.json", "--overwrite", *arguments)
+    ours, theirs = both(folder, folder / "n.onnx", inputs)
+    written = onnx.load(folder / "n.onnx")
+    check(sum(n.op_type == wanted for n in written.graph.node) == 1, f"{name} becomes {wanted}")
+    check(decibels(ours, theirs) > beside_runtime, f"{name}: onnxruntime at {decibels(ours, theirs):.1f} dB beside qk")
+    qk("evaluate", source, "--plan", folder / "p.json", "--inputs", folder / "x.npz", "--output-dir", folder / "planned", "--overwrite")
+    planned = decibels(np.load(folder / "planned" / "y.npy"), ours)
+    check(planned > 60 if ours.dtype == np.float16 else planned > 110, f"{name}: the file at {planned:.1f} dB beside the plan")
+    qk("inspect", folder / "n.onnx", "--save-plan", folder / "back.json", "--save-float", folder / "plain.onnx", "--overwrite")
+    qk("evaluate", folder / "plain.onnx", "--plan", folder / "back.json", "--inputs", folder / "x.npz", "--output-dir", folder / "back", "--overwrite")
+    back = decibels(ours, np.load(folder / "back" / "y.npy"))
+    check(back > 60 if ours.dtype == np.float16 else back > 110, f"{name}: what was read back at {back:.1f} dB beside the file")
+    plain = onnx.load(folder / "plain.onnx")
+    check(not any(n.op_type == wanted for n in plain.graph.node), f"{name}: the float model has no {wanted}")
+    qk("quantize", folder / "plain.onnx", "--plan", folder / "back.json", "-o", folder / "again.onnx", "--export", "nbits", "--overwrite")
+    again = onnx.load(folder / "again.onnx")
+    codes = [sorted(t.raw_data for t in m.graph.initializer if t.data_type in (T.UINT8, T.FLOAT4E2M1, T.FLOAT8E4M3FN, T.FLOAT8E5M2)) for m in (written, again)]
+    # A block of MXFP8 whose largest value was rounded down may have half the scale then, and twice the numbers.
+    check((codes[0] == codes[1] or "mxfp8" in name) and len(codes[0]) > 0, f"{name}: read back and written again, the codes are the same")
+    return written
+
+
+def moe(activation, hidden=64, inner=96, bias=False, half=False, third=False):
+    """A model of experts in floats."""
+    count, fused = 3, activation == "swiglu"
+    kind, number = (T.FLOAT16, np.float16) if half else (T.FLOAT, np.float32)
+    def weights(name, *shape):
+        return nh.from_array((random.normal(size=shape) * 0.2).astype(number), name)
+    constants = [weights("w1", count, inner * (2 if fused else 1), hidden), weights("w2", count, hidden, inner)]
+    names = ["x", "p", "w1", "", "w2", ""]
+    if bias:
+        constants += [weights("b1", count, inner * (2 if fused else 1)), weights("b2", count, hidden)]
+        names[3], names[5] = "b1", "b2"
+    if third:
+        constants.append(weights("w3", count, inner, hidden))
+        names += ["w3"]
+    more = {"swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 7.0} if fused else {}
+    node = h.make_node("MoE", names, ["y"], domain="com.microsoft", name="experts", k=2, activation_type=activation, normalize_routing_weights=1, **more)
+    graph = h.make_graph([node], "g", [h.make_tensor_value_info("x", kind, [8, hidden]), h.make_tensor_value_info("p", kind, [8, count])],
+                         [h.make_tensor_value_info("y", kind, [8, hidden])], constants)
+    inputs = {"x": random.normal(size=(8, hidden)).astype(number), "p": random.normal(size=(8, count)).astype(number)}
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", 17), h.make_opsetid("com.microsoft", 1)], ir_version=8), inputs
+
+
+def written_experts(folder):
+    exact, bytes_in_blocks = 100, 25  # onnxruntime rounds activations to int8 for some codes
+    cases = [("int4", (), "silu", exact), ("int4", ("--weight-block", "32"), "silu", exact), ("uint4", ("--weight-block", "16"), "gelu", exact), ("int4", ("--weight-block", "48"), "relu", exact),
+             ("int4", ("--weight-block", "64"), "swiglu", exact), ("int8", (), "identity", exact), ("int8", ("--weight-block", "32"), "relu", bytes_in_blocks),
+             ("uint8", (), "swiglu", exact), ("int2", ("--weight-block", "16"), "swiglu", exact), ("uint2", ("--weight-block", "32"), "silu", bytes_in_blocks),
+             ("mxfp4", (), "swiglu", bytes_in_blocks), ("nvfp4", (), "swiglu", bytes_in_blocks)]
+    for at, (format, block, activation, beside) in enumerate(cases):
+        source, inputs = moe(activation, bias=at % 2 == 1)
+        onnx.save(source, folder / "f.onnx")
+        what = f"experts of {' '.join((format, *block))}, {activation}"
+        written = there_and_back(folder, what, folder / "f.onnx", inputs, ("--weight", format, *block), "QMoE", beside)
+        node = next(n for n in written.graph.node if n.op_type == "QMoE")
+        kind = {a.name: a.s.decode() for a in node.attribute if a.name == "quant_type"}["quant_type"]
+        check(kind == {"mxfp4": "fp4", "nvfp4": "nvfp4"}.get(format, "int"), f"{what}: quant_type {kind}")
+    source, inputs = moe("swiglu", bias=True, half=True)
+    onnx.save(source, folder / "f.onnx")
+    there_and_back(folder, "experts of a float16 model", folder / "f.onnx", inputs, ("--weight", "int4", "--weight-block", "32"), "QMoE", 50)
+    # What onnxruntime's QMoE does not have on the CPU stays experts of floats, and a remark says why.
+    for name, more, format, words in (("a third layer", {"third": True}, "int4", "third layer"), ("FP4 under silu", {}, "mxfp4", "swiglu alone"), ("5 bits", {}, "int:bits=5", "2, 4 or 8 bits"),
+                                      ("48 inputs", {"hidden": 48, "inner": 80}, "nvfp4", "multiples of 32")):
+        source, inputs = moe("swiglu" if name == "48 inputs" else "silu", **more)
+        onnx.save(source, folder / "f.onnx")
+        done = qk("quantize", folder / "f.onnx", "-o", folder / "n.onnx", "--export", "nbits", "--approach", "weight_only", "--weight", format, "--overwrite")
+        check(words in done.stderr and "MoE" in [n.op_type for n in onnx.load(folder / "n.onnx").graph.node], f"{name}: experts stay MoE, and a remark says {words!r}")
+
+
+def other_experts(folder):
+    """Forms that onnxruntime runs on other devices alone: evaluated beside their formulas."""
+    count, hidden, inner, block = 3, 64, 32, 32
+    x, p = random.normal(size=(8, hidden)).astype(np.float32), random.normal(size=(8, count)).astype(np.float32)
+    infos = [h.make_tensor_value_info("x", T.FLOAT, [8, hidden]), h.make_tensor_value_info("p", T.FLOAT, [8, count])]
+
+    def packed(codes, bits):
+        bits_of = np.unpackbits(codes[..., None], axis=-1, bitorder="little")[..., :bits].reshape(*codes.shape[:-1], -1)
+        return np.packbits(bits_of, axis=-1, bitorder="little")
+
+    def integers(name, out, inputs, bits):
+        codes = random.integers(0, 1 << bits, (count, out, inputs)).astype(np.uint8)
+        scales = random.uniform(0.02, 0.1, (count, out, inputs // block)).astype(np.float32)
+        value = (codes.astype(np.float64) - (1 << bits - 1)) * np.repeat(scales, block, 2)
+        return [nh.from_array(packed(codes, bits), f"w{name}"), nh.from_array(scales, f"s{name}")], value
+
+    def floats(name, out, inputs, square):
+        codes = (random.normal(size=(count, out, inputs)) * 4).astype(ml_dtypes.float8_e4m3fn)
+        shape = (count, -(-out // square), -(-inputs // square)) if square else (count,)
+        scales = random.uniform(0.02, 0.1, shape).astype(np.float32)
+        each = np.repeat(np.repeat(scales, square, 1), square, 2)[:, :out, :inputs] if square else scales[:, None, None]
+        made = [h.make_tensor(f"w{name}", T.FLOAT8E4M3FN, codes.shape, codes.tobytes(), raw=True), nh.from_array(scales, f"s{name}")]
+        return made, codes.astype(np.float64) * each
+
+    for name in ("3 bits", "4 and 8 bits", "fp8 in squares", "fp8", "geglu", "relu2", "a limit after the activation"):
+        activation = name if name in ("geglu", "relu2") else "swiglu"
+        fused = activation != "relu2"
+        attributes = {"activation_type": activation, "k": 1, **({"swiglu_fusion": 1} if fused else {}), **({"swiglu_limit": 0.5} if activation == "swiglu" else {})}
+        wide = inner * 2 if fused else inner
+        if name.startswith("fp8"):
+            square = 24 if "squares" in name else 0
+            (first, v1), (second, v2) = floats(1, wide, hidden, square), floats(2, hidden, inner, square)
+            attributes |= {"quant_type": "fp8"} | ({"block_size": square} if square else {})
+            names = ["x", "p", "w1", "s1", "", "w2", "s2"] if square else ["x", "p", "w1", "", "", "w2", "", *[""] * 8, "s1", "s2"]
+        else:
+            own = {"3 bits": (3, 3), "4 and 8 bits": (4, 8)}.get(name, (4, 4))
+            (first, v1), (second, v2) = integers(1, wide, hidden, own[0]), integers(2, hidden, inner, own[1])
+            attributes |= {"block_size": block, "expert_weight_bits": own[0]} | ({"fc2_expert_weight_bits": own[1]} if own[0] != own[1] else {})
+            names = ["x", "p", "w1", "s1", "", "w2", "s2"]
+        if "limit" in name:
+            attributes |= {"swiglu_limit_after_activation": 1}
+        file = model(folder, h.make_node("QMoE", names, ["y"], domain="com.microsoft", name="experts", **attributes), infos, first + second, [8, hidden])
+        np.savez(folder / "x.npz", x=x, p=p)
+        qk("evaluate", file, "--inputs", folder / "x.npz", "--output-dir", folder / "out", "--overwrite")
+        share = np.exp(p - p.max(1, keepdims=True))
+        share = (share / share.sum(1, keepdims=True)).max(1)
+
+        def between(u):
+            gate, linear = (u[0::2], u[1::2]) if fused else (u, None)
+            if activation == "relu2":
+                return np.maximum(gate, 0) ** 2
+            if activation == "geglu":
+                return gate / 2 * (1 + np.tanh(0.7978845608028654 * (gate + 0.044715 * gate ** 3))) * linear
+            linear = np.clip(linear, -0.5, 0.5)
+            if "limit" in name:
+                return np.minimum(gate / (1 + np.exp(-gate)), 0.5) * linear
+            gate = np.minimum(gate, 0.5)
+            return gate / (1 + np.exp(-gate)) * linear
+        exact = np.stack([share[t] * (v2[e] @ between(v1[e] @ x[t])) for t, e in enumerate(p.argmax(1))])
+        found = decibels(exact, np.load(folder / "out" / "y.npy"))
+        check(found > 110, f"QMoE, {name}: {found:.1f} dB beside its formula")
+        if activation == "swiglu" and not name.startswith("fp8"):
+            qk("inspect", file, "--save-plan", folder / "p.json", "--save-float", folder / "plain.onnx", "--overwrite")
+            qk("evaluate", folder / "plain.onnx", "--plan", folder / "p.json", "--inputs", folder / "x.npz", "--output-dir", folder / "out", "--overwrite")
+            found = decibels(exact, np.load(folder / "out" / "y.npy"))
+            check(found > 110, f"QMoE, {name}: read back at {found:.1f} dB beside its formula")
+
+
+def written_products(folder):
+    """MatMulNBits of every width, with zero points, blocks that the inputs do not fill, and accuracy levels."""
+    for bits in (2, 4, 8):
+        for format, block, depth in ((f"int{bits}", "32", 64), (f"uint{bits}", "32", 80), (f"uint{bits}", "16", 72), (f"int{bits}", "128", 200)):
+            w = nh.from_array((random.normal(size=(depth, 24)) * 0.3 + 0.1).astype(np.float32), "w")
+            graph = h.make_graph([h.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g", [h.make_tensor_value_info("x", T.FLOAT, [8, depth])],
+                                 [h.make_tensor_value_info("y", T.FLOAT, [8, 24])], [w])
+            onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "f.onnx")
+            x = random.normal(size=(8, depth)).astype(np.float32)
+            there_and_back(folder, f"product of {format} in blocks of {block}, {depth} inputs", folder / "f.onnx", {"x": x}, ("--weight", format, "--weight-block", block),
+                           "MatMulNBits", 25 if bits == 2 else 100)
+
+
+def written_tables(folder):
+    for format, block in (("int2", "16"), ("int4", "32"), ("uint4", "32"), ("int8", "16"), ("uint8", "32"), ("fp8_e4m3fn", "32"), ("fp8_e5m2", ""), ("fp4_e2m1", "16"), ("mxfp4", ""), ("nvfp4", ""),
+                          ("mxfp8_e4m3", "")):
+        table, w = (nh.from_array((random.normal(size=shape) * 0.3).astype(np.float32), n) for n, shape in (("table", (40, 64)), ("w", (64, 16))))
+        nodes = [h.make_node("Gather", ["table", "i"], ["e"], name="embedding"), h.make_node("MatMul", ["e", "w"], ["y"], name="head")]
+        graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("i", T.INT64, [7])], [h.make_tensor_value_info("y", T.FLOAT, [7, 16])], [table, w])
+        onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "f.onnx")
+        asked = {"format": format, "block_size": int(block)} if block else format
+        (folder / "r.json").write_text(json.dumps({"qk": "requests", "version": 1, "requests": [{"tensor": "table", "format": asked}]}))
+        there_and_back(folder, f"a table of {format} {block}", folder / "f.onnx", {"i": np.array([0, 3, 39, 3, 7, 12, 1], np.int64)}, ("--plan", folder / "r.json"), "GatherBlockQuantized", 110)
+
+
 folder = Path(FOLDER)
-for part in (experts, tables, two_bits):
+for part in (experts, tables, two_bits, written_experts, other_experts, written_products, written_tables):
     part(folder)
 sys.exit(bool(evidence.failures))

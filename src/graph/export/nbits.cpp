@@ -9,6 +9,9 @@
 
 #include "graph/export/description.hpp"
 #include "graph/export/marks.hpp"
+#include "graph/export/packed_rows.hpp"
+#include "graph/export/portable/packed.hpp"
+#include "graph/export/qdq.hpp"
 #include "graph/ops/widened.hpp"
 #include "qk/graph/model/attribute.hpp"
 
@@ -31,29 +34,57 @@ std::int64_t size_of_blocks(const quantizer& q) {
 /// The names of the inputs: codes, scales and, where a zero point is not the middle, zero points.
 struct nbits_constants {
     std::string codes, scales, zeros;
-    std::int64_t rows = 0, length = 0, block = 0;
+    std::int64_t rows = 0, length = 0, block = 0;  ///< block 0: a row is one block
 };
 
-/// Packs codes of a matrix one after the other from the lowest bit on, with every row in whole bytes.
-class packed_codes {
-  public:
-    packed_codes(std::int64_t rows, std::int64_t each, int bits)
-        : bits_(static_cast<std::size_t>(bits)), per_byte_(8 / bits_), row_((static_cast<std::size_t>(each) + per_byte_ - 1) / per_byte_) {
-        bytes_ = tensor(data_type::uint8, {rows * row_bytes()});
-        std::memset(bytes_.bytes(), 0, bytes_.size_bytes());
-    }
-    void put(std::int64_t row, std::int64_t k, std::int64_t code) {
-        const auto at = static_cast<std::size_t>(k);
-        auto& to = bytes_.as<std::uint8_t>()[static_cast<std::size_t>(row) * row_ + at / per_byte_];
-        to = static_cast<std::uint8_t>(to | static_cast<std::size_t>(code) << (at % per_byte_ * bits_));
-    }
-    std::int64_t row_bytes() const { return static_cast<std::int64_t>(row_); }
-    tensor shaped(dims shape) const { return bytes_.reshaped(std::move(shape)); }
+/// Returns the type of a table's small floats; nullopt where the operator has none for the format.
+std::optional<data_type> table_floats(const qk::format& f) {
+    const floating* element = std::get_if<floating>(&f);
+    if (const microscaling* m = std::get_if<microscaling>(&f); m != nullptr && !has_integer_elements(*m)) element = &m->element;
+    if (const nvfloat* n = std::get_if<nvfloat>(&f)) element = &n->element;
+    if (element == nullptr) return std::nullopt;
+    return *element == fp4_e2m1 ? std::optional(data_type::float4e2m1) : onnx_float8(*element);
+}
 
-  private:
-    std::size_t bits_, per_byte_, row_;
-    tensor bytes_;
-};
+/// Returns the float32 scale of each block of a packed constant.
+std::vector<float> scales_of_blocks(const qk::format& f, const packed_constant& p) {
+    const floating* scale = scale_float(f);
+    std::vector<float> values;
+    for (const std::uint32_t c : codes_of_planes(p.scales, p.scale_bits, p.scale_count))
+        values.push_back(scale == nullptr ? reference::value_of(e8m0, c) : reference::value_of(*scale, c) * p.tensor_scale);
+    return values;
+}
+
+/// Writes a table of small floats, whose scales are float32 there: those of an MX or NVFP4 block are, too.
+nbits_constants hold_floats(graph_writer& g, const std::string& name, const quantizer& q, const tensor& value) {
+    const data_type type = *table_floats(q.format);
+    nbits_constants c;
+    c.rows = value.dim(0), c.length = value.dim(1);
+    std::vector<float> scales = q.scale.empty() ? std::vector<float>{1.0f} : q.scale;
+    dims shape{q.block_size == 0 ? static_cast<std::int64_t>(scales.size()) : c.rows, 1};
+    tensor codes(type, value.shape());
+    if (is_block_format(q.format)) {
+        const packed_constant p = *packed(q, value);
+        const std::vector<std::uint32_t> each = codes_of_planes(p.elements, p.element_bits, value.size());
+        for (std::size_t i = 0; i < each.size(); ++i) codes.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(each[i]);
+        scales = scales_of_blocks(q.format, p);
+        c.block = block_size(q.format), shape = {c.rows, (c.length + c.block - 1) / c.block};
+    } else {
+        codes = floating_codes(q, value, type);
+        if (q.block_size > 0) {
+            c.block = size_of_blocks(q);
+            const scale_places places(q, value.shape());
+            scales.clear(), shape[1] = (c.length + c.block - 1) / c.block;
+            for (std::int64_t r = 0; r < c.rows; ++r)
+                for (std::int64_t b = 0; b < shape[1]; ++b)
+                    scales.push_back(places.at(static_cast<std::size_t>(r * c.length + b * c.block)).scale);
+        }
+    }
+    g.require_opset(type == data_type::float4e2m1 ? 23 : 19, std::string("a table of ") + graph::name_of(type));
+    c.codes = g.constant(name + marks::quantized, codes);
+    c.scales = g.constant(name + "_scale", make_tensor<float>(shape, scales));
+    return c;
+}
 
 /// Writes the constants. The rows are outputs of a product, or those of a table. Works on blocks of some rows at a time, so that a matrix
 /// that is read column by column is read, and its codes are written, a few pages at a time; only the codes are held in memory.
@@ -108,13 +139,33 @@ nbits_constants hold(graph_writer& g, const std::string& name, const onnx::NodeP
 
 }  // namespace
 
+namespace {
+
+/// Is true for a table of small floats; `why` says what else prevents it.
+bool fits_table(const quantizer& q, const tensor& value, std::string& why) {
+    if (!table_floats(q.format)) return why = "GatherBlockQuantized has no type for their format", false;
+    if (q.dynamic || q.flatten) return why = "they have no scales", false;
+    if (value.rank() != 2 || value.size() == 0) return why = "they are no matrix", false;
+    const std::int64_t axis = positive_axis(q.axis, 2);
+    const bool blocked = is_block_format(q.format);
+    if ((blocked || q.block_size > 0) && axis != 1) return why = "their blocks do not run along the rows", false;
+    if (!blocked && q.block_size == 0 && q.scale.size() > 1 && axis != 0) return why = "their scales run along the rows", false;
+    const std::int64_t block = blocked ? block_size(q.format) : 0;
+    if (blocked ? block < 16 || (block & (block - 1)) != 0 : size_of_blocks(q) == 0)
+        return why = "their blocks have no power of two from 16 on", false;
+    if (blocked && !packed(q, value)) return why = "some values have no code", false;
+    return true;
+}
+
+}  // namespace
+
 bool fits_nbits(const onnx::NodeProto& n, int input, const quantizer& q, const tensor& value, std::string& why) {
     const integer* f = std::get_if<integer>(&q.format);
     const bool table = n.op_type() == "Gather" && n.domain().empty() && input == 0 && int_attribute(n, "axis", 0) == 0;
     const bool product = (n.op_type() == "MatMul" || n.op_type() == "Gemm") && n.domain().empty() && input == 1;
     if (!table && !product) return why = "a " + n.op_type() + " reads them", false;
+    if (table && f == nullptr) return fits_table(q, value, why);
     if (f == nullptr || (f->bits != 2 && f->bits != 4 && f->bits != 8)) return why = "the format is none of 2, 4 or 8 bits", false;
-    if (table && f->bits == 2) return why = "tables have codes of 4 or 8 bits", false;
     if (q.dynamic || q.flatten || q.scale.empty()) return why = "they have no scales", false;
     if (value.rank() != 2 || value.size() == 0) return why = "they are no matrix", false;
     const std::int64_t axis = positive_axis(q.axis, 2);
@@ -131,9 +182,9 @@ bool fits_nbits(const onnx::NodeProto& n, int input, const quantizer& q, const t
 
 void write_nbits(graph_writer& g, int index, const std::string& name, const quantizer& q, const tensor& value, data_type own) {
     const onnx::NodeProto before = g.graph().node(index);
-    const int bits = std::get<integer>(q.format).bits;
+    const integer* f = std::get_if<integer>(&q.format);
     const bool table = before.op_type() == "Gather", half = ops::is_half(own);
-    const nbits_constants c = hold(g, name, before, q, value, table);
+    const nbits_constants c = f == nullptr ? hold_floats(g, name, q, value) : hold(g, name, before, q, value, table);
     g.import("com.microsoft", 1);
     const std::string x = half && !table ? g.cast(before.input(0), before.input(0) + marks::wide, data_type::float32) : before.input(0);
     const bool biased = before.op_type() == "Gemm" && before.input_size() > 2 && !before.input(2).empty();
@@ -159,7 +210,7 @@ void write_nbits(graph_writer& g, int index, const std::string& name, const quan
         set_attribute(n, "N", c.rows);
     }
     if (!c.zeros.empty()) n.add_input(c.zeros);
-    set_attribute(n, "bits", static_cast<std::int64_t>(bits));
+    if (f != nullptr) set_attribute(n, "bits", std::int64_t{f->bits});
     set_attribute(n, "block_size", c.block);
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "graph/ops/activation.hpp"
+#include "graph/ops/expert_codes.hpp"
 #include "graph/ops/matrix.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/working_type.hpp"
@@ -55,13 +56,18 @@ class expert_activation {
           fusion_(call.node().get_int("swiglu_fusion", 0)),
           alpha_(static_cast<T>(call.node().get_float("activation_alpha", 1))),
           beta_(static_cast<T>(call.node().get_float("activation_beta", 0))),
-          limit_(static_cast<T>(call.node().get_float("swiglu_limit", std::numeric_limits<float>::infinity()))) {
-        if (name_ != "relu" && name_ != "gelu" && name_ != "silu" && name_ != "swiglu" && name_ != "identity")
-            call.fail("activation_type '" + name_ + "' is none of relu, gelu, silu, swiglu, identity");
+          limit_(static_cast<T>(call.node().get_float("swiglu_limit", std::numeric_limits<float>::infinity()))),
+          limits_later_(call.node().get_int("swiglu_limit_after_activation", 0) != 0) {
+        constexpr const char* names[] = {"relu", "gelu", "silu", "swiglu", "identity", "relu2", "geglu"};
+        if (std::ranges::find(names, name_) == std::end(names))
+            call.fail("activation_type '" + name_ + "' is none of relu, gelu, silu, swiglu, identity, relu2, geglu");
         if (fusion_ < 0 || fusion_ > 2) call.fail("swiglu_fusion is 0, 1 or 2");
+        if (name_ == "geglu" && fusion_ == 0) call.fail("geglu has swiglu_fusion 1 or 2");
+        if (limits_later_ && name_ != "swiglu") call.fail("swiglu_limit_after_activation is of swiglu, not of " + name_);
+        if (call.node().get_int("use_sparse_mixer", 0) != 0) call.fail("use_sparse_mixer 1 is not supported");
     }
     /// Is true when one row holds both the gate and the linear part.
-    bool fused() const { return name_ == "swiglu" && fusion_ != 0; }
+    bool fused() const { return (name_ == "swiglu" || name_ == "geglu") && fusion_ != 0; }
 
     /// Changes x [rows, width] to [rows, inner] in place. `linear` holds the rows of the third layer, or is nullptr.
     void apply(T* x, const T* linear, std::int64_t rows, std::int64_t width, std::int64_t inner) const {
@@ -80,17 +86,22 @@ class expert_activation {
   private:
     T plain(T x) const {
         if (name_ == "relu") return std::max(x, T{0});
-        if (name_ == "gelu")
+        if (name_ == "relu2") return std::max(x, T{0}) * std::max(x, T{0});
+        if (name_ == "gelu" || name_ == "geglu")
             return x / 2 * (1 + std::tanh(static_cast<T>(0.7978845608028654) * (x + static_cast<T>(0.044715) * x * x * x)));
         return name_ == "identity" ? x : x * any_sigmoid(x);
     }
     T gated(T gate, T linear) const {
+        if (name_ == "geglu") return plain(gate) * linear;
+        const T other = std::clamp(linear, -limit_, limit_) + beta_;
+        if (limits_later_) return std::min(gate * any_sigmoid(alpha_ * gate), limit_) * other;
         gate = std::min(gate, limit_);
-        return gate * any_sigmoid(alpha_ * gate) * (std::clamp(linear, -limit_, limit_) + beta_);
+        return gate * any_sigmoid(alpha_ * gate) * other;
     }
     std::string name_;
     std::int64_t fusion_;
     T alpha_, beta_, limit_;
+    bool limits_later_;  ///< the limit is the activated gate's, not the gate's
 };
 
 /// Chooses the k experts of a token and their shares: a softmax over all experts, or over the k alone if `normalized`.
@@ -172,28 +183,27 @@ void run_experts(op_context& call, const expert_layer& first, const expert_layer
     y.store();
 }
 
-/// Decodes codes [E, out, in / (8 / bits)], lowest bits first, as (code - zero point) * scale. Scales are [E, out] or [E, out, blocks].
+/// Decodes codes [E, out, in * bits / 8], lowest bits first, as (code - zero point) * scale. Scales are [E, out] or [E, out, blocks].
+/// `projection` is the layer's name in attributes: its codes may have a width of their own.
 template <class T>
-tensor decoded_experts(op_context& call, std::size_t codes_at, std::size_t scales_at, std::size_t zeros_at) {
+tensor decoded_experts(op_context& call, const std::string& projection, std::size_t codes_at, std::size_t zeros_at) {
     const tensor& codes = call.input(codes_at);
-    const tensor scales = input_as<T>(call, scales_at);
-    const std::int64_t bits = call.node().get_int("expert_weight_bits", 4), each = 8 / std::max<std::int64_t>(bits, 1);
-    if ((bits != 2 && bits != 4 && bits != 8) || codes.rank() != 3 || codes.type() != data_type::uint8)
-        call.fail("expert weights are codes of 2, 4 or 8 bits in uint8 of rank 3, not " + to_string(codes.shape()));
-    const std::int64_t experts = codes.dim(0), out = codes.dim(1), in = codes.dim(2) * each;
-    const std::int64_t size = call.node().get_int("block_size", -1), block = size > 0 ? size : in, blocks = (in + block - 1) / block;
-    if (scales.size() != static_cast<std::size_t>(experts * out * blocks))
+    const tensor scales = input_as<T>(call, codes_at + 1);
+    const std::int64_t bits = expert_bits(call.node(), projection), size = call.node().get_int("block_size", -1);
+    if ((bits != 2 && bits != 3 && bits != 4 && bits != 8) || codes.rank() != 3 || codes.type() != data_type::uint8)
+        call.fail("expert weights are codes of 2, 3, 4 or 8 bits in uint8 of rank 3, not " + to_string(codes.shape()));
+    if (bits == 3 && (size < 1 || scales.rank() != 3)) call.fail("experts of 3 bits have a block_size, and scales of rank 3");
+    // Bytes do not say how many codes of 3 bits there are: such rows are whole blocks.
+    const std::int64_t experts = codes.dim(0), out = codes.dim(1), in = bits == 3 ? scales.dim(2) * size : codes.dim(2) * (8 / bits);
+    const std::int64_t block = size > 0 ? size : in, blocks = (in + block - 1) / block;
+    if (scales.size() != static_cast<std::size_t>(experts * out * blocks) || codes.dim(2) != bytes_of_codes(in, bits))
         call.fail("scales of shape " + to_string(scales.shape()) + " do not fit expert weights of shape " + to_string(codes.shape()) +
                   " in blocks of " + std::to_string(block));
     const bool zeros = call.has_input(zeros_at);
     // Zero points are packed along their last axis, which is blocks if there is a block_size, else outputs.
-    const std::int64_t along = size > 0 ? blocks : out, packed = (along + each - 1) / each;
+    const std::int64_t packed = bytes_of_codes(size > 0 ? blocks : out, bits);
     if (zeros && call.input(zeros_at).size() != static_cast<std::size_t>(experts * (size > 0 ? out : 1) * packed))
         call.fail("zero points of shape " + to_string(call.input(zeros_at).shape()) + " do not fit the scales");
-    const auto code = [&](const tensor& t, std::int64_t row, std::int64_t row_bytes, std::int64_t i) {
-        const int byte = t.as<std::uint8_t>()[static_cast<std::size_t>(row * row_bytes + i / each)];
-        return (byte >> (i % each * bits)) & ((1 << bits) - 1);
-    };
     tensor y = call.scratch(type_of<T>, {experts, out, in});
     T* to = y.as<T>().data();
     for (std::int64_t row = 0; row < experts * out; ++row)
@@ -201,9 +211,38 @@ tensor decoded_experts(op_context& call, std::size_t codes_at, std::size_t scale
             const std::int64_t b = i / block;
             int zero = 1 << (bits - 1);
             if (zeros)
-                zero = size > 0 ? code(call.input(zeros_at), row, packed, b) : code(call.input(zeros_at), row / out, packed, row % out);
-            *to++ = static_cast<T>(code(codes, row, codes.dim(2), i) - zero) * scales.as<T>()[static_cast<std::size_t>(row * blocks + b)];
+                zero = size > 0 ? code_in_row(call.input(zeros_at), row, packed, bits, b)
+                                : code_in_row(call.input(zeros_at), row / out, packed, bits, row % out);
+            *to++ = static_cast<T>(code_in_row(codes, row, codes.dim(2), bits, i) - zero) *
+                    scales.as<T>()[static_cast<std::size_t>(row * blocks + b)];
         }
+    return y;
+}
+
+/// Decodes FP8 values [E, out, in] under scales of square blocks, or under one of each expert.
+inline tensor decoded_fp8_experts(op_context& call, std::size_t codes_at, std::size_t whole_at) {
+    const tensor& codes = call.input(codes_at);
+    if (codes.rank() != 3 || codes.type() != data_type::float8e4m3fn)
+        call.fail("FP8 experts are values of float8e4m3fn of rank 3, not " + std::string(name_of(codes.type())) + " of shape " +
+                  to_string(codes.shape()));
+    const std::int64_t experts = codes.dim(0), out = codes.dim(1), in = codes.dim(2);
+    const std::int64_t size = call.node().get_int("block_size", -1);
+    const std::int64_t wide = size > 0 ? (in + size - 1) / size : 1, high = size > 0 ? (out + size - 1) / size : 1;
+    const std::size_t scales_at = size > 0 ? codes_at + 1 : whole_at;
+    if (!call.has_input(scales_at)) call.fail("FP8 experts have scales of their blocks, or one for each expert");
+    const tensor scales = input_as<float>(call, scales_at);
+    if (scales.size() != static_cast<std::size_t>(experts * high * wide))
+        call.fail("scales of shape " + to_string(scales.shape()) + " do not fit expert weights of shape " + to_string(codes.shape()) +
+                  (size > 0 ? " in square blocks of " + std::to_string(size) : std::string()));
+    tensor y = call.scratch(data_type::float32, {experts, out, in});
+    float* to = y.as<float>().data();
+    for (std::int64_t e = 0; e < experts; ++e)
+        for (std::int64_t o = 0; o < out; ++o)
+            for (std::int64_t i = 0; i < in; ++i) {
+                const std::int64_t b = size > 0 ? o / size * wide + i / size : 0;
+                *to++ = reference::value_of(fp8_e4m3fn, codes.as<std::uint8_t>()[static_cast<std::size_t>((e * out + o) * in + i)]) *
+                        scales.as<float>()[static_cast<std::size_t>(e * high * wide + b)];
+            }
     return y;
 }
 
@@ -255,13 +294,21 @@ inline void run_qmoe(op_context& call) {
         };
         return detail::run_experts<float>(call, layer(2, 15), layer(5, 16), {}, 14);
     }
-    if (type != "int") call.fail("quant_type '" + type + "' is not supported: int, fp4 and nvfp4 are");
-    const auto layer = [&](std::size_t weights, std::size_t zeros) {
+    if (type == "fp8") {
+        const auto layer = [&](std::size_t weights, std::size_t whole) {
+            if (!call.has_input(weights)) return detail::expert_layer{};
+            return detail::expert_layer{detail::decoded_fp8_experts(call, weights, whole), optional_as<float>(call, weights + 2)};
+        };
+        if (call.has_input(17) || call.has_input(18)) call.fail("FP8 experts with scales for activations are not supported");
+        return detail::run_experts<float>(call, layer(2, 15), layer(5, 16), layer(8, std::numeric_limits<std::size_t>::max()), 14);
+    }
+    if (type != "int") call.fail("quant_type '" + type + "' is not supported: int, fp4, nvfp4 and fp8 are");
+    const auto layer = [&](const char* projection, std::size_t weights, std::size_t zeros) {
         if (!call.has_input(weights)) return detail::expert_layer{};
-        return detail::expert_layer{detail::decoded_experts<float>(call, weights, weights + 1, zeros),
+        return detail::expert_layer{detail::decoded_experts<float>(call, projection, weights, zeros),
                                     optional_as<float>(call, weights + 2)};
     };
-    detail::run_experts<float>(call, layer(2, 11), layer(5, 12), layer(8, 13), 14);
+    detail::run_experts<float>(call, layer("fc1", 2, 11), layer("fc2", 5, 12), layer("fc3", 8, 13), 14);
 }
 
 inline constexpr op_entry moe_ops[] = {

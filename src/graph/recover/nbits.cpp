@@ -2,10 +2,59 @@
 #include "graph/recover/nbits.hpp"
 
 #include "graph/export/description.hpp"
+#include "graph/model/code_types.hpp"
 #include "graph/ops/widened.hpp"
 #include "qk/graph/model/attribute.hpp"
+#include "qk/reference/codes.hpp"
 
 namespace qk::graph::detail {
+
+namespace {
+
+/// Reads a table of small floats, or of codes of int4 or uint4 in their own types.
+std::optional<unpacked_weights> unpack_table(const model& m, const onnx::NodeProto& n) {
+    unpacked_weights w{.op_type = "Gather", .input = 0, .codes = n.input(0), .value = {}, .how = {}};
+    const tensor codes = m.constant(w.codes), scales = ops::widened(m.constant(n.input(2)));
+    const auto format = format_of_codes(codes.type());
+    const std::string zero_name = n.input_size() > 3 ? n.input(3) : "";
+    const tensor zeros = zero_name.empty() ? tensor() : m.constant(zero_name);
+    if (!format || codes.rank() != 2 || scales.type() != data_type::float32 || scales.rank() != 2) return std::nullopt;
+    const bool integers = is_integer_format(*format);
+    const std::int64_t rows = codes.dim(0), length = codes.dim(1), given = int_attribute(n, "block_size", 128),
+                       block = given == 0 && !integers ? length : given;
+    if (block < 1 || block > std::int64_t{1} << 24 || codes.size() == 0) return std::nullopt;
+    const std::int64_t blocks = (length + block - 1) / block;
+    const bool one_row = !integers && scales.dim(0) == 1;
+    if (scales.dim(1) != blocks || (!one_row && scales.dim(0) != rows) ||
+        (!zeros.empty() && (!integers || zeros.type() != codes.type() || zeros.size() != scales.size())))
+        return std::nullopt;
+    const auto told = described(n.doc_string());
+    const bool known = told && is_block_format(told->format);
+    if (known) w.how = *told;
+    else if (told && told->format == *format) w.how = *told, w.how.scale.clear(), w.how.zero_point.clear();
+    if (!known) {
+        w.how.format = *format, w.how.axis = 1, w.how.flatten = false, w.how.block_size = static_cast<int>(block);
+        for (std::int64_t r = 0; r < rows; ++r)
+            for (std::int64_t b = 0; b < blocks; ++b)
+                w.how.scale.push_back(scales.as<float>()[static_cast<std::size_t>((one_row ? 0 : r) * blocks + b)]);
+        for (std::size_t i = 0; i < zeros.size(); ++i) w.how.zero_point.push_back(code_at(zeros, i));
+        if (!is_shifted(w.how)) w.how.zero_point.clear();
+    }
+    w.value = tensor(data_type::float32, codes.shape());
+    const floating* element = std::get_if<floating>(&*format);
+    if (!integers && element == nullptr) return std::nullopt;
+    for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t k = 0; k < length; ++k) {
+            const auto i = static_cast<std::size_t>(r * length + k);
+            const auto s = static_cast<std::size_t>((one_row ? 0 : r) * blocks + k / block);
+            const float code = integers ? static_cast<float>(code_at(codes, i) - (zeros.empty() ? 0 : code_at(zeros, s)))
+                                        : reference::value_of(*element, codes.as<std::uint8_t>()[i]);
+            w.value.as<float>()[i] = code * scales.as<float>()[s];
+        }
+    return w;
+}
+
+}  // namespace
 
 std::optional<unpacked_weights> unpack_nbits(const model& m, const onnx::NodeProto& n) {
     const bool table = n.op_type() == "GatherBlockQuantized";
@@ -16,6 +65,8 @@ std::optional<unpacked_weights> unpack_nbits(const model& m, const onnx::NodePro
         .op_type = table ? "Gather" : "MatMul", .input = table ? 0 : 1, .codes = n.input(table ? 0 : 1), .value = {}, .how = {}};
     const std::string zero_name = n.input_size() > 3 ? n.input(3) : "";
     if (!m.is_constant(w.codes) || !m.is_constant(n.input(2)) || (!zero_name.empty() && !m.is_constant(zero_name))) return std::nullopt;
+    const auto type = m.constant(w.codes).type();
+    if (table && type != data_type::uint8) return unpack_table(m, n);
     const tensor codes = m.constant(w.codes), scales = ops::widened(m.constant(n.input(2)));
     const tensor zeros = zero_name.empty() ? tensor() : m.constant(zero_name);
     const std::int64_t bits = int_attribute(n, "bits", 4), block = int_attribute(n, "block_size", table ? 128 : 32);

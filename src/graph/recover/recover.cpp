@@ -23,6 +23,7 @@
 #include "graph/recover/inlined_calls.hpp"
 #include "graph/recover/integer_products.hpp"
 #include "graph/recover/nbits.hpp"
+#include "graph/recover/qmoe.hpp"
 #include "graph/recover/refine.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/attribute.hpp"
@@ -226,7 +227,7 @@ class plan_recovery {
     recovered_plan run() {
         called_ = called_constants(source_);
         look_at_rounded_constants();
-        for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i), unpack(i), multiply_floats(i);
+        for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i), unpack(i), open_experts(i), multiply_floats(i);
         int calls = 0, pairs = 0;
         for (const onnx::NodeProto& n : source_.graph().node()) pairs += dequantizes(n);
         for (int i = 0; i < source_.graph().node_size(); ++i)
@@ -234,7 +235,7 @@ class plan_recovery {
         if (links_.empty() && edges_.empty())
             throw error(source_.label() +
                         " has no quantizers to recover a plan from: no QuantizeLinear and DequantizeLinear pairs, Cast pairs, calls of "
-                        "functions of style portable, com.amd.quark operators or MatMulNBits" +
+                        "functions of style portable, com.amd.quark operators, MatMulNBits or QMoE" +
                         (has_integer_operators() ? "; its layers are integer operators, export it as qdq instead" : "") +
                         (pairs > 0 ? "; the " + std::to_string(pairs) +
                                          " DequantizeLinear nodes that it has read scales that are computed, or other parameters than the "
@@ -303,6 +304,14 @@ class plan_recovery {
             found.how = of(fp32);
         }
         links_.emplace(result, std::move(found));
+    }
+    /// Returns the quantizer of values that are rounded already, or that of float32 with a note where it would change them.
+    quantizer kept(const quantizer& how, const tensor& value, const std::string& name) {
+        if (gives_itself(how, value)) return how;
+        result_.notes.push_back("the weights '" + name +
+                                "' stay as their rounded values: the scales of their format are chosen by values before a rounding, and "
+                                "these come from another");
+        return of(fp32);
     }
     /// Returns whether rounding changes nothing; for formats other than NVFP4 it never changes anything.
     static bool gives_itself(const quantizer& how, const tensor& value) {
@@ -648,10 +657,29 @@ class plan_recovery {
         onnx::NodeProto& n = *result_.plain.graph().mutable_node(i);
         const std::string name = floats_of(w->codes, marks::quantized, w->value, w->codes);
         make_plain(n, *w, name);
-        edges_[{name, n.name(), w->input}] = w->how;
-        if (w->integers)
-            result_.notes.push_back("layer '" + n.name() +
-                                    "' rounds its activations to int8 (accuracy_level 4); the plan leaves them in float");
+        edges_[{name, n.name(), w->input}] = kept(w->how, w->value, name);
+        if (w->integers) result_.notes.push_back(rounds_activations(n));
+    }
+
+    /// Turns experts of codes into experts of floats.
+    void open_experts(int i) {
+        const auto e = unpack_experts(source_, source_.graph().node(i));
+        if (!e) return;
+        onnx::NodeProto& n = *result_.plain.graph().mutable_node(i);
+        std::vector<std::string> names;
+        for (const unpacked_experts::layer& l : e->layers) names.push_back(floats_of(l.codes, marks::quantized, l.value, l.codes));
+        make_plain(n, *e, names);
+        for (std::size_t k = 0; k < names.size(); ++k) {
+            const unpacked_experts::layer& l = e->layers[k];
+            edges_[{names[k], n.name(), l.input}] = kept(l.exact ? l.how : of(fp32), l.value, names[k]);
+            if (!l.exact)
+                result_.notes.push_back("the weights '" + names[k] + "' of '" + n.name() +
+                                        "' stay as their rounded values: each expert has a scale of its own, and a plan has one for all");
+        }
+        if (e->integers) result_.notes.push_back(rounds_activations(n));
+    }
+    static std::string rounds_activations(const onnx::NodeProto& n) {
+        return "layer '" + n.name() + "' rounds its activations to int8 (accuracy_level 4); the plan leaves them in float";
     }
 
     /// Turns a product of codes into one of floats.
