@@ -4,11 +4,27 @@
 #
 #     tests/peers.sh install    # torch, jax, dask, openvino, pandas, matplotlib, mypy, basedpyright: more tests of the Python package run where they are
 #     tests/peers.sh [QK]       # gguf-py, mlx and safetensors read checkpoints that qk wrote; docs/results/peers_checkpoints.md has the last result
+#     tests/peers.sh networks [QK]   # exports networks of torchvision, timm and transformers and runs what qk makes of them in every runtime; docs/results/networks.md
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ "${1:-}" = install ]; then
     shift
     exec build/venv/bin/pip install "$@" openvino torch jax 'dask[distributed]' pandas matplotlib mypy basedpyright
+fi
+if [ "${1:-}" = networks ]; then
+    python=${QK_NETWORKS_PYTHON:-build/networks/bin/python}
+    if [ ! -x "$python" ]; then
+        python3 -m venv build/networks
+        build/networks/bin/pip install --quiet numpy onnx onnxruntime openvino onnxscript torch torchvision timm transformers
+    fi
+    made=$(mktemp -d)
+    trap 'rm -rf "$made"' EXIT
+    "$python" tests/graph/make_networks.py "$made"
+    status=0
+    results=(--json docs/results/data/networks.json --page docs/results/networks.md)
+    "$python" tests/graph/networks_evidence.py "${2:-build/release/qk}" "$made" "${results[@]}" || status=1
+    "$python" tests/graph/networks_evidence.py "${2:-build/release/qk}" "$made" --faults "${results[@]}" || status=1
+    exit "$status"
 fi
 python=${QK_PEERS_PYTHON:-build/peers/bin/python}
 if [ ! -x "$python" ]; then

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantizes networks that make_networks.py exported into every style, and runs the files in onnxruntime, OpenVINO and onnx's reference evaluator.
+
+usage: networks_evidence.py QK FOLDER [--networks A/B] [--formats A/B] [--styles A/B] [--no-reference] [--json OUT.json] [--page OUT.md] [--faults]
+Each row is a network, formats and a style: decibels beside `qk evaluate --plan` on the float network in each runtime, for the file in qk, and for what `qk inspect` recovers
+from it. A row is wrong where a file does not load in a runtime that its style promises, or departs by more than the format's own rounding explains. --page makes a page from
+the rows that --json keeps; --faults plants faults in each network's files and has `qk diff` find them.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx.reference import ReferenceEvaluator
+
+try:
+    import openvino
+except ImportError:
+    openvino = None
+
+onnxruntime.set_default_logger_severity(4)
+QK, NETWORKS = sys.argv[1:3]
+KEPT = tempfile.TemporaryDirectory(prefix="qk_networks_")
+BLOCKS_IN_NBITS = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "32"]
+# Formats: the options that ask for them, and whether onnxruntime's CPU has kernels for the types that style qdq writes them in.
+FORMATS = {"int8": (["--activation", "int8", "--weight", "int8"], True), "bfp16": (["--activation", "bfp16", "--weight", "bfp16"], True),
+           "mxfp8_e4m3, mxfp4": (["--activation", "mxfp8_e4m3", "--weight", "mxfp4"], False), "nvfp4": (["--activation", "nvfp4", "--weight", "nvfp4"], False),
+           "int4 weights": (BLOCKS_IN_NBITS, True), "int8, int4": (["--activation", "int8", "--weight", "int4"], True)}
+EVERYWHERE = ("onnxruntime, off", "onnxruntime, on", "onnx.reference", "openvino")
+MICROSOFT = ("onnxruntime, off", "onnxruntime, on")
+# Styles: options, formats that have them, and the runtimes that are promised.
+STYLES = {"portable": ([], FORMATS, EVERYWHERE[:3]), "qdq": (["--export", "qdq"], FORMATS, EVERYWHERE[:3]), "portable, inline": (["--inline"], FORMATS, EVERYWHERE),
+          "for openvino": (["--target", "openvino"], FORMATS, ("openvino", "onnx.reference")), "qoperator": (["--export", "qoperator"], ("int8",), EVERYWHERE[:3]),
+          "qinteger": (["--export", "qinteger"], ("int8",), EVERYWHERE[:3]), "nbits": (["--export", "nbits"], ("int4 weights",), MICROSOFT)}
+
+
+def at(name):
+    return os.path.join(KEPT.name, name)
+
+
+def networks():
+    """The names of all networks: files NAME.onnx with NAME.npz, or folders NAME with model.onnx and x.npz."""
+    return sorted([f[:-5] for f in os.listdir(NETWORKS) if f.endswith(".onnx")] + [f for f in os.listdir(NETWORKS) if os.path.exists(os.path.join(NETWORKS, f, "x.npz"))])
+
+
+def files_of(network):
+    if os.path.isdir(os.path.join(NETWORKS, network)):
+        return [os.path.join(NETWORKS, network, f) for f in ("model.onnx", "x.npz")]
+    return [os.path.join(NETWORKS, network + end) for end in (".onnx", ".npz")]
+
+
+def listed(option, otherwise):
+    return sys.argv[sys.argv.index(option) + 1].split("/") if option in sys.argv else list(otherwise)
+
+
+def one_line(text):
+    return " ".join(str(text).split())[:400]
+
+
+def qk(*arguments):
+    done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode < 0 or done.returncode > 2:
+        raise RuntimeError(f"status {done.returncode}: {one_line(done.stderr)}")
+    if done.returncode:
+        raise RuntimeError(one_line(done.stderr or done.stdout))
+    return done.stdout
+
+
+def evaluate(model, inputs, outputs, *more):
+    shutil.rmtree(at("out"), ignore_errors=True)
+    qk("evaluate", model, "--inputs", inputs, "--output-dir", at("out"), "--threads", 1, "--batch", 8, *more)
+    return [np.load(at(f"out/{n}.npy")) for n in outputs]
+
+
+def in_onnxruntime(model, inputs, optimizer):
+    options = onnxruntime.SessionOptions()
+    level = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimizer else level.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, inputs)
+
+
+def in_openvino(model, inputs):
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(model), "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
+    result = compiled(inputs)
+    return [result[i] for i in range(len(compiled.outputs))]
+
+
+RUNTIMES = {"onnxruntime, off": lambda f, x: in_onnxruntime(f, x, False), "onnxruntime, on": lambda f, x: in_onnxruntime(f, x, True),
+            "onnx.reference": lambda f, x: ReferenceEvaluator(onnx.load(f)).run(None, x), "openvino": in_openvino}
+
+
+def decibels(got, expected):
+    """Signal over error of all outputs together; 200 for equal bits."""
+    got, expected = (np.concatenate([np.asarray(v, np.float64).ravel() for v in values]) for values in (got, expected))
+    if got.shape != expected.shape:
+        return "shapes differ"
+    if not np.array_equal(np.isfinite(got), np.isfinite(expected)):
+        return "other values that are not finite"
+    error = np.sum((got - expected) ** 2)
+    return 200.0 if error == 0 else round(float(10 * np.log10(np.sum(expected ** 2) / error)), 1)
+
+
+def beside(got, expected, floats):
+    """Decibels beside the evaluator and beside the floats."""
+    return [decibels(got, expected), decibels(got, floats)]
+
+
+def tried(run):
+    try:
+        return run()
+    except Exception as error:
+        return "no: " + one_line(error)
+
+
+def row_of(network, name, style, floats):
+    model, data = files_of(network)
+    inputs = dict(np.load(data))
+    outputs = [o.name for o in onnx.load(model).graph.output]
+    row = {"network": network, "format": name, "style": style}
+    try:
+        told = qk("quantize", model, "-o", at("cell.onnx"), *FORMATS[name][0], "--calibration", data, "--save-plan", at("plan.json"), *STYLES[style][0], "--overwrite", "--recipe", "fast", "--json")
+    except RuntimeError as error:
+        return row | {"quantize": "no: " + str(error)}
+    told = json.loads(told)
+    row["remarks"] = told["remarks"]
+    expected = tried(lambda: evaluate(model, data, outputs, "--plan", at("plan.json")))
+    if isinstance(expected, str):
+        return row | {"evaluate": expected}
+    row["beside the floats"] = decibels(expected, floats)
+    row["qk"] = tried(lambda: beside(evaluate(at("cell.onnx"), data, outputs), expected, floats))
+    for runtime, run in RUNTIMES.items():
+        if (runtime != "openvino" or openvino is not None) and not (runtime == "onnx.reference" and "--no-reference" in sys.argv):
+            row[runtime] = tried(lambda: beside(run(at("cell.onnx"), inputs), expected, floats))
+
+    def recovered():
+        qk("inspect", at("cell.onnx"), "--save-plan", at("again.json"), "--save-float", at("again.onnx"), "--overwrite")
+        return beside(evaluate(at("again.onnx"), data, outputs, "--plan", at("again.json")), expected, floats)
+    if style != "qoperator":  # which has no quantizers to recover
+        row["recovered"] = tried(recovered)
+    return row
+
+
+def wrong_in(row):
+    """What of a row is a defect: a verb or a promised runtime that fails, or values that another order of sums does not explain: where a network turns a
+    tie that falls to the other side into much, noise beside the floats is still the same to 1 dB."""
+    if "quantize" in row or "evaluate" in row:
+        return [k for k in ("quantize", "evaluate") if k in row]
+    promised = STYLES[row["style"]][2]
+    if row["style"] == "qdq" and not FORMATS[row["format"]][1]:
+        promised = ("onnx.reference",)
+
+    def right(told):
+        if isinstance(told, str):  # onnx's reference evaluator has DequantizeLinear from opset 19 on
+            return told.startswith("no: No implementation for operator")
+        if any(isinstance(v, str) for v in told):
+            return False
+        return told[0] >= 40 or abs(told[1] - row["beside the floats"]) <= 1
+    return [k for k in ("qk", "recovered", *promised) if k in row and not right(row[k])]
+
+
+def all_rows():
+    rows, wrong = [], 0
+    for network in listed("--networks", networks()):
+        model, data = files_of(network)
+        outputs = [o.name for o in onnx.load(model).graph.output]
+        floats = tried(lambda: evaluate(model, data, outputs))
+        beside = floats if isinstance(floats, str) else tried(lambda: decibels(floats, in_onnxruntime(model, dict(np.load(data)), False)))
+        print(f"{network}: floats {beside} dB beside onnxruntime", flush=True)
+        wrong += isinstance(beside, str) or beside < 90
+        if isinstance(floats, str):
+            continue
+        for name in listed("--formats", FORMATS):
+            for style in listed("--styles", STYLES):
+                if name in STYLES[style][1]:
+                    row = row_of(network, name, style, floats)
+                    row["wrong"] = wrong_in(row)
+                    rows.append(row)
+                    wrong += bool(row["wrong"])
+                    print(("WRONG " if row["wrong"] else "ok    ") + json.dumps(row), flush=True)
+    kept(rows, "rows")
+    return wrong
+
+
+def page(rows, planted):
+    """The rows as a page of docs/results."""
+    def cell(told):
+        if told is None:
+            return ""
+        if isinstance(told, str):
+            return "no"
+        return "the same" if told[0] == 200.0 else f"{told[0]} dB" if not isinstance(told[0], str) else told[0]
+    lines = ["# Networks of other people in every runtime", "",
+             f"`tests/peers.sh networks` exports {len({r['network'] for r in rows})} small networks of torchvision, timm and transformers with random weights, half of them with each of torch's",
+             "two exporters, quantizes them in every style, and runs the files. Decibels are beside `qk evaluate --plan` on the float network; the column before them is what the format",
+             "costs beside the floats. Differences come from the order of sums: where a tie falls to the other side, few decibels are left, and the noise beside the floats is the same.",
+             "\"no\" is a runtime that has no such operator or type, which the style does not promise.", "",
+             "| network | format | style | beside the floats | qk runs the file | recovered | " + " | ".join(RUNTIMES) + " |", "|---|---|---|---|---|---|" + "---|" * len(RUNTIMES)]
+    for r in rows:
+        cells = [f"{r['beside the floats']} dB" if "beside the floats" in r else "an error", cell(r.get("qk")), cell(r.get("recovered")), *(cell(r.get(k)) for k in RUNTIMES)]
+        lines.append(f"| {r['network']} | {r['format']} | {r['style']} | " + " | ".join(cells) + " |")
+    if planted:
+        lines += ["", "## Planted faults", "", "`qk diff` beside a file with one fault: the tensor that it names first, and the rule that explains it.", "",
+                  "| network | fault | first tensor | as planted | rule |", "|---|---|---|---|---|"]
+        lines += [f"| {r['network']} | {r['fault']} | `{r['found']}` | {'no' if r['wrong'] else 'yes'} | {r.get('rule', '')} |" for r in planted]
+    return "\n".join(lines) + "\n"
+
+
+def kept(rows, key):
+    """Adds rows to those of --json, which holds all of them under a key; returns all."""
+    if "--json" not in sys.argv:
+        return
+    path = sys.argv[sys.argv.index("--json") + 1]
+    held = json.load(open(path)) if os.path.exists(path) else {}
+    name = lambda r: (r["network"], r.get("format"), r.get("style"), r.get("fault"))
+    held[key] = sorted(({name(r): r for r in held.get(key, [])} | {name(r): r for r in rows}).values(), key=lambda r: r["network"])
+    with open(path, "w") as f:
+        json.dump(held, f, indent=0)
+        f.write("\n")
+    if "--page" in sys.argv:
+        with open(sys.argv[sys.argv.index("--page") + 1], "w") as f:
+            f.write(page(held.get("rows", []), held.get("planted", [])))
+
+
+def initializer(model, name):
+    return next((t for t in model.graph.initializer if t.name == name), None)
+
+
+def readers_of(model, name):
+    return [n for n in model.graph.node if name in n.input]
+
+
+def replace(model, tensor, value):
+    tensor.CopyFrom(onnx.numpy_helper.from_array(value.astype(onnx.numpy_helper.to_array(tensor).dtype), tensor.name))
+
+
+def scale_fault(model):
+    """The scale of an activation in the middle of the network, 5 % too large."""
+    all_of = [n for n in model.graph.node if n.op_type == "QuantizeLinear" and initializer(model, n.input[1]) is not None]
+    node = all_of[len(all_of) // 2]
+    scale = initializer(model, node.input[1])
+    replace(model, scale, onnx.numpy_helper.to_array(scale) * np.float32(1.05))
+    return node.output[0]
+
+
+def zero_point_fault(model):
+    all_of = [n for n in model.graph.node if n.op_type == "QuantizeLinear" and len(n.input) > 2 and initializer(model, n.input[2]) is not None]
+    node = all_of[len(all_of) // 3]
+    zero = initializer(model, node.input[2])
+    value = onnx.numpy_helper.to_array(zero).astype(np.int64)
+    replace(model, zero, np.where(value == np.iinfo(onnx.numpy_helper.to_array(zero).dtype).max, value - 1, value + 1))
+    return node.output[0]
+
+
+def nibble_fault(model):
+    """The codes of a byte of 4-bit weights, swapped; of the last weights, which a layer's output certainly hangs on."""
+    four = (onnx.TensorProto.INT4, onnx.TensorProto.UINT4)
+    node = [n for n in model.graph.node if n.op_type == "DequantizeLinear" and getattr(initializer(model, n.input[0]), "data_type", 0) in four][-1]
+    codes = initializer(model, node.input[0])
+    raw = bytearray(codes.raw_data)
+    place = max(range(len(raw)), key=lambda i: abs(((raw[i] >> 4) ^ 8) - ((raw[i] & 15) ^ 8)))
+    raw[place] = (raw[place] >> 4) | (raw[place] & 15) << 4
+    codes.raw_data = bytes(raw)
+    return node.output[0]
+
+
+def bias_fault(model):
+    """The bias of a layer in the middle left out: that of Conv and Gemm, or a constant that is added."""
+    made = {o: n for n in model.graph.node for o in n.output}
+
+    def bias_of(n):
+        if n.op_type in ("Conv", "Gemm") and len(n.input) > 2:
+            return n.input[2]
+        if n.op_type == "Add":
+            return next((t for t in n.input if getattr(initializer(model, t), "data_type", 0) == 1 and len(initializer(model, t).dims) == 1), None)
+        return None
+    all_of = [(n, b) for n in model.graph.node if (b := bias_of(n)) is not None]
+
+    def codes_of(name):
+        while name in made and made[name].op_type in ("Max", "DequantizeLinear"):
+            name = made[name].input[0]
+        return name
+    large = [(n, b) for n, b in all_of if initializer(model, codes_of(b)) is not None and np.abs(onnx.numpy_helper.to_array(initializer(model, codes_of(b)))).max() > 0]
+    node, bias = large[len(large) // 2]
+    tensor = initializer(model, codes_of(bias))
+    replace(model, tensor, onnx.numpy_helper.to_array(tensor) * 0)
+    return readers_of(model, tensor.name)[0].output[0]
+
+
+FAULTS = {"a changed scale": ("int8", scale_fault), "a zero point off by one": ("int8", zero_point_fault), "a bias left out": ("int8", bias_fault),
+          "swapped nibbles": ("int4 weights", nibble_fault)}
+
+
+def faults():
+    """Plants faults in each network's files, which `qk diff` must find by the tensor's name."""
+    rows = []
+    for network in listed("--networks", networks()):
+        model, data = files_of(network)
+        for name in dict.fromkeys(f for f, _ in FAULTS.values()):
+            qk("quantize", model, "-o", at(f"{name}.onnx"), *FORMATS[name][0], "--calibration", data, "--export", "qdq", "--recipe", "fast", "--overwrite")
+        for what, (name, plant) in FAULTS.items():
+            faulty = onnx.load(at(f"{name}.onnx"))
+            row = {"network": network, "fault": what}
+            try:
+                row["planted"] = plant(faulty)
+                onnx.save(faulty, at("faulty.onnx"))
+                done = subprocess.run([QK, "diff", at(f"{name}.onnx"), "--against", at("faulty.onnx"), "--inputs", data, "--samples", "4", "--json"], capture_output=True, text=True)
+                side = json.loads(done.stdout)["sides"][0]
+                row["found"] = side["first"]
+                row["rule"] = next((t.get("rule", "") for t in side["tensors"] if t["name"] == side["first"]), "")
+            except Exception as error:
+                row["found"] = "no: " + one_line(error)
+            row["wrong"] = row.get("planted") != row["found"]
+            rows.append(row)
+            print(("WRONG " if row["wrong"] else "ok    ") + json.dumps(row), flush=True)
+    kept(rows, "planted")
+    return sum(row["wrong"] for row in rows)
+
+
+if __name__ == "__main__":
+    wrong = faults() if "--faults" in sys.argv else all_rows()
+    print(f"{wrong} wrong")
+    sys.exit(1 if wrong else 0)
