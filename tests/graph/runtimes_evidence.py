@@ -248,6 +248,36 @@ def network_for_openvino():
               f"{activation}, {weight}: OpenVINO {got:.1f} dB beside the plan, qk {decibels(own, expected):.1f} dB")
 
 
+def taps_behind_reshape():
+    """Conv of one tap whose input a Reshape makes, and weights whose last block is short: OpenVINO makes a MatMul of the first, and loads no DequantizeLinear of the second."""
+    r = np.random.default_rng(23)
+    w = {"m": (r.standard_normal((12, 16)) * 0.3).astype(np.float32), "shape": np.array([0, 16, 1, 1], np.int64), "c1": (r.standard_normal((24, 16, 1, 1)) * 0.3).astype(np.float32),
+         "b1": r.standard_normal(24).astype(np.float32), "c2": (r.standard_normal((8, 24, 1, 1)) * 0.3).astype(np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "m"], ["h"], name="matmul"), helper.make_node("Reshape", ["h", "shape"], ["t"], name="reshape"),
+             helper.make_node("Conv", ["t", "c1", "b1"], ["h1"], name="conv1"), helper.make_node("Relu", ["h1"], ["r1"], name="relu1"),
+             helper.make_node("Conv", ["r1", "c2"], ["y0"], name="conv2")]
+    source = save(nodes, [("x", ["N", 12])], [("y0", ["N", 8, 1, 1])], w, "float.onnx")
+    inputs = {"x": r.standard_normal((8, 12)).astype(np.float32)}
+    np.save(at("calibration.npy"), inputs["x"])
+    pairs = [["--approach", "weight_only", "--weight", "int8"], ["--approach", "weight_only", "--weight", "int4", "--weight-block", "32"],
+             ["--activation", "bfp16", "--weight", "bfp16"], ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"], ["--activation", "nvfp4", "--weight", "nvfp4"]]
+    for words in pairs:
+        for style in (["--target", "openvino"], ["--inline"]):
+            qk("quantize", source, "-o", at("taps.onnx"), *words, *style, "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), "--overwrite")
+            expected = qk_evaluate(source, inputs, 1, "--plan", at("plan.json"))[0]
+            qk("inspect", at("taps.onnx"), "--save-plan", at("again.json"), "--save-float", at("again.onnx"), "--overwrite")
+            again = qk_evaluate(at("again.onnx"), inputs, 1, "--plan", at("again.json"))[0]
+            check(np.array_equal(again, expected), f"{' '.join(words + style)}: the plan comes back")
+            if openvino is None:
+                continue
+            try:
+                told = decibels(in_openvino(at("taps.onnx"), inputs)[0], expected)
+            except Exception as error:
+                told = -np.inf
+                print("   ", " ".join(str(error).split())[:400])
+            check(told > 35, f"{' '.join(words + style)}: OpenVINO {told:.1f} dB beside the plan")
+
+
 if __name__ == "__main__":
     if "--table" in sys.argv:
         table()
@@ -255,4 +285,5 @@ if __name__ == "__main__":
     weights_in_blocks()
     functions_everywhere()
     network_for_openvino()
+    taps_behind_reshape()
     sys.exit(1 if evidence.failures else 0)

@@ -96,11 +96,13 @@ def picture(seed, quantized):
     return n
 
 
-def int4_blocks(seed):
+def int4_blocks(seed, zero_points=False):
     n = Network(seed, ["N", 32])
     n.constant("w", n.random.integers(-7, 8, [32, 16]).astype(np.int8), T.INT4)
-    s = n.constant("w_scale", n.random.uniform(0.01, 0.03, [2, 16]).astype(np.float32))
-    a = n.node("MatMul", ["x", n.node("DequantizeLinear", ["w", s], "w_dq", axis=0, block_size=16)], "product")
+    read = ["w", n.constant("w_scale", n.random.uniform(0.01, 0.03, [2, 16]).astype(np.float32))]
+    if zero_points:  # those of neighbours differ
+        read.append(n.constant("w_zero", (np.arange(32).reshape(2, 16) % 3 - 1).astype(np.int8), T.INT4))
+    a = n.node("MatMul", ["x", n.node("DequantizeLinear", read, "w_dq", axis=0, block_size=16)], "product")
     n.node("Add", [a, n.constant("bias", n.random.normal(size=16).astype(np.float32))], "y")
     return n
 
@@ -156,6 +158,7 @@ FAULTS = [
     (lambda: picture(5, False), "w1", lambda v: v * np.float32(1.001), "c1", ""),
     (lambda: int4_blocks(6), "w_scale", lambda v: v * np.where(np.arange(32).reshape(2, 16) == 7, np.float32(1.1), np.float32(1)), "w_dq", ""),
     (lambda: int4_blocks(6), "w", None, "w_dq", "swapped"),
+    (lambda: int4_blocks(6, True), "w", None, "w_dq", "swapped"),
     (lambda: int4_blocks(7), "bias", lambda v: v * np.float32(1.01), "y", "bias"),
     (lambda: nbits(8), "w", None, "product", ""),
     (lambda: nbits(8), "w_scale", lambda v: v * np.where(np.arange(16) == 3, np.float32(0.99), np.float32(1)), "product", ""),

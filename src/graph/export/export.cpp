@@ -232,12 +232,29 @@ class exporter {
                 const std::string text = e.what();
                 throw error(source_.label() + ": " + (text.starts_with("tensor '") ? text : "tensor '" + name + "': " + text));
             }
+            if (constant && std::ranges::any_of(uses, [&](const use u) { return misleads_openvino(*q, u); }))
+                result = g_.kept_apart_twice(result);
             if (ops::is_half(own)) result = g_.cast(result, name + marks::own, own);
             for (const use u : uses) {
                 if (u.node >= 0) g_.graph().mutable_node(u.node)->set_input(u.input, result);
                 else replace_output(name, result, constant);
             }
         }
+    }
+
+    /// Returns whether a file for OpenVINO needs a guard behind these weights. It makes a MatMul of each Conv of one tap whose weights are
+    /// codes and whose input a Reshape makes, and takes that for a Transpose from channels that stand last, whatever its shapes are: it
+    /// does not load the file, or gives an output of another shape. A pair before the Conv keeps it from that.
+    bool misleads_openvino(const quantizer& weights, use u) const {
+        if ((!options_.inlined && !options_.pairs_of_bytes_alone) || u.node < 0 || u.input != 1 || !writer_->dequantizes(weights))
+            return false;
+        const onnx::NodeProto& n = source_.graph().node(u.node);
+        if (n.op_type() != "Conv" || !n.domain().empty()) return false;
+        const dims shape = source_.constant(n.input(1)).shape();
+        if (!std::all_of(shape.begin() + std::min<std::ptrdiff_t>(2, std::ssize(shape)), shape.end(), [](auto d) { return d == 1; }))
+            return false;
+        const quantizer* beside = fusing_->planned(n, 0);
+        return beside == nullptr || !writer_->dequantizes_activation(*beside);
     }
 
     /// Returns whether this bias needs a guard, and remembers the layer for a note.

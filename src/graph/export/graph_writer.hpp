@@ -4,6 +4,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,16 @@ class graph_writer {
         return y;
     }
 
+    /// Adds a guard that OpenVINO does not drop: a Max with -Inf, whose constant all of them share.
+    std::string kept_apart_twice(const std::string& x) {
+        if (lowest_.empty())
+            lowest_ = constant("qk/lowest", make_tensor<float>({}, std::vector<float>{-std::numeric_limits<float>::infinity()}));
+        require_opset(8, "Max of shapes that differ");
+        const std::string y = fresh(x + marks::guarded);
+        node("Max", {x, lowest_}, {y});
+        return y;
+    }
+
     /// For files that onnxruntime's optimizer does not see: a Max would hide the pairs from another runtime.
     void leave_guards_out() { guards_ = false; }
 
@@ -87,6 +98,7 @@ class graph_writer {
     model* model_;
     taken_names names_;
     bool guards_ = true;
+    std::string lowest_;  ///< the constant of kept_apart_twice
     int opset_ = 0;
     std::string opset_reason_;
 };

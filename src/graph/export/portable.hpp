@@ -877,8 +877,9 @@ class portable_writer : public quantizer_writer {
     }
 
     std::string weight(const quantized_value& v, const tensor& value) override {
-        if (is_standard(v.how, true) && !v.nbits) return standard_.weight(v, value);
-        if (is_unpacked_in_each_run(v, value)) {
+        const bool decodes = options_.inlined && has_short_block(v.how, value.shape());
+        if (is_standard(v.how, true) && !v.nbits && !decodes) return standard_.weight(v, value);
+        if (!decodes && is_unpacked_in_each_run(v, value)) {
             unpacks_in_each_run_ = true;
             // Must be neither folded at load, as a function of standard operators is, nor fused: Flatten is the identity here.
             quantized_value codes = v;
@@ -950,6 +951,12 @@ class portable_writer : public quantizer_writer {
         const std::string y = g_.fresh(matrix + marks::guarded);
         set_attribute(g_.node("Flatten", {matrix}, {y}), "axis", std::int64_t{1});
         return y;
+    }
+
+    /// Returns whether the last of a constant's blocks is shorter than the others: OpenVINO loads no DequantizeLinear of such blocks.
+    static bool has_short_block(const quantizer& q, const dims& shape) {
+        return q.block_size > 0 && q.scale.size() > 1 && !shape.empty() &&
+               view_along(shape, q.axis, q.flatten).length % static_cast<std::size_t>(q.block_size) != 0;
     }
 
     /// Returns whether this is a large matrix of integer codes that onnxruntime would multiply with 8-bit activations. Decoded by a

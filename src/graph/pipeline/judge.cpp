@@ -8,6 +8,7 @@
 
 #include "graph/evaluate/execute/quantize_value.hpp"
 #include "graph/ops/elements.hpp"
+#include "graph/ops/widened.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
@@ -185,7 +186,10 @@ std::string linear_rule(const numbers& ours, const numbers& theirs, const std::v
 std::string rule_for(const judged_tensor& both, const numbers& ours, const numbers& theirs, const std::vector<bool>& beyond,
                      const std::string& op_type) {
     std::size_t swapped = 0, different = 0, clipped = 0, unclipped = 0, edge = 0, pairs = 0;
-    const auto code = [&](double v, std::size_t i) { return both.unit.empty() ? v : std::nearbyint(v / both.unit[i]); };
+    const bool values = both.ours.type() == data_type::float32 || ops::is_half(both.ours.type());
+    const auto code = [&](double v, std::size_t i) {  // two neighbours may lie in channels or blocks of their own scales and zero points
+        return both.unit.empty() || !values ? v : std::nearbyint(v / both.unit[i]) + (both.zero.empty() ? 0 : both.zero[i]);
+    };
     for (std::size_t i = 0; i < ours.size(); ++i) {
         different += beyond[i];
         clipped += same(theirs[i], std::max(ours[i], 0.0));

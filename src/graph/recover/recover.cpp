@@ -4,6 +4,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -336,9 +337,7 @@ class plan_recovery {
             if (const auto q = amd_block_quantizer(n)) found = link{n.input(0), *q, std::nullopt};
         } else if (n.domain() == marks::function_domain) found = called(n);
         else if (n.op_type() == "Reshape" && n.domain().empty() && links_.contains(n.input(0))) found = rows_of_filter(n);
-        else if (n.domain().empty() && n.input_size() == 1 && links_.contains(n.input(0)) &&
-                 (n.op_type() == "Max" || (n.op_type() == "Flatten" && marks::has(n.output(0), marks::guarded))))
-            found = links_.at(n.input(0));
+        else if (links_.contains(n.input(0)) && is_guard(n)) found = links_.at(n.input(0));
         if (whole_.contains(n.output(0))) owned_[static_cast<std::size_t>(i)] = true;
         if (!found) return;
         if (n.domain().empty()) refine(found->how, n.doc_string());
@@ -348,6 +347,18 @@ class plan_recovery {
         }
         remember(n.output(0), std::move(*found));
         owned_[static_cast<std::size_t>(i)] = true;
+    }
+
+    /// Returns whether a node behind a quantizer is the identity: a Max of one input, or one of the exporter's other guards.
+    bool is_guard(const onnx::NodeProto& n) const {
+        if (!n.domain().empty()) return false;
+        if (n.op_type() == "Max" && n.input_size() == 1) return true;
+        if (!marks::has(n.output(0), marks::guarded)) return false;
+        if (n.op_type() == "Flatten") return n.input_size() == 1;
+        if (n.op_type() != "Max" || n.input_size() != 2) return false;
+        const auto lowest = constant(n.input(1));
+        return lowest && lowest->size() == 1 && lowest->type() == data_type::float32 &&
+               lowest->as<float>()[0] == -std::numeric_limits<float>::infinity();
     }
 
     /// Returns `wanted` if no other tensor has it (or `own`, the quantizer's result, which goes away), else `otherwise`, or one made from
