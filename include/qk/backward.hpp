@@ -7,7 +7,8 @@
 //
 //   y = (q - z) s    dy/ds = round(x / s) - x / s  inside, q_limit - z  outside        dy/dz = 0  inside, -s  outside
 //
-// Contract: spans of equal length, grad_in may be grad_out or x; nothing is allocated or thrown. Sums are taken in double, in order.
+// Contract: x and both gradients are float, float16 or bfloat16 (values_in, values_out: with a pitch, too), each of its own type, and of
+// equal length; grad_in may be grad_out or x; nothing is allocated or thrown. Sums are taken in double, in the order of the array.
 // Preconditions as in fake_quantize.hpp, asserted likewise; no_format lets no gradient through.
 #pragma once
 
@@ -22,104 +23,184 @@
 
 namespace qk {
 
-/// Gradients of the loss with respect to scale and zero point, summed over the span.
-struct scale_gradient {
-    double scale = 0;
-    double zero_point = 0;
-};
-
 /// Writes grad_out where x is within the range of the format, else 0. The range ends at the largest value itself, though half a step beyond
 /// it still rounds to it. Block formats follow their data, so only Inf and NaN are clipped.
 template <auto Format, class Arch = native>
-void fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in) noexcept;
+void fake_quantize_backward(values_in x, values_in grad_out, values_out grad_in) noexcept;
 
 /// Does that under a scale (integer, floating), and returns the gradients by scale and zero point. LSQ multiplies these by a factor of its
 /// own, 1 / sqrt(n * qmax), which is left to the caller.
 template <auto Format, class Arch = native>
-scale_gradient fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine scale,
+scale_gradient fake_quantize_backward(values_in x, values_in grad_out, values_out grad_in, affine scale,
                                       const semantics& how = semantics::ocp) noexcept;
 template <class Arch = native>
-scale_gradient fake_quantize_backward(const format& f, std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in,
-                                      affine scale = {}, const semantics& how = semantics::ocp) noexcept;
+scale_gradient fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, affine scale = {},
+                                      const semantics& how = semantics::ocp) noexcept;
+
+/// Does that under a scale for each channel or block, and writes the gradients by each of them to `by`.
+template <auto Format, class Arch = native>
+void fake_quantize_backward(values_in x, values_in grad_out, values_out grad_in, const per_channel& scales, scale_gradients by = {},
+                            const semantics& how = semantics::ocp) noexcept;
+template <auto Format, class Arch = native>
+void fake_quantize_backward(values_in x, values_in grad_out, values_out grad_in, const per_block& scales, scale_gradients by = {},
+                            const semantics& how = semantics::ocp) noexcept;
+template <class Arch = native>
+void fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, const per_channel& scales,
+                            scale_gradients by = {}, const semantics& how = semantics::ocp) noexcept;
+template <class Arch = native>
+void fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, const per_block& scales,
+                            scale_gradients by = {}, const semantics& how = semantics::ocp) noexcept;
 
 /// Every other call does not compile, and says why (wrong_use.hpp).
 template <auto Format, class Arch = native, class X, class G, class Y, class... P>
-requires(!detail::readable_floats<X> || !detail::readable_floats<G> ||
-         !detail::writable_floats<Y>) void fake_quantize_backward(X&&, G&&, Y&&, P&&...) {
-    if constexpr (!detail::readable_floats<X>) detail::refuse_input<X>();
-    else detail::refuse_call<G, Y>();
+requires(!detail::is_input<X> || !detail::is_input<G> || !detail::is_output<Y>) void fake_quantize_backward(X&&, G&&, Y&&, P&&...) {
+    wrong_use::of_arrays<std::conditional_t<detail::is_input<X>, G, X>, Y>();
 }
 template <class Arch = native, class F, class X, class G, class Y, class... P>
-requires(!detail::format_value<F> || !detail::readable_floats<X> || !detail::readable_floats<G> ||
-         !detail::writable_floats<Y>) void fake_quantize_backward(F&&, X&&, G&&, Y&&, P&&...) {
-    if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
-    else if constexpr (!detail::readable_floats<X>) detail::refuse_input<X>();
-    else detail::refuse_call<G, Y>();
+requires(!detail::format_value<F> || !detail::is_input<X> || !detail::is_input<G> || !detail::is_output<Y>) void
+    fake_quantize_backward(F&&, X&&, G&&, Y&&, P&&...) {
+    if constexpr (!detail::format_value<F>) wrong_use::of_format<F>();
+    else wrong_use::of_arrays<std::conditional_t<detail::is_input<X>, G, X>, Y>();
 }
 
 // ---- implementation
 
 namespace detail {
 
-template <class Arch, class Format>
-scale_gradient backward(const Format& f, std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine a,
-                        const semantics& how) noexcept {
-    expect_format(f);
-    expect_arrays(grad_out, grad_in);
-    assert(x.size() == grad_out.size() && "qk: x must have as many values as its gradients");
-    assert(is_there(x.data(), x.size()) && "qk: x is a null pointer");
-    assert((x.data() == grad_in.data() || are_apart(x.data(), x.size_bytes(), grad_in.data(), grad_in.size_bytes())) &&
-           "qk: grad_in must be x itself or not overlap it");
+inline constexpr std::size_t backward_piece = 256;
+
+/// Returns n numbers from `first` on: where they lie, or copied to `room`.
+template <class Arch>
+QK_INLINE const float* numbers_at(const values_in& x, std::size_t first, std::size_t n, float* room) {
+    if (x.floats() != nullptr) return x.floats() + first;
+    x.copy<Arch>(first, n, room);
+    return room;
+}
+
+/// Block formats: only Inf and NaN are clipped.
+template <class Arch>
+void backward_of_blocks(const values_in& x, const values_in& grad_out, const values_out& grad_in) noexcept {
+    alignas(64) float of_x[backward_piece], of_grad[backward_piece];
+    for (std::size_t first = 0; first < x.size(); first += backward_piece) {
+        const std::size_t n = std::min(backward_piece, x.size() - first);
+        const float *v = numbers_at<Arch>(x, first, n, of_x), *g = numbers_at<Arch>(grad_out, first, n, of_grad);
+        for (std::size_t i = 0; i < n; ++i) of_grad[i] = is_finite(v[i]) ? g[i] : 0.0f;
+        grad_in.copy<Arch>(of_grad, first, n);
+    }
+}
+
+/// Elementwise formats. kernel(from, to, scaled_piece, semantics of the piece) is fake_quantize. Returns the sums over all scales.
+template <class Arch, class Kernel>
+scale_gradient backward_of_elements(const format& f, const values_in& x, const values_in& grad_out, const values_out& grad_in,
+                                    const codec_parameters& p, const scale_gradients& by, const semantics& how,
+                                    const Kernel& kernel) noexcept {
+    std::fill(by.scale.begin(), by.scale.end(), 0.0);
+    std::fill(by.zero_point.begin(), by.zero_point.end(), 0.0);
+    const bool is_whole = is_integer_format(f), is_nan = f == format(no_format);
+    const format_facts k = is_nan ? format_facts{} : facts(f);
     scale_gradient total;
-    if constexpr (kernels::is_block_family<Format>) {
-        for (std::size_t i = 0; i < x.size(); ++i) grad_in[i] = is_finite(x[i]) ? grad_out[i] : 0.0f;
-        return total;
-    } else {
-        expect_scale(f, a);
-        if (is_answered_by_nan(f, grad_in)) {
-            std::fill(grad_in.begin(), grad_in.end(), 0.0f);
-            return total;
-        }
-        const format_facts k = facts(f);
-        double zero = 0;
-        if constexpr (std::is_same_v<Format, integer>) zero = static_cast<double>(a.zero_point);
-        const double s = static_cast<double>(a.scale), lowest = k.lowest - zero, highest = k.largest - zero;
-        constexpr std::size_t piece = 256;
-        alignas(64) float y[piece];
-        for (std::size_t first = 0; first < x.size(); first += piece) {
-            const std::size_t n = std::min(piece, x.size() - first);
-            kernels::run_uniform<Arch>(f, x.data() + first, y, n, 0, a.scale, a.zero_point, from_element(how, first), true);
-            for (std::size_t i = 0; i < n; ++i) {
-                const double g = static_cast<double>(grad_out[first + i]), v = static_cast<double>(x[first + i]) / s;
-                const bool inside = v >= lowest && v <= highest;
-                grad_in[first + i] = inside ? grad_out[first + i] : 0.0f;
-                if (v != v) continue;
-                total.scale += g * (inside ? static_cast<double>(y[i]) / s - v : v < lowest ? lowest : highest);
-                if constexpr (std::is_same_v<Format, integer>) total.zero_point += inside ? 0 : -s * g;
+    for_each_scaled_piece(p, x.size(), backward_piece, [&](const scaled_piece& piece) {
+        alignas(64) float of_x[backward_piece], of_grad[backward_piece], y[backward_piece];
+        const float *v = numbers_at<Arch>(x, piece.first, piece.n, of_x), *g = numbers_at<Arch>(grad_out, piece.first, piece.n, of_grad);
+        if (is_nan) std::fill(y, y + piece.n, 0.0f);
+        else kernel(v, y, piece, from_element(how, piece.first));
+        for (std::size_t entry = 0, i = 0; entry < piece.entries; ++entry) {
+            const double zero = is_whole ? static_cast<double>(piece.zero[entry]) : 0.0, s = static_cast<double>(piece.scale[entry]);
+            const double lowest = k.lowest - zero, highest = k.largest - zero;
+            double& of_scale = by.scale.empty() ? total.scale : by.scale[piece.entry + entry];
+            double& of_zero = by.zero_point.empty() ? total.zero_point : by.zero_point[piece.entry + entry];
+            for (const std::size_t end = std::min(piece.n, i + piece.group); i < end; ++i) {
+                const double slope = static_cast<double>(g[i]), at = static_cast<double>(v[i]) / s;
+                const bool inside = !is_nan && at >= lowest && at <= highest;
+                of_grad[i] = inside ? g[i] : 0.0f;
+                if (is_nan || at != at) continue;
+                of_scale += slope * (inside ? static_cast<double>(y[i]) / s - at : at < lowest ? lowest : highest);
+                if (is_whole) of_zero += inside ? 0 : -s * slope;
             }
         }
-        return total;
+        grad_in.copy<Arch>(of_grad, piece.first, piece.n);
+    });
+    return total;
+}
+
+QK_INLINE void expect_backward(const format& f, const values_in& x, const values_in& grad_out, const values_out& grad_in,
+                               const codec_parameters& p, [[maybe_unused]] const scale_gradients& by) {
+    expect_values(f, grad_out, grad_in, is_block_format(f) ? codec_parameters{} : p);
+    QK_EXPECT(x.size() == grad_out.size(), "qk: x must have as many values as its gradients");
+    QK_EXPECT(is_there(x.memory(), x.size()), "qk: x is a null pointer");
+    QK_EXPECT(x.memory() == grad_in.memory() || are_apart(x.memory(), x.bytes(), grad_in.memory(), grad_in.bytes()),
+              "qk: grad_in must be x itself or not overlap it");
+    QK_EXPECT((by.scale.empty() || by.scale.size() == p.scale.size()) && (by.zero_point.empty() || by.zero_point.size() == p.scale.size()),
+              "qk: there must be a gradient for each scale, or none");
+}
+
+template <class Arch, class Format>
+scale_gradient backward(const Format& f, const values_in& x, const values_in& grad_out, const values_out& grad_in,
+                        const codec_parameters& p, const scale_gradients& by, const semantics& how) noexcept {
+    if constexpr (kernels::is_block_family<Format>) {
+        backward_of_blocks<Arch>(x, grad_out, grad_in);
+        return {};
+    } else {
+        return backward_of_elements<Arch>(f, x, grad_out, grad_in, p, by, how, elements_kernel<Arch>(f, p.one_scale()));
     }
+}
+/// Checks a call whose format is known when compiling, and runs it.
+template <auto Format, class Arch>
+scale_gradient backward(const values_in& x, const values_in& grad_out, const values_out& grad_in, const codec_parameters& p,
+                        const scale_gradients& by, const semantics& how) noexcept {
+    if constexpr (wrong_use::is_no_fault_of<Format>()) {
+        expect_backward(Format, x, grad_out, grad_in, p, by);
+        return backward<Arch>(Format, x, grad_out, grad_in, p, by, how);
+    }
+    return {};
+}
+template <class Arch>
+scale_gradient backward(const format& f, const values_in& x, const values_in& grad_out, const values_out& grad_in,
+                        const codec_parameters& p, const scale_gradients& by, const semantics& how) noexcept {
+    expect_backward(f, x, grad_out, grad_in, p, by);
+    return with_family(f, [&](const auto& g) { return backward<Arch>(g, x, grad_out, grad_in, p, by, how); });
 }
 
 }  // namespace detail
 
 template <auto Format, class Arch>
-void fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in) noexcept {
-    if constexpr (detail::is_valid<Format>()) detail::backward<Arch>(Format, x, grad_out, grad_in, affine{}, semantics::ocp);
+void fake_quantize_backward(values_in x, values_in grad_out, values_out grad_in) noexcept {
+    detail::backward<Format, Arch>(x, grad_out, grad_in, affine{}, {}, semantics::ocp);
 }
 template <auto Format, class Arch>
-scale_gradient fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine scale,
-                                      const semantics& how) noexcept {
+scale_gradient fake_quantize_backward(values_in x, values_in grad_out, values_out grad_in, affine scale, const semantics& how) noexcept {
     static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
                   "block formats take their scales from the data: call without a scale");
-    if constexpr (detail::is_valid<Format>()) return detail::backward<Arch>(Format, x, grad_out, grad_in, scale, how);
-    return {};
+    return detail::backward<Format, Arch>(x, grad_out, grad_in, scale, {}, how);
+}
+template <auto Format, class Arch>
+void fake_quantize_backward(values_in x, values_in grad_out, values_out grad_in, const per_channel& scales, scale_gradients by,
+                            const semantics& how) noexcept {
+    static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
+                  "block formats take their scales from the data: call without a scale");
+    detail::backward<Format, Arch>(x, grad_out, grad_in, scales, by, how);
+}
+template <auto Format, class Arch>
+void fake_quantize_backward(values_in x, values_in grad_out, values_out grad_in, const per_block& scales, scale_gradients by,
+                            const semantics& how) noexcept {
+    static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
+                  "block formats take their scales from the data: call without a scale");
+    detail::backward<Format, Arch>(x, grad_out, grad_in, scales, by, how);
 }
 template <class Arch>
-scale_gradient fake_quantize_backward(const format& f, std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in,
-                                      affine scale, const semantics& how) noexcept {
-    return detail::with_family(f, [&](const auto& g) { return detail::backward<Arch>(g, x, grad_out, grad_in, scale, how); });
+scale_gradient fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, affine scale,
+                                      const semantics& how) noexcept {
+    return detail::backward<Arch>(f, x, grad_out, grad_in, scale, {}, how);
+}
+template <class Arch>
+void fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, const per_channel& scales,
+                            scale_gradients by, const semantics& how) noexcept {
+    detail::backward<Arch>(f, x, grad_out, grad_in, scales, by, how);
+}
+template <class Arch>
+void fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, const per_block& scales,
+                            scale_gradients by, const semantics& how) noexcept {
+    detail::backward<Arch>(f, x, grad_out, grad_in, scales, by, how);
 }
 
 }  // namespace qk

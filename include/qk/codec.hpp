@@ -18,6 +18,7 @@
 
 #include "qk/codec/decode/blocks.hpp"
 #include "qk/codec/decode/elements.hpp"
+#include "qk/codec/decode/registers.hpp"
 #include "qk/codec/encode/encodable.hpp"
 #include "qk/codec/encode/fast_columns.hpp"
 #include "qk/codec/encode/large_blocks.hpp"
@@ -52,44 +53,40 @@ template <class Arch = kernels::native>
 template <class Arch = kernels::native>
 void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p = {}) noexcept;
 
+/// Decodes into registers: visit(first, values, n) gets the values from number `first` on in a vector, kernels::vf<Arch>, of which the first n
+/// lanes count; n is less than its size only at ends. Each value comes once, in the tensor's order where blocks lie in rows.
+///
+///   float sum = 0;
+///   qk::decode_to<qk::mxfp4>(planes, n, {}, [&](std::size_t first, auto v, std::size_t n) { ... });
+///
+/// (Where a tile in the cache is enough, or the format is known when running: decode into a values_sink.)
+template <auto Format, class Arch = kernels::native, class Visit>
+void decode_to(const_planes packed, std::size_t n, const codec_parameters& p, Visit&& visit) noexcept;
+template <auto Format, class Arch = kernels::native, class Visit>
+void decode_to(std::span<const std::byte> packed, std::size_t n, const codec_parameters& p, Visit&& visit) noexcept {
+    decode_to<Format, Arch>(planes_of(layout_of(Format, resolved(p.axis, n)), packed), n, p, visit);
+}
+
 /// Every other call does not compile, and says why (wrong_use.hpp; values_in and values_out do so for the numbers).
 template <auto Format, semantics How = semantics::ocp, class Arch = kernels::native, class X, class B, class... P>
-requires(!detail::writable_bytes<B> && !std::is_convertible_v<B, planes>) void encode(X&&, B&&, P&&...) { detail::refuse_packed<B>(); }
+requires(!detail::is_plane_to_write<B>) void encode(X&&, B&&, P&&...) { wrong_use::of_packed<B>(); }
 template <auto Format, class Arch = kernels::native, class B, class Y, class... P>
-requires(!detail::readable_bytes<B> && !std::is_convertible_v<B, const_planes>) void decode(B&&, Y&&, P&&...) {
-    detail::refuse_packed<B>();
-}
+requires(!detail::is_plane_to_read<B>) void decode(B&&, Y&&, P&&...) { wrong_use::of_packed<B>(); }
 template <class Arch = kernels::native, class F, class X, class B, class... P>
-requires(!detail::format_value<F> || !(detail::writable_bytes<B> || std::is_convertible_v<B, planes>)) encode_status
-    encode(F&&, X&&, B&&, P&&...) {
-    if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
-    else detail::refuse_packed<B>();
+requires(!detail::format_value<F> || !detail::is_plane_to_write<B>) encode_status encode(F&&, X&&, B&&, P&&...) {
+    if constexpr (!detail::format_value<F>) wrong_use::of_format<F>();
+    else wrong_use::of_packed<B>();
     return encode_status::too_small;
 }
 template <class Arch = kernels::native, class F, class B, class Y, class... P>
-requires(!detail::format_value<F> || !(detail::readable_bytes<B> || std::is_convertible_v<B, const_planes>)) void decode(F&&, B&&, Y&&,
-                                                                                                                         P&&...) {
-    if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
-    else detail::refuse_packed<B>();
+requires(!detail::format_value<F> || !detail::is_plane_to_read<B>) void decode(F&&, B&&, Y&&, P&&...) {
+    if constexpr (!detail::format_value<F>) wrong_use::of_format<F>();
+    else wrong_use::of_packed<B>();
 }
 
 // ---- implementation
 
 namespace detail {
-
-/// Returns the largest finite magnitude.
-template <class Arch>
-float largest_finite(values_in x) noexcept {
-    if (x.floats() != nullptr) return kernels::largest_finite<Arch>(x.floats(), x.size());
-    alignas(64) float value[widened];
-    float most = 0;
-    for (std::size_t i = 0; i < x.size(); i += widened) {
-        const std::size_t n = std::min(widened, x.size() - i);
-        x.copy<Arch>(i, n, value);
-        most = std::max(most, kernels::largest_finite<Arch>(value, n));
-    }
-    return most;
-}
 
 /// Clears the last byte of each plane, whose bits behind the last code stay 0.
 template <class Arch>
@@ -163,23 +160,28 @@ void decode_family(const Format& f, const_planes packed, values_out y, const cod
     }
 }
 
+}  // namespace detail
+
+namespace wrong_use {
+
 /// Is true when every result of this format and semantics has a code; else a static_assert says that some have none.
 template <auto Format, semantics How>
 constexpr bool has_codes() {
-    if constexpr (is_valid<Format>()) {
+    if constexpr (is_no_fault_of<Format>()) {
+        constexpr bool all_have_codes = encodable(Format, How);
         static_assert(
-            encodable(Format, How),
+            all_have_codes,
             "this semantics gives NaN, Inf or scales for which the format has no code; use fake_quantize, or encode with semantics::ocp");
-        return encodable(Format, How);
+        return all_have_codes;
     }
     return false;
 }
 
-}  // namespace detail
+}  // namespace wrong_use
 
 template <auto Format, semantics How, class Arch>
 void encode(values_in x, std::span<std::byte> packed, const codec_parameters& p) noexcept {
-    if constexpr (detail::has_codes<Format, How>()) {
+    if constexpr (wrong_use::has_codes<Format, How>()) {
         const packed_layout l = layout_of(Format, resolved(p.axis, x.size()));
         detail::expect_packed(l, packed);
         detail::expect_numbers(Format, x, packed, p);
@@ -188,7 +190,7 @@ void encode(values_in x, std::span<std::byte> packed, const codec_parameters& p)
 }
 template <auto Format, class Arch>
 void decode(std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
-    if constexpr (detail::is_valid<Format>()) {
+    if constexpr (wrong_use::is_no_fault_of<Format>()) {
         const packed_layout l = layout_of(Format, resolved(p.axis, y.size()));
         detail::expect_packed(l, packed);
         detail::expect_numbers(Format, y, packed, p);
@@ -198,7 +200,7 @@ void decode(std::span<const std::byte> packed, values_out y, const codec_paramet
 
 template <auto Format, semantics How, class Arch>
 void encode(values_in x, planes packed, const codec_parameters& p) noexcept {
-    if constexpr (detail::has_codes<Format, How>()) {
+    if constexpr (wrong_use::has_codes<Format, How>()) {
         const packed_layout l = layout_of(Format, resolved(p.axis, x.size()));
         detail::expect_planes(l, packed);
         detail::expect_numbers(Format, x, packed.elements, p);
@@ -207,7 +209,7 @@ void encode(values_in x, planes packed, const codec_parameters& p) noexcept {
 }
 template <auto Format, class Arch>
 void decode(const_planes packed, values_out y, const codec_parameters& p) noexcept {
-    if constexpr (detail::is_valid<Format>()) {
+    if constexpr (wrong_use::is_no_fault_of<Format>()) {
         const packed_layout l = layout_of(Format, resolved(p.axis, y.size()));
         detail::expect_planes(l, packed);
         detail::expect_numbers(Format, y, packed.elements, p);
@@ -244,6 +246,23 @@ void decode(const format& f, std::span<const std::byte> packed, values_out y, co
     const packed_layout l = layout_of(f, resolved(p.axis, y.size()));
     detail::expect_packed(l, packed);
     decode<Arch>(f, planes_of(l, packed), y, p);
+}
+
+template <auto Format, class Arch, class Visit>
+void decode_to(const_planes packed, std::size_t n, const codec_parameters& p, Visit&& visit) noexcept {
+    if constexpr (wrong_use::is_no_fault_of<Format>()) {
+        detail::expect_parameters(Format, n, p);
+        const packed_layout l = layout_of(Format, resolved(p.axis, n));
+        detail::expect_planes(l, packed);
+        packed = cut_to(l, packed);
+        const std::size_t done = detail::visit_registers<Arch, detail::known_of(Format)>(Format, packed, n, p, visit);
+        if (done == n) return;
+        const auto behind = [&](std::size_t first, std::span<const float> values) {
+            detail::visit_vectors<Arch>(done + first, values, visit);
+        };
+        detail::decode_family<Arch, detail::known_of(Format)>(Format, detail::planes_behind(Format, packed, done), values_sink(n - done, behind),
+                                                              done == 0 ? p : detail::parameters_behind(p));
+    }
 }
 
 }  // namespace qk

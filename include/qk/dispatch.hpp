@@ -16,6 +16,7 @@
 #include "qk/product/pieces.hpp"
 #include "qk/product/whole_numbers.hpp"
 #include "qk/semantics.hpp"
+#include "qk/wrong_use.hpp"
 
 namespace qk::dispatch {
 
@@ -36,6 +37,27 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
                    const semantics& how = semantics::ocp) noexcept;
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales,
                    const semantics& how = semantics::ocp) noexcept;
+
+/// float16, bfloat16, rows with a pitch (values_in, values_out), and parameters known when running.
+void fake_quantize_values(const format& f, const values_in& x, const values_out& y, const codec_parameters& p = {},
+                          const semantics& how = semantics::ocp) noexcept;
+template <class X, class Y>
+requires qk::detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p = {},
+                                                           const semantics& how = semantics::ocp) noexcept {
+    fake_quantize_values(f, x, y, p, how);
+}
+template <class X, class Y>
+requires qk::detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, const semantics& how) noexcept {
+    fake_quantize_values(f, x, y, {}, how);
+}
+
+/// The gradients are those of qk/backward.hpp.
+scale_gradient fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, affine scale = {},
+                                      const semantics& how = semantics::ocp) noexcept;
+void fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, const per_channel& scales,
+                            scale_gradients by = {}, const semantics& how = semantics::ocp) noexcept;
+void fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, const per_block& scales,
+                            scale_gradients by = {}, const semantics& how = semantics::ocp) noexcept;
 
 /// The packed bytes are those of qk/codec.hpp.
 [[nodiscard]] encode_status encode(const format& f, values_in x, std::span<std::byte> packed, const codec_parameters& p = {},

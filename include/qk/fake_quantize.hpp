@@ -13,9 +13,11 @@
 #include "qk/exact/begin.hpp"
 
 #include <algorithm>
+#include <concepts>
 #include <limits>
 #include <span>
 
+#include "qk/codec/layout/scaled_pieces.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/kernels/choose.hpp"
@@ -41,6 +43,11 @@ void fake_quantize(std::span<const float> x, std::span<float> y, affine scale, c
 /// Blocks along any axis, without a transpose (block formats; an elementwise format ignores the axis).
 template <auto Format, class Arch = native>
 void fake_quantize(std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how = semantics::ocp) noexcept;
+
+/// NVFP4 along an axis with a calibrated tensor scale.
+template <auto Format, class Arch = native>
+void fake_quantize(std::span<const float> x, std::span<float> y, along_axis axis, affine scale,
+                   const semantics& how = semantics::ocp) noexcept;
 
 /// A scale per channel or per block (integer, floating).
 template <auto Format, class Arch = native>
@@ -68,35 +75,76 @@ template <class Arch = native>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales,
                    const semantics& how = semantics::ocp) noexcept;
 
+/// Other memory: x and y in float16 or bfloat16 (spans, vectors, arrays), or values_in and values_out, which may have a pitch. y gets the
+/// nearest number of its type. The parameters are those of the calls above. Blocks end at 4096 values, unless y is float without a pitch.
+template <auto Format, class Arch = native, class X, class Y>
+requires detail::other_memory<X, Y> void fake_quantize(X&& x, Y&& y, const codec_parameters& p = {},
+                                                       const semantics& how = semantics::ocp) noexcept;
+template <class Arch = native, class X, class Y>
+requires detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p = {},
+                                                       const semantics& how = semantics::ocp) noexcept;
+template <auto Format, class Arch = native, class X, class Y>
+requires detail::other_memory<X, Y> void fake_quantize(X&& x, Y&& y, const semantics& how) noexcept {
+    fake_quantize<Format, Arch>(values_in(x), values_out(y), codec_parameters{}, how);
+}
+template <class Arch = native, class X, class Y>
+requires detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, const semantics& how) noexcept {
+    fake_quantize<Arch>(f, values_in(x), values_out(y), codec_parameters{}, how);
+}
+template <auto Format, class Arch = native, class X, class Y>
+requires detail::other_memory<X, Y> void fake_quantize(X&& x, Y&& y, along_axis axis, affine scale,
+                                                       const semantics& how = semantics::ocp) noexcept {
+    fake_quantize<Format, Arch>(values_in(x), values_out(y), codec_parameters(axis, scale), how);
+}
+template <class Arch = native, class X, class Y>
+requires detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, along_axis axis, affine scale,
+                                                       const semantics& how = semantics::ocp) noexcept {
+    fake_quantize<Arch>(f, values_in(x), values_out(y), codec_parameters(axis, scale), how);
+}
+
+/// Parameters that are known when running: what encode and decode take, too.
+template <auto Format, class Arch = native, std::same_as<codec_parameters> P>
+void fake_quantize(std::span<const float> x, std::span<float> y, const P& p, const semantics& how = semantics::ocp) noexcept {
+    fake_quantize<Format, Arch>(values_in(x), values_out(y), p, how);
+}
+template <class Arch = native, std::same_as<codec_parameters> P>
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const P& p,
+                   const semantics& how = semantics::ocp) noexcept {
+    fake_quantize<Arch>(f, values_in(x), values_out(y), p, how);
+}
+
 /// Every other call does not compile, and says why (wrong_use.hpp).
 template <auto Format, class Arch = native, class X, class Y, class... P>
-requires(!detail::readable_floats<X> || !detail::writable_floats<Y> || !(detail::kernel_parameter<P> && ...)) void fake_quantize(X&&, Y&&,
-                                                                                                                                 P&&...) {
-    detail::refuse_call<X, Y, P...>();
-}
+requires(!detail::is_call<X, Y, P...>) void fake_quantize(X&&, Y&&, P&&...) { wrong_use::of_call<X, Y, P...>(); }
+template <class Family, class X, class Y, class... P>
+requires std::is_constructible_v<format, Family> void fake_quantize(X&&, Y&&, P&&...) { wrong_use::of_family<Family>(); }
 template <class Arch = native, class F, class X, class Y, class... P>
-requires(!detail::format_value<F> || !detail::readable_floats<X> || !detail::writable_floats<Y> ||
-         !(detail::kernel_parameter<P> && ...)) void fake_quantize(F&&, X&&, Y&&, P&&...) {
-    if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
-    else detail::refuse_call<X, Y, P...>();
+requires(!detail::format_value<F> || !detail::is_call<X, Y, P...>) void fake_quantize(F&&, X&&, Y&&, P&&...) {
+    if constexpr (!detail::format_value<F>) wrong_use::of_format<F>();
+    else wrong_use::of_call<X, Y, P...>();
 }
 
 // ---- implementation
 
-namespace detail {
+namespace wrong_use {
 
 /// Is true when the template argument is a format that can exist. Else a static_assert says so, and the caller leaves the rest of its body
 /// out.
 template <auto Format>
-constexpr bool is_valid() {
+constexpr bool is_no_fault_of() {
     constexpr bool is_format = std::is_constructible_v<format, decltype(Format)> && std::is_class_v<std::remove_const_t<decltype(Format)>>;
     static_assert(is_format, "the template argument is a format, for instance qk::mxfp4 or qk::block_float{.block_size = 16}");
     if constexpr (is_format) {
-        static_assert(check(Format).empty(), "this format cannot exist: qk::check in qk/formats/check.hpp says why");
-        return check(Format).empty();
+        constexpr bool can_exist = check(Format).empty();
+        static_assert(can_exist, "this format cannot exist: std::puts(qk::check(format).c_str()) says why");
+        return can_exist;
     }
     return false;
 }
+
+}  // namespace wrong_use
+
+namespace detail {
 
 /// Returns whether f is no_format, which has no number; fills y with NaN if it is.
 template <class Format>
@@ -109,6 +157,9 @@ QK_INLINE bool is_answered_by_nan(const Format& f, std::span<float> y) {
     }
     return false;
 }
+
+/// Returns the scale of a call that gives none: 1, or for NVFP4 0, which means "from the data".
+constexpr affine no_scale(const format& f) { return {.scale = has_floating_scales(f) ? 0.0f : 1.0f}; }
 
 /// Runs an elementwise format with one scale, or blocks along an axis under the scale of the tensor. `OneRow`: the axis is that of the
 /// whole span.
@@ -133,28 +184,59 @@ void run(const Format& f, std::span<const float> x, std::span<float> y, along_ax
     else kernels::run_uniform<Arch>(f, x.data(), y.data(), x.size(), 0, a.scale, a.zero_point, how, true);
 }
 
+/// Returns the kernel of an elementwise format for one scaled_piece.
+template <class Arch, kernels::floating_kind Known = kernels::floating_kind::any, class Format>
+auto elements_kernel(const Format& f, bool one_scale) {
+    return [f, one_scale](const float* from, float* to, const scaled_piece& s, const semantics& own) {
+        if (s.entries == 1) return kernels::run_uniform<Arch, Known>(f, from, to, s.n, 0, s.scale[0], s.zero[0], own, one_scale);
+        kernels::run_scaled<Arch, Known>(f, from, to, along_axis{1, s.n, 1}, s.group, {s.scale, s.entries}, {s.zero, s.entries}, true, own);
+    };
+}
+
+/// Runs a format over memory of any kind, in pieces where kernels do not read or write it themselves.
+template <class Arch, kernels::floating_kind Known = kernels::floating_kind::any, kernels::block_shape Shape = kernels::block_shape{},
+          class Format>
+void run_pieces(const Format& f, const values_in& x, const values_out& y, const codec_parameters& p, const semantics& how) noexcept {
+    if constexpr (is_float<Format>) {
+        if (f == no_format) return fill_with_nan<Arch>(y);
+    }
+    if constexpr (kernels::is_block_family<Format>) {
+        float t = p.has_one ? p.one.scale : no_scale(f).scale;
+        if constexpr (under_floating_scales<Format>) {
+            if (t == 0) t = f.tensor_scale ? kernels::tensor_scale_of(f, largest_finite<Arch>(x), how) : 1.0f;
+        }
+        pieces_of_blocks<Arch>(static_cast<std::size_t>(f.block_size), x, y, resolved(p.axis, x.size()), how,
+                               [&](const float* from, float* to, along_axis axis, const semantics& own) {
+                                   kernels::run_block_format<Arch, Shape>(f, from, to, axis, t, own);
+                               });
+    } else {
+        pieces_of_elements<Arch>(x, y, p, how, elements_kernel<Arch, Known>(f, p.one_scale()));
+    }
+}
+
+/// Are true where kernels read the scales as they are.
+QK_INLINE bool are_plain(const scales_in& scale, const zero_points_in& zero) {
+    return scale.data() != nullptr && (zero.empty() || zero.data() != nullptr);
+}
 template <class Arch, kernels::floating_kind Known = kernels::floating_kind::any, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, const per_channel& p, const semantics& how) noexcept {
     if (is_answered_by_nan(f, y)) return;
+    if (!are_plain(p.scale, p.zero_point)) return run_pieces<Arch, Known>(f, x, y, p, how);
     kernels::run_per_channel<Arch, Known>(f, x.data(), y.data(), p, kernels::resolve(p.axis, x.size()), how);
 }
 template <class Arch, kernels::floating_kind Known = kernels::floating_kind::any, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, const per_block& p, const semantics& how) noexcept {
     if (is_answered_by_nan(f, y)) return;
-    kernels::run_scaled<Arch, Known>(f, x.data(), y.data(), kernels::resolve(p.axis, x.size()), p.block_size, p.scale, p.zero_point, true,
-                                     how);
+    if (p.block_rows != 1 || !are_plain(p.scale, p.zero_point)) return run_pieces<Arch, Known>(f, x, y, p, how);
+    kernels::run_scaled<Arch, Known>(f, x.data(), y.data(), kernels::resolve(p.axis, x.size()), p.block_size, p.scale.floats(),
+                                     p.zero_point.words(), true, how);
 }
-
-/// Returns the scale of a call that gives none: 1, or for NVFP4 0, which means "from the data".
-constexpr affine no_scale(const format& f) { return {.scale = has_floating_scales(f) ? 0.0f : 1.0f}; }
 
 /// Runs a format with scales by channel or block, which block formats do not take.
 template <class Arch, auto Format, class Scales>
 void run_scales(std::span<const float> x, std::span<float> y, const Scales& scales, const semantics& how) noexcept {
     constexpr bool in_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
-    static_assert(!in_blocks,
-                  "scales by channel or block are given to integer and floating formats; block formats take theirs from the data");
-    if constexpr (is_valid<Format>() && !in_blocks) {
+    if constexpr (wrong_use::is_no_fault_of<Format>() && !in_blocks) {
         expect_arrays(x, y);
         expect_scales(Format, scales, x.size());
         run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
@@ -174,25 +256,36 @@ void run_scales(const format& f, std::span<const float> x, std::span<float> y, c
 
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
-    if constexpr (detail::is_valid<Format>()) detail::run<Format, Arch, true>(x, y, along_axis{}, detail::no_scale(Format), how);
+    if constexpr (wrong_use::is_no_fault_of<Format>()) detail::run<Format, Arch, true>(x, y, along_axis{}, detail::no_scale(Format), how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
     using F = std::remove_const_t<decltype(Format)>;
-    static_assert(!kernels::is_block_family<F> || detail::under_floating_scales<F>,
+    constexpr bool takes_a_scale = !kernels::is_block_family<F> || detail::under_floating_scales<F>;
+    static_assert(takes_a_scale,
                   "a scale is given to integer and floating formats and to NVFP4; the other block formats take theirs from the data");
-    if constexpr (detail::is_valid<Format>()) detail::run<Format, Arch, true>(x, y, along_axis{}, scale, how);
+    if constexpr (wrong_use::is_no_fault_of<Format>()) detail::run<Format, Arch, true>(x, y, along_axis{}, scale, how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how) noexcept {
-    if constexpr (detail::is_valid<Format>()) detail::run<Format, Arch, false>(x, y, axis, detail::no_scale(Format), how);
+    if constexpr (wrong_use::is_no_fault_of<Format>()) detail::run<Format, Arch, false>(x, y, axis, detail::no_scale(Format), how);
+}
+template <auto Format, class Arch>
+void fake_quantize(std::span<const float> x, std::span<float> y, along_axis axis, affine scale, const semantics& how) noexcept {
+    if constexpr (wrong_use::is_no_fault_of<Format>()) detail::run<Format, Arch, false>(x, y, axis, scale, how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
+    constexpr bool in_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
+    static_assert(!in_blocks,
+                  "scales by channel or block are given to integer and floating formats; block formats take theirs from the data");
     detail::run_scales<Arch, Format>(x, y, scales, how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
+    constexpr bool in_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
+    static_assert(!in_blocks,
+                  "scales by channel or block are given to integer and floating formats; block formats take theirs from the data");
     detail::run_scales<Arch, Format>(x, y, scales, how);
 }
 
@@ -225,6 +318,28 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 template <class Arch>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
     detail::run_scales<Arch>(f, x, y, scales, how);
+}
+
+template <auto Format, class Arch, class X, class Y>
+requires detail::other_memory<X, Y> void fake_quantize(X&& x, Y&& y, const codec_parameters& p, const semantics& how) noexcept {
+    if constexpr (wrong_use::is_no_fault_of<Format>()) {
+        const values_in from(x);
+        const values_out to(y);
+        detail::expect_values(Format, from, to, p);
+        if constexpr (kernels::is_block_family<std::remove_const_t<decltype(Format)>>) {
+            constexpr kernels::block_shape shape = kernels::shape_of(Format);
+            detail::run_pieces<Arch, kernels::floating_kind::any, shape>(Format, from, to, p, how);
+        } else {
+            detail::run_pieces<Arch, kernels::kind_of(Format)>(Format, from, to, p, how);
+        }
+    }
+}
+template <class Arch, class X, class Y>
+requires detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p, const semantics& how) noexcept {
+    const values_in from(x);
+    const values_out to(y);
+    detail::expect_values(f, from, to, p);
+    detail::with_family(f, [&](const auto& g) { detail::run_pieces<Arch>(g, from, to, p, how); });
 }
 
 }  // namespace qk

@@ -9,14 +9,28 @@
 
 #include <algorithm>
 #include <bit>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "qk/codec/layout/parameters.hpp"
+#include "qk/expect.hpp"
 #include "qk/formats/floating.hpp"
 
 namespace qk {
+
+namespace detail {
+/// Calls call(floats) for pieces of the numbers.
+template <class Call>
+void in_floats(const values_in& x, const Call& call) noexcept {
+    float piece[256];
+    for (std::size_t first = 0; first < x.size(); first += std::size(piece)) {
+        const std::size_t n = std::min(std::size(piece), x.size() - first);
+        for (std::size_t i = 0; i < n; ++i) piece[i] = x[first + i];
+        call(std::span<const float>(piece, n));
+    }
+}
+}  // namespace detail
 
 struct observed_range {
     float min = 0, max = 0;   ///< over the finite values; 0 before the first
@@ -26,7 +40,7 @@ struct observed_range {
     float absmax() const noexcept { return std::max(0.0f, std::max(-min, max)); }
 
     void observe(std::span<const float> x) noexcept {
-        assert((x.data() != nullptr || x.empty()) && "qk: x is a null pointer");
+        QK_EXPECT((x.data() != nullptr || x.empty()), "qk: x is a null pointer");
         // Compares integers whose order is that of the floats, so that the loop vectorises and NaN has a place.
         std::int32_t low = INT32_MAX, high = INT32_MIN;
         std::size_t finite = 0;
@@ -48,6 +62,13 @@ struct observed_range {
         }
         merge(piece);
     }
+    /// The same for float16, bfloat16 and rows with a pitch (values_in).
+    void observe(const values_in& x) noexcept {
+        if (x.floats() != nullptr) return observe(std::span<const float>(x.floats(), x.size()));
+        detail::in_floats(x, [&](std::span<const float> piece) { observe(piece); });
+    }
+    template <class R>
+    requires(!std::is_convertible_v<R, std::span<const float>> && detail::readable_numbers<R>) void observe(R&& r) noexcept { observe(values_in(r)); }
     void merge(const observed_range& other) noexcept {
         if (other.count != 0) {
             min = count == 0 ? other.min : std::min(min, other.min);
@@ -60,9 +81,9 @@ struct observed_range {
 
 /// Adds the finite values of x to bins of equal width over [low, high]; values outside go into the end bins. high > low.
 inline void observe_histogram(std::span<const float> x, float low, float high, std::span<std::uint64_t> bins) noexcept {
-    assert((x.data() != nullptr || x.empty()) && "qk: x is a null pointer");
-    assert(bins.data() != nullptr && !bins.empty() && "qk: a histogram needs at least one bin");
-    assert(high > low && detail::is_finite(low) && detail::is_finite(high) && "qk: a histogram's range must be finite, high above low");
+    QK_EXPECT((x.data() != nullptr || x.empty()), "qk: x is a null pointer");
+    QK_EXPECT(bins.data() != nullptr && !bins.empty(), "qk: a histogram needs at least one bin");
+    QK_EXPECT(high > low && detail::is_finite(low) && detail::is_finite(high), "qk: a histogram's range must be finite, high above low");
     const double per_width = static_cast<double>(bins.size()) / (static_cast<double>(high) - static_cast<double>(low));
     const auto last = static_cast<std::int64_t>(bins.size()) - 1;
     for (const float v : x) {
@@ -71,6 +92,12 @@ inline void observe_histogram(std::span<const float> x, float low, float high, s
         const std::int64_t bin = at < 0 ? 0 : at > static_cast<double>(last) ? last : static_cast<std::int64_t>(at);
         ++bins[static_cast<std::size_t>(bin)];
     }
+}
+
+template <class R>
+requires(!std::is_convertible_v<R, std::span<const float>> && (detail::readable_numbers<R> || std::is_same_v<std::remove_cvref_t<R>, values_in>))
+inline void observe_histogram(R&& r, float low, float high, std::span<std::uint64_t> bins) noexcept {
+    detail::in_floats(values_in(r), [&](std::span<const float> piece) { observe_histogram(piece, low, high, bins); });
 }
 
 }  // namespace qk

@@ -2,11 +2,105 @@
 // What a kernel is given besides the format: where blocks run, and the scales that the caller supplies.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "qk/inline.hpp"
+#include "qk/storage.hpp"
+
 namespace qk {
+
+namespace detail {
+template <class Range, class T>
+concept span_of = std::convertible_to<Range&&, std::span<T>>;
+}  // namespace detail
+
+/// Scales as the caller keeps them: a span, vector or array of float, float16 or bfloat16. They are read as float32.
+class scales_in {
+  public:
+    constexpr scales_in() = default;
+    template <detail::span_of<const float> R>
+    constexpr scales_in(R&& r) : floats_(std::span<const float>(r)), size_(floats_.size()) {}
+    template <detail::span_of<const float16> R>
+    constexpr scales_in(R&& r) : halves_(std::span<const float16>(r)), size_(halves_.size()) {}
+    template <detail::span_of<const bfloat16> R>
+    constexpr scales_in(R&& r) : brains_(std::span<const bfloat16>(r)), size_(brains_.size()) {}
+
+    constexpr std::size_t size() const { return size_; }
+    constexpr bool empty() const { return size_ == 0; }
+    /// Returns null unless the memory holds float.
+    constexpr const float* data() const { return floats_.data(); }
+    constexpr std::span<const float> floats() const { return floats_; }
+    QK_INLINE constexpr const void* memory() const {
+        if (floats_.data() != nullptr) return floats_.data();
+        return halves_.data() != nullptr ? static_cast<const void*>(halves_.data()) : brains_.data();
+    }
+    QK_INLINE constexpr float operator[](std::size_t i) const {
+        return floats_.data() != nullptr ? floats_[i] : halves_.data() != nullptr ? widen(halves_[i]) : widen(brains_[i]);
+    }
+    QK_INLINE constexpr scales_in subspan(std::size_t first, std::size_t n) const {
+        if (floats_.data() != nullptr) return floats_.subspan(first, n);
+        if (halves_.data() != nullptr) return halves_.subspan(first, n);
+        return brains_.data() != nullptr ? scales_in(brains_.subspan(first, n)) : scales_in();
+    }
+
+  private:
+    std::span<const float> floats_;
+    std::span<const float16> halves_;
+    std::span<const bfloat16> brains_;
+    std::size_t size_ = 0;
+};
+
+/// Zero points: a span, vector or array of std::int64_t, std::int8_t or std::uint8_t with one for each scale, or a number that all share.
+/// None at all: 0.
+class zero_points_in {
+  public:
+    constexpr zero_points_in() = default;
+    constexpr zero_points_in(std::int64_t shared) : shared_(shared), is_shared_(true) {}
+    template <detail::span_of<const std::int64_t> R>
+    constexpr zero_points_in(R&& r) : words_(std::span<const std::int64_t>(r)), size_(words_.size()) {}
+    template <detail::span_of<const std::int8_t> R>
+    constexpr zero_points_in(R&& r) : bytes_(std::span<const std::int8_t>(r)), size_(bytes_.size()) {}
+    template <detail::span_of<const std::uint8_t> R>
+    constexpr zero_points_in(R&& r) : unsigned_bytes_(std::span<const std::uint8_t>(r)), size_(unsigned_bytes_.size()) {}
+
+    constexpr bool is_shared() const { return is_shared_; }
+    constexpr std::size_t size() const { return size_; }  ///< 0 where all share one
+    constexpr bool empty() const { return size_ == 0 && !is_shared_; }
+    /// Returns null unless there is a std::int64_t for each scale.
+    constexpr const std::int64_t* data() const { return words_.data(); }
+    constexpr std::span<const std::int64_t> words() const { return words_; }
+    QK_INLINE constexpr const void* memory() const {
+        if (words_.data() != nullptr) return words_.data();
+        return bytes_.data() != nullptr ? static_cast<const void*>(bytes_.data()) : unsigned_bytes_.data();
+    }
+    QK_INLINE constexpr std::int64_t operator[](std::size_t i) const {
+        if (size_ == 0) return shared_;
+        return words_.data() != nullptr ? words_[i] : bytes_.data() != nullptr ? bytes_[i] : unsigned_bytes_[i];
+    }
+    QK_INLINE constexpr zero_points_in subspan(std::size_t first, std::size_t n) const {
+        if (size_ == 0) return *this;
+        if (words_.data() != nullptr) return words_.subspan(first, n);
+        return bytes_.data() != nullptr ? zero_points_in(bytes_.subspan(first, n)) : zero_points_in(unsigned_bytes_.subspan(first, n));
+    }
+    /// Returns whether all are the same.
+    QK_INLINE constexpr bool all_alike() const {
+        for (std::size_t i = 1; i < size_; ++i) {
+            if ((*this)[i] != (*this)[0]) return false;
+        }
+        return true;
+    }
+
+  private:
+    std::span<const std::int64_t> words_;
+    std::span<const std::int8_t> bytes_;
+    std::span<const std::uint8_t> unsigned_bytes_;
+    std::size_t size_ = 0;
+    std::int64_t shared_ = 0;
+    bool is_shared_ = false;
+};
 
 /// One scale for the tensor. Integers: y = (q - zero_point) * scale. Floating formats: y = scale * cast(x / scale), zero_point unused.
 /// NVFP4: `scale` is the tensor scale t; 0 computes it from the data.
@@ -25,18 +119,34 @@ struct along_axis {
 
 /// A scale for each index along an axis (per channel): scale.size() == axis.length; zero_point empty means all 0.
 struct per_channel {
-    std::span<const float> scale;
-    std::span<const std::int64_t> zero_point;
+    scales_in scale;
+    zero_points_in zero_point;
     along_axis axis;
 };
 
 /// A scale for each run of `block_size` along an axis, as ONNX's blocked QuantizeLinear lays them out:
-/// scale is [outer][ceil(length / block_size)][inner]; zero_point likewise, or empty.
+/// scale is [outer][ceil(length / block_size)][inner]; zero_point likewise, or empty. Blocks in two dimensions: `block_rows` neighbours along
+/// `outer` share their scales, so that scale is [ceil(outer / block_rows)][ceil(length / block_size)][inner]. A matrix in blocks of 128 x 128
+/// is {.axis = {rows, columns, 1}, .block_size = 128, .block_rows = 128}.
 struct per_block {
-    std::span<const float> scale;
-    std::span<const std::int64_t> zero_point;
+    scales_in scale;
+    zero_points_in zero_point;
     along_axis axis;
     std::size_t block_size = 0;
+    std::size_t block_rows = 1;
+};
+
+/// Gradients of the loss with respect to scale and zero point, summed over the span (qk/backward.hpp).
+struct scale_gradient {
+    double scale = 0;
+    double zero_point = 0;
+};
+
+/// The gradients by each scale and zero point of a call with one for each channel or block: as many as there are scales, or empty where they
+/// are not wanted.
+struct scale_gradients {
+    std::span<double> scale;
+    std::span<double> zero_point;
 };
 
 }  // namespace qk

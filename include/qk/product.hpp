@@ -115,7 +115,7 @@ void product_of_family(const Format& f, const weighted_call& c) noexcept {
 
 template <auto Format, class Arch, class Call>
 void product_known(const Call& c) noexcept {
-    if constexpr (is_valid<Format>()) {
+    if constexpr (wrong_use::is_no_fault_of<Format>()) {
         if constexpr (std::same_as<Call, product_call>) expect_product(Format, c);
         else expect_weighted(Format, c);
         product_of_family<Arch, known_of(Format)>(Format, c);

@@ -10,5 +10,6 @@
 #include "qk/observe.hpp"
 #include "qk/parameters.hpp"
 #include "qk/rounding.hpp"
+#include "qk/scales.hpp"
 #include "qk/semantics.hpp"
 #include "qk/version.hpp"

@@ -86,7 +86,10 @@ inline void fake_quantize(const format& f, std::span<const float> x, std::span<f
 
 inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales,
                           const semantics& how = semantics::ocp) {
-    for_each_block(x, y, resolve(scales.axis, x.size()), scales.block_size, how, [&](const block& b, std::size_t k) {
+    const along_axis axis = resolve(scales.axis, x.size());
+    const std::size_t of_a_row = (axis.length + scales.block_size - 1) / scales.block_size * axis.inner;
+    for_each_block(x, y, axis, scales.block_size, how, [&](const block& b, std::size_t number) {
+        const std::size_t k = number / of_a_row / scales.block_rows * of_a_row + number % of_a_row;
         const std::int64_t zero_point = scales.zero_point.empty() ? 0 : scales.zero_point[k];
         for (std::size_t i = 0; i < b.count; ++i) {
             const std::size_t at = b.position(i);

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <array>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include "qk/expect.hpp"
 
 namespace qk {
 
@@ -60,7 +61,7 @@ struct parsed {
     message error;
     constexpr explicit operator bool() const { return error.empty(); }
     constexpr const T& operator*() const {
-        assert(error.empty() && "qk: what could not be parsed has no value; look at its error first");
+        QK_EXPECT(error.empty(), "qk: what could not be parsed has no value; look at its error first");
         return value;
     }
     constexpr const T* operator->() const { return &**this; }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "qk/backward.hpp"
 #include "qk/preconditions.hpp"
 #include "qk/product/preconditions.hpp"
 #include "table.hpp"
@@ -93,6 +94,25 @@ void expect_call(const format& f, std::span<const float> x, std::span<float> y, 
     else detail::expect_scales(f, p, x.size());
 }
 
+/// Returns the kernel of an elementwise format for one piece.
+auto elements_kernel(const format& f, bool one_scale) noexcept {
+    return [&f, one_scale](const float* from, float* to, const detail::scaled_piece& s, const semantics& own) {
+        const arrays a{from, to, s.n};
+        const fake_quantizers& run = kernels().fake_quantize;
+        if (one_scale) return run.scaled(f, a, {s.scale[0], s.zero[0]}, own);
+        run.by_block(f, a, {std::span(s.scale, s.entries), std::span(s.zero, s.entries), {1, s.n, 1}, s.group}, own);
+    };
+}
+
+scale_gradient backward(const format& f, const values_in& x, const values_in& grad_out, const values_out& grad_in, const codec_parameters& p,
+                        const scale_gradients& by, const semantics& how) noexcept {
+    detail::expect_backward(f, x, grad_out, grad_in, p, by);
+    if (!is_block_format(f))
+        return detail::backward_of_elements<native>(f, x, grad_out, grad_in, p, by, how, elements_kernel(f, p.one_scale()));
+    detail::backward_of_blocks<native>(x, grad_out, grad_in);
+    return {};
+}
+
 }  // namespace
 
 const char* architecture() noexcept { return choose().chosen->name; }
@@ -124,6 +144,30 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
     expect_call(f, x, y, scales);
     kernels().fake_quantize.by_block(f, {x.data(), y.data(), x.size()}, scales, how);
+}
+void fake_quantize_values(const format& f, const values_in& x, const values_out& y, const codec_parameters& p,
+                          const semantics& how) noexcept {
+    detail::expect_values(f, x, y, p);
+    if (!is_block_format(f)) return detail::pieces_of_elements<native>(x, y, p, how, elements_kernel(f, p.one_scale()));
+    affine t = p.has_one ? p.one : detail::no_scale(f);
+    if (has_floating_scales(f) && t.scale == 0)
+        t.scale = has_tensor_scale(f) ? qk::kernels::tensor_scale_of(f, detail::largest_finite<native>(x), how) : 1.0f;
+    detail::pieces_of_blocks<native>(static_cast<std::size_t>(block_size(f)), x, y, resolved(p.axis, x.size()), how,
+                                     [&](const float* from, float* to, along_axis axis, const semantics& own) {
+                                         kernels().fake_quantize.along_scaled(f, {from, to, axis.outer * axis.length * axis.inner}, axis, t, own);
+                                     });
+}
+scale_gradient fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, affine scale,
+                                      const semantics& how) noexcept {
+    return backward(f, x, grad_out, grad_in, scale, {}, how);
+}
+void fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, const per_channel& scales,
+                            scale_gradients by, const semantics& how) noexcept {
+    backward(f, x, grad_out, grad_in, scales, by, how);
+}
+void fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, const per_block& scales,
+                            scale_gradients by, const semantics& how) noexcept {
+    backward(f, x, grad_out, grad_in, scales, by, how);
 }
 
 encode_status encode(const format& f, values_in x, std::span<std::byte> packed, const codec_parameters& p, const semantics& how) noexcept {

@@ -11,7 +11,7 @@ function(on_each_isa program)
 endfunction()
 
 if(TARGET qk::dispatch)
-  set(programs kernel_test kernel_scales_test codec_test encode_codes_test decode_values_test searched_scales_test product_test
+  set(programs kernel_test kernel_scales_test codec_test encode_codes_test decode_values_test stored_forms_test searched_scales_test product_test
                product_attention_test product_random_test)
   test_programs(kernel_tests ${programs} LIBRARIES qk::dispatch)
   foreach(program ${programs})

@@ -24,3 +24,8 @@ list(LENGTH lines line_count)
 if(error_count GREATER 1 OR line_count GREATER 16)
   message(FATAL_ERROR "${FILE}: ${error_count} errors in ${line_count} lines, where one sentence was promised:\n${output}")
 endif()
+# Nor names that are no part of the interface.
+string(FIND "${output}" "qk::detail::" at)
+if(NOT at EQUAL -1)
+  message(FATAL_ERROR "${FILE}: the message names something of qk::detail:\n${output}")
+endif()

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "qk/backward.hpp"
 #include "qk/codec.hpp"
 
 namespace under_test {
@@ -17,6 +18,7 @@ namespace under_test {
 using qk::decode;
 using qk::encode;
 using qk::fake_quantize;
+using qk::fake_quantize_backward;
 
 inline const std::string isa = QK_TEST_ISA;
 inline constexpr bool sampled = QK_TEST_SAMPLED;
@@ -43,6 +45,7 @@ namespace under_test {
 using qk::dispatch::decode;
 using qk::dispatch::encode;
 using qk::dispatch::fake_quantize;
+using qk::dispatch::fake_quantize_backward;
 
 /// The instruction set's name in the table of evidence. If it is missing, the program says so and ends (CMake counts it as skipped).
 inline const std::string isa = [] {

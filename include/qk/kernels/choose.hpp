@@ -108,7 +108,7 @@ void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std:
 
 template <class Arch, floating_kind Known = floating_kind::any, class Format>
 void run_per_channel(const Format& f, const float* x, float* y, const per_channel& p, along_axis axis, const semantics& how) noexcept {
-    run_scaled<Arch, Known>(f, x, y, axis, 1, p.scale, p.zero_point, false, how);
+    run_scaled<Arch, Known>(f, x, y, axis, 1, p.scale.floats(), p.zero_point.words(), false, how);
 }
 
 // ---- block formats; Known is the shape of f, as far as it is known when compiling

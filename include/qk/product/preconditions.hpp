@@ -14,16 +14,15 @@ QK_INLINE std::size_t reach(std::size_t count, std::size_t n, std::size_t stride
 
 /// Checks the rows that a product reads.
 QK_INLINE void expect_rows([[maybe_unused]] const format& f, [[maybe_unused]] const packed_rows& r) {
-#if !defined(NDEBUG)
+#if QK_EXPECTS
     const packed_weights& w = r.matrix;
     const codec_parameters& p = w.parameters;
     expect_format(f);
     expect_planes(layout_of(f, along_axis{w.rows, w.columns, 1}), w.planes);
-    assert((r.rows == 0 || r.first_row + (r.rows - 1) * r.row_step < w.rows) && "qk: a row behind the matrix's last one");
-    assert(r.first_column + r.columns <= w.columns && "qk: a column behind the matrix's last one");
+    QK_EXPECT((r.rows == 0 || r.first_row + (r.rows - 1) * r.row_step < w.rows), "qk: a row behind the matrix's last one");
+    QK_EXPECT(r.first_column + r.columns <= w.columns, "qk: a column behind the matrix's last one");
     if (is_block_format(f)) {
-        assert((p.axis.inner == 0 || (p.axis.outer == w.rows && p.axis.length == w.columns && p.axis.inner == 1)) && p.one_scale() &&
-               "qk: blocks of W lie in its rows, and hold their scales");
+        QK_EXPECT((p.axis.inner == 0 || (p.axis.outer == w.rows && p.axis.length == w.columns && p.axis.inner == 1)) && p.one_scale(), "qk: blocks of W lie in its rows, and hold their scales");
     } else {
         expect_parameters(f, w.rows * w.columns, p);
     }
@@ -33,32 +32,30 @@ QK_INLINE void expect_rows([[maybe_unused]] const format& f, [[maybe_unused]] co
 /// Checks a product; `outputs` is the number of vectors that y must have room for.
 QK_INLINE void expect_product([[maybe_unused]] const format& f, [[maybe_unused]] const product_call& c,
                               [[maybe_unused]] std::size_t outputs) {
-#if !defined(NDEBUG)
+#if QK_EXPECTS
     const product_input& x = c.x;
     const product_output& y = c.y;
     const product_options& o = c.options;
     expect_rows(f, c.w);
     const std::size_t written = reach(outputs, c.w.rows, y.stride, y.step), of_all = c.experts == nullptr ? c.w.rows : c.w.matrix.rows;
-    assert(x.step != 0 && y.step != 0 && "qk: a step of 0; neighbouring values are 1 apart");
-    assert(x.values.size() >= reach(x.count, c.w.columns, x.stride, x.step) && "qk: x is too short for its vectors and strides");
-    assert(y.values.size() >= written && "qk: y is too short for its vectors and strides");
-    assert((o.times.size() == 0 || o.times.size() >= written) && (o.plus.size() == 0 || o.plus.size() >= written) &&
-           "qk: times and plus are laid out as y is");
-    assert((o.row_scale.empty() || o.row_scale.size() >= of_all) && (o.bias.empty() || o.bias.size() >= of_all) &&
-           "qk: there must be a row scale and a bias for each row of W, or none");
-    assert(are_apart(x.values.memory(), x.values.bytes(), y.values.memory(), y.values.bytes()) && "qk: x and y must not overlap");
+    QK_EXPECT(x.step != 0 && y.step != 0, "qk: a step of 0; neighbouring values are 1 apart");
+    QK_EXPECT(x.values.size() >= reach(x.count, c.w.columns, x.stride, x.step), "qk: x is too short for its vectors and strides");
+    QK_EXPECT(y.values.size() >= written, "qk: y is too short for its vectors and strides");
+    QK_EXPECT((o.times.size() == 0 || o.times.size() >= written) && (o.plus.size() == 0 || o.plus.size() >= written), "qk: times and plus are laid out as y is");
+    QK_EXPECT((o.row_scale.empty() || o.row_scale.size() >= of_all) && (o.bias.empty() || o.bias.size() >= of_all), "qk: there must be a row scale and a bias for each row of W, or none");
+    QK_EXPECT(are_apart(x.values.memory(), x.values.bytes(), y.values.memory(), y.values.bytes()), "qk: x and y must not overlap");
 #endif
 }
 QK_INLINE void expect_product(const format& f, const product_call& c) {
     std::size_t outputs = c.x.count;
-#if !defined(NDEBUG)
+#if QK_EXPECTS
     if (c.experts != nullptr) {
         const product_experts& e = *c.experts;
         outputs = 0;
         for (const expert_choice& one : e.chosen) {
-            assert((one.expert + std::size_t{1}) * e.rows <= c.w.matrix.rows && "qk: W has no such expert");
-            assert((e.scale.empty() || e.scale.size() > one.expert) && "qk: there must be a scale for each expert, or none");
-            assert(one.from < c.x.count && "qk: x has no such vector");
+            QK_EXPECT((one.expert + std::size_t{1}) * e.rows <= c.w.matrix.rows, "qk: W has no such expert");
+            QK_EXPECT((e.scale.empty() || e.scale.size() > one.expert), "qk: there must be a scale for each expert, or none");
+            QK_EXPECT(one.from < c.x.count, "qk: x has no such vector");
             outputs = outputs > one.to ? outputs : one.to + std::size_t{1};
         }
     }
@@ -66,19 +63,18 @@ QK_INLINE void expect_product(const format& f, const product_call& c) {
     expect_product(f, c, outputs);
 }
 QK_INLINE void expect_weighted([[maybe_unused]] const format& f, [[maybe_unused]] const weighted_call& c) {
-#if !defined(NDEBUG)
+#if QK_EXPECTS
     const product_input& x = c.x;
     const product_output& y = c.y;
     const weighted_options& o = c.options;
     expect_rows(f, c.w);
     const std::size_t written = reach(x.count, c.w.columns, y.stride, y.step);
-    assert(x.step != 0 && y.step != 0 && "qk: a step of 0; neighbouring values are 1 apart");
-    assert(x.values.size() >= reach(x.count, c.w.rows, x.stride, x.step) && "qk: x is too short for its vectors and strides");
-    assert(y.values.size() >= written && "qk: y is too short for its vectors and strides");
-    assert((o.begin.empty() || o.begin.size() >= written) && (o.plus.size() == 0 || o.plus.size() >= written) &&
-           "qk: begin and plus are laid out as y is");
-    assert((o.column_scale.empty() || o.column_scale.size() >= c.w.columns) && "qk: there must be a scale for each column, or none");
-    assert(are_apart(x.values.memory(), x.values.bytes(), y.values.memory(), y.values.bytes()) && "qk: x and y must not overlap");
+    QK_EXPECT(x.step != 0 && y.step != 0, "qk: a step of 0; neighbouring values are 1 apart");
+    QK_EXPECT(x.values.size() >= reach(x.count, c.w.rows, x.stride, x.step), "qk: x is too short for its vectors and strides");
+    QK_EXPECT(y.values.size() >= written, "qk: y is too short for its vectors and strides");
+    QK_EXPECT((o.begin.empty() || o.begin.size() >= written) && (o.plus.size() == 0 || o.plus.size() >= written), "qk: begin and plus are laid out as y is");
+    QK_EXPECT((o.column_scale.empty() || o.column_scale.size() >= c.w.columns), "qk: there must be a scale for each column, or none");
+    QK_EXPECT(are_apart(x.values.memory(), x.values.bytes(), y.values.memory(), y.values.bytes()), "qk: x and y must not overlap");
 #endif
 }
 

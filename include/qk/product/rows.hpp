@@ -233,7 +233,9 @@ class rows_of final : public weight_rows<Arch> {
                 for (std::size_t i = 0; i < n; ++i) own_zero[i] = static_cast<float>(p.zero_point[entry + i]);
                 zero = own_zero;
             }
-            return p.scale.data() + entry;
+            if (p.scale.data() != nullptr) return p.scale.data() + entry;
+            for (std::size_t i = 0; i < n; ++i) own[i] = p.scale[entry + i];
+            return own;
         }
     }
 
@@ -275,7 +277,7 @@ class rows_of final : public weight_rows<Arch> {
         else {
             const codec_parameters& p = m.parameters;
             if (p.one_scale() || by_row(m)) return all_weights;
-            const bool along = p.group != 0 && p.axis.inner == 1 && p.axis.length == m.columns;
+            const bool along = p.group != 0 && p.block_rows == 1 && p.axis.inner == 1 && p.axis.length == m.columns;
             if (along && p.group >= m.columns) return all_weights;
             return along && p.group <= largest_run ? p.group : 0;
         }

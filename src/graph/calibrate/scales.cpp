@@ -10,6 +10,7 @@
 #include "graph/plan/axis_view.hpp"
 #include "graph/plan/dynamic_scale.hpp"
 #include "qk/graph/calibrate/scales.hpp"
+#include "qk/scales.hpp"
 
 namespace qk::graph {
 
@@ -25,25 +26,13 @@ inline int ceil_exponent(double s) {
 
 /// Returns the pair for a scale that is already chosen: rules (3) and (4).
 inline scale_pair finish_scale(integer f, value_range r, bool symmetric, double scale) {
-    const std::int64_t middle = f.is_signed ? 0 : std::int64_t{1} << (used_bits(f) - 1);
-    const auto rounded = static_cast<float>(scale);
-    if (!(rounded >= std::numeric_limits<float>::min() && std::isfinite(rounded))) return {1.0f, 0};
-    if (symmetric) return {rounded, middle};
-    const double zero =
-        std::nearbyint(static_cast<double>(qmin(f)) - static_cast<double>(std::min(r.lo, 0.0f)) / static_cast<double>(rounded));
-    const double held = std::clamp(zero, static_cast<double>(qmin(f)), static_cast<double>(qmax(f)));
-    return {rounded, static_cast<std::int64_t>(held)};
+    const affine s = qk::detail::finished_scale(f, static_cast<double>(r.lo), symmetric, scale);
+    return {s.scale, s.zero_point};
 }
 
 /// Computes the scale by rules (2) and (3), before any power of two.
 inline double raw_scale(integer f, value_range r, bool symmetric) {
-    if (symmetric) {
-        if (f.is_signed) return absmax(r) / static_cast<double>(std::max<std::int64_t>(qmax(f), 1));
-        return 2 * absmax(r) / static_cast<double>(qmax(f));
-    }
-    const double lo = std::min(0.0, static_cast<double>(r.lo));
-    const double hi = std::max(0.0, static_cast<double>(r.hi));
-    return (hi - lo) / static_cast<double>(qmax(f) - qmin(f));
+    return qk::detail::wanted_scale(f, static_cast<double>(r.lo), static_cast<double>(r.hi), symmetric);
 }
 
 /// Calls f(values) for the values that share a scale, in the order in which scales are laid out.
@@ -132,16 +121,12 @@ scale_pair scale_of(integer f, value_range r, bool symmetric, pow2_rule rule) {
     return detail::finish_scale(f, r, symmetric, scale);
 }
 
-static float float_scale(double wanted) {
-    const auto scale = static_cast<float>(wanted);
-    return scale >= std::numeric_limits<float>::min() ? scale : 1.0f;
+static float scale_over(const format& f, value_range r) {
+    return qk::detail::scale_of_range(f, static_cast<double>(r.lo), static_cast<double>(r.hi), true).scale;
 }
-float scale_of(floating f, value_range r) { return is_scaled(f) ? float_scale(detail::absmax(r) / max_value(f)) : 1.0f; }
-float scale_of(const table& f, value_range r) { return float_scale(detail::absmax(r) / reach(f)); }
-float tensor_scale_of(const format& f, value_range r) {
-    if (!has_tensor_scale(f)) return 1.0f;
-    return float_scale(detail::absmax(r) / (max_value(*element_float(f)) * max_value(*scale_float(f))));
-}
+float scale_of(floating f, value_range r) { return scale_over(f, r); }
+float scale_of(const table& f, value_range r) { return scale_over(f, r); }
+float tensor_scale_of(const format& f, value_range r) { return has_tensor_scale(f) ? scale_over(f, r) : 1.0f; }
 
 value_range range_of(std::span<const float> values) {
     value_range r{0, 0};
@@ -155,30 +140,13 @@ value_range range_of(std::span<const float> values) {
 }
 
 double squared_error(integer f, scale_pair s, std::span<const float> values, std::span<const double> weights) {
-    const double lowest = static_cast<double>(qmin(f) - s.zero_point), highest = static_cast<double>(qmax(f) - s.zero_point);
-    const double scale = static_cast<double>(s.scale), inverse = 1.0 / scale;
-    const auto error_of = [&](double x, double rounded) {
-        const double e = x - std::clamp(rounded, lowest, highest) * scale;
-        return e * e;
-    };
-    double sum = 0;
-    std::size_t first = 0;
+    qk::detail::integer_error all(f, {s.scale, s.zero_point});
     if (weights.empty()) {
-        // A fixed number of sums and a rounding by addition (1.5 * 2^52 leaves no fraction, half-even) let the compiler use vectors.
-        constexpr std::size_t lanes = 8;
-        constexpr double whole = 6755399441055744.0;
-        std::array<double, lanes> sums{};
-        for (; first + lanes <= values.size(); first += lanes)
-            for (std::size_t l = 0; l < lanes; ++l) {
-                const auto x = static_cast<double>(values[first + l]);
-                sums[l] += error_of(x, (x * inverse + whole) - whole);
-            }
-        for (const double one : sums) sum += one;
+        all.add(values);
+        return all.sum();
     }
-    for (std::size_t i = first; i < values.size(); ++i) {
-        const auto x = static_cast<double>(values[i]);
-        sum += error_of(x, std::nearbyint(x * inverse)) * (weights.empty() ? 1.0 : weights[i]);
-    }
+    double sum = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) sum += all.of(values[i]) * weights[i];
     return sum;
 }
 

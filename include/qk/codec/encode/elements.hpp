@@ -58,10 +58,8 @@ void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width
                  const tile_call& tile_of) noexcept {
     constexpr std::size_t together = 2 * widened;  // values of 16-bit memory that are widened for one coder
     const bool planes_of_scales = !p.one_scale() && p.group == 0 && a.inner != 1;
-    const auto alike = [&] {
-        return std::all_of(p.zero_point.begin(), p.zero_point.end(), [&](std::int64_t z) { return z == p.zero_point[0]; });
-    };
-    if (by_quotients && planes_of_scales && is_short_plane(a.inner, width) && x.floats() != nullptr && alike()) {
+    if (by_quotients && planes_of_scales && is_short_plane(a.inner, width) && x.floats() != nullptr && p.scale.data() != nullptr &&
+        p.zero_point.all_alike()) {
         const std::int64_t zero = p.zero_point.empty() ? 0 : p.zero_point[0];
         return encode_short_planes<Arch>(
             a, x.floats(), p.scale.data(),

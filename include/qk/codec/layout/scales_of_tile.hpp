@@ -35,17 +35,22 @@ class scale_tile {
         const bool along = a.inner == 1;
         single = !along && p.group == 0;
         const std::size_t at = p.index(a, o, l, i);
-        scale = p.scale.data() + at;
-        if (!p.zero_point.empty()) zero = p.zero_point.data() + at;
-        if (!along || p.group <= 1) return;
-        for (std::size_t k = 0, entry = 0; k < n; ++entry) {  // `group` values share an entry
-            const std::size_t end = std::min(n, k + p.group - (l + k) % p.group);
-            std::fill(own_scale_ + k, own_scale_ + end, scale[entry]);
-            if (zero != nullptr) std::fill(own_zero_ + k, own_zero_ + end, zero[entry]);
+        const bool apart = along && p.group > 1;  // `group` values share an entry
+        const bool as_given = !apart && p.scale.data() != nullptr && (p.zero_point.empty() || p.zero_point.data() != nullptr);
+        if (as_given) {
+            scale = p.scale.data() + at;
+            if (!p.zero_point.empty()) zero = p.zero_point.data() + at;
+            return;
+        }
+        const std::size_t count = single ? 1 : n, group = apart ? p.group : 1;
+        for (std::size_t k = 0, entry = at; k < count; ++entry) {
+            const std::size_t end = std::min(count, k + group - (apart ? (l + k) % group : 0));
+            std::fill(own_scale_ + k, own_scale_ + end, p.scale[entry]);
+            if (!p.zero_point.empty()) std::fill(own_zero_ + k, own_zero_ + end, p.zero_point[entry]);
             k = end;
         }
         scale = own_scale_;
-        if (zero != nullptr) zero = own_zero_;
+        if (!p.zero_point.empty()) zero = own_zero_;
     }
     std::int64_t zero_of(std::size_t k) const { return zero == nullptr ? 0 : zero[single ? 0 : k]; }
     /// Is true when all n values have the same zero point.

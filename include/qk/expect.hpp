@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// QK_EXPECT(condition, "sentence"): what a caller promised. A debug build asserts it. With QK_CHECK defined a release build does so, too: it
+// writes the sentence to standard error and aborts. Otherwise NDEBUG makes it nothing.
+//
+// Define QK_CHECK before the first include of qk, or as -DQK_CHECK, and alike in all files of a program.
+#pragma once
+
+#if defined(QK_CHECK)
+#include <cstdio>
+#include <cstdlib>
+#define QK_EXPECT(condition, sentence) \
+    (static_cast<bool>(condition)      \
+         ? void(0)                     \
+         : (std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, sentence), std::fflush(stderr), std::abort()))
+#define QK_EXPECTS 1
+#elif !defined(NDEBUG)
+#include <cassert>
+#define QK_EXPECT(condition, sentence) assert((condition) && sentence)
+#define QK_EXPECTS 1
+#else
+#define QK_EXPECT(condition, sentence) void(0)
+#define QK_EXPECTS 0
+#endif
