@@ -123,7 +123,7 @@ scale_gradient backward_of_elements(const format& f, const values_in& x, const v
     return total;
 }
 
-QK_INLINE void expect_backward(const format& f, const values_in& x, const values_in& grad_out, const values_out& grad_in,
+QK_INLINE void expect_backward(const format& f, [[maybe_unused]] const values_in& x, const values_in& grad_out, const values_out& grad_in,
                                const codec_parameters& p, [[maybe_unused]] const scale_gradients& by) {
     expect_values(f, grad_out, grad_in, is_block_format(f) ? codec_parameters{} : p);
     QK_EXPECT(x.size() == grad_out.size(), "qk: x must have as many values as its gradients");

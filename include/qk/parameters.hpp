@@ -28,6 +28,9 @@ class scales_in {
     template <detail::span_of<const bfloat16> R>
     constexpr scales_in(R&& r) : brains_(std::span<const bfloat16>(r)), size_(brains_.size()) {}
 
+    template <storage T>
+    constexpr scales_in(const T* first, std::size_t n) : scales_in(std::span<const T>(first, n)) {}
+
     constexpr std::size_t size() const { return size_; }
     constexpr bool empty() const { return size_ == 0; }
     /// Returns null unless the memory holds float.
@@ -65,6 +68,8 @@ class zero_points_in {
     constexpr zero_points_in(R&& r) : bytes_(std::span<const std::int8_t>(r)), size_(bytes_.size()) {}
     template <detail::span_of<const std::uint8_t> R>
     constexpr zero_points_in(R&& r) : unsigned_bytes_(std::span<const std::uint8_t>(r)), size_(unsigned_bytes_.size()) {}
+    template <class T>
+    constexpr zero_points_in(const T* first, std::size_t n) : zero_points_in(std::span<const T>(first, n)) {}
 
     constexpr bool is_shared() const { return is_shared_; }
     constexpr std::size_t size() const { return size_; }  ///< 0 where all share one

@@ -97,6 +97,9 @@ class values_in {
         size_ = rows.rows * rows.columns;
     }
 
+    template <storage T>
+    constexpr values_in(const T* first, std::size_t n) : values_in(std::span<const T>(first, n)) {}
+
     template <class R>
     requires(!detail::readable_numbers<R> && !std::same_as<std::remove_cvref_t<R>, values_in>) constexpr values_in(R&&) {
         constexpr bool is_readable = detail::readable_numbers<R>;
@@ -177,6 +180,8 @@ class values_out {
         rows_ = rows;
         size_ = rows.rows * rows.columns;
     }
+    template <storage T>
+    constexpr values_out(T* first, std::size_t n) : values_out(std::span<T>(first, n)) {}
     constexpr values_out(const values_sink& sink) : sink_(&sink), rows_{1, sink.size(), sink.size()}, size_(sink.size()) {}
 
     template <class R>
