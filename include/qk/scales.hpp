@@ -151,7 +151,7 @@ void finite_values_of(const values_in& x, along_axis a, const scale_places& of, 
     if (held != 0) call(std::span<const float>(piece, held));
 }
 
-/// Returns the squared error of values under a scale.
+/// Returns the squared error of values of an integer format, a small float or a table under a scale.
 template <class Arch, class Values>
 double error_under(const format& f, affine s, const Values& each) {
     if (const integer* i = std::get_if<integer>(&f)) {
@@ -162,7 +162,11 @@ double error_under(const format& f, affine s, const Values& each) {
     double sum = 0;
     each([&](std::span<const float> piece) {
         alignas(64) float y[256];
-        fake_quantize<Arch>(f, piece, std::span<float>(y, piece.size()), s);
+        if (const floating* g = std::get_if<floating>(&f)) {
+            kernels::run_uniform<Arch>(*g, piece.data(), y, piece.size(), 0, s.scale, 0, semantics::ocp, true);
+        } else if (const table* t = std::get_if<table>(&f)) {
+            kernels::run_uniform<Arch>(*t, piece.data(), y, piece.size(), 0, s.scale, 0, semantics::ocp, true);
+        }
         for (std::size_t k = 0; k < piece.size(); ++k) {
             const double d = static_cast<double>(piece[k]) - static_cast<double>(y[k]);
             sum += d * d;
