@@ -57,8 +57,8 @@ requires(!detail::is_input<X> || !detail::is_input<G> || !detail::is_output<Y>) 
     wrong_use::of_arrays<std::conditional_t<detail::is_input<X>, G, X>, Y>();
 }
 template <class Arch = native, class F, class X, class G, class Y, class... P>
-requires(!detail::format_value<F> || !detail::is_input<X> || !detail::is_input<G> || !detail::is_output<Y>) void
-    fake_quantize_backward(F&&, X&&, G&&, Y&&, P&&...) {
+requires(!detail::format_value<F> || !detail::is_input<X> || !detail::is_input<G> ||
+         !detail::is_output<Y>) void fake_quantize_backward(F&&, X&&, G&&, Y&&, P&&...) {
     if constexpr (!detail::format_value<F>) wrong_use::of_format<F>();
     else wrong_use::of_arrays<std::conditional_t<detail::is_input<X>, G, X>, Y>();
 }

@@ -53,8 +53,8 @@ template <class Arch = kernels::native>
 template <class Arch = kernels::native>
 void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p = {}) noexcept;
 
-/// Decodes into registers: visit(first, values, n) gets the values from number `first` on in a vector, kernels::vf<Arch>, of which the first n
-/// lanes count; n is less than its size only at ends. Each value comes once, in the tensor's order where blocks lie in rows.
+/// Decodes into registers: visit(first, values, n) gets the values from number `first` on in a vector, kernels::vf<Arch>, of which the
+/// first n lanes count; n is less than its size only at ends. Each value comes once, in the tensor's order where blocks lie in rows.
 ///
 ///   float sum = 0;
 ///   qk::decode_to<qk::mxfp4>(planes, n, {}, [&](std::size_t first, auto v, std::size_t n) { ... });
@@ -260,8 +260,8 @@ void decode_to(const_planes packed, std::size_t n, const codec_parameters& p, Vi
         const auto behind = [&](std::size_t first, std::span<const float> values) {
             detail::visit_vectors<Arch>(done + first, values, visit);
         };
-        detail::decode_family<Arch, detail::known_of(Format)>(Format, detail::planes_behind(Format, packed, done), values_sink(n - done, behind),
-                                                              done == 0 ? p : detail::parameters_behind(p));
+        detail::decode_family<Arch, detail::known_of(Format)>(Format, detail::planes_behind(Format, packed, done),
+                                                              values_sink(n - done, behind), done == 0 ? p : detail::parameters_behind(p));
     }
 }
 

@@ -42,14 +42,13 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 void fake_quantize_values(const format& f, const values_in& x, const values_out& y, const codec_parameters& p = {},
                           const semantics& how = semantics::ocp) noexcept;
 template <class X, class Y>
-requires qk::detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p = {},
-                                                           const semantics& how = semantics::ocp) noexcept {
+requires qk::detail::other_memory<X, Y>
+void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p = {}, const semantics& how = semantics::ocp) noexcept {
     fake_quantize_values(f, x, y, p, how);
 }
 template <class X, class Y>
-requires qk::detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, const semantics& how) noexcept {
-    fake_quantize_values(f, x, y, {}, how);
-}
+requires qk::detail::other_memory<X, Y>
+void fake_quantize(const format& f, X&& x, Y&& y, const semantics& how) noexcept { fake_quantize_values(f, x, y, {}, how); }
 
 /// The gradients are those of qk/backward.hpp.
 scale_gradient fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, affine scale = {},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// QK_EXPECT(condition, "sentence"): what a caller promised. A debug build asserts it. With QK_CHECK defined a release build does so, too: it
-// writes the sentence to standard error and aborts. Otherwise NDEBUG makes it nothing.
+// QK_EXPECT(condition, "sentence"): what a caller promised. A debug build asserts it. With QK_CHECK defined a release build does so, too:
+// it writes the sentence to standard error and aborts. Otherwise NDEBUG makes it nothing.
 //
 // Define QK_CHECK before the first include of qk, or as -DQK_CHECK, and alike in all files of a program.
 #pragma once

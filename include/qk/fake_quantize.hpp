@@ -78,27 +78,29 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 /// Other memory: x and y in float16 or bfloat16 (spans, vectors, arrays), or values_in and values_out, which may have a pitch. y gets the
 /// nearest number of its type. The parameters are those of the calls above. Blocks end at 4096 values, unless y is float without a pitch.
 template <auto Format, class Arch = native, class X, class Y>
-requires detail::other_memory<X, Y> void fake_quantize(X&& x, Y&& y, const codec_parameters& p = {},
-                                                       const semantics& how = semantics::ocp) noexcept;
+requires detail::other_memory<X, Y>
+void fake_quantize(X&& x, Y&& y, const codec_parameters& p = {}, const semantics& how = semantics::ocp) noexcept;
 template <class Arch = native, class X, class Y>
-requires detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p = {},
-                                                       const semantics& how = semantics::ocp) noexcept;
+requires detail::other_memory<X, Y>
+void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p = {}, const semantics& how = semantics::ocp) noexcept;
 template <auto Format, class Arch = native, class X, class Y>
-requires detail::other_memory<X, Y> void fake_quantize(X&& x, Y&& y, const semantics& how) noexcept {
+requires detail::other_memory<X, Y>
+void fake_quantize(X&& x, Y&& y, const semantics& how) noexcept {
     fake_quantize<Format, Arch>(values_in(x), values_out(y), codec_parameters{}, how);
 }
 template <class Arch = native, class X, class Y>
-requires detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, const semantics& how) noexcept {
+requires detail::other_memory<X, Y>
+void fake_quantize(const format& f, X&& x, Y&& y, const semantics& how) noexcept {
     fake_quantize<Arch>(f, values_in(x), values_out(y), codec_parameters{}, how);
 }
 template <auto Format, class Arch = native, class X, class Y>
-requires detail::other_memory<X, Y> void fake_quantize(X&& x, Y&& y, along_axis axis, affine scale,
-                                                       const semantics& how = semantics::ocp) noexcept {
+requires detail::other_memory<X, Y>
+void fake_quantize(X&& x, Y&& y, along_axis axis, affine scale, const semantics& how = semantics::ocp) noexcept {
     fake_quantize<Format, Arch>(values_in(x), values_out(y), codec_parameters(axis, scale), how);
 }
 template <class Arch = native, class X, class Y>
-requires detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, along_axis axis, affine scale,
-                                                       const semantics& how = semantics::ocp) noexcept {
+requires detail::other_memory<X, Y>
+void fake_quantize(const format& f, X&& x, Y&& y, along_axis axis, affine scale, const semantics& how = semantics::ocp) noexcept {
     fake_quantize<Arch>(f, values_in(x), values_out(y), codec_parameters(axis, scale), how);
 }
 
@@ -117,7 +119,8 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 template <auto Format, class Arch = native, class X, class Y, class... P>
 requires(!detail::is_call<X, Y, P...>) void fake_quantize(X&&, Y&&, P&&...) { wrong_use::of_call<X, Y, P...>(); }
 template <class Family, class X, class Y, class... P>
-requires std::is_constructible_v<format, Family> void fake_quantize(X&&, Y&&, P&&...) { wrong_use::of_family<Family>(); }
+requires std::is_constructible_v<format, Family>
+void fake_quantize(X&&, Y&&, P&&...) { wrong_use::of_family<Family>(); }
 template <class Arch = native, class F, class X, class Y, class... P>
 requires(!detail::format_value<F> || !detail::is_call<X, Y, P...>) void fake_quantize(F&&, X&&, Y&&, P&&...) {
     if constexpr (!detail::format_value<F>) wrong_use::of_format<F>();
@@ -321,7 +324,8 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 }
 
 template <auto Format, class Arch, class X, class Y>
-requires detail::other_memory<X, Y> void fake_quantize(X&& x, Y&& y, const codec_parameters& p, const semantics& how) noexcept {
+requires detail::other_memory<X, Y>
+void fake_quantize(X&& x, Y&& y, const codec_parameters& p, const semantics& how) noexcept {
     if constexpr (wrong_use::is_no_fault_of<Format>()) {
         const values_in from(x);
         const values_out to(y);
@@ -335,7 +339,8 @@ requires detail::other_memory<X, Y> void fake_quantize(X&& x, Y&& y, const codec
     }
 }
 template <class Arch, class X, class Y>
-requires detail::other_memory<X, Y> void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p, const semantics& how) noexcept {
+requires detail::other_memory<X, Y>
+void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p, const semantics& how) noexcept {
     const values_in from(x);
     const values_out to(y);
     detail::expect_values(f, from, to, p);

@@ -68,7 +68,9 @@ struct observed_range {
         detail::in_floats(x, [&](std::span<const float> piece) { observe(piece); });
     }
     template <class R>
-    requires(!std::is_convertible_v<R, std::span<const float>> && detail::readable_numbers<R>) void observe(R&& r) noexcept { observe(values_in(r)); }
+    requires(!std::is_convertible_v<R, std::span<const float>> && detail::readable_numbers<R>) void observe(R&& r) noexcept {
+        observe(values_in(r));
+    }
     void merge(const observed_range& other) noexcept {
         if (other.count != 0) {
             min = count == 0 ? other.min : std::min(min, other.min);
@@ -95,8 +97,10 @@ inline void observe_histogram(std::span<const float> x, float low, float high, s
 }
 
 template <class R>
-requires(!std::is_convertible_v<R, std::span<const float>> && (detail::readable_numbers<R> || std::is_same_v<std::remove_cvref_t<R>, values_in>))
-inline void observe_histogram(R&& r, float low, float high, std::span<std::uint64_t> bins) noexcept {
+requires(!std::is_convertible_v<R, std::span<const float>> &&
+         (detail::readable_numbers<R> ||
+          std::is_same_v<std::remove_cvref_t<R>, values_in>)) inline void observe_histogram(R&& r, float low, float high,
+                                                                                            std::span<std::uint64_t> bins) noexcept {
     detail::in_floats(values_in(r), [&](std::span<const float> piece) { observe_histogram(piece, low, high, bins); });
 }
 

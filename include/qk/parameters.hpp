@@ -130,9 +130,9 @@ struct per_channel {
 };
 
 /// A scale for each run of `block_size` along an axis, as ONNX's blocked QuantizeLinear lays them out:
-/// scale is [outer][ceil(length / block_size)][inner]; zero_point likewise, or empty. Blocks in two dimensions: `block_rows` neighbours along
-/// `outer` share their scales, so that scale is [ceil(outer / block_rows)][ceil(length / block_size)][inner]. A matrix in blocks of 128 x 128
-/// is {.axis = {rows, columns, 1}, .block_size = 128, .block_rows = 128}.
+/// scale is [outer][ceil(length / block_size)][inner]; zero_point likewise, or empty. Blocks in two dimensions: `block_rows` neighbours
+/// along `outer` share their scales, so that scale is [ceil(outer / block_rows)][ceil(length / block_size)][inner]. A matrix in blocks of
+/// 128 x 128 is {.axis = {rows, columns, 1}, .block_size = 128, .block_rows = 128}.
 struct per_block {
     scales_in scale;
     zero_points_in zero_point;
@@ -147,8 +147,8 @@ struct scale_gradient {
     double zero_point = 0;
 };
 
-/// The gradients by each scale and zero point of a call with one for each channel or block: as many as there are scales, or empty where they
-/// are not wanted.
+/// The gradients by each scale and zero point of a call with one for each channel or block: as many as there are scales, or empty where
+/// they are not wanted.
 struct scale_gradients {
     std::span<double> scale;
     std::span<double> zero_point;

@@ -34,7 +34,8 @@ QK_INLINE void expect_arrays([[maybe_unused]] std::span<const float> x, [[maybe_
     QK_EXPECT(y.size() == x.size(), "qk: y must have as many values as x");
     QK_EXPECT(is_there(x.data(), x.size()), "qk: x is a null pointer");
     QK_EXPECT(is_there(y.data(), y.size()), "qk: y is a null pointer");
-    QK_EXPECT((x.data() == y.data() || are_apart(x.data(), x.size_bytes(), y.data(), y.size_bytes())), "qk: y must be x itself or not overlap it");
+    QK_EXPECT((x.data() == y.data() || are_apart(x.data(), x.size_bytes(), y.data(), y.size_bytes())),
+              "qk: y must be x itself or not overlap it");
 }
 
 /// Checks an axis; `inner` == 0 stands for one row of everything.
@@ -56,18 +57,21 @@ QK_INLINE bool is_zero_point(const format& f, std::int64_t z) {
 
 /// Checks one scale for the tensor. Block formats other than NVFP4 do not look at it.
 QK_INLINE void expect_scale([[maybe_unused]] const format& f, [[maybe_unused]] affine a) {
-    QK_EXPECT(((is_block_format(f) && !has_floating_scales(f)) || is_scale(f, a.scale)), "qk: a scale must be finite and above 0 (NVFP4: 0 computes it)");
+    QK_EXPECT(((is_block_format(f) && !has_floating_scales(f)) || is_scale(f, a.scale)),
+              "qk: a scale must be finite and above 0 (NVFP4: 0 computes it)");
     QK_EXPECT(is_zero_point(f, a.zero_point), "qk: a zero point must be a code of the format");
 }
 
 /// Checks a scale, and a zero point if there are any, for each of `entries` channels or blocks.
 QK_INLINE void expect_scales([[maybe_unused]] const format& f, [[maybe_unused]] const scales_in& scale,
                              [[maybe_unused]] const zero_points_in& zero, [[maybe_unused]] std::size_t entries) {
-    QK_EXPECT(!is_block_format(f), "qk: scales by channel or block go with integer and floating formats; block formats take theirs from the data");
+    QK_EXPECT(!is_block_format(f),
+              "qk: scales by channel or block go with integer and floating formats; block formats take theirs from the data");
     QK_EXPECT(scale.size() == entries, "qk: there must be a scale for each channel or block along the axis");
     QK_EXPECT(zero.empty() || zero.is_shared() || zero.size() == entries,
               "qk: there must be a zero point for each scale, one for all, or none at all");
-    QK_EXPECT(is_there(scale.memory(), scale.size()) && is_there(zero.memory(), zero.size()), "qk: scales or zero points are a null pointer");
+    QK_EXPECT(is_there(scale.memory(), scale.size()) && is_there(zero.memory(), zero.size()),
+              "qk: scales or zero points are a null pointer");
 #if QK_EXPECTS
     for (std::size_t i = 0; i < scale.size(); ++i) QK_EXPECT(is_scale(f, scale[i]), "qk: a scale must be finite and above 0");
     for (std::size_t i = 0; i < zero.size() + (zero.is_shared() ? 1 : 0); ++i)
@@ -121,7 +125,8 @@ QK_INLINE void expect_values(const format& f, [[maybe_unused]] const In& x, [[ma
         QK_EXPECT(p.scale.empty(),
                   "qk: scales by channel or block go with integer and floating formats; block formats take theirs from the data");
         QK_EXPECT(y.floats() != nullptr || block_size(f) <= 4096, "qk: blocks of more than 4096 values need a y of float without a pitch");
-        QK_EXPECT(!p.has_one || !has_floating_scales(f) || is_scale(f, p.one.scale), "qk: a scale must be finite and above 0 (NVFP4: 0 computes it)");
+        QK_EXPECT(!p.has_one || !has_floating_scales(f) || is_scale(f, p.one.scale),
+                  "qk: a scale must be finite and above 0 (NVFP4: 0 computes it)");
         expect_axis(p.axis, x.size());
     } else {
         expect_parameters(f, x.size(), p);

@@ -7,9 +7,9 @@
 //   qk::encode<qk::int4>(w, packed, qk::per_block{scale, {}, {rows, columns, 1}, 32});
 //
 // Contract: x is float, float16 or bfloat16 (values_in: with a pitch, too). NaN and Inf are left out. Nothing is allocated or thrown. All
-// is computed in double and rounded once to float32. A scale is finite and at least the smallest normal number: where the data give none (only
-// zeros, nothing finite) it is 1. Formats that take no scale (MX and other blocks, floats of 16 bits and more) have 1; of NVFP4 the result is
-// the tensor scale.
+// is computed in double and rounded once to float32. A scale is finite and at least the smallest normal number: where the data give none
+// (only zeros, nothing finite) it is 1. Formats that take no scale (MX and other blocks, floats of 16 bits and more) have 1; of NVFP4 the
+// result is the tensor scale.
 #pragma once
 
 #include "qk/exact/begin.hpp"
@@ -88,13 +88,15 @@ inline affine scale_of_range(const format& f, double lo, double hi, bool symmetr
     return {1.0f, 0};
 }
 
-/// Sums the squared errors that a scale causes on finite values of an integer format. Eight sums and a rounding by addition (1.5 * 2^52 leaves
-/// no fraction, half-even) let the compiler use vectors. Pieces but the last have a multiple of eight values.
+/// Sums the squared errors that a scale causes on finite values of an integer format. Eight sums and a rounding by addition (1.5 * 2^52
+/// leaves no fraction, half-even) let the compiler use vectors. Pieces but the last have a multiple of eight values.
 class integer_error {
   public:
     integer_error(integer f, affine s)
-        : lowest_(static_cast<double>(qmin(f) - s.zero_point)), highest_(static_cast<double>(qmax(f) - s.zero_point)),
-          scale_(static_cast<double>(s.scale)), inverse_(1.0 / scale_) {}
+        : lowest_(static_cast<double>(qmin(f) - s.zero_point)),
+          highest_(static_cast<double>(qmax(f) - s.zero_point)),
+          scale_(static_cast<double>(s.scale)),
+          inverse_(1.0 / scale_) {}
     void add(std::span<const float> x) {
         constexpr double whole = 6755399441055744.0;
         std::size_t i = 0;
@@ -126,8 +128,8 @@ class integer_error {
     std::size_t rest_ = 0;
 };
 
-/// Calls call(floats) for pieces of the finite values that share a scale: those of entry `e`, in the order of the array. Each piece but the last
-/// has 256 of them.
+/// Calls call(floats) for pieces of the finite values that share a scale: those of entry `e`, in the order of the array. Each piece but the
+/// last has 256 of them.
 template <class Call>
 void finite_values_of(const values_in& x, along_axis a, const scale_places& of, std::size_t e, const Call& call) {
     constexpr std::size_t most = 256;
@@ -215,8 +217,8 @@ void scales_from(const format& f, const values_in& x, const scale_places& of, sc
               "qk: there must be a scale for each channel or block along the axis");
     QK_EXPECT(zero_point.empty() || zero_point.size() == scale.size(), "qk: there must be a zero point for each scale, or none at all");
     for (std::size_t e = 0; e < scale.size(); ++e) {
-        const affine s = detail::chosen_scale<Arch>(f, how, !zero_point.empty(),
-                                                    [&](const auto& call) { detail::finite_values_of(x, a, of, e, call); });
+        const affine s =
+            detail::chosen_scale<Arch>(f, how, !zero_point.empty(), [&](const auto& call) { detail::finite_values_of(x, a, of, e, call); });
         scale[e] = s.scale;
         if (!zero_point.empty()) zero_point[e] = s.zero_point;
     }

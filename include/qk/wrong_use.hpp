@@ -41,10 +41,10 @@ inline constexpr bool in_order = sizeof...(P) == 0;
 template <class A>
 inline constexpr bool in_order<A> = kernel_parameter<A>;
 template <class A, class B>
-inline constexpr bool in_order<A, B> =
-    (is_scale_or_axis<A> && is_semantics<B>) || (std::is_convertible_v<A, along_axis> && std::is_convertible_v<B, affine>);
+inline constexpr bool in_order<A, B> = (is_scale_or_axis<A> && is_semantics<B>) ||
+                                       (std::is_convertible_v<A, along_axis> && std::is_convertible_v<B, affine>);
 template <class A, class B, class C>
-inline constexpr bool in_order<A, B, C> = std::is_convertible_v<A, along_axis> && std::is_convertible_v<B, affine> && is_semantics<C>;
+inline constexpr bool in_order<A, B, C> = std::is_convertible_v<A, along_axis>&& std::is_convertible_v<B, affine>&& is_semantics<C>;
 
 /// Is true for x and y of which one is no plain array of float, but both can be read and written.
 template <class X>
@@ -55,7 +55,7 @@ template <class X, class Y>
 concept other_memory = is_input<X> && is_output<Y> && !(readable_floats<X> && writable_floats<Y>);
 
 template <class X, class Y, class... P>
-inline constexpr bool is_call = is_input<X> && is_output<Y> && in_order<P...>;
+inline constexpr bool is_call = is_input<X>&& is_output<Y>&& in_order<P...>;
 /// The same for encode and decode: only the parameters.
 template <class B>
 inline constexpr bool is_plane_to_read = readable_bytes<B> || std::is_convertible_v<B, const_planes>;
@@ -79,9 +79,9 @@ constexpr bool of_format() {
 template <class X>
 constexpr bool of_input() {
     constexpr bool can_be_read = detail::is_input<X>;
-    static_assert(can_be_read,
-                  "numbers to read are a span, vector or array of float, qk::float16 or qk::bfloat16: convert other types (double, int) to "
-                  "float first");
+    static_assert(
+        can_be_read,
+        "numbers to read are a span, vector or array of float, qk::float16 or qk::bfloat16: convert double or int to float first");
     return can_be_read;
 }
 template <class Y>

@@ -104,8 +104,8 @@ auto elements_kernel(const format& f, bool one_scale) noexcept {
     };
 }
 
-scale_gradient backward(const format& f, const values_in& x, const values_in& grad_out, const values_out& grad_in, const codec_parameters& p,
-                        const scale_gradients& by, const semantics& how) noexcept {
+scale_gradient backward(const format& f, const values_in& x, const values_in& grad_out, const values_out& grad_in,
+                        const codec_parameters& p, const scale_gradients& by, const semantics& how) noexcept {
     detail::expect_backward(f, x, grad_out, grad_in, p, by);
     if (!is_block_format(f))
         return detail::backward_of_elements<native>(f, x, grad_out, grad_in, p, by, how, elements_kernel(f, p.one_scale()));
@@ -152,10 +152,11 @@ void fake_quantize_values(const format& f, const values_in& x, const values_out&
     affine t = p.has_one ? p.one : detail::no_scale(f);
     if (has_floating_scales(f) && t.scale == 0)
         t.scale = has_tensor_scale(f) ? qk::kernels::tensor_scale_of(f, detail::largest_finite<native>(x), how) : 1.0f;
-    detail::pieces_of_blocks<native>(static_cast<std::size_t>(block_size(f)), x, y, resolved(p.axis, x.size()), how,
-                                     [&](const float* from, float* to, along_axis axis, const semantics& own) {
-                                         kernels().fake_quantize.along_scaled(f, {from, to, axis.outer * axis.length * axis.inner}, axis, t, own);
-                                     });
+    detail::pieces_of_blocks<native>(
+        static_cast<std::size_t>(block_size(f)), x, y, resolved(p.axis, x.size()), how,
+        [&](const float* from, float* to, along_axis axis, const semantics& own) {
+            kernels().fake_quantize.along_scaled(f, {from, to, axis.outer * axis.length * axis.inner}, axis, t, own);
+        });
 }
 scale_gradient fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, affine scale,
                                       const semantics& how) noexcept {

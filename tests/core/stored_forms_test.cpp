@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests what a caller may keep otherwise than in plain float arrays: numbers in 16 bits or in rows with a pitch, scales in 16 bits, zero points
-// in 8 or one for all, blocks in two dimensions. Each gives the oracle's bits for the same numbers.
+// Tests what a caller may keep otherwise than in plain float arrays: numbers in 16 bits or in rows with a pitch, scales in 16 bits, zero
+// points in 8 or one for all, blocks in two dimensions. Each gives the oracle's bits for the same numbers.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -30,9 +30,9 @@ std::vector<float> widened(const std::vector<Half>& x) {
 }
 
 /// One or two formats of each family, and odd blocks.
-const std::vector<test_format> formats = formats_named({"int8", "uint4", "int16", "fp8_e4m3fn", "fp4_e2m1", "e8m0", "fp32", "nf4", "bfp16", "mx6", "mxfp4",
-                                                        "mxint8", "nvfp4", "amdfp4", "binary6p2ue", "mxfp8_e5m2",
-                                                        "bfp:block=7,exponent=5,mantissa=3", "bfp:block=1000,mantissa=4"});
+const std::vector<test_format> formats =
+    formats_named({"int8", "uint4", "int16", "fp8_e4m3fn", "fp4_e2m1", "e8m0", "fp32", "nf4", "bfp16", "mx6", "mxfp4", "mxint8", "nvfp4",
+                   "amdfp4", "binary6p2ue", "mxfp8_e5m2", "bfp:block=7,exponent=5,mantissa=3", "bfp:block=1000,mantissa=4"});
 /// Shapes whose blocks lie in a row, in short rows, in long ones and along a strided axis.
 const std::vector<qk::along_axis> shapes{{}, {37, 50, 1}, {2, 4200, 1}, {2, 43, 11}, {1, 3, 700}};
 std::size_t size_of(const qk::along_axis& a) { return a.inner == 0 ? 4300 : a.outer * a.length * a.inner; }
@@ -95,7 +95,8 @@ TEST_CASE("rows with a pitch are read and written, and what lies between them st
     const std::vector<float> x = make_inputs(data::ordinary, rows.reach(), 8);
     std::vector<float> packed_x;
     for (std::size_t r = 0; r < rows.rows; ++r)
-        packed_x.insert(packed_x.end(), x.begin() + static_cast<long>(r * rows.pitch), x.begin() + static_cast<long>(r * rows.pitch + rows.columns));
+        packed_x.insert(packed_x.end(), x.begin() + static_cast<long>(r * rows.pitch),
+                        x.begin() + static_cast<long>(r * rows.pitch + rows.columns));
     const std::size_t n = packed_x.size();
     for (const test_format& f : formats) {
         for (const qk::along_axis axis : {qk::along_axis{9, 61, 1}, qk::along_axis{1, 9, 61}}) {
@@ -173,7 +174,8 @@ TEST_CASE("scales in 16 bits, zero points in 8 or one for all, blocks in two dim
             check_stored(f, x, {halves, {}, s.axis, s.block, s.rows}, where + ", fp16");
             if (!qk::is_integer_format(f.format)) continue;
             const bool is_signed = f.name[0] != 'u';
-            check_stored(f, x, {brains, is_signed ? qk::zero_points_in(low) : qk::zero_points_in(high), s.axis, s.block, s.rows}, where + ", bf16 and bytes");
+            check_stored(f, x, {brains, is_signed ? qk::zero_points_in(low) : qk::zero_points_in(high), s.axis, s.block, s.rows},
+                         where + ", bf16 and bytes");
             check_stored(f, x, {scale, 5, s.axis, s.block, s.rows}, where + ", one zero point");
         }
     }
@@ -233,8 +235,8 @@ TEST_CASE("gradients by channel and by block are those of each part under its ow
         for (int k = 0; k < 9; ++k) scale.push_back(static_cast<float>(0.1 + g.uniform() * 0.4)), zero.push_back(integers ? g.below(3) : 0);
         // Channels: values of channel c are those whose position along the axis is c.
         std::vector<double> by_scale(5, 1e9), by_zero(5, 1e9);
-        under_test::fake_quantize_backward(f.format, x, grad, in, qk::per_channel{std::span(scale).first(5), std::span(zero).first(5), channels},
-                                           {by_scale, by_zero});
+        under_test::fake_quantize_backward(
+            f.format, x, grad, in, qk::per_channel{std::span(scale).first(5), std::span(zero).first(5), channels}, {by_scale, by_zero});
         for (std::size_t c = 0; c < 5; ++c) {
             std::vector<float> vx, vg, at;
             std::vector<float> got;
@@ -252,7 +254,8 @@ TEST_CASE("gradients by channel and by block are those of each part under its ow
         const std::vector<qk::bfloat16> half_grad = narrowed<qk::bfloat16>({grad.begin(), grad.begin() + n});
         const std::vector<float> wide_grad = widened(half_grad);
         std::vector<qk::bfloat16> half_in(n);
-        const qk::per_block grid{.scale = std::span(scale).first(6), .zero_point = std::span(zero).first(6), .axis = blocks, .block_size = 64, .block_rows = 2};
+        const qk::per_block grid{
+            .scale = std::span(scale).first(6), .zero_point = std::span(zero).first(6), .axis = blocks, .block_size = 64, .block_rows = 2};
         std::vector<double> of_scale(6), of_zero(6);
         under_test::fake_quantize_backward(f.format, std::span(x).first(n), half_grad, half_in, grid, {of_scale, of_zero});
         for (std::size_t e = 0; e < 6; ++e) {
@@ -268,7 +271,8 @@ TEST_CASE("gradients by channel and by block are those of each part under its ow
         }
     }
     // A format with blocks of its own clips nothing but Inf and NaN, in any memory.
-    const std::vector<qk::float16> x = narrowed<qk::float16>({1, -2, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()});
+    const std::vector<qk::float16> x =
+        narrowed<qk::float16>({1, -2, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()});
     std::vector<qk::float16> in(4);
     under_test::fake_quantize_backward(*qk::parse_format("mxfp4"), x, std::vector<float>(4, 3.0f), in);
     CHECK(widened(in) == std::vector<float>{3, 3, 0, 0});

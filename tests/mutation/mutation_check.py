@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants one defect at a time in a copy of the kernels or the codec and reports which test cases of tests/core catch it: of codec_test.cpp
-for the codec, product_test.cpp for products, kernel_forms_test.cpp and decode_values_test.cpp for 16-bit memory, kernel_test.cpp and kernel_scales_test.cpp for others.
+for the codec, product_test.cpp for products, stored_forms_test.cpp for memory of other kinds, kernel_forms_test.cpp and decode_values_test.cpp for 16-bit memory, kernel_test.cpp and kernel_scales_test.cpp for others.
 
 usage: mutation_check.py SOURCE_FOLDER COMPILER [--jobs N] [--only TEXT] [--markdown FILE] [--look]
 Exit status 1 when a defect survives, does not compile, or no longer applies to the source.
@@ -62,6 +62,20 @@ DEFECTS = [
     ("columns: rows share the factors of the block's first", "codec/decode/blocks.hpp", "decoder.factors(p, a, o, l, i, n, factor);\n                    if", "decoder.factors(p, a, o, 0, i, n, factor);\n                    if"),
     ("16-bit floats: ties of subnormals go down", "lanes/code_lanes.hpp", "fraction + (whole & one) > half", "fraction > half"),
     ("subnormal maxima have no exponent", "formats/microscaling/step.hpp", "const V amax = normalised<Arch>(select(", "const V amax = (select("),
+    ("to odd: odd codes go on to even ones", "kernels/rounding/general.hpp", "case rounding::to_odd: up = (rest > zero) & ~odd;", "case rounding::to_odd: up = (rest > zero) & odd;"),
+    ("P3109: SatPropagate saturates infinities", "formats/floating/step.hpp", "r.infinity = how.overflow == overflow_rule::propagate && has_infinity(f) ? infinity_bits : beyond;", "r.infinity = beyond;"),
+    ("tables: the rule `lower` goes up", "formats/table/step.hpp", "case table_ties::lower: break;", "case table_ties::lower: tie_goes_up = true; break;"),
+    ("searched scales: none above the rule's is tried", "kernels/drivers/scale_shortlist.hpp", "going = going & (now < load<Arch>(end.at));", "going = going & (now < load<Arch>(first.at));"),
+    ("planes: longer ones are taken to their ends", "codec/layout/layout.hpp", "p.scales.first(l.scales.bytes())", "p.scales"),
+    ("scalar lanes: right shifts lose the sign", "lanes/scalar.hpp", "operator>>(batch a, batch n) noexcept { return T(a.data >> n.data); }", "operator>>(batch a, batch n) noexcept { return T(wrapping(a.data) >> n.data); }"),
+    ("stored: each row of a block in two dimensions has scales of its own", "codec/layout/parameters.hpp", "(o / block_rows * ((a.length", "(o * ((a.length"),
+    ("stored: scales in 16 bits are a tile's first one", "codec/layout/scales_of_tile.hpp", "own_scale_ + end, p.scale[entry]);", "own_scale_ + end, p.scale[at]);"),
+    ("stored: zero points in bytes are the first one", "codec/layout/scaled_pieces.hpp", "p.zero_point[p.zero_point.empty() ? 0 : entry + k]", "p.zero_point[0]"),
+    ("stored: rows with a pitch run on into the gap", "codec/layout/parameters.hpp", "left = columns - i % columns", "left = pitch - i % columns"),
+    ("stored: random bits are those of the piece", "codec/layout/scaled_pieces.hpp", "kernel(from, to, s, from_element(how, s.first));", "kernel(from, to, s, how);"),
+    ("stored: columns take the random bits of their first row", "codec/layout/scaled_pieces.hpp", "first + j * a.inner, n, words + j * n);", "first, n, words + j * n);"),
+    ("stored: gradients of all blocks go to a piece's first", "./backward.hpp", "total.scale : by.scale[piece.entry + entry]", "total.scale : by.scale[piece.entry]"),
+    ("registers: the second half of a group has the factor of the first", "codec/decode/registers.hpp", "v * factor[k / 16]", "v * factor[0]"),
     ("products: the tree joins neighbours", "product/sums.hpp", "(s[0] + s[2]) + (s[1] + s[3])", "(s[0] + s[1]) + (s[2] + s[3])"),
     ("products: the last weight of a row is forgotten", "product/sums.hpp", "n - k < width ? n - k : width;", "n - k < width ? n - k - 1 : width;"),
     ("products: x is put into another order than the weights", "product/nibbles.hpp", "{0, 4, 8, 12, 1, 5, 9, 13,", "{0, 4, 8, 12, 1, 5, 13, 9,"),
@@ -103,7 +117,15 @@ def check(defect, source, compiler, flags):
             return what, "DOES NOT APPLY: the source has changed"
         path.write_text(text.replace(old, new, 1))
         program = copy / "kernel_test"
-        if file.startswith("codec/") or file.endswith("codes.hpp"):
+        if what.startswith("registers:"):
+            names = ["../consumer/programs/registers"]
+        elif what.startswith("stored:"):
+            names = ["stored_forms_test"]
+        elif what.startswith("searched scales:"):
+            names = ["searched_scales_test"]
+        elif file.endswith("scalar.hpp"):
+            names, flags = ["lanes_test"], [*flags, "-DQK_SCALAR"]
+        elif file.startswith("codec/") or file.endswith("codes.hpp"):
             names = ["codec_test"]
         elif file.startswith("product/"):
             names = ["product_test", "product_attention_test"]
@@ -111,7 +133,7 @@ def check(defect, source, compiler, flags):
             names = ["kernel_forms_test", "decode_values_test"]
         else:
             names = ["kernel_test", "kernel_scales_test"]
-        tests = [str(source / "tests" / name) for name in (*(f"core/{name}.cpp" for name in names), "doctest_main.cpp")]
+        tests = [str(source / "tests" / name) for name in (*(f"core/{name}.cpp" for name in names), *(["doctest_main.cpp"] if "test" in names[0] else []))]
         built = subprocess.run([compiler, "-std=c++20", "-O1", *flags, f"-I{copy}/include", '-DQK_TEST_ISA="mutant"', "-DQK_TEST_SAMPLED=1", *tests, "-o", str(program)],
                                stderr=subprocess.DEVNULL, check=False)
         if built.returncode != 0:

@@ -22,7 +22,8 @@ QK_INLINE void expect_rows([[maybe_unused]] const format& f, [[maybe_unused]] co
     QK_EXPECT((r.rows == 0 || r.first_row + (r.rows - 1) * r.row_step < w.rows), "qk: a row behind the matrix's last one");
     QK_EXPECT(r.first_column + r.columns <= w.columns, "qk: a column behind the matrix's last one");
     if (is_block_format(f)) {
-        QK_EXPECT((p.axis.inner == 0 || (p.axis.outer == w.rows && p.axis.length == w.columns && p.axis.inner == 1)) && p.one_scale(), "qk: blocks of W lie in its rows, and hold their scales");
+        QK_EXPECT((p.axis.inner == 0 || (p.axis.outer == w.rows && p.axis.length == w.columns && p.axis.inner == 1)) && p.one_scale(),
+                  "qk: blocks of W lie in its rows, and hold their scales");
     } else {
         expect_parameters(f, w.rows * w.columns, p);
     }
@@ -41,8 +42,10 @@ QK_INLINE void expect_product([[maybe_unused]] const format& f, [[maybe_unused]]
     QK_EXPECT(x.step != 0 && y.step != 0, "qk: a step of 0; neighbouring values are 1 apart");
     QK_EXPECT(x.values.size() >= reach(x.count, c.w.columns, x.stride, x.step), "qk: x is too short for its vectors and strides");
     QK_EXPECT(y.values.size() >= written, "qk: y is too short for its vectors and strides");
-    QK_EXPECT((o.times.size() == 0 || o.times.size() >= written) && (o.plus.size() == 0 || o.plus.size() >= written), "qk: times and plus are laid out as y is");
-    QK_EXPECT((o.row_scale.empty() || o.row_scale.size() >= of_all) && (o.bias.empty() || o.bias.size() >= of_all), "qk: there must be a row scale and a bias for each row of W, or none");
+    QK_EXPECT((o.times.size() == 0 || o.times.size() >= written) && (o.plus.size() == 0 || o.plus.size() >= written),
+              "qk: times and plus are laid out as y is");
+    QK_EXPECT((o.row_scale.empty() || o.row_scale.size() >= of_all) && (o.bias.empty() || o.bias.size() >= of_all),
+              "qk: there must be a row scale and a bias for each row of W, or none");
     QK_EXPECT(are_apart(x.values.memory(), x.values.bytes(), y.values.memory(), y.values.bytes()), "qk: x and y must not overlap");
 #endif
 }
@@ -72,7 +75,8 @@ QK_INLINE void expect_weighted([[maybe_unused]] const format& f, [[maybe_unused]
     QK_EXPECT(x.step != 0 && y.step != 0, "qk: a step of 0; neighbouring values are 1 apart");
     QK_EXPECT(x.values.size() >= reach(x.count, c.w.rows, x.stride, x.step), "qk: x is too short for its vectors and strides");
     QK_EXPECT(y.values.size() >= written, "qk: y is too short for its vectors and strides");
-    QK_EXPECT((o.begin.empty() || o.begin.size() >= written) && (o.plus.size() == 0 || o.plus.size() >= written), "qk: begin and plus are laid out as y is");
+    QK_EXPECT((o.begin.empty() || o.begin.size() >= written) && (o.plus.size() == 0 || o.plus.size() >= written),
+              "qk: begin and plus are laid out as y is");
     QK_EXPECT((o.column_scale.empty() || o.column_scale.size() >= c.w.columns), "qk: there must be a scale for each column, or none");
     QK_EXPECT(are_apart(x.values.memory(), x.values.bytes(), y.values.memory(), y.values.bytes()), "qk: x and y must not overlap");
 #endif

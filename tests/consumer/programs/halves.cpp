@@ -13,7 +13,8 @@ int main() {
 
     qk::fake_quantize<qk::mxfp4>(x, y);
     qk::reference::fake_quantize(qk::mxfp4, wide, expected);
-    for (std::size_t i = 0; i < y.size(); ++i) got.push_back(qk::widen(y[i])), expected[i] = qk::widen(qk::narrow<qk::bfloat16>(expected[i]));
+    for (std::size_t i = 0; i < y.size(); ++i)
+        got.push_back(qk::widen(y[i])), expected[i] = qk::widen(qk::narrow<qk::bfloat16>(expected[i]));
     if (!same(got, expected)) return 1;
 
     qk::observed_range range;

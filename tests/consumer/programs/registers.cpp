@@ -11,7 +11,8 @@ template <auto Format>
 bool agrees(std::size_t n, const qk::codec_parameters& p) {
     const qk::packed_layout layout = qk::layout_of(Format, qk::resolved(p.axis, n));
     std::vector<std::byte> packed(layout.bytes());
-    for (std::size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<std::byte>(i * 2654435761u >> 13);  // every code means something
+    for (std::size_t i = 0; i < packed.size(); ++i)
+        packed[i] = static_cast<std::byte>(i * 2654435761u >> 13);  // every code means something
     const float tensor = 0.01f;
     if (layout.tensor.count != 0) std::memcpy(packed.data() + layout.tensor.offset, &tensor, sizeof tensor);
     std::vector<float> expected(n), got(n);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From data to a scale to codes, without another library: of a tensor, of channels, of blocks; by the largest magnitude, by the range, by the
-// least error.
+// From data to a scale to codes, without another library: of a tensor, of channels, of blocks; by the largest magnitude, by the range, by
+// the least error.
 #include <qk/codec.hpp>
 #include <qk/scales.hpp>
 
@@ -48,8 +48,10 @@ int main() {
     for (float& v : x) half.push_back(qk::narrow<qk::float16>(v)), v = qk::widen(half.back());
     qk::scales_from(qk::fp4_e2m1, half, {.axis = rows, .block_size = 32, .block_rows = 2}, qk::scale_choice::mse, squares);
     for (std::size_t s = 0; s < 4; ++s) {
-        std::vector<float> both(x.begin() + static_cast<long>(s / 2 * 128 + s % 2 * 32), x.begin() + static_cast<long>(s / 2 * 128 + s % 2 * 32 + 32));
-        both.insert(both.end(), x.begin() + static_cast<long>(s / 2 * 128 + 64 + s % 2 * 32), x.begin() + static_cast<long>(s / 2 * 128 + 96 + s % 2 * 32));
+        std::vector<float> both(x.begin() + static_cast<long>(s / 2 * 128 + s % 2 * 32),
+                                x.begin() + static_cast<long>(s / 2 * 128 + s % 2 * 32 + 32));
+        both.insert(both.end(), x.begin() + static_cast<long>(s / 2 * 128 + 64 + s % 2 * 32),
+                    x.begin() + static_cast<long>(s / 2 * 128 + 96 + s % 2 * 32));
         if (squares[s] != qk::scale_from(qk::fp4_e2m1, both, qk::scale_choice::mse).scale) return 7;
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four-bit weights as files have them: a float16 scale for 32 values and one zero point for all; a bfloat16 scale and a zero point in a byte
-// for each block; blocks of 16 x 16 with a float scale.
+// Four-bit weights as files have them: a float16 scale for 32 values and one zero point for all; a bfloat16 scale and a zero point in a
+// byte for each block; blocks of 16 x 16 with a float scale.
 #include <qk/codec.hpp>
 #include <qk/reference.hpp>
 

@@ -47,8 +47,8 @@ void visit_groups(const Values& values, const_planes p, int width, std::size_t g
     });
 }
 
-/// Hands on what can be decoded in registers: blocks in one row, or values under one scale. Returns how many values that were, from the first
-/// on: a multiple of 32.
+/// Hands on what can be decoded in registers: blocks in one row, or values under one scale. Returns how many values that were, from the
+/// first on: a multiple of 32.
 template <class Arch, compile_time_facts Known, class Format, class Visit>
 std::size_t visit_registers([[maybe_unused]] const Format& f, [[maybe_unused]] const_planes p, [[maybe_unused]] std::size_t n,
                             [[maybe_unused]] const codec_parameters& given, [[maybe_unused]] Visit& visit) {
@@ -82,8 +82,8 @@ std::size_t visit_registers([[maybe_unused]] const Format& f, [[maybe_unused]] c
     } else {
         if (!given.one_scale() || !decodes_fast<Arch>(element_width(f))) return 0;
         const auto run = [&](const auto& values) {
-            visit_groups<Arch, Known>(values, p, element_width(f), n / 32, [&](std::size_t, std::size_t) QK_INLINE_CALL { return given.one.scale; },
-                                      visit);
+            visit_groups<Arch, Known>(
+                values, p, element_width(f), n / 32, [&](std::size_t, std::size_t) QK_INLINE_CALL { return given.one.scale; }, visit);
             return n / 32 * 32;
         };
         if constexpr (has_zero_points<Format>) return run(integer_values<Arch>(f, given.one.zero_point));

@@ -92,7 +92,8 @@ class values_in {
     constexpr values_in(R&& r, pitched_rows rows) {
         take(r);
         QK_EXPECT(rows.pitch >= rows.columns, "qk: a pitch must be at least the number of columns");
-        QK_EXPECT(floats_.size() + halves_.size() + brains_.size() >= rows.reach(), "qk: the memory is too short for its rows and their pitch");
+        QK_EXPECT(floats_.size() + halves_.size() + brains_.size() >= rows.reach(),
+                  "qk: the memory is too short for its rows and their pitch");
         rows_ = rows;
         size_ = rows.rows * rows.columns;
     }
@@ -145,14 +146,15 @@ class values_in {
     std::size_t size_ = 0;
 };
 
-/// A function that takes numbers instead of memory: decode(packed, values_out(sink)) calls it with pieces of at most 2048 values, each value
-/// once, while they are in the first-level cache; in the tensor's order where blocks lie in rows or a scale is for all.
+/// A function that takes numbers instead of memory: decode(packed, values_out(sink)) calls it with pieces of at most 2048 values, each
+/// value once, while they are in the first-level cache; in the tensor's order where blocks lie in rows or a scale is for all.
 class values_sink {
   public:
     /// `call(first, values)`: a std::size_t and a std::span<const float>. It is kept by reference.
     template <class Call>
     values_sink(std::size_t size, Call& call)
-        : size_(size), to_(const_cast<void*>(static_cast<const void*>(&call))),
+        : size_(size),
+          to_(const_cast<void*>(static_cast<const void*>(&call))),
           call_([](void* to, std::size_t first, std::span<const float> values) { (*static_cast<Call*>(to))(first, values); }) {}
     constexpr std::size_t size() const { return size_; }
     QK_INLINE void operator()(std::size_t first, std::span<const float> values) const { call_(to_, first, values); }
@@ -176,7 +178,8 @@ class values_out {
     constexpr values_out(R&& r, pitched_rows rows) {
         take(r);
         QK_EXPECT(rows.pitch >= rows.columns, "qk: a pitch must be at least the number of columns");
-        QK_EXPECT(floats_.size() + halves_.size() + brains_.size() >= rows.reach(), "qk: the memory is too short for its rows and their pitch");
+        QK_EXPECT(floats_.size() + halves_.size() + brains_.size() >= rows.reach(),
+                  "qk: the memory is too short for its rows and their pitch");
         rows_ = rows;
         size_ = rows.rows * rows.columns;
     }

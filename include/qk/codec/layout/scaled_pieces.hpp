@@ -117,7 +117,8 @@ QK_APART void pieces_of_columns(std::size_t block, const values_in& x, const val
 
 /// Runs a block format: kernel(from, to, axis, semantics of the piece).
 template <class Arch, class Kernel>
-void pieces_of_blocks(std::size_t block, const values_in& x, const values_out& y, along_axis a, const semantics& how, const Kernel& kernel) {
+void pieces_of_blocks(std::size_t block, const values_in& x, const values_out& y, along_axis a, const semantics& how,
+                      const Kernel& kernel) {
     if (x.size() == 0) return;
     if (y.floats() != nullptr) {  // which holds all of x
         if (x.floats() == nullptr) x.copy<Arch>(0, x.size(), y.floats());
