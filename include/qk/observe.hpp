@@ -9,9 +9,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
+#include <type_traits>
 
 #include "qk/codec/layout/parameters.hpp"
 #include "qk/expect.hpp"
@@ -20,6 +23,10 @@
 namespace qk {
 
 namespace detail {
+/// What can be read and is no plain array of float.
+template <class R>
+concept other_numbers = !span_of<R, const float> && (readable_numbers<R> || std::same_as<std::remove_cvref_t<R>, values_in>);
+
 /// Calls call(floats) for pieces of the numbers.
 template <class Call>
 void in_floats(const values_in& x, const Call& call) noexcept {
@@ -63,13 +70,10 @@ struct observed_range {
         merge(piece);
     }
     /// The same for float16, bfloat16 and rows with a pitch (values_in).
-    void observe(const values_in& x) noexcept {
-        if (x.floats() != nullptr) return observe(std::span<const float>(x.floats(), x.size()));
-        detail::in_floats(x, [&](std::span<const float> piece) { observe(piece); });
-    }
     template <class R>
-    requires(!std::is_convertible_v<R, std::span<const float>> && detail::readable_numbers<R>) void observe(R&& r) noexcept {
-        observe(values_in(r));
+    requires detail::other_numbers<R>
+    void observe(R&& x) noexcept {
+        detail::in_floats(values_in(x), [&](std::span<const float> piece) { observe(piece); });
     }
     void merge(const observed_range& other) noexcept {
         if (other.count != 0) {
@@ -97,10 +101,8 @@ inline void observe_histogram(std::span<const float> x, float low, float high, s
 }
 
 template <class R>
-requires(!std::is_convertible_v<R, std::span<const float>> &&
-         (detail::readable_numbers<R> ||
-          std::is_same_v<std::remove_cvref_t<R>, values_in>)) inline void observe_histogram(R&& r, float low, float high,
-                                                                                            std::span<std::uint64_t> bins) noexcept {
+requires detail::other_numbers<R>
+void observe_histogram(R&& r, float low, float high, std::span<std::uint64_t> bins) noexcept {
     detail::in_floats(values_in(r), [&](std::span<const float> piece) { observe_histogram(piece, low, high, bins); });
 }
 
