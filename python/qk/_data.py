@@ -22,8 +22,6 @@ def as_array(value, name="data"):
     """Returns an array of the caller's as numpy has it; bfloat16 and narrower become float32."""
     if is_path(value):
         raise TypeError(f"{name} is a path, where an array is needed")
-    if isinstance(value, int):  # a label; a bool is one, too
-        return np.asarray(value)
     if isinstance(value, (list, tuple)):
         plain = np.asarray(value)
         if plain.dtype == np.float64 and not any(isinstance(v, np.ndarray) for v in value):
@@ -105,6 +103,8 @@ def _named(batch, inputs, what):
             return {"": as_array(batch, what)}, None
         arrays = [as_array(v, f"{what}[{i}]") for i, v in enumerate(batch)]
         count = max(len(inputs), 1)
+        if len(arrays) == count + 1 and isinstance(batch[-1], int):  # the label of one sample
+            arrays[-1] = np.asarray(batch[-1])
         if len(arrays) == count:
             return dict(zip(inputs or [""], arrays)), None
         if len(arrays) == count + 1 and arrays[-1].dtype.kind in "iu":

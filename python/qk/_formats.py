@@ -73,8 +73,13 @@ class Format:
         top = float(np.max(np.abs(values))) or 1.0
         place = lambda v: 12 + (v / top + 1) / 2 * (width - 24)  # noqa: E731
         lines = "".join(f'<line x1="{place(v):.1f}" x2="{place(v):.1f}" y1="6" y2="26"/>' for v in values)
+        low, high = float(values[0]), float(values[-1])
+        ends = [(low, "start" if place(low) < 40 else "middle"), (high, "end" if place(high) > width - 40 else "middle")]
+        if min(abs(place(0.0) - place(v)) for v in (low, high)) > 60:  # the three do not meet
+            ends.append((0.0, "middle"))
         texts = "".join(
-            f'<text x="{place(v):.1f}" y="42" font-size="11" text-anchor="middle">{v:.4g}</text>' for v in (-top, 0.0, top)
+            f'<text x="{place(v) + {"start": -11, "end": 11}.get(anchor, 0):.1f}" y="42" font-size="11" text-anchor="{anchor}">{v:.4g}</text>'
+            for v, anchor in ends
         )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"><g stroke="#2b6cb0" stroke-width="1">{lines}</g>'
@@ -82,7 +87,8 @@ class Format:
         )
 
     def _repr_html_(self):
-        rows = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in self._facts.items())
+        rows = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(f'{v:.6g}' if isinstance(v, float) else str(v))}</td></tr>"
+                       for k, v in self._facts.items() if k != "name")
         return f"<div><b>{html.escape(self.name)}</b><br>{self._svg()}<table>{rows}</table></div>"
 
     def __repr__(self):

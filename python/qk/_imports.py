@@ -392,7 +392,7 @@ _inc_known = {"backend", "device", "domain", "recipes", "calibration_sampling_si
               "diagnosis", "ni_workload_name", "use_bf16", "op_name_dict", "op_type_dict", "approach", "excluded_precisions",
               "accuracy_criterion", "tuning_criterion", "reduce_range", "model_name"}
 # Recipes of which only one answer is what qk does.
-_inc_recipes = {"graph_optimization_level": None, "first_conv_or_matmul_quantization": True, "last_conv_or_matmul_quantization": True,
+_inc_recipes = {"graph_optimization_level": None, "gemm_to_matmul": None, "first_conv_or_matmul_quantization": True, "last_conv_or_matmul_quantization": True,
                 "pre_post_process_quantization": True}
 
 
@@ -408,7 +408,7 @@ def _inc_options(fields, searches):
     recipes = dict(fields.get("recipes") or {})
     smooth, how = recipes.pop("smooth_quant", None), recipes.pop("smooth_quant_args", None) or {}
     if smooth:
-        _only(how, {"alpha"}, "recipes['smooth_quant_args'].", "Neural Compressor's")
+        _only(how, {"alpha", "folding"}, "recipes['smooth_quant_args'].", "Neural Compressor's")
         options["smooth_quant"] = how.get("alpha", True)
     for key, value in recipes.items():
         wanted = _inc_recipes.get(key, False)

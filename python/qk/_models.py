@@ -273,6 +273,11 @@ _rows_of = {
 }
 
 
+def _short(value):
+    """Returns a number as a reader has it: whole numbers of bytes in full."""
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.4g}"
+
+
 def _scatter(points, chosen, x_name, y_name, width=480, height=260):
     """Returns an SVG of points (x, y), of which one is the chosen one."""
     points = [(x, y) for x, y in points if isinstance(x, (int, float)) and isinstance(y, (int, float))]
@@ -287,7 +292,7 @@ def _scatter(points, chosen, x_name, y_name, width=480, height=260):
     texts = "".join(
         f'<text x="{x}" y="{y}" font-size="11" text-anchor="{a}">{html.escape(t)}</text>'
         for x, y, a, t in (
-            (60, height - 22, "start", f"{min(xs):.4g}"), (width - 20, height - 22, "end", f"{max(xs):.4g}"),
+            (60, height - 22, "start", _short(min(xs))), (width - 20, height - 22, "end", _short(max(xs))),
             (width / 2, height - 6, "middle", x_name), (54, height - 40, "end", f"{min(ys):.4g}"), (54, 28, "end", f"{max(ys):.4g}"),
             (60, 14, "start", y_name))
     )
