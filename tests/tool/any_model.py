@@ -149,6 +149,15 @@ def foreign(folder):
     check(set(formats) == {"x", "w"} and "my.ops:Odd" in notes and "1 layer behind stays float32" in notes, f"before and behind: {formats} {notes}")
     r = qk("quantize", file, "-o", folder / "n.onnx", "--activation", "int8", "--weight", "int8", "--calibration", folder / "x.npy", "--run-with", "tensorflow", statuses=(2,))
     check("onnxruntime" in r.stderr, r.stderr)
+    # The operator stands in a body, which alone reads what was made before.
+    odd = h.make_graph([h.make_node("Odd", ["a"], ["t"], name="odd", domain="my.ops")], "then", [], [value("t", "N", 8)])
+    plain = h.make_graph([h.make_node("Neg", ["a"], ["e"], name="neg")], "else", [], [value("e", "N", 8)])
+    inside = [h.make_node("MatMul", ["x", "w"], ["a"], name="before"), h.make_node("ReduceMax", ["x"], ["most"], name="most", keepdims=0),
+              h.make_node("Greater", ["most", "zero"], ["c"], name="greater"), h.make_node("If", ["c"], ["b"], name="if", then_branch=odd, else_branch=plain),
+              h.make_node("MatMul", ["b", "v"], ["y"], name="behind")]
+    file = save(folder, inside, [value("x", "N", 8)], [value("y", "N", 4)], [weight("w", 8, 8), weight("v", 8, 4), nh.from_array(np.float32(0), "zero")], domains=["my.ops"])
+    formats, notes = quantized(folder, file, x)
+    check({"x", "w"} <= set(formats) and "v" not in formats and "my.ops:Odd" in notes, f"an unknown operator in a body: {formats} {notes}")
     # Sequences, and one operator of onnxruntime's, calibrated there.
     nodes = [h.make_node("MatMul", ["x", "w"], ["a"], name="before"), h.make_node("SplitToSequence", ["a", "half"], ["s"], name="split", axis=1),
              h.make_node("SequenceAt", ["s", "one"], ["b"], name="at"), h.make_node("MatMul", ["b", "v"], ["y"], name="behind")]

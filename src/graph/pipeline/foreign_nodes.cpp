@@ -38,11 +38,17 @@ struct lost_part {
     std::set<std::string> operators{};
 };
 
+/// Returns the tensors that a node reads, those that its bodies read from outside among them.
+std::unordered_set<std::string_view> read_by(const onnx::NodeProto& n) {
+    std::unordered_set<std::string_view> read(n.input().begin(), n.input().end());
+    detail::for_each_subgraph(n, [&](const onnx::GraphProto& g) { detail::collect_outer(g, read); });
+    return read;
+}
+
 lost_part lost_of(const model& m) {
     lost_part lost;
     for (const auto& n : m.graph().node()) {
-        std::unordered_set<std::string_view> read(n.input().begin(), n.input().end());
-        detail::for_each_subgraph(n, [&](const onnx::GraphProto& g) { detail::collect_outer(g, read); });
+        const std::unordered_set<std::string_view> read = read_by(n);
         const bool foreign = !runs_here(m, n);
         const bool behind = std::ranges::any_of(read, [&](std::string_view i) { return lost.tensors.contains(std::string(i)); });
         if (foreign && lost.first == nullptr) lost.first = &n;
@@ -64,8 +70,10 @@ model part_that_runs(const model& m, const lost_part& lost) {
         else outputs.insert(g.output(k).name());
     for (int i = 0; i < m.graph().node_size(); ++i) {
         if (!lost.nodes[static_cast<std::size_t>(i)]) continue;
-        for (const std::string& in : m.graph().node(i).input())
+        for (const std::string_view read : read_by(m.graph().node(i))) {
+            const std::string in(read);
             if (!in.empty() && !lost.tensors.contains(in) && m.producer(in) >= 0 && outputs.insert(in).second) g.add_output()->set_name(in);
+        }
     }
     detail::remove_nodes(g, lost.nodes);
     for (int k = g.value_info_size(); k-- > 0;)
