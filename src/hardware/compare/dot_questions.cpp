@@ -228,6 +228,49 @@ dot_case make_questions(const dot_task& task, std::size_t m, std::size_t n, rand
     return q;
 }
 
+dot_case make_border_questions(const dot_task& task, std::size_t m, std::size_t n, random_source& random) {
+    dot_case q{{m, n, task.k}, {}, std::vector<std::uint64_t>(task.k * n), {}, {}, {}};
+    const auto below = [&](std::size_t count) { return static_cast<std::size_t>(random.below(static_cast<std::uint32_t>(count))); };
+    // Which terms are large, opposite and small is the same in all rows: the columns have exponents of their own for them.
+    const std::size_t large = below(task.k), opposite = (large + 1 + below(std::max<std::size_t>(1, task.k - 1))) % task.k;
+    const auto exponent = [&](const qk::format& f, bool is_large) {
+        const exponent_range r = range_of(f);
+        const int low = is_large ? std::max(r.normal, 0) : std::max(r.least, -24),
+                  high = is_large ? std::min(r.most, 14) : std::max(low, 0);
+        return std::max(low, high) == low ? low : low + static_cast<int>(below(static_cast<std::size_t>(high - low + 1)));
+    };
+    const auto significand = [&] {  // the last bit alone, a tie, all ones, any
+        constexpr double ends[] = {1, 1, 1.5, 1.9999999};
+        const std::size_t which = below(5);
+        return which < 4 ? ends[which] : 1 + random.word() * 0x1p-32;
+    };
+    for (std::size_t i = 0; i < m; ++i) {
+        const bool cancels = i % 4 != 1 && task.k > 2, crowd = i % 4 == 3;
+        const double top = std::ldexp(random.below(2) != 0 ? -1.0 : 1.0, exponent(task.a, true));
+        const std::size_t only = below(task.k);
+        for (std::size_t l = 0; l < task.k; ++l) {
+            const double small = std::ldexp(random.below(2) != 0 ? -significand() : significand(), exponent(task.a, false));
+            const bool stays = crowd || l == only || l == (only + 1) % task.k;
+            q.a.push_back(code_near(task.a, l == large ? top : l == opposite && cancels ? -top : stays ? small : 0.0));
+        }
+    }
+    for (std::size_t j = 0; j < n; ++j) {
+        const double top = std::ldexp(1.0, exponent(task.b, true)), small = std::ldexp(1.0, exponent(task.b, false));
+        for (std::size_t l = 0; l < task.k; ++l) q.b[l * n + j] = code_near(task.b, l == large || l == opposite ? top : small);
+    }
+    for (std::size_t i = 0; i < m * n; ++i) {
+        const double end = std::ldexp(random.below(2) != 0 ? -1.0 : 1.0, static_cast<int>(below(30)) - 26);
+        q.c.push_back(!task.has_c || i % 3 != 0 ? no_addend(task) : code_near(task.c, end));
+    }
+    const auto scales = [&](const qk::format& f, std::size_t rows, std::vector<std::uint64_t>& to) {
+        const auto block = static_cast<std::size_t>(block_size(f));
+        if (block != 0) to.assign(rows * (task.k / block), unit_scale(f));
+    };
+    scales(task.a, m, q.scale_a);
+    scales(task.b, n, q.scale_b);
+    return q;
+}
+
 questions::questions(const dot_task& task, const dot_case& asked) : task_(task), n_(asked.shape.n), k_(asked.shape.k), c_(asked.c) {
     const auto packed = [&](const qk::format& f, const auto& code_at, const auto& scale_at) {
         const packed_layout l = layout_of(f, along_axis{1, k_, 1});

@@ -17,6 +17,10 @@ struct random_source {
 /// terms, few large ones, subnormal numbers, the ends of the range, zeros of both signs, Inf and NaN.
 dot_case make_questions(const dot_task& task, std::size_t m, std::size_t n, random_source& random);
 
+/// Returns a batch about the last bits that a sum keeps: one large product, alone or with its opposite, beside small ones of both signs at
+/// any distance, so that what is cut from those decides a result. The operands are no integers.
+dot_case make_border_questions(const dot_task& task, std::size_t m, std::size_t n, random_source& random);
+
 /// A case with packed rows and columns. Question q is element q of D.
 class questions {
   public:

@@ -149,6 +149,37 @@ class finder {
         }
         return std::nullopt;
     }
+    /// Returns the accumulators that meet every answer as `a` does: its neighbours, and for exact sums all that cut somewhere.
+    std::vector<accumulator> rivals(const accumulator& a) const {
+        std::vector<accumulator> all;
+        const auto add = [&](const accumulator& b) {
+            if (!(b == a) && std::ranges::find(all, b) == all.end() && allowed(b) && missed(b, 0) == 0) all.push_back(b);
+        };
+        for (const accumulator& b : neighbours(a)) add(b);
+        if (a.sum != summation::exact) return all;
+        for (int align = 1; align <= 48; ++align)
+            for (const rounding cut : {rounding::toward_zero, rounding::down})
+                for (const qk::place where : {qk::place::inside, qk::place::after}) {
+                    accumulator b = a;
+                    b.sum = summation::aligned, b.align = align, b.cut = cut, b.place = where;
+                    add(qk::detail::meaningful(b));
+                }
+        return all;
+    }
+    /// Returns a case about the last bits that are kept on which a rival differs from `a`, if one is found.
+    std::optional<dot_case> telling_border(const accumulator& a, const std::vector<accumulator>& others, std::size_t m, std::size_t n,
+                                           random_source& random) const {
+        for (int attempt = 0; attempt < 6 && !others.empty(); ++attempt) {
+            dot_case c = make_border_questions(task_, m, n, random);
+            const questions asked(task_, c);
+            for (std::size_t q = 0; q < asked.size(); ++q) {
+                const std::uint64_t here = asked.answer(a, q);
+                for (const accumulator& b : others)
+                    if (!same_answer(task_, a, asked.answer(b, q), here)) return c;
+            }
+        }
+        return std::nullopt;
+    }
     dot_counts counts(const accumulator& a) const {
         dot_counts n;
         for (const answered& batch : answers_) {
@@ -306,6 +337,20 @@ found_accumulator find_accumulator(const dot_task& task, const black_box& device
         ask(more ? *more : make_questions(task, m, n, random));
         c.a = f.simplified(c).a;
         c.missed = f.missed(c.a, f.asked());
+        if (c.missed != 0) c = f.descend(c);
+        if (c.missed != 0) c = f.search();
+    }
+    // Chance seldom meets the last bits that a sum keeps. These questions have a random stream of their own.
+    random_source at_the_border{task.seed * 2 + 0x10001};
+    while (c.missed == 0 && !is_integer_format(task.a) && room(m * n)) {
+        const accumulator simple = f.simplified(c).a;
+        const std::vector<accumulator> rivals = f.rivals(simple);
+        const auto more = f.telling_border(simple, rivals, m, n, at_the_border);
+        if (!more) break;
+        ask(*more);
+        c = {simple, f.missed(simple, f.asked())};
+        for (const accumulator& b : rivals)
+            if (c.missed != 0 && f.missed(b, 0) == 0) c = {b, 0};
         if (c.missed != 0) c = f.descend(c);
         if (c.missed != 0) c = f.search();
     }
