@@ -241,6 +241,7 @@ def quantize(
     time: bool = ...,
     save_plan: str | Path | None = ...,
     encodings: str | Path | None = ...,
+    encodings_version: str | Path | None = ...,
     report: str | Path | None = ...,
     log: str | Path | None = ...,
     overwrite: bool = ...,

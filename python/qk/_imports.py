@@ -537,6 +537,8 @@ def from_aimet(encodings):
         return Plan(encodings)  # qk reads this version itself
     elif version.startswith("2."):
         _only(encodings, {"version", "encodings", "quantizer_args", "excluded_layers", "producer"}, "", "AIMET's encodings")
+        if any(isinstance(entry, dict) and entry.get("block_size") for entry in encodings.get("encodings") or []):
+            return Plan(encodings)  # where blocks stand, the model says
         tensors = {}
         for entry in _need(encodings, "encodings", "version 2.0.0"):
             if entry.get("name") in tensors:
@@ -549,7 +551,10 @@ def from_aimet(encodings):
 
 
 def to_aimet(plan, version="2.0.0"):
-    """Returns the encodings of a saved plan (a result's .plan) as AIMET's version 0.6.1, 1.0.0 or 2.0.0 has them."""
+    """Returns the encodings of a saved plan (a result's .plan) as AIMET's version 0.6.1, 1.0.0 or 2.0.0 has them.
+
+    Scales of blocks in version 2.0.0 are what qk.quantize(..., encodings=FILE, encodings_version="2.0.0") writes.
+    """
     if not plan.is_saved:
         raise ValueError("encodings have scales: give the plan of a result")
     found, parameters = {}, set(plan._parameters)
@@ -595,7 +600,7 @@ def _to_100(name, q):
 def _integer_of(name, q, blocks=False):
     format = q["format"].partition(":")[0]
     if not format.startswith(("int", "uint")) or not q.get("scale") or (q.get("block_size") and not blocks):
-        raise ConfigError(f"{name}: {q['format']} has no encoding with a scale for each tensor or channel")
+        raise ConfigError(f"{name}: {q['format']} has no encoding with a scale for each tensor or channel; qk.quantize(..., encodings=FILE, encodings_version='2.0.0') writes those of blocks")
     return format, int(format.lstrip("uint"))
 
 

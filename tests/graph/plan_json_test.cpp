@@ -237,12 +237,30 @@ TEST_CASE("AIMET encodings 1.0.0, there and back: the same values") {
     const precision_plan floats{.tensors = {{"x", floating(qk::fp16)}, {"y", floating(qk::fp32)}}, .edges = {}, .accumulators = {}};
     CHECK(parse_plan_file(write_encodings(floats, m).dump(), "m.encodings").plan->tensors == floats.tensors);
     contains(error_of(R"({"version": "0.6.1", "activation_encodings": []})"), "export them as version 1.0.0");
-    contains(error_of(R"({"version": "2.0.0", "encodings": [{"name": "x", "output_dtype": "int8", "y_scale": 0.1}]})"),
-             "AIMET encodings of version 2.0.0 are not read; export them as version 1.0.0");
+    contains(error_of(R"({"version": "3.0.0", "encodings": [{"name": "x", "output_dtype": "int8", "y_scale": 0.1}]})"),
+             "AIMET encodings of version 3.0.0 are not read; export them as version 1.0.0 or 2.0.0");
     contains(
         error_of(R"({"version": "1.0.0", "param_encodings": [{"name": "w", "enc_type": "LPBQ", "dtype": "INT", "bw": 8, "compressed_bw": 4,
-                       "is_sym": true, "block_size": 64, "scale": [0.1], "offset": [-128], "per_block_int_scale": [3]}]})"),
-        "LPBQ encodings, whose blocks have integer scales within a channel, are not read; export this tensor as PER_BLOCK");
+                       "is_sym": true, "block_size": 64, "scale": [0.1], "offset": [-128], "per_block_int_scale": [17]}]})"),
+        "integer 17 is outside of 1 to 16");
+}
+
+TEST_CASE("AIMET encodings 2.0.0, there and back: the same values") {
+    const model m = residual_model();
+    const calibration seen = calibrate(m, image(2));
+    const precision_plan plan = quantize(m, precision_requests().set_default("uint8", "int8"), seen, {.per_channel = true}).plan;
+    const nlohmann::ordered_json file = write_encodings(plan, m, "2.0.0");
+    precision_plan back = *parse_plan_file(file.dump(), "m.encodings").plan;
+    place_encodings(back, m);
+    CHECK_NOTHROW(check_plan(back, m, "m.encodings"));
+    for (const auto& [name, q] : plan.tensors) {
+        CAPTURE(name);
+        const quantizer& r = back.tensors.at(name);
+        CHECK(r.scale == q.scale);
+        CHECK(r.zero_point == q.zero_point);
+        if (q.scale.size() > 1) CHECK(r.axis == q.axis);
+    }
+    CHECK_THROWS_WITH_AS(write_encodings(plan, m, "0.6.1"), doctest::Contains("1.0.0 or 2.0.0"), error);
 }
 
 TEST_CASE("dropping a needless Relu and storing int8 as uint8 change no value") {

@@ -183,8 +183,25 @@ def test_aimets_first_version_and_wrong_ones(tmp_path):
     plan = qk.from_aimet({"version": "0.6.1", "activation_encodings": {"x": [{"bitwidth": 8, "dtype": "int", "is_symmetric": "False",
                                                                               "scale": 0.5, "offset": -10, "min": -5, "max": 122.5}]}})
     assert plan.to_dict()["requests"] == [{"tensor": "x", "format": {"format": "uint8", "scale": [0.5], "zero_point": [10]}}]
-    with pytest.raises(qk.ConfigError, match="block_size"):
-        qk.from_aimet({"version": "2.0.0", "encodings": [{"name": "w", "output_dtype": "int4", "y_scale": [[1]], "block_size": 32}]})
+    with pytest.raises(qk.ConfigError, match="output_dtype"):
+        qk.from_aimet({"version": "2.0.0", "encodings": [{"name": "w", "output_dtype": "float7", "y_scale": 1}]})
+
+
+def test_aimets_blocks_are_read_with_the_model(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    w = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph([node], "g", [info("x", 1, [2, 64])], [info("y", 1, [2, 8])], [onnx.numpy_helper.from_array(w, "w")])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    channels, blocks = np.linspace(0.01, 0.02, 8), np.arange(1, 17).reshape(2, 8)
+    file = {"version": "2.0.0", "encodings": [{"name": "w", "output_dtype": "int4", "axis": 0, "block_size": 32,
+                                               "per_channel_float_scale": channels.reshape(1, 8).tolist(), "per_block_int_scale": blocks.tolist()}]}
+    made = qk.quantize(model, plan=qk.from_aimet(file), encodings=tmp_path / "e.json", encodings_version="2.0.0")
+    assert made["edges"][0]["quantizer"]["format"].startswith("int4")
+    again = json.loads((tmp_path / "e.json").read_text())["encodings"][0]
+    product = np.float32(again["per_channel_float_scale"]) * np.float32(again["per_block_int_scale"])
+    assert again["axis"] == 0 and again["block_size"] == 32 and np.array_equal(product, np.float32(channels) * np.float32(blocks))
 
 
 def test_quarks_newer_configuration(model, images):

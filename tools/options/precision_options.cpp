@@ -98,7 +98,7 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
         .type_name("F")
         .suggest(format_words());
     add_transformations(verb, precision);
-    verb.add_option("--plan", precision.plan.file, "a requests file (docs/guide/plan.md), a saved plan, or AIMET encodings 1.0.0")
+    verb.add_option("--plan", precision.plan.file, "a requests file (docs/guide/plan.md), a saved plan, or AIMET encodings 1.0.0 or 2.0.0")
         .type_name("P.json")
         .common()
         .reads();

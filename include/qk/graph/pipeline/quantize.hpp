@@ -18,6 +18,7 @@ namespace qk::graph::pipeline {
 struct quantize_settings {
     model_source model;
     std::string output, style, weights = "packed", save_plan, encodings, report, log;
+    std::string encodings_version = "1.0.0";
     bool keep_int8 = false, overwrite = false;
     bool inlined = false;                 ///< no functions in the file
     std::string run_with{};               ///< calibrates in onnxruntime or openvino, which may know operators that qk does not
