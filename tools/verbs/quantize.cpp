@@ -176,7 +176,8 @@ void add_quantize(command& app, verb_result&) {
     verb.add_option(
             "--export", given->style,
             "portable (default): every format, in standard operators or functions of them; qdq: standard pairs alone; qoperator, qinteger: "
-            "integer operators for whole layers; amd: com.amd.quark operators; nbits: com.microsoft's MatMulNBits and QMoE for weights of 2, "
+            "integer operators for whole layers; amd: com.amd.quark operators; nbits: com.microsoft's MatMulNBits and QMoE for weights of "
+            "2, "
             "4 and 8 bits; docs/guide/export.md")
         .type_name("STYLE")
         .suggest(style_words());
@@ -199,9 +200,7 @@ void add_quantize(command& app, verb_result&) {
     verb.add_flag("--time", given->time,
                   "time float model and file in onnxruntime, if a python that has it is found (QK_PYTHON, or python3)");
     verb.add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later").type_name("P.json").common().writes();
-    verb.add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file")
-        .type_name("E.json")
-        .writes();
+    verb.add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file").type_name("E.json").writes();
     verb.add_option("--encodings-version", given->encodings_version, "1.0.0 (default) or 2.0.0, which QNN's newer tools read")
         .type_name("V")
         .suggest({"1.0.0", "2.0.0"});
