@@ -3,7 +3,7 @@
 
     python bench/searched_scales.py build/release/qk ../shared [--only resnet20,kwt1] [--formats nvfp4] [--samples 100] > docs/results/searched_scales.md
 
-Weights alone are quantized, rounded to nearest and with compensation, with the scales of the rule, of four over six (blocks that have it),
+Weights alone are quantized, rounded to nearest, with compensation and by adaround, with the scales of the rule, of four over six (blocks that have it),
 of the search by squared error, by magnitude, and weighted by what the layers read. Decibels of the output against float32's, and top-1
 (agreement with float where there are no labels). Calibrated on the samples behind those that are scored.
 """
@@ -22,7 +22,8 @@ import networks  # noqa: E402
 # Name: model, samples, labels, how many are scored, how many calibrate.
 NETWORKS = {"resnet20": ("resnet20_cifar10_folded", networks.cifar, "cifar10_2000_labels_i64", 300, 64),
             "squeezenet1.1": ("squeezenet1.1_imagenet", networks.imagenet, "imagenet150_labels_i64", 40, 24),
-            "kwt1": ("kwt1_mfcc", networks.speech, None, 60, 40)}
+            "kwt1": ("kwt1_mfcc", networks.speech, None, 60, 40),
+            "magika": ("magika_v3_3", networks.magika, "magika152_labels_i64", 100, 40)}
 FORMATS = {"nvfp4": ["--weight", "nvfp4"],
            "mxfp4": ["--weight", "mxfp4"],
            "mxfp6_e2m3": ["--weight", "mxfp6_e2m3"],
@@ -53,7 +54,9 @@ def main():
     arguments.add_argument("--only", default=",".join(NETWORKS))
     arguments.add_argument("--formats", default=";".join(FORMATS), help="of those in the script, with ; between them")
     arguments.add_argument("--samples", type=int, default=0, help="at most so many of each network are scored")
-    arguments.add_argument("--roundings", default="nearest,compensated")
+    arguments.add_argument("--roundings", default="nearest,compensated,adaround")
+    arguments.add_argument("--rules", default=";".join(RULES), help="of those in the script, with ; between them")
+    arguments.add_argument("--iterations", type=int, default=200, help="steps of adaround for each layer")
     given = arguments.parse_args()
     names, forms, roundings = given.only.split(","), given.formats.split(";"), given.roundings.split(",")
     found = {}
@@ -61,7 +64,8 @@ def main():
         file, load, labelled, count, calibrating = NETWORKS[name]
         count = min(count, given.samples or count)
         with tempfile.TemporaryDirectory() as place:
-            x = np.ascontiguousarray(load(given.shared / "data"), np.float32)
+            x = load(given.shared / "data")
+            x = np.ascontiguousarray(x, x.dtype if x.dtype == np.int32 else np.float32)  # magika reads int32
             inputs, calibration, labels = Path(place) / "x.npy", Path(place) / "c.npy", Path(place) / "y.npy" if labelled else None
             np.save(inputs, x[:count])
             np.save(calibration, x[-calibrating:])
@@ -71,12 +75,15 @@ def main():
             for form in forms:
                 for rounding in roundings:
                     for rule, options in RULES.items():
-                        if rule == "4/6" and not form.startswith(("nv", "mx")):
+                        if rule not in given.rules.split(";") or rule == "4/6" and not form.startswith(("nv", "mx")):
                             continue
-                        found[form, rounding, rule, name] = measure(given.qk, network, [*FORMATS[form], *options, "--weight-rounding", rounding])
+                        steps = ["--iterations", str(given.iterations)] if rounding == "adaround" else []
+                        found[form, rounding, rule, name] = measure(given.qk, network, [*FORMATS[form], *options, "--weight-rounding", rounding, *steps])
                         print(name, form, rounding, rule, *found[form, rounding, rule, name], file=sys.stderr, flush=True)
     print("# Searched scales of weights\n\nMade by `python bench/searched_scales.py qk ../shared`: decibels of the output against float32's, and top-1 "
-          "(kwt1: agreement with float), with\nweights alone quantized. The best decibels of a format, rounding and network are bold.\n")
+          "(kwt1: agreement with float), with\nweights alone quantized. The best decibels of a format, rounding and network are bold. "
+          + "; ".join(f"{n}: {min(NETWORKS[n][3], given.samples or NETWORKS[n][3])} samples" for n in names)
+          + (f"; adaround learned {given.iterations} steps a layer" if "adaround" in roundings else "") + ".\n")
     print("| format | rounding | scales | " + " | ".join(names) + " | mean, dB |\n|---|---|---|" + "---|" * (len(names) + 1))
     for form in forms:
         for rounding in roundings:

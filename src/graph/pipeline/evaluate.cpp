@@ -39,6 +39,15 @@ std::map<std::string, std::filesystem::path> files_of_outputs(const model& m, co
     return files;
 }
 
+/// Is a scale searched by what layers read? Then weights of formats with blocks of their own are replaced by what they round to.
+bool weighs_weights(const asked_precision& asked) {
+    const auto weighted = [](const qk::semantics& s) { return s.scale_objective == scale_objective::weighted; };
+    const auto of_plan = [&](const auto& entry) { return weighted(entry.second.semantics); };
+    return asked.options.scale_objective == scale_objective::weighted ||
+           std::ranges::any_of(asked.requests, [&](const request& r) { return weighted(semantics_of(r.what)); }) ||
+           (asked.saved && (std::ranges::any_of(asked.saved->tensors, of_plan) || std::ranges::any_of(asked.saved->edges, of_plan)));
+}
+
 /// Makes the plan that the settings ask for; --accumulator overrides the plan's accumulators. Where planning changes weights, `original`
 /// gets the model with its own weights.
 quantize_result plan_of(const evaluate_settings& settings, model& m, std::optional<model>& original, const progress_function& progress) {
@@ -51,7 +60,7 @@ quantize_result plan_of(const evaluate_settings& settings, model& m, std::option
         asked_precision asked = settings.precision.read(m);
         if (!settings.accumulators.empty()) asked.options.unshifted = true;
         asked.unused.insert(asked.unused.begin(), already.begin(), already.end());
-        if (asked.changes_weights()) original = m;
+        if (asked.changes_weights() || weighs_weights(asked)) original = m;
         made = make_plan(m, settings.data, std::move(asked), nullptr, false, progress);
     }
     std::vector<accumulator_request> asked;
