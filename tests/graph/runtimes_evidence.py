@@ -278,6 +278,32 @@ def taps_behind_reshape():
             check(told > 35, f"{' '.join(words + style)}: OpenVINO {told:.1f} dB beside the plan")
 
 
+def functions_of_the_model():
+    """A function of the model's own without layers, and one that calls it: files for runtimes without functions have neither."""
+    half = helper.make_function("own", "Half", ["a"], ["b"], [helper.make_node("Constant", [], ["c"], value_float=0.5), helper.make_node("Mul", ["a", "c"], ["b"])],
+                                [helper.make_opsetid("", 17)])
+    outer = helper.make_function("own", "Outer", ["a"], ["b"], [helper.make_node("Half", ["a"], ["c"], domain="own"), helper.make_node("Tanh", ["c"], ["b"])],
+                                 [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)])
+    r = np.random.default_rng(29)
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["h"], name="matmul"), helper.make_node("Outer", ["h"], ["y0"], name="outer", domain="own")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 8])], [helper.make_tensor_value_info("y0", TensorProto.FLOAT, ["N", 4])],
+                              [numpy_helper.from_array(r.standard_normal((8, 4)).astype(np.float32), "w")])
+    source = at("own.onnx")
+    onnx.save(helper.make_model(graph, functions=[half, outer], opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("own", 1)], ir_version=8), source)
+    inputs = {"x": r.standard_normal((4, 8)).astype(np.float32)}
+    np.save(at("calibration.npy"), inputs["x"])
+    for style in (["--target", "openvino"], ["--inline"]):
+        qk("quantize", source, "-o", at("without.onnx"), "--activation", "int8", "--weight", "int8", *style, "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), "--overwrite")
+        expected = qk_evaluate(source, inputs, 1, "--plan", at("plan.json"))[0]
+        held = onnx.load(at("without.onnx"))
+        check(not held.functions and not [n for n in held.graph.node if n.domain == "own"], f"{' '.join(style)}: the model's own functions are opened")
+        told = decibels(in_onnxruntime(at("without.onnx"), inputs, True)[0], expected)
+        check(told > 60, f"{' '.join(style)}: onnxruntime {told:.1f} dB beside the plan")
+        if openvino is not None and not held.functions:
+            told = decibels(in_openvino(at("without.onnx"), inputs)[0], expected)
+            check(told > 35, f"{' '.join(style)}: OpenVINO {told:.1f} dB beside the plan")
+
+
 if __name__ == "__main__":
     if "--table" in sys.argv:
         table()
@@ -286,4 +312,5 @@ if __name__ == "__main__":
     functions_everywhere()
     network_for_openvino()
     taps_behind_reshape()
+    functions_of_the_model()
     sys.exit(1 if evidence.failures else 0)

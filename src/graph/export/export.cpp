@@ -18,11 +18,13 @@
 #include "graph/export/qinteger.hpp"
 #include "graph/export/qmoe.hpp"
 #include "graph/export/qoperator.hpp"
+#include "graph/export/raise_functions.hpp"
 #include "graph/export/standard_blocks.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/infer_shapes.hpp"
 #include "graph/model/subgraphs.hpp"
 #include "graph/ops/widened.hpp"
+#include "graph/quantize/open_bodies.hpp"
 #include "graph/quantize/pair_safe.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/export/export.hpp"
@@ -123,7 +125,11 @@ class exporter {
         if (writer_->wants_constants_first()) constants_first();
         drop_unused_initializers(result_.exported);
         raise();
-        if (options_.inlined) inline_functions(result_.exported);
+        if (options_.inlined) {
+            if (result_.exported.proto().functions_size() > 0) raise_functions(result_.exported);
+            open_calls(result_.exported);
+            inline_functions(result_.exported);
+        }
         return std::move(result_);
     }
 
@@ -244,7 +250,7 @@ class exporter {
 
     /// Returns whether a file for OpenVINO needs a guard behind these weights. It makes a MatMul of each Conv of one tap whose weights are
     /// codes and whose input a Reshape makes, and takes that for a Transpose from channels that stand last, whatever its shapes are: it
-    /// does not load the file, or gives an output of another shape. A pair before the Conv keeps it from that.
+    /// does not load the file, or gives an output of another shape. A pair of integers before the Conv keeps it from that.
     bool misleads_openvino(const quantizer& weights, use u) const {
         if ((!options_.inlined && !options_.pairs_of_bytes_alone) || u.node < 0 || u.input != 1 || !writer_->dequantizes(weights))
             return false;
@@ -254,7 +260,7 @@ class exporter {
         if (!std::all_of(shape.begin() + std::min<std::ptrdiff_t>(2, std::ssize(shape)), shape.end(), [](auto d) { return d == 1; }))
             return false;
         const quantizer* beside = fusing_->planned(n, 0);
-        return beside == nullptr || !writer_->dequantizes_activation(*beside);
+        return beside == nullptr || !is_integer_format(beside->format) || !writer_->dequantizes_activation(*beside);
     }
 
     /// Returns whether this bias needs a guard, and remembers the layer for a note.

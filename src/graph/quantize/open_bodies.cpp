@@ -32,7 +32,8 @@ inline constexpr int most_opened_nodes = 1 << 18;
 /// Copies nodes from a body into the graph, under new names.
 class body_opener {
   public:
-    explicit body_opener(model& m) : m_(m) { names_.take_graph(m.graph()); }
+    /// `every_call`: all calls and nothing else, instead of what holds layers.
+    explicit body_opener(model& m, bool every_call = false) : m_(m), every_call_(every_call) { names_.take_graph(m.graph()); }
 
     /// Opens what can be opened of one layer of bodies. Returns false when there was nothing.
     bool pass() {
@@ -92,7 +93,7 @@ class body_opener {
     bool open(const onnx::NodeProto& n, body_nodes& to) {
         if (n.domain() == "qk") return false;  // quantizers of an export
         if (const onnx::FunctionProto* f = find_function(m_.proto(), n)) return open_call(n, *f, to);
-        if (!n.domain().empty()) return false;
+        if (!n.domain().empty() || every_call_) return false;
         if (n.op_type() == "If") return open_if(n, to);
         return n.op_type() == "Loop" && open_loop(n, to);
     }
@@ -113,7 +114,7 @@ class body_opener {
     }
 
     bool open_call(const onnx::NodeProto& call, const onnx::FunctionProto& f, body_nodes& to) {
-        if (!holds_layers(m_.proto(), f.node()) || !takes_imports(f)) return false;
+        if ((!every_call_ && !holds_layers(m_.proto(), f.node())) || !takes_imports(f)) return false;
         new_names values;
         for (int k = 0; k < f.input_size(); ++k) values[f.input(k)] = k < call.input_size() ? call.input(k) : "";
         body_nodes nodes = f.node();
@@ -271,19 +272,30 @@ class body_opener {
     }
 
     model& m_;
+    bool every_call_;
     taken_names names_;
     std::map<std::string, std::pair<int, std::string>> opened_;
 };
+
+/// Opens what can be opened, however deep it lies.
+inline void open_all(body_opener& opener, model& m) {
+    bool any = false;
+    while (opener.pass()) any = true;
+    if (any) opener.forget_functions();
+    if (any) m.reindex();
+}
 
 }  // namespace detail
 
 std::vector<std::string> open_bodies(model& m) {
     detail::body_opener opener(m);
-    bool any = false;
-    while (opener.pass()) any = true;
-    if (any) opener.forget_functions();
-    if (any) m.reindex();
+    detail::open_all(opener, m);
     return opener.sentences();
+}
+
+void open_calls(model& m) {
+    detail::body_opener opener(m, true);
+    detail::open_all(opener, m);
 }
 
 }  // namespace qk::graph

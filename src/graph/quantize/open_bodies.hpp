@@ -14,4 +14,8 @@ namespace qk::graph {
 /// them. Returns a sentence for each kind of node that was opened. Functions should have the model's opset (raise_functions).
 std::vector<std::string> open_bodies(model& m);
 
+/// Opens every call of the model's own functions in the graph, for runtimes that have no functions. Calls inside of other nodes' bodies
+/// stay.
+void open_calls(model& m);
+
 }  // namespace qk::graph
