@@ -143,6 +143,24 @@ def test_aimets_encodings_are_those_of_the_command(model, images, tmp_path):
     assert formats["stem", 1] == "int16" and formats["head", 1] == "int8"
 
 
+def test_an_encodings_axis_is_kept():
+    """A square weight has scales along the axis that version 2.0.0 names, whichever a product would have chosen."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    w = np.arange(1, 17, dtype=np.float32).reshape(4, 4)
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])], [numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    scale = [0.5, 1.0, 2.0, 4.0]
+    for axis in (0, 1):
+        entry = {"name": "w", "output_dtype": "int8", "y_scale": scale, "axis": axis}
+        plan = qk.from_aimet({"version": "2.0.0", "encodings": [entry]})
+        assert qk.to_aimet(plan, "2.0.0")["encodings"] == [entry]
+        x = np.eye(4, dtype=np.float32)
+        assert np.array_equal(qk.evaluate(model, x, plan=plan, outputs=True).outputs["y"], qk.fake_quantize(w, "int8", scale=scale, scale_axis=axis))
+
+
 @pytest.mark.parametrize("version", ["2.0.0", "0.6.1"])
 def test_aimets_encodings_go_out_and_in(model, images, tmp_path, version):
     made = qk.quantize(model, images, activation="int8", weight="int8", per_channel=True)
