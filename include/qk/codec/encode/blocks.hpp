@@ -208,6 +208,53 @@ class tile_encoder {
     std::uint32_t words_[tile];
 };
 
+template <class Arch>
+inline constexpr std::size_t filled_blocks = std::max<std::size_t>(kernels::lanes<Arch>, 8);
+
+/// Encodes what is left of a row behind its first blocks, filled up with zeros to as many blocks as the fast form takes: rows of few
+/// blocks, as the heads of a cache are, would else take the general form alone. Returns false, with nothing done, where there is no fast
+/// form.
+template <class Arch>
+QK_APART bool encode_rest(const block_coder<Arch>& coder, const float* x, planes out, std::size_t from, std::size_t length,
+                          const semantics& how) noexcept {
+    const packing& packed = coder.packed;
+    constexpr std::size_t blocks = filled_blocks<Arch>;
+    const auto block = static_cast<std::size_t>(packed.block_size);
+    const std::size_t first = from * block, n = length - first, room = blocks * block;
+    alignas(64) float value[widened];
+    alignas(64) std::byte bytes[8 * widened];
+    std::copy(x + first, x + length, value);
+    std::fill(value + n, value + room, 0.0f);
+    const planes staged = planes_of(layout_of(packed, along_axis{1, room, 1}), std::span<std::byte>(bytes));
+    const std::span<const float> values(value, room);
+    semantics inside = from_element(how, first);
+    std::uint32_t words[widened];
+    if (inside.random_words != nullptr) {  // there are none behind the row's end
+        std::copy(inside.random_words, inside.random_words + n, words);
+        std::fill(words + n, words + room, 0u);
+        inside.random_words = words;
+    }
+    tile_encoder<Arch> tiles(coder, values, staged, along_axis{1, room, 1}, inside);
+    const auto general = [&](std::size_t begin, std::size_t count) {
+        const std::size_t step = block > tile ? tile : tile / block * block, end = (begin + count) * block;
+        for (std::size_t k = begin * block; k < end; k += step) tiles.row(0, k, std::min(step, end - k));
+    };
+    const kernels::range_call declined(general);
+    const std::size_t done = coder.fast(inside, values, staged, {blocks, &declined});
+    if (done == 0) return false;
+    if (done < blocks) general(done, blocks - done);
+    const auto copy = [](std::span<std::byte> to, std::size_t at, std::span<const std::byte> codes, std::size_t count, int width) {
+        const std::size_t bits = count * static_cast<std::size_t>(width), bit = at * static_cast<std::size_t>(width);
+        if (bits == 0) return;
+        if (bit % 8 == 0 && bits % 8 == 0) std::memcpy(to.data() + bit / 8, codes.data(), bits / 8);
+        else copy_bits<Arch>(to, bit, codes, 0, bits);
+    };
+    copy(out.elements, first, staged.elements, n, packed.element_width);
+    copy(out.scales, from, staged.scales, divide_up(n, packed.block_size), packed.scale_width);
+    copy(out.shifts, sub_blocks_of(packed, first), staged.shifts, sub_blocks_of(packed, n), packed.shift_bits);
+    return true;
+}
+
 /// Encodes one row of floats: by the fast form, and by the general form what that leaves.
 template <class Arch>
 QK_APART void encode_row(const block_coder<Arch>& coder, values_in x, planes out, std::size_t length, const semantics& how) noexcept {
@@ -219,7 +266,10 @@ QK_APART void encode_row(const block_coder<Arch>& coder, values_in x, planes out
     };
     const kernels::range_call declined(general);
     const std::size_t done = coder.fast(how, x, out, {length / block, &declined});
-    general(done, divide_up(length, coder.packed.block_size) - done);
+    const std::size_t left = divide_up(length, coder.packed.block_size) - done;
+    if (left != 0 && left <= filled_blocks<Arch> && block <= widened_block && encode_rest<Arch>(coder, x.floats(), out, done, length, how))
+        return;
+    general(done, left);
 }
 
 /// Encodes one row of 16-bit memory, whose values are widened to floats first.
