@@ -217,6 +217,39 @@ TEST_CASE("every code of a floating format has its value and back") {
     }
 }
 
+TEST_CASE("tables of 2 to 40 numbers: the oracle's values, and their codes") {
+    generator g{41};
+    const auto between = [&](double a, double b) { return static_cast<float>(a + (b - a) * g.uniform()); };
+    for (std::uint32_t size = 2; size <= 40; ++size) {
+        for (const qk::table_ties ties : {qk::table_ties::even_code, qk::table_ties::lower, qk::table_ties::upper}) {
+            std::vector<float> numbers(size), x(500), expected(x.size());
+            for (float& v : numbers) v = ties == qk::table_ties::lower ? between(-1, 1) : std::round(between(-50, 50));
+            if (size > 2 && size % 4 == 0) numbers[g.below(size)] = std::numeric_limits<float>::quiet_NaN();
+            const qk::format f = qk::table_of(numbers, ties);
+            if (!qk::check(f).empty()) continue;
+            for (float& v : x) {
+                const float a = numbers[g.below(size)], b = numbers[g.below(size)];
+                v = g.below(3) == 0 ? (a + b) / 2 : ties == qk::table_ties::lower ? between(-1.2, 1.2) : between(-60, 60);
+            }
+            x[g.below(100)] = -std::numeric_limits<float>::infinity();
+            if (size % 3 == 0) x[g.below(100)] = std::numeric_limits<float>::quiet_NaN();
+            for (const qk::rounding r :
+                 {qk::rounding::half_even, qk::rounding::half_away, qk::rounding::toward_zero, qk::rounding::to_odd}) {
+                for (const float scale : {1.0f, 0.37f}) {
+                    const qk::semantics how{.rounding = r};
+                    const qk::affine by{.scale = scale, .zero_point = 0};
+                    const std::string what = std::to_string(size) + " numbers, rounding " + std::to_string(static_cast<int>(r));
+                    std::vector<float> y(x.size());
+                    qk::reference::fake_quantize(f, x, expected, by, how);
+                    under_test::fake_quantize(f, x, y, by, how);
+                    CHECK(count_mismatches(x, expected, y, what) == 0);
+                    CHECK(check_law(f, x, by, how, expected, what) == 0);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("codes of every width, at any place") {
     for (int width = 1; width <= 32; ++width) {
         generator r{static_cast<std::uint64_t>(width)};

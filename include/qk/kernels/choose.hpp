@@ -11,7 +11,7 @@
 #include "qk/formats/microexponent/step.hpp"
 #include "qk/formats/microscaling/step.hpp"
 #include "qk/formats/nvfloat/fast.hpp"
-#include "qk/formats/table/step.hpp"
+#include "qk/formats/table/fast.hpp"
 #include "qk/kernels/drivers/block_columns.hpp"
 #include "qk/kernels/drivers/columns.hpp"
 #include "qk/kernels/drivers/searched_blocks.hpp"

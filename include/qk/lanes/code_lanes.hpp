@@ -70,6 +70,32 @@ struct lookup_table {
     }
 };
 
+/// Returns the largest Size that looked_up() takes, 0 where there is none.
+template <class Arch>
+constexpr int most_looked_up() noexcept {
+    return lookup_bits<Arch>() == 0 ? 0 : 32;
+}
+/// Returns, in each lane, the entry that the lowest bits of its index name: one of Size (8, 16 or 32) at p, of which there are 16 at least.
+template <int Size, class Arch>
+QK_INLINE vi<Arch> looked_up([[maybe_unused]] const std::int32_t* p, vi<Arch> index) noexcept {
+    static_assert(Size == 8 || Size == 16 || Size == 32);
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16 && Size <= 16) return _mm512_permutexvar_epi32(index.data, load<Arch>(p).data);
+    if constexpr (lanes<Arch> == 16 && Size == 32)
+        return _mm512_permutex2var_epi32(load<Arch>(p).data, index.data, load<Arch>(p + 16).data);
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8 && Size == 8) return _mm256_permutevar8x32_epi32(load<Arch>(p).data, index.data);
+    if constexpr (lanes<Arch> == 8 && Size > 8) {
+        const auto half = [&](const std::int32_t* from)
+                              QK_INLINE_CALL { return as_float<Arch>(looked_up<Size / 2, Arch>(from, index)).data; };
+        const auto upper = as_float<Arch>(index << (Size == 16 ? 28 : 27)).data;  // by its sign
+        return as_int<Arch>(vf<Arch>(_mm256_blendv_ps(half(p), half(p + Size / 2), upper)));
+    }
+#endif
+    return index;
+}
+
 #if defined(__AVX2__)
 /// Returns the lowest bytes of eight lanes, in the lower half.
 QK_INLINE __m128i lowest_bytes(__m256i v) noexcept {
@@ -94,6 +120,10 @@ QK_INLINE __m256i packed_codes(const vi<Arch>* v) noexcept {
 }
 QK_INLINE __m256i in_order(__m256i packed) noexcept {
     return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+/// Puts bytes in the order in which interleaving them twice, within both halves of a register, leaves eight neighbours in each register.
+QK_INLINE __m256i in_eights(__m256i bytes) noexcept {
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 }
 /// Returns a bit for each pair of lanes of four vectors, the first one's lowest: set where `a` is not above `b`. Both lanes of a pair must
 /// be alike.

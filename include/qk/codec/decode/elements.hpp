@@ -22,7 +22,8 @@ std::size_t decode_fast(const Format& f, std::span<const std::byte> plane, std::
     if (n < 4 * kernels::lanes<Arch> || first * static_cast<std::size_t>(width) % 8 != 0 || !decodes_fast<Arch>(width)) return 0;
     streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;
     if constexpr (has_listed_values<Format>) {
-        return 0;
+        if constexpr (kernels::is_baseline<Arch>) return 0;
+        else return decode_row<Arch, Width>(listed_values<Arch>(f), plane, first, y, n, width, scale, streaming);
     } else if constexpr (has_zero_points<Format>) {
         return decode_row<Arch, Width>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
     } else {

@@ -108,6 +108,25 @@ QK_APART std::size_t decode_32_at_a_time(const floating_values<Arch>& values, co
     return i;
 }
 
+/// Decodes codes of 4 bits of a table likewise.
+template <class Arch, int Known>
+QK_APART std::size_t decode_32_at_a_time([[maybe_unused]] const listed_values<Arch>& values, [[maybe_unused]] const std::byte* in,
+                                         [[maybe_unused]] float* y, [[maybe_unused]] std::size_t n, [[maybe_unused]] float scale,
+                                         [[maybe_unused]] bool streaming) noexcept {
+    std::size_t i = 0;
+#if defined(__AVX2__)
+    if constexpr (has_byte_values<Arch>() && may_be_wide(Known, 4)) {
+        if (values.size <= 8 || values.size > 16) return 0;
+        const four_byte_values<Arch> bytes(values.numbers);
+        const kernels::vf<Arch> factor(scale);
+        for (; i + 32 <= n; i += 32, in += 16)
+            bytes.each(kernels::in_eights(codes_of_four(in)),
+                       [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor, streaming); });
+    }
+#endif
+    return i;
+}
+
 /// Computes the values of `N` vectors of codes of a floating format, which branch often: for all N together where registers are many.
 template <std::size_t N, class Arch>
 QK_INLINE void values_of(const floating_values<Arch>& values, const kernels::vi<Arch>* code, kernels::vf<Arch>* to) noexcept {
@@ -123,7 +142,7 @@ std::size_t decode_row(const Values& given, std::span<const std::byte> plane, st
     QK_TRACE("rows", first, n, Values);
     const std::byte* in = plane.data() + first * static_cast<std::size_t>(width) / 8;
     std::size_t i = 0;
-    if constexpr (has_byte_values<Arch>() && std::same_as<Values, floating_values<Arch>>)
+    if constexpr (has_byte_values<Arch>() && requires { decode_32_at_a_time<Arch, Known>(given, in, y, n, scale, streaming); })
         i = decode_32_at_a_time<Arch, Known>(given, in, y, n, scale, streaming);
     const Values values = given;
     const kernels::vf<Arch> factor(scale);

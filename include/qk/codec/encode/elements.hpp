@@ -317,6 +317,17 @@ void encode_elements(const table& f, values_in x, planes out, const codec_parame
     const along_axis a = walk_of(p, x.size());
     const kernels::table_rules<Arch> rules(f, how);
     const int width = element_width(f);
+    const bool in_registers = kernels::has_fast_form(rules);
+    const auto fast = [&]([[maybe_unused]] const float* v, [[maybe_unused]] std::size_t first, [[maybe_unused]] std::size_t n,
+                          [[maybe_unused]] float scale, std::int64_t, [[maybe_unused]] const kernels::range_call& general) {
+        if constexpr (kernels::most_looked_up<Arch>() != 0) {
+            if (in_registers && rules.levels == 4)
+                return encode_fast<Arch, any_width>(table_coder<Arch, 4>(rules, scale), v, first, n, out.elements, width, general);
+            if (in_registers)
+                return encode_fast<Arch, any_width>(table_coder<Arch, 5>(rules, scale), v, first, n, out.elements, width, general);
+        }
+        return false;
+    };
     const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile];
@@ -328,17 +339,19 @@ void encode_elements(const table& f, values_in x, planes out, const codec_parame
             divide(v, value, s, n, false, false);
             v = value;
         }
-        for (std::size_t k = 0; k < n; k += kernels::lanes<Arch>) {
-            const std::size_t some = std::min(kernels::lanes<Arch>, n - k);
-            const kernels::vf<Arch> q =
-                some == kernels::lanes<Arch> ? kernels::load<Arch>(v + k) : kernels::load_some<Arch>(v + k, 1, some);
-            const kernels::vi<Arch> codes = rules.codes_of(q, kernels::random_lanes<Arch>(rules.random, first + k, 1, some));
-            kernels::store<Arch>(reinterpret_cast<std::int32_t*>(code) + k, codes);
-        }
-        put_codes<Arch>(out.elements, first, n, width, code);
+        const auto general = [&](std::size_t begin, std::size_t count) {
+            for (std::size_t k = begin; k < begin + count; k += kernels::lanes<Arch>) {
+                const std::size_t some = std::min(kernels::lanes<Arch>, begin + count - k);
+                const kernels::vf<Arch> q =
+                    some == kernels::lanes<Arch> ? kernels::load<Arch>(v + k) : kernels::load_some<Arch>(v + k, 1, some);
+                const kernels::vi<Arch> codes = rules.codes_of(q, kernels::random_lanes<Arch>(rules.random, first + k, 1, some));
+                kernels::store<Arch>(reinterpret_cast<std::int32_t*>(code) + (k - begin), codes);
+            }
+            put_codes<Arch>(out.elements, first + begin, count, width, code);
+        };
+        if (s.single || !fast(v, first, n, 1.0f, 0, kernels::range_call(general))) general(0, n);
     };
-    if (!p.one_scale()) return for_each_run(a, 0, encode_tile);
-    for (std::size_t k = 0; k < x.size(); k += tile) encode_tile(0, k, 0, k, std::min(tile, x.size() - k));
+    encode_runs<Arch>(a, x, p, width, in_registers, fast_call(fast), tile_call(encode_tile));
 }
 
 }  // namespace qk::detail

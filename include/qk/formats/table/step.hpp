@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step of tables: each number has the least float32 that becomes it or a larger one, and a value's number is the last one whose least
-// it reaches. Floats are compared as integers in the order of their values, so neither the rounding mode nor the flush modes matter.
+// it reaches. Floats are compared as integers in the order of their values, so neither the rounding mode nor the flush modes matter. Where
+// registers can be looked up in, at most 32 numbers are searched by halving, a level of the search in a register or two.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "qk/formats/table/format.hpp"
 #include "qk/kernels/rounding/general.hpp"
 #include "qk/kernels/rounding/scale_table.hpp"
+#include "qk/lanes/code_lanes.hpp"
 
 namespace qk::kernels {
 
@@ -26,6 +28,10 @@ struct table_rules {
     std::int32_t flush_below = 0, least_input = 0;
     rounding how = rounding::half_even;
     random_source random;
+    bool in_registers = false;            ///< number_of() and code_of() serve
+    int levels = 0;                       ///< of the search by halving: 4 or 5
+    std::int32_t level[5][16] = {};       ///< entry i of level l: the order that halves part i of 2^l parts
+    std::int32_t code_of_place[32] = {};  ///< as `code`
 
     table_rules(const table& f, const semantics& s) noexcept
         : flush_below(s.flush_outputs ? min_normal_bits : 0),
@@ -42,6 +48,37 @@ struct table_rules {
             nan_code = code[zero];
         }
         set_from(f.ties, random.used ? rounding::down : how);
+        in_registers = !random.used && count <= most_looked_up<Arch>();
+        if (!in_registers) return;
+        levels = count <= 16 ? 4 : 5;
+        const std::size_t parts = std::size_t{1} << levels;
+        for (int l = 0; l < levels; ++l)
+            for (std::size_t i = 0; i < std::size_t{1} << l; ++i) level[l][i] = from[(2 * i + 1) * (parts >> (l + 1))];
+        std::copy(code, code + 32, code_of_place);
+    }
+
+    /// Returns the places of quotients in_registers, of `Levels` levels. No quotient is NaN.
+    template <int Levels>
+    QK_INLINE vi<Arch> found(vi<Arch> order) const noexcept {
+        const auto below = [&](vi<Arch> middle) QK_INLINE_CALL { return all_bits(order < middle); };
+        const mask<Arch> first = order < vi<Arch>(level[0][0]);
+        vi<Arch> at = all_bits(first);
+        at = vi<Arch>(3) + at + at + below(select(first, vi<Arch>(level[1][0]), vi<Arch>(level[1][1])));
+        unrolled<Levels - 2>([&](auto k) QK_INLINE_CALL {
+            constexpr int l = static_cast<int>(k) + 2;
+            at = at + at + vi<Arch>(1) + below(looked_up<(l < 4 ? 8 : 16), Arch>(level[l], at));
+        });
+        return at;
+    }
+    /// Return the numbers, or their codes, of finite or infinite quotients, in_registers.
+    template <int Levels>
+    QK_INLINE vf<Arch> number_of(vf<Arch> q) const noexcept {
+        const auto* p = reinterpret_cast<const std::int32_t*>(number);
+        return as_float<Arch>(looked_up<(1 << Levels), Arch>(p, found<Levels>(ordered(as_int<Arch>(q)))));
+    }
+    template <int Levels>
+    QK_INLINE vi<Arch> code_of(vf<Arch> q) const noexcept {
+        return looked_up<(1 << Levels), Arch>(code_of_place, found<Levels>(ordered(as_int<Arch>(q))));
     }
 
     /// Returns the place of a value of this order among the numbers. With stochastic rounding: of the largest number up to it.
@@ -59,25 +96,25 @@ struct table_rules {
             each_place(order, words, [&](std::size_t i, std::size_t at) { lane[i] = number[at]; });
             y = load<Arch>(lane);
         } else {
-            vi<Arch> found(std::bit_cast<std::int32_t>(number[0]));
+            vi<Arch> last(std::bit_cast<std::int32_t>(number[0]));
             for (int k = 1; k < count; ++k)
-                found = select(order >= vi<Arch>(from[k]), vi<Arch>(std::bit_cast<std::int32_t>(number[k])), found);
-            y = as_float<Arch>(found);
+                last = select(order >= vi<Arch>(from[k]), vi<Arch>(std::bit_cast<std::int32_t>(number[k])), last);
+            y = as_float<Arch>(last);
         }
         const vi<Arch> of_nan(std::bit_cast<std::int32_t>(nan_value));
         return as_float<Arch>(select((bits & vi<Arch>(magnitude_bits)) > vi<Arch>(infinity_bits), of_nan, as_int<Arch>(y)));
     }
     vi<Arch> codes_of(vf<Arch> q, vi<Arch> words) const noexcept {
         const vi<Arch> bits = as_int<Arch>(flushed<Arch>(q, least_input)), order = ordered(bits);
-        vi<Arch> found(code[0]);
+        vi<Arch> last(code[0]);
         if (random.used || count > 16) {
             alignas(64) std::int32_t lane[lanes<Arch>];
             each_place(order, words, [&](std::size_t i, std::size_t at) { lane[i] = code[at]; });
-            found = load<Arch>(lane);
+            last = load<Arch>(lane);
         } else {
-            for (int k = 1; k < count; ++k) found = select(order >= vi<Arch>(from[k]), vi<Arch>(code[k]), found);
+            for (int k = 1; k < count; ++k) last = select(order >= vi<Arch>(from[k]), vi<Arch>(code[k]), last);
         }
-        return select((bits & vi<Arch>(magnitude_bits)) > vi<Arch>(infinity_bits), vi<Arch>(nan_code), found);
+        return select((bits & vi<Arch>(magnitude_bits)) > vi<Arch>(infinity_bits), vi<Arch>(nan_code), last);
     }
 
   private:
@@ -222,42 +259,5 @@ struct table_step {
         return flushed<Arch>(y, rules->flush_below);
     }
 };
-
-constexpr floating_kind kind_of(const table&) { return floating_kind::any; }
-
-/// Tables have the general form alone.
-template <class Arch>
-struct table_rows {
-    static constexpr bool usable = false, streaming = false;
-    table_rules<Arch> rules;
-
-    table_rows(const table& f, const semantics& how) noexcept : rules(f, how) {}
-    template <std::size_t Size>
-    void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t*, std::size_t count, bool) const noexcept {
-        for (std::size_t k = 0; k < count; ++k) {
-            t.scale[k] = scale[k];
-            t.lowest[k] = t.highest[k] = 0;
-            t.limit[k] = no_value;
-        }
-        t.finish(count, 0, false);
-    }
-    template <std::size_t Size>
-    table_step<Arch> step(const scale_table<Arch, Size>& t, std::size_t k, const std::int64_t*) const noexcept {
-        return {&rules, vf<Arch>(t.scale[k]), t.scale[k] != 1.0f};
-    }
-    template <std::size_t Size>
-    table_step<Arch> step_across(const scale_table<Arch, Size>& t, std::size_t i, std::size_t, const std::int64_t*) const noexcept {
-        return {&rules, load<Arch>(t.scale + i), true};
-    }
-    template <class Scaled, class Call>
-    void with_form(Scaled, bool, const Call&) const noexcept {}
-};
-
-template <class Arch, floating_kind = floating_kind::any>
-table_rows<Arch> rows_of(const table& f, const semantics& how, bool, bool) noexcept {
-    return {f, how};
-}
-
-constexpr bool is_identity(const table&, const semantics&) { return false; }
 
 }  // namespace qk::kernels
