@@ -270,6 +270,16 @@ static void packed_products(void) {
     EXPECT(qk_dot_rows(&w, &rows, x, y, &o) == QK_BAD_ARGUMENT); /* behind the last row */
     rows.rows = 5;
     EXPECT(qk_dot_rows(&w, &rows, x, y, &o) == QK_BAD_ARGUMENT && said("multiple of 32")); /* from column 8 on */
+    o.chains = 1;
+    EXPECT(qk_packed_product(&w, x, y, &o) == QK_BAD_ARGUMENT && said("two orders"));
+    o.integers = 0;
+    EXPECT(qk_packed_product(&w, x, y, &o) == QK_OK);
+    {
+        float chain = 0;
+        for (i = 0; i < COLUMNS; ++i) chain = fmaf(x[i], values[i], chain);
+        EXPECT(y[0] == chain);
+    }
+    o.chains = 0, o.integers = 1;
     w.how.format = "fp8_e4m3fn";
     EXPECT(qk_packed_product(&w, x, y, &o) == QK_BAD_ARGUMENT && said("whole numbers"));
     EXPECT(qk_packed_product(NULL, x, y, &o) == QK_BAD_ARGUMENT);

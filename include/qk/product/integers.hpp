@@ -29,6 +29,8 @@ struct whole_elements {
     QK_APART void fill(const weight_rows<Arch>& w) noexcept {
         usable = false, two_s_complement = natural = w.width == 8;
         if (w.width > 8 || w.run == 0) return;
+        if (w.bytes() != weight_rows<Arch>::integer_bytes::none)
+            return fill_bytes(w.bytes() == weight_rows<Arch>::integer_bytes::with_sign);
         std::uint32_t code[256];
         float number[256];
         const std::size_t n = std::size_t{1} << w.width;
@@ -50,6 +52,11 @@ struct whole_elements {
         }
         usable = true;
     }
+    QK_APART void fill_bytes(bool with_sign) noexcept {
+        unit = 1, usable = true, two_s_complement = with_sign, natural = !with_sign;
+        lowest = with_sign ? -128 : 0, highest = with_sign ? 127 : 255;
+        for (std::int16_t i = 0; i < 256; ++i) value[i] = with_sign && i > 127 ? static_cast<std::int16_t>(i - 256) : i;
+    }
     /// Is true where two products of an element, less the lowest one, and a number of x fit 16 bits.
     bool is_narrow() const noexcept { return highest - lowest <= 128; }
 };
@@ -69,6 +76,12 @@ struct integer_input {
 
 inline constexpr bool has_fast_integers = true;
 
+QK_INLINE std::int32_t largest_of_eight(const std::int32_t* v) noexcept {
+    __m128i most =
+        _mm_max_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(v)), _mm_load_si128(reinterpret_cast<const __m128i*>(v + 4)));
+    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1)));
+}
 QK_INLINE __m256i sums_of_eight(__m256i four, __m256i other) noexcept {
     const __m256 a = _mm256_castsi256_ps(four), b = _mm256_castsi256_ps(other);
     return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)));
@@ -88,6 +101,7 @@ QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q, std::int32
 
 inline constexpr bool has_fast_integers = false;
 
+QK_INLINE std::int32_t largest_of_eight(const std::int32_t* v) noexcept { return *std::max_element(v, v + 8); }
 QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q, std::int32_t* eight) noexcept {
     for (std::size_t i = 0; i < block_of_input; ++i) {
         q[i] = static_cast<std::int8_t>(whole[i]);
@@ -111,12 +125,15 @@ QK_APART void round_input(const float* x, std::size_t n, float unit, const integ
             std::copy(x + k, x + n, last);
             value = last;
         }
-        V most(0);
-        for (std::size_t i = 0; i < block_of_input; i += w)
-            most = max(most, kernels::as_int<Arch>(kernels::load<Arch>(value + i)) & V(0x7fffffff));
-        kernels::store<Arch>(whole, most);
-        std::int32_t largest = whole[0];
-        for (std::size_t i = 1; i < w; ++i) largest = std::max(largest, whole[i]);
+        constexpr std::size_t some = w < 8 ? 8 : w;
+        for (std::size_t at = 0; at < some; at += w) {
+            V most(0);
+            for (std::size_t i = at; i < block_of_input; i += some)
+                most = max(most, kernels::as_int<Arch>(kernels::load<Arch>(value + i)) & V(0x7fffffff));
+            kernels::store<Arch>(whole + at, most);
+        }
+        std::int32_t largest = largest_of_eight(whole);
+        if constexpr (w == 16) largest = std::max(largest, largest_of_eight(whole + 8));
         const float s = std::bit_cast<float>(largest) / 127.0f;
         std::int8_t* q = to.q + k;
         std::int32_t* eight = to.eight + k / 8;

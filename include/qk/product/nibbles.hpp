@@ -13,8 +13,7 @@
 
 namespace qk::detail {
 
-/// The place of each of 16 values in registers holds the value of this number.
-inline constexpr std::uint8_t nibble_order[partial_sums] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+// nibble_order: numbers 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 of 16 values.
 
 /// The upper two bytes of a value, for each code.
 struct nibble_table {
@@ -38,6 +37,15 @@ struct nibble_table {
 #if defined(__AVX2__) && (defined(__FMA__) || defined(__AVX512F__))
 
 inline constexpr bool has_nibbles = true;
+
+/// Puts 16 values into nibble_order, or back: each fourth one comes first.
+template <class Arch>
+QK_INLINE void put_in_nibble_order(float* v) noexcept {
+    const __m128 a = _mm_loadu_ps(v), b = _mm_loadu_ps(v + 4), c = _mm_loadu_ps(v + 8), d = _mm_loadu_ps(v + 12);
+    const __m128 ab = _mm_unpacklo_ps(a, b), cd = _mm_unpacklo_ps(c, d), high_ab = _mm_unpackhi_ps(a, b), high_cd = _mm_unpackhi_ps(c, d);
+    _mm_storeu_ps(v, _mm_movelh_ps(ab, cd)), _mm_storeu_ps(v + 4, _mm_movehl_ps(cd, ab));
+    _mm_storeu_ps(v + 8, _mm_movelh_ps(high_ab, high_cd)), _mm_storeu_ps(v + 12, _mm_movehl_ps(high_cd, high_ab));
+}
 
 /// A table of weights for each code of a scale: `lower` and `upper` of nibble_table, times the factor.
 struct scaled_nibble_tables {

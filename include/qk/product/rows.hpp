@@ -109,7 +109,9 @@ class rows_of final : public weight_rows<Arch> {
 
   public:
     rows_of(const Format& f, const packed_weights& m) noexcept
-        : base(m, element_width(f), run_of(f, m)), format_(f), tensor_(tensor_of(f, m)), packed_(packing_of(f)) {}
+        : base(m, element_width(f), run_of(f, m)), format_(f), tensor_(tensor_of(f, m)), packed_(packing_of(f)) {
+        if constexpr (under_floating_scales<Format>) factors_of_bytes(table_.factor);
+    }
 
     void elements(const std::uint32_t* code, float* to, std::size_t n) const noexcept override {
         if constexpr (has_zero_points<Format>) {
@@ -218,7 +220,25 @@ class rows_of final : public weight_rows<Arch> {
         zero = nullptr;
         if constexpr (in_blocks) {
             const along_axis a{m.rows, m.columns, 1};
-            factors_across<Arch>(format_, m.planes, scale_index(packed_, a, row, 0, 0) + first, 0, n, tensor_, own);
+            const std::size_t scale = scale_index(packed_, a, row, 0, 0) + first;
+            if constexpr (under_floating_scales<Format>) {
+                if (packed_.scale_width == 8) {
+                    const std::byte* const code = m.planes.scales.data() + scale;
+                    for (std::size_t i = 0; i < n; ++i) own[i] = table_.factor[std::to_integer<std::size_t>(code[i])];
+                    return own;
+                }
+            }
+            std::size_t done = 0;
+            if constexpr (std::same_as<Format, microscaling>) {  // 2^(code - 127), and NaN for 255; of code 0 a subnormal number
+                using V = kernels::vi<Arch>;
+                const auto* const code = reinterpret_cast<const std::uint8_t*>(m.planes.scales.data()) + scale;
+                for (; done + kernels::lanes<Arch> <= n; done += kernels::lanes<Arch>) {
+                    const V c = kernels::load_codes<Arch>(code + done);
+                    const V power = max(c << 23, V(1 << 22)) | (kernels::all_bits<Arch>(c == V(255)) & V(1 << 22));
+                    kernels::store<Arch>(own + done, kernels::as_float<Arch>(power));
+                }
+            }
+            factors_across<Arch>(format_, m.planes, scale + done, 0, n - done, tensor_, own + done);
             return own;
         } else {
             const codec_parameters& p = m.parameters;
@@ -239,7 +259,7 @@ class rows_of final : public weight_rows<Arch> {
         }
     }
 
-    bool factors_of_bytes([[maybe_unused]] float* to) const noexcept override {
+    bool factors_of_bytes([[maybe_unused]] float* to) const noexcept final {
         if constexpr (in_blocks && !has_sub_blocks<Format>) {
             if (packed_.scale_width == 8 && packed_.shift_bits == 0) {
                 std::byte code[256];
@@ -358,6 +378,12 @@ class rows_of final : public weight_rows<Arch> {
     const Format format_;
     const float tensor_;
     const packing packed_;
+    struct no_table {};
+    struct scale_table {
+        float factor[256];
+    };
+    /// Factors by code, where a code takes more steps than a look-up.
+    std::conditional_t<under_floating_scales<Format>, scale_table, no_table> table_;
 };
 
 }  // namespace detail

@@ -109,17 +109,16 @@ class product_walk : product_ends<Arch> {
             const std::size_t n = std::min(piece_, whole - k);
             if (!one_piece_) {
                 copy(0, k, n, x_);
-                if (how == form::nibbles) order_input(n);
+                if constexpr (has_nibbles) {
+                    for (std::size_t i = 0; how == form::nibbles && i < n; i += partial_sums) put_in_nibble_order<Arch>(x_ + i);
+                }
             }
             one_piece_ = n == whole;
             for (std::size_t r = 0; r < rows; r += rows_at_once)
                 add_rows(row + r, std::min(rows_at_once, rows - r), k, n, sum_ + r * partial_sums, how);
         }
-        for (std::size_t r = 0; how == form::nibbles && r < rows; ++r) {
-            float* sum = sum_ + r * partial_sums;
-            float ordered[partial_sums];
-            std::memcpy(ordered, sum, sizeof ordered);
-            for (std::size_t i = 0; i < partial_sums; ++i) sum[nibble_order[i]] = ordered[i];
+        if constexpr (has_nibbles) {
+            for (std::size_t r = 0; how == form::nibbles && r < rows; ++r) put_in_nibble_order<Arch>(sum_ + r * partial_sums);
         }
         if (rest == 0) return;
         alignas(64) float x[group];
@@ -127,13 +126,6 @@ class product_walk : product_ends<Arch> {
         const float* const in = x;
         for (std::size_t r = 0; r < rows; ++r) w_.decode(in_matrix(row + r), c_.w.first_column + whole, rest, weights_ + r * group);
         add_products<Arch>(rows, 1, weights_, group, &in, rest, sum_, partial_sums);
-    }
-    QK_APART void order_input(std::size_t n) noexcept {
-        for (std::size_t i = 0; i < n; i += partial_sums) {
-            float natural[partial_sums];
-            std::memcpy(natural, x_ + i, sizeof natural);
-            for (std::size_t j = 0; j < partial_sums; ++j) x_[i + j] = natural[nibble_order[j]];
-        }
     }
     /// Fills p with a piece of at most rows_at_once rows.
     piece_of_rows pieces_of(packed_piece* p, std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* sum) noexcept {

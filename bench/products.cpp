@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times products over packed weights beside ggml's, oneDNN's and Eigen's kernels, on one thread and turn by turn: each figure is the best
+// of many short repetitions, which other work on the machine disturbs least. bench/products.py makes a table of it.
+//
+// usage: products one BYTES REPETITIONS [GGML_FOLDER]         one vector and a matrix of so many packed bytes, 4096 columns
+//        products many VECTORS REPETITIONS                    256 rows of 4096 columns
+//
+// GGML_FOLDER holds libggml-base.so.0 and libggml-cpu.so.0. oneDNN is loaded where it is installed.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+
+#include "qk/codec.hpp"
+#include "qk/product.hpp"
+
+#if __has_include(<Eigen/Dense>)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#include <Eigen/Dense>
+#pragma GCC diagnostic pop
+#define HAS_EIGEN 1
+#endif
+
+namespace {
+
+constexpr std::size_t columns = 4096;
+
+struct contender {
+    std::string name;
+    double work;   ///< weights, or multiply-adds
+    double bytes;  ///< of weights
+    std::function<void()> run;
+    double best = 1e30;
+};
+
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+void race(std::vector<contender>& all, int repetitions) {
+    for (int i = 0; i < repetitions; ++i) {
+        for (contender& c : all) {
+            c.run();
+            const double begin = seconds();
+            c.run();
+            c.best = std::min(c.best, seconds() - begin);
+        }
+    }
+    for (const contender& c : all) std::printf("%s\t%.3f\t%.3f\n", c.name.c_str(), c.work / c.best * 1e-9, c.bytes / c.best * 1e-9);
+}
+
+std::vector<float> numbers(std::size_t n) {
+    std::mt19937 random(static_cast<std::uint32_t>(n));
+    std::normal_distribution<float> normal;
+    std::vector<float> made(n);
+    for (float& v : made) v = normal(random);
+    return made;
+}
+
+/// A matrix whose rows repeat after 64 of them, so that large ones are made quickly.
+struct matrix {
+    std::vector<std::byte> packed;
+    std::vector<float> scales;
+    qk::packed_weights weights;
+};
+template <auto Format>
+std::size_t bytes_of_row() {
+    return qk::packed_bytes<Format>(qk::along_axis{1, columns, 1});
+}
+template <auto Format>
+matrix* make(std::size_t rows) {
+    auto* m = new matrix;  // as long as the program
+    const std::vector<float> row = numbers(64 * columns);
+    const qk::along_axis axis{rows, columns, 1};
+    std::vector<float> all(rows * columns);
+    for (std::size_t r = 0; r < rows; ++r) std::memcpy(&all[r * columns], &row[r % 64 * columns], columns * sizeof(float));
+    m->packed.resize(qk::packed_bytes<Format>(axis));
+    const std::span<const std::byte> packed(m->packed);
+    if constexpr (qk::is_block_format(Format)) {
+        qk::encode<Format>(all, m->packed, axis);
+        m->weights = {rows, columns, qk::planes_of(qk::layout_of(Format, axis), packed), {}};
+    } else {
+        m->scales.assign(rows * columns / 32, 0.03f);
+        const qk::codec_parameters scales = qk::per_block{m->scales, {}, axis, 32};
+        qk::encode<Format>(all, m->packed, scales);
+        m->weights = {rows, columns, {packed, {}, {}, {}}, scales};
+    }
+    return m;
+}
+
+template <auto Format>
+void add_one(const char* name, std::size_t bytes, const std::vector<float>& x, std::vector<float>& y, std::vector<contender>& to) {
+    const std::size_t rows = std::min(y.size(), bytes / bytes_of_row<Format>() / 8 * 8);
+    const matrix* m = make<Format>(rows);
+    const double weights = static_cast<double>(rows * columns), read = static_cast<double>(m->packed.size() + 4 * m->scales.size());
+    const auto with = [&](const char* order, qk::product_sums sums) {
+        to.push_back({std::string("qk ") + name + order, weights, read,
+                      [=, &x, &y] { qk::product<Format>(m->weights, {x}, {std::span(y).first(rows)}, {.sums = sums}); }});
+    };
+    with("", qk::product_sums::floats);
+    if (qk::takes_integers(Format)) with(", integers", qk::product_sums::integers);
+}
+
+/// ggml's products of a row with x in q8_0, which is rounded once for each product, as qk does.
+void add_ggml(const char* folder, std::size_t bytes, const std::vector<float>& x, std::vector<float>& y, std::vector<contender>& to) {
+    const std::string at = std::string(folder) + "/";
+    void* const base = dlopen((at + "libggml-base.so.0").c_str(), RTLD_NOW | RTLD_GLOBAL);
+    void* const cpu = dlopen((at + "libggml-cpu.so.0").c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (base == nullptr || cpu == nullptr) {
+        std::fprintf(stderr, "products: %s\n", dlerror());
+        std::exit(1);
+    }
+    const auto symbol = [](void* library, const std::string& name) {
+        void* const found = dlsym(library, name.c_str());
+        if (found == nullptr) std::fprintf(stderr, "products: ggml has no %s\n", name.c_str());
+        return found;
+    };
+    reinterpret_cast<void (*)()>(symbol(cpu, "ggml_cpu_init"))();
+    using quantize = void (*)(const float*, void*, std::int64_t);
+    using dot = void (*)(int, float*, std::size_t, const void*, std::size_t, const void*, std::size_t, int);
+    const auto round = reinterpret_cast<quantize>(symbol(cpu, "quantize_row_q8_0"));
+    static std::vector<char> q8(columns / 32 * 34);
+    struct type {
+        const char* name;
+        std::size_t bytes, block;
+    };
+    for (const type t : {type{"q4_0", 18, 32}, type{"mxfp4", 17, 32}, type{"nvfp4", 36, 64}, type{"q8_0", 34, 32}}) {
+        const auto product = reinterpret_cast<dot>(symbol(cpu, std::string("ggml_vec_dot_") + t.name + "_q8_0"));
+        const auto to_type = reinterpret_cast<quantize>(symbol(base, std::string("quantize_row_") + t.name + "_ref"));
+        if (product == nullptr || to_type == nullptr) continue;
+        const std::size_t row = columns / t.block * t.bytes, rows = std::min(y.size(), bytes / row / 8 * 8);
+        auto* w = new std::vector<char>(row * rows);
+        to_type(numbers(columns).data(), w->data(), columns);
+        for (std::size_t r = 1; r < rows; ++r) std::memcpy(w->data() + r * row, w->data(), row);
+        to.push_back({std::string("ggml ") + t.name, static_cast<double>(rows * columns), static_cast<double>(row * rows), [=, &x, &y] {
+                          round(x.data(), q8.data(), columns);
+                          for (std::size_t r = 0; r < rows; ++r) product(columns, &y[r], 0, w->data() + r * row, 0, q8.data(), 0, 1);
+                      }});
+    }
+    using several = void (*)(int, float*, std::size_t, const void*, const void*, int, int);
+    if (const auto repacked = reinterpret_cast<several>(symbol(cpu, "ggml_gemv_q4_0_8x8_q8_0"))) {
+        const std::size_t row = columns / 32 * 18, rows = std::min(y.size(), bytes / row / 8 * 8);
+        auto* w = new std::vector<char>(row * rows, 0x20);  // any codes; scales of 0x2020
+        to.push_back({"ggml q4_0, repacked", static_cast<double>(rows * columns), static_cast<double>(row * rows), [=, &x, &y] {
+                          round(x.data(), q8.data(), columns);
+                          repacked(columns, y.data(), rows, w->data(), q8.data(), 1, static_cast<int>(rows));
+                      }});
+    }
+}
+
+#if defined(HAS_EIGEN)
+using row_major = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+Eigen::Map<const row_major> as_matrix(const std::vector<float>& v, std::size_t rows) {
+    return {v.data(), static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(columns)};
+}
+#endif
+
+int one(std::size_t bytes, int repetitions, const char* ggml) {
+    static const std::vector<float> x = numbers(columns);
+    static std::vector<float> y(std::max<std::size_t>(bytes / (columns / 2), 64));
+    static std::vector<float> w;
+    std::vector<contender> all;
+    add_one<qk::mxfp4>("mxfp4", bytes, x, y, all);
+    add_one<qk::nvfp4>("nvfp4", bytes, x, y, all);
+    add_one<qk::int4>("int4", bytes, x, y, all);
+    add_one<qk::int8>("int8", bytes, x, y, all);
+    add_one<qk::fp8_e4m3fn>("fp8_e4m3fn", bytes, x, y, all);
+    if (ggml != nullptr) add_ggml(ggml, bytes, x, y, all);
+#if defined(HAS_EIGEN)
+    const std::size_t rows = std::max<std::size_t>(bytes / (4 * columns), 8);
+    w.assign(rows * columns, 0.5f);
+    all.push_back({"Eigen float32", static_cast<double>(rows * columns), static_cast<double>(4 * rows * columns), [rows] {
+                       Eigen::Map<Eigen::VectorXf>(y.data(), static_cast<Eigen::Index>(rows)).noalias() =
+                           as_matrix(w, rows) * Eigen::Map<const Eigen::VectorXf>(x.data(), static_cast<Eigen::Index>(columns));
+                   }});
+#endif
+    static std::vector<std::uint64_t> memory(bytes / 8, 1);
+    all.push_back({"plain read", static_cast<double>(bytes), static_cast<double>(bytes), [] {
+                       std::uint64_t s[16] = {};
+                       for (std::size_t i = 0; i + 16 <= memory.size(); i += 16) {
+                           for (std::size_t k = 0; k < 16; ++k) s[k] ^= memory[i + k];
+                       }
+                       y[0] = static_cast<float>(std::accumulate(s, s + 16, std::uint64_t{0}));
+                   }});
+    race(all, repetitions);
+    return 0;
+}
+
+template <auto Format>
+void add_many(const char* name, std::size_t rows, std::size_t vectors, const std::vector<float>& x, std::vector<float>& y,
+              std::vector<contender>& to) {
+    const matrix* m = make<Format>(rows);
+    for (const qk::product_sums sums : {qk::product_sums::floats, qk::product_sums::chains}) {
+        to.push_back({std::string("qk ") + name + (sums == qk::product_sums::chains ? ", chains" : ""),
+                      static_cast<double>(rows * columns * vectors), static_cast<double>(m->packed.size()), [=, &x, &y] {
+                          qk::product<Format>(m->weights, {x, vectors}, {y}, {.sums = sums});
+                      }});
+    }
+}
+
+int many(std::size_t vectors, int repetitions) {
+    constexpr std::size_t rows = 256;
+    static const std::vector<float> x = numbers(vectors * columns), w = numbers(rows * columns);
+    static std::vector<float> y(vectors * rows);
+    const double work = static_cast<double>(rows * columns * vectors), bytes = static_cast<double>(4 * rows * columns);
+    std::vector<contender> all;
+    add_many<qk::mxfp4>("mxfp4", rows, vectors, x, y, all);
+    add_many<qk::int8>("int8", rows, vectors, x, y, all);
+    add_many<qk::fp8_e4m3fn>("fp8_e4m3fn", rows, vectors, x, y, all);
+    using sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t, const float*,
+                          std::int64_t, float, float*, std::int64_t);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"}) {
+        void* const library = dlopen(name, RTLD_NOW);
+        if (library == nullptr) continue;
+        const auto call = reinterpret_cast<sgemm>(dlsym(library, "dnnl_sgemm"));
+        constexpr auto m = static_cast<std::int64_t>(rows), k = static_cast<std::int64_t>(columns);
+        const auto n = static_cast<std::int64_t>(vectors);
+        all.push_back({"oneDNN float32", work, bytes, [=] { call('N', 'T', n, m, k, 1.0f, x.data(), k, w.data(), k, 0.0f, y.data(), m); }});
+        break;
+    }
+#if defined(HAS_EIGEN)
+    all.push_back({"Eigen float32", work, bytes, [vectors] {
+                       Eigen::Map<row_major>(y.data(), static_cast<Eigen::Index>(vectors), static_cast<Eigen::Index>(rows)).noalias() =
+                           as_matrix(x, vectors) * as_matrix(w, rows).transpose();
+                   }});
+#endif
+    race(all, repetitions);
+    return 0;
+}
+
+}  // namespace
+
+int main(int n, char** arguments) {
+    const std::string what = n > 3 ? arguments[1] : "";
+    if (what == "one") return one(std::strtoull(arguments[2], nullptr, 10), std::atoi(arguments[3]), n > 4 ? arguments[4] : nullptr);
+    if (what == "many") return many(std::strtoull(arguments[2], nullptr, 10), std::atoi(arguments[3]));
+    std::fprintf(stderr, "usage: products one BYTES REPETITIONS [GGML_FOLDER] | products many VECTORS REPETITIONS\n");
+    return 2;
+}
