@@ -28,6 +28,7 @@ QK_INLINE void add_integer_bytes(const piece_of_rows& p, std::size_t first) noex
     });
     for (std::size_t g = 0, groups = p.groups; g < groups; ++g) {
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+            fetch_ahead(in[r] + g * 32);
             kernels::unrolled<4>([&](auto v) QK_INLINE_CALL {
                 const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(in[r] + g * 32 + v * 8));
                 __m256 value = _mm256_cvtepi32_ps(Signed ? _mm256_cvtepi8_epi32(codes) : _mm256_cvtepu8_epi32(codes));

@@ -261,6 +261,7 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, std:
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
             __m256i whole;
             if constexpr (in_nibbles) {
+                fetch_ahead(in[r] + g * 32);
                 const __m256i two = load(in[r] + g * 32);
                 const __m256i even = _mm256_maddubs_epi16(_mm256_shuffle_epi8(table, _mm256_and_si256(two, nibble)), q0),
                               odd =
@@ -269,6 +270,7 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, std:
                     whole = _mm256_add_epi32(_mm256_madd_epi16(even, ones), _mm256_madd_epi16(odd, ones));
                 else whole = _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
             } else {
+                fetch_ahead(in[r] + g * 64);
                 __m256i a = load(in[r] + g * 64), b = load(in[r] + g * 64 + 32);
                 if constexpr (Kind == integer_kind::bytes) a = _mm256_xor_si256(a, flip), b = _mm256_xor_si256(b, flip);
                 whole = sums_of_eight(sums_of_four(a, q0), sums_of_four(b, q1));

@@ -91,6 +91,7 @@ QK_INLINE void add_scaled_nibbles(const scaled_nibble_tables& tables, const piec
                            QK_INLINE_CALL { return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(from))); };
     for (std::size_t g = 0, groups = p.groups; g < groups; ++g) {
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+            fetch_ahead(at[r] + g * 16);
             const std::uint8_t* const table = tables.of_scale[std::to_integer<std::size_t>(scale[r][g])];
             const __m256i code = _mm256_and_si256(_mm256_srlv_epi32(twice(at[r] + g * 16), shift), nibble);
             const __m256i a = _mm256_shuffle_epi8(twice(table), code), b = _mm256_shuffle_epi8(twice(table + 16), code);
@@ -132,6 +133,7 @@ QK_INLINE void add_nibbles(const nibble_table& table, const piece_of_rows& p, st
     });
     for (std::size_t g = 0; g < p.groups; ++g) {
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+            fetch_ahead(at[r] + g * 16);
             const __m256i two = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at[r] + g * 16)));
             const __m256i code = _mm256_and_si256(_mm256_srlv_epi32(two, shift), nibble);
             const __m256i a = _mm256_shuffle_epi8(lower, code), b = _mm256_shuffle_epi8(upper, code);

@@ -4,7 +4,16 @@
 
 #include <cstddef>
 
+#include "qk/inline.hpp"
+
 namespace qk::detail {
+
+/// Fetches codes of later rows: several rows at once are more streams than a processor follows by itself.
+QK_INLINE void fetch_ahead(const std::byte* codes) noexcept {
+#if defined(__GNUC__)
+    __builtin_prefetch(codes + 4096);
+#endif
+}
 
 /// A piece of a row as the forms in registers take it. `factor` and `zero` (or null) have an entry for each group of 32 weights, or two.
 struct packed_piece {
