@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -182,14 +181,6 @@ int one(std::size_t bytes, int repetitions, const char* ggml) {
                            as_matrix(w, rows) * Eigen::Map<const Eigen::VectorXf>(x.data(), static_cast<Eigen::Index>(columns));
                    }});
 #endif
-    static std::vector<std::uint64_t> memory(bytes / 8, 1);
-    all.push_back({"plain read", static_cast<double>(bytes), static_cast<double>(bytes), [] {
-                       std::uint64_t s[16] = {};
-                       for (std::size_t i = 0; i + 16 <= memory.size(); i += 16) {
-                           for (std::size_t k = 0; k < 16; ++k) s[k] ^= memory[i + k];
-                       }
-                       y[0] = static_cast<float>(std::accumulate(s, s + 16, std::uint64_t{0}));
-                   }});
     race(all, repetitions);
     return 0;
 }

@@ -76,7 +76,7 @@ def main():
     processor = re.search(r"model name\s*: (.*)", info).group(1)
     family, model = (re.search(rf"{key}\s*: (\d+)", info).group(1) for key in ("cpu family", "model\t"))
     print(f"{processor}, family {family} model {model}, one thread. Rows of 4096 columns; the best of {o.repetitions} repetitions in L2. x is rounded "
-          "in each call where a kernel wants whole numbers." + (f" ggml {ggml_version(o.ggml)}." if o.ggml else "") + "\n")
+          "in each call where a kernel wants whole numbers. Eigen's float32 shows how fast memory is read." + (f" ggml {ggml_version(o.ggml)}." if o.ggml else "") + "\n")
     table("One vector, 256 KiB of packed weights", rows(o.program, "one", 262144, o.repetitions, *ggml), "10^9 weights a second")
     table("One vector, 64 MiB of packed weights", rows(o.program, "one", 1 << 26, max(o.repetitions // 10, 5), *ggml), "10^9 weights a second")
     for vectors in (64, 256):
