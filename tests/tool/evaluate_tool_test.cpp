@@ -44,6 +44,19 @@ TEST_CASE("evaluate: outputs, comparison, errors") {
     CHECK(run_tool({"evaluate", place("missing.onnx"), "--inputs", input}).status == 2);
 }
 
+TEST_CASE("evaluate: weights whose scales are weighted by what layers read are compared with the float model's") {
+    const fs::path network = qk_test::residual_network(qk_test::data_with("reference")[0]);
+    const std::string model = network.string(), input = qk_test::reference_of(network, "input.input").string();
+    for (const char* format : {"nvfp4", "int4"}) {
+        const auto done = run_tool({"evaluate", model, "--inputs", input, "--approach", "weight_only", "--weight", format, "--scale-rule",
+                                    "search", "--scale-objective", "weighted", "--metric", "sqnr", "--json"});
+        REQUIRE_MESSAGE(done.status == 0, done.err);
+        const auto sqnr = nlohmann::json::parse(done.out)["sqnr"];  // null, for no noise at all, where it was compared with itself
+        REQUIRE_MESSAGE(sqnr.is_number(), format);
+        CHECK(sqnr < 60);
+    }
+}
+
 TEST_CASE("outputs whose names become one file name, or too long a one, have files of their own, which --compare finds") {
     const qk_test::scratch place;
     const std::string lengthy = std::string(299, 'n') + "\xc3\xa4";
