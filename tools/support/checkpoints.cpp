@@ -151,7 +151,18 @@ std::vector<checkpoint::format_error> measured_formats(const checkpoint::checkpo
         const auto found = vectors.find(w.name);
         return found == vectors.end() ? std::vector<float>() : found->second;
     };
-    return checkpoint::measure_formats(c, formats, columns, told);
+    std::vector<checkpoint::format_error> all = checkpoint::measure_formats(c, formats, columns, told);
+    bool any = false;
+    for (const checkpoint::weight& w : c.weights) {
+        if (w.shape.size() < 2 || w.problem || w.elements() == 0) continue;
+        any = true;
+        if (std::ranges::find(all, w.name, &checkpoint::format_error::tensor) == all.end())
+            print(stderr, "{}: rows of {} values are no whole blocks of these formats; it stays as it is, {} bytes\n", w.name,
+                  w.shape.back(), stored_bytes(c, w));
+    }
+    if (all.empty())
+        throw graph::error(c.path.string() + (any ? " has no matrix whose rows are whole blocks of these formats" : " has no matrices"));
+    return all;
 }
 
 double decibels_of(const checkpoint::format_error& e) {
