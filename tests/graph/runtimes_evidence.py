@@ -202,12 +202,24 @@ def network():
     return source, inputs
 
 
+PAGE = """# Formats in every runtime
+
+`tests/graph/runtimes_evidence.py QK --table` quantizes a network of two convolutions, a MatMul and a Gemm, activations and weights in one format, and runs the files. Numbers are
+decibels beside `qk evaluate --plan` on the float network; "inf" is the same bits.
+
+"no" is a runtime that does not have the file's operators: onnx's reference evaluator has DequantizeLinear from opset 19 on, onnxruntime's CPU none of FLOAT4E2M1 and FLOAT8E8M0, and
+OpenVINO no functions. An error is a format that the style refuses. [Export styles](../reference/export_styles.md#functions-in-other-runtimes) says why OpenVINO has few decibels in
+some rows, and `--target openvino` writes what it reads.
+"""
+
+
 def table():
-    """Prints decibels beside `qk evaluate --plan` for each format, style and runtime."""
+    """Prints a page of decibels beside `qk evaluate --plan` for each format, style and runtime."""
     source, inputs = network()
     kinds = {"onnxruntime, off": lambda f: in_onnxruntime(f, inputs, False), "onnxruntime, on": lambda f: in_onnxruntime(f, inputs, True),
              "onnx.reference": lambda f: ReferenceEvaluator(onnx.load(f)).run(None, inputs), "openvino": lambda f: in_openvino(f, inputs)}
     styles = {"qdq": ["--export", "qdq"], "portable": [], "portable --inline": ["--inline"], "--target openvino": ["--target", "openvino"]}
+    print(PAGE)
     print("| format | style | " + " | ".join(kinds) + " |")
     print("|---|---|" + "---|" * len(kinds))
     for name in ["int8", "uint8", "int4", "int16", "uint16", "fp16", "bf16", "fp8_e4m3fn", "fp8_e5m2", "fp8_e4m3", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1", "bfp16", "mx9", "mx6", "mx4", "mxint8",
