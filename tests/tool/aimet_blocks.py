@@ -179,7 +179,7 @@ def malformed():
     wrong(second, "axis", axis=2)
     wrong(second, "axis", axis=None)
     wrong(second, "block_size", block_size=None)
-    wrong(second, "block_size", block_size=64)
+    wrong(second, "blocks of 64", block_size=64)
     wrong(second, "per_channel_float_scale", per_channel_float_scale=[[0.1, 0.2]])
     wrong(second, "per_channel_float_scale", per_channel_float_scale=None)
     wrong(second, "per_block_int_scale", per_block_int_scale=[[1, 2], [3]])
