@@ -197,7 +197,8 @@ quantize_outcome quantize(const quantize_settings& given, const progress_functio
     if (makes_model(settings)) exported = write_plan(m, result.plan, style, keep_int8);
     const std::optional<level_price> price = write_level(done, settings, exported);
     if (settings.time) time_models(done, m, settings, exported ? &exported->exported : nullptr);
-    const std::string encodings = settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m, settings.encodings_version), 1) + "\n";
+    const std::string encodings =
+        settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m, settings.encodings_version), 1) + "\n";
     const layer_view layers(m);
     const plan_cost cost = done.cost = cost_of(layers, result.plan, &seen);
 
