@@ -99,14 +99,13 @@ class integer_error {
           inverse_(1.0 / scale_) {}
     void add(std::span<const float> x) {
         constexpr double whole = 6755399441055744.0;
-        std::size_t i = 0;
-        for (; i + lanes <= x.size(); i += lanes) {
+        for (; x.size() >= lanes; x = x.subspan(lanes)) {
             for (std::size_t l = 0; l < lanes; ++l) {
-                const auto v = static_cast<double>(x[i + l]);
+                const auto v = static_cast<double>(x[l]);
                 sums_[l] += of(v, (v * inverse_ + whole) - whole);
             }
         }
-        for (; i < x.size(); ++i) last_[rest_++] = of(x[i]);
+        for (const float v : x) last_[rest_++] = of(v);
     }
     /// Returns the squared error of one value.
     double of(float x) const { return of(static_cast<double>(x), std::nearbyint(static_cast<double>(x) * inverse_)); }

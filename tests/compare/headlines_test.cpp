@@ -217,7 +217,7 @@ TEST_CASE("values that pass a register of 13 mantissa bits are rounded twice") {
                                          : tie_of_fp16 - near));
     }
     values device;
-    for (const float v : x) device.push_back(qk::widen(qk::narrow<qk::float16>(faulty::element{13, -126, 1e38}(v, 1))));
+    for (const float v : x) device.push_back(qk::widen(qk::narrow<qk::float16>(static_cast<float>(faulty::element{13, -126, 1e38}(v, 1)))));
     const std::vector<std::int64_t> shape{static_cast<std::int64_t>(x.size())};
     const auto r = honest("13 mantissa bits first", of("fp16", shape), shape, x, device);
     REQUIRE(r.causes.size() == 1);
