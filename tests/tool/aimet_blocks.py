@@ -84,6 +84,7 @@ def blockwise(layer, products):
 def run(model, x):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # on, int4 weights become a MatMulNBits, which rounds x to int8
     data = model if isinstance(model, str) else model.SerializeToString()
     return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
 

@@ -30,7 +30,7 @@ struct whole_elements {
         usable = false, two_s_complement = natural = w.width == 8;
         if (w.width > 8 || w.run == 0) return;
         if (w.bytes() != weight_rows<Arch>::integer_bytes::none)
-            return fill_bytes(w.bytes() == weight_rows<Arch>::integer_bytes::with_sign);
+            return fill_bytes<Arch>(w.bytes() == weight_rows<Arch>::integer_bytes::with_sign);
         std::uint32_t code[256];
         float number[256];
         const std::size_t n = std::size_t{1} << w.width;
@@ -52,6 +52,7 @@ struct whole_elements {
         }
         usable = true;
     }
+    template <class Arch>
     QK_APART void fill_bytes(bool with_sign) noexcept {
         unit = 1, usable = true, two_s_complement = with_sign, natural = !with_sign;
         lowest = with_sign ? -128 : 0, highest = with_sign ? 127 : 255;
@@ -183,7 +184,8 @@ QK_APART void add_whole(const std::int32_t* element, const std::int8_t* q, std::
 
 /// Makes ready for two blocks each what the form in registers reads of x, n being a multiple of 64. lowest: the least element, which is
 /// subtracted from codes of 4 bits, or what is added to those of 8 bits.
-QK_APART inline void order_lanes(std::size_t n, int width, std::int32_t lowest, const integer_input& x) noexcept {
+template <class Arch>
+QK_APART void order_lanes(std::size_t n, int width, std::int32_t lowest, const integer_input& x) noexcept {
     const __m256i by = _mm256_set1_epi32(lowest), even = _mm256_set1_epi16(255);
     for (std::size_t k = 0; k < n; k += 2 * block_of_input) {
         const std::size_t at = k / 8, block = k / block_of_input;
@@ -291,7 +293,8 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, std:
     });
 }
 /// Returns what order_lanes and add_integers need to know of a format.
-QK_APART inline integer_codes codes_of(const whole_elements& e, int width) noexcept {
+template <class Arch>
+QK_APART integer_codes codes_of(const whole_elements& e, int width) noexcept {
     if (width == 8) {
         if (e.natural) return {integer_kind::bytes, _mm256_setzero_si256(), 128};
         return {integer_kind::signed_bytes, _mm256_setzero_si256(), 0};

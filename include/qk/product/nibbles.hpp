@@ -52,6 +52,7 @@ struct scaled_nibble_tables {
     alignas(64) std::uint8_t of_scale[256][32];
 
     /// Returns false where a weight has more bits than the upper two bytes.
+    template <class Arch>
     QK_APART bool fill(const nibble_table& table, const float* factor) noexcept {
         alignas(32) float element[16];
         for (std::size_t i = 0; i < 16; ++i)
@@ -200,7 +201,10 @@ QK_APART void decode_nibbles(const nibble_table& table, const packed_piece& p, s
 inline constexpr bool has_nibbles = false;
 
 struct scaled_nibble_tables {
-    bool fill(const nibble_table&, const float*) noexcept { return false; }
+    template <class Arch>
+    bool fill(const nibble_table&, const float*) noexcept {
+        return false;
+    }
 };
 
 #endif

@@ -97,8 +97,8 @@ class product_walk : product_ends<Arch> {
         if (table_.usable) {
             // Where factors are one byte each, a table for each of them has the products, which saves multiplying each weight.
             float factor[256];
-            scaled_tables_ =
-                w_.run == group && c_.last - c_.first >= rows_of_one && w_.factors_of_bytes(factor) && tables_.fill(table_, factor);
+            scaled_tables_ = w_.run == group && c_.last - c_.first >= rows_of_one && w_.factors_of_bytes(factor) &&
+                             tables_.template fill<Arch>(table_, factor);
             return form::nibbles;
         }
         return w_.in_registers() ? form::codes : form::decoded;
@@ -177,14 +177,14 @@ class product_walk : product_ends<Arch> {
             if (!one_piece_) {
                 copy(0, k, n, x_);
                 round_input<Arch>(x_, n, elements_.unit, x);
-                if constexpr (has_fast_integers) order_lanes(whole, w_.width, codes_of(elements_, w_.width).lowest, x);
+                if constexpr (has_fast_integers) order_lanes<Arch>(whole, w_.width, codes_of<Arch>(elements_, w_.width).lowest, x);
             }
             one_piece_ = n == columns_;
             for (std::size_t r = 0; r < rows; r += rows_at_once) {
                 packed_piece p[rows_at_once];
                 const piece_of_rows pieces = pieces_of(p, row + r, std::min(rows_at_once, rows - r), k, n, sum_ + r * partial_sums);
                 if constexpr (has_fast_integers) {
-                    if (fast) add_integers<Arch>(pieces, x, codes_of(elements_, w_.width));
+                    if (fast) add_integers<Arch>(pieces, x, codes_of<Arch>(elements_, w_.width));
                 }
                 for (std::size_t i = 0; i < pieces.rows; ++i) rest_of_integers(pieces, i, row + r + i, k, whole, n);
             }

@@ -408,7 +408,6 @@ class exporter {
     }
 
     void raise() {
-        onnx::ModelProto& p = result_.exported.proto();
         const int needed = g_.required_opset();
         if (result_.exported.opset("") < needed) {
             result_.notes.push_back("opset raised from " + std::to_string(result_.opset_before) + " to " + std::to_string(needed) + ": " +
@@ -418,6 +417,7 @@ class exporter {
         result_.opset_after = result_.exported.opset("");
         // The oldest IR version that has what was used: https://github.com/onnx/onnx/blob/main/docs/Versioning.md
         const int o = result_.opset_after;
+        onnx::ModelProto& p = result_.exported.proto();  // raise_opset puts another one in place of the former
         const int ir = o >= 25 ? 13 : o >= 24 ? 12 : o >= 23 ? 11 : o >= 21 ? 10 : o >= 19 ? 9 : p.functions_size() > 0 ? 8 : 4;
         if (p.ir_version() < ir) p.set_ir_version(ir);
         result_.exported.reindex();

@@ -19,15 +19,16 @@
 namespace qk::graph::pipeline {
 namespace {
 
-/// Is true when qk runs a node, and all nodes inside of it.
-bool runs_here(const model& m, const onnx::NodeProto& n) {
-    bool runs = find_op(n.domain(), n.op_type(), m.opset(n.domain())) != nullptr;
-    if (const onnx::FunctionProto* f = find_function(m.proto(), n))
-        runs = std::ranges::all_of(f->node(), [&](const onnx::NodeProto& inner) { return runs_here(m, inner); });
+/// Appends what qk does not run of a node: itself, or nodes inside of it.
+void collect_foreign(const model& m, const onnx::NodeProto& n, std::vector<const onnx::NodeProto*>& foreign) {
+    if (const onnx::FunctionProto* f = find_function(m.proto(), n)) {
+        for (const onnx::NodeProto& inner : f->node()) collect_foreign(m, inner, foreign);
+    } else if (find_op(n.domain(), n.op_type(), m.opset(n.domain())) == nullptr) {
+        foreign.push_back(&n);
+    }
     detail::for_each_subgraph(n, [&](const onnx::GraphProto& g) {
-        runs = runs && std::ranges::all_of(g.node(), [&](const onnx::NodeProto& inner) { return runs_here(m, inner); });
+        for (const onnx::NodeProto& inner : g.node()) collect_foreign(m, inner, foreign);
     });
-    return runs;
 }
 
 /// The nodes that cannot be run, and the tensors that they would make.
@@ -49,11 +50,12 @@ lost_part lost_of(const model& m) {
     lost_part lost;
     for (const auto& n : m.graph().node()) {
         const std::unordered_set<std::string_view> read = read_by(n);
-        const bool foreign = !runs_here(m, n);
+        std::vector<const onnx::NodeProto*> foreign;
+        collect_foreign(m, n, foreign);
         const bool behind = std::ranges::any_of(read, [&](std::string_view i) { return lost.tensors.contains(std::string(i)); });
-        if (foreign && lost.first == nullptr) lost.first = &n;
-        if (foreign) lost.operators.insert((n.domain().empty() ? "" : n.domain() + ":") + n.op_type());
-        lost.nodes.push_back(foreign || behind);
+        if (!foreign.empty() && lost.first == nullptr) lost.first = foreign.front();
+        for (const onnx::NodeProto* f : foreign) lost.operators.insert((f->domain().empty() ? "" : f->domain() + ":") + f->op_type());
+        lost.nodes.push_back(!foreign.empty() || behind);
         if (lost.nodes.back()) lost.tensors.insert(n.output().begin(), n.output().end());
     }
     lost.tensors.erase("");
