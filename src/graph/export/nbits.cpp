@@ -137,10 +137,6 @@ nbits_constants hold(graph_writer& g, const std::string& name, const onnx::NodeP
     return c;
 }
 
-}  // namespace
-
-namespace {
-
 /// Is true for a table of small floats; `why` says what else prevents it.
 bool fits_table(const quantizer& q, const tensor& value, std::string& why) {
     if (!table_floats(q.format)) return why = "GatherBlockQuantized has no type for their format", false;
