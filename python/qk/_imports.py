@@ -553,7 +553,7 @@ def from_aimet(encodings):
 def to_aimet(plan, version="2.0.0"):
     """Returns the encodings of a saved plan (a result's .plan) as AIMET's version 0.6.1, 1.0.0 or 2.0.0 has them.
 
-    Scales of blocks in version 2.0.0 are what qk.quantize(..., encodings=FILE, encodings_version="2.0.0") writes.
+    Scales of blocks are what qk.quantize(..., encodings=FILE, encodings_version=...) writes: their order depends on the model.
     """
     if not plan.is_saved:
         raise ValueError("encodings have scales: give the plan of a result")
@@ -587,20 +587,17 @@ def _with_lists(q, arrays):
 def _to_100(name, q):
     if q["format"] in ("fp16", "fp32") and not q.get("scale"):
         return {"name": name, "enc_type": "PER_TENSOR", "dtype": "FLOAT", "bw": int(q["format"][2:])}
-    format, bits = _integer_of(name, q, blocks=True)
+    format, bits = _integer_of(name, q)
     signed, scales = format.startswith("int"), q["scale"]
     zeros = q.get("zero_point") or [0] * len(scales)
-    entry = {"name": name, "enc_type": "PER_BLOCK" if q.get("block_size") else "PER_CHANNEL" if len(scales) > 1 else "PER_TENSOR", "dtype": "INT",
-             "bw": bits, "is_sym": signed and not any(zeros), "scale": scales, "offset": [-z - ((1 << (bits - 1)) if signed else 0) for z in zeros]}
-    if q.get("block_size"):
-        entry["block_size"] = q["block_size"]
-    return entry
+    return {"name": name, "enc_type": "PER_CHANNEL" if len(scales) > 1 else "PER_TENSOR", "dtype": "INT",
+            "bw": bits, "is_sym": signed and not any(zeros), "scale": scales, "offset": [-z - ((1 << (bits - 1)) if signed else 0) for z in zeros]}
 
 
-def _integer_of(name, q, blocks=False):
+def _integer_of(name, q):
     format = q["format"].partition(":")[0]
-    if not format.startswith(("int", "uint")) or not q.get("scale") or (q.get("block_size") and not blocks):
-        raise ConfigError(f"{name}: {q['format']} has no encoding with a scale for each tensor or channel; qk.quantize(..., encodings=FILE, encodings_version='2.0.0') writes those of blocks")
+    if not format.startswith(("int", "uint")) or not q.get("scale") or q.get("block_size"):
+        raise ConfigError(f"{name}: {q['format']} has no encoding with a scale for each tensor or channel; qk.quantize(..., encodings=FILE, encodings_version=...) writes those of blocks, whose order the model says")
     return format, int(format.lstrip("uint"))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models: load, and the command's verbs as functions."""
+"""Models: load, and the command's verbs as functions. It is long because what a verb returns, its rows, pictures and page, stands beside the verb."""
 
 import contextlib
 import html

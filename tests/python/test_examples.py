@@ -161,6 +161,14 @@ def test_an_encodings_axis_is_kept():
         assert np.array_equal(qk.evaluate(model, x, plan=plan, outputs=True).outputs["y"], qk.fake_quantize(w, "int8", scale=scale, scale_axis=axis))
 
 
+@pytest.mark.parametrize("version", ["2.0.0", "1.0.0", "0.6.1"])
+def test_aimets_blocks_are_not_written_without_the_model(version):
+    """Version 1.0.0 has the blocks of matrices channel by channel, which a plan does not tell."""
+    plan = qk.Plan({"qk": "plan", "version": 1, "tensors": {"w": {"format": "int4", "axis": 0, "block_size": 32, "scale": [1.0, 2.0]}}, "edges": []})
+    with pytest.raises(qk.ConfigError, match="w: int4 has no encoding .* of blocks"):
+        qk.to_aimet(plan, version)
+
+
 @pytest.mark.parametrize("version", ["2.0.0", "0.6.1"])
 def test_aimets_encodings_go_out_and_in(model, images, tmp_path, version):
     made = qk.quantize(model, images, activation="int8", weight="int8", per_channel=True)
