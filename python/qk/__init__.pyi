@@ -313,6 +313,7 @@ def evaluate(
     dual: bool = ...,
     strict: bool | str | None = ...,
     accumulator: str | Path | Sequence[str | Path] | None = ...,
+    packed_weights: bool = ...,
     metric: str | Sequence[str] | Callable[..., float] | None = ...,
     generate: int | None = ...,
     output_index: int | None = ...,

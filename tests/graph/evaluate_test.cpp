@@ -11,6 +11,7 @@
 
 #include "../data_folders.hpp"
 #include "call_op.hpp"
+#include "graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "small_graph.hpp"
@@ -261,6 +262,80 @@ TEST_CASE("a sum of what lies under quantizers, with a Relu behind it or not, ha
                 CHECK(same_bits(together.at(y), alone.at(y)));
             }
         }
+}
+
+TEST_CASE("weights that stay packed give the plan's values in the order of sums of MatMulNBits") {
+    constexpr std::size_t rows = 3, k = 100, n = 37;
+    const auto under = [](qk::format f, int axis, std::vector<float> scale = {}, int block = 0, std::vector<std::int64_t> zero = {}) {
+        quantizer q;
+        q.format = f, q.axis = axis, q.scale = std::move(scale), q.block_size = block, q.zero_point = std::move(zero);
+        return q;
+    };
+    const auto some = [](std::size_t count) {
+        std::vector<float> scale(count);
+        for (std::size_t i = 0; i < count; ++i) scale[i] = 0.01f + 0.001f * static_cast<float>(i % 7);
+        return scale;
+    };
+    std::vector<std::int64_t> zeros(4 * n);
+    for (std::size_t i = 0; i < zeros.size(); ++i) zeros[i] = static_cast<std::int64_t>(i % 16);
+    // Quantizers of W [k,n]. Of its transpose the axis is the other one and grids of scales are transposed.
+    const quantizer packs[] = {under(qk::int8, 1, {0.02f}, 0, {3}),
+                               under(qk::int8, 1, some(n)),
+                               under(qk::int4, 0, some(4 * n), 32),
+                               under(qk::uint4, 0, some(4 * n), 32, zeros),
+                               under(qk::mxfp4, 0),
+                               under(qk::nvfp4, 0, {0.002f}),
+                               under(qk::mx9, 0),
+                               under(qk::bfp16, 0),
+                               under(qk::fp8_e4m3fn, -1),
+                               under(qk::nf4, -1, {1.0f}),
+                               under(qk::int16, 1, {0.0002f}),
+                               under(qk::fp16, -1)};
+    quantizer dynamic = under(qk::int8, 1);
+    dynamic.dynamic = true;
+    const quantizer stays[] = {dynamic, under(qk::int8, 0, some(k)), under(qk::mxfp4, 1), under(qk::int4, 1, some(2 * k), 32)};
+    const auto data = [](dims shape, float step) {
+        tensor t(data_type::float32, std::move(shape));
+        for (std::size_t i = 0; i < t.size(); ++i) t.as<float>()[i] = std::sin(step * static_cast<float>(i));
+        return t;
+    };
+    const tensor x = data({rows, k}, 0.7f), w = data({k, n}, 0.3f), b = data({n}, 1.1f);
+    const std::vector<float> values(w.as<float>().begin(), w.as<float>().end()), bias(b.as<float>().begin(), b.as<float>().end());
+    small_graph g;
+    g.input("x", {rows, k}).constant("W", {k, n}, 1, values).constant("b", {n}, 1, bias).output("y", {rows, n});
+    g.node("MatMul", "multiply", {"x", "W"});
+    g.node("Add", "add", {"multiply_out", "b"}, "y");
+    const model m = g.build();
+    const auto run = [&](const quantizer& q, bool packed) {
+        precision_plan plan;
+        plan.edges[{"W", "multiply", 1}] = q;
+        return evaluator(m, {.threads = 1, .packed_weights = packed}).run({{"x", x}}, plan);
+    };
+    for (const quantizer& q : packs) {
+        CAPTURE(std::string(qk::to_text(q.format).view()));
+        tensor rounded(data_type::float32, w.shape()), wanted(data_type::float32, {rows, n});
+        execute::quantize_value(q, w.shape(), false, w.as<float>(), rounded.as<float>());
+        for (std::size_t r = 0; r < rows; ++r)
+            for (std::size_t c = 0; c < n; ++c) {
+                float sum[16] = {};
+                for (std::size_t i = 0; i < k; ++i)
+                    sum[i % 16] = std::fma(x.as<float>()[r * k + i], rounded.as<float>()[i * n + c], sum[i % 16]);
+                for (std::size_t half = 8; half > 0; half /= 2)
+                    for (std::size_t i = 0; i < half; ++i) sum[i] += sum[i + half];
+                wanted.as<float>()[r * n + c] = sum[0] + b.as<float>()[c];
+            }
+        const evaluate_result got = run(q, true);
+#ifdef QK_HAVE_ONEDNN
+        CHECK(got.packed_layers == 1);
+        CHECK(same_bits(got.outputs.at("y"), wanted));
+#endif
+        CHECK(run(q, false).packed_layers == 0);
+    }
+    for (const quantizer& q : stays) {
+        const evaluate_result got = run(q, true);
+        CHECK(got.packed_layers == 0);
+        CHECK(same_bits(got.outputs.at("y"), run(q, false).outputs.at("y")));
+    }
 }
 
 TEST_CASE("whoever observes sees what each node of a body makes, not what the next one makes of it") {

@@ -52,6 +52,10 @@ void add_evaluate(command& app, verb_result& result) {
                     "LAYER: or TYPE: before it means those layers alone; may be repeated")
         .type_name("[LAYER:]NAME")
         .common();
+    verb.add_flag(
+        "--packed-weights", given->packed_weights,
+        "keep the weights of MatMul and Gemm under a plan as codes, in a quarter of the memory or less; one row at a time is faster "
+        "so, many are slower; sums have another order, so last bits differ");
     verb.section("Measure");
     verb.add_option("--metric", given->metrics,
                     "what is measured, against --labels, or the float model's outputs where formats are given, or --compare: " +

@@ -70,6 +70,8 @@ evaluate_result run_samples(execute::runner& r, const evaluate_options& options,
     result.one_by_one = cut.one_by_one;
     result.whole = cut.whole;
     result.peak_bytes = r.pool.held();
+    result.packed_layers =
+        static_cast<std::size_t>(std::ranges::count_if(r.shared.dense, [](const auto& d) { return d.second->is_packed(); }));
     return result;
 }
 
@@ -83,7 +85,7 @@ evaluate_options checked(const evaluate_options& options) {
 
 struct evaluator::state {
     state(const model& m, const evaluate_options& o) : run(m, o.threads, o.limits, execute::large_constants::late), options(o) {
-        run.shared.plain_kernels = o.plain_kernels;
+        run.shared.plain_kernels = o.plain_kernels, run.shared.packed_weights = o.packed_weights;
     }
     execute::runner run;
     evaluate_options options;

@@ -126,7 +126,7 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     quantize_result made = plan_of(settings, m, original, progress);
     const precision_plan& plan = made.plan;
     done.report = std::move(made.report);
-    const evaluate_options how{.threads = settings.data.threads, .batch = settings.batch};
+    const evaluate_options how{.threads = settings.data.threads, .batch = settings.batch, .packed_weights = settings.packed_weights};
     if (settings.generate > 0) {
         done.summary = generate_summary(settings, evaluator(m, how), inputs, plan);
         return done;
@@ -154,6 +154,7 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     if (measure.any()) measure.write(json);
     json["seconds"] = run.seconds;
     json["items_per_second"] = static_cast<double>(run.samples) / run.seconds;
+    if (settings.packed_weights) json["packed_layers"] = run.packed_layers;
     json["peak_bytes"] = std::max(run.peak_bytes, peak_process_bytes());
     for (const auto& [name, value] : expected) {
         const output_difference d = compare_outputs(run.outputs.at(name), value, name);

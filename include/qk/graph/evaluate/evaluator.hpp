@@ -32,11 +32,13 @@ struct named_tensors : std::map<std::string, tensor> {
 };
 
 struct evaluate_options {
-    int threads = 0;             ///< 0: one per core
-    int batch = 0;               ///< rows in one run of a model whose rows are no samples by themselves; 0: all. Others run one by one
-    bool keep_outputs = true;    ///< false: a run returns no outputs, to save memory where only the observer matters
-    bool any_order = false;      ///< the observer accepts a value's elements in any order, which saves conversions
-    bool plain_kernels = false;  ///< use Eigen even if oneDNN is available, as a reference for the fast path
+    int threads = 0;              ///< 0: one per core
+    int batch = 0;                ///< rows in one run of a model whose rows are no samples by themselves; 0: all. Others run one by one
+    bool keep_outputs = true;     ///< false: a run returns no outputs, to save memory where only the observer matters
+    bool any_order = false;       ///< the observer accepts a value's elements in any order, which saves conversions
+    bool plain_kernels = false;   ///< use Eigen even if oneDNN is available, as a reference for the fast path
+    bool packed_weights = false;  ///< products keep weights under a quantizer as codes, in a quarter of the memory or less: their sums have
+                                  ///< another order, that of MatMulNBits (qk/product.hpp)
     run_limits limits{};
 };
 
@@ -58,10 +60,11 @@ struct output_consumer {
 struct evaluate_result {
     named_tensors outputs;  ///< joined on axis 0, or where the samples stand in them
     std::size_t samples = 0;
-    bool one_by_one = false;     ///< each sample ran alone, because the graph keeps them apart
-    std::string whole;           ///< otherwise, why rows ran together; empty if there is one sample
-    double seconds = 0;          ///< time of the runs, without loading, preparation and the consumer's work
-    std::size_t peak_bytes = 0;  ///< sum over all threads of the most that each one's arena held
+    bool one_by_one = false;        ///< each sample ran alone, because the graph keeps them apart
+    std::string whole;              ///< otherwise, why rows ran together; empty if there is one sample
+    std::size_t packed_layers = 0;  ///< products that multiplied by packed weights
+    double seconds = 0;             ///< time of the runs, without loading, preparation and the consumer's work
+    std::size_t peak_bytes = 0;     ///< sum over all threads of the most that each one's arena held
 };
 
 /// Returns whether the evaluator knows the node's operator in the model's opset, or the model defines it as a function.

@@ -24,6 +24,7 @@ struct evaluate_settings {
     std::size_t generate = 0;               ///< greedy steps behind each prompt, instead of one run
     int output_index = 0;                   ///< output that is measured
     int batch = 0;                          ///< 0: chosen automatically
+    bool packed_weights = false;            ///< evaluate_options::packed_weights
     double tolerance = 1e-4;                ///< largest difference, relative to the largest output
     bool overwrite = false;
     data_settings data;

@@ -69,8 +69,9 @@ class cache {
 
     value_products products;
 
-    bool plain_kernels = false;  ///< no units: every node runs its own operator
-    std::uint64_t body_steps;    ///< most steps inside subgraphs in one run
+    bool plain_kernels = false;   ///< no units: every node runs its own operator
+    bool packed_weights = false;  ///< products keep the weights under a quantizer as codes
+    std::uint64_t body_steps;     ///< most steps inside subgraphs in one run
     std::shared_ptr<memory_budget> budget;
 
     /// A number for a node that is the same in every program.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a product with constant weights, and the bias Add behind it, as one step. Before: MatMul [-> Add] or Gemm. After: one call of oneDNN
 // with packed weights: a product of floats (dnn_product) or, for narrow operands and where oneDNN has no such product, a 1 x 1 convolution
-// with one place for each row. Conditions: float32, constant matrix and bias.
+// with one place for each row; where weights are to stay packed (evaluate_options::packed_weights), qk's own product of their codes in
+// place of oneDNN's. Conditions: float32, constant matrix and bias.
 #pragma once
 
 #include "graph/evaluate/execute/layout.hpp"
@@ -14,11 +15,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "graph/base/inner_loop.hpp"
 #include "graph/evaluate/execute/onednn.hpp"
+#include "graph/evaluate/execute/packed_product.hpp"
 #include "graph/ops/op.hpp"
 #include "qk/graph/base/tensor.hpp"
 #endif
@@ -150,12 +153,13 @@ class dnn_product {
 class dense_unit {
   public:
     /// `weights` is [k,n], or [n,k] if transposed; `bias` has n elements or is empty. `x` and `w` are the quantizers of the two operands,
-    /// null if there is none; `weights` are already quantized by `w`.
-    dense_unit(const late_weights& weights, bool transposed, tensor bias, const quantizer* x, const quantizer* w)
+    /// null if there is none; `weights` are already quantized by `w`. `packed`: they stay packed if they can be.
+    dense_unit(const late_weights& weights, bool transposed, tensor bias, const quantizer* x, const quantizer* w, bool packed)
         : k_(weights.shape[transposed ? 1 : 0]),
           n_(weights.shape[transposed ? 0 : 1]),
           transposed_(transposed),
           weights_(weights),
+          packed_by_(packed && w != nullptr ? std::optional(*w) : std::nullopt),
           product_(std::make_unique<dnn_product>(k_, n_, !bias.empty())),
           convolution_(weights, !transposed, std::move(bias), x, w, transposed ? 0 : 1, 2) {}
 
@@ -182,8 +186,12 @@ class dense_unit {
     /// Multiplies an x of floats and passes rows of the product to take() as soon as they are computed. Returns false, before any call of
     /// take(), if that is not supported for this x.
     bool run_by_rows(const tensor& x, allocator& memory, const dnn_product::take_rows& take) const {
-        return fits(x) && product_->is_by_rows() && !prepared(x).possible() && run_floats(x, nullptr, &take, memory);
+        return fits(x) && !prepared(x).possible() && (packed() != nullptr || product_->is_by_rows()) &&
+               run_floats(x, nullptr, &take, memory);
     }
+
+    /// Returns whether a run has multiplied by packed weights.
+    bool is_packed() const { return packed_product_.has_value(); }
 
   private:
     /// Multiplies parts of the rows side by side if threads are idle. Sums of whole numbers are exact, so a part has the same bits as the
@@ -209,6 +217,7 @@ class dense_unit {
     /// Writes the product of floats to y, or passes it to take() if that is not null. Returns false if oneDNN has no fast code.
     bool run_floats(const tensor& x, float* y, const dnn_product::take_rows* take, allocator& memory) const {
         const std::int64_t rows = rows_of(x);
+        if (const packed_product* own = packed()) return run_packed(*own, x, y, take, memory), true;
         if (product_->prepare(rows, transposed_, weights_.read)) {
             const tensor& bias = convolution_.bias();
             product_->run(x.as<float>().data(), y, rows, bias.empty() ? nullptr : bias.as<float>().data(), memory, take);
@@ -230,6 +239,26 @@ class dense_unit {
             if (take != nullptr) (*take)(to, static_cast<std::size_t>(first), static_cast<std::size_t>(count));
         });
         return true;
+    }
+    /// Multiplies 256 rows at a time, so that take() has rows that are still in cache.
+    void run_packed(const packed_product& own, const tensor& x, float* y, const dnn_product::take_rows* take, allocator& memory) const {
+        const float *from = x.as<float>().data(), *bias = convolution_.bias().empty() ? nullptr : convolution_.bias().as<float>().data();
+        const auto rows = static_cast<std::size_t>(rows_of(x)), k = static_cast<std::size_t>(k_), n = static_cast<std::size_t>(n_);
+        if (take == nullptr) return own.multiply(from, rows, bias, y);
+        const std::size_t step = std::min<std::size_t>(rows, 256);
+        const auto space = memory.allocate(step * n * sizeof(float));
+        auto* to = reinterpret_cast<float*>(space.get());
+        for (std::size_t first = 0; first < rows; first += step) {
+            const std::size_t count = std::min(step, rows - first);
+            own.multiply(from + first * k, count, bias, to);
+            (*take)(to, first, count);
+        }
+    }
+    /// Returns the weights as codes, made on first use; null where they are used as floats.
+    const packed_product* packed() const {
+        if (!packed_by_) return nullptr;
+        std::call_once(tried_, [this] { packed_product_ = packed_product::make(weights_.read(), transposed_, *packed_by_); });
+        return packed_product_ ? &*packed_product_ : nullptr;
     }
     bool fits(const tensor& x) const {
         return x.type() == data_type::float32 && x.rank() >= 2 && x.size() != 0 && x.shape().back() == k_ && n_ != 0 &&
@@ -255,6 +284,9 @@ class dense_unit {
     std::int64_t k_, n_;
     bool transposed_;
     late_weights weights_;
+    std::optional<quantizer> packed_by_;
+    mutable std::once_flag tried_;
+    mutable std::optional<packed_product> packed_product_;
     std::unique_ptr<dnn_product> product_;
     prepared_convolution convolution_;
 };
@@ -263,7 +295,8 @@ class dense_unit {
 
 class dense_unit {
   public:
-    dense_unit(const late_weights&, bool, const tensor&, const quantizer*, const quantizer*) {}
+    dense_unit(const late_weights&, bool, const tensor&, const quantizer*, const quantizer*, bool) {}
+    bool is_packed() const { return false; }
     const narrow_form* form_for(const tensor&) const { return nullptr; }
     tensor run(const tensor&, const tensor&, allocator&) const { return {}; }
     dims shape_for(dims x) const { return x; }

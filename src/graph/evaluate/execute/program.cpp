@@ -299,7 +299,7 @@ class program_builder {
         if (!unit) {
             auto [weights, turned] = matrix_at(cache_, in[1], transposed);
             unit = std::make_shared<dense_unit>(weights, turned, in[2] < no_slot ? cache_.constant(in[2]) : tensor(), quantizer_of(in[0]),
-                                                cache_.quantizer_of_constant(in[1]));
+                                                cache_.quantizer_of_constant(in[1]), cache_.packed_weights);
         }
         key.push_back(in[0]);
         put_layer({step_key::kind::dense, key}, value, 1, c, [&](step& t) { t.node = &n, t.add = add, t.in = in, t.dense = unit; });
