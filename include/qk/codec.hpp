@@ -124,9 +124,9 @@ template <class Arch, compile_time_facts Known = compile_time_facts{}, class For
 void encode_family(const Format& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     clear_ends<Arch>(out);
     if constexpr (has_zero_points<Format>) {
-        encode_elements<Arch>(f, x, out, p, how, &encode_fast<Arch, Known.width, integer_coder<Arch>>);
+        encode_elements<Arch>(f, x, out, p, how, integers_encoders_of<Arch, Known.width>());
     } else if constexpr (is_float<Format>) {
-        encode_elements<Arch, Known.kind>(f, x, out, p, how, &encode_floats<Arch, Known.width>);
+        encode_elements<Arch, Known.kind>(f, x, out, p, how, floats_encoders_of<Arch, Known.width>());
     } else if constexpr (has_listed_values<Format>) {
         encode_elements<Arch>(f, x, out, p, how);
     } else {
@@ -156,7 +156,7 @@ void decode_family(const Format& f, const_planes packed, values_out y, const cod
         }
         decode_blocks<Arch>(decoder_of<Arch, Known, Format>(f, tensor), packed, y, resolved(p.axis, y.size()));
     } else {
-        decode_elements<Arch>(f, packed, y, p, &decode_fast<Arch, Known.width, Format>);
+        decode_elements<Arch>(f, packed, y, p, fast_decoders_of<Arch, Known.width, Format>());
     }
 }
 

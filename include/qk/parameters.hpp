@@ -36,6 +36,8 @@ class scales_in {
     /// Returns null unless the memory holds float.
     constexpr const float* data() const { return floats_.data(); }
     constexpr std::span<const float> floats() const { return floats_; }
+    constexpr const float16* halves() const { return halves_.data(); }  ///< likewise
+    constexpr const bfloat16* brains() const { return brains_.data(); }
     QK_INLINE constexpr const void* memory() const {
         if (floats_.data() != nullptr) return floats_.data();
         return halves_.data() != nullptr ? static_cast<const void*>(halves_.data()) : brains_.data();

@@ -91,8 +91,8 @@ qk_status qk_fake_quantize(const qk_conversion* how, const float* x, float* y, s
 qk_status qk_fake_quantize_random(const qk_conversion* how, const uint32_t* words, const float* x, float* y, size_t n);
 /* Computes what qk_fake_quantize computes with the slow oracle, which shares no line with the kernels. */
 qk_status qk_reference(const qk_conversion* how, const float* x, float* y, size_t n);
-/* Computes the gradient by x, gradient_in, with the straight-through estimator, and those by the scale and the zero point if by_scale and
-   by_zero_point are not NULL. The array may have one scale at most. */
+/* Computes the gradient by x, gradient_in, with the straight-through estimator, and those by each scale and zero point if by_scale and
+   by_zero_point are not NULL: one of each, or as many as scale_count. */
 qk_status qk_fake_quantize_backward(const qk_conversion* how, const float* x, const float* gradient, float* gradient_in, size_t n,
                                     double* by_scale, double* by_zero_point);
 
@@ -159,6 +159,21 @@ qk_status qk_decode_planes(const qk_conversion* how, const qk_const_planes* plan
 typedef enum qk_storage { QK_FLOAT16 = 1, QK_BFLOAT16 = 2 } qk_storage;
 qk_status qk_encode_16(const qk_conversion* how, qk_storage storage, const uint16_t* x, size_t n, void* packed, size_t bytes);
 qk_status qk_decode_16(const qk_conversion* how, qk_storage storage, const void* packed, size_t bytes, uint16_t* y, size_t n);
+
+/* Numbers as the caller keeps them. Begin with a structure of zeros: floats, one after the other. */
+typedef struct qk_values {
+    void* data;                  /* not written to where it is an input */
+    int storage;                 /* 0: float; QK_FLOAT16, QK_BFLOAT16 */
+    size_t rows, columns, pitch; /* pitch not 0: the values are rows * columns numbers, and row r begins at number r * pitch */
+} qk_values;
+/* What the functions without `_values` compute, for n numbers in any such memory. qk_fake_quantize_values: y may be the memory of x, laid
+   out and stored alike. */
+qk_status qk_fake_quantize_values(const qk_conversion* how, const qk_values* x, const qk_values* y, size_t n);
+qk_status qk_encode_values(const qk_conversion* how, const qk_values* x, size_t n, const qk_planes* planes);
+qk_status qk_decode_values(const qk_conversion* how, const qk_const_planes* planes, const qk_values* y, size_t n);
+qk_status qk_observe_values(qk_range* range, const qk_values* x, size_t n);
+qk_status qk_fake_quantize_backward_values(const qk_conversion* how, const qk_values* x, const qk_values* gradient,
+                                           const qk_values* gradient_in, size_t n, double* by_scale, double* by_zero_point);
 
 /* Read and write code `index` of a plane whose codes have 1 to 32 bits. */
 uint32_t qk_get_code(const void* plane, int bits, size_t index);

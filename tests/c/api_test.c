@@ -123,6 +123,87 @@ static void scales_and_failures(void) {
     EXPECT(qk_count_flags(&how, x, N, &flags) == QK_OK && flags.overflow == 1 && flags.nan == 1 && flags.values == N);
 }
 
+/* Numbers of 16 bits as floats, and back: their bits are the codes of fp16 and bf16. */
+static const char* format_of(int storage) { return storage == QK_FLOAT16 ? "fp16" : "bf16"; }
+static void to_memory(void* memory, int storage, const float* x) {
+    const qk_conversion how = of(format_of(storage));
+    if (storage == 0) memcpy(memory, x, N * sizeof *x);
+    else EXPECT(qk_encode(&how, x, N, memory, 2 * N) == QK_OK);
+}
+static void from_memory(float* x, int storage, const void* memory) {
+    const qk_conversion how = of(format_of(storage));
+    if (storage == 0) memcpy(x, memory, N * sizeof *x);
+    else EXPECT(qk_decode(&how, memory, 2 * N, x, N) == QK_OK);
+}
+/* Memory of ROWS rows, PITCH numbers apart. */
+enum { ROWS_APART = 8, COLUMNS_APART = N / ROWS_APART, PITCH = COLUMNS_APART + 5 };
+static size_t bytes_of(int storage) { return storage == 0 ? sizeof(float) : 2; }
+static void spread(void* to, int storage, const void* dense) {
+    size_t r, size = bytes_of(storage);
+    for (r = 0; r < ROWS_APART; ++r)
+        memcpy((char*)to + r * PITCH * size, (const char*)dense + r * COLUMNS_APART * size, COLUMNS_APART * size);
+}
+/* Checks that the rows hold the dense numbers, and that what lies between rows is 0x55. */
+static int holds(const void* memory, int storage, const void* dense) {
+    unsigned char wanted[N / COLUMNS_APART * PITCH * sizeof(float)];
+    memset(wanted, 0x55, sizeof wanted);
+    spread(wanted, storage, dense);
+    return memcmp(memory, wanted, sizeof wanted) == 0;
+}
+
+/* The functions for numbers in other memory give what those for floats give, rounded to that memory. */
+static void other_memory(const char* format, int storage, size_t scale_block) {
+    float x[N], wide[N], y[N], z[N], scales[N];
+    unsigned char dense[4 * N], memory[4 * ROWS_APART * PITCH], out[4 * ROWS_APART * PITCH], part[4][8 * N], apart[4][8 * N];
+    qk_planes planes = {part[0], part[1], part[2], part[3]}, others = {apart[0], apart[1], apart[2], apart[3]};
+    qk_const_planes read = {apart[0], apart[1], apart[2], apart[3]};
+    qk_values from = {0}, to = {0};
+    qk_range range = {0}, other_range = {0};
+    qk_conversion how = of(format);
+    double by_scale[N] = {0}, other_by_scale[N] = {0};
+    size_t i;
+    fill(x);
+    for (i = 0; i < N; ++i) scales[i] = 0.125f * (float)(i % 7 + 1);
+    how.outer = 4, how.length = 24, how.inner = 1;
+    if (scale_block != 0) how.scales = scales, how.scale_block = scale_block, how.scale_count = N / scale_block;
+    to_memory(dense, storage, x);
+    from_memory(wide, storage, dense);
+    memset(memory, 0x55, sizeof memory);
+    memset(out, 0x55, sizeof out);
+    spread(memory, storage, dense);
+    from.data = memory, to.data = out, from.storage = to.storage = storage;
+    from.rows = to.rows = ROWS_APART, from.columns = to.columns = COLUMNS_APART, from.pitch = to.pitch = PITCH;
+
+    EXPECT(qk_fake_quantize(&how, wide, y, N) == QK_OK && qk_fake_quantize_values(&how, &from, &to, N) == QK_OK);
+    to_memory(dense, storage, y);
+    EXPECT(holds(out, storage, dense));
+    memset(part, 0, sizeof part), memset(apart, 0, sizeof apart);
+    EXPECT(qk_encode_planes(&how, wide, N, &planes) == QK_OK && qk_encode_values(&how, &from, N, &others) == QK_OK);
+    EXPECT(memcmp(part, apart, sizeof part) == 0);
+    memset(out, 0x55, sizeof out);
+    EXPECT(qk_decode_values(&how, &read, &to, N) == QK_OK && holds(out, storage, dense));
+    to.pitch = 0; /* one after the other */
+    EXPECT(qk_decode_values(&how, &read, &to, N) == QK_OK && memcmp(out, dense, N * bytes_of(storage)) == 0);
+    EXPECT(qk_observe(&range, wide, N) == QK_OK && qk_observe_values(&other_range, &from, N) == QK_OK);
+    EXPECT(range.min == other_range.min && range.max == other_range.max && other_range.count == N);
+    EXPECT(qk_fake_quantize_backward(&how, wide, wide, z, N, by_scale, NULL) == QK_OK);
+    EXPECT(qk_fake_quantize_backward_values(&how, &from, &from, &to, N, other_by_scale, NULL) == QK_OK);
+    to_memory(dense, storage, z);
+    EXPECT(memcmp(out, dense, N * bytes_of(storage)) == 0 && memcmp(by_scale, other_by_scale, sizeof by_scale) == 0);
+    EXPECT(scale_block == 0 || (by_scale[0] != 0 && by_scale[N / scale_block - 1] != 0));
+
+    from.pitch = COLUMNS_APART - 1;
+    EXPECT(qk_fake_quantize_values(&how, &from, &to, N) == QK_BAD_ARGUMENT && said("x->pitch"));
+    from.pitch = PITCH, from.rows = ROWS_APART - 1;
+    EXPECT(qk_encode_values(&how, &from, N, &others) == QK_BAD_ARGUMENT && said("x: rows * columns"));
+    from.rows = ROWS_APART, from.data = NULL;
+    EXPECT(qk_observe_values(&range, &from, N) == QK_BAD_ARGUMENT && said("x->data"));
+    to.storage = 9;
+    EXPECT(qk_decode_values(&how, &read, &to, N) == QK_BAD_ARGUMENT && said("y->storage"));
+    EXPECT(qk_decode_values(&how, &read, NULL, N) == QK_BAD_ARGUMENT && said("y is NULL"));
+    EXPECT(qk_encode_values(&how, &to, N, NULL) == QK_BAD_ARGUMENT);
+}
+
 static void comparison(void) {
     static float x[4096], y[4096];
     qk_conversion how = of("mxfp8_e4m3");
@@ -411,6 +492,15 @@ int main(void) {
     round_trip("fp8_e5m2", "ocp,rounding=stochastic,seed=5", 0, 0, 0);
     round_trip("uint8:symmetric", NULL, 0, 0, 0);
     scales_and_failures();
+    {
+        int storage;
+        for (storage = 0; storage <= QK_BFLOAT16; ++storage) {
+            other_memory("mxfp4", storage, 0);
+            other_memory("nvfp4", storage, 0);
+            other_memory("int8", storage, 8);
+            other_memory("fp8_e4m3fn", storage, 24);
+        }
+    }
     comparison();
     products();
     packed_products();

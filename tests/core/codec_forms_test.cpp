@@ -59,6 +59,17 @@ TEST_CASE("compile-time and run-time forms give the same bytes; 16-bit memory on
             wide[i] = qk::widen(h2[i]);
         }
         check_planes.operator()<F>(x, a, y);
+        if constexpr (!qk::kernels::is_block_family<std::remove_const_t<decltype(F)>>) {
+            std::vector<float> scale;
+            for (std::size_t k = 0; k < (x.size() + 31) / 32; ++k) scale.push_back(0.25f + 0.01f * static_cast<float>(k * k % 61));
+            const qk::per_block runs{scale, {}, {1, x.size(), 1}, 32};
+            qk::encode<F>(x, a, runs);
+            REQUIRE(qk::encode(F, x, b, runs) == qk::encode_status::done);
+            CHECK(a == b);
+            qk::decode<F>(a, y, runs);
+            qk::decode(F, a, wide, runs);
+            CHECK(std::memcmp(y.data(), wide.data(), y.size() * sizeof(float)) == 0);
+        }
         qk::encode<F>(h2, a);
         qk::encode<F>(wide, b);
         CHECK(a == b);

@@ -10,6 +10,7 @@
 
 #include "compare_bits.hpp"
 #include "qk/reference.hpp"
+#include "quotient_ties.hpp"
 #include "test_formats.hpp"
 #include "test_inputs.hpp"
 #include "under_test.hpp"
@@ -177,6 +178,69 @@ TEST_CASE("scales in 16 bits, zero points in 8 or one for all, blocks in two dim
             check_stored(f, x, {brains, is_signed ? qk::zero_points_in(low) : qk::zero_points_in(high), s.axis, s.block, s.rows},
                          where + ", bf16 and bytes");
             check_stored(f, x, {scale, 5, s.axis, s.block, s.rows}, where + ", one zero point");
+        }
+    }
+}
+
+namespace {
+
+/// Elements next to ties under a scale for each run, and some special ones.
+struct scaled_runs {
+    std::vector<float> x, scale;
+    std::vector<std::int64_t> zero;
+
+    scaled_runs(const test_format& f, const qk::along_axis& axis, std::size_t run, generator& g) {
+        const std::vector<float> special = make_inputs(data::special, 512, 3);
+        const std::size_t runs = (axis.length + run - 1) / run;
+        for (std::size_t k = 0; k < axis.outer * runs; ++k) {
+            const int trial = static_cast<int>(g.below(324));
+            scale.push_back(k % 3 == 0 ? static_cast<float>(0.01 + g.uniform()) : qk::scale_by_a_coarse_one(g, trial));
+            const std::size_t end = x.size() + std::min(run, axis.length - k % runs * run);
+            std::visit(
+                [&](const auto& format) {
+                    if constexpr (requires { any_zero_point(format, trial, g); }) {
+                        if (is_tied(format)) {
+                            zero.push_back(any_zero_point(format, trial, g));
+                            while (x.size() < end) qk::push_around(x, tie_of(format, zero.back(), g), scale.back());
+                        }
+                    }
+                },
+                f.format);
+            while (x.size() < end) x.push_back(tie(g, 120 + g.below(12)) * scale.back());
+            x.resize(end);
+            zero.resize(scale.size());
+            if (k % 4 == 1) x[end - 1 - g.below(static_cast<std::uint32_t>(std::min(run, end)))] = special[g.below(512)];
+        }
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a scale for each run: every elementwise format, runs of whole vectors and others, rows that end within a run") {
+    struct shape {
+        qk::along_axis axis;
+        std::size_t run;
+    };
+    generator g{11};
+    for (const test_format& f : all_formats()) {
+        if (qk::is_block_format(f.format)) continue;
+        for (const shape& s :
+             {shape{{1, 4800, 1}, 32}, shape{{3, 100, 1}, 32}, shape{{2, 2304, 1}, 128}, shape{{1, 4320, 1}, 40}, shape{{5, 97, 1}, 24},
+              shape{{2, 1000, 1}, 8}, shape{{1, 9000, 1}, 4400}, shape{{4, 96, 1}, 48}, shape{{2, 136, 1}, 16}, shape{{2, 99, 1}, 9}}) {
+            const scaled_runs r(f, s.axis, s.run, g);
+            for (const qk::integer_mode mode : {qk::integer_mode::division, qk::integer_mode::reciprocal}) {
+                if (mode == qk::integer_mode::reciprocal && !qk::is_integer_format(f.format)) continue;
+                const qk::semantics how{.integer_mode = mode};
+                if (!qk::encodable(f.format, how)) continue;
+                const qk::per_block p{r.scale, qk::is_integer_format(f.format) ? qk::zero_points_in(r.zero) : qk::zero_points_in(), s.axis,
+                                      s.run};
+                std::vector<float> expected(r.x.size()), y(r.x.size());
+                std::vector<std::byte> packed(qk::packed_bytes(f.format, s.axis));
+                qk::reference::fake_quantize(f.format, r.x, expected, p, how);
+                REQUIRE(under_test::encode(f.format, r.x, packed, p, how) == qk::encode_status::done);
+                under_test::decode(f.format, packed, y, p);
+                CHECK(count_mismatches(r.x, expected, y, under_test::isa + " " + f.name + " in runs of " + std::to_string(s.run)) == 0);
+            }
         }
     }
 }

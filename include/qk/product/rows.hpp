@@ -169,7 +169,7 @@ class rows_of final : public weight_rows<Arch> {
             }
             if (simple) {
                 const const_planes piece{m.planes.elements.subspan(bit / 8), {}, {}, {}};
-                return decode_elements<Arch>(format_, piece, std::span<float>(to, n), p, &decode_fast<Arch, Known.width, Format>);
+                return decode_elements<Arch>(format_, piece, std::span<float>(to, n), p, fast_decoders_of<Arch, Known.width, Format>());
             }
             one_by_one(row, k, n, to);
         }

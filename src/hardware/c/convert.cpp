@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "door.hpp"
-#include "qk/backward.hpp"
 #include "qk/compare/flags.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/observe.hpp"
@@ -72,6 +71,52 @@ qk::basic_planes<Byte> planes_of(const Planes* given, const qk::packed_layout& l
             one(given->shifts, l.shifts, "planes->shifts"), one(given->tensor, l.tensor, "planes->tensor")};
 }
 
+/// Returns n numbers in memory of the caller's kind.
+template <class Values>
+Values values_of(const qk_values* given, std::size_t n, const char* what) {
+    expect_array(given, 1, what);
+    const auto refuse = [&](const char* sentence) { throw refused{QK_BAD_ARGUMENT, what + std::string(sentence)}; };
+    qk::pitched_rows rows{1, n, n};
+    if (given->pitch != 0) {
+        rows = {given->rows, given->columns, given->pitch};
+        std::size_t number = 0, reach = 0;
+        if (given->pitch < given->columns) refuse("->pitch is less than its columns");
+        if (__builtin_mul_overflow(given->rows, given->columns, &number) || __builtin_mul_overflow(given->rows, given->pitch, &reach) ||
+            number != n)
+            refuse((": rows * columns must be n, " + std::to_string(n)).c_str());
+    }
+    expect_array(given->data, rows.reach(), (what + std::string("->data")).c_str());
+    const auto in = [&](auto number) {
+        using type = std::conditional_t<std::is_same_v<Values, qk::values_in>, const decltype(number), decltype(number)>;
+        return Values(std::span(static_cast<type*>(given->data), rows.reach()), rows);
+    };
+    if (given->storage != 0 && given->storage != QK_FLOAT16 && given->storage != QK_BFLOAT16)
+        refuse("->storage is 0, QK_FLOAT16 or QK_BFLOAT16");
+    return given->storage == 0 ? in(0.0f) : given->storage == QK_FLOAT16 ? in(qk::float16()) : in(qk::bfloat16());
+}
+
+void encode_values(const qk::compare::conversion& how, const qk::values_in& x, const qk_planes* planes) {
+    const qk::planes to = planes_of<std::byte>(planes, layout_of(how, x.size()));
+    if (x.size() != 0) expect_done(qk::dispatch::encode(how.format, x, to, parameters_of(how), how.how));
+}
+void decode_values(const qk::compare::conversion& how, const qk_const_planes* planes, const qk::values_out& y) {
+    const qk::const_planes from = planes_of<const std::byte>(planes, layout_of(how, y.size()));
+    if (y.size() != 0) qk::dispatch::decode(how.format, from, y, parameters_of(how));
+}
+void backward(const qk::compare::conversion& c, const qk::values_in& x, const qk::values_in& gradient, const qk::values_out& gradient_in,
+              double* by_scale, double* by_zero_point) {
+    if (c.scale.size() > 1) {
+        const auto of = [&](double* to) { return std::span(to, to != nullptr ? c.scale.size() : 0); };
+        const qk::scale_gradients by{of(by_scale), of(by_zero_point)};
+        if (c.given == qk::compare::conversion::granularity::block)
+            return qk::dispatch::fake_quantize_backward(c.format, x, gradient, gradient_in, c.grid(), by, c.how);
+        return qk::dispatch::fake_quantize_backward(c.format, x, gradient, gradient_in, c.channels(), by, c.how);
+    }
+    const qk::scale_gradient g = qk::dispatch::fake_quantize_backward(c.format, x, gradient, gradient_in, c.one(), c.how);
+    if (by_scale != nullptr) *by_scale = g.scale;
+    if (by_zero_point != nullptr) *by_zero_point = g.zero_point;
+}
+
 /// Returns the int that C handed over, which need not be an enumerator.
 int number_of(const qk_storage& storage) {
     int n = 0;
@@ -109,11 +154,7 @@ qk_status qk_fake_quantize_backward(const qk_conversion* how, const float* x, co
                                     double* by_scale, double* by_zero_point) {
     return guarded([&] {
         const qk::compare::conversion c = coded(how, n);
-        if (c.scale.size() > 1) throw refused{QK_BAD_ARGUMENT, "gradients go with one scale for the array"};
-        const qk::scale_gradient g = qk::fake_quantize_backward(c.format, array(x, n, "x"), array(gradient, n, "gradient"),
-                                                                array(gradient_in, n, "gradient_in"), c.one(), c.how);
-        if (by_scale != nullptr) *by_scale = g.scale;
-        if (by_zero_point != nullptr) *by_zero_point = g.zero_point;
+        backward(c, array(x, n, "x"), array(gradient, n, "gradient"), array(gradient_in, n, "gradient_in"), by_scale, by_zero_point);
     });
 }
 qk_status qk_observe(qk_range* range, const float* x, size_t n) {
@@ -150,24 +191,14 @@ qk_status qk_decode(const qk_conversion* how, const void* packed, size_t bytes, 
 }
 qk_status qk_encode_planes(const qk_conversion* how, const float* x, size_t n, const qk_planes* planes) {
     return guarded([&] {
-        const qk::packed_layout l = layout_of(coded(how, n), n);
-        const qk::planes to = planes_of<std::byte>(planes, l);
-        std::vector<std::byte> packed(l.bytes());
-        encode(how, x, n, packed.data(), packed.size());
-        const qk::planes from = qk::planes_of(l, std::span(packed));
-        const auto copy = [](std::span<const std::byte> a, std::span<std::byte> b) { std::copy(a.begin(), a.end(), b.begin()); };
-        copy(from.elements, to.elements), copy(from.scales, to.scales), copy(from.shifts, to.shifts), copy(from.tensor, to.tensor);
+        const qk::compare::conversion c = coded(how, n);
+        encode_values(c, array(x, n, "x"), planes);
     });
 }
 qk_status qk_decode_planes(const qk_conversion* how, const qk_const_planes* planes, float* y, size_t n) {
     return guarded([&] {
-        const qk::packed_layout l = layout_of(coded(how, n), n);
-        const qk::const_planes from = planes_of<const std::byte>(planes, l);
-        std::vector<std::byte> packed(l.bytes());
-        const qk::planes to = qk::planes_of(l, std::span(packed));
-        const auto copy = [](std::span<const std::byte> a, std::span<std::byte> b) { std::copy(a.begin(), a.end(), b.begin()); };
-        copy(from.elements, to.elements), copy(from.scales, to.scales), copy(from.shifts, to.shifts), copy(from.tensor, to.tensor);
-        decode(how, packed.data(), packed.size(), y, n);
+        const qk::compare::conversion c = coded(how, n);
+        decode_values(c, planes, array(y, n, "y"));
     });
 }
 qk_status qk_encode_16(const qk_conversion* how, qk_storage storage, const uint16_t* x, size_t n, void* packed, size_t bytes) {
@@ -182,6 +213,42 @@ qk_status qk_decode_16(const qk_conversion* how, qk_storage storage, const void*
         if (number_of(storage) == QK_FLOAT16) decode(how, packed, bytes, reinterpret_cast<qk::float16*>(y), n);
         else if (number_of(storage) == QK_BFLOAT16) decode(how, packed, bytes, reinterpret_cast<qk::bfloat16*>(y), n);
         else throw refused{QK_BAD_ARGUMENT, "storage is QK_FLOAT16 or QK_BFLOAT16"};
+    });
+}
+
+qk_status qk_fake_quantize_values(const qk_conversion* how, const qk_values* x, const qk_values* y, size_t n) {
+    return guarded([&] {
+        const qk::compare::conversion c = coded(how, n);
+        const qk::values_in from = values_of<qk::values_in>(x, n, "x");
+        qk::dispatch::fake_quantize_values(c.format, from, values_of<qk::values_out>(y, n, "y"), parameters_of(c), c.how);
+    });
+}
+qk_status qk_encode_values(const qk_conversion* how, const qk_values* x, size_t n, const qk_planes* planes) {
+    return guarded([&] {
+        const qk::compare::conversion c = coded(how, n);
+        encode_values(c, values_of<qk::values_in>(x, n, "x"), planes);
+    });
+}
+qk_status qk_decode_values(const qk_conversion* how, const qk_const_planes* planes, const qk_values* y, size_t n) {
+    return guarded([&] {
+        const qk::compare::conversion c = coded(how, n);
+        decode_values(c, planes, values_of<qk::values_out>(y, n, "y"));
+    });
+}
+qk_status qk_observe_values(qk_range* range, const qk_values* x, size_t n) {
+    return guarded([&] {
+        expect_array(range, 1, "range");
+        qk::observed_range r{range->min, range->max, static_cast<std::size_t>(range->count), static_cast<std::size_t>(range->special)};
+        r.observe(values_of<qk::values_in>(x, n, "x"));
+        *range = {r.min, r.max, r.count, r.special};
+    });
+}
+qk_status qk_fake_quantize_backward_values(const qk_conversion* how, const qk_values* x, const qk_values* gradient,
+                                           const qk_values* gradient_in, size_t n, double* by_scale, double* by_zero_point) {
+    return guarded([&] {
+        const qk::compare::conversion c = coded(how, n);
+        backward(c, values_of<qk::values_in>(x, n, "x"), values_of<qk::values_in>(gradient, n, "gradient"),
+                 values_of<qk::values_out>(gradient_in, n, "gradient_in"), by_scale, by_zero_point);
     });
 }
 

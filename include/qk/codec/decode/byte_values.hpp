@@ -70,27 +70,23 @@ class byte_values {
         lone_nan = f.specials == specials::fnuz;
     }
 
-    /// Decodes the 32 codes at `in` and calls put(k, eight values) for k = 0, 8, 16, 24. Reads nothing behind the codes.
+    /// Decodes the 32 codes at `in` and calls put(k, eight values) for k = 0, 8, 16, 24. Reads nothing behind the codes. (Codes stand in
+    /// the order of kernels::in_eights: neighbours stay neighbours when bytes are interleaved twice within both halves of a register.)
     template <int Width, bool LoneNan, class Put>
     QK_INLINE void each(const std::byte* in, const Put& put) const {
-        // In this order, neighbours stay neighbours when bytes are interleaved twice within both halves of a register.
-        const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7), nibble = _mm256_set1_epi8(15);
         __m256i upper, lower;
         if constexpr (Width == 4) {
-            const __m128i two = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in)), half = _mm256_castsi256_si128(nibble);
-            const __m128i even = _mm_and_si128(two, half), odd = _mm_and_si128(_mm_srli_epi16(two, 4), half);
-            const __m256i c = _mm256_permutevar8x32_epi32(
-                _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(even, odd)), _mm_unpackhi_epi8(even, odd), 1), order);
+            const __m256i c = codes_of_four(in);
             upper = _mm256_shuffle_epi8(subnormal_upper, c), lower = _mm256_shuffle_epi8(subnormal_lower, c);
         } else if constexpr (Width == 6) {
             // Shuffles take the index from a byte's lower half as long as its highest bit is not set.
-            const __m256i c = _mm256_permutevar8x32_epi32(codes_of_six(in), order), high = _mm256_slli_epi16(c, 3);
+            const __m256i c = kernels::in_eights(codes_of_six(in)), high = _mm256_slli_epi16(c, 3);
             upper = _mm256_blendv_epi8(_mm256_shuffle_epi8(subnormal_upper, c), _mm256_shuffle_epi8(upper_of_low, c), high);
             lower = _mm256_blendv_epi8(_mm256_shuffle_epi8(subnormal_lower, c), _mm256_shuffle_epi8(lower_of_low, c), high);
             upper = _mm256_or_si256(upper, _mm256_and_si256(_mm256_slli_epi16(c, 2), _mm256_set1_epi8(-128)));
         } else {
-            const __m256i c = _mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)), order);
-            const __m256i high = _mm256_and_si256(_mm256_srli_epi16(c, 4), nibble);
+            const __m256i c = kernels::in_eights(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)));
+            const __m256i high = _mm256_and_si256(_mm256_srli_epi16(c, 4), _mm256_set1_epi8(15));
             // Of a magnitude, shuffles take the lower half; its sum with 0x70 has the highest bit, which blends ask for, where hhh > 0.
             const __m256i magnitude = _mm256_and_si256(c, _mm256_set1_epi8(0x7f));
             const __m256i is_normal = _mm256_add_epi8(magnitude, _mm256_set1_epi8(0x70));

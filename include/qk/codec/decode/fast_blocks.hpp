@@ -52,7 +52,8 @@ QK_APART void decode_groups_32_at_a_time(const Format& f, const floating_values<
             const std::byte* scales = p.scales.data() + g * w;
             if constexpr (under_floating_scales<Format>) {  // many together, where there are many
                 if (groups >= many && g % many == 0)
-                    ready = decode_32_at_a_time<Arch, 8>(factors.scale, scales, scale, std::min(many, groups - g) * w, tensor, false);
+                    ready = decode_32_at_a_time<Arch, 8>(factors.scale, scales, scale, std::min(many, groups - g) * w,
+                                                         one_factor<Arch>(tensor), false);
             }
             if (g % many * w + w <= ready) made = kernels::load<Arch>(scale + g % many * w);
             else factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(scales)), &made);

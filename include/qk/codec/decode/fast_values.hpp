@@ -10,6 +10,7 @@
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/compile_time_facts.hpp"
+#include "qk/codec/layout/groups.hpp"
 #include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/formats/codes.hpp"
@@ -67,7 +68,7 @@ struct code_reader {
         kernels::unrolled<Count / together>([&](auto g) QK_INLINE_CALL {
             kernels::vi<Arch> code[together / w];
             read<together>(in + bytes(g * together), code);
-            for (std::size_t k = 0; k < together / w; ++k) put(g * together + k * w, code[k]);
+            kernels::unrolled<together / w>([&](auto k) QK_INLINE_CALL { put(g * together + k * w, code[k]); });
         });
     }
 };
@@ -79,23 +80,28 @@ bool decodes_fast(int width) noexcept {
     return (width <= 8 || width == 16) && kernels::default_environment<Arch>();
 }
 
-/// Decodes codes that half_values or byte_values supports, 32 at a time while so many are left: y = scale * value. Returns how many were
+/// Decodes codes that half_values or byte_values supports, 32 at a time while so many are left: y = factor * value. Returns how many were
 /// done. (By itself, so that tables and constants have all registers.)
-template <class Arch, int Known>
-QK_APART std::size_t decode_32_at_a_time(const floating_values<Arch>& values, const std::byte* in, float* y, std::size_t n, float scale,
-                                         bool streaming) noexcept {
+template <class Arch, int Known, class Factors>
+QK_APART std::size_t decode_32_at_a_time(const floating_values<Arch>& values, const std::byte* in, float* y, std::size_t n,
+                                         const Factors& factors, bool streaming) noexcept {
     std::size_t i = 0;
-    [[maybe_unused]] const auto all = [&](const auto& each, std::size_t step, float by) QK_INLINE_CALL {
-        const kernels::vf<Arch> factor(by);
-        for (; i + 32 <= n; i += 32, in += step)
-            each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor, streaming); });
+    [[maybe_unused]] const auto all = [&](const auto& each, std::size_t step, const Factors& given) QK_INLINE_CALL {
+        const Factors by = given;
+        for (; i + 32 <= n; i += 32, in += step) {
+            const auto factor = by.of_tile(i);
+            each(in,
+                 [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor(k / 8), streaming); });
+        }
     };
     [[maybe_unused]] const int width = bits(values.format);
     [[maybe_unused]] const auto step = static_cast<std::size_t>(4 * width);
     if constexpr (has_half_values<Arch>()) {
-        const float whole = scale * half_unit(values.format);  // exact unless it overflows
-        if (half_form_of(values.format) != half_form::none && std::fabs(whole) <= std::numeric_limits<float>::max()) {
-            half_values<Arch>(values.format).template with_form<Known>([&](const auto& each) QK_INLINE_CALL { all(each, step, whole); });
+        const float unit = half_unit(values.format);
+        if (half_form_of(values.format) != half_form::none && factors.takes(unit)) {
+            half_values<Arch>(values.format).template with_form<Known>([&](const auto& each) QK_INLINE_CALL {
+                all(each, step, factors.times(unit));
+            });
             return i;
         }
     }
@@ -103,25 +109,27 @@ QK_APART std::size_t decode_32_at_a_time(const floating_values<Arch>& values, co
         if (!in_bytes(values.format)) return 0;
         byte_values<Arch> bytes;
         bytes.fill(values.format, values);
-        bytes.template with_kind<Known>(width, [&](const auto& each) QK_INLINE_CALL { all(each, step, scale); });
+        bytes.template with_kind<Known>(width, [&](const auto& each) QK_INLINE_CALL { all(each, step, factors); });
     }
     return i;
 }
 
 /// Decodes codes of 4 bits of a table likewise.
-template <class Arch, int Known>
+template <class Arch, int Known, class Factors>
 QK_APART std::size_t decode_32_at_a_time([[maybe_unused]] const listed_values<Arch>& values, [[maybe_unused]] const std::byte* in,
-                                         [[maybe_unused]] float* y, [[maybe_unused]] std::size_t n, [[maybe_unused]] float scale,
+                                         [[maybe_unused]] float* y, [[maybe_unused]] std::size_t n, [[maybe_unused]] const Factors& factors,
                                          [[maybe_unused]] bool streaming) noexcept {
     std::size_t i = 0;
 #if defined(__AVX2__)
     if constexpr (has_byte_values<Arch>() && may_be_wide(Known, 4)) {
         if (values.size <= 8 || values.size > 16) return 0;
         const four_byte_values<Arch> bytes(values.numbers);
-        const kernels::vf<Arch> factor(scale);
-        for (; i + 32 <= n; i += 32, in += 16)
-            bytes.each(kernels::in_eights(codes_of_four(in)),
-                       [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor, streaming); });
+        const Factors by = factors;
+        for (; i + 32 <= n; i += 32, in += 16) {
+            const auto factor = by.of_tile(i);
+            bytes.each(codes_of_four(in), [&](std::size_t k, kernels::vf<Arch> v)
+                                              QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor(k / 8), streaming); });
+        }
     }
 #endif
     return i;
@@ -134,28 +142,34 @@ QK_INLINE void values_of(const floating_values<Arch>& values, const kernels::vi<
     else kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { to[k] = values(code[k]); });
 }
 
-/// Decodes n values from number `first` on: y = scale * values(code). Returns how many were done.
-template <class Arch, int Known, class Values>
+/// Decodes n values from number `first` on: y = factor * values(code). Returns how many were done.
+template <class Arch, int Known, class Values, class Factors>
 std::size_t decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width,
-                       float scale, bool streaming) noexcept {
+                       const Factors& factors, bool streaming) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     QK_TRACE("rows", first, n, Values);
     const std::byte* in = plane.data() + first * static_cast<std::size_t>(width) / 8;
     std::size_t i = 0;
-    if constexpr (has_byte_values<Arch>() && requires { decode_32_at_a_time<Arch, Known>(given, in, y, n, scale, streaming); })
-        i = decode_32_at_a_time<Arch, Known>(given, in, y, n, scale, streaming);
+    if constexpr (has_byte_values<Arch>() && requires { decode_32_at_a_time<Arch, Known>(given, in, y, n, factors, streaming); })
+        i = decode_32_at_a_time<Arch, Known>(given, in, y, n, factors, streaming);
     const Values values = given;
-    const kernels::vf<Arch> factor(scale);
+    const Factors by = factors;
     const code_reader<Arch, Known> codes{width, plane.data() + plane.size()};
     in += codes.bytes(i);
     for (; i + count <= n; i += count, in += codes.bytes(count)) {
-        const auto put = [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor, streaming); };
+        const auto factor = by.of_tile(i);
+        const auto put = [&](std::size_t k, kernels::vf<Arch> v)
+                             QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor(k / w), streaming); };
         if constexpr (std::same_as<Values, floating_values<Arch>>) {
             kernels::vi<Arch> code[4];
             kernels::vf<Arch> v[4];
             codes.template read<count>(in, code);
             values_of<4, Arch>(values, code, v);
-            for (std::size_t k = 0; k < 4; ++k) put(k * w, v[k]);
+            kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { put(k * w, v[k]); });
+        } else if constexpr (requires { values.of_tile(i); }) {
+            const auto value = values.of_tile(i);
+            codes.template each_vector<count>(in,
+                                              [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { put(k, value(code, k / w)); });
         } else {
             codes.template each_vector<count>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { put(k, values(code)); });
         }

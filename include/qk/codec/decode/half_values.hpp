@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns codes of 16, 8, 6 and 4 bits of floating formats into values by the processor's conversion of float16 (F16C), 32 at a time, where
+// Turns codes of 16, 8 and 6 bits of floating formats into values by the processor's conversion of float16 (F16C), 32 at a time, where
 // vectors have 8 lanes. A format of at most 5 exponent bits is a part of float16: its code, shifted to the places that float16 has for
 // exponent and mantissa, is the code of a value that is too small by a power of two, subnormal ones too. Only Inf and NaN need more: all
-// exponent bits. The shifts are done in bytes, 32 codes in a register, one for the upper and one for the lower byte of each float16.
+// exponent bits. The shifts are done in bytes, 32 codes in a register, one for the upper and one for the lower byte of each float16; codes
+// of 6 bits, which lie across bytes, are shifted in words of 16 bits, one for each.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +29,9 @@ constexpr bool has_half_values() noexcept {
 enum class half_form : std::uint8_t {
     none,     ///< not by this
     as_is,    ///< they are: 16 bits, 5 of them exponent
-    table,    ///< 4 bits: a table has the upper bytes, and the lower ones are 0
-    upper,    ///< 8 or 6 bits, 2 of them mantissa: the upper byte has all of them; Inf and NaN, if any, are float16's
-    shifted,  ///< 8 or 6 bits: no Inf, no NaN
+    words,    ///< 6 bits: no Inf, no NaN
+    upper,    ///< 8 bits, 2 of them mantissa: the upper byte has all of them; Inf and NaN, if any, are float16's
+    shifted,  ///< 8 bits: no Inf, no NaN
     special,  ///< 8 bits: Inf and NaN have fewer exponent bits
     lone_nan  ///< 8 bits: the code of -0 is NaN
 };
@@ -42,8 +43,7 @@ QK_INLINE constexpr half_form half_form_of(floating f) {
     if (!is_classic(f) || !is_signed(f) || f.bias > 15 || f.bias < -60 || f.exponent_bits > 5) return half_form::none;
     if (f.exponent_bits == 5 && !ieee) return half_form::none;  // float16 has no numbers of the highest exponent
     if (width == 16) return ieee && m == 10 ? half_form::as_is : half_form::none;
-    if (width == 4) return none ? half_form::table : half_form::none;
-    if (width == 6) return !none || m < 2 ? half_form::none : m == 2 ? half_form::upper : half_form::shifted;
+    if (width == 6) return none ? half_form::words : half_form::none;
     if (width != 8) return half_form::none;
     if (m == 2) return half_form::upper;
     return none ? half_form::shifted : f.specials == specials::fnuz ? half_form::lone_nan : half_form::special;
@@ -66,9 +66,13 @@ QK_INLINE __m256i codes_of_six(const std::byte* in) noexcept {
                            _mm256_or_si256(code(_mm256_slli_epi32(v, 4), 2), code(_mm256_slli_epi32(v, 6), 3)));
 }
 
-/// Returns the 32 codes of 4 bits at `in`, a byte each. Reads nothing behind the codes.
+/// Returns the 32 codes of 4 bits at `in`, a byte each, in the order of kernels::in_eights. Reads nothing behind the codes.
 QK_INLINE __m256i codes_of_four(const std::byte* in) noexcept {
-    const __m256i two = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
+    constexpr char no = -1;
+    const __m256i order = _mm256_setr_epi8(0, no, 1, no, 4, no, 5, no, 8, no, 9, no, 12, no, 13, no, 2, no, 3, no, 6, no, 7, no, 10, no, 11,
+                                           no, 14, no, 15, no);
+    const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
+    const __m256i two = _mm256_shuffle_epi8(twice, order);
     return _mm256_and_si256(_mm256_or_si256(two, _mm256_slli_epi16(two, 4)), _mm256_set1_epi8(15));
 }
 
@@ -83,10 +87,9 @@ class half_values {
 
     QK_INLINE explicit half_values(floating f) noexcept : width(bits(f)), form(half_form_of(f)) {
         const int m = f.mantissa_bits, magnitude = (1 << (f.exponent_bits + m)) - 1;
-        if (form == half_form::table) {
-            alignas(16) char upper[16];
-            for (int code = 0; code < 16; ++code) upper[code] = static_cast<char>((code & 7) << (2 - m) | (code & 8) << 4);
-            table = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(upper)));
+        if (form == half_form::words) {
+            down = _mm_cvtsi32_si128(m);
+            word_bits = _mm256_set1_epi16(static_cast<short>(magnitude << (10 - m) | 0x8000));
         } else if (form != half_form::as_is && form != half_form::none) {
             down = _mm_cvtsi32_si128(m - 2), up = _mm_cvtsi32_si128(10 - m);
             upper_bits = bytes(magnitude >> (m - 2));
@@ -106,14 +109,12 @@ class half_values {
                          QK_INLINE_CALL { this->template each<decltype(known)::value, w>(in, put); });
         };
         using eight = std::integral_constant<int, 8>;
-        using six = std::integral_constant<int, 6>;
         switch (form) {
             case half_form::none: return;
             case half_form::as_is: return as(form_of<half_form::as_is>(), std::integral_constant<int, 16>());
-            case half_form::table: return as(form_of<half_form::table>(), std::integral_constant<int, 4>());
-            case half_form::upper: return width == 8 ? as(form_of<half_form::upper>(), eight()) : as(form_of<half_form::upper>(), six());
-            case half_form::shifted:
-                return width == 8 ? as(form_of<half_form::shifted>(), eight()) : as(form_of<half_form::shifted>(), six());
+            case half_form::words: return as(form_of<half_form::words>(), std::integral_constant<int, 6>());
+            case half_form::upper: return as(form_of<half_form::upper>(), eight());
+            case half_form::shifted: return as(form_of<half_form::shifted>(), eight());
             case half_form::special: return as(form_of<half_form::special>(), eight());
             case half_form::lone_nan: return as(form_of<half_form::lone_nan>(), eight());
         }
@@ -128,11 +129,15 @@ class half_values {
         if constexpr (Form == half_form::as_is) {
             kernels::unrolled<4>(
                 [&](auto k) QK_INLINE_CALL { put(8 * k, widened(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 16 * k)))); });
+        } else if constexpr (Form == half_form::words) {
+            kernels::unrolled<2>([&](auto k) QK_INLINE_CALL {
+                const __m256i half = sixteen_of_six<k>(in);
+                put(16 * k, widened(_mm256_castsi256_si128(half)));
+                put(16 * k + 8, widened(_mm256_extracti128_si256(half, 1)));
+            });
         } else {
             __m256i upper, lower = _mm256_setzero_si256();
-            if constexpr (Form == half_form::table) upper = _mm256_shuffle_epi8(table, codes_of_four(in));
-            else if constexpr (Width == 6) split<Form, 6>(codes_of_six(in), upper, lower);
-            else split<Form, 8>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)), upper, lower);
+            split<Form>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)), upper, lower);
             const __m256i first = _mm256_unpacklo_epi8(lower, upper), second = _mm256_unpackhi_epi8(lower, upper);
             put(0, widened(_mm256_castsi256_si128(first)));
             put(8, widened(_mm256_castsi256_si128(second)));
@@ -141,19 +146,30 @@ class half_values {
         }
     }
 
+    /// Makes float16 from the first (0) or the last (1) sixteen of 32 codes of 6 bits at `in`. A word gets the two bytes that a code
+    /// touches, a product moves the code to the word's top, a shift its magnitude down to where float16 has it, and the sign stays.
+    template <std::size_t Half>
+    QK_INLINE __m256i sixteen_of_six(const std::byte* in) const noexcept {
+        constexpr char a = Half == 0 ? 0 : 4;  // of the twelve bytes
+        constexpr char b = a + 6, end = Half == 0 ? 12 : -1;
+        const __m256i touched =
+            _mm256_setr_epi8(a, a + 1, a, a + 1, a + 1, a + 2, a + 2, a + 3, a + 3, a + 4, a + 3, a + 4, a + 4, a + 5, a + 5, a + 6, b,
+                             b + 1, b, b + 1, b + 1, b + 2, b + 2, b + 3, b + 3, b + 4, b + 3, b + 4, b + 4, b + 5, b + 5, end);
+        const __m128i bytes16 = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 8 * Half));  // 24 bytes in all
+        const __m256i to_top = _mm256_set1_epi64x(0x0100004000100400);
+        const __m256i word = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes16), touched);
+        return _mm256_and_si256(_mm256_sra_epi16(_mm256_mullo_epi16(word, to_top), down), word_bits);
+    }
+
     /// Makes the upper and the lower bytes of float16 from codes.
-    template <half_form Form, int Width>
+    template <half_form Form>
     QK_INLINE void split(__m256i code, __m256i& upper, __m256i& lower) const noexcept {
         const __m256i sign = bytes(0x80);
-        if constexpr (Form == half_form::upper && Width == 8) {
+        if constexpr (Form == half_form::upper) {
             upper = code;
             return;
         }
-        const __m256i signs = _mm256_and_si256(Width == 8 ? code : _mm256_slli_epi16(code, 8 - Width), sign);
-        if constexpr (Form == half_form::upper) {
-            upper = _mm256_or_si256(_mm256_and_si256(code, upper_bits), signs);
-            return;
-        }
+        const __m256i signs = _mm256_and_si256(code, sign);
         upper = _mm256_or_si256(_mm256_and_si256(_mm256_srl_epi16(code, down), upper_bits), signs);
         lower = _mm256_and_si256(_mm256_sll_epi16(code, up), lower_bits);
         if constexpr (Form == half_form::special) {
@@ -170,7 +186,7 @@ class half_values {
     int width;
     half_form form;
     __m128i down = _mm_setzero_si128(), up = _mm_setzero_si128();
-    __m256i table = bytes(0), upper_bits = bytes(0), lower_bits = bytes(0), largest = bytes(0);
+    __m256i upper_bits = bytes(0), lower_bits = bytes(0), largest = bytes(0), word_bits = bytes(0);
 };
 
 #else

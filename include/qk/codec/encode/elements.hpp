@@ -7,6 +7,7 @@
 #include "qk/codec/encode/rounded_values.hpp"
 #include "qk/codec/encode/short_planes.hpp"
 #include "qk/codec/encode/wide_integers.hpp"
+#include "qk/codec/layout/groups.hpp"
 #include "qk/codec/layout/pack.hpp"
 #include "qk/codec/layout/pieces.hpp"
 #include "qk/codec/layout/scales_of_tile.hpp"
@@ -93,6 +94,37 @@ void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width
     for (std::size_t k = 0; k < x.size(); k += together) run(0, k, 0, k, std::min(together, x.size() - k));
 }
 
+/// Takes (values, number of the first, n, call for values that it cannot encode), under the scales of a table.
+using table_call = kernels::call_of<bool, const float*, std::size_t, std::size_t, const kernels::range_call&>;
+
+/// Encodes rows whose vectors have one scale each, in pieces of whole tiles, by `fast` and `table`, whose zero points get `plus`. All else
+/// goes to tile_of(o, l, i, first, n).
+template <class Arch>
+QK_APART void encode_by_tables(along_axis a, values_in x, const codec_parameters& p, divisor_table<Arch>& table, bool with_zeros,
+                               std::int32_t plus, const table_call& fast, const tile_call& tile_of) noexcept {
+    constexpr std::size_t piece = group_table<Arch>::piece;
+    alignas(64) float room[piece];
+    if (a.length % p.group == 0 && p.block_rows == 1) a = {1, a.outer * a.length, 1};  // no short run: all rows are one
+    for (std::size_t o = 0; o < a.outer; ++o) {
+        for (std::size_t l = 0, n = 0; l < a.length; l += n) {
+            n = std::min(piece, a.length - l);
+            const std::size_t first = o * a.length + l, whole = n - n % table.at.tile_of_four;
+            const auto general = [&](std::size_t begin, std::size_t count) QK_APART {
+                for (std::size_t k = begin; k < begin + count; k += tile)
+                    tile_of(o, l + k, 0, first + k, std::min(tile, begin + count - k));
+            };
+            if (whole != 0) {
+                table.fill(p, a, o, l, whole, with_zeros, plus);
+                table.invert();
+                if (x.floats() == nullptr) x.template copy<Arch>(first, whole, room);
+                const float* from = x.floats() != nullptr ? x.floats() + first : room;
+                if (!fast(from, first, whole, kernels::range_call(general))) general(0, whole);
+            }
+            if (whole != n) general(whole, n - whole);
+        }
+    }
+}
+
 /// Is true when subnormal elements get the same codes whether they are flushed or not: all are nearer to zero than to the least step.
 QK_INLINE bool flushing_is_idle(floating f, rounding how, float scale) {
     if (how == rounding::up || how == rounding::down || how == rounding::to_odd) return false;
@@ -102,25 +134,27 @@ QK_INLINE bool flushing_is_idle(rounding how, float scale) {  // of integers
     return scale > 0x1p-60f && how != rounding::up && how != rounding::down && how != rounding::to_odd;
 }
 
-/// Encodes n values with one scale by the coder for the format. Returns false where there is none.
-template <class Arch, int Width>
-QK_APART bool encode_floats(floating f, semantics how, float scale, const float* v, std::size_t first, std::size_t n,
+/// Encodes n values with one scale, or those of a divisor_table, by the coder for the format. Returns false where there is none.
+template <class Arch, int Width, class Scales>
+QK_APART bool encode_floats(floating f, semantics how, const Scales& scales, const float* v, std::size_t first, std::size_t n,
                             std::span<std::byte> plane, const kernels::range_call& general) noexcept {
+    const float scale = one_scale_of(scales);
+    const auto encode = [&](const auto& coder) {
+        return encode_fast<Arch, Width>(coder_under<Arch>(coder, scales), v, first, n, plane, bits(f), general);
+    };
     if constexpr (may_be_wide(Width, 8)) {
         if (f == e8m0) {
             const kernels::fast_power_of_two<Arch> form(kernels::rules_of(f, how));
-            return encode_fast<Arch, Width>(form_coder<Arch, kernels::fast_power_of_two<Arch>>(form, scale), v, first, n, plane, 8,
-                                            general);
+            return encode(form_coder<Arch, kernels::fast_power_of_two<Arch>>(form, scale));
         }
     }
     if (flushing_is_idle(f, how.rounding, scale)) how.flush_inputs = false;
     const kernels::fast_floating<Arch> fast(kernels::rules_of(f, how));
     if (fast.shift != 0 && how.rounding == rounding::half_even) {
         const kernels::fast_truncation<Arch> form(fast);
-        return encode_fast<Arch, Width>(form_coder<Arch, kernels::fast_truncation<Arch>>(form, scale), v, first, n, plane, bits(f),
-                                        general);
+        return encode(form_coder<Arch, kernels::fast_truncation<Arch>>(form, scale));
     }
-    return encode_fast<Arch, Width>(floating_coder<Arch>(f, how, fast, scale), v, first, n, plane, bits(f), general);
+    return encode(floating_coder<Arch>(f, how, fast, scale));
 }
 
 /// Encodes values with one scale, a tile at a time: round(values, rounded, position, n), then encode(rounded, first, n, general). Values
@@ -143,15 +177,37 @@ QK_INLINE bool encode_rounded(const float* v, std::size_t first, std::size_t n, 
 }
 
 /// encode_floats and encode_fast of any width: the code around them is compiled once for all widths.
-using floats_encoder = bool (*)(floating, semantics, float, const float*, std::size_t, std::size_t, std::span<std::byte>,
+template <class Scales>
+using floats_encoder = bool (*)(floating, semantics, const Scales&, const float*, std::size_t, std::size_t, std::span<std::byte>,
                                 const kernels::range_call&) noexcept;
-template <class Arch>
-using integers_encoder = bool (*)(const integer_coder<Arch>&, const float*, std::size_t, std::size_t, std::span<std::byte>, int,
+template <class Coder>
+using integers_encoder = bool (*)(const Coder&, const float*, std::size_t, std::size_t, std::span<std::byte>, int,
                                   const kernels::range_call&) noexcept;
+template <class Arch>
+struct floats_encoders {
+    floats_encoder<float> under_one;
+    floats_encoder<divisor_table<Arch>> under_table;
+};
+template <class Arch>
+struct integers_encoders {
+    integers_encoder<integer_coder<Arch>> under_one;
+    integers_encoder<integer_coder_by_table<Arch>> under_table;
+};
+template <class Arch, int Width>
+constexpr floats_encoders<Arch> floats_encoders_of() noexcept {
+    if constexpr (kernels::is_baseline<Arch>) return {&encode_floats<Arch, Width, float>, nullptr};
+    else return {&encode_floats<Arch, Width, float>, &encode_floats<Arch, Width, divisor_table<Arch>>};
+}
+template <class Arch, int Width>
+constexpr integers_encoders<Arch> integers_encoders_of() noexcept {
+    if constexpr (kernels::is_baseline<Arch>) return {&encode_fast<Arch, Width, integer_coder<Arch>>, nullptr};
+    else return {&encode_fast<Arch, Width, integer_coder<Arch>>, &encode_fast<Arch, Width, integer_coder_by_table<Arch>>};
+}
 
 template <class Arch, kernels::floating_kind Kind>
 void encode_elements(floating f, values_in x, planes out, const codec_parameters& p, const semantics& how,
-                     floats_encoder encode_floats) noexcept {
+                     const floats_encoders<Arch>& encoders) noexcept {
+    const floats_encoder<float> encode_floats = encoders.under_one;
     const along_axis a = walk_of(p, x.size());
     const kernels::floating_rules rules = kernels::rules_of(f, how);
     const bool power = !has_zero(f);
@@ -194,6 +250,15 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
         };
         if (s.single || !fast(v, first, n, 1.0f, 0, kernels::range_call(general))) general(0, n);
     };
+    if constexpr (!kernels::is_baseline<Arch>) {
+        if (has_group_tables<Arch>(a, p) && by_quotients && !other) {
+            divisor_table<Arch> table(p.group, kernels::fast_floating<Arch>(rules).tie_bits, false);
+            const auto by_table = [&](const float* v, std::size_t first, std::size_t n, const kernels::range_call& general) {
+                return encoders.under_table(f, how, table, v, first, n, out.elements, general);
+            };
+            return encode_by_tables<Arch>(a, x, p, table, false, 0, table_call(by_table), tile_call(encode_tile));
+        }
+    }
     encode_runs<Arch>(a, x, p, bits(f), by_quotients, fast_call(fast), tile_call(encode_tile));
 }
 
@@ -237,7 +302,8 @@ QK_APART void to_codes(integer f, const float* quotient, const float* rounded, s
 /// zero point and clamp are applied to exact integers (2^31 - 1 is not a float32).
 template <class Arch>
 void encode_elements(integer f, values_in x, planes out, const codec_parameters& p, const semantics& how,
-                     integers_encoder<Arch> encode_fast) noexcept {
+                     const integers_encoders<Arch>& encoders) noexcept {
+    const integers_encoder<integer_coder<Arch>> encode_fast = encoders.under_one;
     const integer wide{.bits = f.bits <= 16 ? 20 : 25};  // the fast form of the kernel ends at 21 bits
     const along_axis a = walk_of(p, x.size());
     semantics round = how;
@@ -308,6 +374,17 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
         const bool as_one = !s.single && !how.zero_point_before && s.one_zero(n);
         if (!as_one || !fast(quotient, first, n, 1.0f, s.zero_of(0), kernels::range_call(general))) general(0, n);
     };
+    if constexpr (!kernels::is_baseline<Arch>) {
+        const bool plain = how.rounding == rounding::half_even && !how.zero_point_before && !how.flush_inputs && !how.flush_outputs;
+        if (has_group_tables<Arch>(a, p) && plain && f.bits <= 16) {
+            divisor_table<Arch> table(p.group, f.bits + 1, rules.multiply);
+            const integer_coder_by_table<Arch> coder(number_coder<Arch>(f), table);
+            const auto by_table = [&](const float* v, std::size_t first, std::size_t n, const kernels::range_call& general) {
+                return encoders.under_table(coder, v, first, n, out.elements, f.bits, general);
+            };
+            return encode_by_tables<Arch>(a, x, p, table, true, coder.plus, table_call(by_table), tile_call(encode_tile));
+        }
+    }
     encode_runs<Arch>(a, x, p, f.bits, by_quotients, fast_call(fast), tile_call(encode_tile));
 }
 
@@ -351,6 +428,18 @@ void encode_elements(const table& f, values_in x, planes out, const codec_parame
         };
         if (s.single || !fast(v, first, n, 1.0f, 0, kernels::range_call(general))) general(0, n);
     };
+    if constexpr (kernels::most_looked_up<Arch>() != 0) {
+        if (has_group_tables<Arch>(a, p) && in_registers) {
+            divisor_table<Arch> table(p.group, 0, false);
+            const auto by_table = [&](const float* v, std::size_t first, std::size_t n, const kernels::range_call& general) {
+                const auto encode = [&](const auto& coder) {
+                    return encode_fast<Arch, any_width>(coder_under<Arch>(coder, table), v, first, n, out.elements, width, general);
+                };
+                return rules.levels == 4 ? encode(table_coder<Arch, 4>(rules, 1.0f)) : encode(table_coder<Arch, 5>(rules, 1.0f));
+            };
+            return encode_by_tables<Arch>(a, x, p, table, false, 0, table_call(by_table), tile_call(encode_tile));
+        }
+    }
     encode_runs<Arch>(a, x, p, width, in_registers, fast_call(fast), tile_call(encode_tile));
 }
 

@@ -16,7 +16,7 @@
 namespace qk::detail {
 
 /// Encodes n values from a whole byte of the plane on, four vectors at least. The last four vectors may overlap those before, and must
-/// begin at a whole byte, too. Vectors that the coder cannot encode go to general(begin, count).
+/// begin at a whole byte, too; under a table of scales they may not. Vectors that the coder cannot encode go to general(begin, count).
 template <class Arch, int Known, class Coder>
 QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* out, int width,
                           const kernels::range_call& general) noexcept {
@@ -25,24 +25,40 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
     const Coder coder = given;
     const code_writer<Arch, Known> writer{width};
     const V limit = kernels::opaque<Arch>(V(coder.limit()));  // in a register
+    constexpr bool by_table = requires { coder.table; }
+    , places = requires(const kernels::vf<Arch>& x0) { coder.code(x0, n, n); };
     [[maybe_unused]] bool in_bytes = false;
     if constexpr (requires { coder.serves_bytes(); }) in_bytes = coder.serves_bytes();
+    const auto beyond = [&](const kernels::vf<Arch>* v) QK_INLINE_CALL {
+        V most(INT32_MIN);
+        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { most = max(most, kernels::tested<Arch>(coder, v[k])); });
+        return any(most > limit);
+    };
     const std::size_t last = n - count, ahead = kernels::distance_in_row(n);
     for (std::size_t i = 0, next = 0; next < n; next += count, i = std::min(next, last)) {
         kernels::vf<Arch> v[4];
-        V most(INT32_MIN), codes[4];
+        V codes[4];
         kernels::read_ahead<Arch, 4>(x + i, ahead);
         kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { v[k] = kernels::load_in_turn<Arch>(x + i + k * w); });
-        coder.prepare(v);
-        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { most = max(most, kernels::tested<Arch>(coder, v[k])); });
-        if (__builtin_expect(any(most > limit), 0)) {
-            general(i, count);
-            continue;
+        if constexpr (by_table) coder.prepare(v, i);
+        else coder.prepare(v);
+        if (__builtin_expect(beyond(v), 0)) {
+            bool serves = false;
+            if constexpr (by_table) {  // some divisor may have no product
+                kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { v[k] = kernels::load<Arch>(x + i + k * w); });
+                coder.divide(v, i);
+                serves = !beyond(v);
+            }
+            if (!serves) {
+                general(i, count);
+                continue;
+            }
         }
 #if defined(__AVX2__)
-        if constexpr (has_byte_codes<Arch>() && Known <= 8 && requires { coder.bytes(v); }) {
+        if constexpr (has_byte_codes<Arch>() && Known <= 8 && requires { coder.serves_bytes(); }) {
             if (in_bytes) {
-                writer.put_packed(out + writer.bytes(i), coder.bytes(v));
+                if constexpr (places) writer.put_packed(out + writer.bytes(i), coder.bytes(v, i));
+                else writer.put_packed(out + writer.bytes(i), coder.bytes(v));
                 continue;
             }
         }
@@ -54,7 +70,10 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
                 continue;
             }
         }
-        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { codes[k] = coder.code(v[k]); });
+        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL {
+            if constexpr (places) codes[k] = coder.code(v[k], i, k);
+            else codes[k] = coder.code(v[k]);
+        });
         if (writer.waits()) {
             std::uint8_t waiting[count];
             for (std::size_t k = 0; k < 4; ++k) kernels::store_codes<Arch>(waiting + k * w, codes[k]);
@@ -94,7 +113,7 @@ void encode_beside(const row_encoder& encode, const float* x, std::size_t first,
     }
 }
 
-/// Encodes a run that starts at value `first` of the plane. Returns false where the coder cannot.
+/// Encodes a run that starts at value `first` of the plane; under a table of scales, whole tiles. Returns false where the coder cannot.
 template <class Arch, int Known, class Coder>
 bool encode_fast(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
                  const kernels::range_call& general) noexcept {
@@ -102,6 +121,11 @@ bool encode_fast(const Coder& coder, const float* x, std::size_t first, std::siz
     if (!coder.usable() || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return false;
     if (kernels::lanes<Arch> == 1 && width % 8 != 0) return false;  // four codes need not fill whole bytes
     QK_TRACE("rows", first, n, Coder);
+    if constexpr (requires { coder.table; }) {
+        if (bit % 8 != 0) return false;
+        encode_row<Arch, Known>(coder, x, n, plane.data() + bit / 8, width, general);
+        return true;
+    }
     constexpr std::size_t count = 4 * kernels::lanes<Arch>;
     const auto row = [&](const float* v, std::size_t values, std::byte* out, const kernels::range_call& declined)
                          QK_APART { encode_row<Arch, Known>(coder, v, values, out, width, declined); };

@@ -131,11 +131,20 @@ class integer_bytes {
         kernels::unrolled<2>([&](auto j) QK_INLINE_CALL {
             word[j] = _mm256_adds_epi16(_mm256_packs_epi32((sums[2 * j] - middle).data, (sums[2 * j + 1] - middle).data), zero);
         });
+        return of_words(word);
+    }
+    /// Returns the codes of four vectors of numbers that hold their zero points.
+    QK_INLINE __m256i of_numbers(const kernels::vi<Arch>* q) const noexcept {
+        const __m256i word[2] = {_mm256_packs_epi32(q[0].data, q[1].data), _mm256_packs_epi32(q[2].data, q[3].data)};
+        return of_words(word);
+    }
+
+  private:
+    QK_INLINE __m256i of_words(const __m256i* word) const noexcept {
         if (!is_signed) return _mm256_min_epu8(_mm256_packus_epi16(word[0], word[1]), highest);
         return _mm256_and_si256(_mm256_max_epi8(_mm256_min_epi8(_mm256_packs_epi16(word[0], word[1]), highest), lowest), mask);
     }
 
-  private:
     __m256i zero, lowest, highest, mask;
     bool is_signed, usable;
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qk/codec/layout/byte_codes.hpp"
+#include "qk/codec/layout/groups.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/formats/integer/fast.hpp"
 
@@ -51,6 +52,43 @@ struct integer_coder {
     QK_INLINE bool serves_bytes() const noexcept requires(has_byte_codes<Arch>()) { return packed.serves(); }
 };
 
+/// Makes codes of numbers: quotients plus a zero point.
+template <class Arch>
+struct number_coder {
+    kernels::vi<Arch> lowest, highest, mask;
+    bytes_if_any<Arch, integer_bytes> packed;
+
+    explicit number_coder(integer f) noexcept
+        : lowest(static_cast<std::int32_t>(qmin(f))),
+          highest(static_cast<std::int32_t>(qmax(f))),
+          mask(static_cast<std::int32_t>(low_bits(f.bits))),
+          packed(f, 0) {}
+    bool usable() const noexcept { return true; }
+    std::int32_t limit() const noexcept { return std::bit_cast<std::int32_t>(0x1p21f); }
+};
+
+/// Makes codes of integers under the scales and zero points of a table, which were made less `middle`.
+template <class Arch>
+struct integer_coder_by_table : coder_by_table<Arch, number_coder<Arch>> {
+    using coder_by_table<Arch, number_coder<Arch>>::coder_by_table;
+    static constexpr std::int32_t plus = -std::bit_cast<std::int32_t>(kernels::fast_integer<Arch>::middle);
+
+    /// Returns the whole numbers of the quotients of vector k of the tile at value i.
+    QK_INLINE kernels::vi<Arch> number(kernels::vf<Arch> x, std::size_t i, std::size_t k) const noexcept {
+        return kernels::as_int<Arch>(x + kernels::vf<Arch>(kernels::fast_integer<Arch>::middle)) +
+               kernels::vi<Arch>(this->table->zero[this->table->at(i, k)]);
+    }
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x, std::size_t i, std::size_t k) const noexcept {
+        return min(max(number(x, i, k), this->lowest), this->highest) & this->mask;
+    }
+    QK_INLINE auto bytes(const kernels::vf<Arch>* x, std::size_t i) const noexcept requires(has_byte_codes<Arch>()) {
+        kernels::vi<Arch> numbers[4];
+        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { numbers[k] = number(x[k], i, k); });
+        return this->packed.of_numbers(numbers);
+    }
+    QK_INLINE bool serves_bytes() const noexcept requires(has_byte_codes<Arch>()) { return this->packed.serves(); }
+};
+
 /// Turns codes of integers into values less their zero point.
 template <class Arch>
 struct integer_values {
@@ -58,10 +96,23 @@ struct integer_values {
     bool is_signed;
     kernels::vi<Arch> zero;
 
+    QK_INLINE kernels::vi<Arch> number(kernels::vi<Arch> code) const noexcept { return is_signed ? (code << up) >> up : code; }
     integer_values(integer f, std::int64_t z) noexcept : up(32 - f.bits), is_signed(f.is_signed), zero(static_cast<std::int32_t>(z)) {}
-    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
-        const kernels::vi<Arch> q = is_signed ? (code << up) >> up : code;
-        return to_float(q - zero);
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept { return to_float(number(code) - zero); }
+};
+
+/// The same with the zero points of a table.
+template <class Arch, bool Whole>
+struct integer_values_by_table {
+    integer_values<Arch> of;
+    const std::int32_t* zero;
+    entry_of_vector<Arch> at;
+
+    integer_values_by_table(integer f, const group_table<Arch>& table) noexcept : of(f, 0), zero(table.zero), at(table.at) {}
+    /// Returns what turns codes of vector k of the tile at value i into values.
+    QK_INLINE auto of_tile(std::size_t i) const noexcept {
+        return [less = numbers_of_tile<Whole, kernels::vi<Arch>>(zero, at, i), this](kernels::vi<Arch> code, std::size_t k)
+                   QK_INLINE_CALL { return to_float(of.number(code) - less(k)); };
     }
 };
 
