@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,21 @@ TEST_CASE("scales of every kind") {
                     const made_weights w = make_weights(f, s.rows, s.columns, weights_kind::any_codes, s.columns + 1, 1, s.rows % 3);
                     CHECK(check_product(std::string(name) + ", " + p.name, f, s, w, p.parameters, data::ordinary) == 0);
                 }
+            }
+        }
+    }
+}
+
+TEST_CASE("floats under factors so large or small that a power of two more would be beyond a float") {
+    for (const char* name : {"fp8_e4m3fn", "fp8_e5m2", "fp8_e4m3fnuz", "fp6_e2m3", "fp16", "bf16"}) {
+        const qk::format f = *qk::parse_format(name);
+        for (const shape s : {shape{5, 96}, {6, 64}}) {
+            for (const float large : {0x1p118f, 0x1p121f, 0x1.8p127f, 0x1p-140f, std::numeric_limits<float>::infinity()}) {
+                const made_weights w = make_weights(f, s.rows, s.columns, weights_kind::any_codes, s.columns + 3, 1, 0);
+                std::vector<float> scale(s.rows * ((s.columns - 1) / 32 + 1), 0.5f);
+                scale[scale.size() / 2] = large;
+                CHECK(check_product(name, f, s, w, qk::affine{large}, data::ordinary) == 0);
+                CHECK(check_product(name, f, s, w, qk::per_block{scale, {}, {s.rows, s.columns, 1}, 32}, data::ordinary) == 0);
             }
         }
     }

@@ -78,8 +78,10 @@ DEFECTS = [
     ("registers: the second half of a group has the factor of the first", "codec/decode/registers.hpp", "v * factor[k / 16]", "v * factor[0]"),
     ("products: the tree joins neighbours", "product/sums.hpp", "(s[0] + s[2]) + (s[1] + s[3])", "(s[0] + s[1]) + (s[2] + s[3])"),
     ("products: the last weight of a row is forgotten", "product/sums.hpp", "n - k < width ? n - k : width;", "n - k < width ? n - k - 1 : width;"),
-    ("products: x is put into another order than the weights", "product/nibbles.hpp", "_mm256_loadu_ps(x + g * 32 + half * 16), _mm256_mul_ps(even, by)", "_mm256_loadu_ps(x + g * 32 + (1 - half) * 16), _mm256_mul_ps(even, by)"),
-    ("products: the second half of a group has the factor of the first", "product/rows.hpp", "const std::size_t half = k < 16 ? 0 : second;", "const std::size_t half = 0 * second;"),
+    ("products: x is put into another order than the weights", "product/nibbles.hpp", "_mm256_fmadd_ps(first_x, _mm256_mul_ps(even, by), s[r][0])", "_mm256_fmadd_ps(second_x, _mm256_mul_ps(even, by), s[r][0])"),
+    ("products: the second half of a group has the factor of the first", "product/rows.hpp", "const std::size_t half = k < 16 ? 0 : 1;", "const std::size_t half = 0 * k;"),
+    ("products: factors take a power of two that is beyond a float", "product/rows.hpp", "return largest <= most;", "return largest >= 0 * most;"),
+    ("products: the second half of a group lacks the format's power of two", "product/rows.hpp", "kernels::vf<Arch>(by[second]) * whole}", "kernels::vf<Arch>(by[second])}"),
     ("products: scales across rows lose their zero points", "product/rows.hpp", "value_of(format_, code) - own.zero_point)", "value_of(format_, code))"),
     ("products: a long row meets the first piece of x again", "product/walk.hpp", "one_piece_ = n == whole;", "one_piece_ = true;"),
     ("products: the bias is that of a block's first rows", "product/ends.hpp", "s = s + o.bias[of];", "s = s + o.bias[r];"),
@@ -92,9 +94,10 @@ DEFECTS = [
     ("products: a short last tile of a cache's columns is left out", "product/weighted.hpp", "for (; c < columns_; c += w)", "for (; c + w <= columns_; c += w)"),
     ("products: x is rounded in pieces that begin at a row's rest", "product/ends.hpp", "std::size_t at = k / piece * piece;", "std::size_t at = k;"),
     ("products: gelu_tanh has a shorter constant", "product/activation.hpp", "0x1.9884533d43651p0", "0x1.98845p0"),
-    ("products: unsigned bytes keep their offset", "product/integers.hpp", "else if constexpr (Kind != integer_kind::signed_bytes)", "else if constexpr (Kind != integer_kind::bytes && Kind != integer_kind::signed_bytes)"),
+    ("products: unsigned bytes keep their offset", "product/integers.hpp", "adds_more = !Zero && Kind != integer_kind::signed_bytes;", "adds_more = !Zero && Kind != integer_kind::bytes && Kind != integer_kind::signed_bytes;"),
     ("products: whole numbers of a half block have the other's factor", "product/integers.hpp", "const std::size_t half = i < 2 ? 0 : factors - 1;", "const std::size_t half = i < 2 ? factors - 1 : 0;"),
-    ("products: NaN in x counts as a zero", "product/integers.hpp", "std::numeric_limits<float>::quiet_NaN() : s * unit;", "0.0f : s * unit;"),
+    ("products: whole numbers of x beside the middle of two", "product/integers.hpp", "!any(farthest > V(std::bit_cast<std::int32_t>(near)))", "!any(farthest > V(std::bit_cast<std::int32_t>(1.0f)))"),
+    ("products: NaN in x counts as a zero", "product/integers.hpp", "finite ? s[b] * unit : std::numeric_limits<float>::quiet_NaN();", "finite ? s[b] * unit : 0.0f;"),
 ]
 
 

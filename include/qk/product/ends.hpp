@@ -82,17 +82,24 @@ class product_ends {
         if (run == all_weights) return true;
         return run == group / 2 ? first % run == 0 : run != 0 && run % group == 0 && first % group == 0;
     }
+    /// The runs of weights under one factor that n columns from k on have a part in.
+    struct runs {
+        std::size_t run, first, number;
+    };
+    runs runs_of(std::size_t k, std::size_t n) const noexcept {
+        if (w_.run == all_weights) return {w_.matrix.columns, 0, 1};
+        const std::size_t first = k / w_.run;
+        return {w_.run, first, (k + n - 1) / w_.run - first + 1};
+    }
     /// Returns the factors of a piece of a row of the matrix, one for each group of 32 weights or two, from a column on that is a multiple
     /// of 32; `zero`, where there are any, likewise. Each room has entries for them.
-    const float* factors_of(std::size_t row, std::size_t k, std::size_t n, float* room, float* zero_room,
+    const float* factors_of(std::size_t row, const runs& of, std::size_t k, std::size_t n, float* room, float* zero_room,
                             const float*& zero) const noexcept {
-        const std::size_t run = w_.run == all_weights ? w_.matrix.columns : w_.run, first = w_.run == all_weights ? 0 : k / run,
-                          number = w_.run == all_weights ? 1 : (k + n - 1) / run - first + 1;
-        const float* factor = w_.factors(row, first, number, room, zero_room, zero);
+        const float* factor = w_.factors(row, of.first, of.number, room, zero_room, zero);
         if (w_.run == group / 2 || w_.run == group) return factor;
-        spread(factor, run, k, n, room);
+        spread(factor, of.run, k, n, room);
         if (zero != nullptr) {
-            spread(zero, run, k, n, zero_room);
+            spread(zero, of.run, k, n, zero_room);
             zero = zero_room;
         }
         return room;
@@ -107,8 +114,8 @@ class product_ends {
                 const float* zero = nullptr;
                 const std::size_t in = in_matrix(r), at = c_.w.first_column + k;
                 done = n / group * group;
-                const float* const factor = done == 0 ? nullptr : factors_of(in, at, done, own, own_zero, zero);
-                const packed_piece piece{w_.codes(in, at), factor, zero};
+                const float* const factor = done == 0 ? nullptr : factors_of(in, runs_of(at, done), at, done, own, own_zero, zero);
+                const packed_piece piece{w_.codes(in, at), factor, zero, nullptr};
                 const std::size_t groups = done / group, factors = w_.run == group / 2 ? 2 : 1;
                 if (bytes) decode_integer_bytes<Arch>(bytes_ == weight_rows<Arch>::integer_bytes::with_sign, piece, groups, factors, to);
                 else decode_nibbles<Arch>(table_, piece, groups, factors, to);

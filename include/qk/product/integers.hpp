@@ -16,6 +16,7 @@
 namespace qk::detail {
 
 inline constexpr std::size_t block_of_input = 32;  ///< values of x that share a scale
+inline constexpr std::size_t most_rounded = 4096;  ///< values of x at a time
 
 /// The elements of a format as whole numbers of a unit, by code.
 struct whole_elements {
@@ -23,6 +24,7 @@ struct whole_elements {
     float unit = 0;
     bool usable = false;  ///< is false where an element is no such number, or a large one
     std::int16_t lowest = 0, highest = 0;
+    alignas(16) std::uint8_t above[16] = {};         ///< of codes of 4 bits: value - lowest
     bool two_s_complement = false, natural = false;  ///< a byte's own number, with or without a sign
 
     template <class Arch>
@@ -50,6 +52,7 @@ struct whole_elements {
             two_s_complement = two_s_complement && value[i] == static_cast<std::int8_t>(i);
             natural = natural && value[i] == static_cast<std::int16_t>(i);
         }
+        for (std::size_t i = 0; n == 16 && i < n; ++i) above[i] = static_cast<std::uint8_t>(value[i] - lowest);
         usable = true;
     }
     template <class Arch>
@@ -112,44 +115,77 @@ QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q, std::int32
 
 #endif
 
-/// Rounds n values of x to int8 by block: scale = (largest magnitude / 127) * unit, 0 for a block of zeros, NaN for one with NaN or Inf.
-/// Fills the last block up with zeros.
+/// Writes 32 whole numbers next to value / s, by products with the reciprocal; returns false where a product is so near the middle of two
+/// that it does not tell.
+template <class Arch>
+QK_INLINE bool whole_by_products(const float* value, float s, float reciprocal, std::int32_t* whole) noexcept {
+    using V = kernels::vi<Arch>;
+    constexpr float to_whole = 0x1.8p23f, near = 0.5f - 0x1p-14f;  // a product is off by less than 0x1p-15
+    const kernels::vf<Arch> by(reciprocal), shift(to_whole);
+    V farthest(0);
+    for (std::size_t i = 0; i < block_of_input; i += kernels::lanes<Arch>) {
+        const kernels::vf<Arch> quotient = kernels::load<Arch>(value + i) * by, shifted = quotient + shift;
+        kernels::store<Arch>(whole + i, kernels::as_int<Arch>(shifted) - V(std::bit_cast<std::int32_t>(to_whole)));
+        farthest = max(farthest, kernels::as_int<Arch>(quotient - (shifted - shift)) & V(0x7fffffff));
+    }
+    return s > 0x1p-100f && !any(farthest > V(std::bit_cast<std::int32_t>(near)));
+}
+/// Writes 32 whole numbers next to value / s.
+template <class Arch>
+QK_APART void whole_by_quotients(const float* value, float s, std::int32_t* whole) noexcept {
+    using V = kernels::vi<Arch>;
+    constexpr float to_whole = 0x1.8p23f;
+    for (std::size_t i = 0; i < block_of_input; i += kernels::lanes<Arch>) {
+        const kernels::vf<Arch> shifted = kernels::load<Arch>(value + i) / kernels::vf<Arch>(s) + kernels::vf<Arch>(to_whole);
+        const V number = kernels::as_int<Arch>(shifted) - V(std::bit_cast<std::int32_t>(to_whole));
+        kernels::store<Arch>(whole + i, min(max(number, V(-127)), V(127)));
+    }
+}
+/// Returns the bits of the largest magnitude of 32 values.
+template <class Arch>
+QK_INLINE std::int32_t largest_of_block(const float* value) noexcept {
+    using V = kernels::vi<Arch>;
+    constexpr std::size_t w = kernels::lanes<Arch>, some = w < 8 ? 8 : w;
+    alignas(64) std::int32_t most_of[some];
+    for (std::size_t at = 0; at < some; at += w) {
+        V most(0);
+        for (std::size_t i = at; i < block_of_input; i += some)
+            most = max(most, kernels::as_int<Arch>(kernels::load<Arch>(value + i)) & V(0x7fffffff));
+        kernels::store<Arch>(most_of + at, most);
+    }
+    const std::int32_t largest = largest_of_eight(most_of);
+    if constexpr (some == 16) return std::max(largest, largest_of_eight(most_of + 8));
+    else return largest;
+}
+
+/// Rounds n values of x, at most `most_rounded`, to int8 by block: scale = (largest magnitude / 127) * unit, 0 for a block of zeros, NaN
+/// for one with NaN or Inf. Fills the last block up with zeros. (In three passes: no block waits for the quotients of the one before.)
 template <class Arch>
 QK_APART void round_input(const float* x, std::size_t n, float unit, const integer_input& to) noexcept {
-    using V = kernels::vi<Arch>;
-    constexpr std::size_t w = kernels::lanes<Arch>;
-    alignas(64) float last[block_of_input] = {};
+    constexpr std::size_t w = kernels::lanes<Arch>, most_blocks = most_rounded / block_of_input;
+    alignas(64) float last[block_of_input] = {}, s[most_blocks], reciprocal[most_blocks];
     alignas(64) std::int32_t whole[block_of_input];
-    for (std::size_t k = 0; k < n; k += block_of_input) {
-        const float* value = x + k;
-        if (n - k < block_of_input) {
-            std::copy(x + k, x + n, last);
-            value = last;
-        }
-        constexpr std::size_t some = w < 8 ? 8 : w;
-        for (std::size_t at = 0; at < some; at += w) {
-            V most(0);
-            for (std::size_t i = at; i < block_of_input; i += some)
-                most = max(most, kernels::as_int<Arch>(kernels::load<Arch>(value + i)) & V(0x7fffffff));
-            kernels::store<Arch>(whole + at, most);
-        }
-        std::int32_t largest = largest_of_eight(whole);
-        if constexpr (w == 16) largest = std::max(largest, largest_of_eight(whole + 8));
-        const float s = std::bit_cast<float>(largest) / 127.0f;
-        std::int8_t* q = to.q + k;
-        std::int32_t* eight = to.eight + k / 8;
+    const std::size_t blocks = (n + block_of_input - 1) / block_of_input;
+    if (n % block_of_input != 0) std::copy(x + n / block_of_input * block_of_input, x + n, last);
+    const auto value_of_block = [&](std::size_t b) { return (b + 1) * block_of_input <= n ? x + b * block_of_input : last; };
+    for (std::size_t b = 0; b < blocks; ++b) s[b] = std::bit_cast<float>(largest_of_block<Arch>(value_of_block(b)));
+    for (std::size_t b = blocks; b % w != 0; ++b) s[b] = 0;
+    for (std::size_t b = 0; b < blocks; b += w) {
+        const kernels::vf<Arch> scale = kernels::load<Arch>(s + b) / kernels::vf<Arch>(127.0f);
+        kernels::store<Arch>(s + b, scale), kernels::store<Arch>(reciprocal + b, kernels::vf<Arch>(1.0f) / scale);
+    }
+    for (std::size_t b = 0; b < blocks; ++b) {
+        std::int8_t* const q = to.q + b * block_of_input;
+        std::int32_t* const eight = to.eight + b * (block_of_input / 8);
         std::fill(eight, eight + block_of_input / 8, 0);
-        to.scale[k / block_of_input] = largest >= 0x7f800000 ? std::numeric_limits<float>::quiet_NaN() : s * unit;
-        if (largest >= 0x7f800000 || s == 0) {
+        const bool finite = s[b] <= std::numeric_limits<float>::max();
+        to.scale[b] = finite ? s[b] * unit : std::numeric_limits<float>::quiet_NaN();
+        if (!finite || s[b] == 0) {
             std::fill(q, q + block_of_input, std::int8_t{0});
             continue;
         }
-        constexpr float to_whole = 0x1.8p23f;
-        for (std::size_t i = 0; i < block_of_input; i += w) {
-            const kernels::vf<Arch> shifted = kernels::load<Arch>(value + i) / kernels::vf<Arch>(s) + kernels::vf<Arch>(to_whole);
-            const V number = kernels::as_int<Arch>(shifted) - V(std::bit_cast<std::int32_t>(to_whole));
-            kernels::store<Arch>(whole + i, min(max(number, V(-127)), V(127)));
-        }
+        if (!whole_by_products<Arch>(value_of_block(b), s[b], reciprocal[b], whole))
+            whole_by_quotients<Arch>(value_of_block(b), s[b], whole);
         store_whole(whole, q, eight);
     }
 }
@@ -231,9 +267,9 @@ struct integer_codes {
     std::int32_t lowest;
 };
 
-/// Adds R rows from row `first` on.
+/// Adds R rows.
 template <class Arch, std::size_t R, integer_kind Kind, std::size_t Factors, bool Zero>
-QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, std::size_t first, const integer_codes& codes) noexcept {
+QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
     constexpr bool in_nibbles = Kind == integer_kind::nibbles || Kind == integer_kind::wide_nibbles;
     const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), flip = _mm256_set1_epi8(-128),
                   lowest = _mm256_set1_epi32(codes.lowest), table = codes.table;
@@ -244,27 +280,29 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, std:
         if constexpr (Factors == 2) return _mm256_permutevar_ps(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(of)), entry);
         else return _mm256_permutevar_ps(_mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double*>(of))), entry);
     };
-    float* sum = p.sum + first * p.sum_stride;
+    float* const sum = p.sum;
     __m256 s[R];
     const std::byte* in[R];
     const float *factor[R], *zero[R];
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
         s[r] = _mm256_loadu_ps(sum + r * p.sum_stride);
         if constexpr (!in_nibbles) s[r] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(s[r]), 0xd8));
-        in[r] = p.piece[first + r].codes, factor[r] = p.piece[first + r].factor, zero[r] = p.piece[first + r].zero;
+        in[r] = p.piece[r].codes, factor[r] = p.piece[r].factor, zero[r] = p.piece[r].zero;
     });
     const std::int8_t* const bytes = x.q;
     const float* const scales = x.lane_scale;
     const std::int32_t* const more = Zero ? x.lane_eight : x.lane_more;
-    for (std::size_t g = 0, pairs = p.groups / 2; g < pairs; ++g) {
+    constexpr bool adds_more = !Zero && Kind != integer_kind::signed_bytes;
+    fetching(p, p.groups / 2, in_nibbles ? 32 : 64, [&](std::size_t g, std::size_t ahead) QK_INLINE_CALL {
         const auto load = [&](const auto* at) QK_INLINE_CALL { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); };
-        const __m256i q0 = load(bytes + g * 64), q1 = load(bytes + g * 64 + 32);
-        const __m256 scale = _mm256_loadu_ps(scales + g * 8);
+        const __m256i q0 = in_register(load(bytes + g * 64)), q1 = in_register(load(bytes + g * 64 + 32));
+        const __m256 scale = in_register(_mm256_loadu_ps(scales + g * 8));
+        const __m256i add = adds_more ? in_register(load(more + g * 8)) : q0;
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
             __m256i whole;
             if constexpr (in_nibbles) {
-                fetch_ahead(in[r] + g * 32);
-                const __m256i two = load(in[r] + g * 32);
+                fetch(in[r] + g * 32 + ahead);
+                const __m256i two = in_register(load(in[r] + g * 32));
                 const __m256i even = _mm256_maddubs_epi16(_mm256_shuffle_epi8(table, _mm256_and_si256(two, nibble)), q0),
                               odd =
                                   _mm256_maddubs_epi16(_mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(two, 4), nibble)), q1);
@@ -272,21 +310,20 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, std:
                     whole = _mm256_add_epi32(_mm256_madd_epi16(even, ones), _mm256_madd_epi16(odd, ones));
                 else whole = _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
             } else {
-                fetch_ahead(in[r] + g * 64);
-                __m256i a = load(in[r] + g * 64), b = load(in[r] + g * 64 + 32);
+                fetch(in[r] + g * 64 + ahead);
+                __m256i a = in_register(load(in[r] + g * 64)), b = in_register(load(in[r] + g * 64 + 32));
                 if constexpr (Kind == integer_kind::bytes) a = _mm256_xor_si256(a, flip), b = _mm256_xor_si256(b, flip);
                 whole = sums_of_eight(sums_of_four(a, q0), sums_of_four(b, q1));
             }
             if constexpr (Zero) {
                 const __m256i own = _mm256_sub_epi32(_mm256_cvttps_epi32(in_lanes(zero[r] + g * 2 * Factors)), lowest);
                 whole = _mm256_sub_epi32(whole, _mm256_mullo_epi32(own, load(more + g * 8)));
-            } else if constexpr (Kind != integer_kind::signed_bytes) {
-                whole = _mm256_add_epi32(whole, load(more + g * 8));
             }
+            if constexpr (adds_more) whole = _mm256_add_epi32(whole, add);
             const __m256 by = _mm256_mul_ps(scale, in_lanes(factor[r] + g * 2 * Factors));
             s[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole), by, s[r]);
         });
-    }
+    });
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
         if constexpr (!in_nibbles) s[r] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(s[r]), 0xd8));
         _mm256_storeu_ps(sum + r * p.sum_stride, s[r]);
@@ -294,22 +331,19 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, std:
 }
 /// Returns what order_lanes and add_integers need to know of a format.
 template <class Arch>
-QK_APART integer_codes codes_of(const whole_elements& e, int width) noexcept {
+QK_INLINE integer_codes codes_of(const whole_elements& e, int width) noexcept {
     if (width == 8) {
         if (e.natural) return {integer_kind::bytes, _mm256_setzero_si256(), 128};
         return {integer_kind::signed_bytes, _mm256_setzero_si256(), 0};
     }
-    alignas(16) std::uint8_t above[16];
-    for (std::size_t i = 0; i < 16; ++i) above[i] = static_cast<std::uint8_t>(e.value[i] - e.lowest);
     return {e.highest - e.lowest > 64 ? integer_kind::wide_nibbles : integer_kind::nibbles,
-            _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(above))), e.lowest};
+            _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(e.above))), e.lowest};
 }
 /// Adds pairs of blocks.
 template <class Arch>
 QK_APART void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
-    const auto all = [&]<integer_kind Kind, std::size_t Factors, bool Zero>() QK_INLINE_CALL {
-        for (std::size_t r = 0; r < p.rows; r += 2) add_integers<Arch, 2, Kind, Factors, Zero>(p, x, r, codes);
-    };
+    const auto all = [&]<integer_kind Kind, std::size_t Factors, bool Zero>()
+                         QK_INLINE_CALL { add_integers<Arch, rows_at_once, Kind, Factors, Zero>(p, x, codes); };
     const auto of_kind = [&]<integer_kind Kind>() QK_INLINE_CALL {
         if (p.factors == 2) p.zeros ? all.template operator()<Kind, 2, true>() : all.template operator()<Kind, 2, false>();
         else p.zeros ? all.template operator()<Kind, 1, true>() : all.template operator()<Kind, 1, false>();

@@ -47,8 +47,8 @@ class weight_rows {
 
     /// Writes the factors of all codes of a scale, where each has a byte of its own, and nothing but the code decides.
     virtual bool factors_of_bytes(float* to) const noexcept = 0;
-    /// Returns the codes of a row's scales from run `first` on, where factors_of_bytes() is true.
-    virtual const std::byte* scale_bytes(std::size_t row, std::size_t first) const noexcept = 0;
+    /// Returns the codes of n of a row's scales from run `first` on, where factors_of_bytes() is true.
+    virtual const std::byte* scale_bytes(std::size_t row, std::size_t first, std::size_t n) const noexcept = 0;
 
     /// The bytes of integers of eight bits.
     enum class integer_bytes { none, with_sign, without_sign };
@@ -69,9 +69,9 @@ class weight_rows {
 };
 
 /// Adds the products of R rows from row `first` of a piece on. each(in, put) decodes the 32 codes at `in` and calls put(k, values) for each
-/// vector.
+/// vector. Factors are multiplied by `unit`, a power of two that changes none of their bits but the exponent.
 template <class Arch, std::size_t R, bool Zeros, class Each>
-QK_INLINE void add_decoded(const piece_of_rows& p, std::size_t first, const Each& each, std::size_t bytes) noexcept {
+QK_INLINE void add_decoded(const piece_of_rows& p, std::size_t first, const Each& each, std::size_t bytes, float unit) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, V = vectors_of_sums<Arch>;
     kernels::vf<Arch> s[R][V];
     const std::byte* in[R];
@@ -81,20 +81,24 @@ QK_INLINE void add_decoded(const piece_of_rows& p, std::size_t first, const Each
         for (std::size_t v = 0; v < V; ++v) s[r][v] = kernels::load<Arch>(p.sum + (first + r) * p.sum_stride + v * w);
     }
     const float* x = p.x;
+    const kernels::vf<Arch> whole(unit);
     const auto all = [&](auto with_zero) QK_INLINE_CALL {
-        for (std::size_t g = 0; g < p.groups; ++g, x += 32) {
+        fetching(p, p.groups, bytes, [&](std::size_t g, std::size_t ahead) QK_INLINE_CALL {
             kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
                 const float *by = factor[r] + g * p.factors, *less = zero[r] + (with_zero ? g * p.factors : 0);
                 const std::size_t second = p.factors - 1;
+                const kernels::vf<Arch> factors[2] = {kernels::vf<Arch>(by[0]) * whole, kernels::vf<Arch>(by[second]) * whole};
+                fetch(in[r] + ahead);
                 each(in[r], [&](std::size_t k, kernels::vf<Arch> value) QK_INLINE_CALL {
-                    const std::size_t half = k < 16 ? 0 : second;
-                    if constexpr (with_zero) value = value - kernels::vf<Arch>(less[half]);
+                    const std::size_t half = k < 16 ? 0 : 1;
+                    if constexpr (with_zero) value = value - kernels::vf<Arch>(less[half * second]);
                     const std::size_t v = k / w % V;
-                    s[r][v] = fused<Arch>(kernels::load<Arch>(x + k), value * kernels::vf<Arch>(by[half]), s[r][v]);
+                    s[r][v] = fused<Arch>(kernels::load<Arch>(x + k), value * factors[half], s[r][v]);
                 });
                 in[r] += bytes;
             });
-        }
+            x += 32;
+        });
     };
     if (Zeros && p.zeros) all(std::bool_constant<Zeros>());
     else all(std::false_type());
@@ -196,13 +200,8 @@ class rows_of final : public weight_rows<Arch> {
             if (this->width == 8) return add_integer_bytes<Arch>(p, bytes() == integer_bytes::with_sign);
         }
         with_values([&](const auto& values) {
-            if constexpr (has_byte_values<Arch>() && std::same_as<std::remove_cvref_t<decltype(values)>, floating_values<Arch>>) {
-                if (in_bytes(values.format)) {
-                    byte_values<Arch> bytes;
-                    bytes.fill(values.format, values);
-                    bytes.with_kind(bits(values.format), [&](const auto& each) QK_INLINE_CALL { add(p, each, this->width * 4); });
-                    return std::size_t{1};
-                }
+            if constexpr (std::same_as<std::remove_cvref_t<decltype(values)>, floating_values<Arch>>) {
+                if (add_floats(p, values)) return std::size_t{1};
             }
             if (Known.width == any_width || Known.width == 8) {
                 if (this->width == 8) add_width<8>(p, values);
@@ -219,12 +218,16 @@ class rows_of final : public weight_rows<Arch> {
         const packed_weights& m = this->matrix;
         zero = nullptr;
         if constexpr (in_blocks) {
-            const along_axis a{m.rows, m.columns, 1};
-            const std::size_t scale = scale_index(packed_, a, row, 0, 0) + first;
+            const std::size_t scale = row * runs_ + first;
             if constexpr (under_floating_scales<Format>) {
                 if (packed_.scale_width == 8) {
                     const std::byte* const code = m.planes.scales.data() + scale;
-                    for (std::size_t i = 0; i < n; ++i) own[i] = table_.factor[std::to_integer<std::size_t>(code[i])];
+                    fetch_later(code, n);
+                    std::size_t i = 0;
+                    if constexpr (has_half_values<Arch>()) {
+                        if (table_.scale.usable) i = decode_32_at_a_time<Arch, 8>(table_.scale, code, own, n, tensor_, false);
+                    }
+                    for (; i < n; ++i) own[i] = table_.factor[std::to_integer<std::size_t>(code[i])];
                     return own;
                 }
             }
@@ -232,13 +235,14 @@ class rows_of final : public weight_rows<Arch> {
             if constexpr (std::same_as<Format, microscaling>) {  // 2^(code - 127), and NaN for 255; of code 0 a subnormal number
                 using V = kernels::vi<Arch>;
                 const auto* const code = reinterpret_cast<const std::uint8_t*>(m.planes.scales.data()) + scale;
+                fetch_later(code, n);
                 for (; done + kernels::lanes<Arch> <= n; done += kernels::lanes<Arch>) {
                     const V c = kernels::load_codes<Arch>(code + done);
                     const V power = max(c << 23, V(1 << 22)) | (kernels::all_bits<Arch>(c == V(255)) & V(1 << 22));
                     kernels::store<Arch>(own + done, kernels::as_float<Arch>(power));
                 }
             }
-            factors_across<Arch>(format_, m.planes, scale + done, 0, n - done, tensor_, own + done);
+            if (done < n) factors_across<Arch>(format_, m.planes, scale + done, 0, n - done, tensor_, own + done);
             return own;
         } else {
             const codec_parameters& p = m.parameters;
@@ -248,12 +252,15 @@ class rows_of final : public weight_rows<Arch> {
                 if (has_zero_points<Format> && one.zero_point != 0) own_zero[0] = static_cast<float>(one.zero_point), zero = own_zero;
                 return own;
             }
-            const std::size_t entry = row * divide_up(m.columns, static_cast<int>(this->run)) + first;
+            const std::size_t entry = row * runs_ + first;
             if (has_zero_points<Format> && !p.zero_point.empty()) {
                 for (std::size_t i = 0; i < n; ++i) own_zero[i] = static_cast<float>(p.zero_point[entry + i]);
                 zero = own_zero;
             }
-            if (p.scale.data() != nullptr) return p.scale.data() + entry;
+            if (const float* const scale = p.scale.data()) {
+                fetch_later(scale + entry, n);
+                return scale + entry;
+            }
             for (std::size_t i = 0; i < n; ++i) own[i] = p.scale[entry + i];
             return own;
         }
@@ -270,11 +277,15 @@ class rows_of final : public weight_rows<Arch> {
         }
         return false;
     }
-    const std::byte* scale_bytes([[maybe_unused]] std::size_t row, [[maybe_unused]] std::size_t first) const noexcept override {
-        if constexpr (in_blocks)
-            return this->matrix.planes.scales.data() +
-                   scale_index(packed_, along_axis{this->matrix.rows, this->matrix.columns, 1}, row, 0, 0) + first;
-        else return nullptr;
+    const std::byte* scale_bytes([[maybe_unused]] std::size_t row, [[maybe_unused]] std::size_t first,
+                                 [[maybe_unused]] std::size_t n) const noexcept override {
+        if constexpr (in_blocks) {
+            const std::byte* const code = this->matrix.planes.scales.data() + row * runs_ + first;
+            fetch_later(code, n);
+            return code;
+        } else {
+            return nullptr;
+        }
     }
 
   private:
@@ -335,11 +346,50 @@ class rows_of final : public weight_rows<Arch> {
         };
         add(p, each, Width * 4);
     }
-    /// Adds rows two at a time. There is room for a row behind the last one: what it gets is not used.
+    /// Adds rows of floats in a form that knows what they are; returns false where there is none.
+    bool add_floats(const piece_of_rows& p, const floating_values<Arch>& values) const noexcept {
+        const floating f = values.format;
+        if constexpr (Known.width == any_width || Known.width == 16) {
+            if (f == bf16) {
+                const auto shifted = [](kernels::vi<Arch> code) QK_INLINE_CALL { return kernels::as_float<Arch>(code << 16); };
+                add_width<16>(p, shifted);
+                return true;
+            }
+        }
+        if constexpr (has_half_values<Arch>()) {
+            const float unit = half_unit(f);  // it goes into the factors, exactly where they stay finite
+            if (half_form_of(f) != half_form::none && has_room(p, unit)) {
+                half_values<Arch>(f).template with_form<Known.width>([&](const auto& each)
+                                                                         QK_INLINE_CALL { add(p, each, this->width * 4, unit); });
+                return true;
+            }
+        }
+        if constexpr (has_byte_values<Arch>()) {
+            if (in_bytes(f)) {
+                byte_values<Arch> bytes;
+                bytes.fill(f, values);
+                bytes.with_kind(bits(f), [&](const auto& each) QK_INLINE_CALL { add(p, each, this->width * 4); });
+                return true;
+            }
+        }
+        return false;
+    }
+    /// Is true where all factors, times a power of two, are finite.
+    static bool has_room(const piece_of_rows& p, float unit) noexcept {
+        if (unit == 1) return true;
+        const std::int32_t most = std::bit_cast<std::int32_t>(std::numeric_limits<float>::max() / unit);
+        std::int32_t largest = 0;
+        for (std::size_t r = 0; r < p.rows; ++r) {
+            for (std::size_t i = 0; i < p.groups * p.factors; ++i)
+                largest = std::max(largest, std::bit_cast<std::int32_t>(p.piece[r].factor[i]) & 0x7fffffff);
+        }
+        return largest <= most;
+    }
+    /// Adds rows two at a time. There is room behind the last one: what it gets is not used. `unit` is a factor of all weights.
     template <class Each>
-    QK_INLINE static void add(const piece_of_rows& p, const Each& each, int bytes) noexcept {
+    QK_INLINE static void add(const piece_of_rows& p, const Each& each, int bytes, float unit = 1) noexcept {
         for (std::size_t r = 0; r < p.rows; r += 2)
-            add_decoded<Arch, 2, has_zero_points<Format>>(p, r, each, static_cast<std::size_t>(bytes));
+            add_decoded<Arch, 2, has_zero_points<Format>>(p, r, each, static_cast<std::size_t>(bytes), unit);
     }
 
     /// Calls call(column, number) for pieces of a row.
@@ -375,15 +425,27 @@ class rows_of final : public weight_rows<Arch> {
         }
     }
 
+    /// Fetches the n scales that the rows after the next ones have at this place.
+    template <class Scale>
+    QK_INLINE void fetch_later(const Scale* scale, std::size_t n) const noexcept {
+        for (std::size_t i = 0; i < n; i += 64 / sizeof(Scale)) fetch(scale + rows_at_once * runs_ + i);
+    }
+
     const Format format_;
     const float tensor_;
     const packing packed_;
-    struct no_table {};
+    const std::size_t runs_ =  ///< of a row
+        this->run == 0 || this->run == all_weights ? 1 : divide_up(this->matrix.columns, static_cast<int>(this->run));
+    struct no_table {
+        explicit no_table(const Format&) noexcept {}
+    };
     struct scale_table {
+        floating_values<Arch> scale;
         float factor[256];
+        explicit scale_table(const auto& f) noexcept : scale(f.scale) {}
     };
     /// Factors by code, where a code takes more steps than a look-up.
-    std::conditional_t<under_floating_scales<Format>, scale_table, no_table> table_;
+    std::conditional_t<under_floating_scales<Format>, scale_table, no_table> table_{format_};
 };
 
 }  // namespace detail

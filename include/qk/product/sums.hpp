@@ -67,6 +67,18 @@ QK_INLINE kernels::vf<Arch> in_register(kernels::vf<Arch> v) noexcept {
     return v;
 }
 
+#if defined(__AVX2__)
+QK_INLINE __m256i in_register(__m256i v) noexcept {
+#if defined(__AVX512F__)
+    asm("" : "+v"(v));
+#else
+    asm("" : "+x"(v));
+#endif
+    return v;
+}
+QK_INLINE __m256 in_register(__m256 v) noexcept { return _mm256_castsi256_ps(in_register(_mm256_castps_si256(v))); }
+#endif
+
 /// So many vectors of x are multiplied at once: with four rows, their sums stay in registers.
 template <class Arch>
 inline constexpr std::size_t vectors_at_once = has_many_registers ? 6 : 3;

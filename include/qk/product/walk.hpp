@@ -32,7 +32,8 @@ class product_walk : product_ends<Arch> {
     }
 
   private:
-    static constexpr std::size_t x_size = 8192, int8_size = 4096, most_vectors = 64, rows_of_one = 16, rows_of_many = 8, decoded = 512;
+    static constexpr std::size_t x_size = 8192, int8_size = most_rounded, most_vectors = 64, rows_of_one = 16, rows_of_many = 8,
+                                 decoded = 512;
 
     /// Multiplies vectors from number `begin` to before `end`: of x, or of what a router chose.
     void vectors(std::size_t begin, std::size_t end) noexcept {
@@ -89,7 +90,6 @@ class product_walk : product_ends<Arch> {
 
     // ---- weights decoded in registers
 
-    static constexpr std::size_t rows_at_once = 4;
     enum class form { decoded, nibbles, codes, integers };
 
     form form_of_rows() noexcept {
@@ -131,21 +131,24 @@ class product_walk : product_ends<Arch> {
     piece_of_rows pieces_of(packed_piece* p, std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* sum) noexcept {
         bool zeros = false;
         k += c_.w.first_column;
+        const typename base::runs of = this->runs_of(k, n);
         for (std::size_t r = 0; r < rows; ++r) {
             const std::size_t in = in_matrix(row + r);
             p[r].codes = w_.codes(in, k);
             if (scaled_tables_) {
-                p[r].scale = w_.scale_bytes(in, k / group);
+                p[r].scale = w_.scale_bytes(in, k / group, n / group);
                 continue;
             }
-            p[r].factor = this->factors_of(in, k, n, factors_[r], zeros_[r], p[r].zero);
+            p[r].factor = this->factors_of(in, of, k, n, factors_[r], zeros_[r], p[r].zero);
             zeros |= p[r].zero != nullptr;
         }
         for (std::size_t r = 0; zeros && r < rows; ++r) {
             if (p[r].zero == nullptr) std::fill(zeros_[r], zeros_[r] + (n + group - 1) / group * 2, 0.0f), p[r].zero = zeros_[r];
         }
-        if (rows % 2 != 0) p[rows] = p[rows - 1];
-        return {p, rows, n / group, w_.run == group / 2 ? std::size_t{2} : std::size_t{1}, zeros, x_, sum, partial_sums};
+        for (std::size_t r = rows; r < rows_at_once; ++r) p[r] = p[rows - 1];
+        // The same columns of as many rows further on come next.
+        const std::size_t next = c_.w.row_step * w_.matrix.columns * static_cast<std::size_t>(w_.width) / 8 * rows_at_once;
+        return {p, rows, n / group, w_.run == group / 2 ? std::size_t{2} : std::size_t{1}, zeros, x_, sum, partial_sums, next};
     }
     /// Adds the products of at most rows_at_once rows with a piece of x.
     void add_rows(std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* sum, form how) noexcept {
@@ -175,8 +178,7 @@ class product_walk : product_ends<Arch> {
         for (std::size_t k = 0; k < columns_; k += piece_) {
             const std::size_t n = std::min(piece_, columns_ - k), whole = fast ? n / (2 * group) * (2 * group) : 0;
             if (!one_piece_) {
-                copy(0, k, n, x_);
-                round_input<Arch>(x_, n, elements_.unit, x);
+                round_input<Arch>(input(0, k, n, x_), n, elements_.unit, x);
                 if constexpr (has_fast_integers) order_lanes<Arch>(whole, w_.width, codes_of<Arch>(elements_, w_.width).lowest, x);
             }
             one_piece_ = n == columns_;
