@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens a second of examples/custom_runtime on one thread: weights packed, the same weights as float32, and onnxruntime's MatMulNBits with matrices of
-the same shapes, beside plainly reading memory; one run.
+"""Tokens a second of examples/custom_runtime: weights packed on one thread and on all, the same weights as float32, and onnxruntime's MatMulNBits with
+matrices of the same shapes, beside plainly reading memory; one run.
 
     decoder.py CUSTOM_RUNTIME FOLDER [--format mxfp4] [--tokens 8]
 
 FOLDER keeps the checkpoint of 500 million random weights. Times are the processor's, so that other programs on the machine count less. Needs numpy,
 onnx and onnxruntime."""
 import argparse
+import os
 import pathlib
 import resource
 import subprocess
@@ -91,6 +92,10 @@ def main():
     print(f"packed {given.format}: {1 / packed:.2f} tokens/s, {each / 1e6:.0f} MB of weights a token, {each / packed / read:.2f} of reading them")
     integers, _ = seconds_of_token(given.program, file, given.tokens, "--integers")
     print(f"packed, vectors rounded to int8 by block: {1 / integers:.2f} tokens/s", flush=True)
+    if (os.cpu_count() or 1) > 1:
+        for how in ([], ["--integers"]):
+            _, said = seconds_of_token(given.program, file, given.tokens, "--threads", str(os.cpu_count()), *how)
+            print(f"the same{', rounded' if how else ''} on {os.cpu_count()} threads, by the clock: {said.split(' tokens/s')[0]} tokens/s", flush=True)
     floats, _ = seconds_of_token(given.program, file, given.tokens, "--floats")
     print(f"the same as float32: {1 / floats:.2f} tokens/s", flush=True)
     c = make_checkpoint.SIZES["500m"]

@@ -80,7 +80,7 @@ def main():
     table("One vector, 256 KiB of packed weights", rows(o.program, "one", 262144, o.repetitions, *ggml), "10^9 weights a second")
     table("One vector, 64 MiB of packed weights", rows(o.program, "one", 1 << 26, max(o.repetitions // 10, 5), *ggml), "10^9 weights a second")
     for vectors in (64, 256):
-        found = rows(o.program, "many", vectors, max(o.repetitions * 4 // vectors, 3))
+        found = rows(o.program, "many", vectors, max(o.repetitions * 8 // vectors, 12))
         table(f"{vectors} vectors, 256 rows", found, "10^9 multiply-adds a second")
     try:
         import onnxruntime

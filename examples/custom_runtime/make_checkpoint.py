@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a checkpoint of random weights for custom_runtime: a model of Qwen3's kind as compressed-tensors stores it.
+"""Writes a checkpoint of random weights for custom_runtime: a model of Qwen3's kind as compressed-tensors stores it, or of GPT-OSS's with experts.
 
-    make_checkpoint.py FOLDER [--format mxfp4|nvfp4|fp8|fp8_blocks|bf16] [--size tiny|500m] [--seed N]
+    make_checkpoint.py FOLDER [--format mxfp4|nvfp4|fp8|fp8_blocks|bf16|gpt_oss] [--size tiny|500m] [--seed N]
 
 FOLDER gets model.safetensors and config.json. Needs numpy."""
 import argparse
@@ -16,6 +16,9 @@ SIZES = {
     "tiny": dict(hidden_size=96, intermediate_size=160, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, head_dim=32, vocab_size=64),
     "500m": dict(hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128, vocab_size=64000),
 }
+EXPERTS = dict(model_type="gpt_oss", architectures=["GptOssForCausalLM"], num_local_experts=8, num_experts_per_tok=2, sliding_window=4, swiglu_limit=7.0, attention_bias=True,
+               rms_norm_eps=1e-5, rope_theta=150000.0,
+               rope_scaling=dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False, original_max_position_embeddings=16))
 E2M1 = numpy.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], numpy.float32)
 
 
@@ -87,6 +90,18 @@ class Writer:
         if self.floats is not None:
             self.floats[name + ".weight"] = value.astype(numpy.float32)
 
+    def experts(self, name, count, rows, columns):
+        """Matrices in MXFP4 as GPT-OSS has them, one after the other, with a bias for each row."""
+        codes = self.random.integers(0, 256, (count, rows, columns // 32, 16), numpy.uint8)
+        step = int(round(numpy.log2(columns**-0.5 / 3)))
+        scale = self.random.integers(127 + step - 1, 127 + step + 2, (count, rows, columns // 32), numpy.uint8)
+        self.put(name + "_blocks", "U8", codes)
+        self.put(name + "_scales", "U8", scale)
+        self.plain(name + "_bias", 0.1 * self.random.standard_normal((count, rows), numpy.float32))
+        if self.floats is not None:
+            value = numpy.stack([E2M1[codes & 15], E2M1[codes >> 4]], -1).reshape(count, rows, columns)
+            self.floats[name] = value * numpy.repeat(numpy.ldexp(numpy.float32(1), scale.astype(numpy.int32) - 127), 32, -1)
+
     def write(self, path, tensors=None):
         tensors = self.tensors if tensors is None else tensors
         header, at = {}, 0
@@ -111,6 +126,8 @@ class Writer:
 
 
 def quantization(how):
+    if how == "gpt_oss":
+        return dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"])
     if how == "fp8_blocks":
         return dict(quant_method="fp8", fmt="e4m3", weight_block_size=[128, 128], activation_scheme="dynamic")
     weights = {
@@ -128,6 +145,8 @@ def make(folder, how="mxfp4", size="tiny", seed=1, floats=None, shards=1, **chan
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = dict(SIZES[size], model_type="qwen3", architectures=["Qwen3ForCausalLM"], rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=False, torch_dtype="bfloat16")
+    if how == "gpt_oss":
+        config.update(EXPERTS, layer_types=["sliding_attention", "full_attention"] * (config["num_hidden_layers"] // 2))
     config.update(changes)
     if how != "bf16":
         config["quantization_config"] = quantization(how)
@@ -140,12 +159,19 @@ def make(folder, how="mxfp4", size="tiny", seed=1, floats=None, shards=1, **chan
         at = f"model.layers.{i}."
         norm(at + "input_layernorm", width)
         for name, rows, columns in (("q", c["num_attention_heads"] * head, width), ("k", c["num_key_value_heads"] * head, width), ("v", c["num_key_value_heads"] * head, width), ("o", width, c["num_attention_heads"] * head)):
-            w.matrix(at + f"self_attn.{name}_proj", rows, columns, how)
+            w.matrix(at + f"self_attn.{name}_proj", rows, columns, "bf16" if how == "gpt_oss" else how)
         if c["model_type"] == "qwen3":
             norm(at + "self_attn.q_norm", head)
             norm(at + "self_attn.k_norm", head)
         biased("attention_bias", *((at + f"self_attn.{n}_proj", c["num_attention_heads" if n == "q" else "num_key_value_heads"] * head) for n in "qkv"), (at + "self_attn.o_proj", width))
         norm(at + "post_attention_layernorm", width)
+        if how == "gpt_oss":
+            w.plain(at + "self_attn.sinks", w.random.standard_normal(c["num_attention_heads"], numpy.float32))
+            w.matrix(at + "mlp.router", c["num_local_experts"], width, "bf16")
+            w.plain(at + "mlp.router.bias", w.random.standard_normal(c["num_local_experts"], numpy.float32))
+            w.experts(at + "mlp.experts.gate_up_proj", c["num_local_experts"], 2 * inner, width)
+            w.experts(at + "mlp.experts.down_proj", c["num_local_experts"], width, inner)
+            continue
         for name, rows, columns in (("gate", inner, width), ("up", inner, width), ("down", width, inner)):
             w.matrix(at + f"mlp.{name}_proj", rows, columns, how)
         biased("mlp_bias", (at + "mlp.gate_proj", inner), (at + "mlp.up_proj", inner), (at + "mlp.down_proj", width))
@@ -160,7 +186,7 @@ def make(folder, how="mxfp4", size="tiny", seed=1, floats=None, shards=1, **chan
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
-    parser.add_argument("--format", default="mxfp4", choices=["mxfp4", "nvfp4", "fp8", "fp8_blocks", "bf16"])
+    parser.add_argument("--format", default="mxfp4", choices=["mxfp4", "nvfp4", "fp8", "fp8_blocks", "bf16", "gpt_oss"])
     parser.add_argument("--size", default="tiny", choices=SIZES)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
