@@ -37,13 +37,17 @@ def trial(key, payload, plans):
 
 def _payload(model, options, workspace, metric):
     """Returns everything that a worker needs, with paths in the workspace made relative. `options` are words of the command."""
-    files = {"model.onnx": model.bytes}
+    files = {} if model.path is not None else {"model/model.onnx": model.bytes}
+    for place, path in ({} if model.path is None else model._files).items():  # the model first, then its external data
+        with open(path, "rb") as file:
+            files[f"model/{place}"] = file.read()
+    own = next(iter(files))
     for folder, _, names in os.walk(workspace.path):
         for name in names:
             path = os.path.join(folder, name)
             with open(path, "rb") as file:
                 files[os.path.relpath(path, workspace.path)] = file.read()
-    words = ["{workspace}/model.onnx", *(w.replace(workspace.path, "{workspace}") for w in options)]
+    words = [f"{{workspace}}/{own}", *(w.replace(workspace.path, "{workspace}") for w in options)]
     return {"files": files, "words": words, "metric": metric}
 
 

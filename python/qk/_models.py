@@ -5,10 +5,11 @@ import contextlib
 import html
 import json
 import os
+import shutil
 
 import numpy as np
 
-from . import _data, _run
+from . import _data, _qk, _run
 from ._arrays import Packed, _scales, _source, _spec
 from ._formats import Format
 from ._plan import Plan, _as_json
@@ -87,9 +88,24 @@ class Model:
 
         return onnx.load(self.path) if self.path is not None else onnx.load_from_string(self._bytes)
 
+    @property
+    def _files(self):
+        """The files that a model at a path lies in, by their places in its folder: itself, then its external data."""
+        folder = os.path.dirname(self.path)
+        return {os.path.relpath(file, folder): file for file in _qk.files_of_model(self.path)}
+
     def save(self, path):
-        with open(os.fspath(path), "wb") as file:
-            file.write(self.bytes)
+        """Writes the model; external data goes beside it under the names that it has."""
+        path = os.fspath(path)
+        if self.path is not None and not (os.path.exists(path) and os.path.samefile(path, self.path)):
+            for name, file in list(self._files.items())[1:]:
+                to = os.path.join(os.path.dirname(path), name)
+                if not (os.path.exists(to) and os.path.samefile(to, file)):
+                    os.makedirs(os.path.dirname(to) or ".", exist_ok=True)
+                    shutil.copyfile(file, to)
+        content = self.bytes  # read before the file is opened, which may be its own
+        with open(path, "wb") as file:
+            file.write(content)
 
     def inspect(self, **options):
         return inspect(self, **options) if options else self._facts

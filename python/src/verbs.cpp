@@ -9,10 +9,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -22,6 +24,7 @@
 #include "graph/pipeline/trial_scorer.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
+#include "qk/graph/model/model_files.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "support/caller.hpp"
 
@@ -406,6 +409,12 @@ void add_verbs(nb::module_& m) {
         .def("scores", &trials::scores);
     m.def("verbs", &verbs);
     m.def("run_program", &run_program);
+    m.def("files_of_model", [](const std::string& file) {
+        std::vector<std::string> names;
+        for (const std::filesystem::path& p : graph::files_of_model(file).all)
+            if (std::ranges::find(names, p.string()) == names.end()) names.push_back(p.string());
+        return names;
+    });
 }
 
 }  // namespace qk::python

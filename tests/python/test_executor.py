@@ -45,6 +45,14 @@ def test_sensitivity_and_a_metric_of_ones_own(pool, model, images, nearest):
         assert facts(qk.sensitivity(model, images, target=nearest, executor=pool, **options)) == facts(qk.sensitivity(model, images, target=nearest, **options))
 
 
+def test_external_data_travels(model, images, nearest, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    onnx.save(onnx.load(model), tmp_path / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    options = dict(target=nearest, narrow="int8/int4")
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        assert facts(qk.sensitivity(tmp_path / "m.onnx", images, executor=threads, **options)) == facts(qk.sensitivity(tmp_path / "m.onnx", images, **options))
+
+
 class Losing(concurrent.futures.ThreadPoolExecutor):
     """Loses every third piece of work."""
 

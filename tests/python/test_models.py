@@ -203,6 +203,18 @@ def test_models_and_data_in_every_form(model, images, labels):
     assert qk.evaluate(model, Loader())["top1"] == qk.evaluate(model, images, labels=labels)["top1"]
 
 
+def test_a_model_with_external_data_is_saved_whole(model, images, tmp_path):
+    (tmp_path / "from" / "deep").mkdir(parents=True)
+    (tmp_path / "to").mkdir()
+    onnx.save(onnx.load(model), tmp_path / "from" / "m.onnx", save_as_external_data=True, location="deep/weights.bin", size_threshold=0)
+    own = qk.load(tmp_path / "from" / "m.onnx")
+    own.save(tmp_path / "to" / "n.onnx")
+    own.save(tmp_path / "from" / "m.onnx")  # onto itself
+    expected = own(images)
+    for file in ("to/n.onnx", "from/m.onnx"):
+        assert {n: v.tobytes() for n, v in qk.load(tmp_path / file)(images).items()} == {n: v.tobytes() for n, v in expected.items()}
+
+
 def test_results_come_from_memory(command, model, images, labels, label_file, monkeypatch):
     """No verb but search, whose cache is a file, makes a folder; what comes back is what files would hold."""
     def made(*_, **__):
@@ -317,6 +329,18 @@ def test_a_metric_of_ones_own(model, images, labels):
     own = qk.search(model, images, narrow="int8/int4", metric=accuracy, higher_is_better=True, target_drop=0.02)
     theirs = qk.search(model, images, labels=labels, narrow="int8/int4", metric="top1", target_drop=0.02)
     assert own.metric == theirs.metric and own.target_met
+
+
+def test_a_metric_of_ones_own_sees_what_the_built_in_sees(model, images):
+    """The same measure finds the same mix, on as many runs of the network; the reference is the float outputs that calibration saw."""
+    mse = lambda outputs, reference, labels: float(np.mean(np.square(outputs[0].astype(np.float64) - reference[0])))  # noqa: E731
+    options = dict(narrow="int8/int4", recipe="fast", target_metric=0.05, ranking="measured", threads=1)
+    theirs, ours = (qk.search(model, images, metric=metric, **options) for metric in ("mse", mse))
+    assert ours["layers"] == theirs["layers"] and np.isclose(ours.metric, theirs.metric, rtol=1e-6)
+    assert ours["layer_evaluations"] < theirs["layer_evaluations"] + 3 * len(theirs["layers"])
+    seen = []
+    qk.sensitivity(model, images, narrow="int8/int4", metric=lambda outputs, reference, labels: seen.append(reference[0].copy()) or 0.0)
+    assert all(np.array_equal(r, qk.load(model)(images)[qk.load(model).outputs[0]]) for r in seen)
 
 
 def test_an_evaluation_of_the_model(model, images, labels):

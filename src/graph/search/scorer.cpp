@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include "graph/evaluate/execute/samples.hpp"
 #include "graph/ops/elements.hpp"
@@ -22,6 +23,15 @@ namespace qk::graph {
 namespace detail {
 
 inline std::string quoted(const std::filesystem::path& p) { return "'" + p.string() + "'"; }
+
+/// Is true when all of these outputs are there, each with the rows of one sample behind those of another.
+inline bool has_rows(const named_tensors& all, const std::vector<std::string>& names, std::size_t samples) {
+    if (!all.ragged.empty() || !all.joined_along.empty()) return false;
+    return std::ranges::all_of(names, [&](const std::string& name) {
+        const auto own = all.find(name);
+        return own != all.end() && own->second.rank() > 0 && own->second.dim(0) % static_cast<std::int64_t>(samples) == 0;
+    });
+}
 
 }  // namespace detail
 
@@ -65,13 +75,14 @@ scorer::scorer(const model& m, named_tensors inputs, score_options options)
     if (metric_.needs_labels && !positions_.has_labels())
         throw error("metric " + std::string(metric_.name) + " needs --labels, or --next-token for a language model");
     options_.labels = positions_.labels();
-    const auto known = options_.float_outputs.find(output_name_);
-    const bool fits = known != options_.float_outputs.end() && options_.float_outputs.ragged.empty() &&
-                      options_.float_outputs.joined_along.empty() && known->second.rank() > 0 &&
-                      known->second.dim(0) % static_cast<std::int64_t>(session_.samples()) == 0;
-    if (fits && !options_.of_outputs) take_reference(known->second);
-    else set_reference({});
-    options_.float_outputs.clear();
+    const named_tensors known = std::exchange(options_.float_outputs, {});
+    if (detail::has_rows(known, options_.of_outputs ? names_ : std::vector{output_name_}, session_.samples())) {
+        take_reference(known.at(output_name_));
+        for (const std::string& name : names_)
+            if (options_.of_outputs) references_[name] = known.at(name);
+    } else {
+        set_reference({});
+    }
 }
 
 void scorer::take_reference(const tensor& all) {
@@ -95,18 +106,22 @@ std::vector<float> scorer::sample_of(const tensor& output) const {
 }
 
 void scorer::set_reference(const precision_plan& plan) {
-    std::vector<std::vector<float>> reference(session_.samples());
-    reference_shapes_.resize(reference.size());
-    session_.evaluate(std::span(&plan, 1), [&](std::size_t, std::size_t sample, std::span<const tensor> outputs) {
-        const tensor& own = outputs[static_cast<std::size_t>(options_.output_index)];
-        reference[sample] = sample_of(own), reference_shapes_[sample] = own.shape();
-        return 0.0;
-    });
-    reference_ = std::move(reference);
     reference_plan_ = plan;
-    if (!options_.has_user() || !options_.session.together.first()) return;
-    named_tensors all = session_.outputs(plan);
-    reference_tensor_ = all.at(output_name_);
+    named_tensors all;  // joined, as a user's metric sees them
+    if (options_.has_user() && options_.session.together.first()) all = session_.outputs(plan);
+    if (options_.session.together.alone() && detail::has_rows(all, {output_name_}, session_.samples())) {
+        take_reference(all.at(output_name_));
+    } else {
+        std::vector<std::vector<float>> reference(session_.samples());
+        reference_shapes_.resize(reference.size());
+        session_.evaluate(std::span(&plan, 1), [&](std::size_t, std::size_t sample, std::span<const tensor> outputs) {
+            const tensor& own = outputs[static_cast<std::size_t>(options_.output_index)];
+            reference[sample] = sample_of(own), reference_shapes_[sample] = own.shape();
+            return 0.0;
+        });
+        reference_ = std::move(reference);
+        if (!all.empty()) reference_tensor_ = all.at(output_name_);
+    }
     if (options_.of_outputs) references_ = std::move(all);
 }
 
@@ -222,7 +237,10 @@ std::vector<named_tensors> scorer::outputs_of(std::span<const precision_plan> ca
 
 std::vector<score> scorer::measure_whole(std::span<const precision_plan> candidates) {
     std::vector<score> scores;
-    constexpr std::size_t at_once = 16;  // candidates whose outputs are held together
+    std::size_t bytes = 1;  // of what one candidate gives
+    for (const auto& [name, y] : references_) bytes += y.size_bytes();
+    // Candidates that run together share what they have in common; their outputs are held until all have run.
+    const std::size_t at_once = std::max<std::size_t>((std::size_t{512} << 20) / bytes, 1);
     if (options_.of_outputs && joins_simply())
         for (std::size_t first = 0; first < candidates.size(); first += at_once) {
             const auto part = candidates.subspan(first, std::min(at_once, candidates.size() - first));
