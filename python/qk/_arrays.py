@@ -6,12 +6,15 @@ strides allow it nothing is copied: an array whose axes are only permuted is rou
 """
 
 import operator
+import sys
 
 import numpy as np
 
 from . import _qk
 
 _float32, _float16, _uint16 = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint16)
+_ndarray, _empty, _plain = np.ndarray, np.empty, _qk.fake_quantize_plain
+_kinds = {_float32: 0, _float16: 1}  # what _plain takes; ml_dtypes' bfloat16 is 2, once it was seen
 _specs = {}
 
 
@@ -217,6 +220,8 @@ def _source(x, name="x"):
     plain, library, dtype = _to_numpy(x, name)
     if dtype == "bfloat16":
         bits = plain if plain.dtype == _uint16 else plain.view(_uint16)
+        if plain is x:
+            _kinds[plain.dtype] = 2
         return _Source(bits, "bfloat16", library)
     if plain.dtype == _float32 or plain.dtype == _float16:
         return _Source(plain, plain.dtype, library)
@@ -391,12 +396,24 @@ def _lies_on_itself(bits):
     return False
 
 
-def _is_plain(out, x):
-    """Is true where a kernel can write to `out` as it lies: x itself, or an array whose memory is no part of another's."""
-    if type(out) is not np.ndarray or out.dtype != _float32 or out.shape != x.shape:
-        return False
-    flags = out.flags
-    return flags.carray and (out is x or (flags.owndata and x.flags.owndata))
+def _plain_torch(x, spec, axis, scale, zero_point):
+    """Returns fake_quantize of a tensor of torch that a kernel can read as it lies; None for all that needs the long way, or its errors."""
+    torch = sys.modules["torch"]
+    if type(x) is not torch.Tensor or x.requires_grad:
+        return None
+    dtype = x.dtype
+    try:
+        bits = x.view(torch.uint16).numpy() if dtype is torch.bfloat16 else x.numpy()
+    except (RuntimeError, TypeError):  # on a device, sparse, lazily negated
+        return None
+    kind = 2 if dtype is torch.bfloat16 else _kinds.get(bits.dtype)
+    if kind is None:
+        return None
+    y = _empty(bits.shape, bits.dtype)
+    if not _plain(spec, bits, y, axis, kind, scale, zero_point):
+        return None
+    y = torch.from_numpy(y)
+    return y.view(dtype) if kind == 2 else y
 
 
 def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None, zero_point=None, scale_axis=None, scale_block=None,
@@ -416,18 +433,23 @@ def fake_quantize(x, format, axis=-1, semantics="ocp", rounding=None, scale=None
     The result has the type and shape of x. A tensor of torch gets no gradient through it; qk.torch.fake_quantize passes one. The command's
     name for this is `qk convert`.
     """
-    if type(x) is np.ndarray and x.dtype == _float32 and scale is None and zero_point is None and threads == 1 and (out is None or _is_plain(out, x)) and \
-            scale_axis is None and scale_block is None and random_words is None and x.flags.c_contiguous and x.flags.aligned and \
-            x.dtype.isnative and x.ndim:
+    if threads == 1 and scale_axis is None and scale_block is None and random_words is None:
         try:
             spec = _specs[format, semantics, rounding]
         except (KeyError, TypeError):
             spec = _spec(format, semantics, rounding)
-        y = np.empty(x.shape, _float32) if out is None else out
-        if type(axis) is not int or not -65 < axis < 65:
-            axis = _axis(axis, x)
-        _qk.fake_quantize(spec, x, y, axis, None, None, -1, 0, 1, None)
-        return y
+        if type(x) is _ndarray:
+            dtype = x.dtype
+            if (kind := _kinds.get(dtype)) is not None and (out is None or (type(out) is _ndarray and out.dtype == dtype)):
+                y = _empty(x.shape, dtype) if out is None else out
+                if _plain(spec, x, y, axis, kind, scale, zero_point):
+                    return y
+                if out is None and x.ndim > 1 and x.flags.f_contiguous and type(axis) is int and -x.ndim <= axis < x.ndim and not spec.is_stochastic:
+                    y = _empty(x.shape, dtype, "F")
+                    if _plain(spec, x.T, y.T, -1 - axis % x.ndim, kind, scale, zero_point):
+                        return y
+        elif out is None and type(x).__module__ == "torch" and (y := _plain_torch(x, spec, axis, scale, zero_point)) is not None:
+            return y
     spec = _spec(format, semantics, rounding)
     source = _source(x)
     bits = _aligned(source.bits)

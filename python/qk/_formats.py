@@ -49,7 +49,7 @@ class Format:
             found = np.unique(fake_quantize(blocks, self.name))
         else:
             found = np.unique(fake_quantize(grid, self.name))
-        found = found[np.isfinite(found)]
+        found = found[np.isfinite(found)] + np.float32(0)  # one zero, without a sign
         return found if found.size <= most else found[np.linspace(0, found.size - 1, most).astype(int)]
 
     def _top(self):

@@ -7,6 +7,7 @@ such a plan turns it into requests for the same formats; the next call that take
 
 import copy
 import json
+import operator
 import os
 
 import numpy as np
@@ -120,10 +121,11 @@ class Plan:
         return self
 
     def __getitem__(self, layer):
-        if isinstance(layer, int):
-            return Layer(self, layer)
         if not isinstance(layer, str):
-            raise TypeError(f"a layer is its name, a pattern or its number, not {type(layer).__name__}")
+            try:
+                layer = operator.index(layer)
+            except TypeError:
+                raise TypeError(f"a layer is its name, a pattern or its number, not {type(layer).__name__}") from None
         return Layer(self, layer)
 
     def __delitem__(self, layer):

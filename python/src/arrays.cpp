@@ -13,7 +13,9 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -39,12 +41,21 @@ T checked(const parsed<T>& p) {
 
 [[noreturn]] void refuse(const std::string& sentence) { throw nb::value_error(sentence.c_str()); }
 
+qk::format checked_format(const std::string& name) {
+    const auto parsed = parse_format(name);
+    std::string small = name;
+    for (char& c : small)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (!parsed && small != name && parse_format(small)) refuse("unknown format '" + name + "'; did you mean " + small + "?");
+    return checked(parsed);
+}
+
 spec parse_spec(const std::string& format, const std::string& semantics, const std::optional<std::string>& rounding,
                 const std::optional<std::string>& scale_rule, const std::optional<std::string>& integer_mode,
                 const std::optional<std::string>& overflow, std::uint64_t seed, const std::optional<int>& random_bits,
                 const std::vector<std::string>& flags) {
     const std::size_t at = format.find('@');  // mxfp4@even
-    spec s{checked(parse_format(format.substr(0, at))), checked(parse_semantics(semantics)), {}};
+    spec s{checked_format(format.substr(0, at)), checked(parse_semantics(semantics)), {}, true};
     if (at != std::string::npos) {
         if (scale_rule) refuse("format " + format + " names a scale rule; leave scale_rule out");
         s.how.scale_rule = checked(parse_scale_rule(format.substr(at + 1)));
@@ -67,6 +78,8 @@ spec parse_spec(const std::string& format, const std::string& semantics, const s
          : f == "flush_inputs"    ? s.how.flush_inputs
                                   : s.how.flush_outputs) = true;
     s.text = std::string(to_text(s.format).view());
+    const auto* g = std::get_if<integer>(&s.format);
+    s.is_plain = g == nullptr || !g->symmetric || g->is_signed;
     return s;
 }
 
@@ -273,6 +286,110 @@ void fake_quantize(const spec& s, nb::handle x_object, nb::handle y_object, int 
     on_threads(pieces.size(), threads, [&](std::size_t i) { round_piece(c, pieces[i], x, y); });
 }
 
+/// The memory of an array whose type Python knows; it does not fit where it lies in another order than C's, or unaligned, or cannot be
+/// written as asked.
+class plain_memory {
+  public:
+    plain_memory(nb::handle object, bool written)
+        : held_(PyObject_GetBuffer(object.ptr(), &view_, PyBUF_C_CONTIGUOUS | (written ? PyBUF_WRITABLE : 0)) == 0) {
+        if (!held_) PyErr_Clear();
+    }
+    ~plain_memory() {
+        if (held_) PyBuffer_Release(&view_);
+    }
+    plain_memory(const plain_memory&) = delete;
+    plain_memory& operator=(const plain_memory&) = delete;
+
+    template <class T>
+    bool fits() const {
+        return held_ && view_.itemsize == sizeof(T) && reinterpret_cast<std::uintptr_t>(view_.buf) % alignof(T) == 0;
+    }
+    template <class T>
+    std::span<T> as() const {
+        return {static_cast<T*>(view_.buf), static_cast<std::size_t>(view_.len) / sizeof(T)};
+    }
+    std::span<const Py_ssize_t> shape() const { return {view_.shape, static_cast<std::size_t>(view_.ndim)}; }
+
+  private:
+    Py_buffer view_{};
+    bool held_;
+};
+
+/// Returns an array of this shape as seen along an axis; nothing for an axis that it has not, or that is no small whole number.
+std::optional<along_axis> plain_axis(std::span<const Py_ssize_t> shape, nb::handle object) {
+    if (!PyLong_CheckExact(object.ptr())) return std::nullopt;
+    int beyond = 0;
+    const long asked = PyLong_AsLongAndOverflow(object.ptr(), &beyond), rank = static_cast<long>(shape.size());
+    if (beyond != 0 || asked < -rank || asked >= rank) return std::nullopt;
+    const auto axis = static_cast<std::size_t>(asked < 0 ? asked + rank : asked);
+    along_axis seen{1, 1, 1};
+    for (std::size_t i = 0; i < shape.size(); ++i)
+        (i < axis ? seen.outer : i == axis ? seen.length : seen.inner) *= static_cast<std::size_t>(shape[i]);
+    return seen;
+}
+
+/// Returns the one scale and zero point of a call; nothing where they are no plain numbers, or do not fit the format.
+std::optional<affine> plain_scale(const spec& s, nb::handle scale, nb::handle zero_point) {
+    affine a{.scale = has_floating_scales(s.format) ? 0.0f : 1.0f};
+    if (scale.is_none() && zero_point.is_none()) return a;
+    const auto* g = std::get_if<integer>(&s.format);
+    if (is_block_format(s.format) || (!zero_point.is_none() && g == nullptr)) return std::nullopt;
+    if (!scale.is_none()) {
+        if (!PyFloat_CheckExact(scale.ptr())) return std::nullopt;
+        a.scale = static_cast<float>(PyFloat_AsDouble(scale.ptr()));
+        int exponent = 0;
+        if (!check_scale(a.scale).empty() || (g != nullptr && g->pow2 && std::frexp(a.scale, &exponent) != 0.5f)) return std::nullopt;
+    }
+    if (!zero_point.is_none()) {
+        int beyond = 0;
+        if (!PyLong_CheckExact(zero_point.ptr())) return std::nullopt;
+        a.zero_point = PyLong_AsLongLongAndOverflow(zero_point.ptr(), &beyond);
+        if (beyond != 0 || !check_zero_point(*g, a.zero_point).empty() || (g->symmetric && a.zero_point != 0)) return std::nullopt;
+    }
+    return a;
+}
+
+template <class T>
+bool round_plain(const spec& s, const plain_memory& x, const plain_memory& y, const along_axis& blocks, const affine& scale) {
+    constexpr std::size_t short_work = 4096;  // values: giving the interpreter's lock away for less costs more than it brings
+    if (!x.fits<const T>() || !y.fits<T>()) return false;
+    const std::span<const T> from = x.as<const T>();
+    const std::span<T> to = y.as<T>();
+    const std::less<> before;
+    if (from.data() != to.data() && before(from.data(), to.data() + to.size()) && before(to.data(), from.data() + from.size()))
+        return false;
+    const auto round = [&] {
+        if constexpr (!std::is_same_v<T, float>)
+            dispatch::fake_quantize(s.format, from, to,
+                                    is_block_format(s.format) ? codec_parameters(blocks, scale) : codec_parameters(scale), s.how);
+        else if (is_block_format(s.format)) dispatch::fake_quantize(s.format, from, to, blocks, scale, s.how);
+        else dispatch::fake_quantize(s.format, from, to, scale, s.how);
+    };
+    if (from.size() > short_work) {
+        const nb::gil_scoped_release others_may_run;
+        round();
+    } else if (!from.empty()) {
+        round();
+    }
+    return true;
+}
+
+/// fake_quantize for the arrays of most calls, where looking at them costs more than rounding: both of one type, in C order, with one scale
+/// or none. Returns false, and has done nothing, for all that needs the long way, or its errors.
+bool fake_quantize_plain(const spec& s, nb::handle x_object, nb::handle y_object, nb::handle axis, int kind, nb::handle scale,
+                         nb::handle zero_point) {
+    const plain_memory x(x_object, false), y(y_object, true);
+    if (!s.is_plain || !std::ranges::equal(x.shape(), y.shape())) return false;
+    const std::optional<along_axis> blocks = plain_axis(x.shape(), axis);
+    const std::optional<affine> given = plain_scale(s, scale, zero_point);
+    if (!blocks || !given) return false;
+    switch (static_cast<number>(kind)) {
+        case number::float32: return round_plain<float>(s, x, y, *blocks, *given);
+        case number::float16: return round_plain<float16>(s, x, y, *blocks, *given);
+        default: return round_plain<bfloat16>(s, x, y, *blocks, *given);
+    }
+}
+
 /// Returns the planes of packed codes, each as (byte offset, codes, bits of a code); the bytes of all come first.
 std::tuple<std::size_t, std::vector<std::tuple<std::size_t, std::size_t, int>>> planes(const spec& s,
                                                                                        const std::vector<std::int64_t>& shape, int axis) {
@@ -438,6 +555,8 @@ void add_arrays(nb::module_& m) {
     m.def("architecture", &dispatch::architecture);
     m.def("fake_quantize", &fake_quantize, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
           nb::arg(), nb::arg(), nb::arg().none());
+    m.def("fake_quantize_plain", &fake_quantize_plain, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
+          nb::arg().none());
     m.def("planes", &planes);
     m.def("encode", &encode, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(),
           nb::arg().none());

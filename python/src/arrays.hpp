@@ -21,6 +21,7 @@ struct spec {
     qk::format format;
     qk::semantics how;
     std::string text;
+    bool is_plain = true;  ///< needs no scale or zero point where none is given
 };
 
 enum class number : std::uint8_t { float32, float16, bfloat16, int64, byte };

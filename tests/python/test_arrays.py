@@ -97,6 +97,32 @@ def test_sixteen_bits_are_rounded_as_their_float32_values():
             assert qk.fake_quantize(x, name, out=out) is out and same(out, wide), (name, kind)
 
 
+def test_the_short_way_gives_the_bits_of_the_long_one():
+    """Arrays in C order go to the kernels directly; threads=2 takes the way that all arrays can go."""
+    for kind in (np.float32, np.float16, ml_dtypes.bfloat16):
+        x = np.where(np.abs(X) < 6e4, X, 1).astype(kind).reshape(7, 4, 24)
+        for name in (*NAMES, "uint4:symmetric"):
+            for axis in (0, 1, -1):
+                expected = qk.fake_quantize(x, name, axis=axis, threads=2).astype(np.float32)
+                own = x.copy()
+                assert same(qk.fake_quantize(x, name, axis=axis).astype(np.float32), expected), (name, kind, axis)
+                turned = np.asfortranarray(x)
+                assert same(qk.fake_quantize(turned, name, axis=axis).astype(np.float32), expected), (name, kind, axis)
+                assert qk.fake_quantize(own, name, axis=axis, out=own) is own and same(own.astype(np.float32), expected), (name, kind, axis)
+        for name, given in (("int8", {"scale": 0.3}), ("uint8", {"scale": 0.3, "zero_point": 5}), ("fp8_e4m3fn", {"scale": 0.3}), ("uint4", {"zero_point": 3})):
+            expected = qk.fake_quantize(x, name, threads=2, **given).astype(np.float32)
+            assert same(qk.fake_quantize(x, name, **given).astype(np.float32), expected), (name, kind)
+            wide = {k: np.full(1, v) for k, v in given.items()}
+            assert same(qk.fake_quantize(x, name, **wide).astype(np.float32), expected), (name, kind)
+        both = np.zeros(300, kind)  # x and out share a part
+        both[:256] = x.reshape(-1)[:256]
+        expected = qk.fake_quantize(both[:256].copy(), "mxfp4").astype(np.float32)
+        assert same(qk.fake_quantize(both[:256], "mxfp4", out=both[32:288]).astype(np.float32), expected)
+        assert qk.fake_quantize(np.empty((0, 4), kind), "mxfp4").shape == (0, 4) and qk.fake_quantize(np.ones((), kind), "mxfp4") == 1
+    for wrong in (np.int64(1), True):  # other kinds of whole numbers
+        assert same(qk.fake_quantize(X, "mxfp4", axis=wrong), qk.fake_quantize(X, "mxfp4", axis=1))
+
+
 def test_narrow_floats_go_in_and_out():
     x = np.clip(X, -400, 400).astype(ml_dtypes.float8_e4m3fn)
     got = qk.fake_quantize(x, "mxfp4")
@@ -246,6 +272,7 @@ def test_shapes_at_the_edges():
 
 @pytest.mark.parametrize("call,error,words", [
     (lambda: qk.fake_quantize(X, "mxfp5"), ValueError, "mxfp"),
+    (lambda: qk.fake_quantize(X, "MXFP4"), ValueError, "unknown format 'MXFP4'; did you mean mxfp4?"),
     (lambda: qk.fake_quantize(X, 5), TypeError, "format is its name"),
     (lambda: qk.fake_quantize(X, ["mxfp4"]), TypeError, "format is its name"),
     (lambda: qk.fake_quantize(X, "mxfp4", semantics="ocq"), ValueError, "ocp"),
