@@ -388,6 +388,14 @@ def _inc_entry(scope, entry, key):
     return request
 
 
+def _inc_pattern(name):
+    """Returns a key of op_name_dict, a regular expression for a whole name, as a pattern of qk's."""
+    pattern = name.removeprefix("^").removesuffix("$").replace(".*", "*").replace("\\.", ".")
+    if "|" in pattern or "\\" in pattern:
+        raise ConfigError(f"op_name_dict[{name!r}]: qk takes names, and .* for any run of characters: give an entry for each")
+    return pattern
+
+
 _inc_known = {"backend", "device", "domain", "recipes", "calibration_sampling_size", "quant_level", "framework", "quant_format", "example_inputs",
               "diagnosis", "ni_workload_name", "use_bf16", "op_name_dict", "op_type_dict", "approach", "excluded_precisions",
               "accuracy_criterion", "tuning_criterion", "reduce_range", "model_name"}
@@ -432,7 +440,7 @@ def from_inc(config, eval_func=None):
     for op_type, entry in dict(fields.get("op_type_dict") or {}).items():
         document["requests"].append(_inc_entry({"op_type": op_type}, entry, f"op_type_dict[{op_type!r}]"))
     for name, entry in dict(fields.get("op_name_dict") or {}).items():
-        document["requests"].append(_inc_entry({"layer": name.replace(".*", "*")}, entry, f"op_name_dict[{name!r}]"))
+        document["requests"].append(_inc_entry({"layer": _inc_pattern(name)}, entry, f"op_name_dict[{name!r}]"))
     options = _inc_options(fields, eval_func is not None)
     criterion, tuning = (_fields(fields.get(key) or {}) for key in ("accuracy_criterion", "tuning_criterion"))
     _only(criterion, {"tolerable_loss", "criterion", "higher_is_better", "relative", "absolute"}, "accuracy_criterion.", "Neural Compressor's")
@@ -624,10 +632,10 @@ def _to_061(name, q):
     format, bits = _integer_of(name, q)
     signed = format.startswith("int")
     zeros = q.get("zero_point") or [0] * len(q["scale"])
-    entries = []
+    symmetric, entries = signed and not any(zeros), []  # one word for all channels, as AIMET reads it
     for scale, zero in zip(q["scale"], zeros):
         offset = -(zero + (1 << (bits - 1) if signed else 0))
-        entries.append({"bitwidth": bits, "dtype": "int", "is_symmetric": str(signed and zero == 0), "scale": scale, "offset": offset,
+        entries.append({"bitwidth": bits, "dtype": "int", "is_symmetric": str(symmetric), "scale": scale, "offset": offset,
                         "min": scale * offset, "max": scale * (offset + (1 << bits) - 1)})
     return entries
 

@@ -153,6 +153,12 @@ TEST_CASE("a request without an effect is a remark with the nearest names, and a
                    "The nearest layers that can be: 'conv1'");  // matches only nodes that are not quantized on their own
     without_effect(defaults().set_precision("po*", "int16", {{"weight", "int16"}}).exclude("re*"), "'relu'");
     without_effect(defaults().exclude("relu"), "without it");
+    // A tensor that was named rightly is not suggested in its own place.
+    precision_requests stays;
+    stays.set_tensor_precision("relu_out", parse_precision("fp32"));
+    const std::string remark = texts(quantize(m, stays, seen).report, kind::unrealised);
+    CHECK(contains(remark, "has no effect"));
+    CHECK_FALSE(contains(remark, "'relu_out'?"));
     without_effect(defaults().set_type_precision("Relu", role::weight, parse_precision("int4")), "Relu: 'relu'");
     fine(defaults().set_precision("conv1", "int8", {{"weight", "int8"}}));             // repeats the default
     fine(defaults().set_precision("conv1", "int16").set_precision("conv*", "int16"));  // a later request repeats it

@@ -21,6 +21,9 @@ TEST_CASE("glob and nearest names") {
     CHECK(glob_match("*", ""));
     CHECK(nearest_names("conv11", {"relu", "conv1", "gemm"}) == std::vector<std::string>{"conv1"});
     CHECK(did_you_mean("cnov1", {"conv1"}) == " Did you mean 'conv1'?");
+    CHECK(did_you_mean("conv1", {"conv1", "conv2"}) == " Did you mean 'conv2'?");
+    CHECK(did_you_mean("conv?", {"conv1", "cnv"}) == " Did you mean 'cnv'?");  // conv1 is what the pattern names
+    CHECK(did_you_mean("flat[0]", {"flat[0]"}).empty());
 }
 
 TEST_CASE("integer default: layers, their neighbours, data movers; nothing between a node and its Relu; output in float") {
@@ -113,6 +116,18 @@ TEST_CASE("tensor formats propagate through data movement, both ways, and say so
     const quantize_result up =
         quantize(m, precision_requests().set_default("int8", "int8").set_precision("conv3", role::input, parse_precision("int16")), seen);
     CHECK(format_at(up.plan, "relu2_out", "pool", 0) == "int16");
+    // What asks the same of both sides is met on both; what asks for another format on the far side gives way to a later request, and says
+    // so.
+    const auto both = [&](const char* behind) {
+        precision_requests r;
+        r.set_tensor_precision("pool_out", parse_precision(behind)).set_tensor_precision("relu2_out", parse_precision("int16"));
+        return quantize(m, r, seen);
+    };
+    const quantize_result same = both("int16"), other = both("int8");
+    CHECK(format_at(same.plan, "pool_out", "conv3", 0) == "int16");
+    CHECK(format_at(other.plan, "pool_out", "conv3", 0) == "int16");
+    CHECK(says(other.report, plan_note::kind::overridden, "pool_out"));
+    for (const quantize_result* made : {&same, &other}) CHECK_FALSE(says(made->report, plan_note::kind::unrealised, "pool_out"));
 }
 
 TEST_CASE("a shared tensor takes the wider format, or both with dual") {

@@ -66,6 +66,11 @@ def test_neural_compressor():
                           "op_name_dict": {"head": {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}}})
     requests = config.plan.to_dict()["requests"]
     assert requests == [{"op_type": "Conv", "activation": {"format": "uint8", "method": "entropy"}}, {"layer": "head", "exclude": True}]
+    fp32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}
+    patterns = qk.from_inc({"op_name_dict": {"^/layer1/.*$": fp32, r"fc\.0": fp32}}).plan.to_dict()["requests"]
+    assert [r["layer"] for r in patterns] == ["/layer1/*", "fc.0"]
+    with pytest.raises(qk.ConfigError, match="an entry for each"):
+        qk.from_inc({"op_name_dict": {"(a|b)": fp32}})
     with pytest.raises(qk.ConfigError, match="colour"):
         qk.from_inc({"colour": "red"})
     with pytest.raises(qk.ConfigError, match="op_type_dict.'Conv'..activation.dtype"):
@@ -169,20 +174,26 @@ def test_aimets_blocks_are_not_written_without_the_model(version):
         qk.to_aimet(plan, version)
 
 
+@pytest.mark.parametrize("weight", ["int8", "int4"])
 @pytest.mark.parametrize("version", ["2.0.0", "0.6.1"])
-def test_aimets_encodings_go_out_and_in(model, images, tmp_path, version):
-    made = qk.quantize(model, images, activation="int8", weight="int8", per_channel=True)
+def test_aimets_encodings_go_out_and_in(model, images, tmp_path, version, weight):
+    """What is read has the scales and ranges of what was written; some channels of int4 weights have a zero point, others none."""
+    made = qk.quantize(model, images, activation="int8", weight=weight, per_channel=True)
     qk.write_aimet(made.plan, tmp_path / "e.json", version)
     plan = qk.from_aimet(tmp_path / "e.json")
     again = qk.quantize(model, images, plan=plan)
+    assert not [r for r in again.remarks if "has no effect" in r]
     a = {e["tensor"]: e["quantizer"] for e in made["edges"] if e["role"] != "bias"}
     b = {e["tensor"]: e["quantizer"] for e in again["edges"] if e["role"] != "bias"}
     assert set(a) <= set(b)
+
+    def lowest(q):
+        name = q["format"].partition(":")[0]
+        code = -(1 << int(name[3:]) - 1) if name.startswith("int") else 0
+        return [s * (code - z) for s, z in zip(q["scale"], q.get("zero_point", [0] * len(q["scale"])))]
+
     for tensor, q in a.items():
-        lo = [s * (-128 - z if q["format"] == "int8" else -z) for s, z in zip(q["scale"], q.get("zero_point", [0] * len(q["scale"])))]
-        p = b[tensor]
-        own = [s * (-128 - z if p["format"] == "int8" else -z) for s, z in zip(p["scale"], p.get("zero_point", [0] * len(p["scale"])))]
-        assert np.allclose(q["scale"], p["scale"]) and np.allclose(lo, own), tensor
+        assert np.allclose(q["scale"], b[tensor]["scale"]) and np.allclose(lowest(q), lowest(b[tensor])), tensor
 
 
 def test_aimets_first_version_and_wrong_ones(tmp_path):

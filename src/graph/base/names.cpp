@@ -96,7 +96,10 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
         if (end != std::string_view::npos) i = end;
         else if (name[i] != '*' && name[i] != '?') plain += name[i];
     }
-    const std::vector<std::string> near = nearest_names(plain, candidates);
+    std::vector<std::string> others;  // what the name means already is no help
+    for (const std::string& c : candidates)
+        if (c != name && !glob_match(name, c)) others.push_back(c);
+    const std::vector<std::string> near = nearest_names(plain, others);
     if (near.empty()) return {};
     std::string text = " Did you mean ";
     for (std::size_t i = 0; i < near.size(); ++i) text += (i == 0 ? "'" : i + 1 == near.size() ? " or '" : ", '") + near[i] + "'";

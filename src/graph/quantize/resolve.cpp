@@ -82,7 +82,14 @@ class resolver {
             for (const std::string& o : node(n).output()) {
                 if (o.empty() || !layers_.is_float(o)) continue;
                 placed_request& to = asked_.tensors[o];
-                if (to.sequence > from.sequence) continue;
+                if (to.sequence > from.sequence || (to.asked() && *to.what == *from.what)) continue;
+                if (to.asked()) {
+                    note(kind::overridden, "tensor '" + o + "'",
+                         to_string(to.what->format) + " (" + to.why + ") gives way to " + to_string(from.what->format) + " (" + from.why +
+                             "), asked later, whose values move here",
+                         n, to.who ? to.who->origin : "");
+                    asked_.settled.insert(to.sequence);
+                }
                 to = from;
                 to.why = from.why + ", through " + node(n).op_type() + " '" + node(n).name() + "'";
                 note(kind::propagated, "tensor '" + o + "'",
