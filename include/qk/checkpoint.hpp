@@ -85,6 +85,7 @@ struct quantization_config {
     std::optional<bool> symmetric;          ///< false: there are zero points
     bool first_version = true;              ///< GPTQ's zero points are stored minus one
     bool gemm = true;                       ///< AWQ's words
+    bool varies = false;                    ///< GPTQ's "dynamic": modules have widths and groups of their own
     std::optional<bool> quantizes_activations;
     bool activations_static = false;    ///< ... with a scale in the file
     std::vector<std::string> excluded;  ///< modules that stay as they are: names, globs, or "re:" with an expression
@@ -128,8 +129,9 @@ struct checkpoint {
 
 /// Opens a .safetensors, an index.json of shards, or a .gguf (with the other parts of a split one). Throws error.
 checkpoint open(const std::filesystem::path& file);
-/// Reads one file's bytes as they were a file; for tests and fuzzers. `name` decides what it is.
-checkpoint read(std::span<const std::byte> bytes, const std::filesystem::path& name);
+/// Reads one file's bytes as they were a file; for tests and fuzzers. `name` decides what it is, `config` is the text of the config.json
+/// beside it, or empty.
+checkpoint read(std::span<const std::byte> bytes, const std::filesystem::path& name, std::string_view config = {});
 
 /// Looks at every tensor's data and returns what is wrong, those of `findings` first.
 std::vector<finding> lint(const checkpoint& c);

@@ -117,6 +117,7 @@ void read_method(const json& q, quantization_config& c) {
         c.symmetric = truth(q, "sym");
         if (const auto zeros = truth(q, "zero_point")) c.symmetric = !*zeros;
         c.first_version = word(q, "checkpoint_format") != "gptq_v2";
+        c.varies = member(q, "dynamic").is_object() || member(q, "extra_config").is_object();
         const std::string packing = word(q, "packing_format") + word(q, "checkpoint_format");
         if (c.method.ends_with("auto-round")) c.method = packing.find("awq") != std::string::npos ? "awq" : "gptq";
         const std::string version = upper(word(q, "version"));
@@ -137,8 +138,13 @@ bool quantization_config::excludes(std::string_view module) const {
     return std::ranges::any_of(excluded, [&](const std::string& e) {
         if (e.starts_with("re:")) {
             if (e.size() > 300 || module.size() > 1000) return false;
+            auto how = std::regex::ECMAScript;
+#ifdef __GLIBCXX__
+            how |=
+                std::regex_constants::__polynomial;  // (a+)+b takes no exponential time; what it refuses, back-references, matches nothing
+#endif
             try {
-                return std::regex_match(std::string(module), std::regex(e.substr(3)));
+                return std::regex_match(std::string(module), std::regex(e.substr(3), how));
             } catch (const std::regex_error&) {
                 return false;
             }

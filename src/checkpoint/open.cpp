@@ -131,9 +131,10 @@ checkpoint open(const std::filesystem::path& file) {
     return c;
 }
 
-checkpoint read(std::span<const std::byte> bytes, const std::filesystem::path& name) {
+checkpoint read(std::span<const std::byte> bytes, const std::filesystem::path& name, std::string_view config) {
     checkpoint c;
     c.path = name;
+    if (!config.empty()) c.config = parse_config(parse_json(config, "config.json"), "config.json");
     if (name.extension() == ".gguf") {
         c.kind = container::gguf;
         read_gguf(bytes, name.string(), c);

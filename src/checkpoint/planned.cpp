@@ -130,6 +130,20 @@ class planner {
         out_.push_back(std::move(p));
     }
 
+    static std::function<void(const byte_sink&)> copier(const stored_tensor& t) {
+        return [&t](const byte_sink& sink) { sink(t.data); };
+    }
+    /// What describes a quantized weight beside its codes and scales, and is not made of them: compressed-tensors' shapes, the usual g_idx.
+    bool describes(const stored_tensor& t) const {
+        if (t.type != "I32" && t.type != "I64") return false;
+        for (const std::string_view ending : {"_shape", "_g_idx", "g_idx"})
+            if (t.name.ends_with(ending)) {
+                const std::string base = t.name.substr(0, t.name.size() - ending.size());
+                return c_.find_weight(base) != nullptr || c_.find_weight(base + "weight") != nullptr;
+            }
+        return false;
+    }
+
     /// The order of the other checkpoint, and its layouts.
     std::vector<planned_tensor> as_like() {
         const std::map<int, const weight*> owner = owners_in(*like_);
@@ -138,6 +152,7 @@ class planner {
             const auto found = owner.find(i);
             if (found == owner.end()) {
                 if (const stored_tensor* own = c_.find(model.name)) copy(*own);
+                else if (describes(model)) out_.push_back({model.name, model.type, model.shape, model.data.size(), copier(model)});
                 else note(model.name + " is not in " + c_.path.string() + " and is left out");
                 continue;
             }
@@ -198,11 +213,14 @@ class planner {
     }
     std::function<void(const byte_sink&)> like_producer(const weight& w, const weight& v, int part) {
         const int plane = part == v.codes ? 0 : part == v.scales ? 1 : part == v.zeros ? 2 : part == v.global ? 3 : 4;
-        const bool by_rule = !movable(w, v.how, v.stack, v.matrix) && v.how.order != code_order::ggml_blocks && matrix_rule() &&
-                             plane != 4 && w.shape == v.shape;
-        if (!by_rule || v.group_of != weight::none) return moved_producer(w, v.how, v.stack, v.matrix, plane);
+        const bool by_rule = !movable(w, v.how, v.stack, v.matrix) && v.how.order != code_order::ggml_blocks && w.shape == v.shape;
+        if (!by_rule) return moved_producer(w, v.how, v.stack, v.matrix, plane);
         if (plane == 0) note(w.name + " is quantized anew, by the rule of " + like_->system);
-        return [&c = c_, &w, &v, system = like_->system, plane](const byte_sink& sink) {
+        if (plane == 4) return copier(like_->tensors[static_cast<std::size_t>(v.group_of)]);
+        return [&c = c_, &like = *like_, &w, &v, system = like_->system, plane](const byte_sink& sink) {
+            const bool symmetric = like.config.symmetric.value_or(false);
+            const std::span<const std::byte> group_of =
+                v.group_of == weight::none ? std::span<const std::byte>() : like.tensors[static_cast<std::size_t>(v.group_of)].data;
             std::vector<float> values;
             const std::size_t rows = v.matrix.rows, columns = v.matrix.columns;
             c.decode(w, [&](std::span<const float> some) {
@@ -211,7 +229,8 @@ class planner {
                     std::vector<float> matrix(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rows * columns));
                     values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rows * columns));
                     if (v.transposed) matrix = turned(matrix, columns, rows);
-                    const auto made = matrix_rule()(system, v, matrix);
+                    auto made = quantized_like(system, symmetric, v, group_of, matrix);
+                    if (!made && matrix_rule() && group_of.empty()) made = matrix_rule()(system, v, matrix);
                     if (!made) throw error(w.name + ": no rule is known that makes " + v.format + " as " + system + " has it");
                     const plane_sizes n = sizes_of(v.how, v.matrix);
                     const std::span<const std::byte> bytes = plane == 0   ? made->codes

@@ -21,6 +21,11 @@ struct planned_tensor {
 std::vector<planned_tensor> plan_of(const checkpoint& c, const checkpoint* like, const requests& asked, bool gguf,
                                     std::vector<std::string>& notes);
 
+/// Quantizes a matrix into the integers or FP8 of `model`, by the rule of its system; nullopt for other layouts. `symmetric`: zero points,
+/// where there are any, are those of the middle code. `group_of`: as in matrix_planes.
+std::optional<quantized_parts> quantized_like(std::string_view system, bool symmetric, const weight& model,
+                                              std::span<const std::byte> group_of, std::span<const float> values);
+
 /// The keys and values of a split GGUF without those that say so; `count` becomes their number.
 std::string without_split(const checkpoint& c, std::uint64_t& count);
 /// model_type of the config beside a safetensors file; "unknown" without one.

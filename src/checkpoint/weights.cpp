@@ -222,15 +222,7 @@ class weight_finder {
             return problem(w, t.name, "wrong_shape",
                            t.name + " is " + text_of(t.shape) + " and " + s.name + " is " + text_of(s.shape) +
                                "; their last numbers should be the same");
-        std::uint64_t bits = static_cast<std::uint64_t>(c_.config.method == "gptq" ? c_.config.bits : 0);
-        if (zeros != weight::none && tensor(zeros).shape.size() == 2 && tensor(zeros).shape[1] * 32 % rows == 0) {
-            const std::uint64_t by_zeros = tensor(zeros).shape[1] * 32 / rows;
-            if (bits != 0 && bits != by_zeros && by_zeros >= 1 && by_zeros <= 8)
-                note(w.name, "config_mismatch",
-                     tensor(zeros).name + " has zero points of " + std::to_string(by_zeros) + " bits; the config says " +
-                         std::to_string(bits));
-            if (bits == 0) bits = by_zeros;
-        }
+        const std::uint64_t bits = gptq_bits(w, order, rows);
         if (c_.config.method.empty())
             return problem(w, w.name, "config_mismatch",
                            base +
@@ -254,9 +246,23 @@ class weight_finder {
                            s.name + " is " + text_of(s.shape) + ", which does not divide " + std::to_string(columns) + " values");
         if (order != weight::none) set_order(w, order, groups);
         compare_method(w, {"gptq"});
-        if (c_.config.group != 0)
+        if (c_.config.group != 0 && !c_.config.varies)
             compare_config(w, 0, groups == 1 && c_.config.group >= static_cast<int>(columns) ? c_.config.group : group);
         check_sizes(w);
+    }
+    /// The width of GPTQ's codes: what zero points and g_idx agree on (configs have other widths for single modules under "dynamic"), else
+    /// what the config says.
+    std::uint64_t gptq_bits(weight& w, int order, std::uint64_t rows) {
+        const auto said = static_cast<std::uint64_t>(c_.config.method == "gptq" ? c_.config.bits : 0);
+        if (w.zeros == weight::none || tensor(w.zeros).shape.size() != 2 || tensor(w.zeros).shape[1] * 32 % rows != 0) return said;
+        const std::uint64_t by_zeros = tensor(w.zeros).shape[1] * 32 / rows, words = tensor(w.codes).shape[0];
+        if (said == by_zeros || by_zeros < 1 || by_zeros > 8) return said;
+        const bool sure = order != weight::none && tensor(order).elements() * by_zeros == words * 32;
+        if (said != 0 && !(sure && c_.config.varies))
+            note(w.name, "config_mismatch",
+                 tensor(w.zeros).name + " has zero points of " + std::to_string(by_zeros) + " bits; the config says " +
+                     std::to_string(said));
+        return sure || said == 0 ? by_zeros : said;
     }
     /// GPTQ's g_idx, if it is not the usual order.
     void set_order(weight& w, int order, std::uint64_t groups) {
@@ -452,6 +458,8 @@ class weight_finder {
             if (n == 1 && w.stack != 1) w.matrix.rows *= w.stack, w.stack = 1;  // one scale for all matrices
             group_rows = 0, group_columns = 0;
         } else if (n == rows * w.stack && (b == 1 || b == rows || scales.size() == 1)) group_rows = 1, group_columns = 0;
+        else if (t.shape.size() == 3 && scales.size() == 2 && a == w.stack && b == columns)
+            group_rows = 0, group_columns = 1;  // experts whose matrices have their inputs first
         else if (a == rows && b != 0 && columns % b == 0 && n == rows * b * w.stack)
             group_rows = 1, group_columns = static_cast<int>(columns / b);
         else if (n == a * b * w.stack && side(rows, a, c_.config.block_rows) != 0 && side(columns, b, c_.config.block_columns) != 0)
@@ -571,8 +579,18 @@ class weight_finder {
         if (integers) return int4(w);
         if ((s.type == "U8" || s.type == "F8_E8M0") && second == weight::none) w.format = "mxfp4", w.how = layouts::modelopt_mxfp4;
         else if (s.type != "F8_E4M3") return problem(w, s.name, "wrong_type", s.name + " is " + s.type + "; NVFP4's scales are F8_E4M3");
+        const std::size_t d = t.shape.size();
+        const bool turned = d == 3 && t.type == "U8" && w.how.global != global_type::none && s.shape.size() == 3 &&
+                            s.shape[0] == t.shape[0] && s.shape[1] * 8 == t.shape[1] && s.shape[2] == t.shape[2];
+        if (turned) {  // experts whose matrices have their inputs first (Llama 4): pairs, and blocks, down each column
+            w.how.order = code_order::row_pairs, w.how.group_rows = w.how.group_columns, w.how.group_columns = 1;
+            shape_t stored = t.shape;
+            stored[1] *= 2;
+            set_matrix(w, stored, stored.back());
+        }
         shape_t expected = w.shape;
         expected.back() = groups_of(w.how, w.matrix);
+        if (turned) expected[1] /= 16;
         if (w.how.global != global_type::none) {
             w.global = take(scale + "_2");
             if (w.global == weight::none)
@@ -581,8 +599,8 @@ class weight_finder {
             if (!input.empty()) check_activations(w, input, "modelopt");
         }
         if (s.shape != expected || columns % static_cast<std::uint64_t>(w.how.group_columns) != 0) return wrong_scales(w, expected);
-        compare_method(w, {"modelopt", "quark"}), compare_config(w, 4, c_.config.algorithm == "NVFP4" ? w.how.group_columns : 0),
-            compare_excluded(w);
+        compare_method(w, {"modelopt", "quark"}), compare_excluded(w);
+        compare_config(w, 4, c_.config.algorithm == "NVFP4" ? std::max(w.how.group_columns, w.how.group_rows) : 0);
         check_sizes(w);
     }
     void int4(weight& w) {

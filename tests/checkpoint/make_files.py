@@ -95,6 +95,15 @@ class Checkpoints:
         config = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}}
         return t, config, {"m.w.weight": table[q] * spread(E4M3[s] * g, 16)}
 
+    def modelopt_experts(self, e=2, k=64, n=24):
+        """Experts whose matrices have their inputs first, as Llama 4 has them: NVFP4 pairs and blocks go down each column, FP8 has a scale for a column."""
+        q, s, g = self.codes(4, e, k, n), self.rng.integers(1, 127, (e, k // 16, n)).astype(np.uint8), np.float32(0.0123)
+        table = np.where(E2M1 == 0, np.float32(0), E2M1)
+        f, c = self.fp8(e, n, k), self.scales(e, k)
+        t = {"m.experts.gate_up_proj": ("U8", (q[:, 0::2] | q[:, 1::2] << 4).astype(np.uint8)), "m.experts.gate_up_proj_weight_scale": ("F8_E4M3", s), "m.experts.gate_up_proj_weight_scale_2": ("F32", g),
+             "m.experts.gate_up_proj_input_scale": ("F32", np.float32(0.5)), "m.experts.down_proj": ("F8_E4M3", f), "m.experts.down_proj_weight_scale": ("F32", c)}
+        return t, {"quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}}, {"m.experts.gate_up_proj": table[q] * np.repeat(E4M3[s] * g, 16, axis=1), "m.experts.down_proj": E4M3[f] * c[:, None, :]}
+
     def modelopt_fp8(self, n=8, k=40):
         q = self.fp8(n, k)
         t = {"m.w.weight": ("F8_E4M3", q), "m.w.weight_scale": ("F32", np.float32(0.0371)), "m.w.input_scale": ("F32", np.float32(0.02))}
@@ -222,6 +231,9 @@ class Checkpoints:
                 ("modelopt_nvfp4", "modelopt_fp8", "modelopt_fp8_2d", "modelopt_fp8_channel", "modelopt_mxfp8", "modelopt_mxfp4", "modelopt_int4_awq", "compressed_nvfp4",
                  "compressed_mxfp4", "compressed_mxfp6", "compressed_int8", "deepseek", "gpt_oss", "awq")}
         made["deepseek_ue8m0"] = self.deepseek(ue8m0=True)
+        made["modelopt_experts"] = self.modelopt_experts()
+        made["gptq_dynamic_widths"] = self.gptq(8, 32)  # the config's width is of other modules
+        made["gptq_dynamic_widths"][1]["quantization_config"] |= {"bits": 4, "group_size": 128, "dynamic": {"+:m\\..*": {"bits": 8, "group_size": 32}}}
         for bits, group, zeros, scale in ((4, 64, False, "BF16"), (4, 32, True, "F16"), (8, 192, False, "BF16"), (3, 96, True, "BF16"), (5, 64, False, "F16"), (6, 64, True, "BF16"), (7, 64, False, "BF16"), (2, 32, True, "F16")):
             made[f"compressed_w{bits}g{group}{'z' if zeros else ''}"] = self.compressed_int(bits, group, zeros, scale)
         for bits in (2, 3, 4, 5, 6, 8):

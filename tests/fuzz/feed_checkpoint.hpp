@@ -6,7 +6,8 @@
 
 namespace qk_fuzz {
 
-/// Reads the bytes as a file of that kind, decodes what it holds, looks for findings and compares it with itself. Catches
+/// Reads the bytes as a file of that kind, decodes what it holds, looks for findings, compares it with itself and with a file of which one
+/// bit is another, and makes the bytes of what it would be converted to. What follows the last "\nconfig:" is the config beside it. Catches
 /// qk::checkpoint::error and no other exception.
 void feed_safetensors(std::string_view bytes);
 void feed_gguf(std::string_view bytes);

@@ -68,25 +68,17 @@ void add_plan(const std::string& file, checkpoint::requests& asked) {
     }
 }
 
-/// The rule of qk::systems that makes what a weight of a checkpoint is; null if there is none.
+/// The rule of qk::systems that makes what a weight of a checkpoint is; null if there is none. Integers and FP8 of any width and groups are
+/// the library's own.
 const systems::rule* rule_for(std::string_view system, const checkpoint::weight& w) {
     const std::string bits = std::to_string(w.how.bits), group = std::to_string(w.how.group_columns);
     std::string name(system);
     if (system == "compressed-tensors") name = "compressed_tensors";
     if (system == "gpt-oss") return systems::find("torchao.mxfp4_e2m1.floor");
-    if (system == "deepseek") return systems::find("auto_round.fp8_block128");
     if (system == "mlx" && w.format.starts_with("int"))
         return systems::find("mlx.affine" + bits + "_g" + group + (w.how.scale == scale_type::bf16 ? "_bf16" : ""));
     if (w.format == "mxfp8_e4m3") return systems::find(name + ".mxfp8");
-    if (w.format == "int4") return systems::find(name + ".int4_g" + group + (w.how.zero == zero_type::none ? "" : "_asym"));
-    if (w.format != "fp8") return systems::find(name + "." + w.format);
-    const bool blocks = w.how.group_rows == 128 && w.how.group_columns == 128;
-    if (name == "modelopt")
-        return systems::find(blocks ? "modelopt.fp8_2d_128x128" : w.how.group_rows == 0 ? "modelopt.fp8_tensor_packed" : "");
-    return systems::find(name + (blocks                     ? ".fp8_block128"
-                                 : w.how.group_rows == 0    ? ".fp8_tensor"
-                                 : w.how.group_columns == 0 ? ".fp8_channel"
-                                                            : ".none"));
+    return systems::find(name + "." + w.format);
 }
 
 /// Stores floats as scales of a type.

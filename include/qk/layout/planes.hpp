@@ -343,7 +343,7 @@ inline int zero_at(const layout& l, matrix_shape s, std::span<const std::byte> z
         }
         case zero_type::packed_groups:
             return static_cast<int>(layout_parts::stream_bits(p + r * divide_up(groups * bits, 8), g * bits, bits));
-        case zero_type::int8: return static_cast<std::int8_t>(p[r * groups + g]);
+        case zero_type::int8: return static_cast<std::int8_t>(p[r * groups + g]) + l.offset;
         default: return l.offset;
     }
 }
@@ -353,7 +353,7 @@ inline bool put_zero(const layout& l, matrix_shape s, std::span<std::byte> zeros
     const auto bits = static_cast<unsigned>(l.bits);
     const std::size_t groups = groups_of(l, s), rows = scale_rows_of(l, s);
     if (l.zero == zero_type::none || l.zero == zero_type::bias) return zero == l.offset;
-    const int stored = l.zero == zero_type::packed_words_m1 ? zero - 1 : zero;
+    const int stored = zero - (l.zero == zero_type::packed_words_m1 ? 1 : l.zero == zero_type::int8 ? l.offset : 0);
     if (l.zero == zero_type::int8) {
         p[r * groups + g] = static_cast<std::uint8_t>(stored);
         return stored >= -128 && stored <= 127;
