@@ -249,9 +249,12 @@ result modelopt_fp8_packed(const rule& how, const input& x) {
     return made;
 }
 
-result modelopt_int4(const rule&, const input& x) {
-    // blocks of 128 along the whole tensor, not its rows
+result modelopt_int4(const rule& how, const input& x) {
+    // blocks of 128 along the whole tensor, not its rows; what fills up the last one is packed with the rest
     const blocked b({x.values, 1, x.values.size(), {}}, 128);
+    if (x.columns % 2 != 0) throw std::invalid_argument(how.name() + " packs pairs: its columns come in multiples of 2");
+    if (b.width() / 2 % x.rows != 0)
+        throw std::invalid_argument(how.name() + " fills the tensor up to multiples of 128 values, and its rows do not divide these");
     std::vector<float> scales(b.count()), values(b.values.size());
     std::vector<std::uint8_t> packed(b.width() / 2);
     for (std::size_t i = 0; i < b.count(); ++i) {
@@ -264,9 +267,9 @@ result modelopt_int4(const rule&, const input& x) {
             values[at] = static_cast<float>(code - 8) / scales[i];
         }
     }
-    packed.resize(x.values.size() / 2);
-    result made{{x.rows, x.columns}, b.cropped(values), {}};
-    made.planes.push_back(make_plane("codes", {x.rows, x.columns / 2}, packed));
+    values.resize(x.values.size());
+    result made{{x.rows, x.columns}, values, {}};
+    made.planes.push_back(make_plane("codes", {x.rows, b.width() / 2 / x.rows}, packed));
     made.planes.push_back(make_plane("scales", {b.count(), 1}, scales));
     return made;
 }

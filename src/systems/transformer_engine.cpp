@@ -124,9 +124,17 @@ nvfp4_tensor nvfp4(const blocked& x, const nvfp4_options& how) {
     return made;
 }
 
-result with_planes(const blocked& x, const nvfp4_tensor& t) {
-    result made{{x.rows, x.columns}, x.cropped(t.values), {}};
-    made.planes.push_back(make_plane("codes", {x.rows, (x.columns + 1) / 2}, packed_pairs(x.cropped(t.codes), x.rows, x.columns)));
+/// `rows`: those that the caller gave, of a matrix that was filled up to whole tiles. The scales of the filling stay; its codes do not, nor
+/// does half a byte at the end of an odd row.
+result with_planes(const blocked& x, const nvfp4_tensor& t, std::size_t rows) {
+    result made{{rows, x.columns}, x.cropped(t.values), {}};
+    made.values.resize(rows * x.columns);
+    std::vector<std::uint8_t> packed(rows * (x.columns / 2));
+    for (std::size_t i = 0; i < packed.size(); ++i) {
+        const std::uint8_t* pair = t.codes.data() + i / (x.columns / 2) * x.width() + i % (x.columns / 2) * 2;
+        packed[i] = static_cast<std::uint8_t>(pair[0] | pair[1] << 4);
+    }
+    made.planes.push_back(make_plane("codes", {rows, x.columns / 2}, packed));
     made.planes.push_back(make_plane("scales", {x.rows, x.per_row}, t.scales));
     made.planes.push_back(make_plane("amax", {t.amax.size()}, t.amax));
     return made;
@@ -169,19 +177,22 @@ result te_nvfp4(const rule& how, const input& x) {
     o.squared = how.format.find("_mse") != std::string_view::npos || how.format.ends_with("4over6_2d");
     o.fast = how.format.ends_with("_fast");
     if (how.format.ends_with("_mse256")) o.scale_maximum = 256;
-    if (o.two_dimensional && x.rows % 16 != 0)
-        throw std::invalid_argument(how.name() + " has tiles of 16 x 16: its rows come in multiples of 16");
-    const blocked b(x, 16);
-    return with_planes(b, nvfp4(b, o));
+    std::vector<float> filled(x.values.begin(), x.values.end());
+    const std::size_t rows = o.two_dimensional ? (x.rows + 15) / 16 * 16 : x.rows;
+    filled.resize(rows * x.columns);
+    const blocked b({filled, rows, x.columns, {}}, 16);
+    return with_planes(b, nvfp4(b, o), x.rows);
 }
 
 result te_columnwise(const rule& how, const input& x) {
-    if (x.rows % 16 != 0) throw std::invalid_argument(how.name() + " quantizes the transposed matrix: its rows come in multiples of 16");
+    const bool rotated = how.format != "nvfp4_columnwise";
+    if (rotated && x.rows % 16 != 0)
+        throw std::invalid_argument(how.name() + " transforms the transposed matrix: its rows come in multiples of 16");
     std::vector<float> t = transposed(x);
-    if (how.format != "nvfp4_columnwise") hadamard(t);
+    if (rotated) hadamard(t);
     if (how.format == "rht16") return {{x.columns, x.rows}, std::move(t), {}};
     const blocked b({t, x.columns, x.rows, {}}, 16);
-    return with_planes(b, nvfp4(b, {}));
+    return with_planes(b, nvfp4(b, {}), x.columns);
 }
 
 result te_mxfp4(const rule&, const input& x) {
@@ -208,8 +219,9 @@ result te_fp8_current(const rule& how, const input& x) {
     const float amax = absolute_maximum(x.values);
     float scale = (e4m3 ? 448.0f : 57344.0f) / amax;
     if (std::isinf(scale)) scale = largest_float;
-    if (amax == 0 || std::isinf(amax)) scale = 1;
-    if (how.format.ends_with("_pow2")) scale = float_of(bits_of(scale) & 0x7f800000u);
+    if (how.format.ends_with("_pow2"))  // frexp of a NaN gives the exponent 0, and what is left is 2^-1
+        scale = scale != scale ? 0.5f : float_of(bits_of(scale) & 0x7f800000u);
+    if (amax == 0) scale = 1;
     const float inverse = 1.0f / scale;
     std::vector<std::uint8_t> codes(x.values.size());
     result made{{x.rows, x.columns}, std::vector<float>(x.values.size()), {}};

@@ -83,6 +83,41 @@ TEST_CASE("auto-round's straight-through cast leaves no -0") {
     for (const std::size_t i : {1, 2}) CHECK(std::bit_cast<std::uint32_t>(made.values[i]) == 0);
 }
 
+TEST_CASE("Transformer Engine fills tiles up with zeros: their scales stay, their codes and half a byte of an odd row do not") {
+    std::vector<float> x(18 * 21), filled(32 * 21);
+    for (std::size_t i = 0; i < x.size(); ++i) filled[i] = x[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50);
+    const systems::rule* rule = systems::find("transformer_engine.nvfp4_2d16x16");
+    const auto made = rule->convert({x, 18, 21, {}}), whole = rule->convert({filled, 32, 21, {}});
+    CHECK(made.shape == std::vector<std::size_t>{18, 21});
+    CHECK(std::equal(made.values.begin(), made.values.end(), whole.values.begin()));
+    CHECK(made.find("codes")->shape == std::vector<std::size_t>{18, 10});
+    CHECK(made.find("scales")->shape == std::vector<std::size_t>{32, 2});
+    CHECK(made.find("scales")->bytes == whole.find("scales")->bytes);
+    CHECK(systems::find("transformer_engine.nvfp4_columnwise")->convert({x, 18, 21, {}}).find("codes")->shape ==
+          std::vector<std::size_t>{21, 9});
+}
+
+TEST_CASE("Transformer Engine's FP8 of a tensor with Inf or NaN") {
+    const std::vector<float> large{1, HUGE_VALF}, none{1, std::nanf("")};
+    const auto scale = [](const char* rule, const std::vector<float>& x) {
+        float s;
+        std::memcpy(&s, systems::find(rule)->convert({x, 1, 2, {}}).find("scales")->bytes.data(), 4);
+        return s;
+    };
+    CHECK(scale("transformer_engine.fp8_current_e4m3", large) == HUGE_VALF);
+    CHECK(scale("transformer_engine.fp8_current_e5m2_pow2", large) == HUGE_VALF);
+    CHECK(scale("transformer_engine.fp8_current_e4m3_pow2", none) == 2);
+    CHECK(std::isnan(scale("transformer_engine.fp8_current_e4m3", none)));
+}
+
+TEST_CASE("ModelOpt's int4 fills the whole tensor up, and packs what it filled") {
+    const std::vector<float> x(8 * 200, 1.0f);
+    const auto made = systems::find("modelopt.int4_g128")->convert({x, 8, 200, {}});
+    CHECK(made.find("codes")->shape == std::vector<std::size_t>{8, 104});  // 1600 values become 1664
+    CHECK(made.find("scales")->shape == std::vector<std::size_t>{13, 1});
+    CHECK(made.values == x);
+}
+
 TEST_CASE("a cast of PyTorch to E4M3 saturates: a subnormal scale of a tensor leaves quotients above 448") {
     const std::vector<float> x{671 * 0x1p-149f, -100 * 0x1p-149f};  // 671 / 448 steps are rounded to one
     for (const char* rule : {"modelopt.fp8_tensor_packed", "modelopt.fp8_2d_16x16"}) {
@@ -132,6 +167,7 @@ TEST_CASE("what a system refuses is refused, with a sentence") {
     CHECK(message("modelopt.nvfp4", {x, 1, 48, weights}) == "modelopt.nvfp4 does not look at an importance; leave it out");
     const std::vector<float> wide(64, 1.0f);
     CHECK(message("ggml.q4_0", {wide, 1, 64, weights}) == "ggml.q4_0: the importance has 7 values for 64 columns");
-    CHECK(message("transformer_engine.nvfp4_2d16x16", {x, 3, 16, {}}).find("multiples of 16") != std::string::npos);
+    CHECK(message("transformer_engine.rht16", {x, 3, 16, {}}).find("multiples of 16") != std::string::npos);
+    CHECK(message("modelopt.int4_g128", {x, 3, 16, {}}).find("do not divide") != std::string::npos);
     CHECK(message("mlx.mxfp4", {x, 1, 32, {}}).find("rows x columns") != std::string::npos);
 }

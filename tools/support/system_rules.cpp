@@ -28,11 +28,11 @@ graph::data_type type_of_plane(systems::plane::type t) {
     return graph::data_type::float32;
 }
 
-/// `given`: the shape of the input, whose last dimension is a row.
-graph::tensor tensor_of(const systems::plane& p, const graph::dims& given) {
+/// `given`: the shape of the input, whose last dimension is a row. `flat`: what the plane holds follows the tensor and not its rows.
+graph::tensor tensor_of(const systems::plane& p, const graph::dims& given, bool flat) {
     graph::dims shape(p.shape.begin(), p.shape.end());
     if (given.size() < 2 && shape.size() == 2 && shape[0] == 1) shape.erase(shape.begin());  // a vector's planes are vectors
-    if (given.size() > 2 && shape.size() >= 2) {  // and where the input has several dimensions in place of rows, so have its planes
+    if (given.size() > 2 && shape.size() >= 2 && !flat) {  // where the input has several dimensions in place of rows, so have its planes
         const auto rows = shape.end() - 2;
         if (*rows == std::accumulate(given.begin(), given.end() - 1, std::int64_t{1}, std::multiplies<>()))
             shape.insert(shape.erase(rows), given.begin(), given.end() - 1);
@@ -49,6 +49,27 @@ converted_by_system decoded_codes(const systems::rule& rule, const graph::tensor
     std::transform(x.as<std::uint8_t>().begin(), x.as<std::uint8_t>().end(), made.values.as<float>().begin(), systems::ue5m3_value);
     made.archive = graph::zip({{"codes.npy", graph::to_npy(x)}}, "the packed file");
     return made;
+}
+
+/// Rules of tiles of rows and columns: each matrix of a tensor of several is cut into tiles of its own.
+bool takes_matrices(const systems::rule& rule) { return rule.system == "modelopt" && rule.format.starts_with("fp8_2d"); }
+
+/// Runs such a rule on one matrix after the other and puts the planes behind one another, under the dimensions before the matrices.
+systems::result by_matrices(const systems::rule& rule, std::span<const float> x, const graph::dims& shape) {
+    const auto rows = static_cast<std::size_t>(shape[shape.size() - 2]), columns = static_cast<std::size_t>(shape.back());
+    systems::result all{{x.size() / columns, columns}, {}, {}};
+    for (std::size_t at = 0; at < x.size(); at += rows * columns) {
+        systems::result one = rule.convert({x.subspan(at, rows * columns), rows, columns, {}});
+        all.values.insert(all.values.end(), one.values.begin(), one.values.end());
+        if (at == 0) {
+            all.planes = std::move(one.planes);
+            continue;
+        }
+        for (std::size_t k = 0; k < all.planes.size(); ++k)
+            all.planes[k].bytes.insert(all.planes[k].bytes.end(), one.planes[k].bytes.begin(), one.planes[k].bytes.end());
+    }
+    for (systems::plane& p : all.planes) p.shape.insert(p.shape.begin(), shape.begin(), shape.end() - 2);
+    return all;
 }
 
 }  // namespace
@@ -97,7 +118,7 @@ converted_by_system convert_by(const systems::rule& rule, graph::tensor x, const
     }
     systems::result made;
     try {
-        made = rule.convert(given);
+        made = x.rank() > 2 && takes_matrices(rule) ? by_matrices(rule, given.values, x.shape()) : rule.convert(given);
     } catch (const std::invalid_argument& e) {
         throw graph::error(fmt::format("{}: {}", file, e.what()));
     }
@@ -107,8 +128,11 @@ converted_by_system convert_by(const systems::rule& rule, graph::tensor x, const
         graph::tensor(graph::data_type::float32, turned ? graph::dims(made.shape.begin(), made.shape.end()) : x.shape()), {}};
     std::copy(made.values.begin(), made.values.end(), done.values.as<float>().begin());
     std::vector<graph::zip_entry> entries;
-    for (const systems::plane& p : made.planes)
-        entries.push_back({p.name + ".npy", graph::to_npy(tensor_of(p, turned ? done.values.shape() : x.shape()))});
+    for (const systems::plane& p : made.planes) {
+        // ModelOpt's int4 cuts the whole tensor into blocks: [blocks, 1] scales, whatever the dimensions
+        const bool flat = takes_matrices(rule) || (rule.name() == "modelopt.int4_g128" && p.name == "scales");
+        entries.push_back({p.name + ".npy", graph::to_npy(tensor_of(p, turned ? done.values.shape() : x.shape(), flat))});
+    }
     done.archive = graph::zip(entries, "the packed file");
     return done;
 }
