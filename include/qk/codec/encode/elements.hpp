@@ -298,6 +298,18 @@ QK_APART void to_codes(integer f, const float* quotient, const float* rounded, s
     }
 }
 
+/// encode_by_tables for integers of at most 16 bits. `multiply`: by the rounded reciprocals.
+template <class Arch>
+QK_APART void encode_by_tables(integer f, along_axis a, values_in x, planes out, const codec_parameters& p, bool multiply,
+                               integers_encoder<integer_coder_by_table<Arch>> encode, const tile_call& tile_of) noexcept {
+    divisor_table<Arch> table(p.group, f.bits + 1, multiply);
+    const integer_coder_by_table<Arch> coder(number_coder<Arch>(f), table);
+    const auto by_table = [&](const float* v, std::size_t first, std::size_t n, const kernels::range_call& general) {
+        return encode(coder, v, first, n, out.elements, f.bits, general);
+    };
+    encode_by_tables<Arch>(a, x, p, table, true, coder.plus, table_call(by_table), tile_of);
+}
+
 /// Rounds by a kernel for signed integers of scale 1, whose range holds every quotient that has a fraction or is a code. Special values,
 /// zero point and clamp are applied to exact integers (2^31 - 1 is not a float32).
 template <class Arch>
@@ -376,14 +388,8 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     };
     if constexpr (!kernels::is_baseline<Arch>) {
         const bool plain = how.rounding == rounding::half_even && !how.zero_point_before && !how.flush_inputs && !how.flush_outputs;
-        if (has_group_tables<Arch>(a, p) && plain && f.bits <= 16) {
-            divisor_table<Arch> table(p.group, f.bits + 1, rules.multiply);
-            const integer_coder_by_table<Arch> coder(number_coder<Arch>(f), table);
-            const auto by_table = [&](const float* v, std::size_t first, std::size_t n, const kernels::range_call& general) {
-                return encoders.under_table(coder, v, first, n, out.elements, f.bits, general);
-            };
-            return encode_by_tables<Arch>(a, x, p, table, true, coder.plus, table_call(by_table), tile_call(encode_tile));
-        }
+        if (plain && has_group_tables<Arch>(a, p) && f.bits <= 16)
+            return encode_by_tables<Arch>(f, a, x, out, p, rules.multiply, encoders.under_table, tile_call(encode_tile));
     }
     encode_runs<Arch>(a, x, p, f.bits, by_quotients, fast_call(fast), tile_call(encode_tile));
 }
