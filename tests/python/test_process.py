@@ -20,7 +20,9 @@ USES = {
     "qk": "qk.quantize(MODEL, np.zeros((2, 1, 8, 8), np.float32), activation='int8', weight='int8')",
     "onnx": "onnx.checker.check_model(onnx.load(MODEL))",
     "onnxruntime": "onnxruntime.InferenceSession(MODEL).run(None, {'image': np.zeros((2, 1, 8, 8), np.float32)})",
-    "google.protobuf": "import google.protobuf.message",
+    "google.protobuf": "from google.protobuf import json_format, struct_pb2\n"
+                       "message = json_format.Parse('{\"a\": [1, true]}', struct_pb2.Struct())\n"
+                       "assert struct_pb2.Struct.FromString(message.SerializeToString()) == message",
     "openvino": "openvino.compile_model(openvino.Core().read_model(MODEL), 'CPU')([np.zeros((2, 1, 8, 8), np.float32)])",
     "torch": "torch.nn.Conv2d(1, 2, 3)(torch.zeros(1, 1, 8, 8))",
 }
