@@ -296,6 +296,8 @@ def _numbers(value, dtype, name):
         raise TypeError(f"{name} holds {array.dtype.name}; give {'whole numbers' if whole else 'numbers'}")
     if array.dtype == np.uint64 and whole and array.size and array.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{name} is {array.max()}, which no format has")
+    if array.dtype == dtype:
+        return array.copy()
     with np.errstate(over="ignore"):  # what becomes infinite is refused with its name
         return array.astype(dtype)
 

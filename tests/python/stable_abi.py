@@ -61,7 +61,7 @@ def module(python):
         print("compiling", os.path.basename(words[-1]), flush=True)
         run(*words, "-DPy_LIMITED_API=0x030C0000", cwd=RELEASE)
     objects = dict(made)
-    words = [os.fspath(objects.get(w, w)) for w in shlex.split(link)]
+    words = [os.fspath(objects.get(w, w)) for w in shlex.split(link.replace("\\$", "$"))]
     target = FOLDER / "qk" / "_qk.abi3.so"
     target.parent.mkdir(parents=True, exist_ok=True)
     words[words.index("-o") + 1] = os.fspath(target)
