@@ -2,6 +2,7 @@
 #include "graph/calibrate/searched_scales.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -89,7 +90,7 @@ class scale_search {
             if (const side_levels& s = side(v); s.last() > 0) most = std::max(most, v.size / s.middle[1]);
         if (!(most > 0)) return;
         if (powers_of_two) return look_at_powers(most);
-        look_between(lowest(most), most * 1.000001);
+        look_between(lowest(most), highest(most));
     }
 
   private:
@@ -114,6 +115,25 @@ class scale_search {
             (clipped(now) >= least ? low : high) = now;
         }
         return low > 0 ? low : high * 0x1p-40;
+    }
+
+    /// Returns a scale at and above which the values that become 0 alone cost as much as the best that was found.
+    double highest(double most) const {
+        if (!(least < without_end)) return most * 1.000001;
+        const auto lost = [&](double scale_now) {
+            double sum = 0;
+            for (const value& v : values_) {
+                const side_levels& s = side(v);
+                if (s.last() == 0 || v.size < scale_now * s.middle[1] * 0.999999) sum += v.weight * cost(v.size);
+            }
+            return sum;
+        };
+        double low = 0, high = most * 1.000001;
+        for (int i = 0; i < 10; ++i) {
+            const double now = (low + high) / 2;
+            (lost(now) >= least ? high : low) = now;
+        }
+        return high;
     }
 
     void look_at_powers(double most) {
@@ -166,10 +186,29 @@ class scale_search {
         for (std::size_t k = steps_until(points, size, high) + 1; k < points.size() && size / points[k] >= low; ++k)
             events_.push_back({size / points[k], i, static_cast<std::uint32_t>(2 * k) - odd});
     }
-    void sort_events() {
-        std::ranges::sort(events_, [](const scale_event& a, const scale_event& b) {
-            return a.scale != b.scale ? a.scale > b.scale : a.value != b.value ? a.value < b.value : a.step < b.step;
-        });
+    static bool comes_before(const scale_event& a, const scale_event& b) {
+        return a.scale != b.scale ? a.scale > b.scale : a.value != b.value ? a.value < b.value : a.step < b.step;
+    }
+    /// Sorts the events, whose scales lie from `low` to below `high`: into as many parts of equal ratio as there are events, then each
+    /// part.
+    void sort_events(double low, double high) {
+        const std::size_t n = events_.size();
+        const auto place = [](double positive) { return std::bit_cast<std::uint64_t>(positive); };  // in the order of the numbers
+        const std::uint64_t top = place(high), range = top - place(low);
+        const int shift = std::max(0, static_cast<int>(std::bit_width(range)) - static_cast<int>(std::bit_width(n)));
+        starts_.assign((range >> shift) + 2, 0);
+        for (const scale_event& e : events_) ++starts_[((top - place(e.scale)) >> shift) + 1];
+        if (n < 32 || *std::ranges::max_element(starts_) > 64) return void(std::ranges::sort(events_, comes_before));
+        for (std::size_t k = 1; k < starts_.size(); ++k) starts_[k] += starts_[k - 1];
+        sorted_.resize(n);
+        for (const scale_event& e : events_) sorted_[starts_[(top - place(e.scale)) >> shift]++] = e;
+        for (std::size_t i = 1; i < n; ++i) {
+            const scale_event moved = sorted_[i];
+            std::size_t k = i;
+            for (; k > 0 && comes_before(moved, sorted_[k - 1]); --k) sorted_[k] = sorted_[k - 1];
+            sorted_[k] = moved;
+        }
+        events_.swap(sorted_);
     }
 
     /// Squares: with codes v the error is A - 2 s B + s^2 C, at least A - B^2 / C, where s = B / C. Other codes than the nearest do not
@@ -183,7 +222,7 @@ class scale_search {
             all += v.weight * v.size * v.size, b += v.weight * v.size * at, c += v.weight * at * at;
             add_events(i, s.middle, low, high, 1);
         }
-        sort_events();
+        sort_events(low, high);
         if (c > 0) take(all - b * b / c, b / c);
         for (const scale_event& e : events_) {
             const value& v = values_[e.value];
@@ -192,7 +231,7 @@ class scale_search {
             const double rise = s.at[k] - s.at[k - 1];
             b += v.weight * v.size * rise;
             c += v.weight * rise * (s.at[k] + s.at[k - 1]);
-            if (c > 0) take(all - b * b / c, b / c);
+            if (c > 0 && b * b > (all - least) * c * 0.999999) take(all - b * b / c, b / c);
         }
     }
 
@@ -208,7 +247,7 @@ class scale_search {
             add_events(i, s.middle, low, high, 1);
             add_events(i, s.at, low, high, 0);
         }
-        sort_events();
+        sort_events(low, high);
         for (const scale_event& e : events_) {
             const value& v = values_[e.value];
             const side_levels& s = side(v);
@@ -225,7 +264,8 @@ class scale_search {
     }
 
     std::vector<value> values_;
-    std::vector<scale_event> events_;
+    std::vector<scale_event> events_, sorted_;
+    std::vector<std::uint32_t> starts_;
     const levels* levels_ = nullptr;
     std::int64_t now_ = 0;
     bool absolute_;

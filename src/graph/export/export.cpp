@@ -209,7 +209,12 @@ class exporter {
         const std::string wide = ops::is_half(own) && !constant ? g_.cast(name, name + marks::wide, data_type::float32) : name;
         for (auto& [q, uses] : groups) {
             const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
-            quantized_value v{.name = wide, .how = *q, .rank = facts.rank, .length = facts.length, .inner = facts.inner};
+            const bool apart = !constant && stands_behind_doubles(name) && writer_->dequantizes_activation(*q);
+            quantized_value v{.name = apart ? g_.kept_apart_twice(wide) : wide,
+                              .how = *q,
+                              .rank = facts.rank,
+                              .length = facts.length,
+                              .inner = facts.inner};
             if (!constant && q->block_size == 0 && q->scale.size() > 1 && facts.length > 0 &&
                 static_cast<std::size_t>(facts.length) != q->scale.size())
                 throw error(source_.label() + ": tensor '" + name + "' has " + std::to_string(facts.length) + " channels along axis " +
@@ -246,6 +251,16 @@ class exporter {
                 else replace_output(name, result, constant);
             }
         }
+    }
+
+    /// Returns whether a file for OpenVINO needs a guard before the pair of this activation: its CPU makes one operator of a Cast from an
+    /// input of float64 and the pair behind it, and has none that reads float64.
+    bool stands_behind_doubles(const std::string& name) const {
+        const int maker = options_.inlined || options_.pairs_of_bytes_alone ? source_.producer(name) : -1;
+        if (maker < 0 || source_.graph().node(maker).op_type() != "Cast") return false;
+        return std::ranges::any_of(source_.graph().input(), [&](const onnx::ValueInfoProto& i) {
+            return i.name() == source_.graph().node(maker).input(0) && i.type().tensor_type().elem_type() == onnx::TensorProto::DOUBLE;
+        });
     }
 
     /// Returns whether a file for OpenVINO needs a guard behind these weights. It makes a MatMul of each Conv of one tap whose weights are

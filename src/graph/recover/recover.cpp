@@ -579,10 +579,10 @@ class plan_recovery {
         return link{q.input(0), how, std::nullopt};
     }
 
-    /// Skips the exporter's own guard, a Max of one input before a QuantizeLinear.
+    /// Skips the exporter's own guard, a Max of one input or with -Inf before a QuantizeLinear.
     void skip_guard(link& found) {
         const onnx::NodeProto* n = maker(found.source);
-        if (n == nullptr || n->op_type() != "Max" || n->input_size() != 1 || !marks::has(found.source, marks::guarded)) return;
+        if (n == nullptr || n->op_type() != "Max" || !is_guard(*n) || !marks::has(found.source, marks::guarded)) return;
         own(found.source);
         found.source = n->input(0);
     }
