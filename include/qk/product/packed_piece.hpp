@@ -10,10 +10,7 @@
 namespace qk::detail {
 
 inline constexpr std::size_t rows_at_once = 4;  ///< in the forms that decode in registers
-#ifndef CODES_AHEAD
-#define CODES_AHEAD 1024
-#endif
-inline constexpr std::size_t codes_ahead = CODES_AHEAD;  ///< bytes of a row that are fetched before they are read
+inline constexpr std::size_t codes_ahead = 1024;  ///< bytes of a row that are fetched before they are read
 
 /// Fetches what is read later.
 QK_INLINE void fetch(const void* at) noexcept {
