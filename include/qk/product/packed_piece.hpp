@@ -9,7 +9,7 @@
 
 namespace qk::detail {
 
-inline constexpr std::size_t rows_at_once = 4;  ///< in the forms that decode in registers
+inline constexpr std::size_t rows_at_once = 4;    ///< in the forms that decode in registers
 inline constexpr std::size_t codes_ahead = 1024;  ///< bytes of a row that are fetched before they are read
 
 /// Fetches what is read later.

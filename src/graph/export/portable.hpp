@@ -106,10 +106,11 @@ class arithmetic {
     operand both(const operand& a, const operand& b) const { return f_.op("And", {a, b}); }
     operand negate(const operand& a) const { return f_.op("Not", {a}); }
 
-    /// Returns `factor` times the largest power of two that is at most a, which is not below 0; 0 for 0. With u = 2^-p, p bits of precision, and q = (1 / 2u +
-    /// 1) a, q - (1 - u) q leaves a's highest bit alone: S. M. Rump, T. Ogita, S. Oishi, Accurate floating-point summation, part I, SIAM J.
-    /// Sci. Comput. 31 (2008), algorithm 3.5. The factor, a power of two, is part of q. Requires (1 / 2u + 1) a factor to be finite. The product must be rounded before it is subtracted:
-    /// where shapes are static, OpenVINO makes one fused operation of both unless an Abs stands between them.
+    /// Returns `factor` times the largest power of two that is at most a, which is not below 0; 0 for 0. With u = 2^-p, p bits of
+    /// precision, and q = (1 / 2u + 1) a, q - (1 - u) q leaves a's highest bit alone: S. M. Rump, T. Ogita, S. Oishi, Accurate
+    /// floating-point summation, part I, SIAM J. Sci. Comput. 31 (2008), algorithm 3.5. The factor, a power of two, is part of q. Requires
+    /// (1 / 2u + 1) a factor to be finite. The product must be rounded before it is subtracted: where shapes are static, OpenVINO makes one
+    /// fused operation of both unless an Abs stands between them.
     operand power_below(const operand& a, double factor) const {
         if (type_ == data_type::float32) {
             const operand q = mul(a, c((0x1p23 + 1) * factor));
@@ -188,7 +189,8 @@ constexpr bool fits_float32(floating f) { return max_exponent(f) <= 96 && min_ex
 inline operand on_grid(const arithmetic& a, floating f, const operand& v, rounding how, bool saturate = true) {
     const double beyond = saturate ? max_value(f) : 4 * max_value(f);
     const operand inside = a.clip(v, is_signed(f) ? -beyond : 0, beyond);
-    const operand step = a.max(a.power_below(a.abs(inside), power_of_two(-f.mantissa_bits)), power_of_two(min_exponent(f) - f.mantissa_bits));
+    const operand step =
+        a.max(a.power_below(a.abs(inside), power_of_two(-f.mantissa_bits)), power_of_two(min_exponent(f) - f.mantissa_bits));
     const operand count = a.div(inside, step);
     if (f.mantissa_bits > 0 || how != rounding::half_even) return a.mul(a.round(count, how), step);
     // Powers of two: a tie goes to the even code. Codes count exponents, and the root of a power with an even one is a power itself.
