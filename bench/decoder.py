@@ -89,12 +89,13 @@ def main():
     print(f"reading memory: {read / 1e9:.1f} GB/s", flush=True)
     packed, said = seconds_of_token(given.program, file, given.tokens)
     each = float(said.split("tokens/s, ")[1].split(" MB")[0]) * 1e6
-    print(f"packed {given.format}: {1 / packed:.2f} tokens/s, {each / 1e6:.0f} MB of weights a token, {each / packed / read:.2f} of reading them")
-    integers, _ = seconds_of_token(given.program, file, given.tokens, "--integers")
-    print(f"packed, vectors rounded to int8 by block: {1 / integers:.2f} tokens/s", flush=True)
+    print(f"packed {given.format}: {1 / packed:.2f} tokens/s, {each / 1e6:.0f} MB of weights a token, {each / packed / read:.2f} of reading them", flush=True)
+    for what, how in (("in memory of large pages", ["--resident"]), ("vectors rounded to int8 by block", ["--integers"]), ("both", ["--resident", "--integers"])):
+        seconds, _ = seconds_of_token(given.program, file, given.tokens, *how)
+        print(f"packed, {what}: {1 / seconds:.2f} tokens/s, {each / seconds / read:.2f} of reading the weights", flush=True)
     if (os.cpu_count() or 1) > 1:
         for how in ([], ["--integers"]):
-            _, said = seconds_of_token(given.program, file, given.tokens, "--threads", str(os.cpu_count()), *how)
+            _, said = seconds_of_token(given.program, file, given.tokens, "--resident", "--threads", str(os.cpu_count()), *how)
             print(f"the same{', rounded' if how else ''} on {os.cpu_count()} threads, by the clock: {said.split(' tokens/s')[0]} tokens/s", flush=True)
     floats, _ = seconds_of_token(given.program, file, given.tokens, "--floats")
     print(f"the same as float32: {1 / floats:.2f} tokens/s", flush=True)

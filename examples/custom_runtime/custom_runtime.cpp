@@ -3,7 +3,8 @@
 // packed as the file has them (weights.hpp), products read them so (qk/product.hpp), and keys and values are packed in a format of your
 // choice.
 //
-//   custom_runtime model.safetensors --prompt 1,2,3 --tokens 20 [--cache fp8_e4m3fn] [--floats | --integers] [--threads N] [--logits FILE]
+//   custom_runtime model.safetensors --prompt 1,2,3 --tokens 20 [--cache fp8_e4m3fn] [--floats | --integers] [--threads N]
+//                  [--resident] [--logits FILE]
 //
 // --floats decodes every weight to float32 first and changes nothing else: same order of sums, same bits, more bytes. --integers rounds
 // what is multiplied to int8 by block where weights are whole numbers of a unit, as llama.cpp does: faster, and not the same. Threads
@@ -19,6 +20,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "weights.hpp"
 
@@ -268,6 +270,7 @@ std::size_t whole_number(const char* option, const std::string& text) {
 int run(int argc, char** argv) {
     std::string file, cache_format = "bf16", logits_file, prompt = "1";
     std::size_t count = 16, threads = 1;
+    bool copies = false;
     weights_as how = weights_as::packed;
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
@@ -278,6 +281,7 @@ int run(int argc, char** argv) {
         else if (word == "--cache") cache_format = value();
         else if (word == "--logits") logits_file = value();
         else if (word == "--threads") threads = std::clamp<std::size_t>(whole_number("--threads", value()), 1, 256);
+        else if (word == "--resident") copies = true;
         else if (word == "--floats") how = weights_as::floats;
         else if (word == "--integers") how = weights_as::integers;
         else known(), file = word;
@@ -293,7 +297,9 @@ int run(int argc, char** argv) {
     }
     const auto f = qk::parse_format(cache_format);
     if (!f) fail("--cache " + cache_format + ": " + std::string(f.error.view()));
-    const auto c = qk::checkpoint::open(file);
+    auto c = qk::checkpoint::open(file);
+    std::optional<resident> weights;
+    if (copies) weights.emplace(c);
     decoder model(c, *f, tokens.size() + count, how, threads);
     for (const std::size_t t : tokens)
         if (t >= model.words()) fail("--prompt: token " + std::to_string(t) + " of " + std::to_string(model.words()));

@@ -120,7 +120,7 @@ def main():
             assert made == [int(t) for t in expected[len(PROMPT) - 1 :].argmax(-1)], how
             floats, as_floats = run(program, folder, "--tokens", "12", "--cache", "fp32", "--floats")
             assert floats == made and (as_floats.view(numpy.uint32) == logits.ravel().view(numpy.uint32)).all(), f"{how}: float weights give other bits"
-            threads, shared = run(program, folder, "--tokens", "12", "--cache", "fp32", "--threads", "3")
+            threads, shared = run(program, folder, "--tokens", "12", "--cache", "fp32", "--threads", "3", "--resident")
             assert threads == made and (shared.view(numpy.uint32) == logits.ravel().view(numpy.uint32)).all(), f"{how}: threads give other bits"
             _, rounded = run(program, folder, "--tokens", "1", "--cache", "fp32", "--integers")
             off = numpy.abs(rounded.reshape(-1, words) - expected[: len(PROMPT)]).max() / numpy.abs(expected).max()
