@@ -18,6 +18,7 @@ inline constexpr bool has_integer_bytes = true;
 template <class Arch, std::size_t R, bool Signed, std::size_t Factors, bool Zero>
 QK_INLINE void add_integer_bytes(const piece_of_rows& p, std::size_t first) noexcept {
     const float* const x = p.x;
+    const std::size_t next = p.next;
     float* sum = p.sum + first * p.sum_stride;
     __m256 s[R][2];
     const std::byte* in[R];
@@ -26,9 +27,9 @@ QK_INLINE void add_integer_bytes(const piece_of_rows& p, std::size_t first) noex
         s[r][0] = _mm256_loadu_ps(sum + r * p.sum_stride), s[r][1] = _mm256_loadu_ps(sum + r * p.sum_stride + 8);
         in[r] = p.piece[first + r].codes, factor[r] = p.piece[first + r].factor, zero[r] = p.piece[first + r].zero;
     });
-    fetching(p, p.groups, 32, [&](std::size_t g, std::size_t ahead) QK_INLINE_CALL {
+    for (std::size_t g = 0, groups = p.groups; g < groups; ++g) {
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-            fetch(in[r] + g * 32 + ahead);
+            fetch(in[r] + g * 32 + next);
             kernels::unrolled<4>([&](auto v) QK_INLINE_CALL {
                 const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(in[r] + g * 32 + v * 8));
                 __m256 value = _mm256_cvtepi32_ps(Signed ? _mm256_cvtepi8_epi32(codes) : _mm256_cvtepu8_epi32(codes));
@@ -38,7 +39,7 @@ QK_INLINE void add_integer_bytes(const piece_of_rows& p, std::size_t first) noex
                 s[r][v % 2] = _mm256_fmadd_ps(_mm256_loadu_ps(x + g * 32 + v * 8), weight, s[r][v % 2]);
             });
         });
-    });
+    }
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
         _mm256_storeu_ps(sum + r * p.sum_stride, s[r][0]), _mm256_storeu_ps(sum + r * p.sum_stride + 8, s[r][1]);
     });

@@ -292,8 +292,9 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
     const std::int8_t* const bytes = x.q;
     const float* const scales = x.lane_scale;
     const std::int32_t* const more = Zero ? x.lane_eight : x.lane_more;
+    const std::size_t next = p.next;
     constexpr bool adds_more = !Zero && Kind != integer_kind::signed_bytes;
-    fetching(p, p.groups / 2, in_nibbles ? 32 : 64, [&](std::size_t g, std::size_t ahead) QK_INLINE_CALL {
+    for (std::size_t g = 0, pairs = p.groups / 2; g < pairs; ++g) {
         const auto load = [&](const auto* at) QK_INLINE_CALL { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); };
         const __m256i q0 = in_register(load(bytes + g * 64)), q1 = in_register(load(bytes + g * 64 + 32));
         const __m256 scale = in_register(_mm256_loadu_ps(scales + g * 8));
@@ -301,7 +302,7 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
             __m256i whole;
             if constexpr (in_nibbles) {
-                fetch(in[r] + g * 32 + ahead);
+                fetch(in[r] + g * 32 + next);
                 const __m256i two = in_register(load(in[r] + g * 32));
                 const __m256i even = _mm256_maddubs_epi16(_mm256_shuffle_epi8(table, _mm256_and_si256(two, nibble)), q0),
                               odd =
@@ -310,7 +311,7 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
                     whole = _mm256_add_epi32(_mm256_madd_epi16(even, ones), _mm256_madd_epi16(odd, ones));
                 else whole = _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
             } else {
-                fetch(in[r] + g * 64 + ahead);
+                fetch(in[r] + g * 64 + next);
                 __m256i a = in_register(load(in[r] + g * 64)), b = in_register(load(in[r] + g * 64 + 32));
                 if constexpr (Kind == integer_kind::bytes) a = _mm256_xor_si256(a, flip), b = _mm256_xor_si256(b, flip);
                 whole = sums_of_eight(sums_of_four(a, q0), sums_of_four(b, q1));
@@ -323,7 +324,7 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
             const __m256 by = _mm256_mul_ps(scale, in_lanes(factor[r] + g * 2 * Factors));
             s[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole), by, s[r]);
         });
-    });
+    }
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
         if constexpr (!in_nibbles) s[r] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(s[r]), 0xd8));
         _mm256_storeu_ps(sum + r * p.sum_stride, s[r]);

@@ -81,6 +81,7 @@ QK_INLINE void add_scaled_nibbles(const scaled_nibble_tables& tables, const piec
     const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4), nibble = _mm256_set1_epi8(15),
                   high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
     const float* x = p.x;
+    const std::size_t next = p.next;
     float* sum = p.sum + first * p.sum_stride;
     __m256 s[R][2];
     const std::byte *at[R], *scale[R];
@@ -90,24 +91,21 @@ QK_INLINE void add_scaled_nibbles(const scaled_nibble_tables& tables, const piec
     });
     const auto twice = [](const void* from)
                            QK_INLINE_CALL { return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(from))); };
-    fetching(p, p.groups, 16, [&](std::size_t g, std::size_t ahead) QK_INLINE_CALL {
-        __m256i a[R], b[R];
+    for (std::size_t g = 0, groups = p.groups; g < groups; ++g) {
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-            fetch(at[r] + g * 16 + ahead);
+            fetch(at[r] + g * 16 + next);
             const std::uint8_t* const table = tables.of_scale[std::to_integer<std::size_t>(scale[r][g])];
             const __m256i code = _mm256_and_si256(_mm256_srlv_epi32(twice(at[r] + g * 16), shift), nibble);
-            a[r] = _mm256_shuffle_epi8(twice(table), code), b[r] = _mm256_shuffle_epi8(twice(table + 16), code);
-        });
-        kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
-            const __m256 first_x = in_register(_mm256_loadu_ps(x + g * 32 + half * 16)),
-                         second_x = in_register(_mm256_loadu_ps(x + g * 32 + half * 16 + 8));
-            kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-                const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a[r], b[r]) : _mm256_unpackhi_epi8(a[r], b[r]);
-                s[r][0] = _mm256_fmadd_ps(first_x, _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)), s[r][0]);
-                s[r][1] = _mm256_fmadd_ps(second_x, _mm256_castsi256_ps(_mm256_and_si256(words, high)), s[r][1]);
+            const __m256i a = _mm256_shuffle_epi8(twice(table), code), b = _mm256_shuffle_epi8(twice(table + 16), code);
+            kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
+                const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a, b) : _mm256_unpackhi_epi8(a, b);
+                const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)),
+                             odd = _mm256_castsi256_ps(_mm256_and_si256(words, high));
+                s[r][0] = _mm256_fmadd_ps(_mm256_loadu_ps(x + g * 32 + half * 16), even, s[r][0]);
+                s[r][1] = _mm256_fmadd_ps(_mm256_loadu_ps(x + g * 32 + half * 16 + 8), odd, s[r][1]);
             });
         });
-    });
+    }
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
         _mm256_storeu_ps(sum + r * p.sum_stride, s[r][0]), _mm256_storeu_ps(sum + r * p.sum_stride + 8, s[r][1]);
     });
@@ -125,6 +123,7 @@ QK_INLINE void add_nibbles(const nibble_table& table, const piece_of_rows& p, st
     const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4), nibble = _mm256_set1_epi8(15),
                   high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
     const float* x = p.x;
+    const std::size_t next = p.next;
     float* sum = p.sum + first * p.sum_stride;
     __m256 s[R][2];
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
@@ -135,10 +134,10 @@ QK_INLINE void add_nibbles(const nibble_table& table, const piece_of_rows& p, st
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
         at[r] = p.piece[first + r].codes, factor[r] = p.piece[first + r].factor, zero[r] = p.piece[first + r].zero;
     });
-    fetching(p, p.groups, 16, [&](std::size_t g, std::size_t ahead) QK_INLINE_CALL {
+    for (std::size_t g = 0; g < p.groups; ++g) {
         __m256i a[R], b[R];
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-            fetch(at[r] + g * 16 + ahead);
+            fetch(at[r] + g * 16 + next);
             const __m256i two = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at[r] + g * 16)));
             const __m256i code = _mm256_and_si256(_mm256_srlv_epi32(two, shift), nibble);
             a[r] = _mm256_shuffle_epi8(lower, code), b[r] = _mm256_shuffle_epi8(upper, code);
@@ -158,7 +157,7 @@ QK_INLINE void add_nibbles(const nibble_table& table, const piece_of_rows& p, st
                 s[r][1] = _mm256_fmadd_ps(second_x, _mm256_mul_ps(odd, by), s[r][1]);
             });
         });
-    });
+    }
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
         _mm256_storeu_ps(sum + r * p.sum_stride, s[r][0]), _mm256_storeu_ps(sum + r * p.sum_stride + 8, s[r][1]);
     });

@@ -2,15 +2,13 @@
 // What the forms that decode in registers are given.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 
 #include "qk/inline.hpp"
 
 namespace qk::detail {
 
-inline constexpr std::size_t rows_at_once = 4;    ///< in the forms that decode in registers
-inline constexpr std::size_t codes_ahead = 1024;  ///< bytes of a row that are fetched before they are read
+inline constexpr std::size_t rows_at_once = 4;  ///< in the forms that decode in registers
 
 /// Fetches what is read later.
 QK_INLINE void fetch(const void* at) noexcept {
@@ -36,19 +34,8 @@ struct piece_of_rows {
     const float* x;
     float* sum;
     std::size_t sum_stride;
-    std::size_t next;  ///< so many bytes behind a row's codes are those that are read next at this place
+    std::size_t next;  ///< so many bytes behind a row's codes are those that are read next at this place: several rows at once are more
+                       ///< streams, with ends, than a processor follows by itself
 };
-
-/// Calls call(g, ahead) for each g of n, `bytes` of each row's codes. What lies `ahead` bytes behind them is read soon, in the same row or
-/// the next one at its place: several rows at once are more streams, with ends, than a processor follows by itself.
-template <class Call>
-QK_INLINE void fetching(const piece_of_rows& p, std::size_t n, std::size_t bytes, const Call& call) noexcept {
-    const std::size_t near = std::min(n, codes_ahead / bytes), first = n - near;
-    std::size_t g = 0;
-    for (std::size_t end = first, ahead = near * bytes;; end = n, ahead = p.next - first * bytes) {
-        for (; g < end; ++g) call(g, ahead);
-        if (g == n) return;
-    }
-}
 
 }  // namespace qk::detail

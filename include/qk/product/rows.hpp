@@ -29,10 +29,12 @@ template <class Arch>
 class weight_rows {
   public:
     const packed_weights& matrix;
-    const int width;        ///< bits of a code
-    const std::size_t run;  ///< so many weights of a row, from its start on, share a factor (all_weights: the whole row); 0: no such rule
+    const int width;         ///< bits of a code
+    const std::size_t run;   ///< so many weights of a row, from its start on, share a factor (all_weights: the whole row); 0: no such rule
+    const std::size_t runs;  ///< of a row
 
-    weight_rows(const packed_weights& m, int bits, std::size_t weights) noexcept : matrix(m), width(bits), run(weights) {}
+    weight_rows(const packed_weights& m, int bits, std::size_t weights) noexcept
+        : matrix(m), width(bits), run(weights), runs(run == 0 || run == all_weights ? 1 : divide_up(m.columns, static_cast<int>(run))) {}
     weight_rows(const weight_rows&) = delete;
     weight_rows& operator=(const weight_rows&) = delete;
 
@@ -41,7 +43,8 @@ class weight_rows {
     /// Writes the values of n codes before they are multiplied by a factor, without a zero point.
     virtual void elements(const std::uint32_t* code, float* to, std::size_t n) const noexcept = 0;
     /// Where `run` is not 0: returns the factors of `n` runs of a row from run `first` on, in `own` or where the caller keeps them. Sets
-    /// `zero` to what is subtracted before (in own_zero), or to null.
+    /// `zero` to what is subtracted before (in own_zero), or to null. Unless all weights of a row share a factor, the runs of the next row
+    /// follow those of this one.
     virtual const float* factors(std::size_t row, std::size_t first, std::size_t n, float* own, float* own_zero,
                                  const float*& zero) const noexcept = 0;
 
@@ -81,14 +84,15 @@ QK_INLINE void add_decoded(const piece_of_rows& p, std::size_t first, const Each
         for (std::size_t v = 0; v < V; ++v) s[r][v] = kernels::load<Arch>(p.sum + (first + r) * p.sum_stride + v * w);
     }
     const float* x = p.x;
+    const std::size_t next = p.next;
     const kernels::vf<Arch> whole(unit);
     const auto all = [&](auto with_zero) QK_INLINE_CALL {
-        fetching(p, p.groups, bytes, [&](std::size_t g, std::size_t ahead) QK_INLINE_CALL {
+        for (std::size_t g = 0; g < p.groups; ++g, x += 32) {
             kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
                 const float *by = factor[r] + g * p.factors, *less = zero[r] + (with_zero ? g * p.factors : 0);
                 const std::size_t second = p.factors - 1;
                 const kernels::vf<Arch> factors[2] = {kernels::vf<Arch>(by[0]) * whole, kernels::vf<Arch>(by[second]) * whole};
-                fetch(in[r] + ahead);
+                fetch(in[r] + next);
                 each(in[r], [&](std::size_t k, kernels::vf<Arch> value) QK_INLINE_CALL {
                     const std::size_t half = k < 16 ? 0 : 1;
                     if constexpr (with_zero) value = value - kernels::vf<Arch>(less[half * second]);
@@ -97,8 +101,7 @@ QK_INLINE void add_decoded(const piece_of_rows& p, std::size_t first, const Each
                 });
                 in[r] += bytes;
             });
-            x += 32;
-        });
+        }
     };
     if (Zeros && p.zeros) all(std::bool_constant<Zeros>());
     else all(std::false_type());
@@ -130,6 +133,11 @@ class rows_of final : public weight_rows<Arch> {
             if (format_ == no_format) return void(std::fill(to, to + n, std::numeric_limits<float>::quiet_NaN()));
         }
         const packed_weights& m = this->matrix;
+        if constexpr (is_float<Format>) {
+            const std::size_t done = decode_groups(row, k, n, to);
+            if (done == n) return;
+            k += done, n -= done, to += done;
+        }
         const std::size_t first = row * m.columns + k, bit = first * static_cast<std::size_t>(this->width);
         if constexpr (in_blocks) {
             const along_axis a{m.rows, m.columns, 1};
@@ -162,8 +170,7 @@ class rows_of final : public weight_rows<Arch> {
             if (this->run == all_weights) {
                 p = one_of_row(row);
             } else if (this->run != 0 && k % this->run == 0) {
-                const std::size_t runs = divide_up(m.columns, static_cast<int>(this->run)), entry = row * runs + k / this->run,
-                                  number = divide_up(n, static_cast<int>(this->run));
+                const std::size_t entry = row * this->runs + k / this->run, number = divide_up(n, static_cast<int>(this->run));
                 p = per_block{given.scale.subspan(entry, number),
                               given.zero_point.empty() ? given.zero_point : given.zero_point.subspan(entry, number),
                               {1, n, 1},
@@ -218,7 +225,7 @@ class rows_of final : public weight_rows<Arch> {
         const packed_weights& m = this->matrix;
         zero = nullptr;
         if constexpr (in_blocks) {
-            const std::size_t scale = row * runs_ + first;
+            const std::size_t scale = row * this->runs + first;
             if constexpr (under_floating_scales<Format>) {
                 if (packed_.scale_width == 8) {
                     const std::byte* const code = m.planes.scales.data() + scale;
@@ -252,7 +259,7 @@ class rows_of final : public weight_rows<Arch> {
                 if (has_zero_points<Format> && one.zero_point != 0) own_zero[0] = static_cast<float>(one.zero_point), zero = own_zero;
                 return own;
             }
-            const std::size_t entry = row * runs_ + first;
+            const std::size_t entry = row * this->runs + first;
             if (has_zero_points<Format> && !p.zero_point.empty()) {
                 for (std::size_t i = 0; i < n; ++i) own_zero[i] = static_cast<float>(p.zero_point[entry + i]);
                 zero = own_zero;
@@ -280,7 +287,7 @@ class rows_of final : public weight_rows<Arch> {
     const std::byte* scale_bytes([[maybe_unused]] std::size_t row, [[maybe_unused]] std::size_t first,
                                  [[maybe_unused]] std::size_t n) const noexcept override {
         if constexpr (in_blocks) {
-            const std::byte* const code = this->matrix.planes.scales.data() + row * runs_ + first;
+            const std::byte* const code = this->matrix.planes.scales.data() + row * this->runs + first;
             fetch_later(code, n);
             return code;
         } else {
@@ -398,6 +405,34 @@ class rows_of final : public weight_rows<Arch> {
         for (std::size_t at = k; at < k + n; at += tile) call(at, std::min(tile, k + n - at));
     }
 
+    /// Decodes groups of 32 floats under a factor from column k on, where half_values has the format. Returns how many weights those were.
+    QK_APART std::size_t decode_groups([[maybe_unused]] std::size_t row, [[maybe_unused]] std::size_t k, [[maybe_unused]] std::size_t n,
+                                       [[maybe_unused]] float* to) const noexcept {
+        if constexpr (is_float<Format> && has_half_values<Arch>()) {
+            const std::size_t shared = this->run, bits_before = (row * this->matrix.columns + k) * static_cast<std::size_t>(this->width);
+            if (!halves_ || shared == 0 || shared == all_weights || shared % 32 != 0 || k % 32 != 0 || bits_before % 8 != 0) return 0;
+            const half_values<Arch> values(format_);
+            const float unit = half_unit(format_), most = std::numeric_limits<float>::max() / unit;
+            const std::byte* in = this->codes(row, k);
+            std::size_t done = 0;
+            while (done + 32 <= n) {
+                const std::size_t number = (k + done) / shared, some = std::min(n - done, (number + 1) * shared - k - done) / 32 * 32;
+                float own = 0, own_zero = 0;
+                const float* zero = nullptr;
+                const float factor = *factors(row, number, 1, &own, &own_zero, zero);
+                if (some == 0 || !((factor < 0 ? -factor : factor) <= most)) return done;
+                const kernels::vf<Arch> by(factor * unit);
+                values.template with_form<Known.width>([&](const auto& each) QK_INLINE_CALL {
+                    for (const std::size_t end = done + some; done < end; done += 32, in += 4 * this->width)
+                        each(in, [&](std::size_t i, kernels::vf<Arch> v) QK_INLINE_CALL { kernels::store<Arch>(to + done + i, v * by); });
+                });
+            }
+            return done;
+        } else {
+            return 0;
+        }
+    }
+
     /// Decodes elements that begin within a byte, or whose scales run along another axis.
     QK_APART void one_by_one(std::size_t row, std::size_t k, std::size_t n, float* to) const noexcept {
         if constexpr (!in_blocks) {
@@ -428,14 +463,21 @@ class rows_of final : public weight_rows<Arch> {
     /// Fetches the n scales that the rows after the next ones have at this place.
     template <class Scale>
     QK_INLINE void fetch_later(const Scale* scale, std::size_t n) const noexcept {
-        for (std::size_t i = 0; i < n; i += 64 / sizeof(Scale)) fetch(scale + rows_at_once * runs_ + i);
+        for (std::size_t i = 0; i < n; i += 64 / sizeof(Scale)) fetch(scale + rows_at_once * this->runs + i);
+    }
+
+    static bool has_halves([[maybe_unused]] const Format& f) noexcept {
+        if constexpr (is_float<Format> && has_half_values<Arch>()) {
+            return f != no_format && half_form_of(f) != half_form::none && floating_values<Arch>(f).usable && decodes_fast<Arch>(bits(f));
+        } else {
+            return false;
+        }
     }
 
     const Format format_;
+    const bool halves_ = has_halves(format_);  ///< half_values has it
     const float tensor_;
     const packing packed_;
-    const std::size_t runs_ =  ///< of a row
-        this->run == 0 || this->run == all_weights ? 1 : divide_up(this->matrix.columns, static_cast<int>(this->run));
     struct no_table {
         explicit no_table(const Format&) noexcept {}
     };

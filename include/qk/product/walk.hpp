@@ -132,15 +132,24 @@ class product_walk : product_ends<Arch> {
         bool zeros = false;
         k += c_.w.first_column;
         const typename base::runs of = this->runs_of(k, n);
+        // The factors of whole rows that are neighbours are in one piece.
+        const bool together = (w_.run == group || w_.run == group / 2) && of.number == w_.runs && c_.w.row_step == 1;
+        const float *zero = nullptr, *factor = nullptr;
+        if (together && !scaled_tables_) {
+            factor = w_.factors(in_matrix(row), 0, rows * w_.runs, factors_[0], zeros_[0], zero);
+            zeros = zero != nullptr;
+        }
         for (std::size_t r = 0; r < rows; ++r) {
             const std::size_t in = in_matrix(row + r);
             p[r].codes = w_.codes(in, k);
             if (scaled_tables_) {
                 p[r].scale = w_.scale_bytes(in, k / group, n / group);
-                continue;
+            } else if (together) {
+                p[r].factor = factor + r * w_.runs, p[r].zero = zeros ? zero + r * w_.runs : nullptr;
+            } else {
+                p[r].factor = this->factors_of(in, of, k, n, factors_[r], zeros_[r], p[r].zero);
+                zeros |= p[r].zero != nullptr;
             }
-            p[r].factor = this->factors_of(in, of, k, n, factors_[r], zeros_[r], p[r].zero);
-            zeros |= p[r].zero != nullptr;
         }
         for (std::size_t r = 0; zeros && r < rows; ++r) {
             if (p[r].zero == nullptr) std::fill(zeros_[r], zeros_[r] + (n + group - 1) / group * 2, 0.0f), p[r].zero = zeros_[r];
