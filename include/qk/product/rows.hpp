@@ -232,7 +232,8 @@ class rows_of final : public weight_rows<Arch> {
                     fetch_later(code, n);
                     std::size_t i = 0;
                     if constexpr (has_half_values<Arch>()) {
-                        if (table_.scale.usable) i = decode_32_at_a_time<Arch, 8>(table_.scale, code, own, n, tensor_, false);
+                        if (table_.scale.usable)
+                            i = decode_32_at_a_time<Arch, 8>(table_.scale, code, own, n, one_factor<Arch>(tensor_), false);
                     }
                     for (; i < n; ++i) own[i] = table_.factor[std::to_integer<std::size_t>(code[i])];
                     return own;
