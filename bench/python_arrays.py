@@ -165,7 +165,8 @@ def page(kept):
     said = ["# Arrays in Python, measured", "",
             "`qk.fake_quantize` on one thread, as `bench/python_arrays.py` measures it: beside the C++ kernel that it calls, and beside other packages. The file",
             "[python_arrays.json](data/python_arrays.json) has the numbers.", "",
-            f"{kept['machine']}, Python {kept['python']}; {', '.join(kept['versions'])}. All of a table took turns in one run, and the least time of each counts.", "",
+            f"{kept['machine']}, Python {kept['python']}; {', '.join(kept['versions'])}. All of a table took turns in one run, and the least time of each counts.",
+            *([kept["note"]] if kept.get("note") else []), "",
             "## Beside the kernel", "",
             "What Python adds to a call is the same for any size: looking at the arrays, finding the format, giving the interpreter's lock away where the work is long.", "",
             "| format | values | kernel, µs | `out=`, µs | new array, µs | `out=` over the kernel |", "|---|--:|--:|--:|--:|--:|"]
@@ -189,6 +190,7 @@ def main():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json", help="keep the numbers in this file")
     parser.add_argument("--page", help="write them as a page, too")
+    parser.add_argument("--note", help="a sentence for the page on how it was measured")
     parser.add_argument("--small", action="store_true", help="only arrays of 4 KiB")
     a = parser.parse_args()
     if a.small:
@@ -209,6 +211,8 @@ def main():
             kept["arrays"][i]["new"] = min(kept["arrays"][i]["new"], new)
     if not a.small:
         kept["peers"] = list(beside_others(a.turns))
+    if a.note:
+        kept["note"] = a.note
     text = page(kept)
     print(text)
     if a.json:
