@@ -333,7 +333,7 @@ def inputs_of_doubles():
             except Exception as error:
                 told = -np.inf
                 print("   ", " ".join(str(error).split())[:400])
-            if name != "onnx.reference" or told > -np.inf:  # which has no DequantizeLinear of opset 17's newer types
+            if name == "openvino" or told > -np.inf:  # the others do not have every type's DequantizeLinear
                 check(told > 35, f"float64, {activation}, {weight}: {name} {told:.1f} dB beside the plan")
 
 

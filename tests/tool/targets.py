@@ -195,8 +195,24 @@ def profiles(folder):
         check("OpenVINO drops pairs of 16 bits" in json.dumps(r["export_notes"]), f"style {style} for OpenVINO: {r['export_notes']}")
 
 
+def recurrent_weights(folder):
+    """OpenVINO's GRU wants constants, which integers with their scales are not there; other formats are."""
+    r = np.random.default_rng(11)
+    w = {"w": r.normal(size=(1, 24, 8)) * 0.3, "r": r.normal(size=(1, 24, 8)) * 0.3}
+    graph = h.make_graph([h.make_node("GRU", ["x", "w", "r"], ["y"], name="gru", hidden_size=8)], "g", [h.make_tensor_value_info("x", T.FLOAT, [5, "N", 8])],
+                         [h.make_tensor_value_info("y", T.FLOAT, [5, 1, "N", 8])], [nh.from_array(v.astype(np.float32), k) for k, v in w.items()])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "gru.onnx")
+    np.save(folder / "steps.npy", r.normal(size=(5, 4, 8)).astype(np.float32))
+    for format, quantized in (("int8", False), ("bfp16", True)):
+        q = qk("quantize", folder / "gru.onnx", "-o", folder / "gru_q.onnx", "--target", "openvino", "--activation", format, "--weight", format, "--calibration", folder / "steps.npy",
+               "--save-plan", folder / "plan.json", "--overwrite", "--json")
+        found = set(quantizers(json.load(open(folder / "plan.json")))) & {"w", "r"}
+        check(bool(found) == quantized, f"GRU for OpenVINO in {format}: {found}")
+        check(quantized or "left in float32" in q.stdout, f"GRU for OpenVINO in {format}: {q.stdout}")
+
+
 folder = Path(FOLDER)
 network(folder)
-for part in (tensorrt, qnn, vitis_ai, profiles):
+for part in (tensorrt, qnn, vitis_ai, profiles, recurrent_weights):
     part(folder)
 sys.exit(bool(evidence.failures))

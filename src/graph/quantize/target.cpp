@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "qk/formats/catalogue.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/plan/plan.hpp"
@@ -73,10 +74,14 @@ inline target_profile onnxruntime_target() {
 }
 
 /// OpenVINO runs every format, by what the file is written with. Its products of uint8 and int8 saturate without VNNI, too, but add other
-/// pairs than those that pair-safe weights are made for; codes in uint8 are exact.
+/// pairs than those that pair-safe weights are made for; codes in uint8 are exact. Its recurrent operators want constants for weights, and
+/// it keeps integers with their scales.
 inline target_profile openvino_target() {
+    target_profile::formats recurrent;
+    for (const named_format& entry : catalogue)
+        if (!is_integer_format(entry.format)) recurrent.weight.push_back(entry.format);
     return {.name = "openvino",
-            .operators = {{"*", {}}},
+            .operators = {{"LSTM", recurrent}, {"GRU", recurrent}, {"RNN", recurrent}, {"*", {}}},
             .unsigned_int8 = true,
             .activation = "int8",
             .weight = "int8",
