@@ -125,7 +125,7 @@ TEST_CASE("floats under factors so large or small that a power of two more would
     for (const char* name : {"fp8_e4m3fn", "fp8_e5m2", "fp8_e4m3fnuz", "fp6_e2m3", "fp16", "bf16"}) {
         const qk::format f = *qk::parse_format(name);
         for (const shape s : {shape{5, 96}, {6, 64}}) {
-            for (const float large : {0x1p118f, 0x1p121f, 0x1.8p127f, 0x1p-140f, std::numeric_limits<float>::infinity()}) {
+            for (const float large : {0x1p118f, 0x1p121f, 0x1.8p127f, 0x1p-140f}) {
                 const made_weights w = make_weights(f, s.rows, s.columns, weights_kind::any_codes, s.columns + 3, 1, 0);
                 std::vector<float> scale(s.rows * ((s.columns - 1) / 32 + 1), 0.5f);
                 scale[scale.size() / 2] = large;
