@@ -2,13 +2,9 @@
 // Multiplies by the weights of MatMulNBits as they are packed.
 #include <algorithm>
 
-#include "graph/base/inner_loop.hpp"
-#include "graph/base/kernel_calls.hpp"
 #include "graph/ops/matrix.hpp"
+#include "graph/ops/packed_rows.hpp"
 #include "graph/ops/qgemm.hpp"
-#ifndef QK_GRAPH_DISPATCH
-#include "qk/product.hpp"
-#endif
 
 namespace qk::graph::ops::detail {
 
@@ -39,11 +35,7 @@ void prepared_matmul_nbits::multiply_packed(const float* a, std::size_t rows, co
     const integer codes{.bits = static_cast<int>(shape_.bits), .is_signed = zeros_.empty()};
     const per_block by{scale_.as<float>(), zeros_, {n, columns, 1}, block};
     const packed_rows w{{n, columns, {std::span(packed_.bytes(), packed_.size()), {}, {}, {}}, by}, n, k};
-    for_each_range(n, rows * k, [&](std::size_t first, std::size_t last) {
-        product_options o{.rows = {first, last}};
-        if (!bias.empty()) o.bias = bias.as<float>();
-        kernel_calls::dot_rows(codes, w, {std::span(a, rows * k), rows}, {std::span(y, rows * n)}, o);
-    });
+    multiply_by_rows(codes, w, a, rows, bias.empty() ? std::span<const float>() : bias.as<float>(), y);
 }
 
 void prepared_matmul_nbits::run(op_context& call) const {

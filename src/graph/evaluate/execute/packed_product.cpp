@@ -5,12 +5,8 @@
 #include <cstring>
 #include <span>
 
-#include "graph/base/inner_loop.hpp"
 #include "graph/base/kernel_calls.hpp"
-#include "graph/evaluate/execute/quantize_value.hpp"
-#ifndef QK_GRAPH_DISPATCH
-#include "qk/product.hpp"
-#endif
+#include "graph/ops/packed_rows.hpp"
 
 namespace qk::graph::execute {
 namespace {
@@ -79,11 +75,7 @@ std::optional<packed_product> packed_product::make(const tensor& values, bool tr
 void packed_product::multiply(const float* x, std::size_t rows, const float* bias, float* y) const {
     const packed_layout layout = layout_of(format_, along_axis{n_, k_, 1});
     const packed_rows w{{n_, k_, planes_of(layout, std::span<const std::byte>(codes_)), parameters()}, n_, k_};
-    for_each_range(n_, rows * k_, [&](std::size_t first, std::size_t last) {
-        product_options o{.rows = {first, last}};
-        if (bias != nullptr) o.bias = std::span(bias, n_);
-        kernel_calls::dot_rows(format_, w, {std::span(x, rows * k_), rows}, {std::span(y, rows * n_)}, o);
-    });
+    ops::detail::multiply_by_rows(format_, w, x, rows, bias == nullptr ? std::span<const float>() : std::span(bias, n_), y);
 }
 
 }  // namespace qk::graph::execute

@@ -24,8 +24,6 @@ class packed_product {
     /// null.
     void multiply(const float* x, std::size_t rows, const float* bias, float* y) const;
 
-    std::size_t bytes() const { return codes_.size() + scale_.size() * sizeof(float) + zero_point_.size() * sizeof(std::int64_t); }
-
   private:
     qk::format format_;
     std::size_t n_ = 0, k_ = 0;
