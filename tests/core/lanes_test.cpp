@@ -153,14 +153,16 @@ TEST_CASE("floats") {
         "/", v, [](V a, V b) { return a / b; }, [](float a, float b) { return a / b; });
     compare(
         "negated", v, [](V a, V) { return -a; }, [](float a, float) { return -a; });
+    std::vector<float> with_nan = v;
+    with_nan[5] = std::numeric_limits<float>::quiet_NaN(), with_nan[21] = -with_nan[5];
     compare(
-        "<", v, [](V a, V b) { return a < b; }, [](float a, float b) { return a < b; });
+        "<", with_nan, [](V a, V b) { return a < b; }, [](float a, float b) { return a < b; });
     compare(
-        "<=", v, [](V a, V b) { return a <= b; }, [](float a, float b) { return a <= b; });
+        "<=", with_nan, [](V a, V b) { return a <= b; }, [](float a, float b) { return a <= b; });
     compare(
-        "==", v, [](V a, V b) { return a == b; }, [](float a, float b) { return a == b; });
+        "==", with_nan, [](V a, V b) { return a == b; }, [](float a, float b) { return a == b; });
     compare(
-        "!=", v, [](V a, V b) { return a != b; }, [](float a, float b) { return a != b; });
+        "!=", with_nan, [](V a, V b) { return a != b; }, [](float a, float b) { return a != b; });
     compare(
         "min", v, [](V a, V b) { return min(a, b) + V(0.0f); }, [](float a, float b) { return std::fmin(a, b) + 0.0f; });
     compare(

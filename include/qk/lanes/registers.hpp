@@ -129,7 +129,11 @@ struct batch {
         return given(raw(a) / raw(b));
 #endif
     }
-    friend QK_INLINE batch operator-(batch a) noexcept { return given(-raw(a)); }
+    friend QK_INLINE batch operator-(batch a) noexcept {
+        // xsimd 8.1 subtracts from 0 on AVX-512, which makes +0 of +0.
+        if constexpr (std::is_floating_point_v<T>) return register_type(-a.data);
+        else return given(-raw(a));
+    }
     friend QK_INLINE batch operator&(batch a, batch b) noexcept { return (register_type)((bits)a.data & (bits)b.data); }
     friend QK_INLINE batch operator|(batch a, batch b) noexcept { return (register_type)((bits)a.data | (bits)b.data); }
     friend QK_INLINE batch operator^(batch a, batch b) noexcept { return (register_type)((bits)a.data ^ (bits)b.data); }
@@ -146,7 +150,11 @@ struct batch {
         else return as_mask(of(a.data) <= of(b.data));
     }
     friend QK_INLINE mask<Arch> operator==(batch a, batch b) noexcept { return as_mask(of(a.data) == of(b.data)); }
-    friend QK_INLINE mask<Arch> operator!=(batch a, batch b) noexcept { return as_mask(of(a.data) != of(b.data)); }
+    friend QK_INLINE mask<Arch> operator!=(batch a, batch b) noexcept {
+        // In xsimd 8.1 NaN is not unequal to NaN where x86 compares floats.
+        if constexpr (std::is_floating_point_v<T>) return ~(a == b);
+        else return as_mask(of(a.data) != of(b.data));
+    }
     friend QK_INLINE mask<Arch> operator>(batch a, batch b) noexcept { return b < a; }
     friend QK_INLINE mask<Arch> operator>=(batch a, batch b) noexcept { return b <= a; }
 
@@ -241,6 +249,8 @@ template <class Arch>
 QK_INLINE vf<Arch> fma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
 #if defined(QK_NARROW_FMA)
     return _mm_fmadd_ps(a.data, b.data, c.data);
+#elif defined(QK_MASK_REGISTERS)  // xsimd 8.1 has a product and a sum there
+    return _mm512_fmadd_ps(a.data, b.data, c.data);
 #else
     using of = typename vf<Arch>::of;
     if constexpr (has_fused<Arch>()) return xsimd::fma(of(a.data), of(b.data), of(c.data));
@@ -252,6 +262,8 @@ template <class Arch>
 QK_INLINE vf<Arch> fnma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
 #if defined(QK_NARROW_FMA)
     return _mm_fnmadd_ps(a.data, b.data, c.data);
+#elif defined(QK_MASK_REGISTERS)
+    return _mm512_fnmadd_ps(a.data, b.data, c.data);
 #elif defined(__aarch64__)  // xsimd's gives another zero
     return vfmsq_f32(c.data, a.data, b.data);
 #else
