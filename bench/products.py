@@ -10,10 +10,11 @@ figure is the best of N short repetitions, turn by turn in one program; onnxrunt
 import argparse
 import ctypes
 import os
-import re
 import subprocess
 import sys
 import time
+
+from machine import processor
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -71,11 +72,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=300)
     o = parser.parse_args()
     ggml = [o.ggml] if o.ggml else []
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-        info = f.read()
-    processor = re.search(r"model name\s*: (.*)", info).group(1)
-    family, model = (re.search(rf"{key}\s*: (\d+)", info).group(1) for key in ("cpu family", "model\t"))
-    print(f"{processor}, family {family} model {model}, one thread. Rows of 4096 columns; the best of {o.repetitions} repetitions in L2. x is rounded "
+    print(f"{processor()}, one thread. Rows of 4096 columns; the best of {o.repetitions} repetitions in L2. x is rounded "
           "in each call where a kernel wants whole numbers. Eigen's float32 shows how fast memory is read." + (f" ggml {ggml_version(o.ggml)}." if o.ggml else "") + "\n")
     table("One vector, 256 KiB of packed weights", rows(o.program, "one", 262144, o.repetitions, *ggml), "10^9 weights a second")
     table("One vector, 64 MiB of packed weights", rows(o.program, "one", 1 << 26, max(o.repetitions // 10, 5), *ggml), "10^9 weights a second")

@@ -24,6 +24,7 @@ import numpy as np
 
 import peers
 import qk
+from machine import processor
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FORMATS = ["mxfp4", "mxfp8_e4m3", "fp8_e4m3fn", "bf16", "int8", "nvfp4", "bfp16"]
@@ -152,14 +153,6 @@ def beside_others(turns):
         yield {"format": format, "qk": round(own / 1e6), "others": {n: round(r / 1e6) for n, r in sorted(best.items(), key=lambda b: -b[1])}}
 
 
-def machine():
-    try:
-        text = pathlib.Path("/proc/cpuinfo").read_text()
-        return next(line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.machine()
-
-
 def page(kept):
     """The measurements as a page of docs/results."""
     said = ["# Arrays in Python, measured", "",
@@ -201,7 +194,7 @@ def main():
             versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             pass
-    kept = {"machine": machine(), "python": platform.python_version(), "versions": versions, "kernel": [], "arrays": [], "peers": []}
+    kept = {"machine": processor(), "python": platform.python_version(), "versions": versions, "kernel": [], "arrays": [], "peers": []}
     kept["kernel"] = list(beside_the_kernel(a.turns))
     for _ in range(3 * a.turns):
         for i, (what, name, run) in enumerate(small_arrays()):
