@@ -3,7 +3,11 @@
 # and libraries that need only the core) and libqk-graph-dev (qk::graph, which needs others' packages). An ordinary build, for several
 # instruction sets, is what should be packed.
 set(CPACK_PACKAGE_NAME qk)
-set(CPACK_PACKAGE_CONTACT "qk maintainers <qk@localhost>")
+# A Debian package names its maintainer as NAME <ADDRESS>, and defects of qk go to its repository (SECURITY.md): who hands packages on gives an
+# address of his own with -DCPACK_PACKAGE_CONTACT=..., and the default is one that mail cannot reach (RFC 6761, 6.4).
+if(NOT CPACK_PACKAGE_CONTACT)
+  set(CPACK_PACKAGE_CONTACT "qk maintainers <maintainers@qk.invalid>")
+endif()
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
