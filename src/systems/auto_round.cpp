@@ -126,12 +126,6 @@ nvfp4_block e5m3_values(std::span<const float> x, float maximum, float global) {
     return made;
 }
 
-result with_scales(const input& x, const blocked& b, const std::vector<float>& values, const std::vector<float>& scales) {
-    result made{{x.rows, x.columns}, b.cropped(values), {}};
-    made.planes.push_back(make_plane("scales", {x.rows, b.per_row}, scales));
-    return made;
-}
-
 }  // namespace
 
 result ar_mx(const rule& how, const input& x) {
@@ -198,16 +192,7 @@ result ar_nvfp4_e5m3(const rule& how, const input& x) {
 
 float ue5m3_value(std::uint8_t code) { return from_ue5m3(code); }
 
-result ar_ue5m3(const rule&, const input& x) {
-    std::vector<std::uint8_t> codes(x.values.size());
-    result made{{x.rows, x.columns}, std::vector<float>(x.values.size()), {}};
-    for (std::size_t i = 0; i < codes.size(); ++i) {
-        codes[i] = ue5m3_code(x.values[i]);
-        made.values[i] = from_ue5m3(codes[i]);
-    }
-    made.planes.push_back(make_plane("codes", {x.rows, x.columns}, codes));
-    return made;
-}
+result ar_ue5m3(const rule&, const input& x) { return coded_values(x, ue5m3_code, from_ue5m3); }
 
 result ar_int(const rule& how, const input& x) {
     const bool symmetric = how.format == "int_sym4_g128";
@@ -215,11 +200,7 @@ result ar_int(const rule& how, const input& x) {
     const blocked b(x, 128);
     std::vector<float> values(b.values.size()), scales(b.count()), zeros(b.count());
     for (std::size_t i = 0; i < b.count(); ++i) {
-        float low = 0, high = 0;
-        for (const float v : b[i]) {
-            low = std::min(low, v);
-            high = std::max(high, v);
-        }
+        const auto [low, high] = range_with_zero(b[i]);
         float& scale = scales[i];
         if (symmetric) {
             const float most = (high < -low ? 1.0f : -1.0f) * std::max(high, -low);

@@ -137,11 +137,7 @@ result ct_int(const rule& how, const input& x) {
     std::vector<std::uint32_t> codes(x.values.size()), zero_codes(b.count());
     result made{{x.rows, x.columns}, std::vector<float>(x.values.size()), {}};
     for (std::size_t i = 0; i < b.count(); ++i) {
-        float least = 0, most = 0;
-        for (const float v : b[i]) {
-            least = std::min(least, v);
-            most = std::max(most, v);
-        }
+        const auto [least, most] = range_with_zero(b[i]);
         float& scale = scales[i];
         if (asymmetric) {
             scale = (most - least) / (high - low);

@@ -24,6 +24,29 @@ plane make_plane(std::string name, std::vector<std::size_t> shape, const std::ve
     return p;
 }
 
+/// A code of its own for each value, and the values of these codes.
+template <class Encode, class Decode>
+result coded_values(const input& x, const Encode& encode, const Decode& decode) {
+    std::vector<std::uint8_t> codes(x.values.size());
+    result made{{x.rows, x.columns}, std::vector<float>(x.values.size()), {}};
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+        codes[i] = encode(x.values[i]);
+        made.values[i] = decode(codes[i]);
+    }
+    made.planes.push_back(make_plane("codes", {x.rows, x.columns}, codes));
+    return made;
+}
+
+struct value_range {
+    float low = 0, high = 0;
+};
+/// The range of some values and 0. A NaN is left out: nothing compares below or above it.
+inline value_range range_with_zero(std::span<const float> x) {
+    value_range r;
+    for (const float v : x) r = {std::min(r.low, v), std::max(r.high, v)};
+    return r;
+}
+
 /// Two codes of four bits in a byte, the first in the low half. An odd last column stands alone.
 inline std::vector<std::uint8_t> packed_pairs(const std::vector<std::uint8_t>& codes, std::size_t rows, std::size_t columns) {
     const std::size_t width = (columns + 1) / 2;
@@ -85,6 +108,14 @@ struct blocked {
     }
     float maximum() const { return absolute_maximum(values); }
 };
+
+/// The values of blocks, and a scale for each.
+inline result with_scales(const input& x, const blocked& b, const std::vector<float>& values, const std::vector<float>& scales,
+                          std::string name = "scales") {
+    result made{{x.rows, x.columns}, b.cropped(values), {}};
+    made.planes.push_back(make_plane(std::move(name), {x.rows, b.per_row}, scales));
+    return made;
+}
 
 /// A matrix cut into tiles, the last ones smaller.
 struct tiled {

@@ -72,12 +72,6 @@ float least_difference_scale(std::span<const float> x, float maximum) {
     return kept == 0 ? epsilon : kept;
 }
 
-result with_scales(const input& x, const blocked& b, const std::vector<float>& values, const std::vector<float>& scales, std::string name) {
-    result made{{x.rows, x.columns}, b.cropped(values), {}};
-    made.planes.push_back(make_plane(std::move(name), {x.rows, b.per_row}, scales));
-    return made;
-}
-
 }  // namespace
 
 result quark_mxfp4(const rule& how, const input& x) {
@@ -89,7 +83,7 @@ result quark_mxfp4(const rule& how, const input& x) {
         scales[i] = mode == "diffs" ? least_difference_scale(b[i], maximum) : e8m0_scale(maximum, mode);
         fake_fp4(b[i], scales[i], std::span(values).subspan(i * 32, 32));
     }
-    return with_scales(x, b, values, scales, "scales");
+    return with_scales(x, b, values, scales);
 }
 
 result quark_nvfp4(const rule&, const input& x) {
@@ -101,7 +95,7 @@ result quark_nvfp4(const rule&, const input& x) {
         scales[i] = from_e4m3(to_e4m3(local * two_levels)) / two_levels;
         fake_fp4(b[i], scales[i], std::span(values).subspan(i * 16, 16));
     }
-    return with_scales(x, b, values, scales, "scales");
+    return with_scales(x, b, values, scales);
 }
 
 result quark_amdfp4(const rule& how, const input& x) {
@@ -132,27 +126,14 @@ result quark_fp8_e5m3(const rule&, const input& x) {
     return made;
 }
 
-result quark_ue5m3(const rule&, const input& x) {
-    std::vector<std::uint8_t> codes(x.values.size());
-    result made{{x.rows, x.columns}, std::vector<float>(x.values.size()), {}};
-    for (std::size_t i = 0; i < codes.size(); ++i) {
-        codes[i] = ue5m3_bits(x.values[i]);
-        made.values[i] = from_ue5m3(codes[i]);
-    }
-    made.planes.push_back(make_plane("codes", {x.rows, x.columns}, codes));
-    return made;
-}
+result quark_ue5m3(const rule&, const input& x) { return coded_values(x, ue5m3_bits, from_ue5m3); }
 
 result quark_int4(const rule& how, const input& x) {
     const bool symmetric = how.format == "int4_g128_sym";
     const blocked b(x, 128);
     std::vector<float> values(b.values.size()), scales(b.count()), zeros(b.count());
     for (std::size_t i = 0; i < b.count(); ++i) {
-        float low = 0, high = 0;
-        for (const float v : b[i]) {
-            low = std::min(low, v);
-            high = std::max(high, v);
-        }
+        const auto [low, high] = range_with_zero(b[i]);
         scales[i] = std::max(symmetric ? std::max(-low, high) / 7.5f : (high - low) / 15.0f, epsilon);
         if (!symmetric) zeros[i] = clamp(0.0f - std::nearbyint(low / scales[i]), 0, 15);
         const float inverse = 1.0f / scales[i];
@@ -161,7 +142,7 @@ result quark_int4(const rule& how, const input& x) {
             values[i * 128 + k] = (q - zeros[i]) * scales[i];
         }
     }
-    result made = with_scales(x, b, values, scales, "scales");
+    result made = with_scales(x, b, values, scales);
     if (!symmetric) made.planes.push_back(make_plane("zeros", {x.rows, b.per_row}, zeros));
     return made;
 }
