@@ -6,26 +6,18 @@
 #include <limits>
 
 #include "planned.hpp"
+#include "qk/codec.hpp"
 
 namespace qk::checkpoint {
 namespace {
 
-/// Codes of a small float, the sign apart: to nearest, ties to the even code, saturating; NaN is the code behind them all.
-std::uint8_t nearest_code(element e, float x) {
-    const float* table = layout_parts::values_of(e);
-    const std::size_t count = e == element::e4m3 ? 0x7f : 0x7c;  // codes of finite magnitudes
-    const std::uint8_t sign = std::signbit(x) ? 0x80 : 0;
-    if (std::isnan(x)) return sign | 0x7f;
-    const float a = std::fabs(x);
-    const auto above = static_cast<std::size_t>(std::lower_bound(table, table + count, a) - table);
-    if (above == count) return static_cast<std::uint8_t>(sign | (count - 1));
-    std::size_t code = above;
-    if (above != 0) {
-        const double up = static_cast<double>(table[above]) - static_cast<double>(a),
-                     down = static_cast<double>(a) - static_cast<double>(table[above - 1]);
-        if (down < up || (down == up && above % 2 != 0)) code = above - 1;
-    }
-    return static_cast<std::uint8_t>(sign | code);
+/// Codes of a row of small floats. NaN keeps its sign, as PyTorch has it; the core has one code for all NaN.
+void encode_floats(element e, std::span<const float> x, std::span<std::uint8_t> codes) {
+    const std::span<std::byte> bytes = std::as_writable_bytes(codes);
+    if (e == element::e4m3) encode<fp8_e4m3fn>(x, bytes);
+    else encode<fp8_e5m2>(x, bytes);
+    for (std::size_t k = 0; k < x.size(); ++k)
+        if (std::isnan(x[k])) codes[k] = std::signbit(x[k]) ? 0xff : 0x7f;
 }
 
 /// The exponent code of 2^ceil(log2 x).
@@ -68,8 +60,14 @@ class layout_quantizer {
                 put_zero(how_, shape_, parts.zeros, r, g, zeros_[i] - base_);
             }
         std::vector<std::uint8_t> codes(shape_.columns);
+        std::vector<float> over_scale(shape_.columns);
         for (std::size_t row = 0; row < shape_.rows; ++row) {
-            for (std::size_t k = 0; k < shape_.columns; ++k) codes[k] = code(x[row * shape_.columns + k], group(row, k));
+            for (std::size_t k = 0; k < shape_.columns; ++k) {
+                const std::size_t i = group(row, k);
+                over_scale[k] = x[row * shape_.columns + k] / scales_[i];
+                if (!floats_) codes[k] = code(over_scale[k], zeros_[i]);
+            }
+            if (floats_) encode_floats(how_.codes, over_scale, codes);
             pack_row(how_, shape_, codes.data(), row, parts.codes);
         }
         return parts;
@@ -119,11 +117,9 @@ class layout_quantizer {
         const int least = how_.zero == zero_type::packed_words_m1 ? 1 : 0;  // stored minus one
         return std::clamp(static_cast<int>(std::nearbyint(std::clamp(-low / scale, 0.0f, static_cast<float>(levels_)))), least, levels_);
     }
-    std::uint8_t code(float v, std::size_t i) const {
-        if (floats_) return nearest_code(how_.codes, v / scales_[i]);
-        const auto zero = static_cast<float>(zeros_[i]), most = static_cast<float>(levels_);
-        const float q = std::nearbyint(v / scales_[i]) + zero;
-        const int from_0 = std::isnan(q) ? zeros_[i] : static_cast<int>(std::clamp(q, 0.0f, most));
+    std::uint8_t code(float over_scale, int zero) const {
+        const float q = std::nearbyint(over_scale) + static_cast<float>(zero);
+        const int from_0 = std::isnan(q) ? zero : static_cast<int>(std::clamp(q, 0.0f, static_cast<float>(levels_)));
         return static_cast<std::uint8_t>((from_0 - base_) & levels_);
     }
 

@@ -469,6 +469,32 @@ def like_other_systems(root, folder):
         check(db > 6 * bits - 9, f"{name}: {db:.1f} dB after quantizing like it")
 
 
+def codes_of_fp8(folder):
+    """Floats become FP8 to nearest, ties to the even code, with -0; Inf is the largest number; NaN is 0x7f with its sign, as PyTorch has it."""
+    place = folder / "fp8"
+    place.mkdir()
+    for kind, mantissa, bias, count in (("F8_E4M3", 3, 7, 0x7F), ("F8_E5M2", 2, 15, 0x7C)):
+        field, fraction = np.arange(count) >> mantissa, np.arange(count) & ((1 << mantissa) - 1)
+        grid = np.ldexp(fraction + np.where(field == 0, 0, 1 << mantissa), np.maximum(field, 1) - bias - mantissa).astype(np.float64)
+        random = np.random.default_rng(5).integers(0, 1 << 32, 4000, np.uint32).view(np.float32)
+        random = random[np.abs(random) <= float(grid[-1])]
+        some = np.concatenate([grid, (grid[1:] + grid[:-1]) / 2, (3 * grid[1:] + grid[:-1]) / 4, np.abs(random), [np.inf]]).astype(np.float32)
+        x = np.concatenate([some, -some, np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFFFFFFF], np.uint32).view(np.float32)])
+        (place / "model.safetensors").write_bytes(make.safetensors({"m.w.weight": (kind, np.zeros((1, x.size), np.uint8)), "m.w.weight_scale": ("F32", np.float32(1))}))
+        (place / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}))
+        (place / "plain.safetensors").write_bytes(make.safetensors({"m.w.weight": ("F32", x.reshape(1, -1))}))
+        if ok("convert", place / "plain.safetensors", place / "made.safetensors", "--like", place / "model.safetensors", "--overwrite").returncode != 0:
+            continue
+        made = stored(place / "made.safetensors")
+        check(np.frombuffer(made["m.w.weight_scale"][2], np.float32)[0] == 1, f"{kind}: the largest number is that of the format, so the scale is 1")
+        away = np.abs(np.minimum(np.abs(some.astype(np.float64)), grid[-1])[:, None] - grid[None, :])
+        nearest = np.argmin(away, axis=1)  # the lower of two
+        nearest += (nearest & 1) & (np.take_along_axis(away, np.minimum(nearest + 1, count - 1)[:, None], 1)[:, 0] == away.min(axis=1)) & (nearest + 1 < count)
+        wanted = np.concatenate([nearest, nearest | 0x80, [0x7F, 0xFF, 0x7F, 0xFF]]).astype(np.uint8)
+        wrong = np.flatnonzero(np.frombuffer(made["m.w.weight"][2], np.uint8) != wanted)
+        check(wrong.size == 0, f"{kind}: {wrong.size} other codes, first of {x[wrong[:1]]}")
+
+
 def shared_files(folder):
     root = ROOT.parent / "shared" / "checkpoints"
     if not root.is_dir():
@@ -500,6 +526,7 @@ with tempfile.TemporaryDirectory() as name:
     broken_files(folder)
     other_formats(root, folder)
     like_other_systems(root, folder)
+    codes_of_fp8(folder)
     formats_for_a_size(folder)
     encoded_by_ggml(folder)
     shared_files(folder)
