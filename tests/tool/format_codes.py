@@ -85,6 +85,10 @@ for width in (3, 5, 8, 11, 15):
                 wanted = drafted(width, precision, sign == "s", domain == "e")
                 wrong = sum(not near(value, w) for (_, value), w in zip(f["codes"], wanted))
                 check(len(f["codes"]) == len(wanted) and wrong == 0, f"{name}: {wrong} codes have other values")
+                # Numbers that float64 lacks are text here, so that readers of float64 see no Inf.
+                numbers = sorted(w for w in wanted if not isinstance(w, str))
+                for key, number in (("largest", numbers[-1]), ("lowest", numbers[0]), ("smallest_subnormal", next(n for n in numbers if n > 0))):
+                    check(near(Fraction(f[key]), number), f"{name}: {key} is {f[key]}")
 
 (f,) = listed("table:values=0.5/nan/-1,ties=upper")
 check(f["codes"] == [[0, 0.5], [1, "nan"], [2, -1]], f"a table's codes are its values: {f['codes']}")
@@ -94,6 +98,13 @@ check([v for _, v in f["codes"]] == sorted(v for _, v in f["codes"]) and f["code
 (f,) = listed("posit8")
 check(f["codes"][0x40] == [0x40, 1] and f["codes"][0x7F] == [0x7F, 2**24] and f["codes"][0x81] == [0x81, -(2**24)] and float(f["codes"][1][1]) == 2.0**-24, "posits")
 check("is no number of a table" in qk("formats", "table:values=1/x", "--codes", status=2).stderr, "a value that is no number")
+
+text = qk("formats", "binary15p1se", "binary14p2sf", "binary15p1uf", "binary12p1se").stdout
+for part in ("+-2^8190 ", " 2^-8191 ", "+-3*2^2046 ", "0 to 2^16382 ", " 2^-16383 ", "+-2^1022 ", " 2^-1023 "):
+    check(part in text, f"the table has{part}exactly: {text}")
+(f,) = json.loads(qk("formats", "binary15p1se", "--json").stdout)["formats"]
+check(f["largest"].endswith("e+2465") and f["lowest"] == "-" + f["largest"] and f["smallest_subnormal"].endswith("e-2466"), f"numbers beyond float64 are text: {f}")
+check(json.loads(qk("formats", "binary12p1se", "--json").stdout)["formats"][0]["largest"] == 2.0**1022, "float64 has the numbers of 11 exponent bits")
 
 text = qk("formats", "fp4_e2m1", "--codes").stdout
 check("     7  0x7  0111  6" in text and "    15  0xf  1111  -6" in text, "a line for each code")

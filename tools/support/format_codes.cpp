@@ -8,7 +8,6 @@
 
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/layout.hpp"
-#include "qk/formats/number.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/error.hpp"
 
@@ -55,15 +54,6 @@ code_value shown_number(double v) {
     if (std::isnan(v)) return {v, "nan"};
     if (std::isinf(v)) return {v, v < 0 ? "-inf" : "inf"};
     return {v, fmt::format("{}", v)};  // the fewest digits that tell it apart
-}
-
-code_value value_of(const code_number& n) {
-    const double sign = n.negative ? -1 : 1;
-    if (n.nan) return shown_number(std::nan(""));
-    if (n.infinite) return shown_number(sign * HUGE_VAL);
-    const double v = sign * std::ldexp(n.digits, n.exponent);
-    if (n.digits == 0 || std::isnormal(v)) return shown_number(v);
-    return {v, (n.negative ? "-" : "") + digits_of(n.digits, n.exponent)};
 }
 
 template <class Value>
@@ -151,6 +141,15 @@ std::string drawing_of(const std::vector<code_value>& codes) {
 }
 
 }  // namespace
+
+code_value value_of(const code_number& n) {
+    const double sign = n.negative ? -1 : 1;
+    if (n.nan) return shown_number(std::nan(""));
+    if (n.infinite) return shown_number(sign * HUGE_VAL);
+    const double v = sign * std::ldexp(n.digits, n.exponent);
+    if (n.digits == 0 || std::isnormal(v)) return shown_number(v);
+    return {v, (n.negative ? "-" : "") + digits_of(n.digits, n.exponent)};
+}
 
 format_codes codes_of(const qk::format& f) {
     const int width = qk::detail::packing_of(f).element_width;

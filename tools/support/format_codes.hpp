@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "qk/formats/format.hpp"
+#include "qk/formats/number.hpp"
 
 namespace qk::tool {
 
@@ -17,6 +18,8 @@ struct code_value {
     double value = 0;
     std::string text;  ///< "nan", "inf", "-inf", or a number with as many digits as tell it apart
 };
+
+code_value value_of(const code_number& n);
 
 /// The codes of a format in their order: those of elements, and of what blocks share (empty for elementwise formats). Integers count in
 /// scales, elements of blocks in their block's scale or step.

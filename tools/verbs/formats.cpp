@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <memory>
 
@@ -29,22 +30,6 @@ struct format_row {
     std::string source;
 };
 
-/// Returns the facts of the whole format, also where it has numbers beyond float32 (and beyond double: Inf and 0).
-format_facts whole_facts(const qk::format& f) {
-    format_facts k = facts(f);
-    const floating* g = std::get_if<floating>(&f);
-    if (g == nullptr || !exceeds_float32(*g)) return k;
-    const auto value = [&](std::uint64_t code) {
-        const code_number n = number_of(*g, static_cast<std::uint32_t>(code));
-        return std::ldexp(n.digits, n.exponent);
-    };
-    k.largest = value(largest_magnitude(*g));
-    k.lowest = is_signed(*g) ? -k.largest : 0;
-    k.smallest = value(1);
-    k.smallest_normal = value(std::uint64_t{1} << g->mantissa_bits);
-    return k;
-}
-
 std::string number(double v) {
     int exponent = 0;
     if (v > 0 && std::frexp(v, &exponent) == 0.5 && (v < 0.01 || v >= 65536)) return fmt::format("2^{}", exponent - 1);
@@ -52,10 +37,47 @@ std::string number(double v) {
     return std::abs(v) < 1e7 ? fmt::format("{:.8g}", v) : fmt::format("{:.4g}", v);
 }
 
-std::string range(const qk::format& f, const format_facts& k) {
+/// A number of the table, and of JSON.
+struct fact {
+    std::string text;
+    nlohmann::ordered_json json;
+};
+fact fact_of(double v) { return {number(v), v}; }
+/// Some formats of IEEE P3109 have numbers that no double holds: as D*2^N they are exact, and JSON has the digits that --codes has, as
+/// text.
+fact fact_of(const code_number& n) {
+    const double v = std::ldexp(n.negative ? -double(n.digits) : n.digits, n.exponent);
+    if (std::isfinite(v) && n.exponent >= -1074) return fact_of(v);
+    const int zeros = std::countr_zero(n.digits);
+    const std::uint32_t odd = n.digits >> zeros;
+    return {fmt::format("{}{}2^{}", n.negative ? "-" : "", odd == 1 ? "" : fmt::format("{}*", odd), n.exponent + zeros), value_of(n).text};
+}
+
+/// The numbers between which a format reaches, its own also where it has some beyond float32.
+struct reach_of_format {
+    fact largest, lowest, smallest, smallest_normal;
+
+    reach_of_format(const qk::format& f, const format_facts& k)
+        : largest(fact_of(k.largest)),
+          lowest(fact_of(k.lowest)),
+          smallest(fact_of(k.smallest)),
+          smallest_normal(fact_of(k.smallest_normal)) {
+        const floating* g = std::get_if<floating>(&f);
+        if (g == nullptr || !exceeds_float32(*g)) return;
+        const auto value = [&](std::uint64_t code) { return number_of(*g, static_cast<std::uint32_t>(code)); };
+        code_number most = value(largest_magnitude(*g));
+        largest = fact_of(most);
+        most.negative = true;
+        if (is_signed(*g)) lowest = fact_of(most);
+        smallest = fact_of(value(1));
+        smallest_normal = fact_of(value(std::uint64_t{1} << g->mantissa_bits));
+    }
+};
+
+std::string range(const qk::format& f, const format_facts& k, const reach_of_format& reach) {
     if (is_integer_format(f) || k.lowest >= 0 || (is_table_format(f) && k.lowest != -k.largest))
-        return fmt::format("{} to {}", number(k.lowest), number(k.largest));
-    return "+-" + number(k.largest);
+        return reach.lowest.text + " to " + reach.largest.text;
+    return "+-" + reach.largest.text;
 }
 
 std::string special_words(const format_facts& k) {
@@ -78,9 +100,10 @@ void print_table(const std::vector<format_row>& rows) {
     constexpr auto line = "{:<16} {:>8}  {:<25} {:<14} {:<11} {:<7} {}\n";
     print(line, "format", "bits", "range", "smallest > 0", "specials", "block", "source");
     for (const format_row& r : rows) {
-        const format_facts k = whole_facts(r.format);
-        print(line, r.name, fmt::format("{:.6g}", bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_words(k),
-              block(r.format), r.source);
+        const format_facts k = facts(r.format);
+        const reach_of_format reach(r.format, k);
+        print(line, r.name, fmt::format("{:.6g}", bits_per_value(r.format)), range(r.format, k, reach), reach.smallest.text,
+              special_words(k), block(r.format), r.source);
     }
     print(
         "\nbits: storage per value, shared scales and exponents spread over their blocks. Integers: range in units of the scale\n"
@@ -96,14 +119,15 @@ void print_table(const std::vector<format_row>& rows) {
 }
 
 nlohmann::ordered_json as_json(const format_row& r) {
-    const format_facts k = whole_facts(r.format);
+    const format_facts k = facts(r.format);
+    const reach_of_format reach(r.format, k);
     return {{"name", r.name},
             {"family", family_name(r.format)},
             {"bits_per_value", bits_per_value(r.format)},
-            {"largest", k.largest},
-            {"lowest", k.lowest},
-            {"smallest_normal", k.smallest_normal},
-            {"smallest_subnormal", k.smallest},
+            {"largest", reach.largest.json},
+            {"lowest", reach.lowest.json},
+            {"smallest_normal", reach.smallest_normal.json},
+            {"smallest_subnormal", reach.smallest.json},
             {"infinity", k.infinity},
             {"nan", k.nan},
             {"negative_zero", k.negative_zero},
