@@ -2,10 +2,12 @@
 // Text of bounded length without allocation: names, canonical forms and error sentences of the core.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "qk/expect.hpp"
 
@@ -67,27 +69,43 @@ struct parsed {
     constexpr const T* operator->() const { return &**this; }
 };
 
-/// Returns how many insertions, deletions, replacements and swaps of two neighbours turn one word into the other, so that "mxpf4" is 1 from
-/// "mxfp4". Words beyond 63 characters count as unlike.
-constexpr std::size_t edit_distance(std::string_view a, std::string_view b) {
+namespace detail {
+
+/// The distance of edit_distance between b and a or, `anywhere`, the part of a that is nearest to b. The rows have b.size() + 1 entries.
+template <class Row, class Same>
+constexpr std::size_t edit_distance(std::string_view a, std::string_view b, bool anywhere, std::array<Row, 3> rows, Same same) {
+    auto& [before, above, row] = rows;  // of a's prefixes of i - 2, i - 1 and i characters
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    std::size_t least = b.size();
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::swap(before, above);
+        std::swap(above, row);
+        row[0] = anywhere ? 0 : i;
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t change = above[j - 1] + std::size_t{!same(a[i - 1], b[j - 1])};
+            row[j] = std::min({change, above[j] + 1, row[j - 1] + 1});
+            const bool swapped = i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]);
+            if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+        }
+        least = std::min(least, row[b.size()]);
+    }
+    return anywhere ? least : row[b.size()];
+}
+constexpr std::size_t edit_distance(std::string_view a, std::string_view b, bool anywhere) {
     constexpr std::size_t longest = 63;
     if (a.size() > longest || b.size() > longest) return a.size() + b.size();
-    std::array<std::size_t, longest + 1> before{}, above{}, row{};  // of a's prefixes of i - 2, i - 1 and i characters
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-        before = above;
-        above = row;
-        row[0] = i;
-        for (std::size_t j = 1; j <= b.size(); ++j) {
-            const std::size_t skip = (above[j] < row[j - 1] ? above[j] : row[j - 1]) + 1;
-            const std::size_t change = above[j - 1] + std::size_t{a[i - 1] != b[j - 1]};
-            row[j] = change < skip ? change : skip;
-            const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-            if (swapped && before[j - 2] + 1 < row[j]) row[j] = before[j - 2] + 1;
-        }
-    }
-    return row[b.size()];
+    using row = std::array<std::size_t, longest + 1>;
+    return edit_distance(a, b, anywhere, std::array<row, 3>{}, [](char x, char y) { return x == y; });
 }
+
+}  // namespace detail
+
+/// Returns how many insertions, deletions, replacements and swaps of two neighbours turn one word into the other, so that "mxpf4" is 1 from
+/// "mxfp4". Words beyond 63 characters count as unlike.
+constexpr std::size_t edit_distance(std::string_view a, std::string_view b) { return detail::edit_distance(a, b, false); }
+
+/// Returns the distance of a word from the part of a name that is nearest to it: "hoper" is 1 from "nvidia.hopper.wgmma".
+constexpr std::size_t distance_from_part(std::string_view name, std::string_view word) { return detail::edit_distance(name, word, true); }
 
 /// Returns the entry of `table` (elements with a member `name`) whose name is nearest to `word`, or null when none is near.
 template <class Table>

@@ -116,6 +116,13 @@ TEST_CASE("devices are found by name, with and without their shape") {
     CHECK(find_device("amd.cdna2.mfma.f32_bf16_1k") == &devices::amd_cdna2_mfma_f32_16x16x16bf16_1k);
     CHECK(find_device("nvidia.none") == nullptr);
     CHECK(unknown_device("amd.cdna3.mfma.f32_fp16").view().find("amd.cdna3.mfma.f32_f16") != std::string_view::npos);
+    static_assert(distance_from_part("nvidia.hopper.wgmma", "hoper") == 1 && distance_from_part("x86", "hoper") == 5);
+    for (const std::string_view word : {"hoper", "hpoper", "nvidia.hoper"}) {
+        const message said = unknown_device(word);
+        CHECK_MESSAGE(said.view().find("did you mean nvidia.hopper.") != std::string_view::npos, said.view());
+        CHECK_MESSAGE(said.view().find("x86") == std::string_view::npos, said.view());
+    }
+    CHECK(unknown_device("zzzzzz") == "unknown device 'zzzzzz'; `qk formats --devices` lists the names");
     std::map<std::string_view, int> names;
     devices::each([&](const device& d) {
         CHECK_MESSAGE(++names[d.name] == 1, d.name);

@@ -20,6 +20,9 @@ TEST_CASE("glob and nearest names") {
     CHECK_FALSE(glob_match("[!a-c]*", "beta"));
     CHECK(glob_match("*", ""));
     CHECK(nearest_names("conv11", {"relu", "conv1", "gemm"}) == std::vector<std::string>{"conv1"});
+    CHECK(nearest_names("q_porj", {"conv1", "/model/layers.0/self_attn/q_proj/MatMul"}).size() == 1);
+    CHECK(nearest_names("Q_proj", {"conv1", "/model/layers.0/self_attn/q_proj/MatMul"}).size() == 1);
+    CHECK(nearest_names("q_porj", {"conv1", "/model/layers.0/self_attn/o_norm/Mul"}).empty());
     CHECK(did_you_mean("cnov1", {"conv1"}) == " Did you mean 'conv1'?");
     CHECK(did_you_mean("conv1", {"conv1", "conv2"}) == " Did you mean 'conv2'?");
     CHECK(did_you_mean("conv?", {"conv1", "cnv"}) == " Did you mean 'cnv'?");  // conv1 is what the pattern names

@@ -99,9 +99,10 @@ constexpr const device* find_device(std::string_view name) {
 }
 
 constexpr message unknown_device(std::string_view name) {
+    constexpr std::size_t none = std::size_t(-1);
     struct near {
         const device* d = nullptr;
-        std::size_t distance = 64;
+        std::size_t distance = none;
     };
     std::array<near, 3> best{};
     const auto place = [&](near n) {
@@ -113,15 +114,17 @@ constexpr message unknown_device(std::string_view name) {
     };
     const bool shaped = without_shape(name) != name;
     devices::each([&](const device& d) {
-        place({&d, shaped ? edit_distance(d.name, name) : edit_distance(without_shape(d.name).view(), name)});
+        const device_name own = shaped ? device_name(d.name) : without_shape(d.name);
+        const std::size_t part = distance_from_part(own, name);  // a word may be a part of names; of these the shortest comes first
+        if (part <= std::max<std::size_t>(1, name.size() / 3)) place({&d, 128 * part + edit_distance(own, name)});
     });
     message m("unknown device '");
     m.append(name.substr(0, 80)).append("'");
-    for (std::size_t i = 0; i < best.size() && best[i].distance < 20; ++i) {
-        m.append(i == 0 ? "; did you mean " : i + 1 == best.size() || best[i + 1].distance >= 20 ? " or " : ", ");
+    for (std::size_t i = 0; i < best.size() && best[i].d != nullptr; ++i) {
+        m.append(i == 0 ? "; did you mean " : i + 1 == best.size() || best[i + 1].d == nullptr ? " or " : ", ");
         m.append(shaped ? best[i].d->name : without_shape(best[i].d->name).view());
     }
-    if (best[0].distance < 20) m.append("?");
+    m.append(best[0].d != nullptr ? "?" : ";");
     return m.append(" `qk formats --devices` lists the names");
 }
 

@@ -2,31 +2,22 @@
 #include "qk/graph/base/names.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdarg>
 #include <cstdio>
 #include <utility>
 
+#include "qk/text.hpp"
+
 namespace qk::graph {
 namespace {
 
-/// Counts insertions, deletions, replacements and swaps of neighbours, without regard to case; names may be of any length.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
+/// The distances of qk/text.hpp without regard to case; names may be of any length.
+std::size_t distance(std::string_view a, std::string_view b, bool anywhere) {
     const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
-    std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1),
-        row(b.size() + 1);  // distances of a's prefixes of i - 2, i - 1 and i characters
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-        before.swap(above);
-        above.swap(row);
-        row[0] = i;
-        for (std::size_t j = 1; j <= b.size(); ++j) {
-            row[j] = std::min({above[j - 1] + (lower(a[i - 1]) == lower(b[j - 1]) ? 0 : 1), above[j] + 1, row[j - 1] + 1});
-            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1]))
-                row[j] = std::min(row[j], before[j - 2] + 1);
-        }
-    }
-    return row[b.size()];
+    const std::vector<std::size_t> row(b.size() + 1);
+    return qk::detail::edit_distance(a, b, anywhere, std::array{row, row, row}, [&](char x, char y) { return lower(x) == lower(y); });
 }
 
 }  // namespace
@@ -75,9 +66,10 @@ bool glob_match(std::string_view pattern, std::string_view text) {
 std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& candidates, std::size_t count) {
     std::vector<std::pair<std::size_t, std::string_view>> ranked;
     for (const std::string& c : candidates) {
-        std::size_t d = edit_distance(name, c);
-        // A name that is part of the other is near however long the rest is.
-        if (!name.empty() && (c.find(name) != std::string::npos || name.find(c) != std::string_view::npos)) d = std::min<std::size_t>(d, 2);
+        std::size_t d = distance(c, name, false);
+        // A name that is part of the other, or nearly, is near however long the rest is.
+        const std::size_t part = name.find(c) != std::string_view::npos ? 0 : distance(c, name, true);
+        if (!name.empty() && part <= name.size() / 4) d = std::min(d, 2 + part);
         if (d <= std::max<std::size_t>(2, std::max(name.size(), c.size()) / 2)) ranked.emplace_back(d, c);
     }
     std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
