@@ -78,8 +78,8 @@ scorer::scorer(const model& m, named_tensors inputs, score_options options)
     const named_tensors known = std::exchange(options_.float_outputs, {});
     if (detail::has_rows(known, options_.of_outputs ? names_ : std::vector{output_name_}, session_.samples())) {
         take_reference(known.at(output_name_));
-        for (const std::string& name : names_)
-            if (options_.of_outputs) references_[name] = known.at(name);
+        if (options_.of_outputs)
+            for (const std::string& name : names_) references_[name] = known.at(name);
     } else {
         set_reference({});
     }
