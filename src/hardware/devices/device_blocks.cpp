@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "graph/base/kernel_calls.hpp"
+#include "graph/evaluate/execute/layout.hpp"
 #include "graph/evaluate/execute/quantize_value.hpp"
 #include "graph/ops/conv.hpp"
 #include "graph/ops/matmul.hpp"
@@ -16,21 +17,13 @@
 namespace qk::graph::execute {
 namespace {
 
-std::vector<float> transposed(std::span<const float> x, std::size_t rows, std::size_t columns) {
-    std::vector<float> y(x.size());
-    for (std::size_t i = 0; i < rows; ++i)
-        for (std::size_t j = 0; j < columns; ++j) y[j * rows + i] = x[i * columns + j];
-    return y;
-}
-
 /// Returns an operand as A or B of a product: transposed if the attribute `turned` of a Gemm says so, otherwise as it is.
 tensor as_operand(const node_view& v, const tensor& t, const char* turned) {
     if (v.op_type() != "Gemm") return t;
     if (t.rank() != 2) v.fail("A and B must be matrices");
     if (v.get_int(turned, 0) == 0) return t;
-    const std::vector<float> y = transposed(t.as<float>(), static_cast<std::size_t>(t.dim(0)), static_cast<std::size_t>(t.dim(1)));
     tensor r(data_type::float32, {t.dim(1), t.dim(0)});
-    std::copy(y.begin(), y.end(), r.as<float>().begin());
+    transpose(t.as<float>().data(), static_cast<std::size_t>(t.dim(0)), static_cast<std::size_t>(t.dim(1)), r.as<float>().data());
     return r;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph/evaluate/execute/layout.hpp"
 #include "graph/evaluate/execute/quantize_value.hpp"
 #include "graph/ops/conv.hpp"
 #include "graph/ops/matmul.hpp"
@@ -18,10 +19,7 @@ namespace {
 /// Transposes one array of an operand; an empty one stays empty.
 template <class T>
 void transpose_all(std::vector<T>& v, std::size_t rows, std::size_t columns) {
-    std::vector<T> t(v.size());
-    for (std::size_t i = 0; i < rows && !v.empty(); ++i)
-        for (std::size_t j = 0; j < columns; ++j) t[j * rows + i] = v[i * columns + j];
-    v = std::move(t);
+    if (!v.empty()) v = execute::transpose(std::span<const T>(v), rows, columns);
 }
 void transpose(unit_operand& o) {
     const auto rows = static_cast<std::size_t>(o.shape[0]), columns = static_cast<std::size_t>(o.shape[1]);

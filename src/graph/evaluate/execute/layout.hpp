@@ -78,6 +78,14 @@ void transpose(const T* x, std::size_t rows, std::size_t columns, T* y) {
         }
 }
 
+/// Returns rows x columns values as columns x rows.
+template <class T>
+std::vector<T> transpose(std::span<const T> x, std::size_t rows, std::size_t columns) {
+    std::vector<T> y(x.size());
+    transpose(x.data(), rows, columns, y.data());
+    return y;
+}
+
 /// Converts N,C,D1,D2,... to channels last, or back if not `to_last`; elements of 1, 2, 4 or 8 bytes.
 inline tensor converted(const tensor& t, bool to_last, allocator& memory) {
     tensor y(t.type(), t.shape(), memory.allocate(t.size_bytes()));

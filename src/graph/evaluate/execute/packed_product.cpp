@@ -6,22 +6,11 @@
 #include <span>
 
 #include "graph/base/kernel_calls.hpp"
+#include "graph/evaluate/execute/layout.hpp"
 #include "graph/ops/packed_rows.hpp"
 
 namespace qk::graph::execute {
 namespace {
-
-/// Turns [rows][columns] into [columns][rows], in tiles that stay in cache.
-template <class T>
-std::vector<T> turned(std::span<const T> from, std::size_t rows, std::size_t columns) {
-    constexpr std::size_t tile = 32;
-    std::vector<T> to(from.size());
-    for (std::size_t r0 = 0; r0 < rows; r0 += tile)
-        for (std::size_t c0 = 0; c0 < columns; c0 += tile)
-            for (std::size_t r = r0; r < std::min(rows, r0 + tile); ++r)
-                for (std::size_t c = c0; c < std::min(columns, c0 + tile); ++c) to[c * rows + r] = from[r * columns + c];
-    return to;
-}
 
 /// Returns whether every scale of q belongs to whole columns of a product, or to blocks along them; `along` is the axis of k.
 bool lies_along(const quantizer& q, int along) {
@@ -57,15 +46,15 @@ std::optional<packed_product> packed_product::make(const tensor& values, bool tr
     m.n_ = static_cast<std::size_t>(values.shape()[transposed ? 0 : 1]);
     std::vector<float> own;
     std::span<const float> rows = values.as<float>();
-    if (!transposed) rows = own = turned(rows, m.k_, m.n_);
+    if (!transposed) rows = own = transpose(rows, m.k_, m.n_);
     m.scale_ = q.scale;
     if (!is_block_format(q.format)) {
         if (is_shifted(q)) m.zero_point_ = q.zero_point;
         if (q.scale.size() > 1) m.block_ = q.block_size > 0 ? static_cast<std::size_t>(q.block_size) : m.k_;
         if (q.block_size > 0 && !transposed) {
             const std::size_t blocks = q.scale.size() / m.n_;
-            m.scale_ = turned(std::span<const float>(q.scale), blocks, m.n_);
-            if (!m.zero_point_.empty()) m.zero_point_ = turned(std::span<const std::int64_t>(q.zero_point), blocks, m.n_);
+            m.scale_ = transpose(std::span<const float>(q.scale), blocks, m.n_);
+            if (!m.zero_point_.empty()) m.zero_point_ = transpose(std::span<const std::int64_t>(q.zero_point), blocks, m.n_);
         }
     }
     if (!m.encode(rows, q.semantics)) return std::nullopt;
