@@ -189,9 +189,11 @@ template <auto Format>
 void add_many(const char* name, std::size_t rows, std::size_t vectors, const std::vector<float>& x, std::vector<float>& y,
               std::vector<contender>& to) {
     const matrix* m = make<Format>(rows);
-    for (const qk::product_sums sums : {qk::product_sums::floats, qk::product_sums::chains}) {
-        to.push_back({std::string("qk ") + name + (sums == qk::product_sums::chains ? ", chains" : ""),
-                      static_cast<double>(rows * columns * vectors), static_cast<double>(m->packed.size()), [=, &x, &y] {
+    constexpr const char* orders[] = {"", ", chains", ", integers"};
+    for (const qk::product_sums sums : {qk::product_sums::floats, qk::product_sums::chains, qk::product_sums::integers}) {
+        if (sums == qk::product_sums::integers && !qk::takes_integers(Format)) continue;
+        to.push_back({std::string("qk ") + name + orders[static_cast<int>(sums)], static_cast<double>(rows * columns * vectors),
+                      static_cast<double>(m->packed.size()), [=, &x, &y] {
                           qk::product<Format>(m->weights, {x, vectors}, {y}, {.sums = sums});
                       }});
     }

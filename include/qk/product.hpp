@@ -29,7 +29,7 @@
 //   - dot_rows has the order of product: column k of the rows is number k of the sum. grouped_product, too; where two choices have the
 //     same `to` and `plus` is y, they are added in the order in which they stand.
 //   - What follows the sum is in product_options, in order. y is float, float16 or bfloat16, as x is; both may be strided.
-//   - Nothing is allocated, thrown or started; about 120 KiB of stack; one thread. Work is cut by `rows`, or by the overload that takes
+//   - Nothing is allocated, thrown or started; about 130 KiB of stack; one thread. Work is cut by `rows`, or by the overload that takes
 //     parallel_for. x and y do not overlap; `times` and `plus` may be y itself.
 //   - The processor rounds to nearest and keeps subnormals (its state when a program starts).
 //   - Preconditions are asserted, as in fake_quantize.hpp.
@@ -40,6 +40,7 @@
 #include "qk/fake_quantize.hpp"
 #include "qk/product/chains.hpp"
 #include "qk/product/options.hpp"
+#include "qk/product/panels.hpp"
 #include "qk/product/pieces.hpp"
 #include "qk/product/preconditions.hpp"
 #include "qk/product/rows.hpp"
@@ -103,8 +104,9 @@ template <class Arch, compile_time_facts Known = compile_time_facts{}, class For
 void product_of_family(const Format& f, const product_call& c) noexcept {
     if (c.first >= c.last || c.x.count == 0) return;
     const rows_of<Arch, Known, Format> rows(f, c.w.matrix);
-    if (c.options.sums == product_sums::chains) chains_walk<Arch>(rows, c).run();
-    else product_walk<Arch>(rows, c).run();
+    if (c.options.sums == product_sums::chains) return chains_walk<Arch>(rows, c).run();
+    if (c.options.sums == product_sums::integers && product_in_panels<Arch>(rows, c)) return;
+    product_walk<Arch>(rows, c).run();
 }
 template <class Arch, compile_time_facts Known = compile_time_facts{}, class Format>
 void product_of_family(const Format& f, const weighted_call& c) noexcept {

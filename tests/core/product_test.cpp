@@ -357,17 +357,23 @@ void check_integers(const std::string& name, const qk::format& f, shape s, const
             factor[i] = p.scale.empty() ? p.one.scale : p.scale[p.group == 0 ? r : r * groups + k / p.group];
         }
     }
-    const std::vector<float> x = make_inputs(kind, s.columns, 3);
-    std::vector<float> expected(s.rows), y(s.rows);
-    for (std::size_t r = 0; r < s.rows; ++r) {
-        const auto at = [&](std::size_t k) { return r * s.columns + k; };
-        expected[r] = exact_integer_sum(
-            x, unit,
+    // A vector alone, and more than a register has lanes.
+    const std::size_t count = 19;
+    const std::vector<float> x = make_inputs(kind, count * s.columns, 3);
+    std::vector<float> expected(count * s.rows), y(count * s.rows), alone(s.rows);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        const auto at = [&](std::size_t k) { return i % s.rows * s.columns + k; };
+        expected[i] = exact_integer_sum(
+            std::span(x).subspan(i / s.rows * s.columns, s.columns), unit,
             [&](std::size_t k) { return std::nearbyint(static_cast<double>(weights[at(k)]) / static_cast<double>(factor[at(k)]) / unit); },
             [&](std::size_t k) { return factor[at(k)]; });
     }
-    under_test::product(f, {s.rows, s.columns, w.planes(), p}, {x}, {y}, {.sums = qk::product_sums::integers});
-    CHECK(count_mismatches(expected, expected, y, name + " integers " + std::to_string(s.rows) + "x" + std::to_string(s.columns)) == 0);
+    const qk::packed_weights m{s.rows, s.columns, w.planes(), p};
+    const std::string label = name + " integers " + std::to_string(s.rows) + "x" + std::to_string(s.columns);
+    under_test::product(f, m, {x, count}, {y}, {.sums = qk::product_sums::integers});
+    CHECK(count_mismatches(expected, expected, y, label) == 0);
+    under_test::product(f, m, {std::span(x).first(s.columns)}, {alone}, {.sums = qk::product_sums::integers});
+    CHECK(count_mismatches(alone, std::span(expected).first(s.rows), alone, label) == 0);
 }
 
 }  // namespace

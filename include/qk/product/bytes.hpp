@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with integers of eight bits, decoded in registers (AVX2).
+// Products with integers of eight bits, decoded in registers (AVX2, AVX-512).
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "qk/inline.hpp"
+#include "qk/lanes/code_lanes.hpp"
 #include "qk/product/packed_piece.hpp"
 #include "qk/product/sums.hpp"
 
@@ -14,40 +16,59 @@ namespace qk::detail {
 
 inline constexpr bool has_integer_bytes = true;
 
+/// Returns the numbers of as many bytes as a vector has lanes.
+template <class Arch, bool Signed>
+QK_INLINE kernels::vf<Arch> numbers_of(const std::byte* in) noexcept {
+#if defined(QK_MASK_REGISTERS)
+    if constexpr (Signed && kernels::lanes<Arch> == 16)
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in))));
+#endif
+    if constexpr (Signed && kernels::lanes<Arch> == 8)
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(in))));
+    const kernels::vi<Arch> code = kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(in));
+    return to_float(Signed ? (code << 24) >> 24 : code);
+}
+
 /// Adds R rows from row `first` of a piece on.
 template <class Arch, std::size_t R, bool Signed, std::size_t Factors, bool Zero>
 QK_INLINE void add_integer_bytes(const piece_of_rows& p, std::size_t first) noexcept {
+    using V = kernels::vf<Arch>;
+    constexpr std::size_t w = kernels::lanes<Arch>, vectors = vectors_of_sums<Arch>;
     const float* const x = p.x;
     const std::size_t next = p.next;
     float* sum = p.sum + first * p.sum_stride;
-    __m256 s[R][2];
+    V s[R][vectors];
     const std::byte* in[R];
     const float *factor[R], *zero[R];
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        s[r][0] = _mm256_loadu_ps(sum + r * p.sum_stride), s[r][1] = _mm256_loadu_ps(sum + r * p.sum_stride + 8);
+        kernels::unrolled<vectors>([&](auto v) QK_INLINE_CALL { s[r][v] = kernels::load<Arch>(sum + r * p.sum_stride + v * w); });
         in[r] = p.piece[first + r].codes, factor[r] = p.piece[first + r].factor, zero[r] = p.piece[first + r].zero;
     });
     for (std::size_t g = 0, groups = p.groups; g < groups; ++g) {
+        V value_of_x[32 / w];
+        kernels::unrolled<32 / w>([&](auto v) QK_INLINE_CALL {
+            value_of_x[v] = kernels::load<Arch>(x + g * 32 + v * w);
+            if constexpr (has_many_registers) value_of_x[v] = in_register<Arch>(value_of_x[v]);
+        });
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
             fetch(in[r] + g * 32 + next);
-            kernels::unrolled<4>([&](auto v) QK_INLINE_CALL {
-                const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(in[r] + g * 32 + v * 8));
-                __m256 value = _mm256_cvtepi32_ps(Signed ? _mm256_cvtepi8_epi32(codes) : _mm256_cvtepu8_epi32(codes));
-                const std::size_t entry = g * Factors + (Factors == 2 ? v / 2 : 0);
-                if constexpr (Zero) value = _mm256_sub_ps(value, _mm256_broadcast_ss(zero[r] + entry));
-                const __m256 weight = _mm256_mul_ps(value, _mm256_broadcast_ss(factor[r] + entry));
-                s[r][v % 2] = _mm256_fmadd_ps(_mm256_loadu_ps(x + g * 32 + v * 8), weight, s[r][v % 2]);
+            kernels::unrolled<32 / w>([&](auto v) QK_INLINE_CALL {
+                V value = numbers_of<Arch, Signed>(in[r] + g * 32 + v * w);
+                const std::size_t entry = g * Factors + (Factors == 2 ? v * w / 16 : 0);
+                if constexpr (Zero) value = value - V(zero[r][entry]);
+                s[r][v % vectors] = fused<Arch>(value_of_x[v], value * V(factor[r][entry]), s[r][v % vectors]);
             });
         });
     }
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        _mm256_storeu_ps(sum + r * p.sum_stride, s[r][0]), _mm256_storeu_ps(sum + r * p.sum_stride + 8, s[r][1]);
+        kernels::unrolled<vectors>([&](auto v) QK_INLINE_CALL { kernels::store<Arch>(sum + r * p.sum_stride + v * w, s[r][v]); });
     });
 }
 template <class Arch>
 QK_APART void add_integer_bytes(const piece_of_rows& p, bool with_sign) noexcept {
+    constexpr std::size_t R = rows_in_registers<Arch>;
     const auto all = [&]<bool Signed, std::size_t Factors, bool Zero>() QK_INLINE_CALL {
-        for (std::size_t r = 0; r < p.rows; r += 2) add_integer_bytes<Arch, 2, Signed, Factors, Zero>(p, r);
+        for (std::size_t r = 0; r < p.rows; r += R) add_integer_bytes<Arch, R, Signed, Factors, Zero>(p, r);
     };
     const auto with = [&]<bool Signed>() QK_INLINE_CALL {
         if (p.factors == 2) p.zeros ? all.template operator()<Signed, 2, true>() : all.template operator()<Signed, 2, false>();
@@ -59,13 +80,14 @@ QK_APART void add_integer_bytes(const piece_of_rows& p, bool with_sign) noexcept
 /// Writes the weights of so many groups of 32 of a row.
 template <class Arch, bool Signed>
 QK_INLINE void decode_integer_bytes(const packed_piece& p, std::size_t groups, std::size_t factors, float* to) noexcept {
+    using V = kernels::vf<Arch>;
+    constexpr std::size_t w = kernels::lanes<Arch>;
     for (std::size_t g = 0; g < groups; ++g) {
-        kernels::unrolled<4>([&](auto v) QK_INLINE_CALL {
-            const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p.codes + g * 32 + v * 8));
-            __m256 value = _mm256_cvtepi32_ps(Signed ? _mm256_cvtepi8_epi32(codes) : _mm256_cvtepu8_epi32(codes));
-            const std::size_t entry = g * factors + (v < 2 ? 0 : factors - 1);
-            if (p.zero != nullptr) value = _mm256_sub_ps(value, _mm256_broadcast_ss(p.zero + entry));
-            _mm256_storeu_ps(to + g * 32 + v * 8, _mm256_mul_ps(value, _mm256_broadcast_ss(p.factor + entry)));
+        kernels::unrolled<32 / w>([&](auto v) QK_INLINE_CALL {
+            V value = numbers_of<Arch, Signed>(p.codes + g * 32 + v * w);
+            const std::size_t entry = g * factors + (v * w < 16 ? 0 : factors - 1);
+            if (p.zero != nullptr) value = value - V(p.zero[entry]);
+            kernels::store<Arch>(to + g * 32 + v * w, value * V(p.factor[entry]));
         });
     }
 }

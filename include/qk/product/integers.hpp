@@ -63,6 +63,8 @@ struct whole_elements {
     }
     /// Is true where two products of an element, less the lowest one, and a number of x fit 16 bits.
     bool is_narrow() const noexcept { return highest - lowest <= 128; }
+    /// Is true where the forms in registers know codes of so many bits.
+    bool in_registers(int width) const noexcept { return width == 4 ? is_narrow() : two_s_complement || natural; }
 };
 
 /// x in int8, with the scale of each block of 32 and the sums of eight neighbours.
@@ -215,8 +217,14 @@ QK_APART void add_whole(const std::int32_t* element, const std::int8_t* q, std::
 
 #if defined(__AVX2__) && (defined(__FMA__) || defined(__AVX512F__))
 
-// Two blocks at a time. With codes of 4 bits each half of a register has the sums of one block. Those of 8 bits are joined by a shuffle
-// within halves, which leaves sums 0 and 1 of both blocks in the lower half, 2 and 3 in the upper one.
+#if defined(__AVX512VNNI__) && defined(QK_MASK_REGISTERS)
+inline constexpr bool has_wide_integers = true;
+#else
+inline constexpr bool has_wide_integers = false;
+#endif
+
+// Two blocks at a time. With codes of 4 bits each half of a register has the sums of one block; with wide integers those of 8 bits, too.
+// Else these are joined by a shuffle within halves, which leaves sums 0 and 1 of both blocks in the lower half, 2 and 3 in the upper one.
 
 /// Makes ready for two blocks each what the form in registers reads of x, n being a multiple of 64. lowest: the least element, which is
 /// subtracted from codes of 4 bits, or what is added to those of 8 bits.
@@ -234,7 +242,7 @@ QK_APART void order_lanes(std::size_t n, int width, std::int32_t lowest, const i
                                      QK_INLINE_CALL { return _mm256_permute4x64_epi64(_mm256_packus_epi16(lower, upper), 0xd8); };
             _mm256_storeu_si256(q, of_both(_mm256_and_si256(a, even), _mm256_and_si256(b, even)));
             _mm256_storeu_si256(q + 1, of_both(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)));
-        } else {
+        } else if (!has_wide_integers) {
             eight = _mm256_permute4x64_epi64(eight, 0xd8);
             scale = _mm256_castsi256_ps(_mm256_setr_epi32(0, 0, 1, 1, 0, 0, 1, 1));
         }
@@ -249,9 +257,7 @@ QK_APART void order_lanes(std::size_t n, int width, std::int32_t lowest, const i
 /// Returns the sums of four products of bytes each. |weights| may be 128, |q| is at most 127: two products fit 16 bits.
 QK_INLINE __m256i sums_of_four(__m256i weights, __m256i q) noexcept {
     const __m256i magnitude = _mm256_abs_epi8(weights), with_sign = _mm256_sign_epi8(q, weights);
-#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
-    return _mm256_dpbusd_epi32(_mm256_setzero_si256(), magnitude, with_sign);
-#elif defined(__AVXVNNI__)
+#if defined(__AVXVNNI__)
     return _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), magnitude, with_sign);
 #else
     return _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, with_sign), _mm256_set1_epi16(1));
@@ -259,13 +265,84 @@ QK_INLINE __m256i sums_of_four(__m256i weights, __m256i q) noexcept {
 }
 
 /// How codes become bytes. Those of 4 bits are looked up in a table, which has their elements less the lowest one: 0 to 64, or to 128
-/// (wide). Bytes without a sign get one, as if the lowest were 128.
+/// (wide). Bytes without a sign get one, as if the lowest were 128; for wide integers those with a sign lose it, as if it were -128.
 enum class integer_kind { nibbles, wide_nibbles, signed_bytes, bytes };
 struct integer_codes {
     integer_kind kind;
     __m256i table;
     std::int32_t lowest;
 };
+
+#if defined(__AVX512VNNI__) && defined(QK_MASK_REGISTERS)
+
+/// Adds R rows, four blocks at a time, whose sixteen sums are in order.
+template <class Arch, std::size_t R, integer_kind Kind, std::size_t Factors, bool Zero>
+QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
+    constexpr bool in_nibbles = Kind == integer_kind::nibbles || Kind == integer_kind::wide_nibbles;
+    constexpr bool adds_more = !Zero && Kind != integer_kind::bytes;
+    constexpr std::size_t bytes = in_nibbles ? 32 : 64;  // of two blocks
+    const __m512i nibble = _mm512_set1_epi8(15), flip = _mm512_set1_epi8(-128), none = _mm512_setzero_si512(),
+                  lowest = _mm512_set1_epi32(codes.lowest), table = _mm512_broadcast_i32x4(_mm256_castsi256_si128(codes.table));
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+                  odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    const __m512i entry = _mm512_srli_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), Factors == 2 ? 1 : 2);
+    float* const sum = p.sum;
+    __m256 s[R];
+    const std::byte* in[R];
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { s[r] = _mm256_loadu_ps(sum + r * p.sum_stride), in[r] = p.piece[r].codes; });
+    const std::size_t next = p.next;
+    const auto add = [&](auto pairs, std::size_t g) QK_INLINE_CALL {
+        // What is behind the last two blocks is neither read nor added.
+        const auto load = [&](const auto* at) QK_INLINE_CALL {
+            return pairs == 2 ? _mm512_loadu_si512(at) : _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+        };
+        const auto load_second = [&](const auto* at) QK_INLINE_CALL { return pairs == 2 ? _mm512_loadu_si512(at + 64) : none; };
+        const auto in_lanes = [&](const float* of) QK_INLINE_CALL {
+            constexpr std::size_t entries = pairs * 2 * Factors;
+            __m512 v;
+            if constexpr (entries == 8) v = _mm512_castps256_ps512(_mm256_loadu_ps(of));
+            else if constexpr (entries == 4) v = _mm512_castps128_ps512(_mm_loadu_ps(of));
+            else v = _mm512_castps128_ps512(_mm_castpd_ps(_mm_load_sd(reinterpret_cast<const double*>(of))));
+            return _mm512_permutexvar_ps(entry, v);
+        };
+        const __m512i q = _mm512_loadu_si512(x.q + g * 64), more_q = load_second(x.q + g * 64);
+        const __m512i q0 = in_nibbles ? _mm512_shuffle_i64x2(q, more_q, 0x44) : q,
+                      q1 = in_nibbles ? _mm512_shuffle_i64x2(q, more_q, 0xee) : more_q;
+        const __m512 scale = in_register(_mm512_castsi512_ps(load(x.lane_scale + g * 8)));
+        const __m512i more = adds_more ? load(x.lane_more + g * 8) : none;
+        kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+            const std::byte* const at = in[r] + g * bytes;
+            fetch(at + next);
+            __m512i whole;
+            if constexpr (in_nibbles) {
+                const __m512i two = load(at);
+                const __m512i a = _mm512_shuffle_epi8(table, _mm512_and_si512(two, nibble)),
+                              b = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(two, 4), nibble));
+                whole = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(more, a, q0), b, q1);
+            } else {
+                __m512i a = _mm512_loadu_si512(at), b = load_second(at);
+                if constexpr (pairs == 2) fetch(at + 64 + next);
+                if constexpr (Kind == integer_kind::signed_bytes) a = _mm512_xor_si512(a, flip), b = _mm512_xor_si512(b, flip);
+                a = _mm512_dpbusd_epi32(none, a, q0), b = _mm512_dpbusd_epi32(none, b, q1);
+                whole = _mm512_add_epi32(_mm512_permutex2var_epi32(a, even, b), _mm512_permutex2var_epi32(a, odd, b));
+                if constexpr (adds_more) whole = _mm512_add_epi32(whole, more);
+            }
+            if constexpr (Zero) {
+                const __m512i own = _mm512_sub_epi32(_mm512_cvttps_epi32(in_lanes(p.piece[r].zero + g * 2 * Factors)), lowest);
+                whole = _mm512_sub_epi32(whole, _mm512_mullo_epi32(own, load(x.lane_eight + g * 8)));
+            }
+            const __m512 d = _mm512_cvtepi32_ps(whole), by = _mm512_mul_ps(scale, in_lanes(p.piece[r].factor + g * 2 * Factors));
+            s[r] = _mm256_fmadd_ps(_mm512_castps512_ps256(d), _mm512_castps512_ps256(by), s[r]);
+            if constexpr (pairs == 2) s[r] = _mm256_fmadd_ps(_mm512_extractf32x8_ps(d, 1), _mm512_extractf32x8_ps(by, 1), s[r]);
+        });
+    };
+    const std::size_t pairs = p.groups / 2;
+    for (std::size_t g = 0; g + 2 <= pairs; g += 2) add(std::integral_constant<std::size_t, 2>(), g);
+    if (pairs % 2 != 0) add(std::integral_constant<std::size_t, 1>(), pairs - 1);
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { _mm256_storeu_ps(sum + r * p.sum_stride, s[r]); });
+}
+
+#else
 
 /// Adds R rows.
 template <class Arch, std::size_t R, integer_kind Kind, std::size_t Factors, bool Zero>
@@ -330,12 +407,15 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
         _mm256_storeu_ps(sum + r * p.sum_stride, s[r]);
     });
 }
+#endif
+
 /// Returns what order_lanes and add_integers need to know of a format.
 template <class Arch>
 QK_INLINE integer_codes codes_of(const whole_elements& e, int width) noexcept {
     if (width == 8) {
-        if (e.natural) return {integer_kind::bytes, _mm256_setzero_si256(), 128};
-        return {integer_kind::signed_bytes, _mm256_setzero_si256(), 0};
+        const std::int32_t with_sign = has_wide_integers ? -128 : 0;
+        return {e.natural ? integer_kind::bytes : integer_kind::signed_bytes, _mm256_setzero_si256(),
+                e.natural ? with_sign + 128 : with_sign};
     }
     return {e.highest - e.lowest > 64 ? integer_kind::wide_nibbles : integer_kind::nibbles,
             _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(e.above))), e.lowest};

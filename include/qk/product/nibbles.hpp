@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with codes of four bits, decoded in registers (AVX2): two byte shuffles look up the two upper bytes of 32 float32 values, whose
-// lower bytes are 0. The values come out in an order of their own, so that x is put into it once for all rows.
+// Products with codes of four bits, decoded in registers. AVX-512 looks up 16 float32 values in one register; with AVX2 two byte shuffles
+// look up the two upper bytes of 32 values, whose lower bytes are 0. The values come out in an order of their own, so that x is put into it
+// once for all rows.
 #pragma once
 
 #include <bit>
@@ -13,17 +14,18 @@
 
 namespace qk::detail {
 
-// nibble_order: numbers 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 of 16 values.
+// nibble_order: numbers 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 of 16 values; with AVX-512 numbers 0, 8, 2, 10, 4, 12, 6, 14,
+// 1, 9, 3, 11, 5, 13, 7, 15.
 
-/// The upper two bytes of a value, for each code.
+/// The value of each code, and its upper two bytes.
 struct nibble_table {
+    alignas(64) float value[16];
     alignas(16) std::uint8_t upper[16], lower[16];
     bool usable = true;  ///< is false for values with more bits
 
     template <class Arch>
     QK_INLINE void fill(const weight_rows<Arch>& w) noexcept {
         std::uint32_t code[16];
-        float value[16];
         for (std::uint32_t i = 0; i < 16; ++i) code[i] = i;
         w.elements(code, value, 16);
         for (std::size_t i = 0; i < 16; ++i) {
@@ -37,6 +39,93 @@ struct nibble_table {
 #if defined(__AVX2__) && (defined(__FMA__) || defined(__AVX512F__))
 
 inline constexpr bool has_nibbles = true;
+
+#if defined(QK_MASK_REGISTERS)
+
+/// Tables of weights may be of scales of 16 weights, too.
+inline constexpr std::size_t least_scaled_run = 16;
+
+/// Puts 16 values into nibble_order, or back: bits 0 and 3 of a number trade places.
+template <class Arch>
+QK_INLINE void put_in_nibble_order(float* v) noexcept {
+    const __m512i order = _mm512_setr_epi32(0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15);
+    _mm512_storeu_ps(v, _mm512_permutexvar_ps(order, _mm512_loadu_ps(v)));
+}
+
+/// A table of weights for each code of a scale.
+struct scaled_nibble_tables {
+    alignas(64) float of_scale[256][16];
+
+    template <class Arch>
+    QK_APART bool fill(const nibble_table& table, const float* factor) noexcept {
+        const __m512 value = _mm512_load_ps(table.value);
+        for (std::size_t i = 0; i < 256; ++i) _mm512_store_ps(of_scale[i], _mm512_mul_ps(value, _mm512_set1_ps(factor[i])));
+        return true;
+    }
+};
+
+/// Adds the products of a piece of rows, whose x and sums are in nibble_order. of_group(r, g) gives what looks up the weights of half of a
+/// group, weights(half, codes): 16 lanes, of which the lowest four bits count. Eight bytes have 16 codes: shifts put number n at the
+/// lowest bits of a lane, and number n + 8 at those of the next one.
+template <class Arch, class Weights>
+QK_INLINE void add_sixteens(const piece_of_rows& p, const Weights& of_group) noexcept {
+    constexpr std::size_t R = rows_at_once;
+    const __m512i shift = _mm512_setr_epi64(0, 8, 16, 24, 4, 12, 20, 28);
+    const float* x = p.x;
+    const std::size_t next = p.next;
+    const std::byte* at[R];
+    __m512 s[R];
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { at[r] = p.piece[r].codes, s[r] = _mm512_loadu_ps(p.sum + r * p.sum_stride); });
+    for (std::size_t g = 0, groups = p.groups; g < groups; ++g) {
+        const __m512 in[2] = {in_register(_mm512_loadu_ps(x + g * 32)), in_register(_mm512_loadu_ps(x + g * 32 + 16))};
+        if (g % 4 == 0) kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { fetch(at[r] + g * 16 + next); });
+        kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+            const auto weights = of_group(r, g);
+            kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
+                const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at[r] + g * 16 + half * 8));
+                const __m512i codes = _mm512_srlv_epi64(_mm512_broadcastq_epi64(eight), shift);
+                s[r] = _mm512_fmadd_ps(in[half], weights(half, codes), s[r]);
+            });
+        });
+    }
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { _mm512_storeu_ps(p.sum + r * p.sum_stride, s[r]); });
+}
+/// The same where scales are codes.
+template <class Arch>
+QK_APART void add_scaled_nibbles(const scaled_nibble_tables& tables, const piece_of_rows& p) noexcept {
+    const auto all = [&]<std::size_t Factors>() QK_INLINE_CALL {
+        add_sixteens<Arch>(p, [&](auto r, std::size_t g) QK_INLINE_CALL {
+            const std::byte* const scale = p.piece[r].scale + g * Factors;
+            const auto table = [&](std::size_t i)
+                                   QK_INLINE_CALL { return _mm512_load_ps(tables.of_scale[std::to_integer<std::size_t>(scale[i])]); };
+            const __m512 first = table(0), second = Factors == 2 ? table(Factors - 1) : first;
+            return [=](auto half, __m512i codes) QK_INLINE_CALL { return _mm512_permutexvar_ps(codes, half == 0 ? first : second); };
+        });
+    };
+    p.factors == 2 ? all.template operator()<2>() : all.template operator()<1>();
+}
+/// The same where they are floats.
+template <class Arch>
+QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noexcept {
+    const __m512 values = _mm512_load_ps(table.value);
+    const auto all = [&]<std::size_t Factors, bool Zero>() QK_INLINE_CALL {
+        add_sixteens<Arch>(p, [&](auto r, std::size_t g) QK_INLINE_CALL {
+            const packed_piece& row = p.piece[r];
+            return [=, &row](auto half, __m512i codes) QK_INLINE_CALL {
+                const std::size_t entry = g * Factors + (Factors == 2 ? std::size_t{half} : 0);
+                __m512 value = _mm512_permutexvar_ps(codes, values);
+                if constexpr (Zero) value = _mm512_sub_ps(value, _mm512_set1_ps(row.zero[entry]));
+                return _mm512_mul_ps(value, _mm512_set1_ps(row.factor[entry]));
+            };
+        });
+    };
+    if (p.factors == 2) p.zeros ? all.template operator()<2, true>() : all.template operator()<2, false>();
+    else p.zeros ? all.template operator()<1, true>() : all.template operator()<1, false>();
+}
+
+#else
+
+inline constexpr std::size_t least_scaled_run = 32;
 
 /// Puts 16 values into nibble_order, or back: each fourth one comes first.
 template <class Arch>
@@ -54,11 +143,7 @@ struct scaled_nibble_tables {
     /// Returns false where a weight has more bits than the upper two bytes.
     template <class Arch>
     QK_APART bool fill(const nibble_table& table, const float* factor) noexcept {
-        alignas(32) float element[16];
-        for (std::size_t i = 0; i < 16; ++i)
-            element[i] =
-                std::bit_cast<float>(static_cast<std::uint32_t>(table.upper[i]) << 24 | static_cast<std::uint32_t>(table.lower[i]) << 16);
-        const __m256 first = _mm256_load_ps(element), second = _mm256_load_ps(element + 8);
+        const __m256 first = _mm256_load_ps(table.value), second = _mm256_load_ps(table.value + 8);
         const __m256i byte = _mm256_set1_epi16(255);
         __m256i rest = _mm256_setzero_si256();
         for (std::size_t i = 0; i < 256; ++i) {
@@ -172,6 +257,8 @@ QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noe
     else p.zeros ? all.template operator()<1, true>() : all.template operator()<1, false>();
 }
 
+#endif
+
 /// Writes the weights of so many groups of 32 of a row.
 template <class Arch>
 QK_APART void decode_nibbles(const nibble_table& table, const packed_piece& p, std::size_t groups, std::size_t factors,
@@ -206,6 +293,7 @@ QK_APART void decode_nibbles(const nibble_table& table, const packed_piece& p, s
 #else
 
 inline constexpr bool has_nibbles = false;
+inline constexpr std::size_t least_scaled_run = 32;
 
 struct scaled_nibble_tables {
     template <class Arch>

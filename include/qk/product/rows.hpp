@@ -393,11 +393,12 @@ class rows_of final : public weight_rows<Arch> {
         }
         return largest <= most;
     }
-    /// Adds rows two at a time. There is room behind the last one: what it gets is not used. `unit` is a factor of all weights.
+    /// Adds rows some at a time. There is room behind the last one: what it gets is not used. `unit` is a factor of all weights.
     template <class Each>
     QK_INLINE static void add(const piece_of_rows& p, const Each& each, int bytes, float unit = 1) noexcept {
-        for (std::size_t r = 0; r < p.rows; r += 2)
-            add_decoded<Arch, 2, has_zero_points<Format>>(p, r, each, static_cast<std::size_t>(bytes), unit);
+        constexpr std::size_t R = rows_in_registers<Arch>;
+        for (std::size_t r = 0; r < p.rows; r += R)
+            add_decoded<Arch, R, has_zero_points<Format>>(p, r, each, static_cast<std::size_t>(bytes), unit);
     }
 
     /// Calls call(column, number) for pieces of a row.

@@ -23,6 +23,10 @@ inline constexpr bool has_many_registers = false;
 template <class Arch>
 inline constexpr std::size_t vectors_of_sums = partial_sums / kernels::lanes<Arch>;
 
+/// So many rows are decoded in registers side by side: where the sums of one are a single vector, two rows would wait for their sums.
+template <class Arch>
+inline constexpr std::size_t rows_in_registers = vectors_of_sums<Arch> == 1 ? 4 : 2;
+
 /// Returns a * b + c, rounded once, on every processor.
 ///
 /// Without the instruction: the product of two floats is exact in a double, and the sum's error is another double. If there is an error,
@@ -77,6 +81,12 @@ QK_INLINE __m256i in_register(__m256i v) noexcept {
     return v;
 }
 QK_INLINE __m256 in_register(__m256 v) noexcept { return _mm256_castsi256_ps(in_register(_mm256_castps_si256(v))); }
+#endif
+#if defined(__AVX512F__)
+QK_INLINE __m512 in_register(__m512 v) noexcept {
+    asm("" : "+v"(v));
+    return v;
+}
 #endif
 
 /// So many vectors of x are multiplied at once: with four rows, their sums stay in registers.

@@ -12,6 +12,7 @@
 #include "qk/product/integers.hpp"
 #include "qk/product/nibbles.hpp"
 #include "qk/product/options.hpp"
+#include "qk/product/permuted.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/sums.hpp"
 
@@ -90,17 +91,19 @@ class product_walk : product_ends<Arch> {
 
     // ---- weights decoded in registers
 
-    enum class form { decoded, nibbles, codes, integers };
+    enum class form { decoded, nibbles, permuted, codes, integers };
 
     form form_of_rows() noexcept {
         if (vectors_ != 1 || columns_ < group || !kernels::has_fused<Arch>() || !whole_bytes() || !whole_runs()) return form::decoded;
         if (table_.usable) {
             // Where factors are one byte each, a table for each of them has the products, which saves multiplying each weight.
             float factor[256];
-            scaled_tables_ = w_.run == group && c_.last - c_.first >= rows_of_one && w_.factors_of_bytes(factor) &&
-                             tables_.template fill<Arch>(table_, factor);
+            scaled_tables_ = w_.run >= least_scaled_run && w_.run <= group && c_.last - c_.first >= rows_of_one &&
+                             w_.factors_of_bytes(factor) && tables_.template fill<Arch>(table_, factor);
             return form::nibbles;
         }
+        permuted_.template fill<Arch>(w_);
+        if (permuted_.usable) return form::permuted;
         return w_.in_registers() ? form::codes : form::decoded;
     }
     void rows_in_registers(std::size_t row, std::size_t rows, form how) noexcept {
@@ -143,7 +146,7 @@ class product_walk : product_ends<Arch> {
             const std::size_t in = in_matrix(row + r);
             p[r].codes = w_.codes(in, k);
             if (scaled_tables_) {
-                p[r].scale = w_.scale_bytes(in, k / group, n / group);
+                p[r].scale = w_.scale_bytes(in, k / w_.run, n / w_.run);
             } else if (together) {
                 p[r].factor = factor + r * w_.runs, p[r].zero = zeros ? zero + r * w_.runs : nullptr;
             } else {
@@ -163,8 +166,11 @@ class product_walk : product_ends<Arch> {
     void add_rows(std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* sum, form how) noexcept {
         packed_piece p[rows_at_once];
         const piece_of_rows pieces = pieces_of(p, row, rows, k, n, sum);
-        if (how == form::codes) w_.add_codes(pieces);
-        else if constexpr (has_nibbles) {
+        if (how == form::codes) return w_.add_codes(pieces);
+        if constexpr (has_permuted) {
+            if (how == form::permuted) return add_permuted<Arch>(permuted_, pieces, w_.width);
+        }
+        if constexpr (has_nibbles) {
             if (scaled_tables_) add_scaled_nibbles<Arch>(tables_, pieces);
             else add_nibbles<Arch>(table_, pieces);
         }
@@ -173,10 +179,7 @@ class product_walk : product_ends<Arch> {
 
     /// Is true where the weights are whole numbers of a unit, and share factors as the loops below expect.
     bool takes_integers() const noexcept { return elements_.usable && whole_runs(); }
-    bool integers_in_registers() const noexcept {
-        const bool known = w_.width == 4 ? elements_.is_narrow() : elements_.two_s_complement || elements_.natural;
-        return has_fast_integers && known && whole_bytes();
-    }
+    bool integers_in_registers() const noexcept { return has_fast_integers && elements_.in_registers(w_.width) && whole_bytes(); }
     void integer_rows(std::size_t row, std::size_t rows) noexcept {
         if (!takes_integers()) {  // the caller broke the contract: no number is right
             for (std::size_t r = 0; r < rows; ++r) sum_[r * partial_sums] = std::numeric_limits<float>::quiet_NaN();
@@ -220,6 +223,7 @@ class product_walk : product_ends<Arch> {
     bool one_piece_ = false;      ///< x_ holds all of x
     bool scaled_tables_ = false;  ///< tables_ hold the weights for each scale
     scaled_nibble_tables tables_;
+    permuted_table permuted_;
     whole_elements elements_;
     alignas(64) std::int8_t q_[int8_size];
     alignas(64) std::int32_t eight_[int8_size / 8], lane_eight_[int8_size / 8], lane_more_[int8_size / 8];
