@@ -24,11 +24,11 @@ struct panel_of_input {
     alignas(64) std::int32_t eight[lanes * depth / 8];
     alignas(64) float scale[lanes * depth / block_of_input];
 
-    /// Puts a rounded vector into a lane.
-    void put(std::size_t lane, std::size_t n, const integer_input& x) noexcept {
-        for (std::size_t k = 0; k < n; k += 4) std::memcpy(q + k * lanes + lane * 4, x.q + k, 4);
-        for (std::size_t i = 0; i < n / 8; ++i) eight[i * lanes + lane] = x.eight[i];
-        for (std::size_t i = 0; i < n / block_of_input; ++i) scale[i * lanes + lane] = x.scale[i];
+    /// Puts n rounded values of a vector, from column k of the panel on, into its lane.
+    void put(std::size_t lane, std::size_t k, std::size_t n, const integer_input& x) noexcept {
+        for (std::size_t i = 0; i < n; i += 4) std::memcpy(q + (k + i) * lanes + lane * 4, x.q + i, 4);
+        for (std::size_t i = 0; i < n / 8; ++i) eight[(k / 8 + i) * lanes + lane] = x.eight[i];
+        for (std::size_t i = 0; i < n / block_of_input; ++i) scale[(k / block_of_input + i) * lanes + lane] = x.scale[i];
     }
 };
 
@@ -106,7 +106,8 @@ class panels_walk : product_ends<Arch> {
     }
 
   private:
-    static constexpr std::size_t lanes = panel_of_input::lanes, depth = panel_of_input::depth, rows_of_sums = 96, sums = 8 * lanes;
+    static constexpr std::size_t lanes = panel_of_input::lanes, depth = panel_of_input::depth, rows_of_sums = 96, sums = 8 * lanes,
+                                 some_columns = 256;
 
     QK_APART void rows(std::size_t row, std::size_t count) noexcept {
         std::memset(sum_, 0, sizeof sum_);
@@ -130,19 +131,29 @@ class panels_walk : product_ends<Arch> {
                 add_panel<Arch>(p, x_, n / group, w_.run == group / 2 ? 2 : 1, zeros, codes.lowest, sum_ + r * sums, sums);
             }
         }
+        for (std::size_t r = 0; r < count; ++r) join(sum_ + r * sums);
         for (std::size_t r = 0; r < count; r += base::most_rows)
-            this->finish(row + r, std::min(base::most_rows, count - r), [&](std::size_t m, std::size_t i) {
-                float s[partial_sums] = {};
-                for (std::size_t j = 0; j < 8; ++j) s[j] = sum_[(r + i) * sums + j * lanes + m];
-                return joined(s);
-            });
+            this->finish(row + r, std::min(base::most_rows, count - r),
+                         [&](std::size_t m, std::size_t i) { return sum_[(r + i) * sums + m]; });
     }
+    /// Joins the eight partial sums of each lane as joined() does, whose numbers 8 to 15 are +0 here. The first sixteen numbers get them.
+    static void join(float* sum) noexcept {
+        __m512 s[8];
+        kernels::unrolled<8>([&](auto j) QK_INLINE_CALL { s[j] = _mm512_add_ps(_mm512_load_ps(sum + j * lanes), _mm512_setzero_ps()); });
+        kernels::unrolled<4>([&](auto j) QK_INLINE_CALL { s[j] = _mm512_add_ps(s[j], s[j + 4]); });
+        _mm512_store_ps(sum, _mm512_add_ps(_mm512_add_ps(s[0], s[2]), _mm512_add_ps(s[1], s[3])));
+    }
+    /// Rounds n values of all vectors. (Some columns at a time, so that what the lanes of a line get finds it in the cache.)
     QK_APART void order_input(std::size_t k, std::size_t n) noexcept {
         const integer_input rounded{q_, scale_, eight_, nullptr, nullptr, nullptr};
-        for (std::size_t m = 0; m < vectors_; ++m) {
-            copy(m, k, n, room_);
-            round_input<Arch>(room_, n, elements_.unit, rounded);
-            x_.put(m, n, rounded);
+        const bool in_place = c_.x.step == 1 && c_.x.values.floats() != nullptr && c_.options.round.call == nullptr;
+        for (std::size_t at = 0; at < n; at += some_columns) {
+            const std::size_t some = std::min(some_columns, n - at);
+            for (std::size_t m = 0; m < vectors_; ++m) {
+                if (!in_place) copy(m, k + at, some, room_);
+                round_input<Arch>(in_place ? this->in_memory(m, k + at) : room_, some, elements_.unit, rounded);
+                x_.put(m, at, some, rounded);
+            }
         }
     }
     /// Returns n elements less the lowest one, where they lie or in `room`.
@@ -164,9 +175,9 @@ class panels_walk : product_ends<Arch> {
 
     whole_elements elements_;
     panel_of_input x_;
-    alignas(64) float room_[depth], scale_[depth / group];
-    alignas(64) std::int8_t q_[depth];
-    alignas(64) std::int32_t eight_[depth / 8];
+    alignas(64) float room_[some_columns], scale_[some_columns / group];
+    alignas(64) std::int8_t q_[some_columns];
+    alignas(64) std::int32_t eight_[some_columns / 8];
     alignas(64) std::byte bytes_[rows_at_once * depth];
     alignas(64) float factors_[rows_at_once][depth / group * 2], zeros_[rows_at_once][depth / group * 2];
     alignas(64) float sum_[rows_of_sums * sums];
