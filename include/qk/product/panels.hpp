@@ -25,7 +25,7 @@ struct panel_of_input {
     alignas(64) float scale[lanes * depth / block_of_input];
 
     /// Puts n rounded values of a vector, from column k of the panel on, into its lane.
-    void put(std::size_t lane, std::size_t k, std::size_t n, const integer_input& x) noexcept {
+    QK_INLINE void put(std::size_t lane, std::size_t k, std::size_t n, const integer_input& x) noexcept {
         for (std::size_t i = 0; i < n; i += 4) std::memcpy(q + (k + i) * lanes + lane * 4, x.q + i, 4);
         for (std::size_t i = 0; i < n / 8; ++i) eight[(k / 8 + i) * lanes + lane] = x.eight[i];
         for (std::size_t i = 0; i < n / block_of_input; ++i) scale[(k / block_of_input + i) * lanes + lane] = x.scale[i];
