@@ -30,76 +30,123 @@ QK_INLINE kernels::mask<Arch> pairs_set(kernels::vi<Arch> shifts, std::size_t k)
     return (shifts & own) != V(0);
 }
 
-/// decode_row_of_blocks for codes that half_values or byte_values supports, 32 at a time: decodes `groups` groups of as many blocks as
+/// Groups of blocks whose factors are computed together: processors wait for part of a vector that was just stored.
+inline constexpr std::size_t factors_together = 32;
+
+/// The factors of groups of as many blocks as there are lanes, which have one each.
+template <class Arch, class Format>
+class group_factors {
+  public:
+    group_factors(const Format& f, const_planes p, std::size_t groups, float tensor) noexcept
+        : factors_(f, tensor), scales_(p.scales.data()), groups_(groups), tensor_(tensor) {}
+
+    /// Makes those of group g.
+    QK_INLINE kernels::vf<Arch> made(std::size_t g) const noexcept {
+        kernels::vf<Arch> made(0.0f);
+        factors_.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(scales_) + g * w), &made);
+        return made;
+    }
+    /// Returns those of group g, times `unit`. To be called for all groups in turn.
+    QK_INLINE const float* of(std::size_t g, kernels::vf<Arch> unit) noexcept {
+        if (g % factors_together == 0) make_from(g, unit);
+        return factor_ + g % factors_together * w;
+    }
+
+  private:
+    static constexpr std::size_t w = kernels::lanes<Arch>;
+
+    QK_APART void make_from(std::size_t g, kernels::vf<Arch> unit) noexcept {
+        const std::size_t some = std::min(factors_together, groups_ - g);
+        std::size_t ready = 0;  // factors without the unit
+        if constexpr (under_floating_scales<Format>) {
+            if (groups_ >= factors_together)
+                ready = decode_32_at_a_time<Arch, 8>(factors_.scale, scales_ + g * w, factor_, some * w, one_factor<Arch>(tensor_), false);
+        }
+        for (std::size_t k = 0; k < some; ++k) {
+            float* const own = factor_ + k * w;
+            kernels::store<Arch>(own, (k * w + w <= ready ? kernels::load<Arch>(own) : made(g + k)) * unit);
+        }
+    }
+
+    block_factors<Arch, Format> factors_;
+    const std::byte* scales_;
+    std::size_t groups_;
+    float tensor_;
+    alignas(64) float factor_[factors_together * w];
+};
+
+/// decode_row_of_blocks for blocks of whole vectors with one factor each, 32 values at a time: decodes `groups` groups of as many blocks as
 /// there are lanes.
-template <class Arch, int Known, int Size, class Format>
-QK_APART void decode_groups_32_at_a_time(const Format& f, const floating_values<Arch>& values, const_planes p, float* y, std::size_t groups,
-                                         float tensor, bool streaming) noexcept {
-    constexpr std::size_t w = kernels::lanes<Arch>, count = byte_values<Arch>::count;
+template <class Arch, int Known, int Size, class Format, class Values>
+QK_APART void decode_groups_of_blocks(const Format& f, const Values& values, const_planes p, float* y, std::size_t groups, float tensor,
+                                      bool streaming) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>, count = 32;
     const auto size = static_cast<std::size_t>(Size != 0 ? Size : f.block_size);
-    const int width = bits(values.format), per_block = std::countr_zero(size);
-    const block_factors<Arch, Format> factors(f, tensor);
-    constexpr std::size_t many = 32;  // groups
-    alignas(64) float scale[under_floating_scales<Format> ? many * w : 1];
-    std::size_t ready = 0;
-    const auto all = [&](const auto& each, float by, const auto& otherwise) QK_INLINE_CALL {
-        const kernels::vf<Arch> unit(by);
+    const int width = element_width(f), per_block = std::countr_zero(size);
+    group_factors<Arch, Format> factors(f, p, groups, tensor);
+    const auto all = [&](const auto& each, kernels::vf<Arch> unit, const auto& otherwise) QK_INLINE_CALL {
         const std::byte* in = p.elements.data();
         const auto step = static_cast<std::size_t>(width) * count / 8;
         for (std::size_t g = 0; g < groups; ++g) {
-            alignas(64) float factor[w];
-            kernels::vf<Arch> made = kernels::vf<Arch>(0.0f);
-            const std::byte* scales = p.scales.data() + g * w;
-            if constexpr (under_floating_scales<Format>) {  // many together, where there are many
-                if (groups >= many && g % many == 0)
-                    ready = decode_32_at_a_time<Arch, 8>(factors.scale, scales, scale, std::min(many, groups - g) * w,
-                                                         one_factor<Arch>(tensor), false);
-            }
-            if (g % many * w + w <= ready) made = kernels::load<Arch>(scale + g % many * w);
-            else factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(scales)), &made);
-            const kernels::vf<Arch> whole = made * unit;
-            if (otherwise(g, made, whole)) {
+            const float* const of_group = factors.of(g, unit);
+            if (otherwise(g, kernels::load<Arch>(of_group))) {
                 in += step * (w * size / count);
                 continue;
             }
-            kernels::store<Arch>(factor, whole);
             for (std::size_t i = 0; i < w * size; i += count, in += step) {
-                const float* own = factor + (i >> per_block);
+                const float* own = of_group + (i >> per_block);
                 each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL {
                     kernels::put<Arch>(y + g * w * size + i + k, v * kernels::vf<Arch>(own[k >> per_block]), streaming);
                 });
             }
         }
     };
-    if constexpr (has_half_values<Arch>()) {
-        if (half_form_of(values.format) != half_form::none) {
-            // Factors so large that the missing power of two takes them to Inf are applied to whole values.
-            const auto apart = [&](std::size_t g, kernels::vf<Arch> made, kernels::vf<Arch> whole) QK_INLINE_CALL {
-                using V = kernels::vi<Arch>;
-                const V a = kernels::as_int<Arch>(whole) & V(kernels::magnitude_bits);
-                if (__builtin_expect(!any(a == V(kernels::infinity_bits)), 1)) return false;
-                alignas(64) float factor[w], same[tile];
-                kernels::store<Arch>(factor, made);
-                for (std::size_t b = 0; b < w; ++b) {
-                    const std::size_t at = (g * w + b) * size;
-                    std::fill(same, same + size, factor[b]);
-                    decode_row<Arch, Known>(values, p.elements, at, y + at, size, width, same);
-                }
-                return true;
-            };
-            half_values<Arch>(values.format).template with_form<Known>([&](const auto& each) QK_INLINE_CALL {
-                all(each, half_unit(values.format), apart);
-            });
-            if (streaming) kernels::end_streaming<Arch>();
-            return;
+    // Factors so large that a missing power of two takes them to Inf are applied to whole values.
+    [[maybe_unused]] const auto apart = [&](std::size_t g, kernels::vf<Arch> whole) QK_INLINE_CALL {
+        using V = kernels::vi<Arch>;
+        const V a = kernels::as_int<Arch>(whole) & V(kernels::magnitude_bits);
+        if (__builtin_expect(!any(a == V(kernels::infinity_bits)), 1)) return false;
+        alignas(64) float made[w], same[tile];
+        kernels::store<Arch>(made, factors.made(g));
+        for (std::size_t b = 0; b < w; ++b) {
+            const std::size_t at = (g * w + b) * size;
+            std::fill(same, same + size, made[b]);
+            decode_row<Arch, Known>(values, p.elements, at, y + at, size, width, same);
+        }
+        return true;
+    };
+    const auto none = [](std::size_t, kernels::vf<Arch>) QK_INLINE_CALL { return false; };
+    const kernels::vf<Arch> one(1.0f);
+    if constexpr (std::same_as<Values, floating_values<Arch>>) {
+        if constexpr (has_half_values<Arch>()) {
+            if (half_form_of(values.format) != half_form::none)
+                return half_values<Arch>(values.format).template with_form<Known>([&](const auto& each) QK_INLINE_CALL {
+                    all(each, kernels::vf<Arch>(half_unit(values.format)), apart);
+                });
+        }
+        if constexpr (has_byte_values<Arch>()) {
+            if (in_bytes(values.format)) {
+                byte_values<Arch> bytes;
+                bytes.fill(values.format, values);
+                return bytes.template with_kind<Known>(width, [&](const auto& each) QK_INLINE_CALL { all(each, one, none); });
+            }
+        } else if constexpr (has_sixteen_values<Arch>() && may_be_wide(Known, 4)) {
+            if (width == 4) {
+                const sixteen_values<Arch> sixteen(sixteen_numbers<Arch>(values).number);
+                return all([&](const std::byte* in, const auto& put) QK_INLINE_CALL { sixteen.each(in, put); }, one, none);
+            }
         }
     }
-    byte_values<Arch> bytes;
-    bytes.fill(values.format, values);
-    bytes.template with_kind<Known>(width, [&](const auto& each) QK_INLINE_CALL {
-        all(each, 1.0f, [](std::size_t, kernels::vf<Arch>, kernels::vf<Arch>) { return false; });
-    });
-    if (streaming) kernels::end_streaming<Arch>();
+    const code_reader<Arch, Known> codes{width, p.elements.data() + p.elements.size()};
+    const Values own = values;
+    const auto each_by = [&](const auto& make) QK_INLINE_CALL {
+        return [&](const std::byte* in, const auto& put) QK_INLINE_CALL {
+            codes.template each_vector<count>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { put(k, make(code)); });
+        };
+    };
+    if constexpr (std::same_as<Values, twos_complement_values<Arch>>)
+        all(each_by([&](kernels::vi<Arch> code) QK_INLINE_CALL { return own.number(code); }), own.unit, none);
+    else all(each_by(own), one, none);
 }
 
 /// Decodes `blocks` blocks of `Size` values (0: any size) in a row, from the start of the planes on. Returns how many values were done:
@@ -122,44 +169,39 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
     const code_reader<Arch, Known> codes{width, p.elements.data() + p.elements.size()};
     const std::byte* in = p.elements.data();
     const std::size_t groups = blocks / w;
-    if constexpr (has_byte_values<Arch>() && std::same_as<Values, floating_values<Arch>>) {
-        if (in_bytes(values.format) || (has_half_values<Arch>() && half_form_of(values.format) != half_form::none)) {
-            decode_groups_32_at_a_time<Arch, Known, Size>(f, values, p, y, groups, tensor, streaming);
+    if constexpr (decodes_in_groups<Arch>() && !with_pairs) {
+        if (!halves) {
+            decode_groups_of_blocks<Arch, Known, Size>(f, given, p, y, groups, tensor, streaming);
+            if (streaming) kernels::end_streaming<Arch>();
             return groups * w * size;
         }
     }
     const block_factors<Arch, Format> factors(f, tensor);
+    constexpr std::size_t kinds = with_pairs ? 2 : 1;
+    alignas(64) float factor[kinds][factors_together * w];
+    const kernels::mask<Arch> first_half = kernels::iota<Arch>() < kernels::vi<Arch>(8);
     for (std::size_t g = 0; g < groups; ++g, in += codes.bytes(w * size)) {
-        constexpr std::size_t kinds = with_pairs ? 2 : 1;
-        alignas(64) float factor[2][w], eighths[kinds][8 * w];
-        kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
-        factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), made);
-        const std::size_t at = g * w * size;
-        kernels::store<Arch>(factor[0], made[0]);
-        if constexpr (with_pairs) kernels::store<Arch>(factor[1], made[1]);
-        if (halves) {
-            const auto fill = [&](std::size_t kind) {
-                for (std::size_t b = 0; b < w; ++b) {
-                    for (std::size_t k = 0; k < 8; ++k) eighths[kind][8 * b + k] = factor[kind][b];
-                }
-            };
-            fill(0);
-            if constexpr (with_pairs) fill(1);
+        if (g % factors_together == 0) {
+            for (std::size_t k = 0; k < std::min(factors_together, groups - g); ++k) {
+                kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
+                factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + (g + k) * w), made);
+                for (std::size_t kind = 0; kind < kinds; ++kind) kernels::store<Arch>(factor[kind] + k * w, made[kind]);
+            }
         }
+        const std::size_t at = g * w * size, first_block = g % factors_together * w;
         for (std::size_t v = 0; v < size; v += 4) {  // vectors
             [[maybe_unused]] kernels::vi<Arch> shifts;
             if constexpr (with_pairs) shifts = shifts_of_four<Arch>(p.shifts, g * size + v);
             codes.template each_vector<count>(in + codes.bytes(v * w), [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
-                const std::size_t vector = v + k / w, block = vector >> per_block;
+                const std::size_t vector = v + k / w;
                 const auto of = [&](std::size_t kind) QK_INLINE_CALL {
-                    return halves ? kernels::load<Arch>(eighths[kind] + vector * w) : kernels::vf<Arch>(factor[kind][block % w]);
+                    const float* const own = factor[kind] + first_block + (halves ? 2 * vector : vector >> per_block);
+                    const kernels::vi<Arch> all = kernels::as_int<Arch>(kernels::vf<Arch>(own[0]));
+                    return halves ? select(first_half, all, kernels::as_int<Arch>(kernels::vf<Arch>(own[1]))) : all;
                 };
-                kernels::vf<Arch> scale = of(0);
-                if constexpr (with_pairs) {
-                    const kernels::vi<Arch> low = kernels::as_int<Arch>(of(1)), high = kernels::as_int<Arch>(scale);
-                    scale = kernels::as_float<Arch>(select(pairs_set<Arch>(shifts, k / w), low, high));
-                }
-                const kernels::vf<Arch> out = values(code) * scale;
+                kernels::vi<Arch> scale = of(0);
+                if constexpr (with_pairs) scale = select(pairs_set<Arch>(shifts, k / w), of(1), scale);
+                const kernels::vf<Arch> out = values(code) * kernels::as_float<Arch>(scale);
                 kernels::put<Arch>(y + at + vector * w, out, streaming);
             });
         }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "qk/codec/decode/byte_values.hpp"
+#include "qk/codec/decode/sixteen_values.hpp"
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/compile_time_facts.hpp"
@@ -80,59 +81,78 @@ bool decodes_fast(int width) noexcept {
     return (width <= 8 || width == 16) && kernels::default_environment<Arch>();
 }
 
-/// Decodes codes that half_values or byte_values supports, 32 at a time while so many are left: y = factor * value. Returns how many were
-/// done. (By itself, so that tables and constants have all registers.)
+/// Is true when this architecture decodes some codes 32 at a time.
+template <class Arch>
+constexpr bool decodes_in_groups() noexcept {
+    return has_byte_values<Arch>() || has_half_values<Arch>() || has_sixteen_values<Arch>();
+}
+
+/// Decodes 32 codes at a time by each(in, put), while so many are left: y = factor * value. Returns how many were done.
+template <class Arch, class Each, class Factors>
+QK_INLINE std::size_t decode_groups_by(const Each& each, std::size_t step, const std::byte* in, float* y, std::size_t n,
+                                       const Factors& factors, bool streaming) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>;
+    const Factors by = factors;
+    std::size_t i = 0;
+    for (; i + 32 <= n; i += 32, in += step) {
+        const auto factor = by.of_tile(i);
+        each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor(k / w), streaming); });
+    }
+    return i;
+}
+
+/// Decodes codes of 4 bits likewise, by the 16 numbers that they stand for. (By itself, so that tables and constants have all registers.)
+template <class Arch, class Factors>
+QK_APART std::size_t decode_by_sixteen(const float* numbers, const std::byte* in, float* y, std::size_t n, const Factors& factors,
+                                       bool streaming) noexcept {
+    const sixteen_values<Arch> values(numbers);
+    const auto each = [&](const std::byte* from, const auto& put) QK_INLINE_CALL { values.each(from, put); };
+    return decode_groups_by<Arch>(each, 16, in, y, n, factors, streaming);
+}
+
+/// Decodes codes that half_values, byte_values or sixteen_values supports, 32 at a time. Returns how many were done.
 template <class Arch, int Known, class Factors>
 QK_APART std::size_t decode_32_at_a_time(const floating_values<Arch>& values, const std::byte* in, float* y, std::size_t n,
                                          const Factors& factors, bool streaming) noexcept {
-    std::size_t i = 0;
-    [[maybe_unused]] const auto all = [&](const auto& each, std::size_t step, const Factors& given) QK_INLINE_CALL {
-        const Factors by = given;
-        for (; i + 32 <= n; i += 32, in += step) {
-            const auto factor = by.of_tile(i);
-            each(in,
-                 [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor(k / 8), streaming); });
-        }
-    };
+    std::size_t done = 0;
     [[maybe_unused]] const int width = bits(values.format);
     [[maybe_unused]] const auto step = static_cast<std::size_t>(4 * width);
     if constexpr (has_half_values<Arch>()) {
         const float unit = half_unit(values.format);
         if (half_form_of(values.format) != half_form::none && factors.takes(unit)) {
             half_values<Arch>(values.format).template with_form<Known>([&](const auto& each) QK_INLINE_CALL {
-                all(each, step, factors.times(unit));
+                done = decode_groups_by<Arch>(each, step, in, y, n, factors.times(unit), streaming);
             });
-            return i;
+            return done;
         }
     }
     if constexpr (has_byte_values<Arch>() && Known <= 8) {
         if (!in_bytes(values.format)) return 0;
         byte_values<Arch> bytes;
         bytes.fill(values.format, values);
-        bytes.template with_kind<Known>(width, [&](const auto& each) QK_INLINE_CALL { all(each, step, factors); });
+        bytes.template with_kind<Known>(width, [&](const auto& each) QK_INLINE_CALL {
+            done = decode_groups_by<Arch>(each, step, in, y, n, factors, streaming);
+        });
+    } else if constexpr (has_sixteen_values<Arch>() && may_be_wide(Known, 4)) {
+        if (width == 4) return decode_by_sixteen<Arch>(sixteen_numbers<Arch>(values).number, in, y, n, factors, streaming);
     }
-    return i;
+    return done;
 }
-
-/// Decodes codes of 4 bits of a table likewise.
 template <class Arch, int Known, class Factors>
-QK_APART std::size_t decode_32_at_a_time([[maybe_unused]] const listed_values<Arch>& values, [[maybe_unused]] const std::byte* in,
-                                         [[maybe_unused]] float* y, [[maybe_unused]] std::size_t n, [[maybe_unused]] const Factors& factors,
-                                         [[maybe_unused]] bool streaming) noexcept {
-    std::size_t i = 0;
-#if defined(__AVX2__)
-    if constexpr (has_byte_values<Arch>() && may_be_wide(Known, 4)) {
-        if (values.size <= 8 || values.size > 16) return 0;
-        const four_byte_values<Arch> bytes(values.numbers);
-        const Factors by = factors;
-        for (; i + 32 <= n; i += 32, in += 16) {
-            const auto factor = by.of_tile(i);
-            bytes.each(codes_of_four(in), [&](std::size_t k, kernels::vf<Arch> v)
-                                              QK_INLINE_CALL { kernels::put<Arch>(y + i + k, v * factor(k / 8), streaming); });
-        }
+std::size_t decode_32_at_a_time(const listed_values<Arch>& values, const std::byte* in, float* y, std::size_t n, const Factors& factors,
+                                bool streaming) noexcept {
+    if constexpr (has_sixteen_values<Arch>() && may_be_wide(Known, 4)) {
+        if (values.size > 8 && values.size <= 16) return decode_by_sixteen<Arch>(values.numbers, in, y, n, factors, streaming);
     }
-#endif
-    return i;
+    return 0;
+}
+template <class Arch, int Known, class Factors>
+std::size_t decode_32_at_a_time(const integer_values<Arch>& values, const std::byte* in, float* y, std::size_t n, const Factors& factors,
+                                bool streaming) noexcept {
+    if constexpr (has_sixteen_values<Arch>() && may_be_wide(Known, 4)) {
+        if (values.up == 32 - 4) return decode_by_sixteen<Arch>(sixteen_numbers<Arch>(values).number, in, y, n, factors, streaming);
+    }
+    return 0;
 }
 
 /// Computes the values of `N` vectors of codes of a floating format, which branch often: for all N together where registers are many.
@@ -150,7 +170,7 @@ std::size_t decode_row(const Values& given, std::span<const std::byte> plane, st
     QK_TRACE("rows", first, n, Values);
     const std::byte* in = plane.data() + first * static_cast<std::size_t>(width) / 8;
     std::size_t i = 0;
-    if constexpr (has_byte_values<Arch>() && requires { decode_32_at_a_time<Arch, Known>(given, in, y, n, factors, streaming); })
+    if constexpr (decodes_in_groups<Arch>() && requires { decode_32_at_a_time<Arch, Known>(given, in, y, n, factors, streaming); })
         i = decode_32_at_a_time<Arch, Known>(given, in, y, n, factors, streaming);
     const Values values = given;
     const Factors by = factors;

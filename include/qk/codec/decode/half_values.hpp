@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns codes of 16, 8 and 6 bits of floating formats into values by the processor's conversion of float16 (F16C), 32 at a time, where
-// vectors have 8 lanes. A format of at most 5 exponent bits is a part of float16: its code, shifted to the places that float16 has for
+// Turns codes of 16, 8 and 6 bits of floating formats into values by the processor's conversion of float16, 32 at a time, where vectors
+// have 8 or 16 lanes. A format of at most 5 exponent bits is a part of float16: its code, shifted to the places that float16 has for
 // exponent and mantissa, is the code of a value that is too small by a power of two, subnormal ones too. Only Inf and NaN need more: all
-// exponent bits. The shifts are done in bytes, 32 codes in a register, one for the upper and one for the lower byte of each float16; codes
-// of 6 bits, which lie across bytes, are shifted in words of 16 bits, one for each.
+// exponent bits. With 8 lanes the shifts are done in bytes, 32 codes in a register, one for the upper and one for the lower byte of each
+// float16. With 16 lanes, and for codes of 6 bits, which lie across bytes, they are done in words of 16 bits, one for each.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,9 @@ namespace qk::detail {
 /// Is true when this architecture has half_values.
 template <class Arch>
 constexpr bool has_half_values() noexcept {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    if (kernels::lanes<Arch> == 16) return true;
+#endif
 #if defined(__AVX2__) && defined(__F16C__)
     if (kernels::lanes<Arch> == 8) return true;
 #endif
@@ -78,7 +81,7 @@ QK_INLINE __m256i codes_of_four(const std::byte* in) noexcept {
 
 #endif
 
-#if defined(__AVX2__) && defined(__F16C__)
+#if defined(__AVX2__) && (defined(__F16C__) || defined(__AVX512BW__))
 
 template <class Arch>
 class half_values {
@@ -89,17 +92,20 @@ class half_values {
         const int m = f.mantissa_bits, magnitude = (1 << (f.exponent_bits + m)) - 1;
         if (form == half_form::words) {
             down = _mm_cvtsi32_si128(m);
-            word_bits = _mm256_set1_epi16(static_cast<short>(magnitude << (10 - m) | 0x8000));
+            word_bits = words(magnitude << (10 - m) | 0x8000);
         } else if (form != half_form::as_is && form != half_form::none) {
             down = _mm_cvtsi32_si128(m - 2), up = _mm_cvtsi32_si128(10 - m);
             upper_bits = bytes(magnitude >> (m - 2));
             lower_bits = bytes(magnitude << (10 - m));
             largest = bytes(f.specials == specials::fn ? magnitude - 1 : (magnitude >> m << m) - 1);
+            word_bits = words(magnitude << (10 - m) | 0x8000), word_up = words(10 - m);
+            twice_largest = _mm_add_epi8(_mm256_castsi256_si128(largest), _mm256_castsi256_si128(largest));
+            to_special = words((31 - (magnitude >> m)) << 10);
         }
     }
 
-    /// Calls call(each_32) with the each(in, put) of the format: it decodes the 32 codes at `in` and calls put(k, eight values over
-    /// half_unit) for k = 0, 8, 16, 24. It reads nothing behind the codes. `Known` is the width if known when compiling, else 0.
+    /// Calls call(each_32) with the each(in, put) of the format: it decodes the 32 codes at `in` and calls put(k, values from number k on,
+    /// over half_unit) for each vector. It reads nothing behind the codes. `Known` is the width if known when compiling, else 0.
     template <int Known, class Call>
     QK_INLINE void with_form(const Call& call) const {
         const auto as = [&](auto known, auto wide) QK_INLINE_CALL {
@@ -126,6 +132,42 @@ class half_values {
 
     template <half_form Form, int Width, class Put>
     QK_INLINE void each(const std::byte* in, const Put& put) const {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+        if constexpr (kernels::lanes<Arch> == 16)
+            return kernels::unrolled<2>(
+                [&](auto k) QK_INLINE_CALL { put(16 * k, kernels::vf<Arch>(_mm512_cvtph_ps(sixteen<Form, k>(in)))); });
+#endif
+#if defined(__F16C__)
+        if constexpr (kernels::lanes<Arch> == 8) each_by_bytes<Form>(in, put);
+#endif
+    }
+
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    /// Makes float16 from the first (0) or the last (1) sixteen of the 32 codes at `in`.
+    template <half_form Form, std::size_t Half>
+    QK_INLINE __m256i sixteen(const std::byte* in) const noexcept {
+        if constexpr (Form == half_form::as_is) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + 32 * Half));
+        else if constexpr (Form == half_form::words) return sixteen_of_six<Half>(in);
+        else return sixteen_of_eight<Form>(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 16 * Half)));
+    }
+    /// A word gets its code and copies of the sign above, is shifted to where float16 has the magnitude, and keeps the highest sign.
+    template <half_form Form>
+    QK_INLINE __m256i sixteen_of_eight(__m128i code) const noexcept {
+        if constexpr (Form == half_form::upper) return _mm256_slli_epi16(_mm256_cvtepu8_epi16(code), 8);
+        const __m256i word = _mm256_and_si256(_mm256_sllv_epi16(_mm256_cvtepi8_epi16(code), word_up), word_bits);
+        if constexpr (Form == half_form::special) {  // their exponent bits are all set: what float16 has above them is added
+            const __mmask16 beyond = _mm_cmpgt_epu8_mask(_mm_add_epi8(code, code), twice_largest);
+            return _mm256_mask_add_epi16(word, beyond, word, to_special);
+        }
+        if constexpr (Form == half_form::lone_nan)
+            return _mm256_mask_mov_epi16(word, _mm_cmpeq_epi8_mask(code, _mm_set1_epi8(-128)), words(0x7e00));
+        return word;
+    }
+#endif
+
+#if defined(__F16C__)
+    template <half_form Form, class Put>
+    QK_INLINE void each_by_bytes(const std::byte* in, const Put& put) const {
         if constexpr (Form == half_form::as_is) {
             kernels::unrolled<4>(
                 [&](auto k) QK_INLINE_CALL { put(8 * k, widened(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 16 * k)))); });
@@ -145,6 +187,8 @@ class half_values {
             put(24, widened(_mm256_extracti128_si256(second, 1)));
         }
     }
+    static QK_INLINE kernels::vf<Arch> widened(__m128i v) noexcept { return kernels::vf<Arch>(_mm256_cvtph_ps(v)); }
+#endif
 
     /// Makes float16 from the first (0) or the last (1) sixteen of 32 codes of 6 bits at `in`. A word gets the two bytes that a code
     /// touches, a product moves the code to the word's top, a shift its magnitude down to where float16 has it, and the sign stays.
@@ -181,12 +225,14 @@ class half_values {
     }
 
     static QK_INLINE __m256i bytes(int v) noexcept { return _mm256_set1_epi8(static_cast<char>(v)); }
-    static QK_INLINE kernels::vf<Arch> widened(__m128i v) noexcept { return kernels::vf<Arch>(_mm256_cvtph_ps(v)); }
+    static QK_INLINE __m256i words(int v) noexcept { return _mm256_set1_epi16(static_cast<short>(v)); }
 
     int width;
     half_form form;
     __m128i down = _mm_setzero_si128(), up = _mm_setzero_si128();
     __m256i upper_bits = bytes(0), lower_bits = bytes(0), largest = bytes(0), word_bits = bytes(0);
+    __m256i word_up = bytes(0), to_special = bytes(0);
+    __m128i twice_largest = _mm_setzero_si128();
 };
 
 #else

@@ -144,8 +144,11 @@ QK_APART bool encode_floats(floating f, semantics how, const Scales& scales, con
     };
     if constexpr (may_be_wide(Width, 8)) {
         if (f == e8m0) {
-            const kernels::fast_power_of_two<Arch> form(kernels::rules_of(f, how));
-            return encode(form_coder<Arch, kernels::fast_power_of_two<Arch>>(form, scale));
+            if constexpr (!std::same_as<Scales, float>) return false;  // powers of two with scales of their own are seldom
+            else {
+                const kernels::fast_power_of_two<Arch> form(kernels::rules_of(f, how));
+                return encode(form_coder<Arch, kernels::fast_power_of_two<Arch>>(form, scale));
+            }
         }
     }
     if (flushing_is_idle(f, how.rounding, scale)) how.flush_inputs = false;

@@ -77,7 +77,8 @@ struct twos_complement_values {
     kernels::vf<Arch> unit;
 
     twos_complement_values(int width, float u) noexcept : up(32 - width), unit(u) {}
-    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept { return to_float((code << up) >> up) * unit; }
+    QK_INLINE kernels::vf<Arch> number(kernels::vi<Arch> code) const noexcept { return to_float((code << up) >> up); }
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept { return number(code) * unit; }
 };
 
 template <class Arch>

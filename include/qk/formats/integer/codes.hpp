@@ -102,7 +102,7 @@ struct integer_values {
 };
 
 /// The same with the zero points of a table.
-template <class Arch, bool Whole>
+template <class Arch>
 struct integer_values_by_table {
     integer_values<Arch> of;
     const std::int32_t* zero;
@@ -111,7 +111,7 @@ struct integer_values_by_table {
     integer_values_by_table(integer f, const group_table<Arch>& table) noexcept : of(f, 0), zero(table.zero), at(table.at) {}
     /// Returns what turns codes of vector k of the tile at value i into values.
     QK_INLINE auto of_tile(std::size_t i) const noexcept {
-        return [less = numbers_of_tile<Whole, kernels::vi<Arch>>(zero, at, i), this](kernels::vi<Arch> code, std::size_t k)
+        return [less = numbers_of_tile<false, kernels::vi<Arch>>(zero, at, i), this](kernels::vi<Arch> code, std::size_t k)
                    QK_INLINE_CALL { return to_float(of.number(code) - less(k)); };
     }
 };

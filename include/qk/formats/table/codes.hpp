@@ -54,37 +54,4 @@ struct listed_values {
     }
 };
 
-#if defined(__AVX2__)
-
-/// Turns codes of 4 bits into float32 by shuffles of bytes, 32 at a time: a table of 16 bytes for each byte of a float.
-template <class Arch>
-class four_byte_values {
-  public:
-    QK_INLINE explicit four_byte_values(const float* numbers) noexcept {
-        alignas(16) std::uint8_t byte[16];
-        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL {
-            for (std::size_t i = 0; i < 16; ++i) byte[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(numbers[i]) >> (8 * k));
-            tables[k] = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(byte)));
-        });
-    }
-    /// Calls put(k, eight values) for k = 0, 8, 16, 24 and the 32 codes, a byte each, which must stand in the order of kernels::in_eights.
-    template <class Put>
-    QK_INLINE void each(__m256i codes, const Put& put) const {
-        const auto byte = [&](std::size_t k) QK_INLINE_CALL { return _mm256_shuffle_epi8(tables[k], codes); };
-        const __m256i b0 = byte(0), b1 = byte(1), b2 = byte(2), b3 = byte(3);
-        const auto floats = [](__m256i v) QK_INLINE_CALL { return kernels::vf<Arch>(_mm256_castsi256_ps(v)); };
-        const __m256i low = _mm256_unpacklo_epi8(b0, b1), upper = _mm256_unpacklo_epi8(b2, b3);
-        put(0, floats(_mm256_unpacklo_epi16(low, upper)));
-        put(8, floats(_mm256_unpackhi_epi16(low, upper)));
-        const __m256i more_low = _mm256_unpackhi_epi8(b0, b1), more_upper = _mm256_unpackhi_epi8(b2, b3);
-        put(16, floats(_mm256_unpacklo_epi16(more_low, more_upper)));
-        put(24, floats(_mm256_unpackhi_epi16(more_low, more_upper)));
-    }
-
-  private:
-    __m256i tables[4];
-};
-
-#endif
-
 }  // namespace qk::detail
