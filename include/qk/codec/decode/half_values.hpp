@@ -34,8 +34,7 @@ enum class half_form : std::uint8_t {
     as_is,    ///< they are: 16 bits, 5 of them exponent
     words,    ///< 6 bits: no Inf, no NaN
     upper,    ///< 8 bits, 2 of them mantissa: the upper byte has all of them; Inf and NaN, if any, are float16's
-    shifted,  ///< 8 bits: no Inf, no NaN
-    special,  ///< 8 bits: Inf and NaN have fewer exponent bits
+    shifted,  ///< 8 bits: Inf and NaN, if any, have fewer exponent bits
     lone_nan  ///< 8 bits: the code of -0 is NaN
 };
 
@@ -49,7 +48,7 @@ QK_INLINE constexpr half_form half_form_of(floating f) {
     if (width == 6) return none ? half_form::words : half_form::none;
     if (width != 8) return half_form::none;
     if (m == 2) return half_form::upper;
-    return none ? half_form::shifted : f.specials == specials::fnuz ? half_form::lone_nan : half_form::special;
+    return f.specials == specials::fnuz ? half_form::lone_nan : half_form::shifted;
 }
 
 /// Returns the power of two by which half_values' results must still be multiplied.
@@ -97,7 +96,9 @@ class half_values {
             down = _mm_cvtsi32_si128(m - 2), up = _mm_cvtsi32_si128(10 - m);
             upper_bits = bytes(magnitude >> (m - 2));
             lower_bits = bytes(magnitude << (10 - m));
-            largest = bytes(f.specials == specials::fn ? magnitude - 1 : (magnitude >> m << m) - 1);
+            largest = bytes(f.specials == specials::none ? magnitude
+                            : f.specials == specials::fn ? magnitude - 1
+                                                         : (magnitude >> m << m) - 1);
             word_bits = words(magnitude << (10 - m) | 0x8000), word_up = words(10 - m);
             twice_largest = _mm_add_epi8(_mm256_castsi256_si128(largest), _mm256_castsi256_si128(largest));
             to_special = words((31 - (magnitude >> m)) << 10);
@@ -121,7 +122,6 @@ class half_values {
             case half_form::words: return as(form_of<half_form::words>(), std::integral_constant<int, 6>());
             case half_form::upper: return as(form_of<half_form::upper>(), eight());
             case half_form::shifted: return as(form_of<half_form::shifted>(), eight());
-            case half_form::special: return as(form_of<half_form::special>(), eight());
             case half_form::lone_nan: return as(form_of<half_form::lone_nan>(), eight());
         }
     }
@@ -155,13 +155,11 @@ class half_values {
     QK_INLINE __m256i sixteen_of_eight(__m128i code) const noexcept {
         if constexpr (Form == half_form::upper) return _mm256_slli_epi16(_mm256_cvtepu8_epi16(code), 8);
         const __m256i word = _mm256_and_si256(_mm256_sllv_epi16(_mm256_cvtepi8_epi16(code), word_up), word_bits);
-        if constexpr (Form == half_form::special) {  // their exponent bits are all set: what float16 has above them is added
-            const __mmask16 beyond = _mm_cmpgt_epu8_mask(_mm_add_epi8(code, code), twice_largest);
-            return _mm256_mask_add_epi16(word, beyond, word, to_special);
-        }
         if constexpr (Form == half_form::lone_nan)
             return _mm256_mask_mov_epi16(word, _mm_cmpeq_epi8_mask(code, _mm_set1_epi8(-128)), words(0x7e00));
-        return word;
+        // The exponent bits of Inf and NaN are all set: what float16 has above them is added.
+        const __mmask16 beyond = _mm_cmpgt_epu8_mask(_mm_add_epi8(code, code), twice_largest);
+        return _mm256_mask_add_epi16(word, beyond, word, to_special);
     }
 #endif
 
@@ -216,7 +214,7 @@ class half_values {
         const __m256i signs = _mm256_and_si256(code, sign);
         upper = _mm256_or_si256(_mm256_and_si256(_mm256_srl_epi16(code, down), upper_bits), signs);
         lower = _mm256_and_si256(_mm256_sll_epi16(code, up), lower_bits);
-        if constexpr (Form == half_form::special) {
+        if constexpr (Form == half_form::shifted) {
             const __m256i beyond = _mm256_cmpgt_epi8(_mm256_andnot_si256(sign, code), largest);
             upper = _mm256_or_si256(upper, _mm256_and_si256(beyond, bytes(0x7c)));
         }
