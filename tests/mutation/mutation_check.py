@@ -85,7 +85,6 @@ DEFECTS = [
     ("stored: vectors of a group of 32 have the factor of the first", "codec/decode/fast_values.hpp", "v * factor(k / w), streaming); });\n    }\n    return i;", "v * factor(0), streaming); });\n    }\n    return i;"),
     ("stored: whole numbers of 8 bits are taken for those of 4", "codec/decode/fast_values.hpp", "values.up == 32 - 4", "values.up == 32 - 8"),
     ("groups of blocks have the factors of the first group", "codec/decode/fast_blocks.hpp", "factor_ + g % factors_together * w", "factor_ + 0 * g"),
-    ("pairs and half vectors: groups of blocks have the factors of the first", "codec/decode/fast_blocks.hpp", "first_block = g % factors_together * w", "first_block = 0"),
     ("registers: the second half of a group has the factor of the first", "codec/decode/registers.hpp", "v * factor[k / 16]", "v * factor[0]"),
     ("products: the tree joins neighbours", "product/sums.hpp", "(s[0] + s[2]) + (s[1] + s[3])", "(s[0] + s[1]) + (s[2] + s[3])"),
     ("products: the last weight of a row is forgotten", "product/sums.hpp", "n - k < width ? n - k : width;", "n - k < width ? n - k - 1 : width;"),

@@ -177,31 +177,37 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
         }
     }
     const block_factors<Arch, Format> factors(f, tensor);
-    constexpr std::size_t kinds = with_pairs ? 2 : 1;
-    alignas(64) float factor[kinds][factors_together * w];
-    const kernels::mask<Arch> first_half = kernels::iota<Arch>() < kernels::vi<Arch>(8);
     for (std::size_t g = 0; g < groups; ++g, in += codes.bytes(w * size)) {
-        if (g % factors_together == 0) {
-            for (std::size_t k = 0; k < std::min(factors_together, groups - g); ++k) {
-                kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
-                factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + (g + k) * w), made);
-                for (std::size_t kind = 0; kind < kinds; ++kind) kernels::store<Arch>(factor[kind] + k * w, made[kind]);
-            }
+        constexpr std::size_t kinds = with_pairs ? 2 : 1;
+        alignas(64) float factor[2][w], eighths[kinds][8 * w];
+        kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
+        factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), made);
+        const std::size_t at = g * w * size;
+        kernels::store<Arch>(factor[0], made[0]);
+        if constexpr (with_pairs) kernels::store<Arch>(factor[1], made[1]);
+        if (halves) {
+            const auto fill = [&](std::size_t kind) {
+                for (std::size_t b = 0; b < w; ++b) {
+                    for (std::size_t k = 0; k < 8; ++k) eighths[kind][8 * b + k] = factor[kind][b];
+                }
+            };
+            fill(0);
+            if constexpr (with_pairs) fill(1);
         }
-        const std::size_t at = g * w * size, first_block = g % factors_together * w;
         for (std::size_t v = 0; v < size; v += 4) {  // vectors
             [[maybe_unused]] kernels::vi<Arch> shifts;
             if constexpr (with_pairs) shifts = shifts_of_four<Arch>(p.shifts, g * size + v);
             codes.template each_vector<count>(in + codes.bytes(v * w), [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
-                const std::size_t vector = v + k / w;
+                const std::size_t vector = v + k / w, block = vector >> per_block;
                 const auto of = [&](std::size_t kind) QK_INLINE_CALL {
-                    const float* const own = factor[kind] + first_block + (halves ? 2 * vector : vector >> per_block);
-                    const kernels::vi<Arch> all = kernels::as_int<Arch>(kernels::vf<Arch>(own[0]));
-                    return halves ? select(first_half, all, kernels::as_int<Arch>(kernels::vf<Arch>(own[1]))) : all;
+                    return halves ? kernels::load<Arch>(eighths[kind] + vector * w) : kernels::vf<Arch>(factor[kind][block % w]);
                 };
-                kernels::vi<Arch> scale = of(0);
-                if constexpr (with_pairs) scale = select(pairs_set<Arch>(shifts, k / w), of(1), scale);
-                const kernels::vf<Arch> out = values(code) * kernels::as_float<Arch>(scale);
+                kernels::vf<Arch> scale = of(0);
+                if constexpr (with_pairs) {
+                    const kernels::vi<Arch> low = kernels::as_int<Arch>(of(1)), high = kernels::as_int<Arch>(scale);
+                    scale = kernels::as_float<Arch>(select(pairs_set<Arch>(shifts, k / w), low, high));
+                }
+                const kernels::vf<Arch> out = values(code) * scale;
                 kernels::put<Arch>(y + at + vector * w, out, streaming);
             });
         }

@@ -155,6 +155,29 @@ std::size_t decode_32_at_a_time(const integer_values<Arch>& values, const std::b
     return 0;
 }
 
+/// The same with a zero point for each run, which is taken from the numbers as a float.
+template <class Arch, int Known, class Factors>
+QK_APART std::size_t decode_32_at_a_time([[maybe_unused]] const integer_values_by_table<Arch>& values,
+                                         [[maybe_unused]] const std::byte* in, [[maybe_unused]] float* y, [[maybe_unused]] std::size_t n,
+                                         [[maybe_unused]] const Factors& factors, [[maybe_unused]] bool streaming) noexcept {
+    std::size_t i = 0;
+    if constexpr (has_sixteen_values<Arch>() && may_be_wide(Known, 4)) {
+        constexpr std::size_t w = kernels::lanes<Arch>;
+        if (values.of.up != 32 - 4 || !values.are_small()) return 0;
+        const auto number = [&](kernels::vi<Arch> code) QK_INLINE_CALL { return to_float(values.of.number(code)); };
+        const sixteen_values<Arch> sixteen(sixteen_numbers<Arch>(number).number);
+        const Factors by = factors;
+        for (; i + 32 <= n; i += 32, in += 16) {
+            const auto factor = by.of_tile(i);
+            const auto less = numbers_of_tile<false, kernels::vi<Arch>>(values.zero, values.at, i);
+            sixteen.each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL {
+                kernels::put<Arch>(y + i + k, (v - to_float(less(k / w))) * factor(k / w), streaming);
+            });
+        }
+    }
+    return i;
+}
+
 /// Computes the values of `N` vectors of codes of a floating format, which branch often: for all N together where registers are many.
 template <std::size_t N, class Arch>
 QK_INLINE void values_of(const floating_values<Arch>& values, const kernels::vi<Arch>* code, kernels::vf<Arch>* to) noexcept {

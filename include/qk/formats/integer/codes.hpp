@@ -2,6 +2,8 @@
 // Codes of integers from the fast form, a vector at a time, and back.
 #pragma once
 
+#include <algorithm>
+
 #include "qk/codec/layout/byte_codes.hpp"
 #include "qk/codec/layout/groups.hpp"
 #include "qk/codec/layout/unpack.hpp"
@@ -107,8 +109,14 @@ struct integer_values_by_table {
     integer_values<Arch> of;
     const std::int32_t* zero;
     entry_of_vector<Arch> at;
+    std::size_t number;  ///< of zero points
 
-    integer_values_by_table(integer f, const group_table<Arch>& table) noexcept : of(f, 0), zero(table.zero), at(table.at) {}
+    integer_values_by_table(integer f, const group_table<Arch>& table) noexcept
+        : of(f, 0), zero(table.zero), at(table.at), number(table.number) {}
+    /// Is true when float32 holds every zero point and differences from small numbers.
+    bool are_small() const noexcept {
+        return std::all_of(zero, zero + number, [](std::int32_t z) { return z > -(1 << 23) && z < 1 << 23; });
+    }
     /// Returns what turns codes of vector k of the tile at value i into values.
     QK_INLINE auto of_tile(std::size_t i) const noexcept {
         return [less = numbers_of_tile<false, kernels::vi<Arch>>(zero, at, i), this](kernels::vi<Arch> code, std::size_t k)
