@@ -134,8 +134,8 @@ class half_values {
     QK_INLINE void each(const std::byte* in, const Put& put) const {
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
         if constexpr (kernels::lanes<Arch> == 16)
-            return kernels::unrolled<2>(
-                [&](auto k) QK_INLINE_CALL { put(16 * k, kernels::vf<Arch>(_mm512_cvtph_ps(sixteen<Form, k>(in)))); });
+            return kernels::unrolled<2>([&](auto k)
+                                            QK_INLINE_CALL { put(16 * k, kernels::vf<Arch>(_mm512_cvtph_ps(sixteen<Form, k>(in)))); });
 #endif
 #if defined(__F16C__)
         if constexpr (kernels::lanes<Arch> == 8) each_by_bytes<Form>(in, put);
