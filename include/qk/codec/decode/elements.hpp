@@ -22,12 +22,12 @@ struct one_scale_of_run {
     one_factor<Arch> factors() const noexcept { return one_factor<Arch>(scale); }
     integer_values<Arch> values(integer f) const noexcept { return integer_values<Arch>(f, zero); }
 };
-template <class Arch>
+template <class Arch, bool Whole>
 struct scales_of_run {
     group_table<Arch>* table;
     float* room;  ///< for as many factors as the table has
-    table_factors<Arch> factors() const noexcept { return {table->scale, table->at, table->number, room}; }
-    integer_values_by_table<Arch> values(integer f) const noexcept { return {f, *table}; }
+    table_factors<Arch, Whole> factors() const noexcept { return {table->scale, table->at, table->number, room}; }
+    integer_values_by_table<Arch, Whole> values(integer f) const noexcept { return {f, *table}; }
 };
 
 /// Decodes a run by the fast form. Returns how many values were done.
@@ -51,17 +51,23 @@ std::size_t decode_fast(const Format& f, std::span<const std::byte> plane, std::
 /// decode_fast of any width: the code around it is compiled once for all widths.
 template <class Arch, class Format>
 struct fast_decoders {
+    /// Loops of their own for runs of whole tiles: those of floats are many, and would gain little.
+    static constexpr bool whole = !is_float<Format>;
     template <class Scales>
     using decoder = std::size_t (*)(const Format&, std::span<const std::byte>, std::size_t, float*, std::size_t, const Scales&,
                                     bool) noexcept;
     decoder<one_scale_of_run<Arch>> under_one;
-    decoder<scales_of_run<Arch>> under_table;
+    decoder<scales_of_run<Arch, whole>> under_whole;
+    decoder<scales_of_run<Arch, false>> under_table;
 };
 template <class Arch, int Width, class Format>
 constexpr fast_decoders<Arch, Format> fast_decoders_of() noexcept {
     using one = one_scale_of_run<Arch>;
-    if constexpr (kernels::is_baseline<Arch>) return {&decode_fast<Arch, Width, Format, one>, nullptr};
-    else return {&decode_fast<Arch, Width, Format, one>, &decode_fast<Arch, Width, Format, scales_of_run<Arch>>};
+    constexpr bool whole = fast_decoders<Arch, Format>::whole;
+    if constexpr (kernels::is_baseline<Arch>) return {&decode_fast<Arch, Width, Format, one>, nullptr, nullptr};
+    else
+        return {&decode_fast<Arch, Width, Format, one>, &decode_fast<Arch, Width, Format, scales_of_run<Arch, whole>>,
+                &decode_fast<Arch, Width, Format, scales_of_run<Arch, false>>};
 }
 
 /// Decodes rows whose vectors have one scale each, in pieces; what the fast form leaves goes to tile_of(o, l, i, first, n).
@@ -81,7 +87,8 @@ QK_APART void decode_by_tables(const Format& f, const_planes planes, const value
             if (whole != 0) {
                 table.fill(p, a, o, l, whole, has_zero_points<Format>);
                 float* to = y.floats() != nullptr ? y.floats() + first : value;
-                done = fast.under_table(f, planes.elements, first, to, whole, {&table, room}, streaming);
+                done = table.at.is_whole() ? fast.under_whole(f, planes.elements, first, to, whole, {&table, room}, streaming)
+                                           : fast.under_table(f, planes.elements, first, to, whole, {&table, room}, streaming);
                 if (to == value && done != 0) y.template copy<Arch>(value, first, done);
             }
             for (std::size_t some = 0; done < n; done += some) {

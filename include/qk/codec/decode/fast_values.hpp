@@ -155,10 +155,10 @@ std::size_t decode_32_at_a_time(const integer_values<Arch>& values, const std::b
 }
 
 /// The same with a zero point for each run, which is taken from the numbers as a float.
-template <class Arch, int Known, class Factors>
-QK_APART std::size_t decode_32_at_a_time([[maybe_unused]] const integer_values_by_table<Arch>& values, [[maybe_unused]] const std::byte* in,
-                                         [[maybe_unused]] float* y, [[maybe_unused]] std::size_t n, [[maybe_unused]] const Factors& factors,
-                                         [[maybe_unused]] bool streaming) noexcept {
+template <class Arch, int Known, bool Whole, class Factors>
+QK_APART std::size_t decode_32_at_a_time([[maybe_unused]] const integer_values_by_table<Arch, Whole>& values,
+                                         [[maybe_unused]] const std::byte* in, [[maybe_unused]] float* y, [[maybe_unused]] std::size_t n,
+                                         [[maybe_unused]] const Factors& factors, [[maybe_unused]] bool streaming) noexcept {
     std::size_t i = 0;
     if constexpr (has_sixteen_values<Arch>() && may_be_wide(Known, 4)) {
         constexpr std::size_t w = kernels::lanes<Arch>;
@@ -168,7 +168,7 @@ QK_APART std::size_t decode_32_at_a_time([[maybe_unused]] const integer_values_b
         const Factors by = factors;
         for (; i + 32 <= n; i += 32, in += 16) {
             const auto factor = by.of_tile(i);
-            const auto less = numbers_of_tile<false, kernels::vi<Arch>>(values.zero, values.at, i);
+            const auto less = numbers_of_tile<Whole, kernels::vi<Arch>>(values.zero, values.at, i);
             sixteen.each(in, [&](std::size_t k, kernels::vf<Arch> v)
                                  QK_INLINE_CALL { kernels::put<Arch>(y + i + k, (v - to_float(less(k / w))) * factor(k / w), streaming); });
         }

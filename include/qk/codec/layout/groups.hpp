@@ -127,7 +127,7 @@ struct one_factor {
     QK_INLINE one_factor times(float unit) const noexcept { return one_factor(number * unit); }
     QK_INLINE auto of_tile(std::size_t) const noexcept { return one_of_tile<kernels::vf<Arch>>{factor}; }
 };
-template <class Arch>
+template <class Arch, bool Whole>
 struct table_factors {
     const float* entry;
     entry_of_vector<Arch> at;
@@ -145,7 +145,7 @@ struct table_factors {
         return !any(most >= V(kernels::infinity_bits));
     }
     QK_INLINE table_factors times(float) const noexcept { return {room, at, number, room}; }  // takes() has multiplied them
-    QK_INLINE auto of_tile(std::size_t i) const noexcept { return numbers_of_tile<false, kernels::vf<Arch>>(entry, at, i); }
+    QK_INLINE auto of_tile(std::size_t i) const noexcept { return numbers_of_tile<Whole, kernels::vf<Arch>>(entry, at, i); }
 };
 
 /// Divisors of a piece, with their reciprocals in two floats where the quotient may be a product (kernels/rounding/fast.hpp); else `high`

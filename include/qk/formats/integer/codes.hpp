@@ -104,7 +104,7 @@ struct integer_values {
 };
 
 /// The same with the zero points of a table.
-template <class Arch>
+template <class Arch, bool Whole>
 struct integer_values_by_table {
     integer_values<Arch> of;
     const std::int32_t* zero;
@@ -119,7 +119,7 @@ struct integer_values_by_table {
     }
     /// Returns what turns codes of vector k of the tile at value i into values.
     QK_INLINE auto of_tile(std::size_t i) const noexcept {
-        return [less = numbers_of_tile<false, kernels::vi<Arch>>(zero, at, i), this](kernels::vi<Arch> code, std::size_t k)
+        return [less = numbers_of_tile<Whole, kernels::vi<Arch>>(zero, at, i), this](kernels::vi<Arch> code, std::size_t k)
                    QK_INLINE_CALL { return to_float(of.number(code) - less(k)); };
     }
 };
