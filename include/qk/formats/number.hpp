@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "qk/formats/floating.hpp"
+#include "qk/inline.hpp"
 
 namespace qk {
 
@@ -20,7 +21,7 @@ struct code_number {
 /// Returns what a code of a floating format of up to 32 bits means. Only the lowest bits(f) bits of `code` count.
 ///
 ///     sign (or none) | exponent field | mantissa
-constexpr code_number number_of(floating f, std::uint32_t code) {
+QK_INLINE constexpr code_number number_of(floating f, std::uint32_t code) {
     const int magnitude_bits = f.exponent_bits + f.mantissa_bits;
     const auto top = static_cast<std::uint32_t>(top_magnitude(f)), infinity = static_cast<std::uint32_t>(infinity_magnitude(f));
     const std::uint32_t magnitude = code & top, one = std::uint32_t{1} << f.mantissa_bits;

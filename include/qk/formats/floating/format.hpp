@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "qk/formats/family.hpp"
+#include "qk/inline.hpp"
 
 namespace qk {
 
@@ -149,7 +150,7 @@ constexpr std::uint32_t max_mantissa(floating f) { return static_cast<std::uint3
 constexpr double power_of_two(int e) { return std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52); }
 
 /// Largest finite value.
-constexpr double max_value(floating f) {
+QK_INLINE constexpr double max_value(floating f) {
     const double one = power_of_two(f.mantissa_bits);
     return (one + static_cast<double>(detail::largest_fraction(f))) * power_of_two(max_exponent(f) - f.mantissa_bits);
 }
