@@ -76,6 +76,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   run_on(codec_forms_test_avx2 "avx2,fma")
   consumer_program(kernel_forms_test_avx512 AVX-512 kernel_forms_test.cpp -march=x86-64 -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl -mfma)
   run_on(kernel_forms_test_avx512 "avx512f,avx512cd,avx512bw,avx512dq,avx512vl")
+  # Products have forms for instructions beyond those that qk::dispatch asks for.
+  one_source(vnni_source product_vnni_test product_test.cpp product_attention_test.cpp product_random_test.cpp)
+  consumer_program(product_test_vnni AVX-512+VNNI+VBMI ${vnni_source} -march=x86-64 -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl -mfma -mavx512vnni
+                   -mavx512vbmi)
+  run_on(product_test_vnni "avx512f,avx512cd,avx512bw,avx512dq,avx512vl,avx512_vnni,avx512vbmi")
 else()
   consumer_program(kernel_forms_test_native ${CMAKE_SYSTEM_PROCESSOR} kernel_forms_test.cpp)
   run_on(kernel_forms_test_native "")

@@ -12,7 +12,6 @@
 #include "compare_bits.hpp"
 #include "product_oracle.hpp"
 #include "product_under_test.hpp"
-#include "qk/dispatch.hpp"
 #include "qk/reference.hpp"
 #include "test_formats.hpp"
 
@@ -283,6 +282,16 @@ struct whole_parts {
     }
 };
 
+/// A format that x is rounded to on its way.
+struct rounding {
+    qk::format to;
+    qk::input_rounding under_test;
+};
+template <auto Format>
+rounding rounding_to() {
+    return {Format, under_test::rounded_to<Format>()};
+}
+
 void check_product_trial(generator& g, const std::string& number) {
     const bool integers = g.below(6) == 0;
     const bool grouped = !integers && g.below(5) == 0;
@@ -308,16 +317,16 @@ void check_product_trial(generator& g, const std::string& number) {
     if (integers) e.o.sums = qk::product_sums::integers;
     stored_numbers expected = y;
     // x rounded on its way: to a format whose blocks begin at column 0.
-    static const qk::format roundings[] = {*qk::parse_format("mxfp8_e4m3"), *qk::parse_format("bfp16"), *qk::parse_format("mxint8"),
-                                           *qk::parse_format("fp8_e5m2"), *qk::parse_format("bf16")};
+    static const rounding roundings[] = {rounding_to<qk::mxfp8_e4m3>(), rounding_to<qk::bfp16>(), rounding_to<qk::mxint8>(),
+                                         rounding_to<qk::fp8_e5m2>(), rounding_to<qk::bf16>()};
     const bool rounds = g.below(5) == 0;
-    const qk::format& rounding = roundings[g.below(5)];
+    const rounding& round = roundings[g.below(5)];
     std::vector<std::vector<float>> in(vectors, std::vector<float>(columns));
     for (std::size_t v = 0; v < vectors; ++v) {
         for (std::size_t k = 0; k < columns; ++k) in[v][k] = x.at(px.at(v, k));
-        if (rounds && columns != 0) qk::reference::fake_quantize(rounding, std::vector<float>(in[v]), in[v], qk::along_axis{1, columns, 1});
+        if (rounds && columns != 0) qk::reference::fake_quantize(round.to, std::vector<float>(in[v]), in[v], qk::along_axis{1, columns, 1});
     }
-    if (rounds) e.o.round = qk::dispatch::rounded_to(rounding);
+    if (rounds) e.o.round = round.under_test;
     const std::string what = "trial " + number + ", " + m.name + " vectors " + std::to_string(vectors) + " chosen " +
                              std::to_string(chosen.size()) + (integers ? " integers" : "") + " strides " + std::to_string(px.stride) + " " +
                              std::to_string(px.step) + " rows from " + std::to_string(e.o.rows.first);
