@@ -11,6 +11,13 @@ function(qk_instrument target)
   endif()
 endfunction()
 
+# g++ 12.2 fills a constant of 32 bytes or more whose last words are 0, such as {1, 1, 0, 0}, with its first word where it has AVX-512 (14
+# does not): constants go to memory 16 bytes at a time then.
+include(CheckCXXCompilerFlag)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  check_cxx_compiler_flag("-mmove-max=128 -mstore-max=128" QK_HAS_MOVE_MAX)
+endif()
+
 option(QK_QUICK "for people who change qk: -Og, and sources of the graph module and the command compiled together; the build takes half the time, the programs are slow" OFF)
 
 # qk_own(target [LOOPS]) adds the compiler flags of qk's own builds; no target passes them on to users. Release is -O2 with loops of any
@@ -30,6 +37,9 @@ function(qk_own target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # False alarms on "text" + std::string: GCC bugs 105651 and 105329.
     target_compile_options(${target} PRIVATE -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+  endif()
+  if(QK_HAS_MOVE_MAX)
+    target_compile_options(${target} PRIVATE -mmove-max=128 -mstore-max=128)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # false alarms of g++ 12: the undefined operand of its AVX-512 intrinsics; comparing byte vectors
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized -Wno-stringop-overread)
@@ -58,7 +68,6 @@ function(qk_together target)
 endfunction()
 
 # Aligns loops to cache lines: a badly placed loop of a kernel loses up to a sixth of its speed.
-include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-falign-loops=64 QK_HAS_ALIGN_LOOPS)
 function(qk_align_loops target)
   if(QK_HAS_ALIGN_LOOPS)
