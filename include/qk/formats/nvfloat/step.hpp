@@ -15,7 +15,7 @@ namespace qk::kernels {
 constexpr block_shape shape_of(const nvfloat& f) { return {f.block_size, element_step::element}; }
 
 /// Returns the tensor scale that lets an array with this largest finite magnitude use all of the format; 1 for formats without one.
-inline float tensor_scale_of(const nvfloat& f, float amax, const semantics& how) noexcept {
+QK_INLINE float tensor_scale_of(const nvfloat& f, float amax, const semantics& how) noexcept {
     if (!f.tensor_scale) return 1.0f;
     return how.flush_inputs && amax < 0x1p-126f ? 0.0f : amax / static_cast<float>(max_value(f.scale) * max_value(f.element));
 }
