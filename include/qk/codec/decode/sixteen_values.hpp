@@ -8,21 +8,16 @@
 #include <cstdint>
 
 #include "qk/codec/decode/half_values.hpp"
+#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/code_lanes.hpp"
 
 namespace qk::detail {
 
-/// Is true when this architecture has sixteen_values.
+/// Is true when this architecture has sixteen_values: where it can shuffle codes.
 template <class Arch>
 constexpr bool has_sixteen_values() noexcept {
-#if defined(__AVX512F__)
-    if (kernels::lanes<Arch> == 16) return true;
-#endif
-#if defined(__AVX2__)
-    if (kernels::lanes<Arch> == 8) return true;
-#endif
-    return false;
+    return has_narrow_codes<Arch>();
 }
 
 /// The 16 numbers of codes of 4 bits.
