@@ -2,8 +2,8 @@
 // qk::dispatch: the run-time forms of the kernels, compiled once for each instruction set and chosen by the processor (or by QK_ARCH).
 //
 // Link qk::dispatch. The contract of every function is that of its namesake in qk; the results are the same bits. The choice is made on
-// first use: the best of sse2, avx2 (with FMA, F16C and BMI2), avx512 (F, CD, BW, DQ, VL and BMI2) or neon that the processor has, unless
-// the environment variable QK_ARCH names one of them.
+// first use: the best of sse2, avx2 (with FMA, F16C and BMI2), avx512 (F, CD, BW, DQ, VL and BMI2), avx512_vnni (VNNI and VBMI, too, for
+// products) or neon that the processor has, unless the environment variable QK_ARCH names one of them.
 #pragma once
 
 #include <span>

@@ -118,7 +118,7 @@ def _spec(format, semantics="ocp", rounding=None):
 
 
 def architecture():
-    """Returns the instruction set that the kernels use here: avx2, avx512, neon or sse2. QK_ARCH in the environment chooses another."""
+    """Returns the instruction set that the kernels use here: sse2, avx2, avx512, avx512_vnni or neon. QK_ARCH in the environment chooses another."""
     return _qk.architecture()
 
 

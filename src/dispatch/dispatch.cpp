@@ -20,15 +20,21 @@ struct candidate {
     bool (*runs)() noexcept;
 };
 
+#ifdef QK_DISPATCH_AVX512
+bool has_avx512() noexcept {
+    return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+           __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("bmi2") != 0;
+}
+#endif
+
 // The instruction sets of this build, best first. (g++ and clang check the operating system's support for wide registers too.)
 constexpr candidate candidates[] = {
+#ifdef QK_DISPATCH_AVX512_VNNI
+    {"avx512_vnni", table_of<isa::avx512, isa::avx512_vnni>,
+     []() noexcept { return has_avx512() && __builtin_cpu_supports("avx512vnni") != 0 && __builtin_cpu_supports("avx512vbmi") != 0; }},
+#endif
 #ifdef QK_DISPATCH_AVX512
-    {"avx512", table_of<isa::avx512>,
-     []() noexcept {
-         return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 &&
-                __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
-                __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("bmi2") != 0;
-     }},
+    {"avx512", table_of<isa::avx512>, has_avx512},
 #endif
 #ifdef QK_DISPATCH_AVX2
     // Every processor with AVX2 and FMA has F16C, which older compilers cannot test for.

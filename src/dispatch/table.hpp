@@ -15,6 +15,7 @@ namespace isa {
 struct sse2;
 struct avx2;
 struct avx512;
+struct avx512_vnni;
 struct neon;
 }  // namespace isa
 
@@ -58,9 +59,10 @@ decoder decoder_of() noexcept;
 template <class Isa>
 multipliers multipliers_of() noexcept;
 
-template <class Isa>
+/// Products may be those of a larger instruction set, of which the other kernels use nothing.
+template <class Isa, class OfProducts = Isa>
 kernel_table table_of() noexcept {
-    return {fake_quantizers_of<Isa>(), encoder_of<Isa>(), decoder_of<Isa>(), multipliers_of<Isa>()};
+    return {fake_quantizers_of<Isa>(), encoder_of<Isa>(), decoder_of<Isa>(), multipliers_of<OfProducts>()};
 }
 
 }  // namespace qk::dispatch

@@ -54,7 +54,7 @@ inline const std::string isa = [] {
         std::exit(0);
     }
     const std::string name = qk::dispatch::architecture();
-    return name == "avx512" ? "AVX-512" : name == "avx2" ? "AVX2+FMA" : name == "sse2" ? "SSE2" : name == "neon" ? "NEON" : name;
+    return name.starts_with("avx512") ? "AVX-512" : name == "avx2" ? "AVX2+FMA" : name == "sse2" ? "SSE2" : name == "neon" ? "NEON" : name;
 }();
 /// Is true where tests sample the pairs of exponents; only the best instruction set sees every pair.
 inline const bool sampled = isa != "AVX-512" && isa != "NEON";

@@ -39,7 +39,19 @@ namespace qk::kernels {
 struct avx512 {
     using of = xsimd::avx512dq;  // lanes have 32 bits: avx512bw has nothing for them, and a defect in 8.1
 };
+// Products use VNNI and VBMI where they are there: a processor without them must not get such a symbol from another file.
+#if defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
+struct avx512_vnni_vbmi : avx512 {};
+using native = avx512_vnni_vbmi;
+#elif defined(__AVX512VNNI__)
+struct avx512_vnni : avx512 {};
+using native = avx512_vnni;
+#elif defined(__AVX512VBMI__)
+struct avx512_vbmi : avx512 {};
+using native = avx512_vbmi;
+#else
 using native = avx512;
+#endif
 #elif defined(__AVX2__)
 struct avx2 {
     using of = xsimd::avx2;
@@ -48,7 +60,12 @@ struct avx2 {
 struct avx2_fma {
     using of = xsimd::fma3<xsimd::avx2>;
 };
+#if defined(__AVXVNNI__)
+struct avx2_fma_vnni : avx2_fma {};
+using native = avx2_fma_vnni;
+#else
 using native = avx2_fma;
+#endif
 #else
 using native = avx2;
 #endif
