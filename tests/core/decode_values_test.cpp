@@ -3,8 +3,11 @@
 // value times its scale, for every split, bias, kind of special values and position of the code.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "compare_bits.hpp"
 #include "qk/codec/layout/bits.hpp"
@@ -12,6 +15,7 @@
 #include "qk/formats/catalogue.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/formats/codes.hpp"
+#include "qk/formats/p3109.hpp"
 #include "qk/formats/parse.hpp"
 #include "test_inputs.hpp"
 #include "under_test.hpp"
@@ -106,6 +110,53 @@ TEST_CASE("elements of the catalogue: every code, under scales that leave them n
         if (f == nullptr || (qk::bits(*f) != 8 && qk::bits(*f) != 6 && qk::bits(*f) != 4)) continue;
         for (const float scale : {1.0f, 3e-3f, 0x1p-130f, 0x1p125f}) check_elements(*f, 20000, scale, r);
     }
+}
+
+TEST_CASE("IEEE P3109's formats of 3 to 15 bits: every code becomes its value, and the value its code") {
+    for (int width = 3; width <= 15; ++width)
+        for (int precision = 1; precision <= width; ++precision)
+            for (const bool is_signed : {true, false})
+                for (const bool extended : {true, false}) {
+                    const qk::floating f = qk::p3109(width, precision, is_signed, extended);
+                    if (f == qk::no_format) continue;
+                    const std::size_t codes = std::size_t{1} << width, n = std::max<std::size_t>(2048, codes);
+                    const qk::along_axis axis{1, n, 1};
+                    std::vector<std::byte> plane(qk::packed_bytes(f, axis)), again(plane.size());
+                    for (std::size_t bit = 0; bit < n * static_cast<std::size_t>(width); ++bit)
+                        if ((bit / static_cast<std::size_t>(width) % codes) >> (bit % static_cast<std::size_t>(width)) & 1u)
+                            plane[bit / 8] |= std::byte{1} << static_cast<int>(bit % 8);
+                    std::vector<float> y(n);
+                    under_test::decode(f, plane, y);
+                    for (std::size_t i = 0; i < n; ++i)
+                        REQUIRE_MESSAGE(same_bits(y[i], qk::value_of(f, static_cast<std::uint32_t>(i % codes))), qk::to_text(f).view(),
+                                        ": code ", i % codes);
+                    if (qk::exceeds_float32(f) || qk::min_exponent(f) - f.mantissa_bits < -149) continue;  // codes share a float32
+                    const qk::semantics how{.overflow = qk::overflow_rule::propagate};                     // Inf stays
+                    REQUIRE(under_test::encode(f, y, again, {}, how) == qk::encode_status::done);
+                    CHECK_MESSAGE(again == plane, qk::to_text(f).view());
+                }
+}
+
+TEST_CASE("tables of more than 128 numbers: every code, with values that need all bits of a float32 and without") {
+    generator r{15};
+    for (const std::size_t size : {std::size_t{129}, std::size_t{200}, std::size_t{256}})
+        for (const bool short_values : {true, false}) {
+            std::vector<float> numbers(size);
+            for (float& v : numbers)
+                v = std::bit_cast<float>((r.word() & 0xbfffffffu) & (short_values ? 0xffff0000u : 0xffffffffu));  // finite
+            numbers[size / 2] = std::numeric_limits<float>::quiet_NaN();
+            if (!short_values) std::fill(numbers.begin(), numbers.end() - 1, 1.0f), numbers.back() = 0x1.000002p0f;
+            const qk::table f = qk::table_of(numbers);
+            for (const float scale : {1.0f, 0.01171875f}) {
+                const std::vector<std::byte> plane = random_bytes(20000, r);
+                std::vector<float> y(plane.size());
+                under_test::decode(f, plane, y, qk::affine{.scale = scale, .zero_point = 0});
+                for (std::size_t i = 0; i < y.size(); ++i) {
+                    const std::uint32_t code = std::to_integer<std::uint32_t>(plane[i]);
+                    REQUIRE_MESSAGE(same_bits(y[i], qk::value_of(f, code) * scale), size, " numbers: code ", code, " at ", i);
+                }
+            }
+        }
 }
 
 TEST_CASE("16-bit floats of the catalogue: every code") {

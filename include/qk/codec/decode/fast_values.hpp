@@ -8,6 +8,7 @@
 
 #include "qk/codec/decode/byte_values.hpp"
 #include "qk/codec/decode/sixteen_values.hpp"
+#include "qk/codec/decode/word_values.hpp"
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/compile_time_facts.hpp"
@@ -110,7 +111,17 @@ QK_APART std::size_t decode_by_sixteen(const float* numbers, const std::byte* in
     return decode_groups_by<Arch>(each, 16, in, y, n, factors, streaming);
 }
 
-/// Decodes codes that half_values, byte_values or sixteen_values supports, 32 at a time. Returns how many were done.
+/// Decodes codes of 8 bits likewise, if their values need no lower half. Returns how many were done.
+template <class Arch, class Values, class Factors>
+QK_APART std::size_t decode_by_words(const Values& of, const std::byte* in, float* y, std::size_t n, const Factors& factors,
+                                     bool streaming) noexcept {
+    const word_values<Arch> values(of);
+    if (!values.usable()) return 0;
+    const auto each = [&](const std::byte* from, const auto& put) QK_INLINE_CALL { values.each(from, put); };
+    return decode_groups_by<Arch>(each, 32, in, y, n, factors, streaming);
+}
+
+/// Decodes codes that half_values, byte_values, sixteen_values or word_values supports, 32 at a time. Returns how many were done.
 template <class Arch, int Known, class Factors>
 QK_APART std::size_t decode_32_at_a_time(const floating_values<Arch>& values, const std::byte* in, float* y, std::size_t n,
                                          const Factors& factors, bool streaming) noexcept {
@@ -135,6 +146,9 @@ QK_APART std::size_t decode_32_at_a_time(const floating_values<Arch>& values, co
     } else if constexpr (has_sixteen_values<Arch>() && may_be_wide(Known, 4)) {
         if (width == 4) return decode_by_sixteen<Arch>(sixteen_numbers<Arch>(values).number, in, y, n, factors, streaming);
     }
+    if constexpr (has_word_values<Arch>() && may_be_wide(Known, 8)) {
+        if (width == 8 && n >= least_for_words) return decode_by_words<Arch>(values, in, y, n, factors, streaming);
+    }
     return done;
 }
 template <class Arch, int Known, class Factors>
@@ -142,6 +156,9 @@ std::size_t decode_32_at_a_time(const listed_values<Arch>& values, const std::by
                                 bool streaming) noexcept {
     if constexpr (has_sixteen_values<Arch>() && may_be_wide(Known, 4)) {
         if (values.size > 8 && values.size <= 16) return decode_by_sixteen<Arch>(values.numbers, in, y, n, factors, streaming);
+    }
+    if constexpr (has_word_values<Arch>() && may_be_wide(Known, 8)) {
+        if (values.size > 128 && n >= least_for_words) return decode_by_words<Arch>(values, in, y, n, factors, streaming);
     }
     return 0;
 }

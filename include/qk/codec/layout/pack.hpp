@@ -10,19 +10,18 @@ namespace qk::detail {
 template <class Arch>
 QK_APART void to_codes(floating f, const float* y, std::uint32_t* code, std::size_t n) {
     const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
-    const bool shifted = is_classic(f) && min_exponent(f) - m >= -126 && f != fp32;
     if (f == fp32) {
         for (std::size_t i = 0; i < n; ++i) code[i] = as_bits(y[i]);
     } else if (f == bf16) {
         for (std::size_t i = 0; i < n; ++i) code[i] = as_bits(y[i]) >> 16;
-    } else if (!shifted) {
+    } else if (!has_values_by_shift(f)) {
         for (std::size_t i = 0; i < n; ++i) code[i] = code_of(f, y[i]);
     } else {
         const std::uint32_t rebias = static_cast<std::uint32_t>(127 - f.bias) << m;
         const std::uint32_t least_normal = static_cast<std::uint32_t>(min_exponent(f) + 127) << 23;
         const float per_step = exact_power(m - min_exponent(f));
-        const std::uint32_t infinity = low_bits(f.exponent_bits) << m;
-        const std::uint32_t nan = has_nan(f) ? nan_code(f) : 0, sign_mask = f.specials == specials::fnuz ? 0 : 1;
+        const auto infinity = static_cast<std::uint32_t>(infinity_magnitude(f));
+        const std::uint32_t nan = has_nan(f) ? nan_code(f) : 0, nan_has_sign = has_negative_zero(f) ? 1 : 0;
         for (std::size_t i = 0; i < n; ++i) {
             const std::uint32_t u = as_bits(y[i]), a = u & 0x7fffffffu;
             const std::uint32_t normal = (a >> (23 - m)) - rebias;
@@ -32,7 +31,7 @@ QK_APART void to_codes(floating f, const float* y, std::uint32_t* code, std::siz
             std::uint32_t c = a < least_normal ? subnormal : normal;
             c = a >= 0x7f800000u ? infinity : c;
             const std::uint32_t sign = (u >> 31) << magnitude_bits;
-            code[i] = a > 0x7f800000u ? nan | sign * sign_mask : c | sign;
+            code[i] = a > 0x7f800000u ? nan | sign * nan_has_sign : c | sign;
         }
     }
 }

@@ -98,18 +98,11 @@ struct form_coder {
 
 // ---- back
 
-/// Is true for formats whose values are their codes, shifted: the classic ones, and unsigned ones with the same special values.
-QK_INLINE constexpr bool has_values_by_shift(floating f) {
-    const bool without_sign =
-        f.specials == specials::unsigned_ieee || f.specials == specials::unsigned_none || f.specials == specials::unsigned_nan;
-    return is_classic(f) || (!f.is_signed && f.subnormals && without_sign);
-}
-
 /// Turns codes of floating formats into values, as to_floats does.
 template <class Arch>
 struct floating_values {
     floating format;
-    bool usable, power_of_two, plain_shift, small, has_sign, has_special, lone_nan;
+    bool usable, power_of_two, plain_shift, small, has_sign, has_special, lone_infinity, lone_nan;
     int shift, up;
     kernels::vi<Arch> magnitude, first_normal, rebias, special, special_bits, nan_code;
     /// Kept in registers: compilers would make them anew for each vector. `sign` is 0 for formats without one.
@@ -120,13 +113,13 @@ struct floating_values {
 
     QK_INLINE explicit floating_values(floating f) noexcept
         : format(f),
-          usable(f != fp32 && bits(f) <= 16 &&
-                 ((has_values_by_shift(f) && min_exponent(f) - f.mantissa_bits >= -126) || f == bf16 || f == e8m0)),
+          usable(bits(f) <= 16 && (has_values_by_shift(f) || f == bf16 || f == e8m0)),
           power_of_two(f == e8m0),
           plain_shift(f == bf16),
           small(!has_nan(f) && !has_infinity(f) && f.exponent_bits + f.mantissa_bits <= kernels::lookup_bits<Arch>()),
           has_sign(is_signed(f)),
-          has_special(f.specials.high_nans != high_nans::none),
+          has_special(f.specials.high_nans != high_nans::none || has_infinity(f)),
+          lone_infinity(has_infinity(f) && f.specials.high_nans != high_nans::mantissas),
           lone_nan(f.is_signed && !f.specials.negative_zero),
           shift(23 - f.mantissa_bits),
           up(32 - bits(f)) {
@@ -135,9 +128,8 @@ struct floating_values {
         first_normal = kernels::vi<Arch>(1 << m);
         rebias = kernels::vi<Arch>((127 - f.bias) * (1 << 23));
         // The least magnitude that is Inf or NaN.
-        special = kernels::vi<Arch>(has_infinity(f) ? static_cast<std::int32_t>(low_bits(f.exponent_bits)) << m
-                                                    : static_cast<std::int32_t>(low_bits(magnitude_width)));
-        special_bits = kernels::vi<Arch>(has_infinity(f) ? kernels::infinity_bits : kernels::nan_bits);
+        special = kernels::vi<Arch>(static_cast<std::int32_t>(largest_magnitude(f) + 1));
+        special_bits = kernels::vi<Arch>(has_infinity(f) && !lone_infinity ? kernels::infinity_bits : kernels::nan_bits);
         nan_code = kernels::vi<Arch>(1 << magnitude_width);
         step = kernels::vf<Arch>(usable && !plain_shift && !power_of_two ? exact_power(min_exponent(f) - m) : 1.0f);
         if (small) {
@@ -178,6 +170,8 @@ struct floating_values {
                                 QK_INLINE_CALL { kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { y[k] = make(k, code[k]); }); };
         if (has_special)
             change([&](auto k, V c) QK_INLINE_CALL { return select((c & magnitude) < special, y[k], normal[k] | special_bits); });
+        if (lone_infinity)
+            change([&](auto k, V c) QK_INLINE_CALL { return select((c & magnitude) == special, V(kernels::infinity_bits), y[k]); });
         if (has_sign) change([&](auto k, V c) QK_INLINE_CALL { return y[k] | ((c << up) & sign); });
         if (lone_nan) change([&](auto k, V c) QK_INLINE_CALL { return select(c == nan_code, nan, y[k]); });
         kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { to[k] = kernels::as_float<Arch>(y[k]); });
@@ -194,7 +188,9 @@ struct floating_values {
     QK_INLINE kernels::vi<Arch> of_magnitude(kernels::vi<Arch> a) const noexcept {
         using V = kernels::vi<Arch>;
         const V normal = (a << shift) + rebias, y = select(a < first_normal, kernels::as_int<Arch>(to_float(a) * step), normal);
-        return has_special ? select(a < special, y, normal | special_bits) : y;
+        if (!has_special) return y;
+        const V any = select(a < special, y, normal | special_bits);
+        return lone_infinity ? select(a == special, V(kernels::infinity_bits), any) : any;
     }
 };
 
