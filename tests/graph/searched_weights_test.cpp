@@ -63,6 +63,7 @@ double cost_at(const block& b, const std::vector<double>& all, double scale, sca
 /// The least error of all scales: between neighbours of the sorted scales at which some code changes the codes are known, and so is the
 /// best scale for them; for mae it is one at which some value is met.
 double least_of_all(const block& b, const qk::format& f, std::int64_t first_zero, std::int64_t last_zero, scale_objective what) {
+    if (cost(b, std::vector<double>(b.x.size(), 0.0), what) == 0) return 0;  // zeros alone count: no scale changes a code
     double least = std::numeric_limits<double>::infinity();
     for (std::int64_t z = first_zero; z <= last_zero; ++z) {
         const std::vector<double> all = numbers(f, z);
@@ -173,12 +174,10 @@ TEST_CASE("a searched scale and zero point are as good as the best of all scales
     for (const searched_case& c : cases()) check_blocks(c, std::string_view(c.format).find('8') != std::string_view::npos ? 4 : 30, draw);
 }
 
-// build/release/tests/searched_weights_test --no-skip: takes some minutes.
+// build/release/tests/searched_weights_test --no-skip: takes an hour, most of it in brute force over formats of 8 bits.
 TEST_CASE("100000 blocks" * doctest::skip()) {
     std::mt19937 draw(32);
-    for (const searched_case& c : cases())
-        check_blocks(c, std::string_view(c.format).find('8') != std::string_view::npos ? 500 : 100000 / static_cast<int>(cases().size()),
-                     draw);
+    for (const searched_case& c : cases()) check_blocks(c, 100000, draw);
 }
 
 TEST_CASE("powers of two, long rows, zeros and special values") {
