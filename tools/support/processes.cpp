@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -115,6 +116,8 @@ void processes::fail([[maybe_unused]] std::string_view sentence, [[maybe_unused]
     } else {
         report_failure(fmt::format("process {}: {}", shared.rank, sentence), status);
     }
+    std::fflush(nullptr);
+    std::this_thread::sleep_for(300ms);  // Open MPI 5 drops what it has not forwarded by then
     MPI_Abort(MPI_COMM_WORLD, status);
 #endif
 }
