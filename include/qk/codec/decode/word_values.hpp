@@ -50,7 +50,7 @@ class word_values {
     QK_INLINE void each(const std::byte* in, const Put& put) const {
         const auto sixteen = [&](std::size_t k)
                                  QK_INLINE_CALL { return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + k))); };
-        // A word each, the first sixteen in the lower halves of lanes: so each half is a value's upper one.
+        // Code n is the lower word of a lane, code n + 16 the upper one: a shift and a mask make floats of the words looked up.
         const __m512i code = _mm512_or_si512(sixteen(0), _mm512_slli_epi32(sixteen(16), 16));
         const auto of_64 = [&](std::size_t k) QK_INLINE_CALL { return _mm512_permutex2var_epi16(table_[2 * k], code, table_[2 * k + 1]); };
         const __mmask32 second = _mm512_test_epi16_mask(code, _mm512_set1_epi16(64)),
