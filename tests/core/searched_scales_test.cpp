@@ -84,6 +84,11 @@ semantics searched_how(int i, int kind, const float* weights) {
     return how;
 }
 
+bool stores_negative_zero(const format& f) {
+    const floating* element = element_float(f);
+    return element == nullptr || has_negative_zero(*element);
+}
+
 /// Compares the kernels and the codec with the oracle on at least `blocks` blocks.
 void check_against_brute_force(const test_format& t, int i, int kind, std::size_t blocks, std::mt19937& draw) {
     const auto size = static_cast<std::size_t>(block_size(t.format));
@@ -104,6 +109,8 @@ void check_against_brute_force(const test_format& t, int i, int kind, std::size_
     const codec_parameters p(axis, scale);
     REQUIRE(under_test::encode(t.format, x, packed, p, how) == encode_status::done);
     under_test::decode(t.format, packed, decoded, p);
+    // A flushed output keeps its sign, which elements without -0 cannot store.
+    if (how.flush_outputs && !stores_negative_zero(t.format)) std::ranges::replace(y, -0.0f, 0.0f);
     CHECK_MESSAGE(count_mismatches(x, y, decoded, what + ", decoded") == 0, what);
 }
 

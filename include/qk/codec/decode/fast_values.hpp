@@ -248,8 +248,18 @@ void decode_row(const Values& given, std::span<const std::byte> plane, std::size
                          QK_INLINE_CALL { kernels::store<Arch>(y + i + k, values(code) * kernels::load<Arch>(factor + i + k)); };
     if (bit % 8 == 0 || has_narrow_codes<Arch>()) {
         const code_reader<Arch, Known> codes{width, plane.data() + plane.size(), static_cast<int>(bit % 8)};
-        for (const std::byte* in = plane.data() + bit / 8; i + count <= n; i += count, in += codes.bytes(count))
-            codes.template each_vector<count>(in, put);
+        const std::byte* in = plane.data() + bit / 8;
+        if constexpr (std::same_as<Values, floating_values<Arch>> && w == 16) {
+            for (; i + 4 * w <= n; i += 4 * w, in += codes.bytes(4 * w)) {
+                kernels::vi<Arch> code[4];
+                kernels::vf<Arch> v[4];
+                codes.template read<4 * w>(in, code);
+                values_of<4, Arch>(values, code, v);
+                kernels::unrolled<4>(
+                    [&](auto k) QK_INLINE_CALL { kernels::store<Arch>(y + i + k * w, v[k] * kernels::load<Arch>(factor + i + k * w)); });
+            }
+        }
+        for (; i + count <= n; i += count, in += codes.bytes(count)) codes.template each_vector<count>(in, put);
     }
     for (; i < n; i += w) {
         alignas(64) std::uint32_t code[w] = {};

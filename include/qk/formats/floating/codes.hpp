@@ -98,11 +98,16 @@ struct form_coder {
 
 // ---- back
 
+/// Is true where Inf is one magnitude, and not the first of several that are no numbers.
+QK_INLINE constexpr bool has_lone_infinity(floating f) { return has_infinity(f) && f.specials.high_nans != high_nans::mantissas; }
+/// Is true for the special values of IEEE P3109's extended formats: an Inf (of either sign) and one code that is NaN.
+QK_INLINE constexpr bool is_extended(floating f) { return f.specials == (is_signed(f) ? specials::extended : specials::unsigned_extended); }
+
 /// Turns codes of floating formats into values, as to_floats does.
 template <class Arch>
 struct floating_values {
     floating format;
-    bool usable, power_of_two, plain_shift, small, has_sign, has_special, lone_infinity, lone_nan;
+    bool usable, power_of_two, plain_shift, small, has_sign, has_special, lone_infinity, lone_nan;  ///< lone: of one magnitude or code
     int shift, up;
     kernels::vi<Arch> magnitude, first_normal, rebias, special, special_bits, nan_code;
     /// Kept in registers: compilers would make them anew for each vector. `sign` is 0 for formats without one.
@@ -113,14 +118,14 @@ struct floating_values {
 
     QK_INLINE explicit floating_values(floating f) noexcept
         : format(f),
-          usable(bits(f) <= 16 && (has_values_by_shift(f) || f == bf16 || f == e8m0)),
+          usable(bits(f) <= 16 && (has_values_by_shift(f) || f == bf16 || f == e8m0) && (!has_lone_infinity(f) || is_extended(f))),
           power_of_two(f == e8m0),
           plain_shift(f == bf16),
           small(!has_nan(f) && !has_infinity(f) && f.exponent_bits + f.mantissa_bits <= kernels::lookup_bits<Arch>()),
           has_sign(is_signed(f)),
-          has_special(f.specials.high_nans != high_nans::none || has_infinity(f)),
-          lone_infinity(has_infinity(f) && f.specials.high_nans != high_nans::mantissas),
-          lone_nan(f.is_signed && !f.specials.negative_zero),
+          has_special(f.specials.high_nans != high_nans::none && !has_lone_infinity(f)),
+          lone_infinity(has_lone_infinity(f)),
+          lone_nan(is_signed(f) ? !has_negative_zero(f) : is_extended(f)),
           shift(23 - f.mantissa_bits),
           up(32 - bits(f)) {
         const int m = f.mantissa_bits, magnitude_width = f.exponent_bits + m;
@@ -129,8 +134,8 @@ struct floating_values {
         rebias = kernels::vi<Arch>((127 - f.bias) * (1 << 23));
         // The least magnitude that is Inf or NaN.
         special = kernels::vi<Arch>(static_cast<std::int32_t>(largest_magnitude(f) + 1));
-        special_bits = kernels::vi<Arch>(has_infinity(f) && !lone_infinity ? kernels::infinity_bits : kernels::nan_bits);
-        nan_code = kernels::vi<Arch>(1 << magnitude_width);
+        special_bits = kernels::vi<Arch>(has_infinity(f) ? kernels::infinity_bits : kernels::nan_bits);
+        nan_code = kernels::vi<Arch>(is_signed(f) ? 1 << magnitude_width : static_cast<std::int32_t>(top_magnitude(f)));
         step = kernels::vf<Arch>(usable && !plain_shift && !power_of_two ? exact_power(min_exponent(f) - m) : 1.0f);
         if (small) {
             // An entry does not depend on the bits above the magnitude, so codes with a sign can be the index.
@@ -147,7 +152,7 @@ struct floating_values {
         if (small) return kernels::as_float<Arch>(looked_up(code));
         V y = of_magnitude(code & magnitude);
         if (has_sign) y = y | ((code << up) & sign);
-        if (lone_nan) y = select(code == nan_code, nan, y);
+        if (lone_nan) y = select(code == nan_code, nan, lone_infinity ? with_infinity(code, y) : y);
         return kernels::as_float<Arch>(y);
     }
     /// Computes the values of `N` vectors and branches on the format only once for all of them.
@@ -170,14 +175,20 @@ struct floating_values {
                                 QK_INLINE_CALL { kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { y[k] = make(k, code[k]); }); };
         if (has_special)
             change([&](auto k, V c) QK_INLINE_CALL { return select((c & magnitude) < special, y[k], normal[k] | special_bits); });
-        if (lone_infinity)
-            change([&](auto k, V c) QK_INLINE_CALL { return select((c & magnitude) == special, V(kernels::infinity_bits), y[k]); });
         if (has_sign) change([&](auto k, V c) QK_INLINE_CALL { return y[k] | ((c << up) & sign); });
-        if (lone_nan) change([&](auto k, V c) QK_INLINE_CALL { return select(c == nan_code, nan, y[k]); });
+        if (lone_nan) {
+            if (lone_infinity) change([&](auto k, V c) QK_INLINE_CALL { return with_infinity(c, y[k]); });
+            change([&](auto k, V c) QK_INLINE_CALL { return select(c == nan_code, nan, y[k]); });
+        }
         kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { to[k] = kernels::as_float<Arch>(y[k]); });
     }
 
   private:
+    /// Of formats that are used, those with a lone Inf have a lone NaN, too.
+    QK_INLINE kernels::vi<Arch> with_infinity(kernels::vi<Arch> code, kernels::vi<Arch> y) const noexcept {
+        using V = kernels::vi<Arch>;
+        return select((code & magnitude) == special, V(kernels::infinity_bits) | ((code << up) & sign), y);
+    }
     QK_INLINE kernels::vi<Arch> power(kernels::vi<Arch> code) const noexcept {
         using V = kernels::vi<Arch>;
         return select(code == V(0), V(0x400000), select(code == V(255), nan, code << 23));
@@ -188,9 +199,7 @@ struct floating_values {
     QK_INLINE kernels::vi<Arch> of_magnitude(kernels::vi<Arch> a) const noexcept {
         using V = kernels::vi<Arch>;
         const V normal = (a << shift) + rebias, y = select(a < first_normal, kernels::as_int<Arch>(to_float(a) * step), normal);
-        if (!has_special) return y;
-        const V any = select(a < special, y, normal | special_bits);
-        return lone_infinity ? select(a == special, V(kernels::infinity_bits), any) : any;
+        return has_special ? select(a < special, y, normal | special_bits) : y;
     }
 };
 
