@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "qk/inline.hpp"
@@ -223,6 +224,13 @@ inline constexpr bool has_wide_integers = true;
 inline constexpr bool has_wide_integers = false;
 #endif
 
+/// Returns the bits of two floats, at any address that a float may have.
+QK_INLINE double two_floats(const float* from) noexcept {
+    double both;
+    std::memcpy(&both, from, sizeof both);
+    return both;
+}
+
 // Two blocks at a time. With codes of 4 bits each half of a register has the sums of one block; with wide integers those of 8 bits, too.
 // Else these are joined by a shuffle within halves, which leaves sums 0 and 1 of both blocks in the lower half, 2 and 3 in the upper one.
 
@@ -246,7 +254,7 @@ QK_APART void order_lanes(std::size_t n, int width, std::int32_t lowest, const i
             eight = _mm256_permute4x64_epi64(eight, 0xd8);
             scale = _mm256_castsi256_ps(_mm256_setr_epi32(0, 0, 1, 1, 0, 0, 1, 1));
         }
-        const __m256 two = _mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double*>(x.scale + block)));
+        const __m256 two = _mm256_castpd_ps(_mm256_set1_pd(two_floats(x.scale + block)));
         scale = _mm256_permutevar_ps(two, _mm256_castps_si256(scale));
         _mm256_storeu_ps(x.lane_scale + at, scale);
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(x.lane_eight + at), eight);
@@ -302,7 +310,7 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
             __m512 v;
             if constexpr (entries == 8) v = _mm512_castps256_ps512(_mm256_loadu_ps(of));
             else if constexpr (entries == 4) v = _mm512_castps128_ps512(_mm_loadu_ps(of));
-            else v = _mm512_castps128_ps512(_mm_castpd_ps(_mm_load_sd(reinterpret_cast<const double*>(of))));
+            else v = _mm512_castps128_ps512(_mm_castpd_ps(_mm_set_sd(two_floats(of))));
             return _mm512_permutexvar_ps(entry, v);
         };
         const __m512i q = _mm512_loadu_si512(x.q + g * 64), more_q = load_second(x.q + g * 64);
@@ -355,7 +363,7 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
                               : (Factors == 2 ? _mm256_setr_epi32(0, 0, 2, 2, 1, 1, 3, 3) : _mm256_setr_epi32(0, 0, 1, 1, 0, 0, 1, 1));
     const auto in_lanes = [&](const float* of) QK_INLINE_CALL {
         if constexpr (Factors == 2) return _mm256_permutevar_ps(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(of)), entry);
-        else return _mm256_permutevar_ps(_mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double*>(of))), entry);
+        else return _mm256_permutevar_ps(_mm256_castpd_ps(_mm256_set1_pd(two_floats(of))), entry);
     };
     float* const sum = p.sum;
     __m256 s[R];
