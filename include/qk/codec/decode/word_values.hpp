@@ -3,12 +3,11 @@
 // the codes stand for. It serves every format whose values need no lower half: nearly all floats of 8 bits, posits, and other tables.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 #include "qk/inline.hpp"
-#include "qk/lanes/vectors.hpp"
+#include "qk/lanes/simd.hpp"
 
 namespace qk::detail {
 
