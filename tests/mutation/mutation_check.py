@@ -108,7 +108,7 @@ DEFECTS = [
     ("products: whole numbers of a half block have the other's factor", "product/integers.hpp", "const std::size_t half = i < 2 ? 0 : factors - 1;", "const std::size_t half = i < 2 ? factors - 1 : 0;"),
     ("products: whole numbers of x beside the middle of two", "product/integers.hpp", "!any(farthest > V(std::bit_cast<std::int32_t>(near)))", "!any(farthest > V(std::bit_cast<std::int32_t>(1.0f)))"),
     ("products: NaN in x counts as a zero", "product/integers.hpp", "finite ? s[b] * unit : std::numeric_limits<float>::quiet_NaN();", "finite ? s[b] * unit : 0.0f;"),
-    ("values: an Inf that is one code is a NaN", "codec/layout/unpack.hpp", "has_infinity(f) && !by_mantissa ? special", "has_infinity(f) && by_mantissa ? special"),
+    ("values: an Inf that is one code is a NaN", "codec/layout/unpack.hpp", "has_lone_infinity(f) ? special", "!has_lone_infinity(f) ? special"),
     ("values: an Inf that is one code has its neighbour's bits", "formats/floating/codes.hpp", "(code & magnitude) == special, V(", "(code & magnitude) > special, V("),
     ("AVX-512 values: codes from 64 on are looked up below", "codec/decode/word_values.hpp", "_mm512_set1_epi16(64)", "_mm512_set1_epi16(32)"),
     ("AVX-512 values: tables lose the lower halves of numbers", "codec/decode/word_values.hpp", "_mm512_set1_epi32(0xffff)) == 0", "_mm512_set1_epi32(0)) == 0"),

@@ -6,19 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/simd.hpp"
 
 namespace qk::detail {
 
-/// Is true when this architecture has word_values.
+/// Is true when this architecture has word_values: where it can shuffle codes in vectors of 16 lanes.
 template <class Arch>
 constexpr bool has_word_values() noexcept {
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
-    return kernels::lanes<Arch> == 16;
-#else
-    return false;
-#endif
+    return has_narrow_codes<Arch>() && kernels::lanes<Arch> == 16;
 }
 
 /// From so many codes on the table is worth its filling.

@@ -25,6 +25,9 @@ QK_INLINE constexpr bool has_values_by_shift(floating f) {
     return f != fp32 && f.subnormals && !exceeds_float32(f) && min_exponent(f) - f.mantissa_bits >= -126;
 }
 
+/// Is true where Inf is one magnitude, and not the first of several that are no numbers.
+QK_INLINE constexpr bool has_lone_infinity(floating f) { return has_infinity(f) && f.specials.high_nans != high_nans::mantissas; }
+
 /// Computes value_of for n codes of a floating format. Every finite value is exact.
 template <class Arch>
 QK_APART void to_floats(floating f, const std::uint32_t* code, float* out, std::size_t n) {
@@ -43,10 +46,8 @@ QK_APART void to_floats(floating f, const std::uint32_t* code, float* out, std::
         const float step = exact_power(min_exponent(f) - m);
         // The least magnitude that is Inf or NaN; beyond all codes where the format has neither.
         const auto special = static_cast<std::uint32_t>(largest_magnitude(f) + 1);
-        // Where NaNs have any mantissa, Inf has none. Else one magnitude is Inf, whatever its mantissa.
-        const bool by_mantissa = f.specials.high_nans == high_nans::mantissas;
-        const std::uint32_t special_bits = by_mantissa ? 0x7f800000u : 0x7fc00000u;
-        const std::uint32_t lone_infinity = has_infinity(f) && !by_mantissa ? special : 0xffffffffu;
+        const std::uint32_t special_bits = f.specials.high_nans == high_nans::mantissas ? 0x7f800000u : 0x7fc00000u;
+        const std::uint32_t lone_infinity = has_lone_infinity(f) ? special : 0xffffffffu;
         const std::uint32_t lone_nan = is_signed(f) && !has_negative_zero(f) ? 1u << magnitude_bits : 0xffffffffu;
         for (std::size_t i = 0; i < n; ++i) {
             const std::uint32_t magnitude = code[i] & magnitude_mask;

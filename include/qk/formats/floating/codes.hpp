@@ -98,8 +98,6 @@ struct form_coder {
 
 // ---- back
 
-/// Is true where Inf is one magnitude, and not the first of several that are no numbers.
-QK_INLINE constexpr bool has_lone_infinity(floating f) { return has_infinity(f) && f.specials.high_nans != high_nans::mantissas; }
 /// Is true for the special values of IEEE P3109's extended formats: an Inf (of either sign) and one code that is NaN.
 QK_INLINE constexpr bool is_extended(floating f) { return f.specials == (is_signed(f) ? specials::extended : specials::unsigned_extended); }
 
