@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Compiles tests/core/processor_test.cpp for other processors and runs it there under an emulator: kernels, codes and dot products against
-# the oracle.
+# Compiles tests/core/processor_test.cpp for other processors and runs it there under an emulator: kernels, codes, dot products and products
+# of matrices against the oracle. The last targets have vectors that xsimd of Debian 13 knows, and need its compilers.
 #
 #   tests/processors.sh [--install | --compile] [TARGET ...]
 #
@@ -18,10 +18,15 @@ i386 | g++-12-multilib libc6-dev-i386 libxsimd-dev | g++-12 -O1 -m32 -msse2 -mfp
 i386_scalar | g++-12-multilib libc6-dev-i386 | g++-12 -O1 -m32 -msse2 -mfpmath=sse -idirafter /usr/include/x86_64-linux-gnu -DQK_SCALAR | -
 riscv64 | g++-riscv64-linux-gnu qemu-user | riscv64-linux-gnu-g++ -O1 -static | qemu-riscv64
 aarch64 | g++-aarch64-linux-gnu libc6-dev-arm64-cross libxsimd-dev qemu-user | aarch64-linux-gnu-g++ -O1 -static -Wno-maybe-uninitialized | qemu-aarch64
-sve | g++-aarch64-linux-gnu libc6-dev-arm64-cross libxsimd-dev qemu-user | aarch64-linux-gnu-g++ -O3 -static -march=armv8.2-a+sve -Wno-maybe-uninitialized | qemu-aarch64 -cpu max
+neon_on_sve | g++-aarch64-linux-gnu libc6-dev-arm64-cross libxsimd-dev qemu-user | aarch64-linux-gnu-g++ -O3 -static -march=armv8.2-a+sve -Wno-maybe-uninitialized | qemu-aarch64 -cpu max
 cortex_m4 | gcc-arm-none-eabi libstdc++-arm-none-eabi-newlib | arm-none-eabi-g++ -O1 -mcpu=cortex-m4 -mfloat-abi=hard -mthumb -fno-exceptions -fno-rtti -Wno-psabi -c | nothing
 cortex_m0 | gcc-arm-none-eabi libstdc++-arm-none-eabi-newlib | arm-none-eabi-g++ -O1 -mcpu=cortex-m0 -mthumb -fno-exceptions -fno-rtti -Wno-psabi -c | nothing
 wasm32 | clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32 libc++-14-dev-wasm32 libc++abi-14-dev-wasm32 nodejs | clang++-14 -O1 --target=wasm32-wasi -fno-exceptions -Wno-unused-command-line-argument -Wl,-z,stack-size=1048576 | tests/run_wasm.mjs
+sve256 | g++-aarch64-linux-gnu libc6-dev-arm64-cross libxsimd-dev qemu-user | aarch64-linux-gnu-g++ -O1 -static -march=armv8.2-a+sve -msve-vector-bits=256 -Wno-maybe-uninitialized -Wno-psabi | qemu-aarch64 -cpu max,sve256=on
+sve512 | g++-aarch64-linux-gnu libc6-dev-arm64-cross libxsimd-dev qemu-user | aarch64-linux-gnu-g++ -O1 -static -march=armv8.2-a+sve -msve-vector-bits=512 -Wno-maybe-uninitialized -Wno-psabi | qemu-aarch64 -cpu max,sve512=on
+rvv128 | clang-19 g++-riscv64-linux-gnu libxsimd-dev qemu-user | clang++-19 -O1 --target=riscv64-linux-gnu -static -march=rv64gcv_zvl128b -mrvv-vector-bits=zvl | qemu-riscv64 -cpu max,vlen=128
+rvv256 | clang-19 g++-riscv64-linux-gnu libxsimd-dev qemu-user | clang++-19 -O1 --target=riscv64-linux-gnu -static -march=rv64gcv_zvl256b -mrvv-vector-bits=zvl | qemu-riscv64 -cpu max,vlen=256
+wasm_simd128 | clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32 libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 libxsimd-dev nodejs | clang++-19 -O1 --target=wasm32-wasi -msimd128 -fno-exceptions -Wno-unused-command-line-argument -Wl,-z,stack-size=1048576 | tests/run_wasm.mjs
 '
 
 case "${1:-}" in -h | --help) sed -n '3,10s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
@@ -53,11 +58,15 @@ while IFS='|' read -r name packages compile runner; do
         DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}" >/dev/null || exit 2
     fi
     program=$folder/$name
-    [ "$name" != wasm32 ] || program=$program.wasm
+    [[ "$name" != wasm* ]] || program=$program.wasm
     # A compiler may be there without the libraries of the target.
     if ! command -v "${compile[0]}" >/dev/null ||
         ! "${compile[@]}" -std=c++20 -fsyntax-only -include vector -include cmath -x c++ /dev/null 2>/dev/null; then
         echo "$name: skipped: no ${compile[0]} for it here (${packages[*]})"
+        continue
+    fi
+    if [[ "$name" =~ ^(sve|rvv|wasm_) ]] && ! grep -qE "define XSIMD_VERSION_MAJOR (1[3-9]|[2-9][0-9])" "$folder/include/xsimd/config/xsimd_config.hpp"; then
+        echo "$name: skipped: no xsimd 13 or later here"
         continue
     fi
     tried=$((tried + 1))

@@ -141,7 +141,7 @@ set_target_properties(processor_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJE
 qk_own(processor_test)
 add_test(NAME processor_test COMMAND processor_test)
 # Other processors' compilers, where they are installed, read the core and its oracle; tests/processors.sh without --compile runs it there.
-add_test(NAME processors COMMAND bash ${PROJECT_SOURCE_DIR}/tests/processors.sh --compile i386 riscv64 cortex_m4 wasm32)
+add_test(NAME processors COMMAND bash ${PROJECT_SOURCE_DIR}/tests/processors.sh --compile i386 riscv64 cortex_m4 wasm32 sve256 rvv256 wasm_simd128)
 set_tests_properties(processors PROPERTIES SKIP_REGULAR_EXPRESSION "nothing was tried")
 
 # Consumers may compile with contraction of products and sums, or with another compiler.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares kernels, codes and dot products with the oracle in some seconds, also under an emulator, without a test framework, exceptions or
-// a file: for every processor that a compiler knows (tests/processors.sh). The exit status is 0 if every bit agrees.
+// Compares kernels, codes, dot products and products of matrices with the oracle in some seconds, also under an emulator, without a test
+// framework, exceptions or a file: for every processor that a compiler knows (tests/processors.sh). The exit status is 0 if every bit
+// agrees.
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "compare_bits.hpp"
 #include "dot_batches.hpp"
+#include "product_oracle.hpp"
 #include "qk/codec.hpp"
+#include "qk/product.hpp"
 #include "qk/reference.hpp"
 #include "test_formats.hpp"
 #include "test_inputs.hpp"
@@ -35,6 +38,18 @@ void check(const test_format& t, const std::vector<float>& x, qk::along_axis axi
     compared += x.size();
 }
 
+/// Compares y = W x with the oracle's sums; returns how many differ.
+std::size_t compare_products(const test_format& t, std::size_t rows, std::size_t columns, data kind) {
+    const made_weights w = make_weights(t.format, rows, columns, weights_kind::any_codes, rows + columns, 0.03f, columns % 4);
+    const qk::codec_parameters p = qk::affine{qk::is_block_format(t.format) ? 0.03f : 0.37f};
+    const std::vector<float> numbers = exact_weights(t.format, w.planes(), rows, columns, p), x = make_inputs(kind, columns, 9);
+    std::vector<float> expected(rows), y(rows, 777.0f);
+    for (std::size_t r = 0; r < rows; ++r)
+        expected[r] = exact_sum(std::span(numbers).subspan(r * columns, columns), [&](std::size_t k) { return x[k]; });
+    qk::product(t.format, {rows, columns, w.planes(), p}, {x}, {y});
+    return count_mismatches(expected, expected, y, t.name + " " + name_of(kind) + ", product");
+}
+
 }  // namespace
 
 int main() {
@@ -60,5 +75,12 @@ int main() {
         dots += 100;
     }
     std::printf("dot products: %zu compared, %zu mismatches\n", dots, wrong);
-    return compared != 0 && mismatches == 0 && dots != 0 && wrong == 0 ? 0 : 1;
+    std::size_t sums = 0, differ = 0;
+    for (const test_format& t : all_formats()) {
+        for (const std::size_t columns : {37u, 256u}) {
+            for (const data kind : {data::ordinary, data::special}) differ += compare_products(t, 5, columns, kind), sums += 5;
+        }
+    }
+    std::printf("products: %zu sums compared, %zu mismatches\n", sums, differ);
+    return compared != 0 && mismatches == 0 && dots != 0 && wrong == 0 && sums != 0 && differ == 0 ? 0 : 1;
 }

@@ -174,10 +174,13 @@ TEST_CASE("a searched scale and zero point are as good as the best of all scales
     for (const searched_case& c : cases()) check_blocks(c, std::string_view(c.format).find('8') != std::string_view::npos ? 4 : 30, draw);
 }
 
-// build/release/tests/searched_weights_test --no-skip: takes an hour, most of it in brute force over formats of 8 bits.
+// build/release/tests/searched_weights_test --no-skip -tc="100000 blocks": takes an hour, most of it in brute force over formats of 8 bits;
+// -sc="nf4*" is one format.
 TEST_CASE("100000 blocks" * doctest::skip()) {
-    std::mt19937 draw(32);
-    for (const searched_case& c : cases()) check_blocks(c, 100000, draw);
+    for (const searched_case& c : cases()) SUBCASE((std::string(c.format) + ", zero points from " + std::to_string(c.first_zero)).c_str()) {
+            std::mt19937 draw(32);
+            check_blocks(c, 100000, draw);
+        }
 }
 
 TEST_CASE("powers of two, long rows, zeros and special values") {

@@ -39,9 +39,13 @@ vi<Arch> load_codes(const Code* p) noexcept {
         return _mm_unpacklo_epi16(codes, zero);
     }
 #endif
-    alignas(64) std::int32_t lane[lanes<Arch>];
-    for (std::size_t i = 0; i < lanes<Arch>; ++i) lane[i] = p[i];
-    return load<Arch>(lane);
+    if constexpr (lanes<Arch> == 1) {
+        return vi<Arch>(std::int32_t{*p});
+    } else {
+        typename detail::native_ints<Arch, Code, lanes<Arch> * sizeof(Code)>::type codes;
+        std::memcpy(&codes, p, sizeof codes);
+        return vi<Arch>::from_bits(__builtin_convertvector(codes, typename vi<Arch>::bits));
+    }
 }
 /// Returns how many bits of a lane can index a lookup_table; 0: there is no lookup.
 template <class Arch>
@@ -176,9 +180,13 @@ void store_codes(Code* p, vi<Arch> v) noexcept {
         return;
     }
 #endif
-    alignas(64) std::int32_t lane[lanes<Arch>];
-    store<Arch>(lane, v);
-    for (std::size_t i = 0; i < lanes<Arch>; ++i) p[i] = static_cast<Code>(lane[i]);
+    if constexpr (lanes<Arch> == 1) {
+        *p = static_cast<Code>(v.data);
+    } else {
+        using narrow = typename detail::native_ints<Arch, Code, lanes<Arch> * sizeof(Code)>::type;
+        const narrow codes = __builtin_convertvector(vi<Arch>::as_bits(v), narrow);
+        std::memcpy(p, &codes, sizeof codes);
+    }
 }
 
 // widen() and narrow() of storage.hpp, a vector at a time. They give the same bits, whatever the floating-point environment, since integer

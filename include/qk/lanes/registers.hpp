@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors over xsimd::batch, where the instruction set is one of x86 from SSE2 on or NEON: a thin layer, in which vectors and masks of all
-// lane types have one register each, and integers wrap around.
+// Vectors over xsimd::batch, where the instruction set is one of x86 from SSE2 on, NEON, SVE, RISC-V's V or WebAssembly's: a thin layer, in
+// which vectors and masks of all lane types have one register each, and integers wrap around.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,22 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
+#if defined(__wasm_simd128__) && !defined(__EMSCRIPTEN__)
+// xsimd looks for Emscripten before it uses WebAssembly's vectors; any compiler that has them will do.
+#include <xsimd/config/xsimd_config.hpp>
+#if !defined(XSIMD_HPP) && XSIMD_VERSION_MAJOR >= 13
+#undef XSIMD_WITH_WASM
+#define XSIMD_WITH_WASM 1
+#undef XSIMD_NO_SUPPORTED_ARCHITECTURE
+#endif
+#endif
 #include <xsimd/xsimd.hpp>
 #pragma GCC diagnostic pop
+#if defined(__wasm_simd128__) && !XSIMD_WITH_WASM
+#error "WebAssembly's vectors need xsimd 13 or later, first included by qk; with -DQK_SCALAR qk computes one value at a time"
+#elif defined(__riscv) && XSIMD_VERSION_MAJOR < 13
+#error "RISC-V's vectors need xsimd 13 or later; with -DQK_SCALAR qk computes one value at a time"
+#endif
 
 #include "qk/inline.hpp"
 #include "qk/lanes/batch.hpp"
@@ -93,11 +107,31 @@ struct sse2 {
 };
 using native = sse2;
 #endif
-#else
+#elif XSIMD_VERSION_MAJOR >= 13 && XSIMD_WITH_SVE && XSIMD_SVE_BITS > 128
+// Vectors of a length that the compiler is told (-msve-vector-bits); without it, and for 128 bits, NEON's are used.
+#define QK_PREDICATES 1
+template <int Bits>
+struct sve {
+    using of = xsimd::sve;
+};
+using native = sve<XSIMD_SVE_BITS>;
+#elif defined(__aarch64__)
 struct neon {
     using of = xsimd::neon64;
 };
 using native = neon;
+#elif defined(__riscv)
+#define QK_PREDICATES 1
+template <int Bits>
+struct rvv {
+    using of = xsimd::rvv;
+};
+using native = rvv<XSIMD_RVV_BITS>;
+#else
+struct wasm {
+    using of = xsimd::wasm;
+};
+using native = wasm;
 #endif
 
 /// One truth value for each lane.
@@ -110,9 +144,15 @@ struct mask {
     mask() = default;
     QK_INLINE mask(register_type m) noexcept : data(m) {}
     QK_INLINE mask(const of& m) noexcept : data(m.data) {}
+#if defined(QK_PREDICATES)  // registers of a bit for each byte, no vectors to a compiler
+    friend QK_INLINE mask operator&(mask a, mask b) noexcept { return of(a.data) & of(b.data); }
+    friend QK_INLINE mask operator|(mask a, mask b) noexcept { return of(a.data) | of(b.data); }
+    friend QK_INLINE mask operator~(mask a) noexcept { return ~of(a.data); }
+#else
     friend QK_INLINE mask operator&(mask a, mask b) noexcept { return register_type(a.data & b.data); }
     friend QK_INLINE mask operator|(mask a, mask b) noexcept { return register_type(a.data | b.data); }
     friend QK_INLINE mask operator~(mask a) noexcept { return register_type(~a.data); }
+#endif
 };
 
 template <class T, class Arch>
@@ -129,6 +169,14 @@ struct batch {
 
     register_type data;
 
+#if defined(__riscv)  // xsimd's registers are classes there
+    static QK_INLINE bits as_bits(batch a) noexcept { return __builtin_bit_cast(bits, a.data); }
+    static QK_INLINE batch from_bits(bits v) noexcept { return __builtin_bit_cast(register_type, v); }
+#else
+    static QK_INLINE bits as_bits(batch a) noexcept { return (bits)a.data; }
+    static QK_INLINE batch from_bits(bits v) noexcept { return (register_type)v; }
+#endif
+
     batch() = default;
     QK_INLINE batch(register_type v) noexcept : data(v) {}
     QK_INLINE batch(const of& v) noexcept : data(v.data) {}
@@ -140,31 +188,34 @@ struct batch {
     friend QK_INLINE batch operator-(batch a, batch b) noexcept { return given(raw(a) - raw(b)); }
     friend QK_INLINE batch operator*(batch a, batch b) noexcept { return given(raw(a) * raw(b)); }
     friend QK_INLINE batch operator/(batch a, batch b) noexcept {
-#if defined(__aarch64__)  // xsimd's, of 8.1 and 13.2, is no IEEE quotient
+#if defined(__aarch64__) && !defined(QK_PREDICATES)  // xsimd's, of 8.1 and 13.2, is no IEEE quotient
         return vdivq_f32(a.data, b.data);
 #else
         return given(raw(a) / raw(b));
 #endif
     }
     friend QK_INLINE batch operator-(batch a) noexcept {
+#if !defined(QK_PREDICATES) && !defined(__wasm_simd128__)
         // xsimd 8.1 subtracts from 0 on AVX-512, which makes +0 of +0.
         if constexpr (std::is_floating_point_v<T>) return register_type(-a.data);
-        else return given(-raw(a));
+#endif
+        return given(-raw(a));
     }
-    friend QK_INLINE batch operator&(batch a, batch b) noexcept { return (register_type)((bits)a.data & (bits)b.data); }
-    friend QK_INLINE batch operator|(batch a, batch b) noexcept { return (register_type)((bits)a.data | (bits)b.data); }
-    friend QK_INLINE batch operator^(batch a, batch b) noexcept { return (register_type)((bits)a.data ^ (bits)b.data); }
+    friend QK_INLINE batch operator&(batch a, batch b) noexcept { return from_bits(as_bits(a) & as_bits(b)); }
+    friend QK_INLINE batch operator|(batch a, batch b) noexcept { return from_bits(as_bits(a) | as_bits(b)); }
+    friend QK_INLINE batch operator^(batch a, batch b) noexcept { return from_bits(as_bits(a) ^ as_bits(b)); }
     friend QK_INLINE batch operator~(batch a) noexcept { return ~of(a.data); }
-    friend QK_INLINE batch operator<<(batch a, int n) noexcept { return (register_type)((bits)a.data << n); }
-    friend QK_INLINE batch operator>>(batch a, int n) noexcept { return (register_type)((bits)a.data >> n); }
+    friend QK_INLINE batch operator<<(batch a, int n) noexcept { return from_bits(as_bits(a) << n); }
+    friend QK_INLINE batch operator>>(batch a, int n) noexcept { return from_bits(as_bits(a) >> n); }
     friend QK_INLINE batch operator<<(batch a, batch n) noexcept { return given(raw(a) << raw(n)); }
     friend QK_INLINE batch operator>>(batch a, batch n) noexcept { return of(a.data) >> of(n.data); }
     friend QK_INLINE mask<Arch> operator<(batch a, batch b) noexcept { return as_mask(of(a.data) < of(b.data)); }
     friend QK_INLINE mask<Arch> operator<=(batch a, batch b) noexcept {
         // xsimd takes two comparisons for integers where a mask is a register of lanes.
-        if constexpr (std::is_integral_v<T> && sizeof(mask<Arch>) == sizeof(batch))
-            return (typename mask<Arch>::register_type)((bits)a.data <= (bits)b.data);
-        else return as_mask(of(a.data) <= of(b.data));
+#if !defined(QK_MASK_REGISTERS) && !defined(QK_PREDICATES)
+        if constexpr (std::is_integral_v<T>) return (typename mask<Arch>::register_type)(as_bits(a) <= as_bits(b));
+#endif
+        return as_mask(of(a.data) <= of(b.data));
     }
     friend QK_INLINE mask<Arch> operator==(batch a, batch b) noexcept { return as_mask(of(a.data) == of(b.data)); }
     friend QK_INLINE mask<Arch> operator!=(batch a, batch b) noexcept {
@@ -179,7 +230,11 @@ struct batch {
     static QK_INLINE wrapping raw(batch a) noexcept { return wrapping(__builtin_bit_cast(typename wrapping::register_type, a.data)); }
     static QK_INLINE batch given(const wrapping& v) noexcept { return __builtin_bit_cast(register_type, v.data); }
     static QK_INLINE mask<Arch> as_mask(const typename of::batch_bool_type& m) noexcept {
+#if defined(QK_PREDICATES)
+        return typename mask<Arch>::register_type(m.data);
+#else
         return __builtin_bit_cast(typename mask<Arch>::register_type, m.data);
+#endif
     }
 };
 
@@ -188,7 +243,11 @@ template <class T, class Arch>
 QK_INLINE batch<T, Arch> select(mask<Arch> m, batch<T, Arch> a, batch<T, Arch> b) noexcept {
     using of = typename batch<T, Arch>::of;
     using bools = typename of::batch_bool_type;
+#if defined(QK_PREDICATES)
+    return xsimd::select(bools(typename bools::register_type(m.data)), of(a.data), of(b.data));
+#else
     return xsimd::select(bools(__builtin_bit_cast(typename bools::register_type, m.data)), of(a.data), of(b.data));
+#endif
 }
 
 /// Returns all bits of a lane where m, else none.
@@ -196,6 +255,8 @@ template <class Arch>
 QK_INLINE vi<Arch> all_bits(mask<Arch> m) noexcept {
 #if defined(QK_MASK_REGISTERS)
     return _mm512_movm_epi32(m.data);
+#elif defined(QK_PREDICATES)
+    return select(m, vi<Arch>(-1), vi<Arch>(0));
 #else
     return __builtin_bit_cast(typename vi<Arch>::register_type, m.data);
 #endif
@@ -235,27 +296,27 @@ QK_INLINE bool any(mask<Arch> m) noexcept {
 /// Rounds toward zero what lies between -2^31 and 2^31.
 template <class Arch>
 QK_INLINE vf<Arch> trunc(vf<Arch> v) noexcept {
-#if defined(__SSE4_1__) || defined(__aarch64__)
-    return xsimd::trunc(typename vf<Arch>::of(v.data));
-#else
+#if defined(__SSE2__) && !defined(__SSE4_1__)
     return to_float<Arch>(to_int<Arch>(v));
+#else
+    return xsimd::trunc(typename vf<Arch>::of(v.data));
 #endif
 }
 
 /// Rounds what is at least 0 and less than 2^31 to the nearest whole number.
 template <class Arch>
 QK_INLINE vf<Arch> nearest(vf<Arch> v) noexcept {
-#if defined(__SSE4_1__) || defined(__aarch64__)
-    return xsimd::nearbyint(typename vf<Arch>::of(v.data));
-#else
+#if defined(__SSE2__) && !defined(__SSE4_1__)
     return to_float<Arch>(vi<Arch>(_mm_cvtps_epi32(v.data)));
+#else
+    return xsimd::nearbyint(typename vf<Arch>::of(v.data));
 #endif
 }
 
 /// Is true when the processor multiplies and adds in one instruction, with one rounding.
 template <class Arch>
 constexpr bool has_fused() noexcept {
-#if defined(__FMA__) || defined(__AVX512F__) || defined(__aarch64__)
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__aarch64__) || defined(__riscv)
     return true;
 #else
     return false;
@@ -281,7 +342,9 @@ QK_INLINE vf<Arch> fnma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
     return _mm_fnmadd_ps(a.data, b.data, c.data);
 #elif defined(QK_MASK_REGISTERS)
     return _mm512_fnmadd_ps(a.data, b.data, c.data);
-#elif defined(__aarch64__)  // xsimd's gives another zero
+#elif defined(QK_PREDICATES)  // xsimd's gives another zero
+    return fma(-a, b, c);
+#elif defined(__aarch64__)    // likewise
     return vfmsq_f32(c.data, a.data, b.data);
 #else
     using of = typename vf<Arch>::of;

@@ -183,9 +183,9 @@ std::uint32_t bits_of_pairs(mask<Arch> m) noexcept {
 
 namespace detail {
 
-template <class Arch, class Int>
+template <class Arch, class Int, std::size_t Bytes = sizeof(vi<Arch>)>
 struct native_ints {
-    typedef Int type __attribute__((vector_size(sizeof(vi<Arch>))));
+    typedef Int type __attribute__((vector_size(Bytes)));
 };
 
 /// Returns the lanes that Pick names for each place: those of u count from 0, those of v follow them.
@@ -251,14 +251,18 @@ QK_INLINE mask<Arch> carries(vf<Arch> v, vi<Arch> words) noexcept {
         return _mm512_cmpgt_epu32_mask(scaled, _mm512_xor_si512(words.data, _mm512_set1_epi32(-1)));
     }
 #endif
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(QK_PREDICATES)
     const uint32x4_t scaled = vcvtq_u32_f32(((v - trunc<Arch>(v)) * vf<Arch>(0x1p32f)).data);
     return vcgtq_u32(scaled, vmvnq_u32(vreinterpretq_u32_s32(words.data)));
 #else
     // In units of 2^-32 the distance from the nearest whole number lies between -2^31 and 2^31 (which the conversion makes -2^31), and it
     // is the fraction or 2^32 less: their lowest 32 bits are the same. Bits finer than 2^-32 exist only below 2^-8, where the distance is
     // the fraction.
-    const vi<Arch> scaled = to_int<Arch>((v - nearest(v)) * vf<Arch>(0x1p32f)), sign(INT32_MIN);
+    vf<Arch> distance = v - nearest(v);
+#if !defined(__SSE2__)  // other conversions make 2^31 - 1 of 2^31
+    distance = select(distance == vf<Arch>(0.5f), vf<Arch>(-0.5f), distance);
+#endif
+    const vi<Arch> scaled = to_int<Arch>(distance * vf<Arch>(0x1p32f)), sign(INT32_MIN);
     return (scaled ^ sign) > (words ^ vi<Arch>(INT32_MAX));
 #endif
 }
@@ -300,16 +304,17 @@ QK_INLINE vf<Arch> clamp_magnitude(vf<Arch> v, vf<Arch> limit) noexcept {
     return min(max(v, -limit), limit);
 }
 
-// How asm names an operand that it reads and writes.
+// How asm names an operand that it reads and writes. It cannot name WebAssembly's vectors, where products and sums are never contracted,
+// nor those that xsimd has for RISC-V, as intrinsics, which clang does not contract (and only clang compiles).
 #if defined(__AVX512F__)
 #define QK_IN_VECTOR_REGISTER "+v"
 #elif defined(__SSE2__)
 #define QK_IN_VECTOR_REGISTER "+x"
 #elif defined(__ARM_NEON) && defined(__aarch64__)
 #define QK_IN_VECTOR_REGISTER "+w"
-#elif defined(__riscv_flen)
+#elif defined(__riscv_flen) && !defined(QK_PREDICATES)
 #define QK_IN_VECTOR_REGISTER "+f"
-#elif defined(__GNUC__)
+#elif defined(__GNUC__) && !defined(__wasm_simd128__) && !defined(__riscv_flen)
 #define QK_IN_VECTOR_REGISTER "+r"
 #endif
 
@@ -321,7 +326,7 @@ batch<T, Arch> opaque(batch<T, Arch> v) noexcept {
 #if defined(QK_IN_VECTOR_REGISTER)
     else asm("" : QK_IN_VECTOR_REGISTER(v.data));
 #else
-    else {
+    else if constexpr (lanes<Arch> == 1) {
         volatile T hidden = v.data;
         v.data = hidden;
     }

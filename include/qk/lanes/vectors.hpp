@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors of floats, integers and masks of one instruction set, and what is done with them lane by lane: over xsimd::batch on x86 from SSE2
-// on and on NEON, else, or where QK_SCALAR is defined, one value at a time, without xsimd.
+// on, on NEON, and on SVE, RISC-V's V and WebAssembly where the compiler is told so; else, or where QK_SCALAR is defined, one value at a
+// time, without xsimd.
 //
 // Everything here and in what builds on it is a template on the architecture, so that one program may link the kernels compiled for
 // several. Values are compared as integers: of two finite floats' magnitudes, the larger one has the larger bits, NaN is above Inf, and
@@ -10,7 +11,15 @@
 #include "qk/exact/flags.hpp"
 #include "qk/lanes/intrinsics.hpp"
 
-#if !defined(QK_SCALAR) && (defined(__SSE2__) || (defined(__ARM_NEON) && defined(__aarch64__)))
+// RISC-V's registers have a length that the compiler must know (-mrvv-vector-bits); qk has lanes for 128 to 512 bits.
+#if defined(__riscv_v_fixed_vlen)
+#if __riscv_v_fixed_vlen >= 128 && __riscv_v_fixed_vlen <= 512
+#define QK_HAS_RVV 1
+#endif
+#endif
+
+#if !defined(QK_SCALAR) && \
+    (defined(__SSE2__) || (defined(__ARM_NEON) && defined(__aarch64__)) || defined(__wasm_simd128__) || defined(QK_HAS_RVV))
 #include "qk/lanes/registers.hpp"
 #else
 #include "qk/lanes/scalar.hpp"
