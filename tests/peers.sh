@@ -4,6 +4,7 @@
 #
 #     tests/peers.sh install    # torch, jax, dask, openvino, pandas, matplotlib, mypy, basedpyright: more tests of the Python package run where they are
 #     tests/peers.sh [QK]       # gguf-py, mlx and safetensors read checkpoints that qk wrote; docs/results/peers_checkpoints.md has the last result
+#     tests/peers.sh all [QK]   # so do compressed-tensors, ModelOpt and transformers, which bring torch: 6 GB
 #     tests/peers.sh networks [QK]   # exports networks of torchvision, timm and transformers and runs what qk makes of them in every runtime; docs/results/networks.md
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -30,5 +31,9 @@ python=${QK_PEERS_PYTHON:-build/peers/bin/python}
 if [ ! -x "$python" ]; then
     python3 -m venv build/peers
     build/peers/bin/pip install --quiet gguf safetensors 'mlx[cpu]'
+fi
+if [ "${1:-}" = all ]; then
+    shift
+    "$(dirname "$python")/pip" install --quiet torch compressed-tensors nvidia-modelopt transformers
 fi
 exec "$python" tests/checkpoint/peers.py "${1:-build/release/qk}"

@@ -155,13 +155,16 @@ class Checkpoints:
         t = {"m.w.weight_packed": ("U8", stream(q, 6, 8)), "m.w.weight_scale": ("U8", s)}
         return *self.compressed(t, {"num_bits": 6, "type": "float", "group_size": 32}), {"m.w.weight": E2M3[q] * spread(e8m0(s), 32)}
 
-    def compressed_int(self, bits, group, zeros, scale="BF16", n=32, k=192):
+    def compressed_int(self, bits, group, zeros, scale="BF16", n=32, k=192, bytes_of_zeros=False):
+        """Until version 0.7 zero points were signed bytes, one for each group."""
         q, s, z = self.codes(bits, n, k), self.scales(n, k // group), self.codes(bits, n, k // group)
         middle = 1 << (bits - 1)
         value = q.astype(np.float32) - (spread(z, group).astype(np.float32) if zeros else middle)
         s = bfloat(s) if scale == "BF16" else s.astype(np.float16).astype(np.float32)
         t = {"m.w.weight_packed": ("I32", stream(q, bits, 32).view("<i4")), "m.w.weight_shape": ("I64", np.array([n, k])), "m.w.weight_scale": (scale, bfloat_bytes(s) if scale == "BF16" else s)}
-        if zeros:
+        if bytes_of_zeros:
+            t["m.w.weight_zero_point"] = ("I8", (z.astype(np.int16) - middle).astype(np.int8))
+        elif zeros:
             t["m.w.weight_zero_point"] = ("I32", np.ascontiguousarray(stream(np.ascontiguousarray(z.T), bits, 32).view("<i4").T))
         product = value * spread(s, group)
         made = bfloat(product) if scale == "BF16" else product.astype(np.float16).astype(np.float32)
@@ -236,6 +239,8 @@ class Checkpoints:
         made["gptq_dynamic_widths"][1]["quantization_config"] |= {"bits": 4, "group_size": 128, "dynamic": {"+:m\\..*": {"bits": 8, "group_size": 32}}}
         for bits, group, zeros, scale in ((4, 64, False, "BF16"), (4, 32, True, "F16"), (8, 192, False, "BF16"), (3, 96, True, "BF16"), (5, 64, False, "F16"), (6, 64, True, "BF16"), (7, 64, False, "BF16"), (2, 32, True, "F16")):
             made[f"compressed_w{bits}g{group}{'z' if zeros else ''}"] = self.compressed_int(bits, group, zeros, scale)
+        for bits, group in ((4, 32), (8, 192)):
+            made[f"compressed_w{bits}g{group}_old"] = self.compressed_int(bits, group, True, "F16", bytes_of_zeros=True)
         for bits in (2, 3, 4, 5, 6, 8):
             made[f"mlx_affine{bits}"] = self.mlx_affine(bits, 32 if bits == 4 else 64, ("BF16", "F16", "F32")[bits % 3])
         for mode in ("mxfp4", "mxfp8", "nvfp4"):

@@ -7,9 +7,11 @@
 Prints a Markdown table: package, version, file, tensors, how many agree in every bit. What is not installed is passed over and said.
 """
 import importlib.metadata
+import json
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -88,10 +90,82 @@ def by_safetensors(root, folder):
         note("safetensors", name, pairs)
 
 
+def module_of(file):
+    """The tensors of m.w, by safetensors' reader for torch, under their names in the module."""
+    from safetensors.torch import load_file
+
+    return {k.removeprefix("m.w."): v for k, v in load_file(file).items() if k.startswith("m.w.")}
+
+
+def written(root, like, folder):
+    """Writes `like` again, then random floats in its form. Yields what was written, the file, and the floats that qk reads from it."""
+    file, original = folder / "model.safetensors", root / like / "model.safetensors"
+    (folder / "config.json").write_bytes((root / like / "config.json").read_bytes())
+    run("convert", original, file, "--like", original)
+    wanted = floats(file, folder)
+    yield like, file, wanted
+    draw = np.random.default_rng(1)
+    (folder / "plain").mkdir(exist_ok=True)
+    plain = folder / "plain" / "model.safetensors"
+    plain.write_bytes(make.safetensors({k: ("F32", draw.standard_normal(wanted[k].shape).astype(np.float32)) for k in wanted.files}))
+    run("convert", plain, file, "--like", original)
+    yield f"float32 as {like}", file, floats(file, folder)
+
+
+def by_compressed_tensors(root, folder):
+    import torch
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationConfig
+
+    forms = (("nvfp4", "nvfp4-pack-quantized"), ("mxfp4", "mxfp4-pack-quantized"), ("mxfp6", "mxfp6-pack-quantized"), ("int8", "int-quantized"), ("w", "pack-quantized"))
+    for name in (d.name for d in sorted(root.glob("compressed_*")) if not d.name.endswith("_old")):
+        for what, file, wanted in written(root, name, folder):
+            config = json.loads((folder / "config.json").read_text())["quantization_config"]
+            weights = config["config_groups"]["group_0"]["weights"]
+            weights["strategy"] = "tensor_group" if "nvfp4" in name else "group" if "group_size" in weights else "channel"
+            scheme = QuantizationConfig.model_validate(config).config_groups["group_0"]
+            reader = BaseCompressor.get_value_from_registry(next(form for part, form in forms if name.startswith("compressed_" + part)))
+            note("compressed-tensors", what, [(reader.decompress(module_of(file), scheme)["weight"].to(torch.float32).numpy(), wanted["m.w.weight"])])
+
+
+def by_modelopt(root, folder):
+    import torch
+    from modelopt.torch.quantization.qtensor import FP8QTensor, MXFP4QTensor, MXFP8QTensor, NVFP4QTensor
+
+    for name in ("modelopt_nvfp4", "modelopt_mxfp4", "modelopt_mxfp8", "modelopt_fp8", "modelopt_fp8_2d"):
+        for what, file, wanted in written(root, name, folder):
+            t, y = module_of(file), wanted["m.w.weight"]
+            w, s, shape = t["weight"], t["weight_scale"], torch.Size(y.shape)
+            if "nvfp4" in name:
+                got = NVFP4QTensor(shape, torch.float32, w).dequantize(torch.float32, scale=s, double_scale=t["weight_scale_2"], block_sizes={-1: 16})
+            elif "mxfp4" in name:
+                got = MXFP4QTensor(shape, torch.float32, w).dequantize(torch.float32, scale=s, block_sizes={-1: 32})
+            elif "mxfp8" in name:
+                got = MXFP8QTensor(shape, torch.float32, w).dequantize(torch.float32, scale=s)
+            else:
+                s = s.squeeze()
+                blocks = {d: shape[d] // s.shape[d] for d in range(2)} if s.dim() == 2 else None
+                got = FP8QTensor(shape, torch.float32, w).dequantize(torch.float32, scale=s, block_sizes=blocks)
+            note("nvidia-modelopt", what, [(got.numpy(), y)])
+
+
+def by_transformers(root, folder):
+    import torch
+    from safetensors.torch import load_file
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    for what, file, wanted in written(root, "gpt_oss", folder):
+        t = load_file(file)
+        got = convert_moe_packed_tensors(t["m.experts.down_proj_blocks"], t["m.experts.down_proj_scales"], dtype=torch.float32)
+        note("transformers", what, [(got.numpy(), wanted["m.experts.down_proj"])])
+
+
+warnings.filterwarnings("ignore")
 with tempfile.TemporaryDirectory() as place:
     folder = Path(place)
     make.main(folder / "made")
-    for package, read in (("gguf", by_gguf), ("mlx", by_mlx), ("safetensors", by_safetensors)):
+    for package, read in (("gguf", by_gguf), ("mlx", by_mlx), ("safetensors", by_safetensors), ("compressed-tensors", by_compressed_tensors),
+                          ("nvidia-modelopt", by_modelopt), ("transformers", by_transformers)):
         try:
             importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
