@@ -145,7 +145,7 @@ TEST_CASE("the law with scales along long rows") {
             const std::vector<std::int64_t> zero(zeros && g != nullptr ? n : 0,
                                                  g == nullptr ? 0 : std::min(qk::qmax(*g), qk::qmin(*g) / 2 + 1));
             const auto first = [&](std::size_t k) { return zero.empty() ? std::span<const std::int64_t>() : std::span(zero).first(k); };
-            const qk::per_channel channels{std::span(scale).first(1100), first(1100), {3, 1100, 1}};
+            const qk::per_channel channels{std::span(scale).first(1100), first(1100), {3, 1100, 1}}, row{scale, first(n), {1, n, 1}};
             const qk::per_block last{std::span(scale).first(3 * 35), first(3 * 35), {3, 1100, 1}, 32},
                 each{scale, first(n), {3, 1100, 1}, 1};
             const qk::per_block middle{std::span(scale).first(2 * 3 * 35), first(2 * 3 * 35), {2, 47, 35}, 16};
@@ -161,6 +161,7 @@ TEST_CASE("the law with scales along long rows") {
                         CHECK(check_law(t.format, some, p, how, wanted, t.name + " " + what + " " + name_of(kind)) == 0);
                     };
                     check(channels, n, "columns");
+                    check(row, n, "columns of one row");
                     check(last, n, "blocks along the last axis");
                     check(each, n, "blocks of one");
                     check(middle, 2 * 47 * 35, "blocks along the middle axis");

@@ -68,6 +68,7 @@ DEFECTS = [
     ("searched scales: none above the rule's is tried", "kernels/drivers/scale_shortlist.hpp", "going = going & (now < load<Arch>(end.at));", "going = going & (now < load<Arch>(first.at));"),
     ("planes: longer ones are taken to their ends", "codec/layout/layout.hpp", "p.scales.first(l.scales.bytes())", "p.scales"),
     ("scalar lanes: right shifts lose the sign", "lanes/scalar.hpp", "operator>>(batch a, batch n) noexcept { return T(a.data >> n.data); }", "operator>>(batch a, batch n) noexcept { return T(wrapping(a.data) >> n.data); }"),
+    ("a row's second piece is decoded under the scales of its first", "codec/decode/elements.hpp", "p.scale.data() + p.index(a, o, l, 0), to, done", "p.scale.data() + p.index(a, o, 0, 0), to, done"),
     ("stored: each row of a block in two dimensions has scales of its own", "codec/layout/parameters.hpp", "(o / block_rows * ((a.length", "(o * ((a.length"),
     ("stored: scales in 16 bits are a tile's first one", "codec/layout/scales_of_tile.hpp", "own_scale_ + end, p.scale[entry]);", "own_scale_ + end, p.scale[at]);"),
     ("stored: zero points in bytes are the first one", "codec/layout/scaled_pieces.hpp", "p.zero_point[p.zero_point.empty() ? 0 : entry + k]", "p.zero_point[0]"),
