@@ -71,9 +71,7 @@ class decoder_of final : public block_decoder<Arch> {
                                                                                   rows.streaming);
             (*rows.columns)(
                 rows_call([&](std::size_t first, float* to, std::size_t count, std::size_t stride, std::size_t n, const float* factor) {
-                    for (std::size_t j = 0; j < count; ++j)
-                        decode_row<Arch, Known.width>(values, p.elements, first + j * stride, to + j * stride, n,
-                                                      this->packed.element_width, factor);
+                    decode_columns<Arch, Known.width>(values, p.elements, first, to, count, stride, n, this->packed.element_width, factor);
                 }));
             return std::size_t{1};
         });
@@ -107,7 +105,7 @@ QK_INLINE void factors_of(const packing& p, along_axis a, std::size_t l, std::si
 
 /// Decodes along a strided axis: rows that share their factors, a piece of them at a time. Returns false where there is no fast form.
 template <class Arch>
-bool decode_columns(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
+bool decode_across(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
     const auto walk = [&](const rows_call& decode) {
         alignas(64) float factor[tile], value[tile];
         for (std::size_t o = 0; o < a.outer; ++o) {
@@ -170,7 +168,7 @@ void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_ou
         for (std::size_t k = 0; k < n; ++k) value[k] *= factor[k];
         y.template copy<Arch>(value, first, n);
     };
-    if (a.inner != 1 && y.size() != 0 && decode_columns<Arch>(decoder, p, y, a)) return;
+    if (a.inner != 1 && y.size() != 0 && decode_across<Arch>(decoder, p, y, a)) return;
     if (a.inner == 1 && a.outer != 1 && block <= widened_block) return decode_gathered<Arch>(decoder, p, y, a);
     if (a.inner != 1 || a.outer != 1 || (y.floats() == nullptr && block > widened_block)) return for_each_run(a, block, decode_tile);
     if (y.floats() == nullptr) {

@@ -111,7 +111,7 @@ QK_APART void decode_groups_of_blocks(const Format& f, const Values& values, con
         for (std::size_t b = 0; b < w; ++b) {
             const std::size_t at = (g * w + b) * size;
             std::fill(same, same + size, made[b]);
-            decode_row<Arch, Known>(values, p.elements, at, y + at, size, width, same);
+            decode_columns<Arch, Known>(values, p.elements, at, y + at, 1, 0, size, width, same);
         }
         return true;
     };

@@ -147,7 +147,7 @@ QK_APART std::size_t decode_32_at_a_time(const floating_values<Arch>& values, co
         if (width == 4) return decode_by_sixteen<Arch>(sixteen_numbers<Arch>(values).number, in, y, n, factors, streaming);
     }
     if constexpr (has_word_values<Arch>() && may_be_wide(Known, 8)) {
-        if (width == 8 && n >= least_for_words) return decode_by_words<Arch>(values, in, y, n, factors, streaming);
+        if (width == 8 && n >= least_for_words && !values.power_of_two) return decode_by_words<Arch>(values, in, y, n, factors, streaming);
     }
     return done;
 }
@@ -235,38 +235,46 @@ std::size_t decode_row(const Values& given, std::span<const std::byte> plane, st
     return i;
 }
 
-/// Decodes n values from number `first` on, which need not be at a whole byte. Each has a factor of its own: y = factor * values(code).
+/// Decodes `rows` of n values, `stride` apart, from number `first` on, which need not be at a whole byte. Column k has a factor of its own:
+/// y = factor[k] * values(code).
 template <class Arch, int Known, class Values>
-void decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width,
-                const float* factor) noexcept {
+void decode_columns(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t rows,
+                    std::size_t stride, std::size_t n, int width, const float* factor) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = std::max<std::size_t>(w, 8);
+    constexpr std::size_t together = w == 16 ? 4 : w == 8 ? 2 : 1;  // vectors of a floating format, which branches often
     const Values values = given;
     QK_TRACE("rows", first, n, Values);
-    const std::size_t bit = first * static_cast<std::size_t>(width);
-    std::size_t i = 0;
-    const auto put = [&](std::size_t k, kernels::vi<Arch> code)
-                         QK_INLINE_CALL { kernels::store<Arch>(y + i + k, values(code) * kernels::load<Arch>(factor + i + k)); };
-    if (bit % 8 == 0 || has_narrow_codes<Arch>()) {
+    // Decodes whole groups from value i on and returns where they end.
+    const auto groups = [&](std::size_t i, std::size_t bit) QK_INLINE_CALL {
         const code_reader<Arch, Known> codes{width, plane.data() + plane.size(), static_cast<int>(bit % 8)};
         const std::byte* in = plane.data() + bit / 8;
-        if constexpr (std::same_as<Values, floating_values<Arch>> && w == 16) {
-            for (; i + 4 * w <= n; i += 4 * w, in += codes.bytes(4 * w)) {
-                kernels::vi<Arch> code[4];
-                kernels::vf<Arch> v[4];
-                codes.template read<4 * w>(in, code);
-                values_of<4, Arch>(values, code, v);
-                kernels::unrolled<4>(
-                    [&](auto k) QK_INLINE_CALL { kernels::store<Arch>(y + i + k * w, v[k] * kernels::load<Arch>(factor + i + k * w)); });
+        const auto put = [&](std::size_t k, kernels::vf<Arch> v)
+                             QK_INLINE_CALL { kernels::store<Arch>(y + i + k, v * kernels::load<Arch>(factor + i + k)); };
+        if constexpr (std::same_as<Values, floating_values<Arch>> && together != 1) {
+            for (; i + together * w <= n; i += together * w, in += codes.bytes(together * w)) {
+                kernels::vi<Arch> code[together];
+                kernels::vf<Arch> v[together];
+                codes.template read<together * w>(in, code);
+                values.template each<together>(code, v);
+                kernels::unrolled<together>([&](auto k) QK_INLINE_CALL { put(k * w, v[k]); });
             }
         }
-        for (; i + count <= n; i += count, in += codes.bytes(count)) codes.template each_vector<count>(in, put);
-    }
-    for (; i < n; i += w) {
-        alignas(64) std::uint32_t code[w] = {};
-        const std::size_t some = std::min(w, n - i);
-        get_codes<Arch>(plane, first + i, some, width, code);
-        const kernels::vf<Arch> value = values(kernels::load<Arch>(reinterpret_cast<const std::int32_t*>(code)));
-        kernels::store_first<Arch>(y + i, some, value * kernels::load_first<Arch>(factor + i, some));
+        for (; i + count <= n; i += count, in += codes.bytes(count))
+            codes.template each_vector<count>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { put(k, values(code)); });
+        return i;
+    };
+    for (std::size_t j = 0; j < rows; ++j, first += stride, y += stride) {
+        const auto bit_of = [&](std::size_t i) { return (first + i) * static_cast<std::size_t>(width); };
+        const auto at_any = [&](std::size_t i) { return bit_of(i) % 8 == 0 || has_narrow_codes<Arch>(); };
+        std::size_t i = at_any(0) ? groups(0, bit_of(0)) : 0;
+        if (i < n && n >= count && at_any(n - count)) i = groups(n - count, bit_of(n - count));  // some once more
+        for (; i < n; i += w) {
+            alignas(64) std::uint32_t code[w] = {};
+            const std::size_t some = std::min(w, n - i);
+            get_codes<Arch>(plane, first + i, some, width, code);
+            const kernels::vf<Arch> value = values(kernels::load<Arch>(reinterpret_cast<const std::int32_t*>(code)));
+            kernels::store_first<Arch>(y + i, some, value * kernels::load_first<Arch>(factor + i, some));
+        }
     }
 }
 

@@ -59,15 +59,15 @@ void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width
                  const tile_call& tile_of) noexcept {
     constexpr std::size_t together = 2 * widened;  // values of 16-bit memory that are widened for one coder
     const bool planes_of_scales = !p.one_scale() && p.group == 0 && a.inner != 1;
-    if (by_quotients && planes_of_scales && is_short_plane(a.inner, width) && x.floats() != nullptr && p.scale.data() != nullptr &&
-        p.zero_point.all_alike()) {
+    const bool rows_of_scales = a.inner == 1 && p.group <= 1 && p.block_rows == 1 && !p.one_scale();
+    if (by_quotients && (rows_of_scales || (planes_of_scales && is_short_plane(a.inner, width))) && x.floats() != nullptr &&
+        p.scale.data() != nullptr && p.zero_point.all_alike()) {
         const std::int64_t zero = p.zero_point.empty() ? 0 : p.zero_point[0];
-        return encode_short_planes<Arch>(
-            a, x.floats(), p.scale.data(),
-            [&](const float* v, std::size_t first, std::size_t n, const kernels::range_call& general) {
-                return fast(v, first, n, 1.0f, zero, general);
-            },
-            tile_of);
+        const auto quotients = [&](const float* v, std::size_t first, std::size_t n, const kernels::range_call& general) {
+            return fast(v, first, n, 1.0f, zero, general);
+        };
+        if (rows_of_scales) return encode_scaled_rows<Arch>(a, x.floats(), p.scale.data(), p.group == 1, quotients, tile_of);
+        return encode_short_planes<Arch>(a, x.floats(), p.scale.data(), quotients, tile_of);
     }
     const auto run = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) QK_APART {
         const auto general = [&](std::size_t begin, std::size_t count) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Encodes tensors in which every position along `length` has a scale, and its plane of `inner` values is short. To set up a coder for each
 // plane would take longer than its codes, so planes are divided by their scales side by side, and the quotients are encoded as one row.
+// Likewise rows in which each value has a scale.
 #pragma once
 
 #include <algorithm>
@@ -67,6 +68,45 @@ QK_INLINE void encode_short_planes(along_axis a, const float* x, const float* sc
                 tile_of(at.o, at.l, at.i, first + k, some);
                 at.skip(some);
             }
+        };
+        if (!fast(quotients, first, n, kernels::range_call(general))) general(0, n);
+    }
+}
+
+/// Returns x / scale for n values. `y` has room for a vector more.
+template <class Arch>
+QK_APART void divide_by(const float* x, const float* scale, float* y, std::size_t n) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>;
+    std::size_t k = 0;
+    for (; k + w <= n; k += w)
+        kernels::store<Arch>(y + k, kernels::quotient<Arch>(kernels::load<Arch>(x + k), kernels::load<Arch>(scale + k)));
+    if (k != n)
+        kernels::store<Arch>(y + k,
+                             kernels::quotient<Arch>(kernels::load_first<Arch>(x + k, n - k), kernels::load_first<Arch>(scale + k, n - k)));
+}
+
+/// Encodes rows of `length` values likewise, each with a scale: the same in all rows, or if `each_row` those that follow.
+template <class Arch, class Fast, class Tile>
+QK_INLINE void encode_scaled_rows(along_axis a, const float* x, const float* scale, bool each_row, const Fast& fast, const Tile& tile_of) {
+    constexpr std::size_t piece = 4 * tile;
+    alignas(64) float quotients[piece + 16];
+    const std::size_t size = a.outer * a.length;
+    for (std::size_t first = 0; first < size; first += piece) {
+        const std::size_t n = std::min(piece, size - first);
+        const auto each_part = [&](std::size_t begin, std::size_t end, std::size_t most, const auto& visit) QK_INLINE_CALL {
+            for (std::size_t k = begin, some = 0; k < end; k += some) {
+                const std::size_t l = (first + k) % a.length;
+                some = std::min({most, end - k, a.length - l});
+                visit(k, l, some);
+            }
+        };
+        each_part(0, n, piece, [&](std::size_t k, std::size_t l, std::size_t some) {
+            divide_by<Arch>(x + first + k, each_row ? scale + first + k : scale + l, quotients + k, some);
+        });
+        const auto general = [&](std::size_t begin, std::size_t count) {
+            each_part(begin, begin + count, tile, [&](std::size_t k, std::size_t l, std::size_t some) {
+                tile_of((first + k) / a.length, l, std::size_t{0}, first + k, some);
+            });
         };
         if (!fast(quotients, first, n, kernels::range_call(general))) general(0, n);
     }
