@@ -243,7 +243,6 @@ void decode_columns(const Values& given, std::span<const std::byte> plane, std::
     constexpr std::size_t w = kernels::lanes<Arch>, count = std::max<std::size_t>(w, 8);
     constexpr std::size_t together = w == 16 ? 4 : w == 8 ? 2 : 1;  // vectors of a floating format, which branches often
     const Values values = given;
-    QK_TRACE("rows", first, n, Values);
     // Decodes whole groups from value i on and returns where they end.
     const auto groups = [&](std::size_t i, std::size_t bit) QK_INLINE_CALL {
         const code_reader<Arch, Known> codes{width, plane.data() + plane.size(), static_cast<int>(bit % 8)};
@@ -264,6 +263,7 @@ void decode_columns(const Values& given, std::span<const std::byte> plane, std::
         return i;
     };
     for (std::size_t j = 0; j < rows; ++j, first += stride, y += stride) {
+        QK_TRACE("rows", first, n, Values);
         const auto bit_of = [&](std::size_t i) { return (first + i) * static_cast<std::size_t>(width); };
         const auto at_any = [&](std::size_t i) { return bit_of(i) % 8 == 0 || has_narrow_codes<Arch>(); };
         std::size_t i = at_any(0) ? groups(0, bit_of(0)) : 0;
