@@ -42,8 +42,9 @@ mlx_scale mx_scale_of(float maximum, float largest, bool rounded) {
     const float ratio = maximum / largest;
     if (ratio == 0) return {127, 1, 1};
     if (!std::isfinite(ratio)) return {128, 0, 2};
-    const float logarithm = log2_float(ratio);
-    const int exponent = static_cast<int>(rounded ? std::nearbyint(logarithm) : std::ceil(logarithm));
+    // The logarithm rounded to float32 is that of a power of two also a last bit above it; the package takes the next power there.
+    const int exponent =
+        rounded ? static_cast<int>(std::nearbyint(log2_float(ratio))) : static_cast<int>(std::ceil(std::log2(static_cast<double>(ratio))));
     const auto code = static_cast<std::uint8_t>(static_cast<unsigned>(exponent + 127) & 0xff);  // wraps below -127
     return {code, power_of_two(exponent), power_of_two(code - 127)};
 }

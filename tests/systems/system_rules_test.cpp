@@ -138,6 +138,15 @@ TEST_CASE("mlx rounded the exponent of a scale before its mend, and clips where 
     CHECK(before->convert(one).values == now->convert(one).values);
 }
 
+TEST_CASE("mlx takes the next power of two for a scale a last bit above one, whose logarithm in float32 is the power's") {
+    std::vector<float> x(32, 0x1p-10f);
+    for (const auto& [largest, scale] : {std::pair{0x1.8p-6f, 119}, {0x1.800002p-6f, 120}, {0x1.7ffffep-6f, 119}, {0x1.800002p+8f, 134}}) {
+        x[3] = largest;
+        const auto made = systems::find("mlx.mxfp4")->convert({x, 1, 32, {}});
+        CHECK(made.find("scales")->bytes[0] == std::byte(scale));
+    }
+}
+
 TEST_CASE("the small integers of ml_dtypes truncate and wrap") {
     const std::vector<float> x{1, -1, 1.9f, -2.7f, 7, 8, -8, -9, 1e9f, std::nanf(""), HUGE_VALF, 0.5f};
     const auto made = [&](const char* name) { return systems::find(name)->convert({x, 1, x.size(), {}}).values; };
