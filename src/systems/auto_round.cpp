@@ -43,7 +43,9 @@ float floor_rule(float maximum, const mx_element& e) {
     return clamped_exponent(std::floor(maximum == 0 ? 1.0f : log2_float(maximum)) - static_cast<float>(e.exponent));
 }
 float ceil_rule(float maximum, float divisor) {
-    return clamped_exponent(maximum == 0 ? 1.0f : std::ceil(log2_float(maximum / divisor)) + 0.0f);
+    const float ratio = maximum / divisor;
+    if (ratio == 0 && maximum != 0) return quiet_nan;
+    return clamped_exponent(maximum == 0 ? 1.0f : std::ceil(log2_float(ratio)) + 0.0f);
 }
 
 float mx_value(float v, float scale, const mx_element& e) { return rounded_element(clamp(v / scale, -e.largest, e.largest), e) * scale; }

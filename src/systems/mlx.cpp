@@ -13,8 +13,7 @@ namespace {
 /// mx.to_fp8: E4M3 that saturates whatever is too large, NaN too.
 std::uint8_t mlx_e4m3(float v) {
     const auto sign = static_cast<std::uint8_t>((bits_of(v) >> 24) & 0x80);
-    if (v != v) return 0x7e;
-    if (!(std::abs(v) < 448.0f)) return sign | 0x7e;
+    if (!(std::abs(v) < 448.0f)) return sign | 0x7e;  // NaN, too
     return static_cast<std::uint8_t>(sign | std::min(magnitude_code(v, 3, 7), 0x7eu));
 }
 

@@ -18,7 +18,7 @@ float element(float v) {
     return magnitude == 0 ? 0.0f : v < 0 ? -magnitude : magnitude;
 }
 
-/// A scale of zero is replaced where it divides, and only there.
+/// A scale of zero is replaced where it is used, but not where it is stored.
 void fake_fp4(std::span<const float> x, float scale, std::span<float> y) {
     if (scale == 0) scale = epsilon;
     for (std::size_t i = 0; i < x.size(); ++i) y[i] = element(x[i] / scale) * scale;
@@ -103,14 +103,18 @@ result quark_amdfp4(const rule& how, const input& x) {
     const bool global = how.format.find("global") != std::string_view::npos;
     const blocked b(x, size);
     std::vector<float> values(b.values.size()), scales(b.count());
-    const float outer = b.maximum() / (6.0f * 114688.0f);
+    float outer = b.maximum() / (6.0f * 114688.0f);
+    if (outer == 0) outer = epsilon;
     for (std::size_t i = 0; i < b.count(); ++i) {
         float maximum = absolute_maximum(b[i]);
         if (maximum != maximum) maximum = float_of(0x7fffffffu);  // PyTorch's maximum: its mantissa rounds up, and the scale is 65536
         const float local = maximum / 6.0f;
         const float lifted = local == 0 ? epsilon : local;
         scales[i] = global ? through_ue5m3(lifted / outer) * outer : through_ue5m3(lifted);
-        fake_fp4(b[i], scales[i], std::span(values).subspan(i * size, size));
+        const std::span<float> y = std::span(values).subspan(i * size, size);
+        fake_fp4(b[i], scales[i], y);
+        if (global && scales[i] == 0)  // the scale that was quantized multiplies, and zeros the block
+            for (float& v : y) v *= 0.0f;
     }
     result made = with_scales(x, b, values, scales, global ? "scales0" : "scales");
     if (global) made.planes.push_back(make_plane("scales1", {1}, std::vector<float>{outer}));

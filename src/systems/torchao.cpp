@@ -108,8 +108,9 @@ result torchao_nvfp4(const rule& how, const input& x) {
         const float factor = two_levels ? (1.0f / t) / s : 1.0f / s;
         const float d = two_levels ? t * s : s;
         for (std::size_t k = 0; k < 16; ++k) {
-            // the mantissa of a NaN scale is all ones, and rounds up
-            codes[i * 16 + k] = s != s ? std::uint8_t{4} : element_code(e2m1, clamp(b[i][k] * factor, -6, 6));
+            // the mantissa of a NaN scale is all ones, and rounds up; the sign stays
+            codes[i * 16 + k] =
+                s != s ? static_cast<std::uint8_t>(4 | (scales[i] & 0x80) >> 4) : element_code(e2m1, clamp(b[i][k] * factor, -6, 6));
             made.values[i * 16 + k] = element_value(e2m1, codes[i * 16 + k]) * d;
         }
     }

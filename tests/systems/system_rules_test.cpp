@@ -147,6 +147,32 @@ TEST_CASE("mlx takes the next power of two for a scale a last bit above one, who
     }
 }
 
+TEST_CASE("amd-quark's two levels: a block scale that is stored as zero zeros the block, and a tensor's scale of zero is 2^-23") {
+    const auto bits = [](float v) { return std::bit_cast<std::uint32_t>(v); };
+    std::vector<float> x(32, 0.0f);
+    x[0] = 1.5e6f, x[16] = 1e-6f, x[17] = -1e-6f, x[19] = -0.0f, x[20] = 5e-6f, x[21] = -5e-6f, x[22] = -1e-9f;
+    const systems::rule& rule = *systems::find("quark_torch.amdfp4_global_g16");
+    const auto made = rule.convert({x, 1, 32, {}});
+    CHECK(made.values[0] == 0x1.6e36p20f);
+    const std::uint32_t signs[7] = {0, 0x80000000u, 0, 0, 0, 0x80000000u, 0};
+    for (std::size_t i = 0; i < 7; ++i) CHECK(bits(made.values[16 + i]) == signs[i]);
+    const auto number = [](const systems::result& r, const char* plane, std::size_t i) {
+        float v;
+        std::memcpy(&v, r.find(plane)->bytes.data() + 4 * i, 4);
+        return v;
+    };
+    CHECK(number(made, "scales0", 1) == 0);
+    CHECK(number(made, "scales1", 0) == 0x1.170492p1f);
+    std::fill(x.begin(), x.end(), 0.0f);
+    const auto zeros = rule.convert({x, 1, 32, {}});
+    for (const float s : {number(zeros, "scales0", 0), number(zeros, "scales0", 1), number(zeros, "scales1", 0)}) CHECK(s == 0x1p-23f);
+    x[0] = 0x1p-149f;
+    const auto least = systems::find("auto_round.mxfp4_rceil")->convert({x, 1, 32, {}});
+    CHECK(std::isnan(least.values[0]));
+    x[0] = 0x1p-147f;
+    CHECK(!std::isnan(systems::find("auto_round.mxfp4_rceil")->convert({x, 1, 32, {}}).values[0]));
+}
+
 TEST_CASE("the small integers of ml_dtypes truncate and wrap") {
     const std::vector<float> x{1, -1, 1.9f, -2.7f, 7, 8, -8, -9, 1e9f, std::nanf(""), HUGE_VALF, 0.5f};
     const auto made = [&](const char* name) { return systems::find(name)->convert({x, 1, x.size(), {}}).values; };
