@@ -267,7 +267,7 @@ void decode_columns(const Values& given, std::span<const std::byte> plane, std::
         const auto bit_of = [&](std::size_t i) { return (first + i) * static_cast<std::size_t>(width); };
         const auto at_any = [&](std::size_t i) { return bit_of(i) % 8 == 0 || has_narrow_codes<Arch>(); };
         std::size_t i = at_any(0) ? groups(0, bit_of(0)) : 0;
-        if (i < n && n >= count && at_any(n - count)) i = groups(n - count, bit_of(n - count));  // some once more
+        if (i < n && i != 0 && at_any(n - count)) i = groups(n - count, bit_of(n - count));  // some once more
         for (; i < n; i += w) {
             alignas(64) std::uint32_t code[w] = {};
             const std::size_t some = std::min(w, n - i);
