@@ -107,8 +107,8 @@ struct sse2 {
 };
 using native = sse2;
 #endif
-#elif XSIMD_VERSION_MAJOR >= 13 && XSIMD_WITH_SVE && XSIMD_SVE_BITS > 128
-// Vectors of a length that the compiler is told (-msve-vector-bits); without it, and for 128 bits, NEON's are used.
+#elif XSIMD_VERSION_MAJOR >= 13 && XSIMD_WITH_SVE && XSIMD_SVE_BITS > 128 && XSIMD_SVE_BITS <= 512
+// Vectors of a length that the compiler is told (-msve-vector-bits); without it, and for 128 and more than 512 bits, NEON's are used.
 #define QK_PREDICATES 1
 template <int Bits>
 struct sve {
