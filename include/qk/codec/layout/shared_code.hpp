@@ -47,7 +47,7 @@ struct exponent_codes {
 
 /// Returns 2^(field - 127) for fields from -22 to 254. Fields below 1 give subnormals.
 template <class Arch>
-kernels::vf<Arch> power_of_field(kernels::vi<Arch> field) noexcept {
+QK_INLINE kernels::vf<Arch> power_of_field(kernels::vi<Arch> field) noexcept {
     using V = kernels::vi<Arch>;
     if (__builtin_expect(!any(field <= V(0)), 1)) return kernels::as_float<Arch>(field << 23);
     const V subnormal = V(1) << min(max(field + V(22), V(0)), V(22));
