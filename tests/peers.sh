@@ -5,6 +5,7 @@
 #     tests/peers.sh install    # torch, jax, dask, openvino, pandas, matplotlib, mypy, basedpyright: more tests of the Python package run where they are
 #     tests/peers.sh [QK]       # gguf-py, mlx and safetensors read checkpoints that qk wrote; docs/results/peers_checkpoints.md has the last result
 #     tests/peers.sh all [QK]   # so do compressed-tensors, ModelOpt and transformers, which bring torch: 6 GB
+#     tests/peers.sh systems [QK]    # quantizes the same floats with nine packages and with qk convert --system; docs/results/peers_systems.md has the last result
 #     tests/peers.sh networks [QK]   # exports networks of torchvision, timm and transformers and runs what qk makes of them in every runtime; docs/results/networks.md
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -35,5 +36,10 @@ fi
 if [ "${1:-}" = all ]; then
     shift
     "$(dirname "$python")/pip" install --quiet torch compressed-tensors nvidia-modelopt transformers
+elif [ "${1:-}" = systems ]; then
+    shift
+    "$(dirname "$python")/pip" install --quiet torch compressed-tensors nvidia-modelopt torchao auto-round amd-quark libggml-python ninja
+    "$(dirname "$python")/pip" install --quiet --no-deps transformer_engine  # its Python files alone
+    exec "$python" tests/systems/packages.py "${1:-build/release/qk}"
 fi
 exec "$python" tests/checkpoint/peers.py "${1:-build/release/qk}"
