@@ -184,6 +184,10 @@ TEST_CASE("codes of quotients by ties, under scales by coarse ones") {
             const qk::affine one{scale, zero};
             qk::reference::fake_quantize(t.format, x, expected, one, qk::semantics::onnx);
             CHECK(check_law(t.format, x, one, qk::semantics::onnx, expected, t.name + " quotients by ties") == 0);
+            const std::vector<float> scales((x.size() + 31) / 32, scale);
+            const std::vector<std::int64_t> zeros(std::holds_alternative<qk::integer>(t.format) ? scales.size() : 0, zero);
+            const qk::per_block runs{scales, zeros, {1, x.size(), 1}, 32};
+            CHECK(check_law(t.format, x, runs, qk::semantics::onnx, expected, t.name + " quotients by ties, a scale for each run") == 0);
         }
     });
 }

@@ -80,7 +80,7 @@ DEFECTS = [
     ("stored: gradients of all blocks go to a piece's first", "./backward.hpp", "total.scale : by.scale[piece.entry + entry]", "total.scale : by.scale[piece.entry]"),
     ("stored: vectors of a tile have the scale of its first", "codec/layout/groups.hpp", "after[k] = k * w >> shift;", "after[k] = 0 * (k * w >> shift);"),
     ("stored: the first scale of a piece begins there", "codec/layout/groups.hpp", "begun = l % p.group / at.values", "begun = l % p.group * 0"),
-    ("stored: runs' divisors always have a product", "codec/layout/groups.hpp", "select(fast, kernels::as_int<Arch>(r.high), nan)", "kernels::as_int<Arch>(r.high)"),
+    ("runs' divisors always have a product", "codec/layout/groups.hpp", "select(fast, kernels::as_int<Arch>(r.high), nan)", "kernels::as_int<Arch>(r.high)"),
     ("stored: all runs have the zero point of the first", "codec/layout/groups.hpp", "zero[k] = static_cast<std::int32_t>(z[first + k]) + plus;", "zero[k] = static_cast<std::int32_t>(z[first]) + plus;"),
     ("stored: factors of float16 do not fit float32", "codec/layout/groups.hpp", "return !any(most >= V(kernels::infinity_bits));", "return true;"),
     ("stored: codes of 6 bits have their mantissa a bit too high", "codec/decode/half_values.hpp", "down = _mm_cvtsi32_si128(m);", "down = _mm_cvtsi32_si128(m - 1);"),
