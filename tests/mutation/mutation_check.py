@@ -68,7 +68,7 @@ DEFECTS = [
     ("searched scales: none above the rule's is tried", "kernels/drivers/scale_shortlist.hpp", "going = going & (now < load<Arch>(end.at));", "going = going & (now < load<Arch>(first.at));"),
     ("planes: longer ones are taken to their ends", "codec/layout/layout.hpp", "p.scales.first(l.scales.bytes())", "p.scales"),
     ("scalar lanes: right shifts lose the sign", "lanes/scalar.hpp", "operator>>(batch a, batch n) noexcept { return T(a.data >> n.data); }", "operator>>(batch a, batch n) noexcept { return T(wrapping(a.data) >> n.data); }"),
-    ("a row's second piece is decoded under the scales of its first", "codec/decode/elements.hpp", "p.scale.data() + p.index(a, o, l, 0), to, done", "p.scale.data() + p.index(a, o, 0, 0), to, done"),
+    ("a row's second piece is decoded under the scales of its first", "codec/decode/elements.hpp", "s.fill(p, a, o, l, 0, n);\n            s.multiply(to, done)", "s.fill(p, a, o, 0, 0, n);\n            s.multiply(to, done)"),
     ("a row's codes begin at the first column's scale", "codec/encode/short_planes.hpp", "each_row ? scale + first + k : scale + l", "each_row ? scale + first + k : scale + k"),
     ("the last codes of a row across the axis are read a code too early", "codec/decode/fast_values.hpp", "groups(n - count, bit_of(n - count))", "groups(n - count, bit_of(n - count - 1))"),
     ("stored: each row of a block in two dimensions has scales of its own", "codec/layout/parameters.hpp", "(o / block_rows * ((a.length", "(o * ((a.length"),

@@ -100,13 +100,6 @@ QK_APART void decode_by_tables(const Format& f, const_planes planes, const value
     if (streaming) kernels::end_streaming<Arch>();
 }
 
-/// y *= scale, of whole vectors.
-template <class Arch>
-QK_INLINE void multiply_by(const float* scale, float* y, std::size_t n) noexcept {
-    constexpr std::size_t w = kernels::lanes<Arch>;
-    for (std::size_t k = 0; k < n; k += w) kernels::store<Arch>(y + k, kernels::load<Arch>(y + k) * kernels::load<Arch>(scale + k));
-}
-
 /// Computes y = element * scale for floats, (q - zero_point) * scale for integers.
 template <class Arch, class Format>
 void decode_elements(const Format& f, const_planes planes, values_out y, const codec_parameters& p,
@@ -171,13 +164,15 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
     const bool each_own = a.inner == 1 && p.group <= 1 && p.zero_point.empty() && p.scale.data() != nullptr;
     if (!each_own || y.floats() == nullptr) return for_each_run(a, 0, decode_tile);
     // A scale for each value of a row, in memory as floats: longer pieces, since no buffer holds scales or values.
+    scale_tile<Arch> s;
     for (std::size_t o = 0; o < a.outer; ++o) {
         for (std::size_t l = 0, n = 0; l < a.length; l += n) {
             n = std::min(widened, a.length - l);
             const std::size_t first = o * a.length + l;
             float* to = y.floats() + first;
             std::size_t done = fast.under_one(f, planes.elements, first, to, n, {1.0f, 0}, false);
-            multiply_by<Arch>(p.scale.data() + p.index(a, o, l, 0), to, done);
+            s.fill(p, a, o, l, 0, n);
+            s.multiply(to, done);
             for (std::size_t some = 0; done < n; done += some) {
                 some = std::min(tile, n - done);
                 decode_tile(o, l + done, 0, first + done, some);
