@@ -149,7 +149,7 @@ def from_quark(config):
         default.pop("activation")
     if _quark_format(activation, "activation_type") in _block_formats:
         document["placement"] = "all"
-    options = {}
+    options, only_types = {}, None
     for key, value in fields.items():
         if key == "quantize_bias" and value is False:
             default["bias"] = "fp32"
@@ -160,8 +160,7 @@ def from_quark(config):
         elif key == "nodes_to_exclude":
             document["requests"] += [{"layer": n, "exclude": True} for n in value]
         elif key == "op_types_to_quantize":
-            document["default"] = {}
-            document["requests"].insert(0, {"op_type": list(value), **default})
+            only_types = list(value)
         elif key in ("include_cle", "include_fast_ft", "include_sq", "include_rotation", "include_gptq"):
             raise ConfigError(f"{key}: say it to qk itself (smooth_quant=, rotation=, weight_rounding= of qk.quantize)")
         elif key == "quantize_bias" and value is True:
@@ -191,9 +190,10 @@ def from_quark(config):
             default.setdefault("bias", "int32")
         elif _is_set(value) or key not in _quark_switches:
             raise ConfigError(f"extra_options[{key!r}]: qk has nothing for this key of Quark's")
-    plan = Plan(document)
+    if only_types is not None:  # these types alone: they have the default's precisions, and nothing is asked of the others
+        document["requests"].insert(0, {"op_type": only_types, **document.pop("default")})
     if automatic is None:
-        return Imported("quantize", plan, options, "Quark")
+        return Imported("quantize", Plan(document), options, "Quark")
     automatic = dict(automatic)
     targets = automatic.pop("TargetOpType", None)
     types = ["Conv", "ConvTranspose", "Gemm", "MatMul"] if targets is None else list(targets)
@@ -218,6 +218,8 @@ def from_quark(config):
                                      "weight": _quark_precision(narrow_weight, method, "WeightTargetQuantType", True)})
         document["boundary"] = "dual" if dual else "wider"
         return Imported("quantize", Plan(document), options, "Quark")
+    if only_types is not None:
+        raise ConfigError("AutoMixprecision with a target and op_types_to_quantize: say the types as AutoMixprecision's TargetOpType")
     for key, said in (("QuantizeBias", default.get("bias") not in (None, "int32")), ("weights_only", "activation" not in default)):
         if said:
             raise ConfigError(f"AutoMixprecision with a target and {key}: qk.search has nothing for this key of Quark's")

@@ -354,6 +354,12 @@ def vision():
         for what, scales in (("up", [1, 1, 2, 1.7]), ("down", [1, 1, 0.6, 0.5]), ("both", [1, 1, 1.7, 0.6]), ("one", [1, 1, 1, 1])):
             c("Resize", 10, 10, x, K(np.array(scales, np.float32)), name=f"{mode}_{what}", mode=mode)
             c("Resize", 10, 10, x, np.array(scales, np.float32), name=f"{mode}_{what}_input", mode=mode)
+    for size, to in ((3, 7), (6, 16), (10, 26), (7, 3), (11, 25), (26, 10)):  # lengths and positions that float32 rounds up to a whole number
+        scales = np.array([1, 1, np.float32(to) / np.float32(size), np.float32(to) / np.float32(size)], np.float32)
+        c("Upsample", 9, 9, f32(1, 1, size, size), K(scales), name=f"{size}_to_{to}")
+        c("Resize", 10, 10, f32(1, 1, size, size), K(scales), name=f"{size}_to_{to}")
+        for way in ("half_pixel", "asymmetric"):
+            c("Resize", 13, LAST, f32(1, 1, size, size), None, K(scales), name=f"{way}_{size}_to_{to}", coordinate_transformation_mode=way, nearest_mode="floor")
     c("Upsample", 7, 8, x, name="default", scales=[1.0, 1.0, 2.0, 2.0])
     c("Upsample", 9, 9, x, np.array([1, 1, 2, 3], np.float32), name="input")
     for last, absent in ((12, np.zeros(0, np.float32)), (LAST, None)):

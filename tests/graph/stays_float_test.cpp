@@ -169,3 +169,44 @@ TEST_CASE("the weights of recurrent layers take the weights' format, and a remar
     CHECK(format_at(kept.plan, "w", "lstm", 1) == "fp32");
     CHECK_FALSE(says(kept.report, plan_note::kind::unrealised, "LSTM"));  // it was asked
 }
+
+TEST_CASE("numbers that are sizes stay float32 under every placement; data that is measured and used does not") {
+    small_graph g;
+    g.input("x", {1, 3, 10, 10})
+        .output("y", {1, 3, 15, 25})
+        .output("r", {7})
+        .constant("w", {3, 3, 1, 1})
+        .constant("to", {4}, 1, {1, 3, 15, 25});
+    g.constant("zero", {}, 1, {0}).constant("one", {}, 1, {1});
+    g.node("Conv", "conv", {"x", "w"}, "c");
+    g.node("Shape", "shape", {"c"}, "lengths");
+    small_graph::set(g.node("Cast", "cast", {"lengths"}, "float_lengths"), "to", 1);
+    g.node("Div", "div", {"to", "float_lengths"}, "scales");
+    g.node("Resize", "resize", {"c", "", "scales"}, "y");
+    small_graph::set(g.node("ReduceMax", "most", {"c"}, "limit"), "keepdims", 0);
+    g.node("Abs", "abs", {"limit"}, "distance");
+    g.node("Range", "range", {"zero", "distance", "one"}, "r");
+    const model m = g.build();
+    const calibration seen = made_up_ranges({"x", "c", "scales", "float_lengths", "limit", "distance", "y", "r"});
+    for (const char* format : {"int8", "bfp16", "mxfp4"})
+        for (const placement where : {placement::all, placement::every}) {
+            const precision_plan p = quantize(m, precision_requests().set_default(format, format), seen, {.where = where}).plan;
+            CHECK(format_at(p, "c", "resize", 0) == format);
+            for (const auto& [tensor, node, input] : std::initializer_list<std::tuple<const char*, const char*, int>>{
+                     {"to", "div", 0}, {"float_lengths", "div", 1}, {"scales", "resize", 2}, {"limit", "abs", 0}, {"distance", "range", 1}})
+                CHECK_MESSAGE(format_at(p, tensor, node, input) == "fp32", tensor);
+        }
+}
+
+TEST_CASE("blocks of a number beside pictures run along its own last axis") {
+    small_graph g;
+    g.input("x", {1, 3, 6, 6}).output("y", {1, 3, 4, 4}).constant("w", {3, 3, 3, 3});
+    g.node("Conv", "conv", {"x", "w"}, "c");
+    small_graph::set(g.node("ReduceMax", "most", {"c"}, "m"), "keepdims", 0);
+    g.node("Div", "div", {"c", "m"}, "y");
+    const precision_plan p = quantize(g.build(), precision_requests().set_default("bfp16", "bfp16"), made_up_ranges({"x", "c", "m", "y"}),
+                                      {.where = placement::all})
+                                 .plan;
+    CHECK(p.find({"c", "div", 0})->axis == 1);
+    CHECK(p.find({"m", "div", 1})->axis == -1);
+}

@@ -54,6 +54,11 @@ def test_quark():
         extra_options={"AutoMixprecision": {"TargetQuantType": "QBFP", "DualQuantNodes": True}}))
     document = qk.from_quark(older).plan.to_dict()
     assert document["boundary"] == "dual" and document["requests"][0]["weight"] == {"format": "bfp16", "semantics": "quark"}
+    document = qk.from_quark({"op_types_to_quantize": ["Conv", "Gemm"], "nodes_to_exclude": ["head"], "extra_options": {"QuantizeBias": False}}).plan.to_dict()
+    int8 = {"format": "int8", "semantics": "quark", "method": "min_max"}
+    assert "default" not in document  # nothing is asked of other types
+    assert document["requests"][0] == {"op_type": ["Conv", "Gemm"], "activation": int8, "weight": int8, "bias": "fp32"}
+    assert document["requests"][1] == {"layer": "head", "exclude": True}
     for wrong, key in (({"activation_type": "QInt9"}, "activation_type"), ({"include_fast_ft": True}, "include_fast_ft"),
                        ({"nonsense": 5}, "nonsense"), ({"extra_options": {"What": 1}}, "What"),
                        ({"include_auto_mp": True, "extra_options": {"AutoMixprecision": {"TargetQuantType": "QInt8", "X": 1}}}, "X")):
@@ -85,6 +90,8 @@ def test_neural_compressor():
     (qk.from_quark, {"extra_options": {"Wat": False}}, "Wat"),
     (qk.from_quark, {"extra_options": {"AlignConcat": True}}, "AlignConcat"),
     (qk.from_quark, {"extra_options": {"AutoMixprecision": {"TargetQuantType": "QInt8", "L2Target": 0.1, "Top1AccTarget": 0.1}}}, "L2Target"),
+    (qk.from_quark, {"op_types_to_quantize": ["Conv"], "extra_options": {"AutoMixprecision": {"TargetQuantType": "QInt8", "L2Target": 0.1}}},
+     "op_types_to_quantize"),
     (qk.from_quark, {"extra_options": {"AutoMixprecision": {"TargetQuantType": "QInt8", "L2Target": 0.1, "EvaluateFunction": len}}}, "EvaluateFunction"),
     (qk.from_quark, {"global_config": {}, "layer_typ_config": {"Int8": ["a"]}}, "layer_typ_config"),
     (qk.from_quark, {"global_config": {"activations": {"data_type": "Int8"}}}, "global_config.activations"),

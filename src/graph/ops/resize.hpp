@@ -35,27 +35,31 @@ struct resize_options {
     bool exclude_outside = false, antialias = false;
 };
 
-/// Returns the input coordinate of output position x. See coordinate_transformation_mode in the documentation of Resize.
-inline double resize_coordinate(const op_context& call, const resize_options& o, double x, double scale, std::int64_t input,
-                                std::int64_t output, double start, double end) {
-    const auto length = static_cast<double>(input);
-    const double exact = scale * length;  // may be fractional
-    if (o.transform == "half_pixel") return (x + 0.5) / scale - 0.5;
+/// Returns the input coordinate of output position x. See coordinate_transformation_mode in the documentation of Resize. Runtimes compute
+/// in float32, and so does this: 8 / (8/3) is 3, where the scale, rounded to float32, would give a little less in doubles.
+inline double resize_coordinate(const op_context& call, const resize_options& o, float x, double ratio, std::int64_t input,
+                                std::int64_t output, float start, float end) {
+    const auto length = static_cast<float>(input), scale = static_cast<float>(ratio);
+    const auto exact = static_cast<float>(ratio * static_cast<double>(input));  // may be fractional
+    if (o.transform == "half_pixel") return (x + 0.5f) / scale - 0.5f;
     if (o.transform == "asymmetric") return x / scale;
-    if (o.transform == "pytorch_half_pixel") return output <= 1 ? 0 : (x + 0.5) / scale - 0.5;
+    if (o.transform == "pytorch_half_pixel") return output <= 1 ? 0 : (x + 0.5f) / scale - 0.5f;
     if (o.transform == "align_corners") return exact == 1 ? 0 : x * (length - 1) / (exact - 1);
-    if (o.transform == "tf_half_pixel_for_nn") return (x + 0.5) / scale;
-    if (o.transform == "half_pixel_symmetric") return length / 2 * (1 - static_cast<double>(output) / exact) + (x + 0.5) / scale - 0.5;
+    if (o.transform == "tf_half_pixel_for_nn") return (x + 0.5f) / scale;
+    if (o.transform == "half_pixel_symmetric") return length / 2 * (1 - static_cast<float>(output) / exact) + (x + 0.5f) / scale - 0.5f;
     if (o.transform == "tf_crop_and_resize") {
-        const double step = exact == 1 ? (end - start) * (length - 1) / 2 : x * (end - start) * (length - 1) / (exact - 1);
+        const float step = exact == 1 ? (end - start) * (length - 1) / 2 : x * (end - start) * (length - 1) / (exact - 1);
         return step + start * (length - 1);
     }
     call.fail("coordinate_transformation_mode '" + o.transform + "' is not one of the standard's");
 }
 
+/// A coordinate that lies this near to the middle between two positions is a tie that float32 missed; onnxruntime takes it for one, too.
+constexpr double tie_width = 1e-6;
+
 inline std::int64_t nearest_index(const op_context& call, const resize_options& o, double x, double scale) {
-    if (o.nearest == "round_prefer_floor") return static_cast<std::int64_t>(std::ceil(x - 0.5));
-    if (o.nearest == "round_prefer_ceil") return static_cast<std::int64_t>(std::floor(x + 0.5));
+    if (o.nearest == "round_prefer_floor") return static_cast<std::int64_t>(std::ceil(x - 0.5 - tie_width));
+    if (o.nearest == "round_prefer_ceil") return static_cast<std::int64_t>(std::floor(x + 0.5 + tie_width));
     if (o.nearest == "floor") return static_cast<std::int64_t>(std::floor(x));
     if (o.nearest == "ceil") return static_cast<std::int64_t>(std::ceil(x));
     if (o.nearest == "simple") return static_cast<std::int64_t>(scale < 1 ? std::ceil(x) : std::floor(x));  // before opset 11
@@ -84,7 +88,8 @@ inline resize_axis plan_resize_axis(op_context& call, const resize_options& o, d
     plan.taps = nearest ? 1 : static_cast<std::size_t>(2 - 2 * first);
     expect_room(call, {output, static_cast<std::int64_t>(plan.taps), 2});
     for (std::int64_t i = 0; i < output; ++i) {
-        const double x = resize_coordinate(call, o, static_cast<double>(i), scale, input, output, start, end);
+        const double x =
+            resize_coordinate(call, o, static_cast<float>(i), scale, input, output, static_cast<float>(start), static_cast<float>(end));
         plan.outside.push_back(o.transform == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(input - 1)));
         if (!(std::fabs(x) < 1e15)) call.fail("a coordinate is not finite");
         if (nearest) {
@@ -170,10 +175,11 @@ inline void resize_axes(op_context& call, const resize_plans& plans) {
     else run(float{});
 }
 
+/// Multiplies in float32, as runtimes do: 3 * (7/3) is 7 there, and 6 for the real numbers that the standard speaks of.
 inline std::int64_t scaled_size(const op_context& call, double scale, std::int64_t input) {
     if (!(scale > 0)) call.fail("a scale of " + std::to_string(scale) + " is not positive");
-    const double size = std::floor(scale * static_cast<double>(input));
-    if (!(size < 0x1p40)) call.fail("a scale of " + std::to_string(scale) + " is too large");
+    const float size = std::floor(static_cast<float>(scale) * static_cast<float>(input));
+    if (!(size < 0x1p40f)) call.fail("a scale of " + std::to_string(scale) + " is too large");
     return static_cast<std::int64_t>(size);
 }
 

@@ -63,12 +63,72 @@ bool is_of_pictures(std::string_view op) {
     return one_of(op, {"Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "BatchNormalization"});
 }
 bool moves_channels(std::string_view op) {
-    return one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MatMul", "Gemm", "Gather", "Shape", "Expand", "Einsum",
-                       "Attention", "GroupQueryAttention", "MultiHeadAttention"});
+    return one_of(op, {"Reshape",
+                       "Flatten",
+                       "Transpose",
+                       "Squeeze",
+                       "Unsqueeze",
+                       "MatMul",
+                       "Gemm",
+                       "Gather",
+                       "Shape",
+                       "Expand",
+                       "Einsum",
+                       "Attention",
+                       "GroupQueryAttention",
+                       "MultiHeadAttention",
+                       "Compress",
+                       "Unique",
+                       "GatherND",
+                       "Det",
+                       "NonZero",
+                       "NegativeLogLikelihoodLoss",
+                       "SoftmaxCrossEntropyLoss"});
 }
+/// Returns whether a node's result has channels where its input has them. A reduction that drops axes moves or removes them.
+bool keeps_channels(const onnx::NodeProto& n) {
+    const bool reduces = n.op_type().starts_with("Reduce") || one_of(n.op_type(), {"ArgMax", "ArgMin"});
+    return !moves_channels(n.op_type()) && !(reduces && int_attribute(n, "keepdims", 1) == 0);
+}
+
+/// Returns whether a node reads this input as a size, a count, an end, an axis or an index, and not as data.
+bool is_size_input(const onnx::NodeProto& n, int input) {
+    const std::string& op = n.op_type();
+    if (op == "Range" || op == "ConstantOfShape") return true;
+    if (op == "OneHot") return input == 1;
+    if (op == "Pad") return input == 1 || input == 3;
+    return input > 0 && one_of(op, {"Resize", "Upsample", "Reshape", "Expand", "Tile", "Slice", "TopK", "Split", "Squeeze", "Unsqueeze",
+                                    "Clip", "CumSum", "Gather", "GatherND", "GatherElements", "Trilu", "CenterCropPad", "AffineGrid"});
+}
+/// Returns whether a result is made of this node's inputs as numbers are reckoned with: a size that is asked of it is asked of them.
+bool reckons(const onnx::NodeProto& n) {
+    return is_onnx_domain(n) &&
+           one_of(n.op_type(), {"Cast",       "CastLike",  "Floor",      "Ceil",      "Round",     "Abs",      "Neg",    "Sqrt",
+                                "Reciprocal", "Exp",       "Log",        "Add",       "Sub",       "Mul",      "Div",    "Mod",
+                                "Pow",        "Max",       "Min",        "Where",     "Concat",    "Slice",    "Gather", "Split",
+                                "Reshape",    "Squeeze",   "Unsqueeze",  "Flatten",   "Transpose", "Identity", "Expand", "Tile",
+                                "ReduceMax",  "ReduceMin", "ReduceProd", "ReduceSum", "Clip"});
+}
+/// Returns the tensors whose every way ends in a size, a count, an end, an axis or an index: scales of a Resize, limits of a Range.
+std::unordered_set<std::string_view> sizes_of(const model& m) {
+    std::unordered_set<std::string_view> found;
+    const auto as_size = [&](const model::use& u) {
+        if (u.node < 0 || u.input < 0) return false;
+        const onnx::NodeProto& n = m.graph().node(u.node);
+        if (is_onnx_domain(n) && is_size_input(n, u.input)) return true;
+        return reckons(n) && std::ranges::all_of(n.output(), [&](const std::string& o) { return o.empty() || found.contains(o); });
+    };
+    const auto add = [&](const std::string& tensor) {
+        const auto& uses = m.uses(tensor);
+        if (!uses.empty() && std::ranges::all_of(uses, as_size)) found.insert(tensor);
+    };
+    for (int i = m.graph().node_size(); i-- > 0;)  // readers come behind what they read
+        for (const std::string& o : m.graph().node(i).output()) add(o);
+    return found;
+}
+
 /// Returns single numbers that follow from lengths of axes alone, such as the root of a head's width: they are no data.
-std::unordered_set<std::string_view> numbers_of_lengths(const model& m) {
-    const inferred_shapes shapes(m);
+std::unordered_set<std::string_view> numbers_of_lengths(const model& m, const inferred_shapes& shapes) {
     std::unordered_set<std::string_view> lengths, found;
     for (const onnx::NodeProto& n : m.graph().node()) {
         const bool measures = one_of(n.op_type(), {"Shape", "Size"});
@@ -93,7 +153,7 @@ std::unordered_set<std::string_view> reach_convolutions(const model& m) {
     for (int i = m.graph().node_size(); i-- > 0;) {
         const onnx::NodeProto& n = m.graph().node(i);
         if (is_of_pictures(n.op_type())) found.insert(n.input(0));
-        else if (!moves_channels(n.op_type()) && std::ranges::any_of(n.output(), [&](const std::string& o) { return found.contains(o); }))
+        else if (keeps_channels(n) && std::ranges::any_of(n.output(), [&](const std::string& o) { return found.contains(o); }))
             found.insert(n.input().begin(), n.input().end());
     }
     return found;
@@ -131,11 +191,12 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
     const std::string& op = node.op_type();
     if (shape.size() == 1) return {.block = 0, .flatten = false, .channel = 0};
     if (op == "Conv") {
-        if (index != 1) return {.block = 1, .flatten = false, .channel = 1};
+        if (index == 0) return {.block = 1, .flatten = false, .channel = 1};
+        if (index != 1) return {};
         // A depthwise filter has one channel on axis 1: its blocks would have one element, so they run over the flattened filter.
         return {.block = 1, .flatten = detail::int_attribute(node, "group", 1) > 1, .channel = 0};
     }
-    if (op == "ConvTranspose") return index == 1 ? operand_axes{0, false, 1} : operand_axes{1, false, 1};
+    if (op == "ConvTranspose") return index == 1 ? operand_axes{0, false, 1} : index == 0 ? operand_axes{1, false, 1} : operand_axes{};
     if (op == "Gemm") {
         if (index == 0) return detail::int_attribute(node, "transA", 0) != 0 ? operand_axes{0, false, 1} : operand_axes{1, false, 0};
         if (index == 1) return detail::int_attribute(node, "transB", 0) != 0 ? operand_axes{1, false, 0} : operand_axes{0, false, 1};
@@ -147,7 +208,7 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
     // Image-shaped tensors keep their channels on axis 1; everything else is read along its rows.
     if (detail::one_of(op,
                        {"AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "Resize", "Upsample", "Pad", "BatchNormalization"}))
-        return {1, false, 1};
+        return index == 0 ? operand_axes{1, false, 1} : operand_axes{};  // bounds, paddings, a number for each channel
     return shape.size() == 4 || shape.size() == 5 ? operand_axes{1, false, 1} : operand_axes{-1, false, -1};
 }
 
@@ -163,7 +224,9 @@ layer_view::layer_view(const model& m) : model_(&m) {
         types[i.values().name()] = i.values().data_type();
         sparse.insert(i.values().name());
     }
-    const auto numbers = detail::numbers_of_lengths(m);
+    const detail::inferred_shapes shapes(m);
+    const auto numbers = detail::numbers_of_lengths(m, shapes);
+    const auto sizes = detail::sizes_of(m);
     const auto seen_as_pictures = detail::reach_convolutions(m);
     for (const value_info& i : m.inputs()) {
         types[i.name] = static_cast<int>(i.type);
@@ -184,8 +247,13 @@ layer_view::layer_view(const model& m) : model_(&m) {
 
         const std::string& op = node.op_type();
         bool picture = detail::is_of_pictures(op);
-        for (const std::string& i : node.input()) picture = picture || (!detail::moves_channels(op) && pictures_.contains(i));
-        if (picture) pictures_.insert(node.output().begin(), node.output().end());
+        for (const std::string& i : node.input()) picture = picture || (detail::keeps_channels(node) && pictures_.contains(i));
+        for (const std::string& o : node.output()) {
+            const dims* known = shapes.find(o);
+            if (picture && (known == nullptr || known->size() > 1)) pictures_.insert(o);  // a number for each channel is no picture
+        }
+        const bool reckoned =
+            detail::reckons(node) && std::ranges::all_of(node.output(), [&](const std::string& o) { return sizes.contains(o); });
         for (int i = 0; i < node.input_size(); ++i) {
             const std::string& name = node.input(i);
             part p = part::none;
@@ -196,7 +264,8 @@ layer_view::layer_view(const model& m) : model_(&m) {
                 if (constant && i == 2 && (convolution || op == "Gemm")) p = part::bias;
                 if (constant && i == 3 && detail::one_of(op, {"LSTM", "GRU", "RNN"})) p = part::bias;
                 if (numbers.contains(name) || sparse.contains(name)) p = part::none;
-                // Bounds, sizes and paddings are not data, and a mover has one data input.
+                // Bounds, sizes and paddings are not data, nor what they are made of, and a mover has one data input.
+                if (reckoned || (detail::is_onnx_domain(node) && detail::is_size_input(node, i))) p = part::none;
                 if (i > 0 && (info.kind == layer_kind::activation || info.kind == layer_kind::mover)) p = part::none;
             }
             info.biased = info.biased || (p == part::bias && info.kind == layer_kind::compute);
