@@ -122,6 +122,10 @@ def main():
 
     two_bits = model([node("MatMul", ["x", "w"], ["y"], "matmul")], {"w": w(8, 6)}, ["N", 5, 8])
     check("weights of 2 bits", two_bits, x8, ["--activation", "fp8_e4m3fn", "--weight", "int2"], limit=1e-3)
+    for rows, columns in ((16, 3), (32, 5), (64, 2), (24, 4)):  # their blocks are longer than the rows, or the last one is shorter
+        two_bits = model([node("MatMul", ["x", "w"], ["y"], "matmul")], {"w": w(rows, columns)}, ["N", 5, rows])
+        check(f"{rows} x {columns} weights of 2 bits by blocks", two_bits, w(4, 5, rows),
+              ["--approach", "weight_only", "--weight", "int2", "--weight-block", "128" if rows != 24 else "16"], ("portable", "qdq"), 1e-3)
     convs = model([node("Conv", ["x", "w"], ["t"], "one"), node("Conv", ["t", "v"], ["y"], "two")], {"w": w(6, 8, 1), "v": w(4, 6, 1)}, ["N", 8, 5])
     check("convolutions of 2 bits", convs, w(4, 8, 5), ["--activation", "uint8", "--weight", "int2"])
 

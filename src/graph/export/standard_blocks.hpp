@@ -406,9 +406,9 @@ class pairs_writer : public quantizer_writer {
         if (e8m0_scales) set_attribute(d, "output_dtype", std::int64_t{1});
         d.set_doc_string(describe(v.how, is_block_format(v.how.format)));
         if (!whole) y = in_own_shape(v, b, y);
-        // onnxruntime would make MatMulNBits of integers and their product, which computes with 8-bit activations.
+        // onnxruntime would make MatMulNBits of integers and their product, which computes with 8-bit activations, and of 2 bits wrongly.
         const bool integers = is_block_format(v.how.format) && b.scales.type() == data_type::float32;
-        return integers || v.guard || (v.nbits && v.planned_products) ? g_.kept_apart(y) : y;
+        return integers || v.guard || (v.nbits && (wraps(b.type) || v.planned_products)) ? g_.kept_apart(y) : y;
     }
 
     /// Returns E8M0 codes as the uint8 that TensorRT's operators have them in.
