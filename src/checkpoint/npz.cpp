@@ -111,7 +111,7 @@ std::size_t finished(const resumed_file& file, std::vector<entry>& entries) {
 
 }  // namespace
 
-std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, const progress& told) {
+std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, const progress& told, std::vector<weight_change>* changes) {
     std::vector<entry> entries;
     std::uint64_t offset = 0, total = 0;
     for (const weight& w : c.weights) {
@@ -147,6 +147,12 @@ std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, 
     for (const entry& e : entries) directory += e.central();
     file.append(directory + end_of_archive(entries.size(), directory.size(), offset));
     file.put();
+    if (changes != nullptr)
+        for (const weight& w : c.weights)
+            changes->push_back({.name = w.name,
+                                .from = w.format,
+                                .to = "f32",
+                                .how = w.format == "f32" ? weight_change::kind::kept : weight_change::kind::moved});
     return done;
 }
 
