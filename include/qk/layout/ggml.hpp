@@ -136,7 +136,8 @@ namespace layout_parts {
 /// Writes value(i, code) of every value of a block. The type is a constant, so that the loops have no switch.
 template <ggml_type Type, class Value>
 QK_INLINE void each_code(const std::uint8_t* block, float* y, Value value) {
-    for (unsigned i = 0; i < facts_of(Type).values; ++i) y[i] = value(i, ggml_code(Type, block, i));
+    constexpr unsigned count = facts_of(Type).values;  // a constant: a call for each value would keep the loop from being made of vectors
+    for (unsigned i = 0; i < count; ++i) y[i] = value(i, ggml_code(Type, block, i));
 }
 constexpr float centred(unsigned code, int middle) { return static_cast<float>(static_cast<int>(code) - middle); }
 constexpr float signed_code(unsigned code) { return static_cast<float>(static_cast<std::int8_t>(code)); }
