@@ -238,8 +238,7 @@ class planner {
                matrix.columns == w.matrix.columns;
     }
     static std::string why_not(const weight& w, const layout& to) {
-        const layout_changes changes = compare_layouts(w.how, to);
-        return w.quantized && !changes.possible ? std::string(changes.says[static_cast<std::size_t>(changes.count - 1)]) : std::string();
+        return w.quantized ? std::string(compare_layouts(w.how, to).refusal) : std::string();
     }
 
     /// The other checkpoint's tensor with the groups of a weight's columns, if it has a place for one.

@@ -19,12 +19,12 @@ void check_lossless(const weight_change& change, bool lossless, const std::strin
 struct remade_target {
     layout how;
     matrix_shape matrix;
-    bool turned = false;                  ///< the matrices of decode()'s floats have the target's columns first
-    bool movable = false;                 ///< codes can be moved as far as layouts tell; the data decide
-    bool scale_beside = false;            ///< a global scale is stored beside, as ggml's NAME.scale
+    bool turned = false;                    ///< the matrices of decode()'s floats have the target's columns first
+    bool movable = false;                   ///< codes can be moved as far as layouts tell; the data decide
+    bool scale_beside = false;              ///< a global scale is stored beside, as ggml's NAME.scale
     std::string system{};                   ///< whose rule quantizes
-    bool symmetric = false;               ///< zero points that are made are those of the middle code
-    const weight* model = nullptr;        ///< a weight of the other checkpoint, or null: ggml's blocks
+    bool symmetric = false;                 ///< zero points that are made are those of the middle code
+    const weight* model = nullptr;          ///< a weight of the other checkpoint, or null: ggml's blocks
     std::span<const std::byte> group_of{};  ///< of the columns, as they are written
     bool lossless = false, requantize = false;
     std::string refusal{};  ///< why codes cannot be moved

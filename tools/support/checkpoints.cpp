@@ -75,8 +75,7 @@ const systems::rule* rule_for(std::string_view system, const checkpoint::weight&
     std::string name(system);
     if (system == "compressed-tensors") name = "compressed_tensors";
     if (system == "gpt-oss") return systems::find("torchao.mxfp4_e2m1.floor");
-    if (system == "mlx" && w.format.starts_with("int"))
-        return systems::find("mlx.affine" + bits + "_g" + group + (w.how.scale == scale_type::bf16 ? "_bf16" : ""));
+    if (system == "mlx" && w.format.starts_with("int")) return systems::find("mlx.affine" + bits + "_g" + group);
     if (w.format == "mxfp8_e4m3") return systems::find(name + ".mxfp8");
     return systems::find(name + "." + w.format);
 }
@@ -97,6 +96,11 @@ std::optional<checkpoint::quantized_parts> quantize_matrix(std::string_view syst
                                                            std::span<const float> values) {
     const systems::rule* rule = rule_for(system, w);
     if (rule == nullptr || w.matrix.columns % rule->multiple != 0) return std::nullopt;
+    std::vector<float> rounded;  // MLX's weights have the type of their scales
+    if (w.how.zero == zero_type::bias) {
+        for (const float v : values) rounded.push_back(scale_value(w.how.scale, layout_parts::store_scale(w.how.scale, v).bits));
+        values = rounded;
+    }
     const systems::result made = rule->convert({.values = values, .rows = w.matrix.rows, .columns = w.matrix.columns});
     checkpoint::quantized_parts parts;
     const auto floats = [](const systems::plane& p) {

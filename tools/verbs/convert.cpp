@@ -178,7 +178,7 @@ void add_convert(command& app, verb_result&) {
         "  qk convert model.safetensors model.npz\n"
         "  qk convert model.safetensors model.gguf --format f16 --tensor '*norm*=f32'\n"
         "  qk convert a.safetensors b.safetensors --like a.safetensors\n"
-        "  qk convert awq.safetensors mlx.safetensors --like template.safetensors --lossless\n"
+        "  qk convert a.safetensors c.safetensors --like a.safetensors --lossless\n"
         "  qk convert x.npy y.npy --format int8 --scales s.npy --scale-axis 0\n"
         "  qk convert x.npy y.npy --system transformer_engine.nvfp4_4over6_mse --packed y.npz\n"
         "  qk convert x.npy y.npy --system modelopt.mxfp8");

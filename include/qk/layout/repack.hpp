@@ -19,12 +19,14 @@ struct layout_changes {
     std::array<std::string_view, 8> says{};
     std::array<bool, 8> by_data{};  ///< the sentence is true of some matrices: what repack() counts tells of which
     int count = 0;
+    std::string_view refusal{};  ///< the first sentence that says why it is not possible
 
     constexpr void add(std::string_view sentence, bool still_exact, bool of_data = false) {
         if (count < 8) by_data[static_cast<std::size_t>(count)] = of_data, says[static_cast<std::size_t>(count++)] = sentence;
         exact = exact && still_exact;
     }
     constexpr void refuse(std::string_view sentence) {
+        if (possible) refusal = sentence;
         possible = false;
         add(sentence, false);
     }
