@@ -98,6 +98,7 @@ void open_gguf(checkpoint& c) {
 void finish(checkpoint& c) {
     if (c.kind == container::gguf) find_gguf_weights(c);
     else find_weights(c);
+    find_neighbours(c);
     std::set<std::string_view> names;
     for (const weight& w : c.weights)
         if (!names.insert(w.name).second) throw error(c.path.string() + ": two tensors stand for the weight " + shown(w.name));

@@ -7,6 +7,8 @@
 #include <map>
 #include <set>
 
+#include "lost_numbers.hpp"
+
 namespace qk::checkpoint {
 namespace {
 
@@ -63,7 +65,11 @@ class planner {
         std::set<const weight*> changed;
         for (const weight& w : c_.weights)
             if (const std::string format = format_for(w); !format.empty()) change(w, format, changed);
+        std::set<int> applied;  // factors that are in the values now
+        for (const weight* w : changed)
+            if (w->input_factor != weight::none) applied.insert(w->input_factor), note_factor(*w);
         for (int i = 0; i < static_cast<int>(c_.tensors.size()); ++i) {
+            if (applied.contains(i)) continue;
             const auto found = owner.find(i);
             if (found == owner.end() || !changed.contains(found->second)) copy(c_.tensors[static_cast<std::size_t>(i)]);
             else if (by_codes.contains(i))
@@ -85,6 +91,40 @@ class planner {
         if (std::ranges::find(notes_, sentence) == notes_.end()) notes_.push_back(sentence);
     }
 
+    void note_factor(const weight& w) {
+        note(w.name + ": " + c_.tensors[static_cast<std::size_t>(w.input_factor)].name +
+             " is multiplied in, for readers that do not multiply a layer's input by it");
+    }
+    /// Whether a weight's values take up the factor of its input: the other checkpoint has no place for it.
+    bool applies_factor(const weight& w) const {
+        if (w.input_factor == weight::none) return false;
+        const weight* v = like_ == nullptr ? nullptr : like_->find_weight(w.name);
+        return v == nullptr || v->input_factor == weight::none;
+    }
+    /// Returns what hands on a weight's floats as the output is to hold them. It outlives the planner.
+    auto values_of(const weight& w) const {
+        return [&c = c_, &w, applied = applies_factor(w)](const std::function<void(std::span<const float>)>& take) {
+            if (applied) c.decode_with_factor(w, take);
+            else c.decode(w, take);
+        };
+    }
+    /// Returns what says which of a weight's numbers were lost in `format`.
+    auto sayer_for(const weight& w, std::string format) const {
+        return [&c = c_, &w, format = std::move(format), notes = &notes_](lost_numbers& lost) {
+            lost.add_overflowed(beyond_float32(c.tensors[static_cast<std::size_t>(w.codes)]));
+            lost.say(w.name, w.elements(), format, "--tensor '" + w.name + (format == "bf16" ? "=f32'" : "=bf16'") + " keeps them", *notes);
+        };
+    }
+    /// Whether codes that are moved would lose a factor for which the other layout has no place: that of the input, or a global scale that
+    /// is not 1. (In a .gguf the global scale is written beside.)
+    bool loses_factor(const weight& w, const layout& to) const {
+        if (applies_factor(w)) return true;
+        if (w.how.global == global_type::none || to.global != global_type::none || (gguf_ && like_ == nullptr)) return false;
+        for (std::uint64_t m = 0; m < w.stack; ++m)
+            if (planes_of(c_, w, m).global != 1) return true;
+        return false;
+    }
+
     /// The format asked for a weight; "" leaves it as it is.
     std::string format_for(const weight& w) const {
         std::string format = w.shape.size() >= 2 ? asked_.format : "";
@@ -92,6 +132,7 @@ class planner {
             if (fits(glob, w.name) || fits(glob + ".weight", w.name)) format = of_glob;
         if (format.empty() && gguf_ && c_.kind != container::gguf)
             format = w.quantized ? std::string("same") : w.shape.size() < 2 ? "f32" : w.format;
+        if (format.empty() && !gguf_ && c_.kind == container::gguf && w.global != weight::none) format = w.quantized ? "f32" : w.format;
         return format;
     }
 
@@ -164,8 +205,12 @@ class planner {
             }
             like_part(*w, v, i, model);
         }
+        std::set<int> applied;
+        for (const weight& w : c_.weights)
+            if (like_->find_weight(w.name) != nullptr && applies_factor(w)) applied.insert(w.input_factor), note_factor(w);
         for (const weight& w : c_.weights)
             if (like_->find_weight(w.name) == nullptr) {
+                if (applied.contains(w.codes)) continue;
                 note(w.name + " is not in " + like_->path.string() + " and stays as it is");
                 for (const int part : {w.codes, w.scales, w.zeros, w.global, w.group_of})
                     if (part != weight::none) copy(c_.tensors[static_cast<std::size_t>(part)]);
@@ -174,8 +219,8 @@ class planner {
     }
 
     bool same(const weight& w, const weight& v) const {
-        return w.quantized == v.quantized && w.stack == v.stack && w.matrix.rows == v.matrix.rows && w.matrix.columns == v.matrix.columns &&
-               c_.big_endian == like_->big_endian &&
+        return !applies_factor(w) && w.quantized == v.quantized && w.stack == v.stack && w.matrix.rows == v.matrix.rows &&
+               w.matrix.columns == v.matrix.columns && c_.big_endian == like_->big_endian &&
                (w.quantized ? w.how == v.how && w.transposed == v.transposed : w.format == v.format) &&
                (w.scales == weight::none) == (v.scales == weight::none) && (w.group_of == weight::none) == (v.group_of == weight::none);
     }
@@ -208,7 +253,7 @@ class planner {
 
     /// Whether codes can go to another layout without becoming floats.
     bool movable(const weight& w, const layout& to, std::uint64_t stack, matrix_shape matrix) const {
-        return w.quantized && compare_layouts(w.how, to).possible && w.group_of == weight::none && !c_.big_endian &&
+        return w.quantized && compare_layouts(w.how, to).possible && !loses_factor(w, to) && w.group_of == weight::none && !c_.big_endian &&
                stack * matrix.rows == w.stack * w.matrix.rows && matrix.columns == w.matrix.columns;
     }
     std::function<void(const byte_sink&)> like_producer(const weight& w, const weight& v, int part) {
@@ -217,13 +262,15 @@ class planner {
         if (!by_rule) return moved_producer(w, v.how, v.stack, v.matrix, plane);
         if (plane == 0) note(w.name + " is quantized anew, by the rule of " + like_->system);
         if (plane == 4) return copier(like_->tensors[static_cast<std::size_t>(v.group_of)]);
-        return [&c = c_, &like = *like_, &w, &v, system = like_->system, plane](const byte_sink& sink) {
+        return [values_of_w = values_of(w), say = sayer_for(w, v.format), &like = *like_, &w, &v, system = like_->system,
+                plane](const byte_sink& sink) {
             const bool symmetric = like.config.symmetric.value_or(false);
             const std::span<const std::byte> group_of =
                 v.group_of == weight::none ? std::span<const std::byte>() : like.tensors[static_cast<std::size_t>(v.group_of)].data;
             std::vector<float> values;
             const std::size_t rows = v.matrix.rows, columns = v.matrix.columns;
-            c.decode(w, [&](std::span<const float> some) {
+            lost_numbers lost;
+            values_of_w([&](std::span<const float> some) {
                 values.insert(values.end(), some.begin(), some.end());
                 while (values.size() >= rows * columns && rows * columns != 0) {
                     std::vector<float> matrix(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rows * columns));
@@ -240,10 +287,21 @@ class planner {
                     const std::size_t needed = plane == 0 ? n.codes : plane == 1 ? n.scales : plane == 2 ? n.zeros : 4;
                     if (bytes.size() != needed)
                         throw error(w.name + ": the rule of " + system + " packs " + v.format + " otherwise than this file");
+                    if (plane == 0 && lost_numbers::possible(matrix)) lost.compare(matrix, floats_of(v, *made, group_of));
                     sink(bytes);
                 }
             });
+            if (plane == 0) say(lost);
         };
+    }
+    /// One matrix of a weight's layout as its reader has it.
+    static std::vector<float> floats_of(const weight& v, const quantized_parts& parts, std::span<const std::byte> group_of) {
+        std::vector<float> y(v.matrix.rows * v.matrix.columns);
+        std::vector<std::uint8_t> scratch(v.matrix.columns);
+        for (std::size_t r = 0; r < v.matrix.rows; ++r)
+            decode_row(v.how, v.matrix, {parts.codes, parts.scales, parts.zeros, parts.global, group_of}, r, scratch.data(),
+                       y.data() + r * v.matrix.columns);
+        return y;
     }
     static std::vector<float> turned(const std::vector<float>& x, std::size_t rows, std::size_t columns) {
         std::vector<float> y(x.size());
@@ -253,8 +311,17 @@ class planner {
     }
 
     std::function<void(const byte_sink&)> plain_producer(const weight& w, scale_type type) const {
-        return [&c = c_, &w, type](const byte_sink& sink) {
-            c.decode(w, [&](std::span<const float> part) { sink(stored_floats(type, part)); });
+        return [values = values_of(w), say = sayer_for(w, type_name(type, true)), type](const byte_sink& sink) {
+            lost_numbers lost;
+            std::vector<float> back;
+            values([&](std::span<const float> part) {
+                sink(stored_floats(type, part));
+                if (type == scale_type::f32 || !lost_numbers::possible(part)) return;
+                back.assign(part.begin(), part.end());
+                for (float& v : back) v = layout_parts::round_to(type, v);
+                lost.compare(part, back);
+            });
+            say(lost);
         };
     }
 
@@ -290,12 +357,14 @@ class planner {
         };
     }
     std::function<void(const byte_sink&)> quantized_producer(const weight& w, ggml_type type, block_quantizer quantize) const {
-        return [&c = c_, &w, type, quantize = std::move(quantize)](const byte_sink& sink) {
+        return [values = values_of(w), say = sayer_for(w, std::string(facts_of(type).name)), &w, type,
+                quantize = std::move(quantize)](const byte_sink& sink) {
             const ggml_facts f = facts_of(type);
-            std::vector<float> rest;
+            lost_numbers lost;
+            std::vector<float> rest, back;
             std::vector<std::byte> blocks;
             const std::size_t row = w.shape.empty() ? 1 : w.shape.back();
-            c.decode(w, [&](std::span<const float> part) {
+            values([&](std::span<const float> part) {
                 rest.insert(rest.end(), part.begin(), part.end());
                 const std::size_t whole = rest.size() / row * row;
                 blocks.assign(whole / f.values * f.bytes, std::byte{0});
@@ -303,8 +372,15 @@ class planner {
                     quantize(std::span(rest).subspan(i, row), {},
                              std::span(blocks).subspan(i / f.values * f.bytes, row / f.values * f.bytes));
                 sink(blocks);
+                if (const std::span done = std::span<const float>(rest).first(whole); lost_numbers::possible(done)) {
+                    back.resize(whole);
+                    for (std::size_t i = 0; i < whole; i += f.values)
+                        decode_ggml(type, layout_parts::raw(std::span<const std::byte>(blocks)) + i / f.values * f.bytes, back.data() + i);
+                    lost.compare(done, back);
+                }
                 rest.erase(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(whole));
             });
+            say(lost);
         };
     }
 

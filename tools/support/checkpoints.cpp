@@ -221,14 +221,14 @@ void convert_checkpoint(const checkpoint_conversion& given) {
             throw graph::error(given.output + " holds float32; --format, --tensor and --like are for .safetensors and .gguf");
         if (!npz && !given.output.ends_with(".safetensors") && !given.output.ends_with(".gguf"))
             throw graph::error(given.output + " ends in none of .npz, .safetensors, .gguf; a checkpoint becomes one of these");
-        std::vector<std::string> notes;
+        std::vector<std::string> notes = checkpoint::remarks_of(c);
         std::size_t resumed = 0;
         {
             progress bar("converting");
             const auto told = [&](std::uint64_t done, std::uint64_t total) {
                 bar.show(static_cast<std::size_t>(done >> 20), static_cast<std::size_t>(std::max<std::uint64_t>(total >> 20, 1)));
             };
-            resumed = npz ? checkpoint::write_npz(c, given.output, told) : checkpoint::write(c, given.output, asked, notes, told);
+            resumed = npz ? checkpoint::write_npz(c, given.output, told, &notes) : checkpoint::write(c, given.output, asked, notes, told);
         }
         for (const std::string& n : notes) print(stderr, "{}\n", n);
         if (resumed != 0) print(stderr, "{} tensors were there from a run that was stopped\n", resumed);
@@ -363,7 +363,7 @@ bool search_formats(const size_search& given) {
         if (!given.output.empty()) {
             checkpoint::requests asked;
             for (const std::size_t i : chosen) asked.rules.emplace_back(all[i].tensor, all[i].format);
-            std::vector<std::string> notes;
+            std::vector<std::string> notes = checkpoint::remarks_of(c);
             checkpoint::write(c, given.output, asked, notes);
             for (const std::string& n : notes) print(stderr, "{}\n", n);
         }
