@@ -29,7 +29,12 @@ class lost_numbers {
             overflowed_ += was && !is, invented_ += !was && is, infinite_ += std::isnan(before[i]) && std::isinf(after[i]);
         }
     }
-    void add_overflowed(std::uint64_t n) { overflowed_ += n; }
+    /// Takes `n` numbers that were Inf in `before` only because float32 does not have them: what became finite of them is rounded, not
+    /// lost.
+    void add_beyond_float32(std::uint64_t n) {
+        const std::uint64_t finite = std::min(n, invented_);
+        invented_ -= finite, overflowed_ += n - finite;
+    }
     /// Adds a sentence for each kind of loss of `all` numbers to `notes`. `way_out` says what else can be done.
     void say(const std::string& tensor, std::uint64_t all, const std::string& format, std::string_view way_out,
              std::vector<std::string>& notes) const {

@@ -145,7 +145,7 @@ std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, 
         file.write_at(e.offset, e.local());
         const weight& w = c.weights[k];
         lost_numbers lost;
-        lost.add_overflowed(beyond_float32(c.tensors[static_cast<std::size_t>(w.codes)]));
+        lost.add_beyond_float32(beyond_float32(c.tensors[static_cast<std::size_t>(w.codes)]));
         if (notes != nullptr) lost.say(w.name, w.elements(), "f32", "a .npz has no other type here", *notes);
     }
     std::string directory;

@@ -111,8 +111,12 @@ class planner {
     /// Returns what says which of a weight's numbers were lost in `format`.
     auto sayer_for(const weight& w, std::string format) const {
         return [&c = c_, &w, format = std::move(format), notes = &notes_](lost_numbers& lost) {
-            lost.add_overflowed(beyond_float32(c.tensors[static_cast<std::size_t>(w.codes)]));
-            lost.say(w.name, w.elements(), format, "--tensor '" + w.name + (format == "bf16" ? "=f32'" : "=bf16'") + " keeps them", *notes);
+            const std::uint64_t beyond = beyond_float32(c.tensors[static_cast<std::size_t>(w.codes)]);
+            lost.add_beyond_float32(beyond);
+            lost.say(w.name, w.elements(), format,
+                     beyond != 0 ? "no type that is written here has all of them"
+                                 : "--tensor '" + w.name + (format == "bf16" ? "=f32'" : "=bf16'") + " keeps them",
+                     *notes);
         };
     }
     /// Whether codes that are moved would lose a factor for which the other layout has no place: that of the input, or a global scale that
@@ -287,12 +291,19 @@ class planner {
                     const std::size_t needed = plane == 0 ? n.codes : plane == 1 ? n.scales : plane == 2 ? n.zeros : 4;
                     if (bytes.size() != needed)
                         throw error(w.name + ": the rule of " + system + " packs " + v.format + " otherwise than this file");
-                    if (plane == 0 && lost_numbers::possible(matrix)) lost.compare(matrix, floats_of(v, *made, group_of));
+                    if (plane == 0) check(matrix, floats_of(v, *made, group_of), w, system, lost);
                     sink(bytes);
                 }
             });
             if (plane == 0) say(lost);
         };
+    }
+    /// Counts what quantizing `x` lost. A matrix of which nothing is left, because the layout has no scale so small, is an error.
+    static void check(std::span<const float> x, std::span<const float> y, const weight& w, const std::string& system, lost_numbers& lost) {
+        if (lost_numbers::possible(x)) lost.compare(x, y);
+        const auto is_zero = [](float v) { return v == 0; };
+        if (std::ranges::all_of(y, is_zero) && !std::ranges::all_of(x, is_zero))
+            throw error(w.name + ": every number becomes 0, because the layout of " + system + " has no scale so small");
     }
     /// One matrix of a weight's layout as its reader has it.
     static std::vector<float> floats_of(const weight& v, const quantized_parts& parts, std::span<const std::byte> group_of) {
