@@ -37,6 +37,7 @@ constexpr std::string_view known[] = {"bias",
                                       "output_zero_point",
                                       "scale_shift_table",
                                       "qscale_act",
+                                      "input_scale_ub",
                                       "activation_scale"};
 /// What a tensor beside plain floats is called, if it might belong to codes.
 constexpr std::string_view suspicious[] = {"scale",  "smooth",    "lora_a",      "lora_b",   "svdquant", "zero_point", "zeros",

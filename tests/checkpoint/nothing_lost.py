@@ -229,6 +229,14 @@ def packings_of_auto_round():
         got, said = floats(file)
         keeps(want["m.w.weight"], got.get("m.w.weight", np.zeros(1)), 200, f"auto_round:llm_compressor: {said}")
         check(not findings(file), f"auto_round:llm_compressor: {findings(file)}")
+    codes, rows = make.Checkpoints(2).fp8(8, 64), make.bfloat(rng.random(8).astype(np.float32) * 0.01)
+    tensors = {"a.weight": ("F8_E4M3", codes), "a.weight_scale": ("BF16", make.bfloat_bytes(rows)), "a.input_scale": ("BF16", make.bfloat_bytes(rows[:1]))}
+    file = save("auto_round_fp8", tensors, {"quantization_config": {"quant_method": "auto-round", "packing_format": "auto_round:fp8_static", "data_type": "fp", "bits": 8, "group_size": -1, "sym": True}})
+    keeps(make.E4M3[codes] * rows[:, None], floats(file)[0].get("a.weight", np.zeros(1)), 40, "auto_round:fp8_static")
+    check(not findings(file), f"auto_round:fp8_static: {findings(file)}")
+    tensors, config, want = make.Checkpoints(2).mlx_affine(4, 64)
+    got, said = floats(save("auto_round_mlx", tensors, {**config, "quantization_config": {"quant_method": "auto-round", "packing_format": "mlx", "bits": 4, "group_size": 64, "sym": True}}))
+    keeps(want["m.w.weight"], got.get("m.w.weight", np.zeros(1)), 200, f"auto-round's mlx: {said}")
 
 
 def what_is_not_read():
