@@ -425,6 +425,11 @@ class weight_finder {
                                n.name + " says " + std::to_string(last) + " columns, and " + t.name + " has " +
                                    std::to_string(t.shape.back()) + " words in a row");
             columns = static_cast<std::uint64_t>(last);
+            if (bits > 1 && bits < 8 && 32 % bits != 0 && divide_up(columns, 32 / bits) == t.shape.back() &&
+                divide_up(columns * bits, 32) != t.shape.back())
+                return problem(w, t.name, "wrong_shape",
+                               t.name + " has " + std::to_string(32 / bits) + " whole codes in a word, as compressed-tensors packed " +
+                                   std::to_string(bits) + " bits before it packed them densely; those words are not read");
             if (bits == 0 || divide_up(columns * bits, 32) != t.shape.back()) bits = width_of(columns, t.shape.back(), bits, w);
         }
         if (bits < 1 || bits > 8)

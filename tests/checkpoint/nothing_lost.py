@@ -252,6 +252,8 @@ def what_is_not_read():
         "E5M3": (mx4, {"quant_method": "auto-round", "data_type": "nv_fp", "packing_format": "auto_round:llm_compressor_nvfp4_e5m3", "bits": 4, "group_size": 16}),
         "gemv": (make.Checkpoints(2).awq()[0], {"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemv"}),
         "gemv_fast": (make.Checkpoints(2).awq()[0], {"quant_method": "awq", "bits": 4, "group_size": 64, "checkpoint_format": "gemv_fast"}),
+        "whole codes in a word": ({"a.weight_packed": ("I32", np.zeros((16, 7), np.int32)), "a.weight_scale": ("BF16", np.full((16, 1), 0x3F80, np.uint16)), "a.weight_shape": ("I64", np.array([16, 64]))},
+                                  {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"g": {"weights": {"num_bits": 3, "type": "int", "symmetric": True}}}}),
         "bitsandbytes": ({**nibbles, "a.weight.absmax": ("F32", np.ones(8, np.float32)), "a.weight.quant_map": ("F32", np.ones(16, np.float32))}, {"quant_method": "bitsandbytes"}),
         "bitnet": ({**nibbles, "a.weight_scale": ("BF16", np.full(1, 0x3F80, np.uint16))}, {"quant_method": "bitnet"}),
         "Quark": ({"a.weight": ("I32", np.zeros((16, 4), np.int32)), "a.weight_scale": ("F32", np.ones((32, 2), np.float32))}, {"quant_method": "quark"}),
