@@ -45,7 +45,8 @@ struct stored_tensor {
 };
 
 /// Something that a reader would stumble over. `kind` is one of missing_scale, reciprocal_scale, swizzled_scale, activation_mismatch,
-/// nan_code, nan_scale, infinite_scale, negative_scale, zero_scale, wrong_shape, wrong_type, config_mismatch.
+/// nan_code, infinite_code, nan_scale, infinite_scale, negative_scale, zero_scale, wrong_zero_point, wrong_shape, wrong_type, unexplained,
+/// config_mismatch.
 struct finding {
     std::string tensor, kind, sentence;
 };
@@ -63,7 +64,9 @@ struct weight {
     matrix_shape matrix;      ///< as it is stored: rows share no scale (but for layouts with several rows to a scale)
     bool transposed = false;  ///< the floats have the matrix's columns first (GPT-OSS)
     bool floats_first = false;
-    int codes = none, scales = none, zeros = none, global = none, group_of = none;  ///< numbers of stored tensors
+    int codes = none, scales = none, zeros = none, global = none, group_of = none;  ///< numbers of stored tensors; `global` of a GGUF is
+                                                                                    ///< NAME.scale, which multiplies
+    int input_factor = none;  ///< ModelOpt's pre_quant_scale: by it the layer multiplies its input, column by column; a plain weight itself
     bool big_endian = false;
     std::optional<finding> problem;  ///< why it cannot be decoded
 
@@ -85,6 +88,8 @@ struct quantization_config {
     std::optional<bool> symmetric;          ///< false: there are zero points
     bool first_version = true;              ///< GPTQ's zero points are stored minus one
     bool gemm = true;                       ///< AWQ's words
+    std::string unread;                     ///< why codes under this config are not read, behind the file's name; empty: they are
+    std::vector<std::string> senseless;     ///< what stands in it and means nothing, behind the file's name: `bits` that are no number
     bool varies = false;                    ///< GPTQ's "dynamic": modules have widths and groups of their own
     std::optional<bool> quantizes_activations;
     bool activations_static = false;    ///< ... with a scale in the file
@@ -125,6 +130,8 @@ struct checkpoint {
     /// Calls `take` with the weight's floats in order, some millions at a time. Throws error where the weight has a problem.
     void decode(const weight& w, const std::function<void(std::span<const float>)>& take) const;
     std::vector<float> decode(const weight& w) const;
+    /// The same floats times the factors of `input_factor`: what another system, whose layers do not multiply their input, must hold.
+    void decode_with_factor(const weight& w, const std::function<void(std::span<const float>)>& take) const;
 };
 
 /// Opens a .safetensors, an index.json of shards, or a .gguf (with the other parts of a split one). Throws error.
@@ -135,6 +142,8 @@ checkpoint read(std::span<const std::byte> bytes, const std::filesystem::path& n
 
 /// Looks at every tensor's data and returns what is wrong, those of `findings` first.
 std::vector<finding> lint(const checkpoint& c);
+/// `findings` in few sentences, for whoever reads the weights all the same: of each kind the first three, and how many more there are.
+std::vector<std::string> remarks_of(const checkpoint& c);
 
 /// How one weight of two checkpoints differs.
 struct difference {
@@ -183,9 +192,10 @@ using progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 /// Writes every floating-point tensor as float32 under its weight's name, one after the other. A run that was killed is taken up by the
 /// next: its part is .NAME.qk-HASH.part beside `target`, where HASH stands for the files that are read, with their sizes and dates.
-/// Returns how many tensors an earlier run had done. `changes` gets what became of each weight.
+/// Returns how many tensors an earlier run had done. `notes` gets a sentence for each tensor whose numbers float32 does not have, `changes`
+/// what became of each weight.
 std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, const progress& told = {},
-                      std::vector<weight_change>* changes = nullptr);
+                      std::vector<std::string>* notes = nullptr, std::vector<weight_change>* changes = nullptr);
 
 /// Quantizes whole rows into a type of ggml's blocks, as ggml's quantize_row_*_ref does. `importance` has a weight for each value of a
 /// row, or is empty. This is the place of qk::systems::ggml::block_type::quantize.

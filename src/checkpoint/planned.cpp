@@ -76,7 +76,11 @@ class planner {
             if (const std::string format = format_for(w); !format.empty()) change(w, format, changed);
             if (!changed.contains(&w)) kept(w);
         }
+        std::set<int> applied;  // factors that are in the values now
+        for (const weight* w : changed)
+            if (w->input_factor != weight::none) applied.insert(w->input_factor), note_factor(*w);
         for (int i = 0; i < static_cast<int>(c_.tensors.size()); ++i) {
+            if (applied.contains(i)) continue;
             const auto found = owner.find(i);
             if (found == owner.end() || !changed.contains(found->second)) copy(c_.tensors[static_cast<std::size_t>(i)]);
             else if (by_codes.contains(i))
@@ -107,6 +111,44 @@ class planner {
             .name = w.name, .from = w.format, .to = std::string(to), .how = weight_change::kind::quantized, .measured = false});
     }
 
+    void note_factor(const weight& w) {
+        note(w.name + ": " + c_.tensors[static_cast<std::size_t>(w.input_factor)].name +
+             " is multiplied in, for readers that do not multiply a layer's input by it");
+    }
+    /// Whether a weight's values take up the factor of its input: the other checkpoint has no place for it.
+    bool applies_factor(const weight& w) const {
+        if (w.input_factor == weight::none) return false;
+        const weight* v = like_ == nullptr ? nullptr : like_->find_weight(w.name);
+        return v == nullptr || v->input_factor == weight::none;
+    }
+    /// Returns what hands on a weight's floats as the output is to hold them. It outlives the planner.
+    auto values_of(const weight& w) const {
+        return [&c = c_, &w, applied = applies_factor(w)](const std::function<void(std::span<const float>)>& take) {
+            if (applied) c.decode_with_factor(w, take);
+            else c.decode(w, take);
+        };
+    }
+    /// Returns what says which of a weight's numbers were lost in `format`.
+    auto sayer_for(const weight& w, std::string format) const {
+        return [&c = c_, &w, format = std::move(format), notes = &notes_](lost_numbers& lost) {
+            const std::uint64_t beyond = beyond_float32(c.tensors[static_cast<std::size_t>(w.codes)]);
+            lost.add_beyond_float32(beyond);
+            lost.say(w.name, w.elements(), format,
+                     beyond != 0 ? "no type that is written here has all of them"
+                                 : "--tensor '" + w.name + (format == "bf16" ? "=f32'" : "=bf16'") + " keeps them",
+                     *notes);
+        };
+    }
+    /// Whether codes that are moved would lose a factor for which the other layout has no place: that of the input, or a global scale that
+    /// is not 1. (In a .gguf the global scale is written beside.)
+    bool loses_factor(const weight& w, const layout& to) const {
+        if (applies_factor(w)) return true;
+        if (w.how.global == global_type::none || to.global != global_type::none || (gguf_ && like_ == nullptr)) return false;
+        for (std::uint64_t m = 0; m < w.stack; ++m)
+            if (planes_of(c_, w, m).global != 1) return true;
+        return false;
+    }
+
     /// The format asked for a weight; "" leaves it as it is.
     std::string format_for(const weight& w) const {
         std::string format = w.shape.size() >= 2 ? asked_.format : "";
@@ -114,6 +156,7 @@ class planner {
             if (fits(glob, w.name) || fits(glob + ".weight", w.name)) format = of_glob;
         if (format.empty() && gguf_ && c_.kind != container::gguf)
             format = w.quantized ? std::string("same") : w.shape.size() < 2 ? "f32" : w.format;
+        if (format.empty() && !gguf_ && c_.kind == container::gguf && w.global != weight::none) format = w.quantized ? "f32" : w.format;
         return format;
     }
 
@@ -187,8 +230,12 @@ class planner {
             }
             like_part(*w, v, i, model);
         }
+        std::set<int> applied;
+        for (const weight& w : c_.weights)
+            if (like_->find_weight(w.name) != nullptr && applies_factor(w)) applied.insert(w.input_factor), note_factor(w);
         for (const weight& w : c_.weights)
             if (like_->find_weight(w.name) == nullptr) {
+                if (applied.contains(w.codes)) continue;
                 note(w.name, " is not in " + like_->path.string() + " and stays as it is");
                 kept(w);
                 for (const int part : {w.codes, w.scales, w.zeros, w.global, w.group_of})
@@ -197,8 +244,8 @@ class planner {
     }
 
     bool same(const weight& w, const weight& v) const {
-        return w.quantized == v.quantized && w.stack == v.stack && w.matrix.rows == v.matrix.rows && w.matrix.columns == v.matrix.columns &&
-               c_.big_endian == like_->big_endian &&
+        return !applies_factor(w) && w.quantized == v.quantized && w.stack == v.stack && w.matrix.rows == v.matrix.rows &&
+               w.matrix.columns == v.matrix.columns && c_.big_endian == like_->big_endian &&
                (w.quantized ? w.how == v.how && w.transposed == v.transposed : w.format == v.format) &&
                (w.scales == weight::none) == (v.scales == weight::none) && (w.group_of == weight::none) == (v.group_of == weight::none);
     }
@@ -234,8 +281,8 @@ class planner {
 
     /// Whether codes can go to another layout without becoming floats, as far as layouts tell.
     bool movable(const weight& w, const layout& to, std::uint64_t stack, matrix_shape matrix) const {
-        return w.quantized && compare_layouts(w.how, to).possible && !c_.big_endian && stack * matrix.rows == w.stack * w.matrix.rows &&
-               matrix.columns == w.matrix.columns;
+        return w.quantized && compare_layouts(w.how, to).possible && !loses_factor(w, to) && !c_.big_endian &&
+               stack * matrix.rows == w.stack * w.matrix.rows && matrix.columns == w.matrix.columns;
     }
     static std::string why_not(const weight& w, const layout& to) {
         return w.quantized ? std::string(compare_layouts(w.how, to).refusal) : std::string();
@@ -279,6 +326,7 @@ class planner {
         const bool order = takes_order(w, v), same_floats = w.shape == v.shape;
         const int named = order ? w.group_of : v.group_of;
         remade_target to{.how = v.how,
+                         .stack = v.stack,
                          .matrix = v.matrix,
                          .turned = same_floats ? v.transposed : w.transposed,
                          .movable = movable(w, v.how, v.stack, v.matrix) &&
@@ -296,6 +344,7 @@ class planner {
     std::function<void(const byte_sink&)> part_producer(const weight& w, remade_target to, std::string_view format, int plane) {
         std::shared_ptr<remade_weight>& made = remade_[&w];
         to.lossless = asked_.lossless, to.requantize = asked_.requantize;
+        to.values = values_of(w), to.say = sayer_for(w, std::string(format));
         if (!made)
             made = std::make_shared<remade_weight>(c_, w, std::move(to), begin_change(w, format),
                                                    [&notes = notes_](const std::string& sentence) { add_note(notes, sentence); });
@@ -303,9 +352,11 @@ class planner {
     }
 
     std::function<void(const byte_sink&)> plain_producer(const weight& w, scale_type type, weight_change& change) const {
-        return [&c = c_, &w, type, &change, lossless = asked_.lossless](const byte_sink& sink) {
+        return [values = values_of(w), say = sayer_for(w, type_name(type, true)), type, &change,
+                lossless = asked_.lossless](const byte_sink& sink) {
+            lost_numbers lost;
             std::vector<float> back;
-            c.decode(w, [&](std::span<const float> part) {
+            values([&](std::span<const float> part) {
                 const std::vector<std::byte> stored = stored_floats(type, part);
                 if (type != scale_type::f32) {
                     back.resize(part.size());
@@ -315,9 +366,11 @@ class planner {
                         back[i] = scale_value(type, bits);
                     }
                     add_difference(change, part, back);
+                    if (lost_numbers::possible(part)) lost.compare(part, back);
                 }
                 sink(stored);
             });
+            say(lost);
             change.how = change.differs ? weight_change::kind::rounded : weight_change::kind::moved, change.measured = true;
             check_lossless(change, lossless, "");
         };
@@ -366,6 +419,7 @@ class planner {
         if (w.transposed && !moves) shape = w.shape;
         if (w.transposed && moves) note(w.name, " is stored by rows of its outputs, " + text_of(shape));
         remade_target target{.how = to,
+                             .stack = w.stack,
                              .matrix = moves ? w.matrix : matrix_shape{w.elements() / row, row},
                              .turned = moves && w.transposed,
                              .movable = moves,

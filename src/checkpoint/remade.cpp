@@ -10,12 +10,13 @@ remade_weight::remade_weight(const checkpoint& c, const weight& w, remade_target
     : c_(c), w_(w), to_(std::move(target)), change_(change), note_(std::move(note)) {}
 
 void remade_weight::produce(int plane, const byte_sink& sink) {
-    if (plane == 3 && to_.scale_beside) return beside(sink);
+    if (plane == 3 && (to_.scale_beside || (to_.model == nullptr && !moves()))) return beside(sink);
     if (moves()) move(plane, sink);
     else if (to_.model == nullptr) quantize_blocks(sink);
     else quantize_by_rule(plane, sink);
     if (plane != 0) return;
     change_.measured = true;
+    to_.say(lost_);
     check_lossless(change_, to_.lossless, why_);
 }
 
@@ -76,7 +77,7 @@ void remade_weight::move(int plane, const byte_sink& sink) {
 
 /// What multiplies the weight from outside: its global scale, or 1 where blocks made anew have it in their own.
 void remade_weight::beside(const byte_sink& sink) {
-    for (std::uint64_t m = 0; m < w_.stack; ++m) {
+    for (std::uint64_t m = 0; m < to_.stack; ++m) {
         const float factor = moves() ? outside(m) : 1;
         sink(std::as_bytes(std::span(&factor, 1)));
     }
@@ -86,14 +87,23 @@ float remade_weight::outside(std::uint64_t m) const {
     return w_.how.global == global_type::divides ? 1 / global : global;
 }
 
+void remade_weight::measure(std::span<const float> was, std::span<const float> is) {
+    add_difference(change_, was, is);
+    if (lost_numbers::possible(was)) lost_.compare(was, is);
+}
+
 /// Compares the readers of both layouts row by row.
 void remade_weight::measure_moved(std::uint64_t m, const quantized_parts& parts) {
     const matrix_planes from = planes_of(c_, w_, m), to{parts.codes, parts.scales, parts.zeros, parts.global, to_.group_of};
-    const float factor = to_.scale_beside ? outside(m) : 1;
+    const auto of_blocks = [](const layout& l, float global) {  // ggml's blocks have theirs beside, and decode_row() does not see it
+        return l.order == code_order::ggml_blocks && l.global == global_type::multiplies ? global : 1.0f;
+    };
+    const float own = of_blocks(w_.how, from.global), factor = to_.scale_beside ? outside(m) : of_blocks(to_.how, parts.global);
     std::vector<std::uint8_t> scratch(w_.matrix.columns);
     std::vector<float> was(w_.matrix.columns), is(w_.matrix.columns);
     for (std::size_t r = 0; r < w_.matrix.rows; ++r) {
         decode_row(w_.how, w_.matrix, from, r, scratch.data(), was.data());
+        for (float& v : was) v *= own;
         decode_row(to_.how, w_.matrix, to, r, scratch.data(), is.data());
         add_difference(change_, was, is, factor);
     }
@@ -109,10 +119,9 @@ std::vector<float> transposed(std::span<const float> x, std::size_t rows, std::s
 }
 
 /// Calls `take` with a weight's floats, whole multiples of `unit` at a time.
-void decode_units(const checkpoint& c, const weight& w, std::size_t unit, bool one_by_one,
-                  const std::function<void(std::span<const float>)>& take) {
+void decode_units(const remade_target& to, std::size_t unit, bool one_by_one, const std::function<void(std::span<const float>)>& take) {
     std::vector<float> rest;
-    c.decode(w, [&](std::span<const float> part) {
+    to.values([&](std::span<const float> part) {
         if (rest.empty() && !one_by_one && part.size() % unit == 0) return take(part);
         rest.insert(rest.end(), part.begin(), part.end());
         const std::size_t whole = rest.size() / unit * unit;
@@ -140,13 +149,13 @@ void remade_weight::quantize_blocks(const byte_sink& sink) {
             const std::span<std::byte> made = std::span(blocks).subspan(r * row_bytes, row_bytes);
             quantize(x.subspan(r * row, row), {}, made);
             decode_row(to_.how, one, {.codes = made, .scales = {}, .zeros = {}}, 0, nullptr, back.data());
-            add_difference(change_, x.subspan(r * row, row), back);
+            measure(x.subspan(r * row, row), back);
         }
         sink(blocks);
     };
     const std::size_t matrix = to_.matrix.rows * row;
-    if (to_.turned) decode_units(c_, w_, matrix, true, [&](std::span<const float> x) { rows(transposed(x, row, to_.matrix.rows)); });
-    else decode_units(c_, w_, row, false, rows);
+    if (to_.turned) decode_units(to_, matrix, true, [&](std::span<const float> x) { rows(transposed(x, row, to_.matrix.rows)); });
+    else decode_units(to_, row, false, rows);
 }
 
 quantized_parts remade_weight::by_rule(std::span<const float> matrix) const {
@@ -168,14 +177,18 @@ void remade_weight::quantize_by_rule(int plane, const byte_sink& sink) {
     if (rows * columns == 0) return;
     std::vector<std::uint8_t> scratch(columns);
     std::vector<float> back(columns);
-    decode_units(c_, w_, rows * columns, true, [&](std::span<const float> some) {
+    decode_units(to_, rows * columns, true, [&](std::span<const float> some) {
         std::vector<float> turned;
         if (to_.turned) some = turned = transposed(some, columns, rows);
         const quantized_parts made = by_rule(some);
+        bool all_zero = true;
         for (std::size_t r = 0; plane == 0 && r < rows; ++r) {
             decode_row(v.how, v.matrix, {made.codes, made.scales, made.zeros, made.global, to_.group_of}, r, scratch.data(), back.data());
-            add_difference(change_, some.subspan(r * columns, columns), back);
+            measure(some.subspan(r * columns, columns), back);
+            all_zero = all_zero && std::ranges::all_of(back, [](float v) { return v == 0; });
         }
+        if (plane == 0 && all_zero && !std::ranges::all_of(some, [](float v) { return v == 0; }))
+            throw error(w_.name + ": every number becomes 0, because the layout of " + to_.system + " has no scale so small");
         sink(plane == 0   ? std::span<const std::byte>(made.codes)
              : plane == 1 ? made.scales
              : plane == 2 ? made.zeros

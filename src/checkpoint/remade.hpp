@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "lost_numbers.hpp"
 #include "parts.hpp"
 #include "planned.hpp"
 
@@ -18,6 +19,7 @@ void check_lossless(const weight_change& change, bool lossless, const std::strin
 /// Where a weight goes.
 struct remade_target {
     layout how;
+    std::uint64_t stack = 1;
     matrix_shape matrix;
     bool turned = false;                    ///< the matrices of decode()'s floats have the target's columns first
     bool movable = false;                   ///< codes can be moved as far as layouts tell; the data decide
@@ -26,6 +28,8 @@ struct remade_target {
     bool symmetric = false;                 ///< zero points that are made are those of the middle code
     const weight* model = nullptr;          ///< a weight of the other checkpoint, or null: ggml's blocks
     std::span<const std::byte> group_of{};  ///< of the columns, as they are written
+    std::function<void(const std::function<void(std::span<const float>)>&)> values{};  ///< hands on the floats that the output is to hold
+    std::function<void(lost_numbers&)> say{};                                          ///< says which of them were lost
     bool lossless = false, requantize = false;
     std::string refusal{};  ///< why codes cannot be moved
 };
@@ -47,12 +51,14 @@ class remade_weight {
     void quantize_blocks(const byte_sink& sink);
     void quantize_by_rule(int plane, const byte_sink& sink);
     quantized_parts by_rule(std::span<const float> matrix) const;
+    void measure(std::span<const float> was, std::span<const float> is);
     void measure_moved(std::uint64_t m, const quantized_parts& parts);
 
     const checkpoint& c_;
     const weight& w_;
     remade_target to_;
     weight_change& change_;
+    lost_numbers lost_;
     std::function<void(std::string)> note_;
     std::optional<bool> moves_;
     std::optional<quantized_parts> decided_;  ///< what a single matrix became while it was looked at

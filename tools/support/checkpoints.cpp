@@ -263,7 +263,7 @@ void convert_checkpoint(const checkpoint_conversion& given) {
             throw graph::error(given.output + " holds float32; --format, --tensor and --like are for .safetensors and .gguf");
         if (!npz && !given.output.ends_with(".safetensors") && !given.output.ends_with(".gguf"))
             throw graph::error(given.output + " ends in none of .npz, .safetensors, .gguf; a checkpoint becomes one of these");
-        std::vector<std::string> notes;
+        std::vector<std::string> notes = checkpoint::remarks_of(c);
         std::vector<checkpoint::weight_change> changes;
         std::size_t resumed = 0;
         {
@@ -271,7 +271,7 @@ void convert_checkpoint(const checkpoint_conversion& given) {
             const auto told = [&](std::uint64_t done, std::uint64_t total) {
                 bar.show(static_cast<std::size_t>(done >> 20), static_cast<std::size_t>(std::max<std::uint64_t>(total >> 20, 1)));
             };
-            resumed = npz ? checkpoint::write_npz(c, given.output, told, &changes)
+            resumed = npz ? checkpoint::write_npz(c, given.output, told, &notes, &changes)
                           : checkpoint::write(c, given.output, asked, notes, told, &changes);
         }
         if (resumed != 0) print(stderr, "{} tensors were there from a run that was stopped\n", resumed);
@@ -412,7 +412,7 @@ bool search_formats(const size_search& given) {
         if (!given.output.empty()) {
             checkpoint::requests asked;
             for (const std::size_t i : chosen) asked.rules.emplace_back(all[i].tensor, all[i].format);
-            std::vector<std::string> notes;
+            std::vector<std::string> notes = checkpoint::remarks_of(c);
             std::vector<checkpoint::weight_change> changes;
             checkpoint::write(c, given.output, asked, notes, {}, &changes);
             print_changes(given.output, notes, changes);

@@ -106,14 +106,8 @@ inline stored_scale store_scale(scale_type t, float x) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(x);
     switch (t) {
         case scale_type::f32: return {u, true};
-        case scale_type::bf16: return {std::bit_cast<std::uint32_t>(round_to_bfloat(x)) >> 16, round_to_bfloat(x) == x};
-        case scale_type::f16: {
-            const float h = round_to_half(x);
-            const std::uint32_t b = std::bit_cast<std::uint32_t>(h), sign = b >> 16 & 0x8000u, a = b & 0x7fffffffu;
-            if (a >= 0x7f800000u) return {sign | 0x7c00u | (a > 0x7f800000u ? 0x200u : 0u), h == x};
-            if (a < 0x38800000u) return {sign | static_cast<std::uint32_t>(std::bit_cast<float>(a) * 0x1p24f), h == x};
-            return {sign | ((a >> 13) - (112u << 10)), h == x};
-        }
+        case scale_type::bf16: return {narrow<bfloat16>(x).bits, round_to_bfloat(x) == x};
+        case scale_type::f16: return {narrow<float16>(x).bits, round_to_half(x) == x};
         case scale_type::e8m0:
             if (u - 0x00800000u < 0x7f000000u) {  // a normal number: the power below or above it, the even code on a tie
                 const std::uint32_t below = u >> 23, part = u & 0x7fffffu;
