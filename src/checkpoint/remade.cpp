@@ -185,9 +185,9 @@ void remade_weight::quantize_by_rule(int plane, const byte_sink& sink) {
         for (std::size_t r = 0; plane == 0 && r < rows; ++r) {
             decode_row(v.how, v.matrix, {made.codes, made.scales, made.zeros, made.global, to_.group_of}, r, scratch.data(), back.data());
             measure(some.subspan(r * columns, columns), back);
-            all_zero = all_zero && std::ranges::all_of(back, [](float v) { return v == 0; });
+            all_zero = all_zero && std::ranges::all_of(back, [](float x) { return x == 0; });
         }
-        if (plane == 0 && all_zero && !std::ranges::all_of(some, [](float v) { return v == 0; }))
+        if (plane == 0 && all_zero && !std::ranges::all_of(some, [](float x) { return x == 0; }))
             throw error(w_.name + ": every number becomes 0, because the layout of " + to_.system + " has no scale so small");
         sink(plane == 0   ? std::span<const std::byte>(made.codes)
              : plane == 1 ? made.scales

@@ -304,7 +304,7 @@ def what_lint_finds():
             check(f"m.w.{leaf}" in done.stderr, f"convert does not name {leaf}: {done.stderr}")
     many = {f"l.{i}.w.{leaf}": ("F32", np.ones((4, 8) if leaf == "weight" else 4, np.float32)) for i in range(40) for leaf in ("weight", "bias", "foo_scale")}
     done = run("convert", save("many", many), place / "o.npz", "--overwrite")
-    check(len(done.stderr.strip().splitlines()) == 1 and "39 more" in done.stderr, f"forty tensors in one line: {done.stderr}")
+    check(len(done.stderr.strip().splitlines()) == 2 and "39 more" in done.stderr, f"forty tensors in one line, before that of every conversion: {done.stderr}")
     norm = {"n.weight": ("F32", np.ones(4, np.float32)), "n.bias": ("F32", np.ones(4, np.float32)), "n.running_mean": ("F32", np.ones(4, np.float32)), "m.A_log": ("F32", np.ones(4, np.float32))}
     check(not findings(save("norm", norm)), f"what belongs to floats: {findings(save('norm', norm))}")
     index = place / "index"
