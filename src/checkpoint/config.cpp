@@ -123,7 +123,7 @@ void read_packing(const json& q, quantization_config& c) {
     else if (has("fp8") || type.starts_with("fp8") || type == "fp") c.method = "fp8";
     else if (has("awq")) c.method = "awq";
     else if (!packing.empty() && packing != "auto") c.first_version = has("gptq") && !has("gptqmodel");
-    if (c.method == "compressed-tensors" || c.method == "fp8") c.symmetric.reset();
+    if (c.method == "compressed-tensors" || c.method == "fp8") c.symmetric.reset(), c.quantizes_activations.reset();
 }
 
 /// GPTQ's, AWQ's and auto-round's words.
@@ -144,11 +144,11 @@ void read_words(const json& q, quantization_config& c) {
     for (const char* other : {"marlin", "bitblas", "qqq", "exl3", "paroquant", "vptq"})
         if (format == other) c.unread = "says checkpoint_format " + format + ", whose order of words is not read";
     if (truth(q, "is_marlin_format").value_or(false)) c.unread = "says is_marlin_format, whose order of words is not read";
+    c.quantizes_activations = false;
     if (c.method.ends_with("auto-round")) read_packing(q, c);
     const std::string version = word(q, "version").empty() ? format : word(q, "version");
     c.gemm = c.method != "awq" || version.empty() || upper(version) == "GEMM";
     c.algorithm = version;
-    c.quantizes_activations = false;
 }
 
 /// Systems whose codes are not read. A method that stands in neither list is judged by the tensors, where these say enough.

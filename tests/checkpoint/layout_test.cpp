@@ -2,6 +2,7 @@
 // Layouts hold the codes, scales and zero points that are put into them, and repack() moves them without a change.
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <random>
 #include <string>
@@ -74,6 +75,21 @@ stored_matrix moved(const stored_matrix& from, const layout& to) {
 }
 
 }  // namespace
+
+TEST_CASE("16-bit floats are those of qk/storage.hpp: NaN stays NaN whatever its payload, and what is too large is Inf") {
+    for (const std::uint32_t sign : {0u, 0x80000000u})
+        for (const std::uint32_t payload : {1u, 0x1fffu, 0x2000u, 0x7fffu, 0x8000u, 0xffffu, 0x10000u, 0x400000u, 0x7fffffu}) {
+            const float nan = std::bit_cast<float>(sign | 0x7f800000u | payload);
+            for (const qk::scale_type t : {qk::scale_type::f16, qk::scale_type::bf16}) {
+                CAPTURE(payload);
+                CHECK(std::isnan(qk::scale_value(t, qk::layout_parts::store_scale(t, nan).bits)));
+            }
+        }
+    CHECK(qk::layout_parts::store_scale(qk::scale_type::f16, 65519.0f).bits == 0x7bff);
+    CHECK(qk::layout_parts::store_scale(qk::scale_type::f16, 65520.0f).bits == 0x7c00);
+    CHECK(!qk::layout_parts::store_scale(qk::scale_type::f16, 65520.0f).exact);
+    CHECK(qk::layout_parts::store_scale(qk::scale_type::bf16, std::bit_cast<float>(0x7f7f8000u)).bits == 0x7f80);
+}
 
 TEST_CASE("every layout gives back the codes of a row, whatever lies beside it") {
     const qk::matrix_shape s{32, 256};

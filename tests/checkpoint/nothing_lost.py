@@ -225,6 +225,8 @@ def packings_of_auto_round():
     keeps(want["m.w.weight"], got.get("m.w.weight", np.zeros(1)), 200, f"auto_round:auto_awq: {said}")
     for maker, more in ((make.Checkpoints(2).compressed_nvfp4, {"data_type": "nv_fp", "group_size": 16}), (make.Checkpoints(2).compressed_mxfp4, {"data_type": "mx_fp", "group_size": 32})):
         tensors, _, want = maker()
+        if "m.w.weight_global_scale" in tensors:
+            tensors["m.w.input_global_scale"] = ("F32", np.array([100], np.float32))
         file = save("auto_round_fp4", tensors, {"quantization_config": {"quant_method": "auto-round", "packing_format": "auto_round:llm_compressor", "bits": 4, "sym": True, "act_bits": 4, **more}})
         got, said = floats(file)
         keeps(want["m.w.weight"], got.get("m.w.weight", np.zeros(1)), 200, f"auto_round:llm_compressor: {said}")
