@@ -59,7 +59,7 @@ std::vector<format_error> measure_formats(const checkpoint& c, const std::vector
         std::vector<float> rest, back;
         std::vector<std::byte> blocks;
         const std::size_t row = w.shape.back();
-        c.decode(w, [&](std::span<const float> part) {
+        c.decode_with_factor(w, [&](std::span<const float> part) {
             rest.insert(rest.end(), part.begin(), part.end());
             const std::size_t whole = rest.size() / row * row;
             for (std::size_t i = 0; i < whole; i += row)

@@ -155,7 +155,7 @@ std::string index_of(const std::vector<std::vector<planned_tensor>>& parts, cons
 }  // namespace
 
 std::size_t write(const checkpoint& c, const std::filesystem::path& target, const requests& asked, std::vector<std::string>& notes,
-                  const progress& told) {
+                  const progress& told, std::vector<weight_change>* changes) {
     const bool gguf = target.extension() == ".gguf";
     if (!gguf && target.extension() != ".safetensors")
         throw error(target.string() + ": is written as .npz, .safetensors or .gguf, told by the end of its name");
@@ -163,9 +163,13 @@ std::size_t write(const checkpoint& c, const std::filesystem::path& target, cons
     if (asked.like) like = open(*asked.like);
     if (like && gguf != (like->kind == container::gguf))
         throw error(target.string() + ": --like " + asked.like->string() + " is of the other kind; name a file that ends like it");
-    std::vector<planned_tensor> plan = plan_of(c, like ? &*like : nullptr, asked, gguf, notes);
+    if (asked.lossless && asked.requantize)
+        throw error(target.string() + ": --lossless refuses what --requantize asks for; give one of them");
+    std::deque<weight_change> became;
+    std::vector<planned_tensor> plan = plan_of(c, like ? &*like : nullptr, asked, gguf, notes, became);
     std::string what = std::string(gguf ? "gguf " : "safetensors ") + asked.format;
     for (const auto& [glob, format] : asked.rules) what += "\n" + glob + "=" + format;
+    what += asked.lossless ? "\nlossless" : asked.requantize ? "\nrequantize" : "";
     if (asked.shard_bytes != 0) what += "\nshards of " + std::to_string(asked.shard_bytes);
     std::vector<std::filesystem::path> inputs = c.paths;
     if (like) inputs.insert(inputs.end(), like->paths.begin(), like->paths.end());
@@ -206,6 +210,7 @@ std::size_t write(const checkpoint& c, const std::filesystem::path& target, cons
         files.back()->append(index_of(parts, target));
     }
     for (const auto& file : files) file->put();
+    if (changes != nullptr) changes->assign(became.begin(), became.end());
     return done;
 }
 

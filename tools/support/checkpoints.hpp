@@ -16,6 +16,7 @@ struct checkpoint_conversion {
     std::string plan;                  ///< a requests file
     std::string shard_size;            ///< bytes, or with MB, GB; empty: one file
     bool overwrite = false;
+    bool lossless = false, requantize = false, json = false;
 };
 void convert_checkpoint(const checkpoint_conversion& given);
 void inspect_checkpoint(const std::string& file, bool json);

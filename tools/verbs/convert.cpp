@@ -26,7 +26,7 @@ struct convert_arguments {
     std::string like, plan;
     std::vector<std::string> tensors;
     std::string system, importance, shard_size;
-    bool count = false, overwrite = false;
+    bool count = false, overwrite = false, lossless = false, requantize = false, json = false;
 };
 
 /// Converts a packed tensor back into numbers.
@@ -69,11 +69,14 @@ graph::tensor column_weights(const convert_arguments& given, const conversion& c
 
 void convert(const convert_arguments& given) {
     if (is_checkpoint(given.input))
-        return convert_checkpoint(
-            {given.input, given.output, given.how.format, given.like, given.tensors, given.plan, given.shard_size, given.overwrite});
+        return convert_checkpoint({given.input, given.output, given.how.format, given.like, given.tensors, given.plan, given.shard_size,
+                                   given.overwrite, given.lossless, given.requantize, given.json});
     if (!given.like.empty() || !given.tensors.empty() || !given.plan.empty() || !given.shard_size.empty())
         throw graph::error(given.input +
                            " is no checkpoint (.safetensors, index.json, .gguf); --like, --tensor, --plan and --shard-size are for those");
+    if (given.lossless || given.requantize || given.json)
+        throw graph::error(given.input +
+                           " is no checkpoint (.safetensors, index.json, .gguf); --lossless, --requantize and --json are for those");
     if (given.count) need_hardware("--count");
     graph::output_set files(given.overwrite);
     files.input("INPUT", given.input).input("--scales", given.how.scales).input("--zero-points", given.how.zero_points);
@@ -155,6 +158,14 @@ void add_convert(command& app, verb_result&) {
                     "at most so many bytes of tensors a file, as 5GB or 500MB: OUTPUT becomes NAME-00001-of-00003.safetensors and so on "
                     "with their index, or a split .gguf")
         .type_name("SIZE");
+    verb.add_flag("--lossless", given->lossless,
+                  "refuse (exit status 2, nothing is written) what would round a weight or quantize it anew");
+    verb.add_flag("--requantize", given->requantize,
+                  "quantize anew, by the target's own rule, whatever is not moved without loss; by default codes also stay where only "
+                  "scales or zero points are rounded, and by little");
+    verb.add_flag(
+        "--json", given->json,
+        "one JSON object on standard output: the counts and decibels of the line that ends a conversion, and a row for each weight");
     verb.section("");
     verb.footer(
         "An option overrides the choice of --semantics.\n\nExamples:\n"
@@ -167,6 +178,7 @@ void add_convert(command& app, verb_result&) {
         "  qk convert model.safetensors model.npz\n"
         "  qk convert model.safetensors model.gguf --format f16 --tensor '*norm*=f32'\n"
         "  qk convert a.safetensors b.safetensors --like a.safetensors\n"
+        "  qk convert a.safetensors c.safetensors --like a.safetensors --lossless\n"
         "  qk convert x.npy y.npy --format int8 --scales s.npy --scale-axis 0\n"
         "  qk convert x.npy y.npy --system transformer_engine.nvfp4_4over6_mse --packed y.npz\n"
         "  qk convert x.npy y.npy --system modelopt.mxfp8");
