@@ -197,9 +197,12 @@ struct requests {
     std::string format;                                      ///< of every matrix that no rule names; empty: as it is stored
     std::vector<std::pair<std::string, std::string>> rules;  ///< glob of names, format; the last that fits counts
     std::optional<std::filesystem::path> like;               ///< another checkpoint, which gives each weight its layout
+    std::string to;  ///< "SYSTEM:SCHEME", one of scheme_words(): as that system has it, with the config that its reader needs
     std::uint64_t shard_bytes = 0;  ///< tensors that are more come in NAME-00001-of-00003.safetensors, ... and an index, or a split .gguf
     std::function<void(const std::filesystem::path&)> check_output;  ///< called with the name of each file before any is written
 };
+/// What requests::to takes: every scheme, and the form of those that take numbers, as "mlx:BITS,GROUP".
+std::vector<std::string> scheme_words();
 /// Writes a .safetensors or .gguf, or the parts of one. Codes are moved, not decoded, where the layouts hold the same numbers. `notes` gets
 /// a sentence for whatever changes. Resumes like write_npz.
 std::size_t write(const checkpoint& c, const std::filesystem::path& target, const requests& asked, std::vector<std::string>& notes,

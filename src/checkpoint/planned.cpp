@@ -144,6 +144,10 @@ class planner {
         return false;
     }
 
+    /// Bytes that a tensor of the other checkpoint takes; those of a scheme's have no data.
+    static std::uint64_t bytes_of(const stored_tensor& t) {
+        return t.data.empty() ? t.elements() * bits_of_type(t.type) / 8 : t.data.size();
+    }
     /// The order of the other checkpoint, and its layouts.
     std::vector<planned_tensor> as_like() {
         const std::map<int, const weight*> owner = owners_in(*like_);
@@ -151,8 +155,8 @@ class planner {
             const stored_tensor& model = like_->tensors[static_cast<std::size_t>(i)];
             const auto found = owner.find(i);
             if (found == owner.end()) {
-                if (const stored_tensor* own = c_.find(model.name)) copy(*own);
-                else if (describes(model)) out_.push_back({model.name, model.type, model.shape, model.data.size(), copier(model)});
+                if (describes(model)) out_.push_back({model.name, model.type, model.shape, model.data.size(), copier(model)});
+                else if (const stored_tensor* own = c_.find(model.name)) copy(*own);
                 else note(model.name + " is not in " + c_.path.string() + " and is left out");
                 continue;
             }
@@ -196,7 +200,7 @@ class planner {
         }
         if (w.shape != v.shape && !(w.transposed != v.transposed))
             throw error(w.name + " is " + text_of(w.shape) + " here and " + text_of(v.shape) + " in " + like_->path.string());
-        planned_tensor p{model.name, model.type, model.shape, model.data.size(), {}};
+        planned_tensor p{model.name, model.type, model.shape, bytes_of(model), {}};
         if (!v.quantized) {
             const auto type = plain_type(v.format);
             if (!type)
@@ -215,7 +219,7 @@ class planner {
         const int plane = part == v.codes ? 0 : part == v.scales ? 1 : part == v.zeros ? 2 : part == v.global ? 3 : 4;
         const bool by_rule = !movable(w, v.how, v.stack, v.matrix) && v.how.order != code_order::ggml_blocks && w.shape == v.shape;
         if (!by_rule) return moved_producer(w, v.how, v.stack, v.matrix, plane);
-        if (plane == 0) note(w.name + " is quantized anew, by the rule of " + like_->system);
+        if (plane == 0 && w.quantized) note(w.name + " is quantized anew, by the rule of " + like_->system);
         if (plane == 4) return copier(like_->tensors[static_cast<std::size_t>(v.group_of)]);
         return [&c = c_, &like = *like_, &w, &v, system = like_->system, plane](const byte_sink& sink) {
             const bool symmetric = like.config.symmetric.value_or(false);
@@ -240,6 +244,7 @@ class planner {
                     const std::size_t needed = plane == 0 ? n.codes : plane == 1 ? n.scales : plane == 2 ? n.zeros : 4;
                     if (bytes.size() != needed)
                         throw error(w.name + ": the rule of " + system + " packs " + v.format + " otherwise than this file");
+                    check_scales(w, v, *made, matrix);
                     sink(bytes);
                 }
             });

@@ -75,8 +75,7 @@ const systems::rule* rule_for(std::string_view system, const checkpoint::weight&
     std::string name(system);
     if (system == "compressed-tensors") name = "compressed_tensors";
     if (system == "gpt-oss") return systems::find("torchao.mxfp4_e2m1.floor");
-    if (system == "mlx" && w.format.starts_with("int"))
-        return systems::find("mlx.affine" + bits + "_g" + group + (w.how.scale == scale_type::bf16 ? "_bf16" : ""));
+    if (system == "mlx" && w.format.starts_with("int")) return systems::find("mlx.affine" + bits + "_g" + group);
     if (w.format == "mxfp8_e4m3") return systems::find(name + ".mxfp8");
     return systems::find(name + "." + w.format);
 }
@@ -97,6 +96,11 @@ std::optional<checkpoint::quantized_parts> quantize_matrix(std::string_view syst
                                                            std::span<const float> values) {
     const systems::rule* rule = rule_for(system, w);
     if (rule == nullptr || w.matrix.columns % rule->multiple != 0) return std::nullopt;
+    std::vector<float> rounded;  // MLX's weights have the type of their scales
+    if (w.how.zero == zero_type::bias) {
+        for (const float v : values) rounded.push_back(scale_value(w.how.scale, layout_parts::store_scale(w.how.scale, v).bits));
+        values = rounded;
+    }
     const systems::result made = rule->convert({.values = values, .rows = w.matrix.rows, .columns = w.matrix.columns});
     checkpoint::quantized_parts parts;
     const auto floats = [](const systems::plane& p) {
@@ -193,6 +197,8 @@ bool is_checkpoint(const std::string& file) {
     return ending == ".safetensors" || ending == ".gguf" || file.ends_with(".safetensors.index.json") || file.ends_with("index.json");
 }
 
+std::vector<std::string> scheme_words() { return checkpoint::scheme_words(); }
+
 void convert_checkpoint(const checkpoint_conversion& given) {
     use_systems();
     in_words([&] {
@@ -206,6 +212,7 @@ void convert_checkpoint(const checkpoint_conversion& given) {
             asked.rules.emplace_back(t.substr(0, at), t.substr(at + 1));
         }
         if (!given.like.empty()) asked.like = given.like;
+        asked.to = given.to;
         const checkpoint::checkpoint c = checkpoint::open(given.input);
         graph::output_set files(given.overwrite, false);  // compares names; the library writes
         for (const auto& p : c.paths) files.input("INPUT", p);
@@ -217,8 +224,8 @@ void convert_checkpoint(const checkpoint_conversion& given) {
             if (npz) throw graph::error(given.output + " is one file; --shard-size is for .safetensors and .gguf");
             asked.shard_bytes = bytes_of(given.shard_size);
         }
-        if (npz && (!given.like.empty() || !asked.format.empty() || !asked.rules.empty()))
-            throw graph::error(given.output + " holds float32; --format, --tensor and --like are for .safetensors and .gguf");
+        if (npz && (!given.like.empty() || !given.to.empty() || !asked.format.empty() || !asked.rules.empty()))
+            throw graph::error(given.output + " holds float32; --format, --tensor, --like and --to are for .safetensors and .gguf");
         if (!npz && !given.output.ends_with(".safetensors") && !given.output.ends_with(".gguf"))
             throw graph::error(given.output + " ends in none of .npz, .safetensors, .gguf; a checkpoint becomes one of these");
         std::vector<std::string> notes;
