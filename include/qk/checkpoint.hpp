@@ -236,11 +236,14 @@ struct requests {
     std::string format;                                      ///< of every matrix that no rule names; empty: as it is stored
     std::vector<std::pair<std::string, std::string>> rules;  ///< glob of names, format; the last that fits counts
     std::optional<std::filesystem::path> like;               ///< another checkpoint, which gives each weight its layout
+    std::string to;           ///< "SYSTEM:SCHEME", one of scheme_words(): as that system has it, with the config that its reader needs
     bool lossless = false;                                   ///< a weight that would be rounded or quantized anew is an error
     bool requantize = false;        ///< what is not moved without loss is quantized anew, also where codes could stay with rounded scales
     std::uint64_t shard_bytes = 0;  ///< tensors that are more come in NAME-00001-of-00003.safetensors, ... and an index, or a split .gguf
     std::function<void(const std::filesystem::path&)> check_output;  ///< called with the name of each file before any is written
 };
+/// What requests::to takes: every scheme, and the form of those that take numbers, as "mlx:BITS,GROUP".
+std::vector<std::string> scheme_words();
 /// Writes a .safetensors or .gguf, or the parts of one. Codes are moved, not decoded, where the layouts hold the same numbers, or where
 /// only scales and biases are rounded and by little; else floats are quantized anew. `notes` gets a sentence for whatever else changes,
 /// `changes` what became of each weight. Resumes like write_npz.

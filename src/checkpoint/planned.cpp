@@ -209,6 +209,10 @@ class planner {
         return false;
     }
 
+    /// Bytes that a tensor of the other checkpoint takes; those of a scheme's have no data.
+    static std::uint64_t bytes_of(const stored_tensor& t) {
+        return t.data.empty() ? t.elements() * bits_of_type(t.type) / 8 : t.data.size();
+    }
     /// The order of the other checkpoint, and its layouts.
     void as_like() {
         const std::map<int, const weight*> owner = owners_in(*like_);
@@ -216,9 +220,9 @@ class planner {
             const stored_tensor& model = like_->tensors[static_cast<std::size_t>(i)];
             const auto found = owner.find(i);
             if (found == owner.end()) {
-                if (const auto order = order_for(model)) out_.push_back({model.name, model.type, model.shape, model.data.size(), *order});
-                else if (const stored_tensor* own = c_.find(model.name)) copy(*own);
+                if (const auto order = order_for(model)) out_.push_back({model.name, model.type, model.shape, bytes_of(model), *order});
                 else if (describes(model)) out_.push_back({model.name, model.type, model.shape, model.data.size(), copier(model)});
+                else if (const stored_tensor* own = c_.find(model.name)) copy(*own);
                 else note(model.name, " is not in " + c_.path.string() + " and is left out");
                 continue;
             }
@@ -269,7 +273,7 @@ class planner {
         if (turned.size() >= 2) std::swap(turned[turned.size() - 1], turned[turned.size() - 2]);
         if (w.shape != v.shape && !(w.transposed != v.transposed && turned == v.shape))
             throw error(w.name + " is " + text_of(w.shape) + " here and " + text_of(v.shape) + " in " + like_->path.string());
-        planned_tensor p{model.name, model.type, model.shape, model.data.size(), {}};
+        planned_tensor p{model.name, model.type, model.shape, bytes_of(model), {}};
         if (!v.quantized) {
             const auto type = plain_type(v.format);
             if (!type)

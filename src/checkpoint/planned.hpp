@@ -30,6 +30,8 @@ std::optional<quantized_parts> matrix_made_by(std::string_view system, const wei
 /// where there are any, are those of the middle code. `group_of`: as in matrix_planes.
 std::optional<quantized_parts> quantized_like(std::string_view system, bool symmetric, const weight& model,
                                               std::span<const std::byte> group_of, std::span<const float> values);
+/// Throws error where finite values of `w` got scales in the layout of `model` that are no finite numbers: beyond float16, or of zeros.
+void check_scales(const weight& w, const weight& model, const quantized_parts& made, std::span<const float> values);
 
 /// The keys and values of a split GGUF without those that say so; `count` becomes their number.
 std::string without_split(const checkpoint& c, std::uint64_t& count);

@@ -168,6 +168,7 @@ quantized_parts remade_weight::by_rule(std::span<const float> matrix) const {
     const plane_sizes n = sizes_of(v.how, v.matrix);
     if (made->codes.size() != n.codes || made->scales.size() != n.scales || (n.zeros != 0 && made->zeros.size() != n.zeros))
         throw error(w_.name + ": the rule of " + to_.system + " packs " + v.format + " otherwise than this file");
+    check_scales(w_, v, *made, matrix);
     return *std::move(made);
 }
 

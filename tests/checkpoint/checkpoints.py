@@ -590,8 +590,8 @@ def like_other_systems(root, folder):
     place = folder / "like"
     place.mkdir()
     for name in sorted(f.parent.name for f in root.glob("*/model.safetensors")):
-        if name in ("mlx_affine2", "mlx_affine3", "mlx_affine4", "mlx_affine5", "mlx_affine6", "mlx_affine8", "gpt_oss", "modelopt_experts"):
-            continue  # MLX's affine rules: their scales have other types here; the experts have other names
+        if name in ("gpt_oss", "modelopt_experts"):
+            continue  # the experts have other names
         file = root / name / "model.safetensors"
         model = stored(file)
         made = make.Checkpoints(12)
@@ -610,7 +610,7 @@ def like_other_systems(root, folder):
         ok("convert", place / "made.safetensors", place / "made.npz")
         y = np.load(place / "made.npz")["m.w.weight"]
         db = 10 * np.log10((x.astype(np.float64) ** 2).sum() / ((x - y.astype(np.float64)) ** 2).sum())
-        bits = next(int(w["format"][3:]) for w in json.loads(ok("inspect", file, "--json").stdout)["weights"] if w["name"] == "m.w.weight") if "int" in name or "_w" in name else 4
+        bits = next(int(w["format"][3:]) for w in json.loads(ok("inspect", file, "--json").stdout)["weights"] if w["name"] == "m.w.weight") if "int" in name or "_w" in name or "affine" in name else 4
         check(db > 6 * bits - 9, f"{name}: {db:.1f} dB after quantizing like it")
 
 

@@ -233,6 +233,8 @@ bool is_checkpoint(const std::string& file) {
     return ending == ".safetensors" || ending == ".gguf" || file.ends_with(".safetensors.index.json") || file.ends_with("index.json");
 }
 
+std::vector<std::string> scheme_words() { return checkpoint::scheme_words(); }
+
 void convert_checkpoint(const checkpoint_conversion& given) {
     use_systems();
     in_words([&] {
@@ -248,6 +250,7 @@ void convert_checkpoint(const checkpoint_conversion& given) {
         if (!given.like.empty()) asked.like = given.like;
         if (given.lossless && given.requantize) throw graph::error("--lossless refuses what --requantize asks for; give one of them");
         asked.lossless = given.lossless, asked.requantize = given.requantize;
+        asked.to = given.to;
         const checkpoint::checkpoint c = checkpoint::open(given.input);
         graph::output_set files(given.overwrite, false);  // compares names; the library writes
         for (const auto& p : c.paths) files.input("INPUT", p);
@@ -259,8 +262,8 @@ void convert_checkpoint(const checkpoint_conversion& given) {
             if (npz) throw graph::error(given.output + " is one file; --shard-size is for .safetensors and .gguf");
             asked.shard_bytes = bytes_of(given.shard_size);
         }
-        if (npz && (!given.like.empty() || !asked.format.empty() || !asked.rules.empty()))
-            throw graph::error(given.output + " holds float32; --format, --tensor and --like are for .safetensors and .gguf");
+        if (npz && (!given.like.empty() || !given.to.empty() || !asked.format.empty() || !asked.rules.empty()))
+            throw graph::error(given.output + " holds float32; --format, --tensor, --like and --to are for .safetensors and .gguf");
         if (!npz && !given.output.ends_with(".safetensors") && !given.output.ends_with(".gguf"))
             throw graph::error(given.output + " ends in none of .npz, .safetensors, .gguf; a checkpoint becomes one of these");
         std::vector<std::string> notes = checkpoint::remarks_of(c);

@@ -16,8 +16,11 @@ struct checkpoint_conversion {
     std::string plan;                  ///< a requests file
     std::string shard_size;            ///< bytes, or with MB, GB; empty: one file
     bool overwrite = false;
+    std::string to = {};  ///< SYSTEM:SCHEME
     bool lossless = false, requantize = false, json = false;
 };
+/// The words that --to takes.
+std::vector<std::string> scheme_words();
 void convert_checkpoint(const checkpoint_conversion& given);
 void inspect_checkpoint(const std::string& file, bool json);
 /// Returns whether both hold the same.

@@ -23,7 +23,7 @@ namespace {
 struct convert_arguments {
     std::string input, output, packed;
     quantize_options how;
-    std::string like, plan;
+    std::string like, plan, to;
     std::vector<std::string> tensors;
     std::string system, importance, shard_size;
     bool count = false, overwrite = false, lossless = false, requantize = false, json = false;
@@ -67,13 +67,20 @@ graph::tensor column_weights(const convert_arguments& given, const conversion& c
     return w;
 }
 
+/// The schemes of --to for its help.
+std::string scheme_list() {
+    std::string all;
+    for (const std::string& word : scheme_words()) all += (all.empty() ? "" : ", ") + word;
+    return all;
+}
+
 void convert(const convert_arguments& given) {
     if (is_checkpoint(given.input))
         return convert_checkpoint({given.input, given.output, given.how.format, given.like, given.tensors, given.plan, given.shard_size,
-                                   given.overwrite, given.lossless, given.requantize, given.json});
-    if (!given.like.empty() || !given.tensors.empty() || !given.plan.empty() || !given.shard_size.empty())
+                                   given.overwrite, given.to, given.lossless, given.requantize, given.json});
+    if (!given.like.empty() || !given.to.empty() || !given.tensors.empty() || !given.plan.empty() || !given.shard_size.empty())
         throw graph::error(given.input +
-                           " is no checkpoint (.safetensors, index.json, .gguf); --like, --tensor, --plan and --shard-size are for those");
+                           " is no checkpoint (.safetensors, index.json, .gguf); --like, --to, --tensor, --plan and --shard-size are for those");
     if (given.lossless || given.requantize || given.json)
         throw graph::error(given.input +
                            " is no checkpoint (.safetensors, index.json, .gguf); --lossless, --requantize and --json are for those");
@@ -148,6 +155,10 @@ void add_convert(command& app, verb_result&) {
     verb.add_option("--like", given->like, "another checkpoint: each weight gets its layout, each tensor its place")
         .type_name("FILE")
         .reads();
+    verb.add_option("--to", given->to,
+                    "a float checkpoint as another system quantizes it, with the config.json that its reader needs: " + scheme_list())
+        .type_name("SYSTEM:SCHEME")
+        .suggest(scheme_words());
     verb.add_option("--tensor", given->tensors, "a format for the weights whose names fit a glob; the last that fits counts")
         .type_name("GLOB=FORMAT")
         .one_each();
@@ -179,6 +190,7 @@ void add_convert(command& app, verb_result&) {
         "  qk convert model.safetensors model.gguf --format f16 --tensor '*norm*=f32'\n"
         "  qk convert a.safetensors b.safetensors --like a.safetensors\n"
         "  qk convert a.safetensors c.safetensors --like a.safetensors --lossless\n"
+        "  qk convert llama/model.safetensors quantized/model.safetensors --to compressed-tensors:W4A16\n"
         "  qk convert x.npy y.npy --format int8 --scales s.npy --scale-axis 0\n"
         "  qk convert x.npy y.npy --system transformer_engine.nvfp4_4over6_mse --packed y.npz\n"
         "  qk convert x.npy y.npy --system modelopt.mxfp8");
