@@ -10,8 +10,9 @@
 namespace qk::tool {
 
 /// Exit status of the process. A verb that finds a disagreement or misses a target sets `failed` and has written its results. Wrong use and
-/// bad input throw qk::graph::error, which main() turns into `bad_use`; nothing has been written then.
-enum class status : int { done = 0, failed = 1, bad_use = 2 };
+/// bad input throw qk::graph::error, which main() turns into `bad_use`; nothing has been written then. `not_printed`: the files that were
+/// asked for are written, and standard output did not take what was for it.
+enum class status : int { done = 0, failed = 1, bad_use = 2, not_printed = 3 };
 
 struct verb_result {
     tool::status status = tool::status::done;

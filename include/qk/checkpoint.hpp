@@ -127,6 +127,9 @@ struct checkpoint {
     const stored_tensor* find(std::string_view name) const;
     const weight* find_weight(std::string_view name) const;
 
+    /// Throws error if a file was changed since it was opened. Where one is cut short, zeros stand in `data` in place of what is gone, so
+    /// whoever reads `data` by himself calls this before he gives away what he made of it. The functions below do so themselves.
+    void check() const;
     /// Calls `take` with the weight's floats in order, some millions at a time. Throws error where the weight has a problem.
     void decode(const weight& w, const std::function<void(std::span<const float>)>& take) const;
     std::vector<float> decode(const weight& w) const;
@@ -241,6 +244,7 @@ struct requests {
     bool requantize = false;        ///< what is not moved without loss is quantized anew, also where codes could stay with rounded scales
     std::uint64_t shard_bytes = 0;  ///< tensors that are more come in NAME-00001-of-00003.safetensors, ... and an index, or a split .gguf
     std::function<void(const std::filesystem::path&)> check_output;  ///< called with the name of each file before any is written
+    std::function<void()> put_others;  ///< called when every file has its name; what it throws takes all of them back
 };
 /// What requests::to takes: every scheme, and the form of those that take numbers, as "mlx:BITS,GROUP".
 std::vector<std::string> scheme_words();

@@ -6,11 +6,12 @@ strides allow it nothing is copied: an array whose axes are only permuted is rou
 """
 
 import operator
+import os
 import sys
 
 import numpy as np
 
-from . import _qk
+from . import _files, _qk
 
 _float32, _float16, _uint16 = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint16)
 _ndarray, _empty, _plain = np.ndarray, np.empty, _qk.fake_quantize_plain
@@ -543,20 +544,24 @@ class Packed:
                 members["zero_point"] = self.zero_point.reshape(-1)
             if self.scale_axis >= 0:
                 members["scale_axis"] = np.array([self.scale_axis, self.scale_block], np.int64)
-        np.savez(file, **members)
+        if hasattr(file, "write"):
+            np.savez(file, **members)
+        else:
+            name = os.fspath(file)
+            _files.write({name if name.endswith(".npz") else name + ".npz": _files.npz(members)})
 
     @classmethod
     def load(cls, file):
-        with np.load(file) as members:
-            if "elements" not in members or "format" not in members:
-                raise ValueError(f"{file} is not a packed tensor: `qk convert --packed` and qk.Packed.save write such files")
-            if int(members["layout"][0]) != 1:
-                raise ValueError(f"{file} has layout {int(members['layout'][0])}; this qk reads layout 1")
-            format, shape, axis = members["format"].tobytes().decode(), members["shape"].tolist(), int(members["axis"][0])
-            planes = [members[n] for n in ("elements", "scales", "shifts", "tensor_scale") if n in members]
-            scale_axis, block = members["scale_axis"].tolist() if "scale_axis" in members else (-1, 0)
-            scale = members["scale"] if "scale" in members else None
-            zero = members["zero_point"] if "zero_point" in members else None
+        members = _files.read_arrays(file)
+        if "elements" not in members or "format" not in members:
+            raise ValueError(f"{file} is not a packed tensor: `qk convert --packed` and qk.Packed.save write such files")
+        if int(members["layout"][0]) != 1:
+            raise ValueError(f"{file} has layout {int(members['layout'][0])}; this qk reads layout 1")
+        format, shape, axis = members["format"].tobytes().decode(), members["shape"].tolist(), int(members["axis"][0])
+        planes = [members[n] for n in ("elements", "scales", "shifts", "tensor_scale") if n in members]
+        scale_axis, block = members["scale_axis"].tolist() if "scale_axis" in members else (-1, 0)
+        scale = members["scale"] if "scale" in members else None
+        zero = members["zero_point"] if "zero_point" in members else None
         if block and scale is not None:
             grid = [-(-n // block) if i == scale_axis else n for i, n in enumerate(shape)]
             scale, zero = scale.reshape(grid), None if zero is None else zero.reshape(grid)

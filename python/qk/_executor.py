@@ -9,7 +9,7 @@ import concurrent.futures
 import os
 import uuid
 
-from . import _data, _qk, _run
+from . import _data, _files, _qk, _run
 
 _prepared = {}  # in a worker: what it measures with, by the key of the search
 
@@ -39,8 +39,7 @@ def _payload(model, options, workspace, metric):
     """Returns everything that a worker needs, with paths in the workspace made relative. `options` are words of the command."""
     files = {} if model.path is not None else {"model/model.onnx": model.bytes}
     for place, path in ({} if model.path is None else model._files).items():  # the model first, then its external data
-        with open(path, "rb") as file:
-            files[f"model/{place}"] = file.read()
+        files[f"model/{place}"] = _files.read(path)
     own = next(iter(files))
     for folder, _, names in os.walk(workspace.path):
         for name in names:

@@ -7,6 +7,7 @@ What cannot be taken is a ConfigError that names the key.
 import json
 import os
 
+from . import _files
 from ._plan import Plan
 
 
@@ -529,8 +530,7 @@ def _aimet_200(entry):
 def from_aimet(encodings):
     """Returns a qk.Plan from AIMET's encodings: a file or a dictionary of version 0.6.1, 1.0.0 or 2.0.0."""
     if isinstance(encodings, (str, os.PathLike)):
-        with open(encodings, encoding="utf-8") as file:
-            encodings = json.load(file)
+        encodings = _files.read_json(encodings)
     if not isinstance(encodings, dict):
         raise ConfigError(f"version: encodings are a dictionary with one, not a {type(encodings).__name__}")
     version = str(encodings.get("version", ""))
@@ -644,5 +644,4 @@ def _to_061(name, q):
 
 def write_aimet(plan, file, version="2.0.0"):
     """Writes to_aimet(plan, version) to a file."""
-    with open(os.fspath(file), "w", encoding="utf-8") as out:
-        json.dump(to_aimet(plan, version), out, indent=1)
+    _files.write({file: json.dumps(to_aimet(plan, version), indent=1)})

@@ -9,7 +9,7 @@ import shutil
 
 import numpy as np
 
-from . import _data, _qk, _run
+from . import _data, _files, _qk, _run
 from ._arrays import Packed, _scales, _source, _spec
 from ._formats import Format
 from ._plan import Plan, _as_json
@@ -57,8 +57,7 @@ class Model:
         """The serialized model, without external data."""
         if self._bytes is not None:
             return self._bytes
-        with open(self.path, "rb") as file:
-            return file.read()
+        return _files.read(self.path)
 
     @property
     def _word(self):
@@ -103,9 +102,7 @@ class Model:
                 if not (os.path.exists(to) and os.path.samefile(to, file)):
                     os.makedirs(os.path.dirname(to) or ".", exist_ok=True)
                     shutil.copyfile(file, to)
-        content = self.bytes  # read before the file is opened, which may be its own
-        with open(path, "wb") as file:
-            file.write(content)
+        _files.write({path: self.bytes})
 
     def inspect(self, **options):
         return inspect(self, **options) if options else self._facts
@@ -362,8 +359,7 @@ class Calibration(Result):
     """Ranges and histograms; given as calibration= to the other functions."""
 
     def save(self, path, export=None):
-        with open(os.fspath(path), "wb") as file:
-            file.write(self.statistics)
+        _files.write({path: self.statistics})
 
     tensors = property(lambda self: self._answer["tensors"])
 
@@ -569,19 +565,13 @@ def _set_plan(result, plan):
 def _take(result, name, file):
     """Reads an output back from the file that the caller named."""
     if name == "output" and result.verb == "calibrate":
-        with open(file, "rb") as f:
-            result.statistics = f.read()
+        result.statistics = _files.read(file)
     elif name == "output" and result.verb == "gradient":
-        with np.load(file) as arrays:
-            result.gradients = {n: arrays[n] for n in arrays}
+        result.gradients = _files.read_arrays(file)
     elif name in ("output", "save_float"):
         if os.path.exists(file):
             beside = os.path.exists(os.fspath(file) + ".data")
-            if beside:
-                result.model = Model(file)
-            else:
-                with open(file, "rb") as f:
-                    result.model = Model(f.read())
+            result.model = Model(file) if beside else Model(_files.read(file))
     elif name == "save_plan" and os.path.exists(file):
         _set_plan(result, Plan(file))
 

@@ -12,6 +12,7 @@ import os
 
 import numpy as np
 
+from . import _files
 from ._arrays import Semantics
 
 _roles = ("activation", "weight", "bias", "input", "output")
@@ -93,12 +94,10 @@ class Plan:
         elif not isinstance(source, (str, os.PathLike)):
             raise TypeError(f"a plan is made of a file, a dictionary or another plan, not {type(source).__name__}")
         else:
-            with open(source, encoding="utf-8") as file:
-                self.document = json.load(file)
+            self.document = _files.read_json(source)
             beside = os.fspath(source) + ".npz"
             if os.path.exists(beside):
-                with np.load(beside) as arrays:
-                    self._arrays = {n: arrays[n] for n in arrays}
+                self._arrays = _files.read_arrays(beside)
         for role, value in (("activation", activation), ("weight", weight), ("bias", bias)):
             if value is not None:
                 self.set_default(**{role: value})
@@ -256,13 +255,11 @@ class Plan:
     def save(self, file):
         """Writes the file that --plan takes, and FILE.npz beside it where lists are long."""
         file = os.fspath(file)
-        document = self.document
+        document, contents = self.document, {}
         if self._arrays:
-            np.savez(file + ".npz", **self._arrays)
+            contents[file + ".npz"] = _files.npz(self._arrays)
             document = _with_file(document, os.path.basename(file) + ".npz")
-        with open(file, "w", encoding="utf-8") as out:
-            json.dump(document, out, indent=1, default=_as_json)
-            out.write("\n")
+        _files.write(contents | {file: json.dumps(document, indent=1, default=_as_json) + "\n"})
 
     def __eq__(self, other):
         return isinstance(other, Plan) and self.document == other.document

@@ -442,6 +442,13 @@ void add_verbs(nb::module_& m) {
         .def("scores", &trials::scores);
     m.def("verbs", &verbs);
     m.def("run_program", &run_program);
+    m.def("read_file", [](const std::string& file) { return to_bytes(graph::read_file(file)); });
+    m.def("write_files", [](const std::vector<std::tuple<std::string, nb::bytes>>& all) {
+        graph::output_set files;
+        for (const auto& [file, content] : all) files.output("file", file);
+        for (const auto& [file, content] : all) files.write(file, {content.c_str(), content.size()});
+        files.commit();
+    });
     m.def("files_of_model", [](const std::string& file) {
         std::vector<std::string> names;
         for (const std::filesystem::path& p : graph::files_of_model(file).all)

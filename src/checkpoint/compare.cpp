@@ -93,6 +93,7 @@ void compare(const checkpoint& a, const checkpoint& b, const std::function<void(
                                    (wa.how.codes != element::ggml || wa.how.block == wb->how.block);
                 d.codes_differ = codes ? codes_that_differ(a, wa, b, *wb) : s.differ;
             }
+            check_files(a, wa), check_files(b, *wb);
         }
         take(d);
     }

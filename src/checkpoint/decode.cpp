@@ -83,6 +83,14 @@ void swap_fields(ggml_type type, std::uint8_t* b) {
 std::uint64_t stored_tensor::elements() const { return product_of(shape).value_or(0); }
 std::uint64_t weight::elements() const { return product_of(shape).value_or(0); }
 
+void check_files(const checkpoint& c, const weight& w) {
+    for (const int number : {w.codes, w.scales, w.zeros, w.global, w.group_of}) {
+        if (number == weight::none) continue;
+        const std::size_t file = c.tensors[static_cast<std::size_t>(number)].file;
+        if (file < c.files.size()) c.files[file]->check();
+    }
+}
+
 matrix_planes planes_of(const checkpoint& c, const weight& w, std::uint64_t index) {
     const auto part = [&](int number) -> std::span<const std::byte> {
         if (number == weight::none) return {};
@@ -128,13 +136,18 @@ class decoder {
     }
 
   private:
+    /// Gives floats away, if the files that they come from were not changed meanwhile.
+    void give(std::span<const float> part) {
+        check_files(c_, w_);
+        take_(part);
+    }
     void plain() {
         const stored_tensor& t = c_.tensors[static_cast<std::size_t>(w_.codes)];
         std::vector<float> y(std::min<std::uint64_t>(w_.elements(), floats_at_once));
         for (std::uint64_t i = 0; i < w_.elements(); i += y.size()) {
             const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(y.size(), w_.elements() - i));
             decode_plain(t, i, n, y.data());
-            take_(std::span(y).first(n));
+            give(std::span(y).first(n));
             read(n * 4);
         }
         release();
@@ -156,7 +169,7 @@ class decoder {
         for (std::size_t first = 0; first < w_.matrix.rows; first += at_once) {
             const std::size_t n = std::min(at_once, w_.matrix.rows - first);
             for (std::size_t r = 0; r < n; ++r) row(p, first + r, y.data() + r * k);
-            take_(std::span(y).first(n * k));
+            give(std::span(y).first(n * k));
             read(n * k);
         }
     }
@@ -174,7 +187,7 @@ class decoder {
                 for (std::size_t c = 0; c < width; ++c)
                     for (std::size_t i = 0; i < some; ++i) out[c * n + r + i] = y[i * k + first + c];
             }
-            take_(std::span(out).first(width * n));
+            give(std::span(out).first(width * n));
         }
     }
     void read(std::size_t bytes) {

@@ -245,13 +245,15 @@ class weight_linter {
 }  // namespace
 
 std::vector<finding> lint(const checkpoint& c) {
-    std::vector<finding> found = c.findings;
-    for (const weight& w : c.weights) {
-        if (w.problem && std::ranges::none_of(found, [&](const finding& f) { return f.sentence == w.problem->sentence; }))
-            found.push_back(*w.problem);
-        weight_linter(c, w, found).look();
-    }
-    return found;
+    return disk::unchanged(c, [&] {
+        std::vector<finding> found = c.findings;
+        for (const weight& w : c.weights) {
+            if (w.problem && std::ranges::none_of(found, [&](const finding& f) { return f.sentence == w.problem->sentence; }))
+                found.push_back(*w.problem);
+            weight_linter(c, w, found).look();
+        }
+        return found;
+    });
 }
 
 }  // namespace qk::checkpoint

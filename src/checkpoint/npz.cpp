@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes floats into a .npz while they are decoded: stored entries, zip64 where a size asks for it (PKWARE APPNOTE 6.3, 4.3 and 4.5.3).
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "lost_numbers.hpp"
@@ -124,7 +120,9 @@ std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, 
         offset = e.end(), total += e.size;
         entries.push_back(std::move(e));
     }
-    resumed_file file(target, c.paths, "npz");
+    std::vector<std::unique_ptr<resumed_file>> files;
+    files.push_back(std::make_unique<resumed_file>(target, c.paths, "npz"));
+    resumed_file& file = *files.back();
     const std::size_t done = finished(file, entries);
     std::uint64_t written = 0;
     for (std::size_t k = 0; k < done; ++k) written += entries[k].size;
@@ -152,7 +150,7 @@ std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, 
     std::string directory;
     for (const entry& e : entries) directory += e.central();
     file.append(directory + end_of_archive(entries.size(), directory.size(), offset));
-    file.put();
+    put_all(files);
     if (changes != nullptr)
         for (const weight& w : c.weights)
             changes->push_back({.name = w.name,

@@ -142,22 +142,26 @@ const weight* checkpoint::find_weight(std::string_view name) const {
 }
 
 checkpoint open(const std::filesystem::path& file) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(file, ignored))
+        throw error(file.string() + ": is a folder; name its .safetensors, the index of its shards, or a .gguf");
     checkpoint c;
     c.path = file;
-    const std::string ending = file.extension().string();
-    if (ending == ".gguf") {
-        c.kind = container::gguf;
-        open_gguf(c);
-    } else {
-        const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
-        if (ending == ".json") open_index(c);
-        else {
-            read_safetensors(map_into(c, file), file.string(), c);
-            compare_with_index(c);
+    disk::unchanged(c, [&] {
+        if (file.extension() == ".gguf") {
+            c.kind = container::gguf;
+            open_gguf(c);
+        } else {
+            if (file.extension() == ".json") open_index(c);
+            else {
+                read_safetensors(map_into(c, file), file.string(), c);
+                compare_with_index(c);
+            }
+            c.config = read_config(file.has_parent_path() ? file.parent_path() : ".");
         }
-        c.config = read_config(folder);
-    }
-    finish(c);
+        finish(c);
+        return true;
+    });
     return c;
 }
 

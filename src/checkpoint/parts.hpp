@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sources of qk::checkpoint share: mapped files, readers of headers, and text for messages.
+// What the sources of qk::checkpoint share: mapped files (disk/input_file.hpp says what becomes of one that is cut short), readers of
+// headers, and text for messages.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +13,25 @@
 #include <string_view>
 #include <vector>
 
+#include "disk/input_file.hpp"
 #include "qk/checkpoint.hpp"
 
 namespace qk::checkpoint {
 
-/// A file mapped for reading. Pages that were read can be given back, so that a large file does not stay in memory.
+/// Throws error: "FILE: WHY".
+void complain(const std::filesystem::path& file, const std::string& why);
+
+/// A file mapped for reading.
 class mapped_file {
   public:
-    explicit mapped_file(const std::filesystem::path& file);
-    ~mapped_file();
-    mapped_file(const mapped_file&) = delete;
-    mapped_file& operator=(const mapped_file&) = delete;
-    std::span<const std::byte> bytes() const { return {data_, size_}; }
-    /// Gives back the pages of a part that was read. Reading it again fetches it from the file.
-    void release(std::span<const std::byte> part) const noexcept;
+    explicit mapped_file(const std::filesystem::path& file) : file_(file, complain), pages_(file_) {}
+    std::span<const std::byte> bytes() const { return pages_.bytes(); }
+    void release(std::span<const std::byte> part) const noexcept { pages_.release(part); }
+    void check() const { pages_.check(); }
 
   private:
-    const std::byte* data_ = nullptr;
-    std::size_t size_ = 0;
+    disk::input_file file_;
+    disk::mapping pages_;
 };
 
 /// A tensor's shape as "[4, 256]".
@@ -72,6 +74,8 @@ bool fits(std::string_view pattern, std::string_view name);
 std::uint64_t beyond_float32(const stored_tensor& t);
 /// The parts of matrix `index` of a weight's stack.
 matrix_planes planes_of(const checkpoint& c, const weight& w, std::uint64_t index);
+/// checkpoint::check() for the files of one weight.
+void check_files(const checkpoint& c, const weight& w);
 /// The type of a GGUF tensor by the name that facts_of gives it.
 std::optional<ggml_type> ggml_type_named(std::string_view name);
 

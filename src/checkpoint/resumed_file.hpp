@@ -4,39 +4,40 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "disk/output_file.hpp"
+
 namespace qk::checkpoint {
 
-/// The part is .NAME.qk-HASH.part in the target's folder. HASH is made of the inputs' places, sizes and dates and of `what` is done with
-/// them, so that another run does not take it up. An exception removes it; the end of the process does not. Two processes do not write
-/// one part: it is locked.
+/// The part is .NAME.qk-HASH.part in the target's folder. HASH is made of the target's name, the inputs' places, sizes and dates and of
+/// `what` is done with them, so that another run does not take it up. An exception removes it; the end of the process does not. Two
+/// processes do not write one part: it is locked.
 class resumed_file {
   public:
-    resumed_file(std::filesystem::path target, const std::vector<std::filesystem::path>& inputs, const std::string& what);
-    ~resumed_file();
-    resumed_file(const resumed_file&) = delete;
-    resumed_file& operator=(const resumed_file&) = delete;
+    resumed_file(const std::filesystem::path& target, const std::vector<std::filesystem::path>& inputs, const std::string& what);
 
     std::uint64_t size() const { return size_; }  ///< of what an earlier run left, then of everything
-    bool read_at(std::uint64_t offset, char* to, std::size_t n) const;
+    bool read_at(std::uint64_t offset, char* to, std::size_t n) const { return file_.read_at(offset, to, n); }
     void cut(std::uint64_t size);  ///< gives up what follows
     void append(std::string_view bytes);
     void write_at(std::uint64_t offset, std::string_view bytes);
-    void put();  ///< makes it the target
+    void flush();  ///< nothing is left that would need room on the disk
 
   private:
-    void flush();
-    void write_all(std::uint64_t offset, const char* data, std::size_t n);
-    [[noreturn]] void fail(int number) const;
+    friend void put_all(const std::vector<std::unique_ptr<resumed_file>>& files, const std::function<void()>& others);
 
-    std::filesystem::path target_, place_, part_;
-    int file_ = -1;
-    bool put_ = false;
+    disk::output_file file_;
     std::uint64_t size_ = 0;
     std::string buffer_;
 };
+
+/// Puts all files on the disk, then makes them their targets, then calls `others` where there is one. Whatever fails, everything is as it
+/// was, and the error says what could not be taken back.
+void put_all(const std::vector<std::unique_ptr<resumed_file>>& files, const std::function<void()>& others = {});
 
 }  // namespace qk::checkpoint

@@ -119,6 +119,7 @@ std::size_t write_tensors(resumed_file& file, const std::string& head, const std
                         " were planned");
         file.append(std::string(divide_up(plan[k].bytes, alignment) * alignment - plan[k].bytes, '\0'));
     }
+    file.flush();
     return done;
 }
 
@@ -161,14 +162,24 @@ std::unique_ptr<resumed_file> whole_file(const std::filesystem::path& name, cons
     return file;
 }
 
-}  // namespace
+/// Both checkpoints that are read; the second is that of --like or --to.
+struct sources {
+    const checkpoint& first;
+    std::optional<checkpoint> like;
+    void check() const {
+        first.check();
+        if (like) like->check();
+    }
+};
 
-std::size_t write(const checkpoint& c, const std::filesystem::path& target, const requests& asked, std::vector<std::string>& notes,
-                  const progress& told, std::vector<weight_change>* changes) {
+/// Makes the parts of all files, which `files` gets; returns how many tensors an earlier run had done.
+std::size_t make_parts(sources& from, const std::filesystem::path& target, const requests& asked, std::vector<std::string>& notes,
+                       const progress& told, std::vector<weight_change>* changes, std::vector<std::unique_ptr<resumed_file>>& files) {
+    const checkpoint& c = from.first;
+    std::optional<checkpoint>& like = from.like;
     const bool gguf = target.extension() == ".gguf";
     if (!gguf && target.extension() != ".safetensors")
         throw error(target.string() + ": is written as .npz, .safetensors or .gguf, told by the end of its name");
-    std::optional<checkpoint> like;
     std::optional<scheme> to;
     std::optional<scheme_template> form;
     if (!asked.to.empty()) {
@@ -203,8 +214,6 @@ std::size_t write(const checkpoint& c, const std::filesystem::path& target, cons
     for (const auto& [file, text] : configs) names.push_back(file);
     if (asked.check_output)
         for (const std::filesystem::path& name : names) asked.check_output(name);
-    // All parts are made before the first is put in its place, so that a run that is stopped leaves nothing that looks whole.
-    std::vector<std::unique_ptr<resumed_file>> files;
     std::size_t done = 0;
     std::uint64_t before = 0, total = 0;
     for (const auto& part : parts)
@@ -228,8 +237,19 @@ std::size_t write(const checkpoint& c, const std::filesystem::path& target, cons
         files.push_back(whole_file(file, inputs, what, text));
         notes.push_back(file.string() + " says that the weights are " + to->text());
     }
-    for (const auto& file : files) file->put();
     if (changes != nullptr) changes->assign(became.begin(), became.end());
+    return done;
+}
+
+}  // namespace
+
+std::size_t write(const checkpoint& c, const std::filesystem::path& target, const requests& asked, std::vector<std::string>& notes,
+                  const progress& told, std::vector<weight_change>* changes) {
+    // All parts are made before the first is put in its place, so that a run that is stopped leaves nothing that looks whole.
+    sources from{c, std::nullopt};
+    std::vector<std::unique_ptr<resumed_file>> files;
+    const std::size_t done = disk::unchanged(from, [&] { return make_parts(from, target, asked, notes, told, changes, files); });
+    put_all(files, asked.put_others);
     return done;
 }
 

@@ -29,6 +29,9 @@ FILES_THAT_ASK_WHY = 25
 # These headers are rows: one kind of operators with its gradient or its style of export each, which one table lists. Every row has cases of its own
 # (ONNX's node tests, central differences, styles_evidence.py), and a new row is a new file.
 ROWS = re.compile(r"constexpr (op_entry|backward_entry) \w+\[\]|class \w+_writer : public (quantizer|qdq)_writer")
+# src/disk alone opens files: regular ones for reading, parts for writing. What opens by itself says why:
+OPENERS = {"src/graph/base/process_memory.cpp": "what the system says of this process", "tools/options/standard_streams.cpp": "stand-ins of its own"}
+OPENING = re.compile(r"#include <(fstream|sys/mman\.h)>|\bstd::[io]?fstream\b|\bfopen\(|(?<!\w)::(open|openat|creat|mmap)\(")
 # Tables with one line for each entry, which clang-format would spoil.
 HAND_FORMATTED = {"src/hardware/compare/mistakes.cpp"}
 
@@ -62,6 +65,9 @@ def arrows_up_in_core(name, text):
 def arrows_up(name, text):
     if name.startswith("include/qk/") and not name.startswith("include/qk/graph"):
         return arrows_up_in_core(name, text)
+    if name.startswith(("src/checkpoint/", "src/disk/")):
+        above = r'#include "((?:qk/)?graph/[^"]+)"' if name.startswith("src/checkpoint/") else r'#include "(?!disk/)([^"]+)"'
+        return [f"{name}: includes {m}, which is not below it" for m in re.findall(above, text)]
     room = next((of for folder, of in COMPONENTS.items() if name.startswith(folder)), None)
     found = re.match(r"(?:include/qk/graph|src/graph)/(\w+)/", name)
     room = room or (found and found[1])
@@ -69,6 +75,13 @@ def arrows_up(name, text):
         return []
     level = ROOMS.index(room)
     return [f"{name}: {room} includes {m}, a room above it" for m in re.findall(r'#include "(?:qk/)?graph/(\w+)/', text) if m != "learn" and ROOMS.index(m) > level]
+
+
+def opens_files(name, text):
+    if not name.startswith(("include/", "src/", "tools/")) or name.startswith("src/disk/") or name in OPENERS:
+        return []
+    return [f"{name}:{number}: opens a file by itself; src/disk does it for all (qk/graph/files.hpp for the graph module and the command)"
+            for number, line in enumerate(text.split("\n"), 1) if OPENING.search(line.split("//")[0])]
 
 
 def only_one_includer(texts):
@@ -130,7 +143,7 @@ def main():
     for name in names:
         texts[name] = text = (root / name).read_text()
         folders.setdefault(str(Path(name).parent), []).append(name)
-        broken += arrows_up(name, text) + long_functions(name, text)
+        broken += arrows_up(name, text) + long_functions(name, text) + opens_files(name, text)
         lines = text.count("\n")
         if lines > LINES_THAT_ASK_WHY and "long because" not in text[:1500]:
             broken.append(f"{name}: {lines} lines, and its first comment does not say what it is long because of ('long because')")

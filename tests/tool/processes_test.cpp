@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One search over several MPI processes on this machine: it has the result of one process, and loses no trials when a process dies.
 #include <doctest/doctest.h>
-#include <sys/stat.h>
 
 #include <chrono>
 #include <csignal>
@@ -127,20 +126,19 @@ TEST_CASE("wrong use is said once, and only search and sensitivity divide their 
 
 TEST_CASE("a failure that all processes meet is said once, however slowly the launcher ends them") {
     const scratch place;
-    const std::string model = place("m.onnx");
-    REQUIRE(::mkfifo(model.c_str(), 0600) == 0);
-    background run(launched(2, {"search", model, "--inputs", digits + "test_images.npy", "--target-l2", "1", "--json"}));
+    const std::string table = place("table.json");  // takes some seconds until its error
+    std::ofstream(table) << std::string(std::size_t{200} << 20, ' ') << "no JSON";
+    background run(launched(2, search({"--target-l2", "1", "--latency-table", table})));
     for (int i = 0; i < 100 && children(run.pid()).size() < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // by now both wait for the model
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));  // by now both read
     ::kill(run.pid(), SIGSTOP);
-    std::ofstream(model) << "no model";
     std::this_thread::sleep_for(std::chrono::seconds(3));
     ::kill(run.pid(), SIGCONT);
     const outcome failed = run.wait();
     CAPTURE(failed.err);
     CHECK(failed.status == 2);
-    CHECK(failed.err.find("m.onnx") != std::string::npos);
-    CHECK(failed.err.find("m.onnx") == failed.err.rfind("m.onnx"));
+    CHECK(failed.err.find("table.json") != std::string::npos);
+    CHECK(failed.err.find("table.json") == failed.err.rfind("table.json"));
     CHECK(said(failed)["status"] == "error");
 }
 

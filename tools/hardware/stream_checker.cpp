@@ -39,9 +39,26 @@ void stream_checker::check() {
     asked_.clear(), given_.clear(), lines_.clear();
 }
 
+namespace {
+
+/// Reads the next line; false at the end. One without an end (/dev/zero has none) is an error, not all of memory.
+bool next_line(std::istream& from, const std::string& name, std::size_t number, std::string& line) {
+    constexpr std::size_t longest = std::size_t{1} << 26;
+    line.clear();
+    for (;;) {
+        const int c = from.rdbuf()->sbumpc();
+        if (c == std::char_traits<char>::eof()) return !line.empty();
+        if (c == '\n') return true;
+        if (line.size() == longest) throw error(fmt::format("{}, line {}: it has more than 64 MB", name, number));
+        line += static_cast<char>(c);
+    }
+}
+
+}  // namespace
+
 void for_each_line(std::istream& from, const std::string& name, const std::function<void(const hex_row&, std::size_t)>& take) {
     std::string line;
-    for (std::size_t number = 1; std::getline(from, line); ++number) {
+    for (std::size_t number = 1; next_line(from, name, number, line); ++number) {
         hex_row w;
         try {
             w = words_of_line(line);

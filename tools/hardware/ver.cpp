@@ -2,13 +2,13 @@
 // `qk ver`: checks the lines of `qk gen` to which a device appended its results.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <memory>
 
 #include "hardware/stream_checker.hpp"
 #include "qk/graph/error.hpp"
+#include "qk/graph/files.hpp"
 #include "support/console.hpp"
 #include "verbs.hpp"
 
@@ -23,15 +23,9 @@ struct ver_arguments {
     bool json = false;
 };
 
-std::ifstream opened(const std::string& file) {
-    std::ifstream f(file);
-    if (!f) throw error("cannot read " + file);
-    return f;
-}
-
 /// Checks operands and results of two files, words one after the other, however they are cut into lines.
 void check_memories(const ver_arguments& given, const case_kind& kind, stream_checker& all) {
-    std::ifstream operands = opened(given.file), results = opened(given.results);
+    graph::file_stream operands(given.file), results(given.results);
     hex_row asked, answers;
     for_each_line(operands, given.file, [&](const hex_row& w, std::size_t) { asked.insert(asked.end(), w.begin(), w.end()); });
     for_each_line(results, given.results, [&](const hex_row& w, std::size_t) { answers.insert(answers.end(), w.begin(), w.end()); });
@@ -71,7 +65,7 @@ void add_ver(command& app, verb_result& result) {
             if (given->file.empty()) throw error("--results needs --file, which has the operands");
             check_memories(*given, *kind, all);
         } else if (!given->file.empty()) {
-            std::ifstream from = opened(given->file);
+            graph::file_stream from(given->file);
             all.add_lines(from, given->file);
         } else {
             all.add_lines(std::cin, "standard input");

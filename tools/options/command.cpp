@@ -14,11 +14,13 @@ namespace qk::tool {
 namespace {
 bool asks_help(const std::string& word) { return word == "--help" || word == "-h"; }
 
-bool names_output(const option& o) {
+/// Is true for an option that names a file which the verb writes; standard output is none.
+bool names_output(const option& o, const standard_streams& streams) {
     if (!o.is_output) return false;
-    if (const auto* text = std::get_if<std::string*>(&o.to)) return !(*text)->empty();
+    const auto is_file = [&](const std::string& name) { return !name.empty() && !streams.is_output(name); };
+    if (const auto* text = std::get_if<std::string*>(&o.to)) return is_file(**text);
     const auto* list = std::get_if<std::vector<std::string>*>(&o.to);
-    return list != nullptr && !(*list)->empty();
+    return list != nullptr && std::ranges::any_of(**list, is_file);
 }
 
 /// Prints a page that was asked for in place of work.
@@ -46,8 +48,14 @@ bool command::run(std::vector<std::string> words) const {
     standard_streams streams;
     streams.replace(verb);
     verb.work();
-    streams.commit();
-    return std::any_of(verb.options().begin(), verb.options().end(), names_output);
+    const bool wrote_files = std::ranges::any_of(verb.options(), [&](const option& o) { return names_output(o, streams); });
+    try {
+        streams.commit();
+    } catch (const graph::error& e) {
+        if (!wrote_files) throw;
+        throw failed_after_writing(e.what());
+    }
+    return wrote_files;
 }
 
 const option_table& command::find(const std::string& verb) const {

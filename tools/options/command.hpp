@@ -6,8 +6,15 @@
 #include <vector>
 
 #include "option_table.hpp"
+#include "qk/graph/error.hpp"
 
 namespace qk::tool {
+
+/// Something failed after the files that were asked for had been written.
+class failed_after_writing : public graph::error {
+  public:
+    using graph::error::error;
+};
 
 class command {
   public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "standard_streams.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@ namespace qk::tool {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::uint64_t most_input = std::uint64_t{1} << 31;  ///< as much as a model may have
 
 fs::path stand_ins;  ///< folder of this process's temporary files; empty until it is made
 
@@ -41,14 +44,16 @@ void each_dash(const option& o, const std::function<void(std::string&, std::size
         for (std::string& word : **list) look(word);
 }
 
-/// Copies everything from `from` to `to` until the end.
-void copy(int from, int to, const std::string& what) {
+/// Copies everything from `from` to `to` until the end; more than `most` bytes are an error.
+void copy(int from, int to, const std::string& what, std::uint64_t most = UINT64_MAX) {
     std::array<char, 1 << 16> part;
-    for (;;) {
+    for (std::uint64_t all = 0;;) {
         const ssize_t n = ::read(from, part.data(), part.size());
         if (n == 0) return;
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) throw graph::error(fmt::format("cannot read {}: {}", what, std::strerror(errno)));
+        all += static_cast<std::uint64_t>(n);
+        if (all > most) throw graph::error(what + " has more than 2 GB: write it to a file and name that");
         for (ssize_t done = 0; done < n;) {
             const ssize_t written = ::write(to, part.data() + done, static_cast<std::size_t>(n - done));
             if (written < 0 && errno == EINTR) continue;
@@ -62,7 +67,8 @@ void copy_file(const fs::path& file, bool from_file, int stream, const std::stri
     std::FILE* f = std::fopen(file.c_str(), from_file ? "rb" : "wb");
     if (f == nullptr) throw graph::error(fmt::format("cannot open {} for {}: {}", file.string(), what, std::strerror(errno)));
     try {
-        copy(from_file ? ::fileno(f) : stream, from_file ? stream : ::fileno(f), what);
+        if (from_file) copy(::fileno(f), stream, what);
+        else copy(stream, ::fileno(f), what, most_input);
     } catch (...) {
         std::fclose(f);
         throw;
@@ -120,6 +126,16 @@ standard_streams::~standard_streams() {
     }
     std::error_code ignored;
     if (!in_.empty() || !out_.empty()) fs::remove_all(stand_ins, ignored);
+}
+
+bool standard_streams::fill_closed() {
+    bool output = false;
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        if (::fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
+        output = output || stream == STDOUT_FILENO;
+        (void)!::open("/dev/null", O_WRONLY);  // gets the lowest number that is free; reading it is an error, as for a closed one
+    }
+    return output;
 }
 
 void standard_streams::commit() {

@@ -10,8 +10,9 @@
 namespace qk::tool {
 
 /// While this object lives, each '-' among the verb's files is a temporary file: standard input is copied into one before the verb runs,
-/// and what the verb wrote is copied to standard output after it, whole. So verbs read and write files as usual, and a verb that fails
-/// writes nothing. If the verb writes to '-', what it prints for people goes to standard error.
+/// and what the verb wrote is copied to standard output after it, whole. Standard input has a bound, since it may have no end. So verbs
+/// read and write files as usual, and a verb that fails writes nothing. If the verb writes to '-', what it prints for people goes to
+/// standard error.
 class standard_streams {
   public:
     standard_streams() = default;
@@ -24,9 +25,15 @@ class standard_streams {
     void replace(const option_table& verb);
     /// Copies to standard output what was written for it. Throws qk::graph::error if that fails.
     void commit();
+    /// Is true for the file that is standard output to the verb.
+    bool is_output(const std::string& file) const { return !out_.empty() && out_ == file; }
 
     /// Returns `sentence` with the names of the temporary files replaced by "standard input" and "standard output".
     static std::string in_words(std::string sentence);
+
+    /// Puts /dev/null where standard input, output or error is closed, so that no file that is opened gets its number, and with it what is
+    /// printed. Returns whether standard output was closed.
+    static bool fill_closed();
 
   private:
     std::filesystem::path in_, out_;

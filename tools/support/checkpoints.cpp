@@ -411,9 +411,10 @@ bool search_formats(const size_search& given) {
         else print("{} bytes of {:.0f}\n", bytes, given.budget);
         if (chosen.empty()) return false;
         if (!given.save_plan.empty()) files.write(given.save_plan, nlohmann::ordered_json({{"requests", requests}}).dump(1) + "\n");
-        files.commit();
-        if (!given.output.empty()) {
+        if (given.output.empty()) files.commit();
+        else {
             checkpoint::requests asked;
+            asked.put_others = [&] { files.commit(); };
             for (const std::size_t i : chosen) asked.rules.emplace_back(all[i].tensor, all[i].format);
             std::vector<std::string> notes = checkpoint::remarks_of(c);
             std::vector<checkpoint::weight_change> changes;

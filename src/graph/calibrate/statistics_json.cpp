@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calibration files as JSON.
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "qk/graph/calibrate/calibration_text.hpp"
 #include "qk/graph/files/atomic_file.hpp"
+#include "qk/graph/files/file.hpp"
 #include "qk/graph/files/json_cursor.hpp"
 #include "qk/graph/files/json_text.hpp"
 
@@ -86,7 +86,7 @@ calibration load_calibration(const std::filesystem::path& file) {
 }
 
 bool is_calibration_file(const std::filesystem::path& file) {
-    std::ifstream in(file, std::ios::binary);
+    file_stream in(file);
     char c = 0;
     while (in.get(c))
         if (c != ' ' && c != '\n' && c != '\t' && c != '\r') return c == '{';

@@ -1,51 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that is read in pieces over time: all pieces come from one unchanged file, or there is an error.
+// A file that is read in pieces over time, with the graph module's errors: all pieces come from one unchanged file.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <span>
+#include <string>
 #include <string_view>
+#include <utility>
+
+#include "disk/input_file.hpp"
 
 namespace qk::graph {
 
-class data_file {
+/// Throws error: "cannot read 'FILE': WHY".
+void cannot_read(const std::filesystem::path& file, const std::string& why);
+
+class data_file : public disk::input_file {
   public:
-    /// Throws error naming the file when it is missing, unreadable or no regular file.
-    explicit data_file(std::filesystem::path file);
-    ~data_file();
-    data_file(const data_file&) = delete;
-    data_file& operator=(const data_file&) = delete;
-
-    const std::filesystem::path& path() const { return path_; }
-    std::uint64_t size() const { return size_; }
-    /// Reads the bytes from `offset` on into `to`. Throws error naming the file when it is shorter, or was changed since it was opened.
-    void read(std::uint64_t offset, std::span<std::byte> to) const;
-
-  private:
-    void check(int file) const;
-
-    std::filesystem::path path_;
-    int file_ = -1;  ///< -1: opened again for each piece, because many files are open already
-    std::uint64_t size_ = 0, device_ = 0, number_ = 0;
-    std::int64_t seconds_ = 0, nanoseconds_ = 0;
+    explicit data_file(std::filesystem::path file) : input_file(std::move(file), cannot_read) {}
 };
 
-/// A whole file mapped into memory; the system loads its pages when they are read.
-class mapped_file {
-  public:
-    /// Throws error naming the file.
-    explicit mapped_file(const std::filesystem::path& file);
-    ~mapped_file();
-    mapped_file(const mapped_file&) = delete;
-    mapped_file& operator=(const mapped_file&) = delete;
-
-    std::string_view bytes() const { return {start_, size_}; }
-
-  private:
-    const char* start_ = nullptr;
-    std::size_t size_ = 0;
-};
+/// Maps a file for `work`, which gets its bytes, and returns what it makes of them; throws error if they changed meanwhile, whatever
+/// came of it.
+template <class Work>
+auto while_mapped(const data_file& file, Work work) {
+    const disk::mapping mapped(file);
+    const auto bytes = mapped.bytes();
+    return disk::unchanged(mapped, [&] { return work(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())); });
+}
 
 }  // namespace qk::graph

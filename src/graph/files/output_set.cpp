@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "disk/output_file.hpp"
 #include "qk/graph/base/error.hpp"
 
 namespace qk::graph {
@@ -45,7 +46,7 @@ output_set::identity output_set::identify(const std::string& what, const fs::pat
     identity found;
     found.what = what;
     found.file = file;
-    const destination to = destination_of(file);
+    const disk::destination to = disk::destination_of(file);
     std::error_code failed;
     found.stream = to.stream;
     found.place = fs::weakly_canonical(to.place, failed);

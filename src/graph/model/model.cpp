@@ -127,14 +127,14 @@ inline void parse_message(onnx::ModelProto& m, std::string_view bytes, const std
 }
 
 /// Reads a message whose large initializers stay in the file; returns false when it has to be read as a whole.
-inline bool parse_outline(onnx::ModelProto& m, const std::filesystem::path& file, std::string_view bytes, held_sources& outside) {
+inline bool parse_outline(onnx::ModelProto& m, const std::shared_ptr<const data_file>& file, std::string_view bytes,
+                          held_sources& outside) {
     const auto outline = outline_of(bytes, smallest_outside);
     if (!outline) return false;
     try {
         parse_message(m, outline->message, "");
         auto& initializers = *m.mutable_graph()->mutable_initializer();
         if (static_cast<std::size_t>(initializers.size()) != outline->places.size()) return false;
-        std::shared_ptr<const data_file> held;
         for (std::size_t i = 0; i < outline->places.size(); ++i) {
             const message_outline::place& at = outline->places[i];
             onnx::TensorProto& t = initializers[static_cast<int>(i)];
@@ -143,8 +143,7 @@ inline bool parse_outline(onnx::ModelProto& m, const std::filesystem::path& file
                 t.set_raw_data(bytes.data() + at.offset, at.length);  // later checks report whatever is wrong with it
                 continue;
             }
-            if (!held) held = std::make_shared<data_file>(file);
-            leave_in_file(t, held, at.offset, outside);
+            leave_in_file(t, file, at.offset, outside);
         }
         return true;
     } catch (const error&) {
@@ -162,16 +161,15 @@ model::~model() = default;
 
 model model::load(const std::filesystem::path& file) {
     const std::filesystem::path folder = file.parent_path().empty() ? "." : file.parent_path();
-    std::error_code status;
-    if (!std::filesystem::is_regular_file(file, status) || std::filesystem::file_size(file, status) < smallest_outside)
-        return parse(read_file(file), folder, file.string());
-    const mapped_file mapped(file);
+    const auto held = std::make_shared<const data_file>(file);
     model m;
-    m.start(folder, file.string(), mapped.bytes().size());
-    if (!detail::parse_outline(*m.proto_, file, mapped.bytes(), m.index_->outside)) {
+    m.start(folder, file.string(), held->size());
+    while_mapped(*held, [&](std::string_view bytes) {
+        if (bytes.size() >= smallest_outside && detail::parse_outline(*m.proto_, held, bytes, m.index_->outside)) return true;
         m.index_->outside.clear();
-        detail::parse_message(*m.proto_, mapped.bytes(), file.string());
-    }
+        detail::parse_message(*m.proto_, bytes, file.string());
+        return true;
+    });
     m.finish();
     return m;
 }

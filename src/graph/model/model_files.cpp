@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/model/model_files.hpp"
 
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <onnx/onnx_pb.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <functional>
 #include <string>
 
@@ -24,13 +22,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Takes what protobuf writes. Its code knows no exceptions, so an error of the file waits here.
+struct into_file final : google::protobuf::io::CopyingOutputStream {
+    explicit into_file(pending_file& f) : file(f) {}
+    bool Write(const void* bytes, int n) override {
+        try {
+            file.write({static_cast<const char*>(bytes), static_cast<std::size_t>(n)});
+        } catch (const error& e) {
+            problem = e.what();
+        }
+        return problem.empty();
+    }
+    pending_file& file;
+    std::string problem;
+};
+
 /// Serializes into a file that does not count until it is committed.
 void serialize(const onnx::ModelProto& m, output_set& out, const fs::path& file, const char* too_much) {
-    pending_file& pending = out.begin(file);
-    std::ofstream stream(pending.temporary(), std::ios::binary);
-    if (!m.SerializeToOstream(&stream) && stream) throw error("cannot write " + file.string() + ": " + too_much);
-    stream.close();
-    if (!stream) throw error("cannot write " + file.string() + ": " + std::strerror(errno) + "; nothing is written");
+    into_file into(out.begin(file));
+    google::protobuf::io::CopyingOutputStreamAdaptor stream(&into, 1 << 20);
+    const bool done = m.SerializeToZeroCopyStream(&stream) && stream.Flush();
+    if (!into.problem.empty()) throw error(into.problem + "; nothing is written");
+    if (!done) throw error("cannot write " + file.string() + ": " + too_much);
 }
 
 /// Returns an initializer's elements as raw data, wherever they are. `held` and `packed` keep what had to be read or packed.
@@ -108,11 +121,8 @@ std::size_t count_renamed(std::string_view bytes) {
 model_files files_of_model(const fs::path& file) {
     model_files found{{file}, 0};
     onnx::ModelProto m;
-    std::error_code failed;
-    if (!fs::is_regular_file(file, failed)) return found;
     try {
-        const mapped_file mapped(file);
-        if (!read_outline(mapped.bytes(), m)) return found;
+        if (!while_mapped(data_file(file), [&](std::string_view bytes) { return read_outline(bytes, m); })) return found;
     } catch (const error&) {
         return found;
     }

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <optional>
 #include <system_error>
 
+#include "graph/files/data_file.hpp"
 #include "qk/graph/model/model.hpp"
 
 namespace qk::graph {
@@ -92,10 +92,12 @@ inline external_place place_of_external(const onnx::TensorProto& p, const std::f
 }
 inline std::string read_external(const onnx::TensorProto& p, const std::filesystem::path& folder, std::size_t expected) {
     const external_place from = place_of_external(p, folder, expected);
-    std::ifstream in(from.file, std::ios::binary);
     std::string bytes(expected, '\0');
-    if (!in.seekg(static_cast<std::streamoff>(from.offset)) || !in.read(bytes.data(), static_cast<std::streamsize>(expected)))
-        throw error(quoted_name(p) + ": external data cannot be read from '" + from.file.string() + "'");
+    try {
+        data_file(from.file).read(from.offset, std::as_writable_bytes(std::span(bytes)));
+    } catch (const error& e) {
+        throw error(quoted_name(p) + ": external data: " + e.what());
+    }
     return bytes;
 }
 

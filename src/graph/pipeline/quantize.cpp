@@ -2,7 +2,6 @@
 #include "qk/graph/pipeline/quantize.hpp"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -14,6 +13,7 @@
 #include "graph/pipeline/foreign_nodes.hpp"
 #include "graph/pipeline/unused_options.hpp"
 #include "qk/graph/export/export.hpp"
+#include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
 #include "qk/graph/model/model_files.hpp"
@@ -78,7 +78,7 @@ void time_models(quantize_outcome& done, const model& m, const quantize_settings
     const named_tensors samples = !sampled ? named_tensors() : data.inputs.empty() ? data.load_calibration(m) : data.load_inputs(m);
     try {
         std::filesystem::path before = std::filesystem::absolute(settings.model.file);
-        if (settings.model.in_memory()) std::ofstream(before = folder / "float.onnx", std::ios::binary) << settings.model.bytes();
+        if (settings.model.in_memory()) write_file(before = folder / "float.onnx", settings.model.bytes());
         done.times = time_in_onnxruntime(before, folder / "model.onnx", m, sampled ? &samples : nullptr);
     } catch (const error& e) {
         done.not_timed = e.what();

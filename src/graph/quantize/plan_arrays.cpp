@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "disk/output_file.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/files/zip.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
@@ -88,7 +89,7 @@ void save_plan(const precision_plan& plan, output_set& out, const std::filesyste
     beside += ".npz";
     std::vector<named_tensor> arrays;
     const std::string text =
-        destination_of(file).stream ? json_text(to_json(plan), 1) + "\n" : plan_text(plan, beside.filename().string(), arrays);
+        disk::destination_of(file).stream ? json_text(to_json(plan), 1) + "\n" : plan_text(plan, beside.filename().string(), arrays);
     out.write(file, text);
     if (arrays.empty()) return;
     std::vector<zip_entry> entries;

@@ -2,11 +2,12 @@
 // Reads and appends the cache of a search.
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "graph/search/cache.hpp"
+#include "qk/graph/files/atomic_file.hpp"
+#include "qk/graph/files/file.hpp"
 #include "qk/graph/files/json_text.hpp"
 
 namespace qk::graph {
@@ -58,9 +59,10 @@ search_cache::search_cache(std::filesystem::path file, std::string key, const ra
 }
 
 void search_cache::read() {
-    std::ifstream in(file_);
     std::string line;
     bool torn = false;
+    append_to_file(file_, "");  // makes it where there is none
+    file_stream in(file_);
     for (std::size_t number = 1; std::getline(in, line); ++number) {
         torn = in.eof();  // the line has no line end
         if (add_line(line)) continue;
@@ -68,10 +70,7 @@ void search_cache::read() {
         if (number == 1 && !torn && !line.starts_with("{\"key\":"))
             throw error("'" + file_.string() + "' is not a search cache; name another file with --cache");
     }
-    in.close();
-    std::ofstream out(file_, std::ios::app);
-    if (torn) out << '\n';
-    if (!out.flush()) throw error("cannot write the search cache '" + file_.string() + "'");
+    if (torn) append_to_file(file_, "\n");
 }
 
 bool search_cache::add_line(const std::string& line) {
@@ -99,9 +98,7 @@ std::optional<score> search_cache::find(const assignment& a) const {
 void search_cache::add(const assignment& a, const score& s) {
     known_[a] = s;
     if (file_.empty()) return;
-    std::ofstream out(file_, std::ios::app);
-    out << line_of(a, s);
-    if (!out.flush()) throw error("cannot write the search cache '" + file_.string() + "'");
+    append_to_file(file_, line_of(a, s));
 }
 
 search_run::evaluate_function search_cache::around(search_run::evaluate_function measure) {

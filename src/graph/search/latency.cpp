@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a latency table and looks up costs.
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "graph/search/latency.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/files/file.hpp"
 #include "qk/graph/plan/requests.hpp"
 
 namespace qk::graph {
@@ -13,12 +13,10 @@ namespace qk::graph {
 latency_table latency_table::load(const std::filesystem::path& file) {
     latency_table table;
     table.file_ = file.string();
-    std::ifstream in(file);
-    if (!in) throw error("cannot read the latency table '" + table.file_ + "'");
     const auto bad = [&](const std::string& what) -> error { return error("latency table '" + table.file_ + "': " + what); };
     nlohmann::ordered_json json;
     try {
-        json = nlohmann::ordered_json::parse(in);
+        json = nlohmann::ordered_json::parse(read_file(file));
     } catch (const nlohmann::json::exception& e) {
         throw bad(e.what());
     }

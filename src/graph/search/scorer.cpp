@@ -49,7 +49,8 @@ user_metric metric_from_command(const std::string& command) {
         if (!pipe) throw error("--metric-command: cannot run '" + command + "'");
         std::string text;
         std::array<char, 256> part{};
-        while (std::fgets(part.data(), part.size(), pipe)) text += part.data();
+        while (std::fgets(part.data(), part.size(), pipe))
+            if (text.size() < 4096) text += part.data();  // the number comes first
         const int status = ::pclose(pipe);
         if (status != 0) throw error("--metric-command '" + command + "' " + detail::ending_of(status));
         char* end = nullptr;

@@ -4,13 +4,17 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <string>
+#include <memory>
 #include <string_view>
+
+namespace qk::disk {
+class output_file;
+}
 
 namespace qk::graph {
 
-/// Call write(), or write to temporary(), then commit(). Without commit() the destructor removes what was written, so an error leaves no
-/// partial file, and a file that was there before stays. output_set.hpp is for several outputs of one command.
+/// Call write(), then commit(). Without commit() the destructor removes what was written, so an error leaves no partial file, and a file
+/// that was there before stays. output_set.hpp is for several outputs of one command.
 ///
 /// The temporary file is .NAME.qk-PROCESS-NUMBER.part in the folder of its target (a rename is atomic there) and locked as long as its
 /// writer lives. What a killed process left is removed by the next pending_file of the same target, which finds it unlocked.
@@ -24,10 +28,10 @@ class pending_file {
     pending_file& operator=(pending_file&&) = delete;
     ~pending_file();
 
-    const std::filesystem::path& target() const { return target_; }
-    const std::filesystem::path& temporary() const { return temporary_; }
-    bool is_stream() const { return stream_; }  ///< a pipe or device
-    std::uintmax_t bytes() const;               ///< written so far
+    const std::filesystem::path& target() const;
+    const std::filesystem::path& temporary() const;
+    bool is_stream() const;        ///< a pipe or device
+    std::uintmax_t bytes() const;  ///< written so far
 
     /// Appends `content`. Throws when the disk is full.
     void write(std::string_view content);
@@ -45,24 +49,13 @@ class pending_file {
     void sync_folder() const noexcept;
 
   private:
-    enum class state { pending, appeared, exchanged, replaced };
-    void pour();
-    [[noreturn]] void fail(int number) const;
-
-    std::filesystem::path target_, place_, temporary_;  ///< place_: target_ with its links resolved
-    state state_ = state::pending;
-    bool stream_ = false;
-    int file_ = -1;
+    std::unique_ptr<disk::output_file> file_;
 };
 
 /// Writes the whole content at once through a pending_file. Throws qk::graph::error naming the path.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-/// Where `file` leads through links, and whether it leads to a pipe or device, or to an open file of this process (/dev/stdout, /dev/fd/3).
-struct destination {
-    std::filesystem::path place;
-    bool stream = false;
-};
-destination destination_of(const std::filesystem::path& file);
+/// Appends to a regular file, which is made where there is none. Throws qk::graph::error naming the path.
+void append_to_file(const std::filesystem::path& path, std::string_view content);
 
 }  // namespace qk::graph
