@@ -23,6 +23,7 @@
 #include "graph/ops/elements.hpp"
 #include "graph/pipeline/trial_scorer.hpp"
 #include "interpreter_lock.hpp"
+#include "qk/graph/files/file.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
 #include "qk/graph/model/model_files.hpp"
