@@ -142,15 +142,15 @@ TEST_CASE("a search writes the same model beside a plan, a report and a cache; t
             return json::parse(done.out);
         };
         const json alone = search(recipe + "_alone.onnx", {}),
-                   beside = search(recipe + "_beside.onnx", {"--save-plan", place(recipe + ".json"), "--report", place(recipe + ".html"),
-                                                             "--cache", place(recipe + ".cache")});
+                   beside = search(recipe + "_beside.onnx", {"--save-plan", place(recipe + "_plan.json"), "--report",
+                                                             place(recipe + ".html"), "--cache", place(recipe + ".cache")});
         CHECK(qk_test::content(place(recipe + "_alone.onnx")) == qk_test::content(place(recipe + "_beside.onnx")));
         for (const char* key : {"layers", "metric", "cost"}) CHECK(alone[key] == beside[key]);
         for (const json& one : {alone, beside})
             CHECK(one["remarks"].dump().find("a saved plan with the float model rounds them to the nearest") != std::string::npos);
-        const json plan = json::parse(qk_test::content(place(recipe + ".json")));
-        const auto again = qk_test::run_tool({"quantize", model, "--plan", place(recipe + ".json"), "--inputs", images, "--samples", "24",
-                                              "-o", place("again.onnx"), "--json", "--overwrite"});
+        const json plan = json::parse(qk_test::content(place(recipe + "_plan.json")));
+        const auto again = qk_test::run_tool({"quantize", model, "--plan", place(recipe + "_plan.json"), "--inputs", images, "--samples",
+                                              "24", "-o", place("again.onnx"), "--json", "--overwrite"});
         INFO(again.err);
         REQUIRE(again.status == 0);
         // Rounded to the nearest it still computes what its formats can: scales of another model would not.

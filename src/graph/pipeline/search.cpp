@@ -167,7 +167,10 @@ search_outcome search(const search_settings& settings, const progress_function& 
     std::optional<precision_plan> apart;
     if (scaled_by_recipe && makes_plan(settings) && settings.together.first())
         apart = plan_unscaled(settings, options, done.result, progress);
+    const bool without_scaling = apart && !settings.save_plan.empty();
     if (settings.together.first()) write_results(settings, m, options, done, seen, files, std::move(apart));
+    if (without_scaling)  // behind the report, which is the same without a plan
+        done.result.remarks.push_back("the plan that is written fits the float model: it has none of the channels that the recipe scaled");
     return done;
 }
 
