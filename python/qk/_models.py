@@ -427,7 +427,7 @@ def _written(verb, model, data, options, workspace, in_files):
         value = given.get(name)
         if value is not None and not _data.is_path(value):
             array = _data.as_array(value, name)
-            if name == "labels" and array.dtype.kind not in "iu":
+            if name == "labels" and array.dtype.kind not in "iufb":
                 raise TypeError(f"labels hold {array.dtype}; they are whole numbers")
             one_array(name, array)
     plan = given.get("plan")

@@ -135,16 +135,17 @@ class trainer {
             throw error("fine-tuning needs two samples or more that run alone; this model and data give " + std::to_string(runs_.cut.runs) +
                         " run(s) of " + std::to_string(runs_.cut.samples_per_run) + " samples" +
                         (runs_.cut.whole.empty() ? "" : ": " + runs_.cut.whole));
-        if (!labels.empty() && labels.size() != runs_.cut.samples)
-            throw error("there are " + std::to_string(labels.size()) + " labels for " + std::to_string(runs_.cut.samples) + " samples");
         choose_parameters(m);
         make_targets();
+        if (!labels.empty()) check_all_labels();
     }
 
     finetune_result run(const model& m, const progress& report) {
         const auto start = std::chrono::steady_clock::now();
-        std::vector<std::size_t> order(runs_.cut.runs);
-        for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+        std::vector<std::size_t> order;
+        for (std::size_t i = 0; i < runs_.cut.runs; ++i)
+            if (labels_of(i) > 0) order.push_back(i);
+        if (order.size() < 2) throw error("fine-tuning needs two samples whose labels count");
         std::mt19937_64 random(options_.seed + 1);
         shuffle(order, random);
         const auto kept =
@@ -228,17 +229,45 @@ class trainer {
         visitor_.quantize_constants();
     }
 
-    /// Returns the loss of one sample under the plan; writes the seed of its gradient to `seed` unless that is null.
+    void check_all_labels() const {
+        const std::size_t samples = targets_.size(), each = std::max<std::size_t>(labels_.size() / samples, 1);
+        for (std::size_t run = 0; run < samples; ++run) {
+            const choice_rows of = choices_of(targets_[run].shape(), each);
+            check_label_count(labels_, samples, of);
+            check_labels(labels_.first((run + 1) * each), each, of.classes, options_.ignore_label, run * each);
+        }
+        counting_labels(labels_, options_.ignore_label, "the labels");
+    }
+
+    /// Returns how many labels of a sample count; 1 where nothing is labelled.
+    std::size_t labels_of(std::size_t run) const {
+        if (labels_.empty()) return 1;
+        const std::size_t each = labels_.size() / targets_.size();
+        return static_cast<std::size_t>(
+            std::ranges::count_if(labels_.subspan(run * each, each), [&](std::int64_t label) { return label != options_.ignore_label; }));
+    }
+    double labels_of(std::span<const std::size_t> samples) const {
+        std::size_t count = 0;
+        for (const std::size_t s : samples) count += labels_of(s);
+        return static_cast<double>(count);
+    }
+
+    /// Returns the sum of the losses of one sample's labels under the plan; writes the seed of its gradient to `seed` unless that is null.
     double loss_and_seed(std::size_t run, const tensor& y, tensor* seed) const {
         const tensor value = gradient::as_real<double>(through(visitor_.at_output(output()), y));
         tensor g(data_type::float64, y.shape());
         double loss = 0;
         if (!labels_.empty()) {
-            const std::int64_t label = labels_[run];
-            if (label < 0 || label >= static_cast<std::int64_t>(y.size()))
-                throw error("label " + std::to_string(label) + " of sample " + std::to_string(run) + " is none of the " +
-                            std::to_string(y.size()) + " classes of output '" + runs_.output_name + "'");
-            loss = gradient::cross_entropy_gradient(value.as<double>(), label, 1, g.as<double>());
+            const std::size_t each = labels_.size() / targets_.size();
+            const choice_rows of = choices_of(value.shape(), each);
+            std::ranges::fill(g.as<double>(), 0.0);
+            for (std::size_t i = 0; i < each; ++i) {
+                const std::int64_t label = labels_[run * each + i];
+                if (label == options_.ignore_label) continue;
+                check_class(label, of.classes, label_index(run * each + i, each));
+                loss += gradient::cross_entropy_gradient(value.as<double>().subspan(i * of.classes, of.classes), label, 1,
+                                                         g.as<double>().subspan(i * of.classes, of.classes));
+            }
         } else {
             if (value.size() != targets_[run].size()) throw error("output '" + runs_.output_name + "' changes its shape under the plan");
             const double n = static_cast<double>(std::max<std::size_t>(y.size(), 1)) * power_;
@@ -261,11 +290,13 @@ class trainer {
             losses[i] = loss_and_seed(samples[i], t.values[static_cast<std::size_t>(net().outputs[output()].value)], nullptr);
         });
         double sum = 0;
-        for (const double l : losses) sum += l / static_cast<double>(losses.size());
+        const double count = labels_of(samples);
+        for (const double l : losses) sum += l / count;
         return sum;
     }
 
     void learn(std::span<const std::size_t> samples, double rate, double time) {
+        const double count = labels_of(samples);
         std::vector<std::vector<tensor>> gradients(samples.size());
         std::vector<gradient::plan_scales::gradients> by_scale(samples.size());
         runs_.for_each(samples.size(), [&](std::size_t i) {
@@ -283,14 +314,14 @@ class trainer {
             for (const auto& one : gradients) {
                 if (one[p.value].empty()) continue;
                 const tensor g = gradient::as_real<double>(one[p.value]);
-                for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += g.as<double>()[i] / static_cast<double>(samples.size());
+                for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += g.as<double>()[i] / count;
             }
             for (const double g : sum) squares += g * g * p.size * p.size;
         }
         gradient::plan_scales::gradients scales = scales_.zeros();
         for (const auto& one : by_scale)
             for (std::size_t k = 0; k < scales.size(); ++k)
-                for (std::size_t i = 0; i < scales[k].size(); ++i) scales[k][i] += one[k][i] / static_cast<double>(samples.size());
+                for (std::size_t i = 0; i < scales[k].size(); ++i) scales[k][i] += one[k][i] / count;
         const double clip = clip_at(std::sqrt(squares));
         for (std::size_t k = 0; k < parameters_.size(); ++k) {
             for (double& g : sums[k]) g *= clip;

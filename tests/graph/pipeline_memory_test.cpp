@@ -48,11 +48,8 @@ auto batches_of(std::int64_t count) {
 }
 
 std::vector<std::int64_t> first_labels(std::size_t count) {
-    pipeline::data_settings data;
-    data.labels = labels;
-    std::vector<std::int64_t> all = data.load_labels();
-    all.resize(count);
-    return all;
+    const tensor all = read_npy(labels);
+    return {all.as<std::int64_t>().begin(), all.as<std::int64_t>().begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
 onnx::ModelProto message() {
@@ -134,13 +131,15 @@ TEST_CASE("quantize: model, samples and requests in memory give the file's bytes
     saved.precision.plan = "", saved.precision.weight = "int4";
     CHECK(same_bits(pipeline::evaluate(again).run.outputs, pipeline::evaluate(saved).run.outputs));
 
-    // A plan that is to fit the float model is the one that a saved one is: no recipe changes weights.
+    // A plan that is to fit the float model is the one that is saved, and does not change the model.
     pipeline::quantize_settings with_plan = by_file;
-    with_plan.overwrite = true, with_plan.save_plan = folder / "fits.json";
+    with_plan.output = folder / "again.onnx", with_plan.save_plan = folder / "fits.json";
     own.returns_plan = true;
     const pipeline::quantize_outcome fits = pipeline::quantize(own);
     pipeline::quantize(with_plan);
-    CHECK((fits.model == read_file(with_plan.output)));
+    CHECK((read_file(with_plan.output) == read_file(by_file.output)));
+    CHECK((fits.model == read_file(by_file.output)));
+    CHECK((to_json(fits.plan()) == to_json(*load_plan_file(folder / "fits.json").plan)));
 }
 
 TEST_CASE("a model of large weights has the same bytes in memory as in its file") {

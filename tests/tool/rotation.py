@@ -121,7 +121,7 @@ def searches():
         changed = qk_json("sensitivity", model, *common, "--method", "measured", *more)
         total = [sum(r["metric"] for r in s["sensitivity"]) for s in (plain, changed)]
         check(total[1] < total[0], f"sensitivity under {name}: {total[1]:.3g}, was {total[0]:.3g}")
-    report = qk_json("search", model, *common, "--wide-share", "0.3", *HADAMARD, "-o", at("mixed.onnx"), "--save-plan", at("mixed.json"))
+    report = qk_json("search", "--recipe", "fast", model, *common, "--wide-share", "0.3", *HADAMARD, "-o", at("mixed.onnx"), "--save-plan", at("mixed.json"))
     check(any(r.startswith("rotated: ") for r in report["remarks"]), "a search says what was rotated before it")
     qk("quantize", "--recipe", "fast", model, "-o", at("rotated.onnx"), "--weight", "fp32", *HADAMARD)
     mixed = qk_json("evaluate", at("rotated.onnx"), "--inputs", data, "--next-token", "--metric", "kl", "--plan", at("mixed.json"))

@@ -17,13 +17,16 @@ void add_data(option_table& verb, data_settings& data, bool inputs_required, boo
         .type_name("[INPUT=]FILE")
         .common()
         .reads();
-    verb.add_option(
-            "--labels", data.labels.file,
-            "class of each sample, or of each position ([N,S], -100 where none counts), .npy of integers; or the folder of images whose "
-            "sub-folders are the classes")
+    verb.add_option("--labels", data.labels.file,
+                    "class of each sample, or of each position ([N,S]), .npy of whole numbers from 0; or the folder of images whose "
+                    "sub-folders are "
+                    "the classes")
         .type_name("FILE")
         .common()
         .reads();
+    verb.add_option("--ignore-label", data.positions.ignore_label,
+                    "samples and positions with this label count in no metric (default -100); any other label that is no class is an error")
+        .type_name("N");
     verb.add_option(
             "--preprocess", data.preprocess,
             "for example layout=nhwc,channels=bgr,scale=1,mean=104:117:123,std=1:1:1: (x * scale - mean) / std by channel; resize=HxW for "

@@ -231,23 +231,24 @@ gradient_result vector_gradient(const model& m, const named_tensors& inputs, con
 gradient_result loss_gradient(const model& m, const named_tensors& inputs, std::span<const std::int64_t> labels,
                               const gradient_options& options) {
     gradient_run run(m, inputs, options);
-    const std::size_t all = labels.size();
+    const std::size_t all = labels.size(), count = counting_labels(labels, options.ignore_label, "the labels");
     return run.run([&](const tensor& y, std::size_t first, std::size_t samples) {
         if (run.runs() == 1) samples = y.rank() == 0 ? 1 : static_cast<std::size_t>(y.dim(0));  // a batch as the model takes it
-        if (run.runs() == 1 ? samples != all : run.samples() != all)
-            throw error("there are " + std::to_string(all) + " labels for " + std::to_string(run.runs() == 1 ? samples : run.samples()) +
-                        " samples");
+        const std::size_t total = run.runs() == 1 ? samples : run.samples(), each = std::max<std::size_t>(all / total, 1);
+        dims one = y.shape();
+        if (!one.empty()) one[0] /= static_cast<std::int64_t>(samples);
+        const choice_rows of = choices_of(one, each);
+        check_label_count(labels, total, of);
         const tensor wide = as_real<double>(y);
         tensor g(data_type::float64, y.shape());
-        const std::size_t classes = y.size() / samples;
+        std::ranges::fill(g.as<double>(), 0.0);
         seeded s;
-        for (std::size_t i = 0; i < samples; ++i) {
-            const std::int64_t label = labels[first + i];
-            if (label < 0 || label >= static_cast<std::int64_t>(classes))
-                throw error("label " + std::to_string(label) + " of sample " + std::to_string(first + i) + " is none of the " +
-                            std::to_string(classes) + " classes of output '" + run.output_name() + "'");
-            s.loss += gradient::cross_entropy_gradient(wide.as<double>().subspan(i * classes, classes), label, all,
-                                                       g.as<double>().subspan(i * classes, classes));
+        for (std::size_t i = 0; i < samples * of.rows; ++i) {
+            const std::int64_t label = labels[first * of.rows + i];
+            if (label == options.ignore_label) continue;
+            check_class(label, of.classes, label_index(first * of.rows + i, each));
+            s.loss += gradient::cross_entropy_gradient(wide.as<double>().subspan(i * of.classes, of.classes), label, count,
+                                                       g.as<double>().subspan(i * of.classes, of.classes));
         }
         s.seed = g;
         return s;

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/pipeline/data.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include "graph/evaluate/execute/samples.hpp"
 #include "graph/ops/elements.hpp"
 #include "graph/pipeline/bad_samples.hpp"
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/calibrate/statistics.hpp"
+#include "qk/graph/evaluate/accuracy.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/evaluate/preprocess.hpp"
+#include "qk/graph/ops/tensor_values.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
@@ -29,6 +35,71 @@ void check_count(const model& m, const named_tensors& data, const char* option) 
         if (value.dim(0) > 0) return;
         throw error(std::string(option) + ": the data of input '" + input.name + "' has no samples (" + name_of(value.type()) + " " +
                     to_string(value.shape()) + ")");
+    }
+}
+
+std::size_t rows_of(const tensor& t) { return t.rank() == 0 ? 1 : static_cast<std::size_t>(t.dim(0)); }
+
+/// Returns how many labels each row has, which errors need to name a place.
+std::size_t labels_each(const tensor& t) { return t.size() / std::max<std::size_t>(rows_of(t), 1); }
+
+/// Returns labels of any type as integers. Throws for the first that is none.
+std::vector<std::int64_t> whole_numbers(const tensor& t, const std::string& name) {
+    std::vector<std::int64_t> values(t.size());
+    const auto fail = [&](std::size_t i, const std::string& text, const char* why) -> void {
+        throw error(name + ": label " + text + " at " + label_index(i, labels_each(t)) + " is " + why);
+    };
+    const auto numbers = [&](auto to) {
+        if (!ops::read_elements(t.type(), t.bytes(), to)) throw error(name + " holds " + name_of(t.type()) + "; labels are whole numbers");
+    };
+    if (!is_integer(t.type()) && t.type() != data_type::boolean) {
+        std::vector<double> given(t.size());
+        numbers(std::span(given));
+        for (std::size_t i = 0; i < given.size(); ++i) {
+            const bool fits = std::abs(given[i]) < 0x1p63;
+            if (!fits || given[i] != std::trunc(given[i])) fail(i, formatted("%.9g", given[i]), fits ? "no whole number" : "no class");
+            values[i] = static_cast<std::int64_t>(given[i]);
+        }
+        return values;
+    }
+    numbers(std::span(values));
+    if (t.type() == data_type::uint64)
+        for (std::size_t i = 0; i < values.size(); ++i)
+            if (values[i] < 0) fail(i, std::to_string(static_cast<std::uint64_t>(values[i])), "no class");
+    return values;
+}
+
+/// Returns the error for labels that are not as many as the rows of the data.
+error misfit_labels(const tensor& t, const std::vector<std::int64_t>& all, std::size_t wanted, const std::string& name) {
+    const std::size_t each = labels_each(t), first = wanted * each;
+    const bool matrix = t.rank() > 1;
+    std::string text = name + " has " + (matrix ? "labels of shape " + to_string(t.shape()) : std::to_string(all.size()) + " labels") +
+                       " for " + std::to_string(wanted) + " samples";
+    if (first < all.size()) text += ": label " + std::to_string(all[first]) + " at " + label_index(first, each) + " is of none of them";
+    else if (matrix) text += ": axis 0 has to count them";
+    return error(text);
+}
+
+/// Returns an output's shape as the model declares it; empty if it does not.
+std::vector<dimension> output_shape(const model& m, int index) {
+    if (index < 0 || static_cast<std::size_t>(index) >= m.outputs().size()) return {};
+    return m.outputs()[static_cast<std::size_t>(index)].shape;
+}
+
+/// Throws for a label that is no class of an output of this declared shape; does nothing where that leaves the classes open.
+void check_classes(const std::vector<dimension>& declared, const std::vector<std::int64_t>& all, std::size_t each, std::int64_t ignored,
+                   const std::string& name) {
+    dims shape;
+    for (const dimension& d : declared) {
+        const bool counts_samples = shape.empty(), counts_positions = shape.size() == 1 && declared.size() == 3;
+        if (d.value < 0 && !counts_samples && !counts_positions) return;
+        shape.push_back(d.value < 0 ? 1 : d.value);
+    }
+    if (shape.empty()) return;
+    try {
+        check_labels(all, each, choices_of(shape, each).classes, ignored);
+    } catch (const error& e) {
+        throw error(name + ": " + e.what());
     }
 }
 
@@ -119,39 +190,36 @@ named_tensors data_settings::load_all_calibration(const model& m) const {
     return calibration.empty() ? load_inputs(m) : load(m, calibration, "--calibration", false, false);
 }
 
-std::vector<std::int64_t> data_settings::load_labels(const std::vector<std::size_t>& left_out) const {
-    std::size_t each = 1;
-    std::vector<std::int64_t> all = all_labels(each);
-    for (auto s = left_out.rbegin(); s != left_out.rend(); ++s)
-        if ((*s + 1) * each <= all.size())
-            all.erase(all.begin() + static_cast<std::ptrdiff_t>(*s * each), all.begin() + static_cast<std::ptrdiff_t>((*s + 1) * each));
+std::vector<std::int64_t> data_settings::load_labels(const model& m, const named_tensors& data, std::optional<int> output_index) const {
+    if (labels.empty()) return {};
+    const std::string name = "'" + labels.name("labels") + "'";
+    tensor t = std::filesystem::is_directory(labels.file) ? folder_labels() : labels.read();
+    const execute::sample_set set = samples_of(m, data);
+    const std::size_t count = set.count + data.left_out.size();
+    // A model of a fixed batch takes several rows as one sample; axis 0 of the labels counts the rows, or the samples.
+    const std::vector<dimension> shape = output_shape(m, output_index.value_or(0));
+    const std::size_t batch = shape.empty() || shape[0].value < 1 ? 1 : static_cast<std::size_t>(shape[0].value);
+    const bool is_cut = std::ranges::any_of(set.axes, [](int axis) { return axis >= 0; });
+    const std::size_t all_samples = is_cut || samples == 0 ? count : samples;
+    const bool by_row = samples > 0 ? rows_of(t) >= all_samples * batch : rows_of(t) != all_samples;
+    const std::size_t wanted = by_row ? all_samples * batch : all_samples;
+    if (samples > 0 && !inputs.empty()) t = first_rows(t, static_cast<std::int64_t>(wanted), name);
+    std::vector<std::int64_t> all = whole_numbers(t, name);
+    if (is_cut && rows_of(t) != wanted) throw misfit_labels(t, all, wanted, name);
+    const std::size_t each = all.size() / count;
+    if (output_index) check_classes(shape, all, each, positions.ignore_label, name);
+    for (auto s = data.left_out.rbegin(); s != data.left_out.rend(); ++s)
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(*s * each), all.begin() + static_cast<std::ptrdiff_t>((*s + 1) * each));
+    if (output_index) counting_labels(all, positions.ignore_label, name);
     return all;
 }
 
-/// Returns the labels as given, and how many each sample has.
-std::vector<std::int64_t> data_settings::all_labels(std::size_t& each) const {
-    if (labels.empty()) return {};
-    if (std::filesystem::is_directory(labels.file)) return folder_labels();
-    const std::string name = "'" + labels.name("labels") + "'";
-    tensor t = labels.read();
-    if (samples > 0) t = first_rows(t, static_cast<std::int64_t>(samples), name);
-    std::vector<std::int64_t> values(t.size());
-    if (t.rank() > 0 && t.dim(0) > 0) each = t.size() / static_cast<std::size_t>(t.dim(0));
-    const bool whole = t.type() != data_type::float32 && t.type() != data_type::float64 && t.type() != data_type::float16 &&
-                       t.type() != data_type::bfloat16;
-    if (!whole || !ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(values)))
-        throw error(name + " holds " + name_of(t.type()) + "; labels must be integers");
-    return values;
-}
-
 /// Returns the class of each image of a folder: the index of its sub-folder among all.
-std::vector<std::int64_t> data_settings::folder_labels() const {
-    std::vector<std::int64_t> classes = list_images(labels.file).classes;
+tensor data_settings::folder_labels() const {
+    const std::vector<std::int64_t> classes = list_images(labels.file).classes;
     if (classes.empty())
         throw error("--labels '" + labels.file + "' has no sub-folders of images, one for each class; give an .npy of integers instead");
-    if (samples > classes.size()) throw error("--samples asks for more than '" + labels.file + "' has: " + std::to_string(classes.size()));
-    if (samples > 0) classes.resize(samples);
-    return classes;
+    return make_tensor<std::int64_t>({static_cast<std::int64_t>(classes.size())}, classes);
 }
 
 named_tensors chosen_samples(const model& m, const named_tensors& given, const std::function<bool(std::size_t)>& wanted) {

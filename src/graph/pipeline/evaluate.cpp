@@ -120,8 +120,8 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     const bool planned = settings.precision.any() || !settings.accumulators.empty();
     const std::vector<std::string> asked = settings.generate > 0 ? std::vector<std::string>() : settings.metrics;
     for (const std::string& name : settings.metrics) find_metric(name);  // throws for a wrong name before the work starts
-    output_measure measure(m, inputs, asked, settings.output_index, settings.data.load_labels(inputs.left_out),
-                           settings.data.labels.name("labels"), settings.data.positions, planned || !expected.empty());
+    output_measure measure(m, inputs, asked, settings.output_index, settings.data.load_labels(m, inputs, settings.output_index),
+                           settings.data.positions, planned || !expected.empty());
     std::optional<model> original;
     quantize_result made = plan_of(settings, m, original, progress);
     const precision_plan& plan = made.plan;

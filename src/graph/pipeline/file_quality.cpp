@@ -45,22 +45,13 @@ std::optional<int> first_float_output(const model& m) {
     return std::nullopt;
 }
 
-/// Returns a label for each sample that judges; --samples counts inputs alone.
-std::vector<std::int64_t> quality_judge::labels_of(const data_settings& data) const {
-    data_settings own = data;
-    if (data.inputs.empty()) own.samples = 0;
-    return own.load_labels(inputs_.left_out);
-}
-
 quality_judge::quality_judge(const model& m, const data_settings& data, quality_samples how_many) : threads_(data.threads) {
     const bool of_inputs = !data.inputs.empty() && (!data.calibration.empty() || data.hold_out == 0);
     inputs_ = of_inputs ? data.load_inputs(m) : data.load_all_calibration(m);
     const std::size_t all = samples_of(m, inputs_).count, step = of_inputs ? 0 : data.held_out_step(all);
     of_ = of_inputs ? "inputs" : step > 0 ? "calibration samples that were held out" : "calibration samples";
-    const std::vector<std::int64_t> labels = labels_of(data);
-    if (labels.size() % all != 0)
-        throw error("'" + data.labels.name("labels") + "' has " + std::to_string(labels.size()) + " labels for " + std::to_string(all) +
-                    " samples");
+    const int output = first_float_output(m).value_or(0);
+    const std::vector<std::int64_t> labels = data.load_labels(m, inputs_, output);
     const bool judges = !labels.empty();
     const auto is_wanted = [&](std::size_t i) {
         if (step > 0) return is_held_out(i, step);
@@ -69,16 +60,15 @@ quality_judge::quality_judge(const model& m, const data_settings& data, quality_
     };
     inputs_ = chosen_samples(m, inputs_, is_wanted);
     samples_ = samples_of(m, inputs_).count;
-    const int output = first_float_output(m).value_or(0);
-    noise_.emplace(m, inputs_, std::vector<std::string>{"sqnr"}, output, std::vector<std::int64_t>{}, "", position_options{}, true);
+    noise_.emplace(m, inputs_, std::vector<std::string>{"sqnr"}, output, std::vector<std::int64_t>{}, position_options{}, true);
     output_consumer consumer = noise_->reference();
     if (judges) {
         std::vector<std::int64_t> own;
         const std::size_t each = labels.size() / all;
         for (std::size_t i = 0; i < labels.size(); ++i)
             if (is_wanted(i / each)) own.push_back(labels[i]);
-        right_.emplace(m, inputs_, std::vector<std::string>{"top1"}, output, std::move(own), data.labels.name("labels"), position_options{},
-                       true);
+        right_.emplace(m, inputs_, std::vector<std::string>{"top1"}, output, std::move(own),
+                       position_options{.ignore_label = data.positions.ignore_label}, true);
         consumer = both_of(consumer, right_->measured());
     }
     evaluator(m, {.threads = threads_, .keep_outputs = false}).run(inputs_, {}, {}, {}, consumer);

@@ -39,6 +39,8 @@ std::vector<std::string> declare(output_set& files, const data_settings& data) {
     files.input("--labels", data.labels.file);
     declare_data(files, "--inputs", data.inputs.files, remarks);
     declare_data(files, "--calibration", data.calibration.files, remarks);
+    if (data.positions.ignore_label != ignored_label && data.labels.empty() && !data.positions.next_token)
+        remarks.push_back("unused: option --ignore-label has no effect: there are no --labels");
     return remarks;
 }
 

@@ -21,6 +21,7 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
     model m = load_for_planning(settings.model, &already);
     expand_for(m, settings.precision);
     const named_tensors inputs = settings.data.load_inputs(m);
+    const std::vector<std::int64_t> labels = settings.data.load_labels(m, inputs, settings.output_index);
     asked_precision asked = settings.precision.read(m);
     asked.pair_safe = false;  // what is learned is quantized later
     asked.unused.insert(asked.unused.begin(), already.begin(), already.end());
@@ -35,16 +36,16 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
                     "--accumulator` on what was learned");
     const finetune_options options{.threads = settings.data.threads,
                                    .output_index = settings.output_index,
+                                   .ignore_label = settings.data.positions.ignore_label,
                                    .epochs = settings.epochs,
                                    .batch = settings.batch,
                                    .rate = settings.rate,
                                    .held_out = settings.held_out,
                                    .seed = settings.seed};
-    finetune_outcome done{
-        graph::finetune(m, made.plan, inputs, settings.data.load_labels(inputs.left_out), options, progress_of(progress, "learning")),
-        {},
-        std::move(made.report),
-        std::move(remarks)};
+    finetune_outcome done{graph::finetune(m, made.plan, inputs, labels, options, progress_of(progress, "learning")),
+                          {},
+                          std::move(made.report),
+                          std::move(remarks)};
     if (settings.output.empty()) done.model = serialized(done.result.learned.proto());
     else save(done.result.learned, files, settings.output);
     if (!settings.save_plan.empty()) save_plan(done.result.plan, files, settings.save_plan);

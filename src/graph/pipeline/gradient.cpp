@@ -20,8 +20,9 @@ gradient_outcome gradient(const gradient_settings& settings) {
     const model m = settings.model.load();
     const named_tensors inputs = settings.data.load_inputs(m);
     if (const std::string whole = batch_remark(m, inputs); !whole.empty()) done.remarks.push_back("--inputs: " + whole);
-    const gradient_options options{.threads = settings.data.threads, .output_index = settings.output_index};
-    done.result = settings.vector.empty() ? loss_gradient(m, inputs, settings.data.load_labels(inputs.left_out), options)
+    const gradient_options options{
+        .threads = settings.data.threads, .output_index = settings.output_index, .ignore_label = settings.data.positions.ignore_label};
+    done.result = settings.vector.empty() ? loss_gradient(m, inputs, settings.data.load_labels(m, inputs, settings.output_index), options)
                                           : vector_gradient(m, inputs, settings.vector.read(), options);
     if (settings.output.empty()) return done;
     std::vector<zip_entry> arrays;

@@ -78,7 +78,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     options.scoring.user_name = metric_command + metric_server + (measure_outputs || measure_model ? "a function" : "");
     options.scoring.user_higher_is_better = higher_is_better && measured_by_user();
     options.scoring.output_index = output_index;
-    options.scoring.labels = data.load_labels(inputs.left_out);
+    options.scoring.labels = data.load_labels(m, inputs, measured_by_user() ? std::nullopt : std::optional(output_index));
     options.scoring.positions = data.positions;
     options.scoring.session.threads = data.threads;
     options.scoring.session.together = together;

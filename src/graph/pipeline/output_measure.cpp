@@ -82,13 +82,12 @@ tensor kept_samples::take(std::size_t sample) const {
 }
 
 output_measure::output_measure(const model& m, const named_tensors& inputs, std::vector<std::string> names, int output_index,
-                               std::vector<std::int64_t> labels, std::string labels_file, position_options options, bool compared)
+                               std::vector<std::int64_t> labels, position_options options, bool compared)
     : model_(&m),
       inputs_(&inputs),
       names_(std::move(names)),
       output_(static_cast<std::size_t>(output_index)),
       labels_(std::move(labels)),
-      labels_file_(std::move(labels_file)),
       options_(std::move(options)) {
     if (output_index < 0 || output_ >= m.outputs().size())
         throw error("--output-index " + std::to_string(output_index) + " is out of range: the model has " +
@@ -122,9 +121,8 @@ output_consumer output_measure::measured() {
 
 void output_measure::begin(std::size_t samples) {
     samples_ = samples;
-    if (labels_.size() % samples != 0)
-        throw error("'" + labels_file_ + "' has " + std::to_string(labels_.size()) + " labels for " + std::to_string(samples) + " samples");
     where_ = positions(*model_, *inputs_, samples, labels_, options_);
+    checked_ = labels_.empty() || !inputs_->ragged.empty();
     terms_.assign(metrics_.size(), std::vector<metric_terms>(samples));
 }
 
@@ -141,22 +139,23 @@ std::vector<float> output_measure::floats(const tensor& t) const {
 }
 
 void output_measure::take(std::size_t sample, const tensor& y) {
-    // A sample of a fixed batch has a label for each of its rows.
-    const bool rows = y.rank() == 2 && y.dim(0) > 1 && labels_.size() == samples_ * static_cast<std::size_t>(y.dim(0));
-    const bool sequence = y.rank() == 3 || rows;
+    // Where samples are alike the first output tells which labels of all of them are wrong.
+    if (!checked_.exchange(true))
+        for (std::size_t s = 0; s < samples_; ++s) where_.check(y.shape(), s);
+    const bool sequence = choices_of(y.shape(), labels_.size() / samples_).positions;
     if (sequence) sequences_ = true;
-    if (!sequence && !labels_.empty() && labels_.size() != samples_)
-        throw error("'" + labels_file_ + "' has " + std::to_string(labels_.size()) + " labels for " + std::to_string(samples_) +
-                    " samples");
     if (names_.empty() && !sequence) {
         if (labels_.empty())
             throw error("--next-token measures outputs [N,S,V]; '" + output_name_ + "' is " + to_string(y.shape()) + " for each sample");
-        const std::int64_t label = where_.labels().at(sample);
-        terms_[0][sample][0] = in_top_k(y, label, 1, sample);
-        terms_[1][sample][0] = in_top_k(y, label, 5, sample);
+        where_.check(y.shape(), sample);
         std::size_t most = values_;
         while (y.size() > most && !values_.compare_exchange_weak(most, y.size())) {
         }
+        if (where_.is_ignored(sample)) return;
+        const std::int64_t label = where_.labels().at(sample);
+        terms_[0][sample][0] = in_top_k(y, label, 1);
+        terms_[1][sample][0] = in_top_k(y, label, 5);
+        terms_[0][sample][counted] = terms_[1][sample][counted] = 1;
         return;
     }
     const tensor r = compares() ? reference_of(sample) : tensor();
@@ -175,7 +174,7 @@ void output_measure::write(nlohmann::ordered_json& json) const {
             for (std::size_t k = 0; k < sums.size(); ++k) sums[k] += one[k];
         if (choices && i == 1 && values_ <= 5) continue;  // with at most five classes, top5 is always 1
         const std::string name(metrics_[i]->name);
-        json[name] = choices ? sums[0] / static_cast<double>(samples_) : where_.finish(*metrics_[i], sums, samples_);
+        json[name] = where_.finish(*metrics_[i], sums);
     }
 }
 

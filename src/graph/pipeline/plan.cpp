@@ -63,7 +63,9 @@ method_choice choose_method(const model& m, const data_settings& data, const ask
     named_tensors samples = learned ? data.load_calibration(m) : data.load_inputs(m);
     score_options scoring{.metric = "sqnr", .labels = {}, .session = {.threads = data.threads, .stop = {}}};
     if (asked.method_samples > 0) samples = evenly_chosen(m, samples, asked.method_samples);
-    else if (!data.labels.empty() && data.hold_out == 0) scoring.metric = "top1", scoring.labels = data.load_labels(samples.left_out);
+    else if (!data.labels.empty() && data.hold_out == 0)
+        scoring.metric = "top1", scoring.labels = data.load_labels(m, samples, 0),
+        scoring.positions.ignore_label = data.positions.ignore_label;
     return graph::choose_method(m, asked.requests, asked.options, seen, samples, std::move(scoring),
                                 progress_of(progress, "comparing calibration methods"));
 }

@@ -9,6 +9,7 @@
 #include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/trial_scorer.hpp"
 #include "graph/search/options.hpp"
+#include "graph/search/problem.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"
@@ -54,6 +55,8 @@ void take_criterion(search_options& options) {
 
 bool makes_model(const search_settings& settings) { return !settings.output.empty() || settings.returns_model; }
 
+bool makes_plan(const search_settings& settings) { return !settings.save_plan.empty() || settings.returns_plan; }
+
 /// Returns how the model is written: for the target, if there is one.
 export_options file_options(const search_settings& settings, const quantize_options& options) {
     export_options how{.style = export_style_from(settings.style), .weights = weight_storage_from(settings.weights)};
@@ -74,10 +77,30 @@ void check_export(const search_settings& settings, const model& m, const calibra
     }
 }
 
-/// Makes all results before the first file appears.
+/// Makes the plan of the mix that was found for the model as it is given, without the channels that a recipe scaled.
+precision_plan plan_unscaled(const search_settings& settings, search_options options, const search_result& found,
+                             const progress_function& progress) {
+    model m = load_for_planning(settings.model);
+    expand_for(m, settings.precision, true);
+    options.quantize.scaling = {};
+    options.narrow_rounding.reset();  // the float model holds no other rounding
+    options.rounded = std::make_shared<rounded_weights>();
+    const named_tensors inputs = settings.data.load_inputs(m);
+    const calibration seen = calibrate_mix(m, settings.data, inputs, options, false, progress);
+    mix_problem problem(m, inputs, seen, options);
+    assignment choice = problem.space().all(0);
+    for (std::size_t l = 0; l < choice.size(); ++l)
+        for (std::size_t k = 0; k < found.choice.size(); ++k)
+            if (found.space.layers[k] == problem.space().layers[l]) choice[l] = found.choice[k];
+    precision_plan plan = problem.mix().plan(choice);
+    problem.rounded().take(plan);
+    return plan;
+}
+
+/// Makes all results before the first file appears; `apart` is the plan to save where it is not that of the model.
 void write_results(const search_settings& settings, const model& m, const search_options& options, search_outcome& done,
-                   const calibration& seen, output_set& files) {
-    const search_result& result = done.result;
+                   const calibration& seen, output_set& files, std::optional<precision_plan> apart) {
+    search_result& result = done.result;
     if (makes_model(settings)) {
         export_result exported = write_plan(with_weights(m, result.weights), result.plan, file_options(settings, options.quantize),
                                             options.quantize.target && options.quantize.target->file.signed_activations);
@@ -90,6 +113,7 @@ void write_results(const search_settings& settings, const model& m, const search
         files.write(settings.report, search_html({name, settings.command, &seen}, result));
         files.write(beside_report(settings.report), json_text(to_json(result), 1) + "\n");
     }
+    if (apart) result.plan = std::move(*apart);
     if (!settings.save_plan.empty()) save_plan(result.plan, files, settings.save_plan);
     files.commit();
 }
@@ -112,9 +136,9 @@ search_outcome search(const search_settings& settings, const progress_function& 
     settings.fill(options, m, inputs, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
     take_criterion(options);
     // A plan alone, which is what travels to other machines, cannot hold changed weights, and gradients estimate rounding to nearest.
-    add_recipe(options, settings, m,
-               makes_model(settings) && settings.save_plan.empty() && !settings.returns_plan && settings.ranking != "gradient" &&
-                   !settings.elsewhere);
+    const bool as_asked = !options.quantize.transforms();
+    add_recipe(options, settings, m, makes_model(settings) && settings.ranking != "gradient" && !settings.elsewhere);
+    const bool scaled_by_recipe = as_asked && options.quantize.transforms();
     if (settings.elsewhere) check_elsewhere(settings, options);
     transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
@@ -140,7 +164,13 @@ search_outcome search(const search_settings& settings, const progress_function& 
     };
     search_outcome done{graph::search(m, inputs, seen, options), {}, {}};
     done.result.seconds += calibration_seconds;
-    if (settings.together.first()) write_results(settings, m, options, done, seen, files);
+    std::optional<precision_plan> apart;
+    if (scaled_by_recipe && makes_plan(settings) && settings.together.first())
+        apart = plan_unscaled(settings, options, done.result, progress);
+    const bool without_scaling = apart && !settings.save_plan.empty();
+    if (settings.together.first()) write_results(settings, m, options, done, seen, files, std::move(apart));
+    if (without_scaling)  // behind the report, which is the same without a plan
+        done.result.remarks.push_back("the plan that is written fits the float model: it has none of the channels that the recipe scaled");
     return done;
 }
 

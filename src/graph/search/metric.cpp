@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "qk/graph/evaluate/accuracy.hpp"
 #include "qk/graph/search/metric.hpp"
 
 namespace qk::graph {
@@ -55,7 +56,7 @@ inline std::int64_t argmax(floats y) {
 
 /// Is true when the label is among the k largest values; of equal values the lower index counts as larger.
 inline bool in_top(floats y, std::int64_t label, int k) {
-    if (label < 0 || label >= static_cast<std::int64_t>(y.size())) return false;
+    check_class(label, y.size());
     const float own = y[static_cast<std::size_t>(label)];
     if (std::isnan(own)) return false;
     int above = 0;
@@ -91,7 +92,7 @@ inline metric_terms kl_sample(floats y, floats r, std::int64_t) {
     return {sum};
 }
 inline metric_terms loss_sample(floats y, floats, std::int64_t label) {
-    if (label < 0 || label >= static_cast<std::int64_t>(y.size())) return {0};
+    check_class(label, y.size());
     return {-log_probabilities(y)[static_cast<std::size_t>(label)]};
 }
 inline double perplexity_finish(const metric_terms& s, std::size_t n) { return std::exp(mean_of_first(s, n)); }

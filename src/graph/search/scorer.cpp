@@ -84,6 +84,9 @@ scorer::scorer(const model& m, named_tensors inputs, score_options options)
     } else {
         set_reference({});
     }
+    if (options_.has_user()) return;  // what labels mean is the user's to say
+    for (std::size_t s = 0; s < reference_shapes_.size(); ++s)
+        if (options_.session.together.own(s)) positions_.check(reference_shapes_[s], s);
 }
 
 void scorer::take_reference(const tensor& all) {
@@ -133,7 +136,7 @@ score scorer::finish(std::span<const metric_terms> terms, std::span<const double
     }
     double error_sum = 0;
     for (const double e : errors) error_sum += e;
-    return {positions_.finish(metric_, sums, terms.size()), error_sum / double(std::max<std::size_t>(errors.size(), 1))};
+    return {positions_.finish(metric_, sums), error_sum / double(std::max<std::size_t>(errors.size(), 1))};
 }
 
 std::pair<metric_terms, double> scorer::terms_of(std::size_t sample, std::span<const tensor> outputs) const {
@@ -155,7 +158,8 @@ std::optional<double> scorer::peek(const precision_plan& candidate) {
         terms[s] = terms_of(s, outputs).first;
         return 0.0;
     });
-    return done ? std::optional(finish(terms, {}).metric) : std::nullopt;
+    const bool counts = std::ranges::any_of(terms, [](const metric_terms& t) { return t[counted] > 0; });
+    return done && counts ? std::optional(finish(terms, {}).metric) : std::nullopt;
 }
 
 std::vector<score> scorer::operator()(std::span<const precision_plan> candidates) {

@@ -5,14 +5,16 @@
 #include <cstdint>
 #include <span>
 
+#include "qk/graph/evaluate/accuracy.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/model.hpp"
 
 namespace qk::graph {
 
 struct gradient_options {
-    int threads = 0;       ///< 0: one per core; the result does not depend on it
-    int output_index = 0;  ///< which output, counted from 0
+    int threads = 0;                   ///< 0: one per core; the result does not depend on it
+    int output_index = 0;              ///< which output, counted from 0
+    int ignore_label = ignored_label;  ///< samples and positions with this label have no loss
     /// Bytes that the forward passes of all threads may hold at once; 0: half of the available memory. If they would hold more, stretches
     /// of them are forgotten and run again. The result does not depend on it.
     std::size_t memory = 0;
@@ -36,8 +38,9 @@ struct gradient_result {
 /// through an operator without a vector-Jacobian product.
 gradient_result vector_gradient(const model& m, const named_tensors& inputs, const tensor& v, const gradient_options& options = {});
 
-/// Returns the gradient of the mean over samples of the cross-entropy between the softmax of a sample's output and its label. An output
-/// that already is a distribution is taken as probabilities, as the metric `loss` takes it.
+/// Returns the gradient of the mean over samples of the cross-entropy between the softmax of a sample's output and its label; of an output
+/// [N,S,C] over its positions, with labels [N,S]. An output that already is a distribution is taken as probabilities, as the metric `loss`
+/// takes it. Throws error for a label that is no class, and where none counts.
 gradient_result loss_gradient(const model& m, const named_tensors& inputs, std::span<const std::int64_t> labels,
                               const gradient_options& options = {});
 

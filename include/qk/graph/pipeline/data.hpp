@@ -29,7 +29,7 @@ struct data_settings {
     std::size_t samples = 0;       ///< 0: all
     std::string batch_axis;        ///< "": the graph says whether rows of axis 0 are samples; "none", or the axis they stand along
     int threads = 0;               ///< 0: one for each core
-    position_options positions{};  ///< --mask, --next-token, --per-position
+    position_options positions{};  ///< --mask, --next-token, --per-position, --ignore-label
     bool skip_bad_samples = false;
     std::size_t hold_out = 0;  ///< not an option: every so-many-th calibration sample is kept to judge by; 0: none
 
@@ -43,8 +43,10 @@ struct data_settings {
     named_tensors load_all_calibration(const model& m) const;
     /// Returns `hold_out`, or 0 if there are too few samples to hold some out.
     std::size_t held_out_step(std::size_t count) const { return count >= 2 * hold_out ? hold_out : 0; }
-    /// Returns the labels, as many as `samples` says, without those of samples that were left out; empty if none are given.
-    std::vector<std::int64_t> load_labels(const std::vector<std::size_t>& left_out = {}) const;
+    /// Returns the labels of these samples of `m`, without those of samples that were left out; empty if none are given. Throws an error
+    /// that names the label where one is no whole number, has no sample, or is no class of the output (nor ignored), as far as the model
+    /// says its shape, and where no label counts. Without `output_index` labels are what a user's own metric takes: any whole numbers.
+    std::vector<std::int64_t> load_labels(const model& m, const named_tensors& inputs, std::optional<int> output_index) const;
     /// Returns batch_axis as named_tensors has it. Throws if it is no axis.
     std::optional<int> read_batch_axis() const;
     /// Is true when `calibration` names statistics instead of samples.
@@ -54,9 +56,8 @@ struct data_settings {
 
   private:
     std::string misfit(const tensor& value, const value_info& input, const char* option, const std::string& more) const;
-    std::vector<std::int64_t> folder_labels() const;
+    tensor folder_labels() const;
     named_tensors load(const model& m, const data_source& from, const char* option, bool cut, bool keeps_nan) const;
-    std::vector<std::int64_t> all_labels(std::size_t& each) const;
     void keep_first(const model& m, named_tensors& data) const;
 };
 

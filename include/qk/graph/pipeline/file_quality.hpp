@@ -41,8 +41,6 @@ class quality_judge {
     std::size_t samples() const { return samples_; }
 
   private:
-    std::vector<std::int64_t> labels_of(const data_settings& data) const;
-
     int threads_;
     std::size_t samples_ = 0;
     std::string of_;

@@ -52,7 +52,7 @@ class output_measure {
     /// Throws for an unknown metric, for an output that the model lacks, and for a metric whose labels are missing, or whose reference is
     /// (`compared` false).
     output_measure(const model& m, const named_tensors& inputs, std::vector<std::string> names, int output_index,
-                   std::vector<std::int64_t> labels, std::string labels_file, position_options options, bool compared);
+                   std::vector<std::int64_t> labels, position_options options, bool compared);
 
     /// Is true when something is measured.
     bool any() const { return !names_.empty() || !labels_.empty() || options_.next_token; }
@@ -79,12 +79,12 @@ class output_measure {
     std::size_t output_;
     std::string output_name_;
     std::vector<std::int64_t> labels_;
-    std::string labels_file_;
     position_options options_;
     std::size_t samples_ = 0;
     positions where_;
     std::vector<const metric*> metrics_;            ///< the metrics of names_, or the usual ones for sequences
     std::vector<std::vector<metric_terms>> terms_;  ///< by metric and sample
+    std::atomic<bool> checked_ = true;              ///< no labels of samples that are alike are left to look at
     std::atomic<bool> sequences_ = false;           ///< the output has rank 3
     std::atomic<std::size_t> values_ = 0;           ///< size of the largest sample
     kept_samples kept_;

@@ -25,7 +25,8 @@ struct metric {
     bool needs_labels;
     bool is_accuracy;  ///< a share of the samples, from 0 to 1
     bool by_position;  ///< measures a choice among classes; in an output [N, S, C] one at each position (positions.hpp)
-    /// Returns the terms of one sample. y and reference are its outputs, flattened, as float32; label is -1 if there is none.
+    /// Returns the terms of one sample. y and reference are its outputs, flattened, as float32. Throws an error where labels are needed and
+    /// this one is no class; other metrics take no notice of it.
     metric_terms (*sample)(std::span<const float> y, std::span<const float> reference, std::int64_t label);
     /// Returns the metric from the summed terms of all samples (or positions) and their number.
     double (*finish)(const metric_terms& sums, std::size_t samples);
