@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a latency table and looks up costs.
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "bounded_json.hpp"
 #include "graph/search/latency.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/files/file.hpp"
 #include "qk/graph/plan/requests.hpp"
 
 namespace qk::graph {
@@ -13,13 +14,11 @@ namespace qk::graph {
 latency_table latency_table::load(const std::filesystem::path& file) {
     latency_table table;
     table.file_ = file.string();
-    std::ifstream in(file);
-    if (!in) throw error("cannot read the latency table '" + table.file_ + "'");
     const auto bad = [&](const std::string& what) -> error { return error("latency table '" + table.file_ + "': " + what); };
     nlohmann::ordered_json json;
     try {
-        json = nlohmann::ordered_json::parse(in);
-    } catch (const nlohmann::json::exception& e) {
+        json = bounded_json::parse<nlohmann::ordered_json>(read_file(file));
+    } catch (const bounded_json::problem& e) {
         throw bad(e.what());
     }
     if (!json.is_object()) throw bad("must be an object with \"layers\" and \"op_types\"");
