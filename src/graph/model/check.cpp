@@ -323,7 +323,7 @@ expanded_limits limits_of_expansion(const onnx::ModelProto& m) {
     for (const auto& f : m.functions())
         for (const auto& n : f.node()) nodes += detail::nodes_of(n);
     const std::uint64_t bytes = (1u << 28) + std::uint64_t{m.ByteSizeLong()} * 256;
-    return {std::min(detail::most_nodes, 10'000 + 250 * nodes), static_cast<std::size_t>(std::min(bytes, std::uint64_t{1} << 31))};
+    return {std::min(detail::most_nodes, 2'000 + 250 * nodes), static_cast<std::size_t>(std::min(bytes, std::uint64_t{1} << 31))};
 }
 
 void check_and_sort(onnx::ModelProto& m) {
