@@ -49,13 +49,15 @@ int run_program(int argc, char** argv) {
     const std::string_view word = argc > 1 ? argv[1] : "";
     if (!processes::together().alone() && word != "search" && word != "sensitivity")
         return bad_use("only search and sensitivity run as several processes");
-    if (const char* problem = dispatch::problem()) return bad_use(problem);
     command app("qk", "Number formats for neural networks: kernels' reference, hardware validation, and mixed precision for ONNX models.",
                 QK_VERSION);
     app.footer(
         "Exit status: 0 done; 1 a comparison or target failed (results are written); 2 wrong use or bad input (nothing is written); "
         "3 standard output did not take everything (files are written).\n"
         "`-` as the name of a file is standard input or standard output. `qk VERB --help` shows the verb's options and examples.");
+    app.before_work([] {
+        if (const char* problem = dispatch::problem()) throw graph::error(problem);
+    });
     verb_result result;
     try {
         add_verbs(app, result, word);

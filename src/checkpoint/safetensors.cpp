@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "bounded_json.hpp"
 #include "parts.hpp"
 
 namespace qk::checkpoint {
@@ -28,12 +29,6 @@ constexpr std::size_t most_dimensions = 64;
 /// Takes the header's JSON as it is parsed: no tree is built, and duplicate keys and wrong types are seen.
 class header_reader {
   public:
-    using number_integer_t = nlohmann::json::number_integer_t;
-    using number_unsigned_t = nlohmann::json::number_unsigned_t;
-    using number_float_t = nlohmann::json::number_float_t;
-    using string_t = nlohmann::json::string_t;
-    using binary_t = nlohmann::json::binary_t;
-
     struct entry {
         std::string name, type;
         std::vector<std::uint64_t> shape, offsets;
@@ -44,16 +39,15 @@ class header_reader {
 
     bool null() { return unexpected("null"); }
     bool boolean(bool) { return unexpected("a truth value"); }
-    bool number_float(number_float_t, const string_t& text) { return unexpected("the number " + text); }
-    bool number_integer(number_integer_t v) { return unexpected("the number " + std::to_string(v)); }
-    bool binary(binary_t&) { return unexpected("binary data"); }
-    bool number_unsigned(number_unsigned_t v) {
+    bool number_float(double, const std::string& text) { return unexpected("the number " + text); }
+    bool number_integer(std::int64_t v) { return unexpected("the number " + std::to_string(v)); }
+    bool number_unsigned(std::uint64_t v) {
         if (depth_ != 3 || list_ == nullptr) return unexpected("the number " + std::to_string(v));
         if (list_->size() >= most_dimensions) return fail(at() + " has more than 64 numbers");
         list_->push_back(v);
         return true;
     }
-    bool string(string_t& text) {
+    bool string(std::string& text) {
         if (depth_ == 2 && in_metadata_) return add_metadata(text);
         if (depth_ != 2 || key_ != "dtype") return unexpected("a string");
         entries.back().type = text, entries.back().has_type = true;
@@ -78,7 +72,7 @@ class header_reader {
         in_metadata_ = false;
         return true;
     }
-    bool key(string_t& text) {
+    bool key(std::string& text) {
         key_ = text;
         if (depth_ == 1) {
             if (!names_.insert(text).second) return fail("the name " + shown(text) + " is there twice");
@@ -102,12 +96,6 @@ class header_reader {
         in_list_ = false, list_ = nullptr;
         --depth_;
         return true;
-    }
-    bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) {
-        std::string why = e.what();
-        const bool encoding = why.find("UTF-8") != std::string::npos;
-        return fail(encoding ? "the header is not UTF-8 near byte " + std::to_string(position)
-                             : "the header is not JSON near byte " + std::to_string(position));
     }
 
   private:
@@ -183,8 +171,11 @@ bool is_float_type(std::string_view type) {
 void read_safetensors(std::span<const std::byte> bytes, const std::string& label, checkpoint& c) {
     const std::string_view text = header_of(bytes, label);
     header_reader reader;
-    const bool whole = nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
-    if (!reader.problem.empty() || !whole) throw error(label + ": " + (reader.problem.empty() ? "the header is not JSON" : reader.problem));
+    try {
+        if (!bounded_json::read(text.begin(), text.end(), reader)) throw error(label + ": " + reader.problem);
+    } catch (const bounded_json::problem& e) {
+        throw error(label + ": the header is " + e.what());
+    }
     const std::span<const std::byte> data = bytes.subspan(8 + text.size());
     for (const auto& e : reader.entries) check_entry(e, data.size(), label);
     std::vector<const header_reader::entry*> order;
@@ -212,17 +203,10 @@ void read_safetensors(std::span<const std::byte> bytes, const std::string& label
 }
 
 nlohmann::json parse_json(std::string_view text, const std::string& label) {
-    bool deep = false;
-    const auto shallow = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-        deep = deep || depth > 100;
-        return depth <= 100;
-    };
     try {
-        nlohmann::json j = nlohmann::json::parse(text.begin(), text.end(), shallow);
-        if (deep) throw error(label + ": is nested too deeply");
-        return j;
-    } catch (const nlohmann::json::exception& e) {
-        throw error(label + ": is not JSON: " + shown(e.what()));
+        return bounded_json::parse(text);
+    } catch (const bounded_json::problem& e) {
+        throw error(label + ": " + e.what());
     }
 }
 

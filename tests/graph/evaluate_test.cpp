@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "../data_folders.hpp"
 #include "call_op.hpp"
@@ -370,4 +371,31 @@ TEST_CASE("whoever observes sees what each node of a body makes, not what the ne
     evaluator(g.build(), {.threads = 1}).run({{"x", x}, {"yes", yes}}, {}, observe);
     CHECK(least.at("then_branch_c") < 0);
     CHECK(least.at("y") == 0);
+}
+
+TEST_CASE("what a function calls is named by the way of its calls, each once") {
+    small_graph g;
+    g.input("x", {1, 4}).output("y", {1, 4});
+    g.node("outer", "call", {"x"}, "y").set_domain("d");
+    onnx::ModelProto m = g.build().proto();
+    const auto add = [&](const char* name, const std::vector<std::pair<const char*, const char*>>& nodes) {
+        auto* f = m.add_functions();
+        f->set_name(name), f->set_domain("d"), f->add_input("X"), f->add_output("Y");
+        f->add_opset_import()->set_version(17);
+        for (std::size_t i = 0; i < nodes.size(); ++i) {
+            auto* n = f->add_node();
+            n->set_op_type(nodes[i].first), n->set_name(nodes[i].second);
+            n->set_domain(std::string(nodes[i].first) == "Relu" ? "" : "d");
+            n->add_input(i == 0 ? "X" : "t"), n->add_output(i + 1 == nodes.size() ? "Y" : "t");
+        }
+    };
+    add("outer", {{"inner", "first"}, {"inner", "second"}});
+    add("inner", {{"innermost", "one"}, {"Relu", "two"}});
+    add("innermost", {{"Relu", "a"}, {"Relu", "b"}});
+    std::set<std::string> seen;
+    tensor x(data_type::float32, {1, 4});
+    for (float& v : x.as<float>()) v = 1;
+    const auto observe = [&](const std::string& name, const tensor&, std::size_t) { seen.insert(name); };
+    evaluator(model::parse(m.SerializeAsString()), {.threads = 1}).run({{"x", x}}, {}, observe);
+    CHECK(seen == std::set<std::string>{"x", "y", "call/t", "call/first/t", "call/second/t", "call/first/one/t", "call/second/one/t"});
 }

@@ -196,6 +196,14 @@ TEST_CASE("nesting and functions have bounds") {
     builder laughs = chain();
     for (int i = 0; i < 30; ++i) add_function(laughs, "f" + std::to_string(i), i ? "f" + std::to_string(i - 1) : "Relu", 10);
     CHECK(has(message([&] { laughs.model(); }), "grows beyond"));
+    builder fan = chain();  // 10^5 nodes from 61 of the file
+    for (int i = 0; i < 5; ++i) add_function(fan, "f" + std::to_string(i), i ? "f" + std::to_string(i - 1) : "Relu", 10);
+    fan.node("f4", {"x"}, {"fan"}).set_domain("d");
+    CHECK(has(message([&] { fan.model(); }), "grow beyond"));
+    builder layers = chain();  // one function of 20 nodes, called for each of 200 layers
+    add_function(layers, "layer", "Relu", 20);
+    for (int i = 0; i < 200; ++i) layers.node("layer", {"x"}, {"l" + std::to_string(i)}).set_domain("d");
+    CHECK(layers.model().graph().node_size() == 200 + chain().g().node_size());
     builder tower = chain();
     for (int i = 0; i < 100000; ++i) add_function(tower, "f" + std::to_string(i), "f" + std::to_string(i + 1), 1);
     CHECK(has(message([&] { tower.model(); }), "deep"));
@@ -203,6 +211,12 @@ TEST_CASE("nesting and functions have bounds") {
     add_function(open, "f", "Relu", 1);
     open.m.mutable_functions(0)->mutable_node(0)->set_input(0, "elsewhere");
     CHECK(has(message([&] { open.model(); }), "function 'f': node"));
+    builder twice = chain();
+    add_function(twice, "f", "Relu", 1), add_function(twice, "f", "Relu", 2);
+    CHECK(has(message([&] { twice.model(); }), "function 'f' of the domain 'd' is there twice"));
+    twice.m.mutable_functions()->RemoveLast();
+    twice.m.mutable_functions(0)->add_input("x");
+    CHECK(has(message([&] { twice.model(); }), "function 'f': its input 'x' is there twice"));
 }
 
 TEST_CASE("fields that the library does not know survive, and are read where qk needs them") {

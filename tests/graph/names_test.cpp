@@ -332,3 +332,9 @@ TEST_CASE("a search takes the documents' operator types and the names of the fil
     o.layers = {"rel*"};
     CHECK_THROWS_WITH_AS(measure_sensitivity(m, inputs, seen, o), doctest::Contains("has no formats to search ('relu')"), error);
 }
+
+TEST_CASE("a name that nobody types has no nearest one, and costs no time") {
+    const std::string longest(1000000, 'a');
+    CHECK(nearest_names(longest, {std::string(999999, 'a'), "a"}).empty());
+    CHECK(nearest_names("relu", {longest, "relu1"}) == std::vector<std::string>{"relu1"});
+}

@@ -94,6 +94,11 @@ TEST_CASE("unknown keys and wrong values are errors with line, path and the near
     contains(error_of("{\n\"a\": 1,\n\"a\": 2}"), "plan.json:3: the key 'a' stands twice");
     contains(error_of("{\n\n \"default\": }"), "plan.json:3: not JSON");
     contains(error_of("[1]"), "one JSON object");
+    contains(error_of("{\"a\":\n" + std::string(20000, '[')), "plan.json:2: it is nested more than 100 deep");
+    CHECK(error_of(std::string(100, '[') + std::string(100, ']')).find("deep") == std::string::npos);
+    const std::string beyond = error_of("{\"requests\": [{\"tensor\": \"x\", \"range\": [-1e999, 1e999]}]}");
+    contains(beyond, "plan.json:1: not JSON: the number -1e999 is beyond what a 64-bit float holds");
+    CHECK(error_of("{\"" + std::string(1000000, 'k') + "\": {\"a\": [1, \"b\"]}}").size() < 1100000);
     contains(error_of("{\"placement\": \"some\"}"), "layers, all, every");
     contains(error_of("{\"weight_rounding\": \"best\"}"), "nearest, compensated");
     contains(error_of("{\"calibration\": {\"method\": \"bset\"}}"), "percentile");
@@ -201,6 +206,24 @@ TEST_CASE("histograms do not depend on the order of what they saw") {
     CHECK(a == b);
     CHECK(a == c);
     CHECK(a.count() == 6);
+    CHECK(a.bytes() < 200);
+    magnitude_histogram listed, counted;  // the same values, one by one and at once: as a list and as counters of two widths
+    std::vector<float> many(70000);
+    for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i % 300) - 20.0f;
+    for (std::size_t i = 0; i < 300; ++i) listed.add(std::span(many).subspan(i, 1));
+    counted.add(std::span(many).first(300));
+    CHECK(listed == counted);
+    CHECK(listed.bytes() < 16384);
+    for (int i = 0; i < 2; ++i) counted.add(many);
+    CHECK(counted.bytes() == 32768);
+    CHECK(counted.count() == 140300);
+    listed.add(many), listed.add(many);
+    CHECK(listed == counted);
+    CHECK(listed.positive()[0] == counted.positive()[0]);
+    magnitude_histogram joined = listed;
+    joined.add(std::vector<float>{1e6f});  // wider bins, in counters
+    CHECK(joined.count() == 140301);
+    CHECK(magnitude_histogram::restore(joined.exponent(), joined.positive(), joined.negative()) == joined);
     magnitude_histogram uniform;
     std::vector<float> ramp(10000);
     for (std::size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<float>(i) / 10000;

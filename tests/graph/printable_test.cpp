@@ -55,6 +55,23 @@ TEST_CASE("JSON is UTF-8, and holds no control character") {
     CHECK(back.begin().value() == "\x1b[31m \xc2\x9b \xe2\x80\xae \xf3\xa0\x80\x81 \x7f");  // reads back as the same string
 }
 
+TEST_CASE("messages leave out the middle of what is long, and what is not stays") {
+    const std::string plain = "file.onnx: node 'a' (Conv): input 'b' is made by no node";
+    CHECK(shortened(plain) == plain);
+    const std::string cut = shortened("node '" + std::string(100000, 'n') + "' is\nthere twice");
+    CHECK(cut.size() < 260);
+    CHECK(cut.starts_with("node 'nnn"));
+    CHECK(cut.find("...[") != std::string::npos);
+    CHECK(cut.ends_with("nnn' is\nthere twice"));
+    std::string words;
+    for (int i = 0; i < 50000; ++i) words += "a ";
+    CHECK(shortened(words).size() < 4000);
+    std::string wide = "x";
+    for (int i = 0; i < 1000; ++i) wide += "\u00e9";
+    CHECK(is_utf8(shortened(wide)));
+    CHECK(is_utf8(shortened(wide + "y")));
+}
+
 TEST_CASE("pages show control characters, too") {
     html_page page("\x1b[31m");
     page.code("one\ntwo\x1b").paragraph("a\nb\xff");

@@ -44,6 +44,7 @@ bool command::run(std::vector<std::string> words) const {
     words.erase(words.begin());
     const auto rest = std::find(words.begin(), words.end(), "--");
     if (std::any_of(words.begin(), rest, asks_help)) return show(help_of(verb, name_));
+    if (check_) check_();
     read_options(verb, std::move(words));
     standard_streams streams;
     streams.replace(verb);

@@ -2,6 +2,7 @@
 // The whole command: its verbs, and running the one that was typed.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ class command {
 
     option_table& add_subcommand(std::string name, std::string summary) { return verbs_.emplace_back(std::move(name), std::move(summary)); }
     void footer(std::string text) { footer_ = std::move(text); }
+    /// Sets what must hold before a verb works; pages of help and the version do without it.
+    void before_work(std::function<void()> check) { check_ = std::move(check); }
 
     const std::string& name() const { return name_; }
     const std::deque<option_table>& verbs() const { return verbs_; }
@@ -37,6 +40,7 @@ class command {
 
     std::string name_, summary_, version_, footer_;
     std::deque<option_table> verbs_;  // a deque: additions must not move verbs that callers refer to
+    std::function<void()> check_;
 };
 
 }  // namespace qk::tool

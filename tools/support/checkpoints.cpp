@@ -13,6 +13,7 @@
 
 #include "qk/checkpoint.hpp"
 #include "qk/graph/files.hpp"
+#include "qk/graph/quantize.hpp"
 #include "qk/systems.hpp"
 #include "qk/systems/ggml.hpp"
 #include "support/console.hpp"
@@ -47,12 +48,8 @@ std::string decibel_words(double db) { return std::isinf(db) ? "" : fmt::format(
 
 /// Reads the requests of a plan file that name tensors or layers and a weight's format.
 void add_plan(const std::string& file, checkpoint::requests& asked) {
-    nlohmann::json plan;
-    try {
-        plan = nlohmann::json::parse(graph::read_file(file));
-    } catch (const nlohmann::json::exception&) {
-        throw graph::error(file + ": is not JSON");
-    }
+    const graph::json_cursor read = graph::json_cursor::load(file);
+    const nlohmann::json& plan = read.value();
     const auto list = plan.is_object() ? plan.find("requests") : plan.end();
     if (!plan.is_object() || list == plan.end() || !list->is_array()) throw graph::error(file + ": has no list \"requests\"");
     for (const auto& r : *list) {

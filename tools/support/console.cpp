@@ -34,6 +34,8 @@ void remember_command_line(int argc, char** argv) {
 void print_json(const nlohmann::ordered_json& object) { detail::put(stdout, graph::json_text(object, 2) + "\n"); }
 
 void detail::put(std::FILE* to, std::string_view text) {
+    std::string message;  // what is said to people, a table's rows are whole
+    if (to == stderr) text = message = graph::shortened(text);
     if (const caller* by = this_caller()) return by->print(to, text);
     errno = 0;
     if (std::fwrite(text.data(), 1, text.size(), to) != text.size() && to == stdout && output_problem == 0)
@@ -43,7 +45,7 @@ void detail::put(std::FILE* to, std::string_view text) {
 void print_lines(std::string_view text) { detail::put(stdout, graph::printable(text, "\n")); }
 
 void report_failure(std::string_view sentence, int exit_status) {
-    const std::string message = graph::printable(sentence);
+    const std::string message = graph::shortened(graph::printable(sentence));
     print(stderr, "qk: {}\n", message);
     if (wants_json) print_json({{"status", "error"}, {"message", message}, {"exit", exit_status}});
     std::fflush(stdout);

@@ -25,6 +25,14 @@ struct known_value {
     graph::dims shape;
 };
 
+/// Returns what a run for shapes alone may take: 1 GB, and four times the weights.
+std::size_t memory_for(const graph::model& m) {
+    std::size_t weights = 0;
+    for (const auto& t : m.graph().initializer())
+        weights += static_cast<std::size_t>(graph::element_count(m.constant_shape(t.name()))) * graph::size_of(m.constant_type(t.name()));
+    return (std::size_t{1} << 30) + 4 * weights;
+}
+
 /// Returns types and shapes for one sample, found by running the model on zeros. Where it does not run, only declared types and shapes are
 /// known.
 std::map<std::string, known_value> values_of(const graph::model& m) {
@@ -43,22 +51,28 @@ std::map<std::string, known_value> values_of(const graph::model& m) {
     };
     declared(m.graph().value_info());
     declared(m.graph().output());
+    // A declared shape is no data: what it would take may be far more than the model.
+    std::uint64_t left = std::uint64_t{1} << 28;
     graph::named_tensors zeros;
     for (const graph::value_info& v : m.inputs()) {
         graph::dims shape;
         for (const graph::dimension& d : v.shape) shape.push_back(d.value > 0 ? d.value : 1);
         if (!v.has_shape || v.type == graph::data_type::undefined) return known;
         known[v.name] = {graph::name_of(v.type), shape};
+        const std::uint64_t bytes = static_cast<std::uint64_t>(graph::element_count(shape)) * graph::size_of(v.type);
+        if (bytes > left) return known;
+        left -= bytes;
         graph::tensor t(v.type, shape);
         std::fill_n(t.bytes(), t.size_bytes(), std::byte{0});
         zeros[v.name] = std::move(t);
     }
     std::mutex lock;
     try {
-        graph::evaluator(m, {.batch = 1}).run(zeros, {}, [&](const std::string& name, const graph::tensor& value, std::size_t) {
-            const std::lock_guard guard(lock);
-            known[name] = {graph::name_of(value.type()), value.shape()};
-        });
+        graph::evaluator(m, {.batch = 1, .limits = {.memory = memory_for(m)}})
+            .run(zeros, {}, [&](const std::string& name, const graph::tensor& value, std::size_t) {
+                const std::lock_guard guard(lock);
+                known[name] = {graph::name_of(value.type()), value.shape()};
+            });
     } catch (const graph::error&) {
         // Not every model runs on zeros; its names are worth listing all the same.
     }
@@ -71,6 +85,7 @@ class lister {
 
     std::vector<listed_name> run() {
         const std::vector<graph::torch_module> modules = graph::torch_modules(file_);
+        for (const graph::value_info& o : file_.outputs()) outputs_.insert(o.name);
         for (const graph::value_info& i : file_.inputs()) add_tensor(file_, i.name, "model input");
         for (int n = 0; n < file_.graph().node_size(); ++n) {
             const onnx::NodeProto& node = file_.graph().node(n);
@@ -81,7 +96,7 @@ class lister {
             add_constants(file_, roles_, n, "");
             for (const std::string& o : node.output())
                 if (!o.empty())
-                    add_tensor(file_, o, is_output(o) ? "model output" : node.op_type() == "Constant" ? "constant" : "activation");
+                    add_tensor(file_, o, outputs_.contains(o) ? "model output" : node.op_type() == "Constant" ? "constant" : "activation");
             if (const int now = planned_.node_index(node.name()); now >= 0)
                 add_constants(planned_, planned_roles_, now, ", made by folding");
         }
@@ -93,9 +108,6 @@ class lister {
     static graph::model folded(graph::model m) {
         graph::pipeline::prepare_for_plan(m);
         return m;
-    }
-    bool is_output(const std::string& name) const {
-        return std::any_of(file_.outputs().begin(), file_.outputs().end(), [&](const graph::value_info& o) { return o.name == name; });
     }
 
     void add_constants(const graph::model& m, const graph::layer_view& roles, int n, const std::string& suffix) {
@@ -114,8 +126,7 @@ class lister {
         listed_name row{name, kind, "", std::nullopt, {}, ""};
         if (m.is_constant(name)) {
             row.shape = m.constant_shape(name);
-            for (const auto& i : m.graph().initializer())
-                if (i.name() == name) row.type = graph::name_of(static_cast<graph::data_type>(i.data_type()));
+            row.type = graph::name_of(m.constant_type(name));
         } else if (const auto v = known_.find(name); v != known_.end()) {
             row.type = v->second.type, row.shape = v->second.shape;
         }
@@ -137,7 +148,7 @@ class lister {
     graph::model planned_;
     graph::layer_view roles_, planned_roles_;
     std::map<std::string, known_value> known_;
-    std::set<std::string> listed_;
+    std::set<std::string> listed_, outputs_;
     std::vector<listed_name> all_;
 };
 

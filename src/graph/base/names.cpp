@@ -65,7 +65,9 @@ bool glob_match(std::string_view pattern, std::string_view text) {
 
 std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& candidates, std::size_t count) {
     std::vector<std::pair<std::size_t, std::string_view>> ranked;
+    constexpr std::size_t longest = 256;  // the work is the product of the lengths, and nobody types a longer name
     for (const std::string& c : candidates) {
+        if (name.size() > longest || c.size() > longest) continue;
         std::size_t d = distance(c, name, false);
         // A name that is part of the other, or nearly, is near however long the rest is.
         const std::size_t part = name.find(c) != std::string_view::npos ? 0 : distance(c, name, true);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/base/printable.hpp"
 
+#include <algorithm>
+
 #include "qk/graph/base/names.hpp"
 
 namespace qk::graph {
@@ -64,6 +66,26 @@ std::string printable(std::string_view text, std::string_view layout) {
 
 std::string as_utf8(std::string_view text) {
     return replaced(text, [](char32_t) { return false; });
+}
+
+std::string shortened(std::string_view sentence) {
+    const auto cut = [](std::string_view text, std::size_t most, std::size_t first, std::size_t last) {
+        if (text.size() <= most) return std::string(text);
+        const auto inside = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0u) == 0x80u; };
+        std::size_t from = first, to = text.size() - last;  // moved to where a character of UTF-8 begins
+        for (int i = 0; i < 3 && inside(from); ++i) --from;
+        for (int i = 0; i < 3 && inside(to); ++i) --to;
+        return std::string(text.substr(0, from)) + "...[" + std::to_string(to - from) + " bytes]..." + std::string(text.substr(to));
+    };
+    std::string out;
+    while (!sentence.empty()) {
+        const std::size_t word = std::min(sentence.find_first_of(" \n"), sentence.size());
+        const std::size_t next = std::min(sentence.find_first_not_of(" \n", word), sentence.size());
+        out += cut(sentence.substr(0, word), 300, 120, 40);
+        out += sentence.substr(word, next - word);
+        sentence.remove_prefix(next);
+    }
+    return cut(out, 4000, 3000, 800);
 }
 
 bool is_utf8(std::string_view text) {

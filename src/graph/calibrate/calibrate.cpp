@@ -93,6 +93,14 @@ calibrate_options options_for(range_method method) {
 
 calibration calibrate(const model& m, const named_tensors& inputs, const calibrate_options& options, const progress& report,
                       named_tensors* outputs) {
+    memory_budget budget(options.limits.memory);
+    const auto take = [&](std::size_t bytes) {
+        try {
+            budget.take(bytes);
+        } catch (const error&) {
+            throw error("what is recorded of the activations takes more memory than the run may; calibrate ranges only, or fewer tensors");
+        }
+    };
     std::mutex lock;
     std::unordered_map<std::thread::id, std::unique_ptr<detail::seen_by_thread>> threads;
     static std::atomic<std::uint64_t> calls = 0;
@@ -112,8 +120,15 @@ calibration calibrate(const model& m, const named_tensors& inputs, const calibra
         if (m.is_constant(name)) return;
         const tensor value = ops::widened(given);
         detail::seen_by_thread& own = mine();
-        detail::observe(own.tensors[name], value, sample, options.histograms);
-        if (options.moving_average) own.samples[name][sample] = range_of(value.as<float>());
+        tensor_statistics& seen = own.tensors[name];
+        const std::size_t before = seen.histogram.bytes();
+        detail::observe(seen, value, sample, options.histograms);
+        const std::size_t now = seen.histogram.bytes();
+        if (now > before) take(now - before);
+        if (options.moving_average) {
+            take(sizeof(std::pair<const std::size_t, value_range>) + 4 * sizeof(void*));  // a node of the map
+            own.samples[name][sample] = range_of(value.as<float>());
+        }
     };
     // Each run has one sample, or all rows if they are none by themselves: shapes and moving averages then mean the same for every thread
     // count.

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "qk/graph/calibrate/statistics.hpp"
 
@@ -10,40 +12,110 @@ namespace qk::graph {
 
 double magnitude_histogram::width() const { return std::ldexp(1.0, exponent_); }
 
-std::uint64_t magnitude_histogram::count() const {
-    std::uint64_t n = 0;
-    for (const auto* side : {&positive_, &negative_})
-        for (const std::uint64_t c : *side) n += c;
-    return n;
+namespace {
+
+/// Calls use(counters) with a histogram's counters of whatever width; does nothing while it is a list.
+template <class Counts, class Use>
+void with_counters(Counts& counts, const Use& use) {
+    std::visit(
+        [&](auto& all) {
+            if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(all[0])>>) use(all);
+        },
+        counts);
+}
+
+std::uint64_t sum_at_most(std::uint64_t a, std::uint64_t b) { return a + std::min(b, std::numeric_limits<std::uint64_t>::max() - a); }
+
+}  // namespace
+
+template <class Visit>
+void magnitude_histogram::for_each(const Visit& visit) const {
+    if (const few* list = std::get_if<few>(&counts_))
+        for (const bin_count& b : *list) visit(std::size_t{b.place}, b.count);
+    with_counters(counts_, [&](const auto& all) {
+        for (std::size_t i = 0; i < all.size(); ++i)
+            if (all[i] != 0) visit(i, std::uint64_t{all[i]});
+    });
+}
+
+std::vector<std::uint64_t> magnitude_histogram::side(std::size_t first) const {
+    std::vector<std::uint64_t> counts(bins);
+    for_each([&](std::size_t place, std::uint64_t n) {
+        if (place >= first && place < first + bins) counts[place - first] = n;
+    });
+    return counts;
+}
+
+std::size_t magnitude_histogram::bytes() const {
+    return std::visit([](const auto& all) { return all.capacity() * sizeof(all[0]); }, counts_);
 }
 
 void magnitude_histogram::widen(int exponent) {
-    if (positive_.empty()) {
-        positive_.assign(bins, 0);
-        negative_.assign(bins, 0);
-        exponent_ = exponent;
-        return;
-    }
+    if (count_ == 0) exponent_ = exponent;
     if (exponent <= exponent_) return;
     const int shift = std::min(exponent - exponent_, 62);
-    for (auto* side : {&positive_, &negative_})
-        for (std::size_t i = 1; i < bins; ++i) {
-            const std::uint64_t c = std::exchange((*side)[i], 0);
-            (*side)[i >> shift] += c;
-        }
+    const auto moved = [&](std::size_t place) { return place < bins ? place >> shift : bins + ((place - bins) >> shift); };
     exponent_ = exponent;
+    if (few* list = std::get_if<few>(&counts_)) {
+        for (bin_count& b : *list) b.place = static_cast<std::uint32_t>(moved(b.place));
+        add(std::vector<bin_count>{});
+    }
+    with_counters(counts_, [&](auto& all) {
+        using counter = std::remove_cvref_t<decltype(all[0])>;
+        for (std::size_t i = 0; i < all.size(); ++i) {  // a bin's new place is no later than its own
+            const counter n = std::exchange(all[i], counter{});
+            all[moved(i)] = static_cast<counter>(all[moved(i)] + n);
+        }
+    });
+}
+
+/// Chooses how to count so many more values in so many more bins.
+void magnitude_histogram::make_room(std::size_t places, std::uint64_t more) {
+    constexpr std::size_t most_listed = 512;  // half of what the narrowest counters take
+    const few* list = std::get_if<few>(&counts_);
+    if (list != nullptr && list->size() + places <= most_listed) return;
+    const auto count_in = [&]<class Counter>(Counter) {
+        if (std::holds_alternative<std::vector<Counter>>(counts_)) return;
+        std::vector<Counter> all(2 * bins);
+        for_each([&](std::size_t place, std::uint64_t n) { all[place] = static_cast<Counter>(n); });
+        counts_ = std::move(all);
+    };
+    const std::uint64_t all = sum_at_most(count_, more);
+    if (all <= std::numeric_limits<std::uint16_t>::max()) count_in(std::uint16_t{});
+    else if (all <= std::numeric_limits<std::uint32_t>::max()) count_in(std::uint32_t{});
+    else count_in(std::uint64_t{});
+}
+
+/// Adds entries in any order.
+void magnitude_histogram::add(std::vector<bin_count> more) {
+    std::uint64_t sum = 0;
+    for (const bin_count& b : more) sum = sum_at_most(sum, b.count);
+    make_room(more.size(), sum);
+    count_ = sum_at_most(count_, sum);
+    with_counters(counts_, [&](auto& all) {
+        for (const bin_count& b : more) all[b.place] = static_cast<std::remove_cvref_t<decltype(all[0])>>(all[b.place] + b.count);
+    });
+    few* list = std::get_if<few>(&counts_);
+    if (list == nullptr) return;
+    more.insert(more.end(), list->begin(), list->end());
+    std::ranges::sort(more, {}, &bin_count::place);
+    list->clear();
+    for (const bin_count& b : more) {
+        if (!list->empty() && list->back().place == b.place) list->back().count += b.count;
+        else list->push_back(b);
+    }
 }
 
 void magnitude_histogram::add(std::span<const float> values) {
     float largest = 0;
-    bool any = false;
+    std::size_t finite = 0;
     for (const float v : values) {
         const float m = std::fabs(v);
         if (!(m <= std::numeric_limits<float>::max())) continue;
-        any = true;
+        ++finite;
         largest = std::max(largest, m);
     }
-    if (!any) return;
+    if (finite == 0) return;
     // Smallest exponent with largest < bins * 2^exponent; 2^-149 is the smallest magnitude there is.
     int e = -149;
     if (largest > 0) {
@@ -51,34 +123,47 @@ void magnitude_histogram::add(std::span<const float> values) {
         e = std::max(e - std::countr_zero(bins), -149);
     }
     widen(e);
+    make_room(finite, finite);
     const double inverse = std::ldexp(1.0, -exponent_);
-    for (const float v : values) {
-        const float m = std::fabs(v);
-        if (!(m <= std::numeric_limits<float>::max())) continue;
-        const auto i = static_cast<std::size_t>(static_cast<std::int32_t>(static_cast<double>(m) * inverse));
-        ++(v < 0 ? negative_ : positive_)[i];
+    const auto each_place = [&](const auto& use) {
+        for (const float v : values) {
+            const float m = std::fabs(v);
+            if (!(m <= std::numeric_limits<float>::max())) continue;
+            use(static_cast<std::size_t>(static_cast<std::int32_t>(static_cast<double>(m) * inverse)) + (v < 0 ? bins : 0));
+        }
+    };
+    if (std::holds_alternative<few>(counts_)) {
+        std::vector<bin_count> more;
+        each_place([&](std::size_t place) { more.push_back({static_cast<std::uint32_t>(place), 1}); });
+        return add(std::move(more));
     }
+    count_ += finite;
+    with_counters(counts_, [&](auto& all) { each_place([&](std::size_t place) { ++all[place]; }); });
 }
 
 void magnitude_histogram::add(const magnitude_histogram& other) {
     if (other.empty()) return;
     widen(other.exponent_);
     const int shift = std::min(exponent_ - other.exponent_, 62);
-    for (std::size_t i = 0; i < bins; ++i) {
-        positive_[i >> shift] += other.positive_[i];
-        negative_[i >> shift] += other.negative_[i];
-    }
+    std::vector<bin_count> more;
+    other.for_each([&](std::size_t place, std::uint64_t n) {
+        const std::size_t first = place < bins ? 0 : bins;
+        more.push_back({static_cast<std::uint32_t>(first + ((place - first) >> shift)), n});
+    });
+    add(std::move(more));
 }
 
-magnitude_histogram magnitude_histogram::restore(int exponent, std::vector<std::uint64_t> positive, std::vector<std::uint64_t> negative) {
-    magnitude_histogram h;
+magnitude_histogram magnitude_histogram::restore(int exponent, const std::vector<std::uint64_t>& positive,
+                                                 const std::vector<std::uint64_t>& negative) {
     if (positive.size() > bins || negative.size() > bins || exponent < -149 || exponent > 128)
         throw error("a histogram with more bins or another width than ours");
+    std::vector<bin_count> all;
+    for (const auto* side : {&positive, &negative})
+        for (std::size_t i = 0; i < side->size(); ++i)
+            if ((*side)[i] != 0) all.push_back({static_cast<std::uint32_t>(i + (side == &negative ? bins : 0)), (*side)[i]});
+    magnitude_histogram h;
     h.exponent_ = exponent;
-    h.positive_ = std::move(positive);
-    h.negative_ = std::move(negative);
-    h.positive_.resize(bins);
-    h.negative_.resize(bins);
+    h.add(std::move(all));
     return h;
 }
 
@@ -98,7 +183,8 @@ inline double quantile(const std::vector<std::uint64_t>& counts, double width, d
 
 inline std::vector<std::uint64_t> magnitudes(const magnitude_histogram& h) {
     std::vector<std::uint64_t> both = h.positive();
-    for (std::size_t i = 0; i < both.size(); ++i) both[i] += h.negative()[i];
+    const std::vector<std::uint64_t> negative = h.negative();
+    for (std::size_t i = 0; i < both.size(); ++i) both[i] += negative[i];
     return both;
 }
 

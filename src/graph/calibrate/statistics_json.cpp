@@ -36,7 +36,9 @@ inline value_range read_range(const json_cursor& c) {
 
 std::string calibration_text(const calibration& c) {
     using json = nlohmann::ordered_json;
-    json tensors = json::object();
+    // One tensor at a time becomes JSON: as values, all histograms together would take sixteen times their text.
+    std::string text = "{\"qk\":\"calibration\",\"version\":1,\"samples\":" + std::to_string(c.samples) + ",\"tensors\":{";
+    bool first = true;
     for (const auto& [name, s] : c.tensors) {
         json t{{"shape", s.shape}, {"range", {s.range.lo, s.range.hi}}, {"count", s.count}};
         if (s.not_finite > 0) t["not_finite"] = s.not_finite;
@@ -46,9 +48,10 @@ std::string calibration_text(const calibration& c) {
             t["histogram"] = {{"exponent", s.histogram.exponent()},
                               {"positive", detail::trimmed(s.histogram.positive())},
                               {"negative", detail::trimmed(s.histogram.negative())}};
-        tensors[name] = std::move(t);
+        text += (first ? "" : ",") + json_text(json(name)) + ":" + json_text(t);
+        first = false;
     }
-    return json_text(json{{"qk", "calibration"}, {"version", 1}, {"samples", c.samples}, {"tensors", std::move(tensors)}}) + "\n";
+    return text + "}}\n";
 }
 
 void save_calibration(const calibration& c, const std::filesystem::path& file) { write_file(file, calibration_text(c)); }
@@ -76,10 +79,11 @@ calibration load_calibration(const std::filesystem::path& file) {
         if (const auto h = t.find("histogram")) {
             h->only({"exponent", "positive", "negative"});
             const int exponent = static_cast<int>(h->at("exponent").integer(-149, 128));
-            std::vector<std::uint64_t> positive = detail::read_counts(h->at("positive")), negative = detail::read_counts(h->at("negative"));
+            const std::vector<std::uint64_t> positive = detail::read_counts(h->at("positive")),
+                                             negative = detail::read_counts(h->at("negative"));
             if (positive.size() > magnitude_histogram::bins || negative.size() > magnitude_histogram::bins)
                 h->fail("a histogram has at most " + std::to_string(magnitude_histogram::bins) + " bins");
-            s.histogram = magnitude_histogram::restore(exponent, std::move(positive), std::move(negative));
+            s.histogram = magnitude_histogram::restore(exponent, positive, negative);
         }
     }
     return result;

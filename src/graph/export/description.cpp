@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bounded_json.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph::detail {
@@ -19,7 +20,7 @@ std::string describe(quantizer q, bool with_scales) {
 std::optional<quantizer> described(const std::string& text, const std::vector<float>& scale, std::vector<std::int64_t> zero_point) {
     if (!text.starts_with("{\"format\":")) return std::nullopt;
     try {
-        nlohmann::ordered_json j = nlohmann::ordered_json::parse(text);
+        nlohmann::ordered_json j = bounded_json::parse<nlohmann::ordered_json>(text);
         if (zero_point.size() == 1) zero_point.assign(scale.size(), zero_point[0]);
         if (!scale.empty()) j["scale"] = scale;
         if (!zero_point.empty()) j["zero_point"] = zero_point;

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
+#include "bounded_json.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/base/printable.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/json_cursor.hpp"
 
@@ -16,7 +18,7 @@ namespace qk::graph {
 struct json_document {
     nlohmann::json root;
     std::string label;
-    std::map<std::string, int> lines;  ///< by JSON pointer; numbers and literals inside arrays have their array's line
+    std::unordered_map<const void*, int> lines;  ///< by identity; numbers and literals inside arrays have their array's line
 };
 
 namespace detail {
@@ -43,65 +45,57 @@ struct counting_iterator {
     friend bool operator==(const counting_iterator& a, const counting_iterator& b) { return a.at == b.at; }
 };
 
-/// Escapes a key for a JSON pointer (RFC 6901): "/" and "~".
+/// Returns an address that tells a value of a document from the others, and stays when the array that holds it grows.
+inline const void* identity(const nlohmann::json& v) {
+    if (v.is_object()) return v.get_ptr<const nlohmann::json::object_t*>();
+    if (v.is_array()) return v.get_ptr<const nlohmann::json::array_t*>();
+    if (v.is_string()) return v.get_ptr<const nlohmann::json::string_t*>();
+    return &v;
+}
+
+/// Escapes a key for a JSON pointer (RFC 6901), "/" and "~", and cuts a long one: pointers are for messages, and every value below has one.
 inline std::string escape_pointer(std::string_view key) {
+    constexpr std::size_t most = 100;
     std::string out;
-    for (const char c : key) c == '~' ? out += "~0" : c == '/' ? out += "~1" : out += c;
-    return out;
+    for (const char c : as_utf8(key.substr(0, most))) c == '~' ? out += "~0" : c == '/' ? out += "~1" : out += c;
+    return key.size() > most ? out + "..." : out;
 }
 
 /// Builds the values and records the line of each.
 class line_parser {
   public:
     using json = nlohmann::json;
-    using number_integer_t = json::number_integer_t;
-    using number_unsigned_t = json::number_unsigned_t;
-    using number_float_t = json::number_float_t;
-    using string_t = json::string_t;
-    using binary_t = json::binary_t;
-
     line_parser(json_document& d, const char* text, const char*& progress) : document_(d), counted_(text), progress_(progress) {}
 
-    bool null() { return put(nullptr, false); }
-    bool boolean(bool v) { return put(v, false); }
-    bool number_integer(number_integer_t v) { return put(v, false); }
-    bool number_unsigned(number_unsigned_t v) { return put(v, false); }
-    bool number_float(number_float_t v, const string_t&) { return put(v, false); }
-    bool string(string_t& v) { return put(std::move(v), true); }
-    bool binary(binary_t&) { return false; }
+    bool null() { return put(nullptr); }
+    bool boolean(bool v) { return put(v); }
+    bool number_integer(std::int64_t v) { return put(v); }
+    bool number_unsigned(std::uint64_t v) { return put(v); }
+    bool number_float(double v, const std::string&) { return put(v); }
+    bool string(std::string& v) { return put(std::move(v)); }
     bool start_object(std::size_t) { return open(json::object()); }
     bool start_array(std::size_t) { return open(json::array()); }
     bool end_object() { return close(); }
     bool end_array() { return close(); }
-    bool key(string_t& k) {
+    bool key(std::string& k) {
         frame& f = stack_.back();
-        if (f.value->contains(k))
-            throw error(document_.label + ":" + std::to_string(line()) + ": the key '" + k + "' stands twice in one object");
+        if (f.value->contains(k)) throw bounded_json::problem("the key '" + k + "' stands twice in one object");
         f.key = k;
-        document_.lines[f.pointer + "/" + escape_pointer(k)] = line();
+        f.key_line = line();
         return true;
     }
-    bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& e) {
-        std::string what = e.what();
-        if (const std::size_t from = what.find("parse error"); from != std::string::npos) what = what.substr(from);
-        throw error(document_.label + ":" + std::to_string(line()) + ": not JSON: " + what);
-    }
-
-  private:
-    struct frame {
-        json* value;
-        std::string pointer, key;
-    };
     int line() {
         line_ += static_cast<int>(std::count(counted_, progress_, '\n'));
         counted_ = std::max(counted_, progress_);
         return line_;
     }
-    std::string next_pointer() const {
-        if (stack_.empty()) return {};
-        const frame& f = stack_.back();
-        return f.pointer + "/" + (f.value->is_array() ? std::to_string(f.value->size()) : escape_pointer(f.key));
-    }
+
+  private:
+    struct frame {
+        json* value;
+        std::string key;
+        int key_line = 0;
+    };
     json* place(json v) {
         if (stack_.empty()) return &(document_.root = std::move(v));
         frame& f = stack_.back();
@@ -111,17 +105,18 @@ class line_parser {
         }
         return &((*f.value)[f.key] = std::move(v));
     }
-    bool put(json v, bool note) {
-        if (note && !stack_.empty() && stack_.back().value->is_array()) document_.lines[next_pointer()] = line();
-        place(std::move(v));
-        return true;
-    }
-    bool open(json v) {
-        std::string pointer = next_pointer();
-        document_.lines.emplace(pointer, line());
-        // An array's elements are opened one at a time, so the address of the one that is open stays.
+    /// Places a value and notes its line: that of its key, if it has one.
+    json* noted(json v) {
         json* at = place(std::move(v));
-        stack_.push_back({at, std::move(pointer), {}});
+        const bool member = !stack_.empty() && stack_.back().value->is_object();
+        if (member || at->is_structured() || at->is_string()) document_.lines[identity(*at)] = member ? stack_.back().key_line : line();
+        return at;
+    }
+    bool put(json v) { return noted(std::move(v)) != nullptr; }
+    bool open(json v) {
+        // An array's elements are opened one at a time, so the address of the one that is open stays.
+        json* at = noted(std::move(v));
+        stack_.push_back({at, {}});
         return true;
     }
     bool close() {
@@ -137,8 +132,10 @@ class line_parser {
 };
 }  // namespace detail
 
-json_cursor::json_cursor(std::shared_ptr<const json_document> d, const nlohmann::json* v, std::string pointer)
-    : document_(std::move(d)), value_(v), pointer_(std::move(pointer)) {}
+json_cursor::json_cursor(std::shared_ptr<const json_document> d, const nlohmann::json* v, std::string pointer, int line_around)
+    : document_(std::move(d)), value_(v), pointer_(std::move(pointer)), line_(line_around) {
+    if (const auto found = document_->lines.find(detail::identity(*v)); found != document_->lines.end()) line_ = found->second;
+}
 
 bool json_cursor::is_object() const { return value_->is_object(); }
 bool json_cursor::is_array() const { return value_->is_array(); }
@@ -153,22 +150,18 @@ json_cursor json_cursor::parse(std::string_view text, const std::string& label) 
     const char* reached = text.data();
     detail::line_parser events(*document, text.data(), reached);
     using iterator = detail::counting_iterator;
-    nlohmann::json::sax_parse(iterator{text.data(), &reached}, iterator{text.data() + text.size(), &reached}, &events);
+    try {
+        bounded_json::read(iterator{text.data(), &reached}, iterator{text.data() + text.size(), &reached}, events);
+    } catch (const bounded_json::problem& e) {
+        throw error(label + ":" + std::to_string(events.line()) + ": " + e.what());
+    }
     const nlohmann::json* root = &document->root;
-    return {std::move(document), root, {}};
+    return {std::move(document), root, {}, 1};
 }
 
 json_cursor json_cursor::load(const std::filesystem::path& file) { return parse(read_file(file), file.string()); }
 
-std::string json_cursor::where() const {
-    std::string pointer = pointer_;
-    for (;;) {
-        if (const auto found = document_->lines.find(pointer); found != document_->lines.end())
-            return document_->label + ":" + std::to_string(found->second);
-        if (pointer.empty()) return document_->label + ":1";
-        pointer.resize(pointer.rfind('/'));
-    }
-}
+std::string json_cursor::where() const { return document_->label + ":" + std::to_string(line_); }
 void json_cursor::fail(const std::string& what) const { throw error(where() + ": " + (pointer_.empty() ? "" : pointer_ + ": ") + what); }
 
 void json_cursor::only(std::initializer_list<std::string_view> known) const {
@@ -182,12 +175,12 @@ void json_cursor::only(std::initializer_list<std::string_view> known) const {
 json_cursor json_cursor::at(const std::string& key) const {
     if (!is_object()) fail("an object is expected, not " + std::string(value_->type_name()));
     if (!value_->contains(key)) fail("the key '" + key + "' is missing");
-    return {document_, &(*value_)[key], pointer_ + "/" + detail::escape_pointer(key)};
+    return {document_, &(*value_)[key], pointer_ + "/" + detail::escape_pointer(key), line_};
 }
 std::optional<json_cursor> json_cursor::find(const std::string& key) const { return has(key) ? std::optional(at(key)) : std::nullopt; }
 json_cursor json_cursor::at(std::size_t index) const {
     if (!is_array()) fail("an array is expected, not " + std::string(value_->type_name()));
-    return {document_, &(*value_)[index], pointer_ + "/" + std::to_string(index)};
+    return {document_, &(*value_)[index], pointer_ + "/" + std::to_string(index), line_};
 }
 std::vector<std::string> json_cursor::keys() const {
     if (!is_object()) fail("an object is expected, not " + std::string(value_->type_name()));

@@ -201,24 +201,40 @@ inline void check_graph(onnx::GraphProto& g, const name_scope* outside) {
         if (!scope.has(o.name())) throw error("graph output '" + o.name() + "' is made by no node and is no graph input or initializer");
 }
 
+inline constexpr std::size_t most_nodes = 1'000'000;
+
+/// Counts a node and those in its subgraphs.
+inline std::size_t nodes_of(const onnx::NodeProto& n) {
+    std::size_t sum = 1;
+    for_each_subgraph(n, [&](const onnx::GraphProto& g) {
+        for (const auto& inner : g.node()) sum += nodes_of(inner);
+    });
+    return sum;
+}
+
 /// Computes the size of a function with all that it calls; throws error for functions that call themselves, too deep or too often.
 class function_sizes {
   public:
     explicit function_sizes(const onnx::ModelProto& m) {
         for (const auto& f : m.functions()) {
             const std::string domain = f.domain() == "ai.onnx" ? "" : f.domain();
-            functions_.emplace(key(domain, f.name(), overload_of(f)), entry{&f, 0});
+            if (!functions_.emplace(key(domain, f.name(), overload_of(f)), entry{&f, 0}).second)
+                throw error("function '" + f.name() + "' of the domain '" + domain + "' is there twice");
         }
+        if (functions_.empty()) return;
         std::size_t all = 0;
         for (auto& [name, e] : functions_) size(e, 0);
+        const std::size_t allowed = limits_of_expansion(m).nodes;
         for (const auto& n : m.graph().node()) {
             all += of(n, 0);
-            if (all > most) throw error("the model's functions grow beyond " + std::to_string(most) + " nodes");
+            if (all > allowed)
+                throw error("the model's functions grow beyond " + std::to_string(allowed) +
+                            " nodes when they are expanded, the most for a file of so few; write their nodes into the graph");
         }
     }
 
   private:
-    static constexpr std::size_t most = 1'000'000, deepest = 200, busy = std::numeric_limits<std::size_t>::max();
+    static constexpr std::size_t most = most_nodes, deepest = 200, busy = std::numeric_limits<std::size_t>::max();
     struct entry {
         const onnx::FunctionProto* function;
         std::size_t size;  ///< 0: not known yet
@@ -264,8 +280,16 @@ inline void check_function(onnx::FunctionProto& f) {
     check_opsets(f.opset_import(), who);
     plain_domains(*f.mutable_node());
     name_scope scope;
-    for (const std::string& i : f.input()) scope.names.insert(i);
+    const auto check_unique = [&](const char* what, const auto& names) {
+        std::unordered_set<std::string_view> seen;
+        for (const std::string& name : names)
+            if (!seen.insert(name).second) throw error(std::string("its ") + what + " '" + name + "' is there twice");
+    };
     try {
+        check_unique("input", f.input());
+        check_unique("output", f.output());
+        check_unique("attribute", f.attribute());
+        scope.names.insert(f.input().begin(), f.input().end());
         sort_nodes(*f.mutable_node(), scope);
         for (auto& n : *f.mutable_node()) {
             scope.names.insert(n.output().begin(), n.output().end());
@@ -291,6 +315,15 @@ const onnx::FunctionProto* find_function(const onnx::ModelProto& m, const onnx::
         if (domain == n.domain() && overload_of(f) == overload_of(n)) return &f;
     }
     return nullptr;
+}
+
+expanded_limits limits_of_expansion(const onnx::ModelProto& m) {
+    std::size_t nodes = 0;
+    for (const auto& n : m.graph().node()) nodes += detail::nodes_of(n);
+    for (const auto& f : m.functions())
+        for (const auto& n : f.node()) nodes += detail::nodes_of(n);
+    const std::uint64_t bytes = (1u << 28) + std::uint64_t{m.ByteSizeLong()} * 256;
+    return {std::min(detail::most_nodes, 2'000 + 250 * nodes), static_cast<std::size_t>(std::min(bytes, std::uint64_t{1} << 31))};
 }
 
 void check_and_sort(onnx::ModelProto& m) {

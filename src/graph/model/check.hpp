@@ -31,8 +31,15 @@ inline constexpr int oldest_opset = 1, newest_opset = 28;
 
 /// Sorts the nodes of the graph, its subgraphs and the model's functions, names them, and writes the domain "ai.onnx" as "".
 /// Throws error (without the file's name) for: no graph, opsets out of range, duplicate or missing tensors, cycles, data that does not
-/// fit its shape, functions that call themselves or would grow beyond a million nodes.
+/// fit its shape, functions that call themselves, are there twice, or would grow far beyond the file.
 void check_and_sort(onnx::ModelProto& m);
+
+/// What a model may become when its functions and loops are expanded: a function of a layer is called for each layer, and what it calls for
+/// each head or expert; a small file that goes far beyond that was made to take memory.
+struct expanded_limits {
+    std::size_t nodes = 0, bytes = 0;
+};
+expanded_limits limits_of_expansion(const onnx::ModelProto& m);
 
 /// These return fields that ONNX has added since the oldest library that qk builds with; older libraries have them as unknown fields.
 std::string overload_of(const onnx::NodeProto& n);

@@ -223,7 +223,7 @@ void model::reindex() {
     for (int i = 0; i < g.initializer_size(); ++i) x.initializers[g.initializer(i).name()] = i;
     for (int i = 0; i < g.sparse_initializer_size(); ++i) x.sparse[g.sparse_initializer(i).values().name()] = i;
     for (const auto& i : g.input())
-        if (!is_constant(i.name())) x.inputs.push_back(detail::to_value_info(i));
+        if (!is_constant(i.name())) x.inputs.push_back(detail::to_value_info(i)), x.uses[i.name()];
     for (const auto& o : g.output()) x.outputs.push_back(detail::to_value_info(o));
     for (int i = 0; i < g.node_size(); ++i) {
         const onnx::NodeProto& n = g.node(i);

@@ -54,7 +54,7 @@ std::vector<successor> successors_of_node(const model& m, std::string_view name)
 
 bool has_tensor(const model& m, std::string_view name) {
     if (m.producer(name) >= 0 || m.is_constant(name)) return true;
-    return std::ranges::any_of(m.inputs(), [&](const value_info& i) { return i.name == name; });
+    return !name.empty() && &m.uses(name) != &m.uses("");  // an input has a list of uses, even an empty one; a name of nothing has none
 }
 
 std::vector<std::string> tensor_names(const model& m) {

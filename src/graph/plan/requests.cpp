@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/plan/requests.hpp"
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/base/printable.hpp"
 
 namespace qk::graph {
 
@@ -54,14 +55,15 @@ std::optional<pow2_rule> parse_pow2_rule(std::string_view name) { return detail:
 std::optional<role> parse_role(std::string_view name) { return detail::value_in<role>(detail::role_names, name); }
 
 std::string describe(const request& r) {
-    const std::string values = " " + name_of(r.role);
+    // Every place that a request reaches keeps this text, and a glob that reaches many may be long.
+    const std::string name = shortened(r.name), values = " " + name_of(r.role);
     switch (r.scope) {
         case scope::everything: return "default" + values;
-        case scope::op_type: return "op type '" + r.name + "'" + values;
-        case scope::layer: return r.position ? "layer number " + std::to_string(*r.position) + values : "layer '" + r.name + "'" + values;
-        case scope::group: return "group '" + r.name + "'" + values;
-        case scope::subgraph: return "sub-graph '" + r.name + "' to '" + r.end + "'" + values;
-        case scope::tensor: return "tensor '" + r.name + "'";
+        case scope::op_type: return "op type '" + name + "'" + values;
+        case scope::layer: return r.position ? "layer number " + std::to_string(*r.position) + values : "layer '" + name + "'" + values;
+        case scope::group: return "group '" + name + "'" + values;
+        case scope::subgraph: return "sub-graph '" + name + "' to '" + shortened(r.end) + "'" + values;
+        case scope::tensor: return "tensor '" + name + "'";
         case scope::model_input: return "model input " + std::to_string(r.index);
         case scope::model_output: return "model output " + std::to_string(r.index);
         case scope::kv_cache: return "kv_cache";

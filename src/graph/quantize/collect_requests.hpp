@@ -227,8 +227,9 @@ class request_collector {
 
     void want(placed_request& place, placed_request w, const std::string& subject, int at) {
         if (place.asked() && place.who != w.who)
-            all_.settled.insert(place.sequence);  // a later request asks for the same, or the note below tells
-        if (place.asked() && place.who != w.who && !(*place.what == *w.what)) {
+            all_.settled.insert(place.sequence);    // a later request asks for the same, or the note below tells
+        constexpr std::size_t most_noted = 20'000;  // there are as many as requests times places, and nobody reads more
+        if (place.asked() && place.who != w.who && !(*place.what == *w.what) && ++overridden_ <= most_noted) {
             const request &a = *place.who, &b = *w.who;
             const bool same = a.scope == b.scope && a.name == b.name && a.end == b.end && a.index == b.index && a.position == b.position;
             all_.notes.push_back({same ? kind::contradictory : kind::overridden, subject,
@@ -376,7 +377,8 @@ class request_collector {
     placement where_;
     wishes all_;
     std::vector<torch_module> modules_;  ///< by node, once a request needs them
-    int sequence_ = 0;                   ///< position of the request that is being entered
+    std::size_t overridden_ = 0;
+    int sequence_ = 0;  ///< position of the request that is being entered
 };
 
 }  // namespace qk::graph::detail

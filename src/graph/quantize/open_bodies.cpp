@@ -27,20 +27,23 @@ using new_names = std::map<std::string, std::string>;
 
 /// Loops of more turns stay loops: their layers would be as many nodes.
 inline constexpr std::int64_t most_turns = 64;
-inline constexpr int most_opened_nodes = 1 << 18;
+inline constexpr std::size_t most_opened_nodes = 1 << 18;
 
 /// Copies nodes from a body into the graph, under new names.
 class body_opener {
   public:
     /// `every_call`: all calls and nothing else, instead of what holds layers.
-    explicit body_opener(model& m, bool every_call = false) : m_(m), every_call_(every_call) { names_.take_graph(m.graph()); }
+    explicit body_opener(model& m, bool every_call = false) : m_(m), every_call_(every_call), most_(limits_of_expansion(m.proto())) {
+        names_.take_graph(m.graph());
+    }
 
     /// Opens what can be opened of one layer of bodies. Returns false when there was nothing.
     bool pass() {
         body_nodes all;
         bool any = false;
         for (auto& n : *m_.graph().mutable_node()) {
-            if (all.size() < most_opened_nodes && open(n, all)) any = true;
+            const auto nodes = static_cast<std::size_t>(all.size());
+            if (nodes < std::min(most_opened_nodes, most_.nodes) && copied_ < most_.bytes && open(n, all)) any = true;
             else all.Add()->Swap(&n);
         }
         m_.graph().mutable_node()->Swap(&all);
@@ -115,6 +118,8 @@ class body_opener {
 
     bool open_call(const onnx::NodeProto& call, const onnx::FunctionProto& f, body_nodes& to) {
         if ((!every_call_ && !holds_layers(m_.proto(), f.node())) || !takes_imports(f)) return false;
+        for (const auto& n : f.node()) copied_ += bytes_to_bind(n, call, f);
+        if (copied_ > most_.bytes) return false;
         new_names values;
         for (int k = 0; k < f.input_size(); ++k) values[f.input(k)] = k < call.input_size() ? call.input(k) : "";
         body_nodes nodes = f.node();
@@ -241,6 +246,7 @@ class body_opener {
         for (const auto& inner : nodes) {
             onnx::NodeProto& n = *to.Add();
             n = inner;
+            copied_ += inner.ByteSizeLong() + static_cast<std::size_t>(1 + inner.output_size()) * prefix.size();
             for (std::string& i : *n.mutable_input())
                 if (!i.empty()) i = outer(values, i);
             for (std::string& o : *n.mutable_output()) {
@@ -273,6 +279,8 @@ class body_opener {
 
     model& m_;
     bool every_call_;
+    expanded_limits most_;
+    std::size_t copied_ = 0;  ///< bytes of opened bodies and of the names in them
     taken_names names_;
     std::map<std::string, std::pair<int, std::string>> opened_;
 };

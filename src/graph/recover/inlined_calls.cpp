@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bounded_json.hpp"
 #include "graph/export/marks.hpp"
 #include "graph/model/edit.hpp"
 
@@ -26,7 +27,7 @@ struct told_call {
 std::optional<told_call> told_by(const onnx::NodeProto& n) {
     if (n.output_size() != 1 || !marks::tells_of_call(n.doc_string())) return std::nullopt;
     try {
-        const auto j = nlohmann::json::parse(n.doc_string());
+        const auto j = bounded_json::parse(n.doc_string());
         return told_call{j.at(marks::inlined), j.at("quantizer"), j.at("inputs")};
     } catch (const std::exception&) {
         return std::nullopt;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "bounded_json.hpp"
 #include "graph/search/cache.hpp"
 #include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/files/file.hpp"
@@ -74,7 +75,12 @@ void search_cache::read() {
 }
 
 bool search_cache::add_line(const std::string& line) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
+    nlohmann::json json;
+    try {
+        json = bounded_json::parse(line);
+    } catch (const bounded_json::problem&) {
+        return false;
+    }
     if (!json.is_object()) return false;
     for (const char* name : {"key", "choice", "metric", "error"})
         if (!json.contains(name) || !json[name].is_string()) return false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "bounded_json.hpp"
 #include "graph/search/latency.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/files/file.hpp"
@@ -16,8 +17,8 @@ latency_table latency_table::load(const std::filesystem::path& file) {
     const auto bad = [&](const std::string& what) -> error { return error("latency table '" + table.file_ + "': " + what); };
     nlohmann::ordered_json json;
     try {
-        json = nlohmann::ordered_json::parse(read_file(file));
-    } catch (const nlohmann::json::exception& e) {
+        json = bounded_json::parse<nlohmann::ordered_json>(read_file(file));
+    } catch (const bounded_json::problem& e) {
         throw bad(e.what());
     }
     if (!json.is_object()) throw bad("must be an object with \"layers\" and \"op_types\"");

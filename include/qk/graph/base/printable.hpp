@@ -14,6 +14,10 @@ namespace qk::graph {
 /// Characters in `layout` stay, too: "\n" for text that its writer laid out in lines.
 std::string printable(std::string_view text, std::string_view layout = {});
 
+/// Returns a sentence with the middle of each long word, and of a long sentence, left out: "aaaa...[99840 bytes]...aaaa". A name from a
+/// file may be of any length, and nobody reads a message of that length.
+std::string shortened(std::string_view sentence);
+
 /// Returns `text` with only the bytes that are not UTF-8 replaced by \xff and the like; control characters stay.
 std::string as_utf8(std::string_view text);
 

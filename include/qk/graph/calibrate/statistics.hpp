@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "qk/graph/base/tensor.hpp"
@@ -17,6 +18,7 @@ namespace qk::graph {
 
 /// Counts of magnitudes, negative and positive values apart, in bins of width 2^exponent. The width doubles when a larger magnitude
 /// arrives; merging two bins is exact, so the histogram of a set of values is the same in whatever order and pieces they arrive.
+/// Memory follows what was counted: a list of the bins in use, then counters of 16, 32 and 64 bits for all bins.
 class magnitude_histogram {
   public:
     static constexpr std::size_t bins = 4096;  ///< at least 2048 of them in use once the largest magnitude is known
@@ -24,20 +26,36 @@ class magnitude_histogram {
     void add(std::span<const float> values);  ///< counts the finite ones
     void add(const magnitude_histogram& other);
 
-    bool empty() const { return positive_.empty(); }
+    bool empty() const { return count_ == 0; }
     double width() const;  ///< of a bin
     int exponent() const { return exponent_; }
-    const std::vector<std::uint64_t>& positive() const { return positive_; }
-    const std::vector<std::uint64_t>& negative() const { return negative_; }
-    std::uint64_t count() const;
+    std::vector<std::uint64_t> positive() const { return side(0); }  ///< a count for each bin
+    std::vector<std::uint64_t> negative() const { return side(bins); }
+    std::uint64_t count() const { return count_; }
+    std::size_t bytes() const;  ///< of memory, at most 64 kB
 
-    static magnitude_histogram restore(int exponent, std::vector<std::uint64_t> positive, std::vector<std::uint64_t> negative);
-    friend bool operator==(const magnitude_histogram&, const magnitude_histogram&) = default;
+    static magnitude_histogram restore(int exponent, const std::vector<std::uint64_t>& positive,
+                                       const std::vector<std::uint64_t>& negative);
+    friend bool operator==(const magnitude_histogram& a, const magnitude_histogram& b) {
+        return a.exponent_ == b.exponent_ && a.positive() == b.positive() && a.negative() == b.negative();
+    }
 
   private:
+    struct bin_count {
+        std::uint32_t place;  ///< the bin; `bins` more for negative values
+        std::uint64_t count;
+    };
+    using few = std::vector<bin_count>;  ///< by place, each once
+    template <class Visit>
+    void for_each(const Visit& visit) const;  ///< visit(place, count)
+    std::vector<std::uint64_t> side(std::size_t first) const;
     void widen(int exponent);
+    void make_room(std::size_t places, std::uint64_t more);
+    void add(std::vector<bin_count> more);
+
     int exponent_ = 0;
-    std::vector<std::uint64_t> positive_, negative_;  ///< empty until the first value
+    std::uint64_t count_ = 0;  ///< of all values: no counter of a width that holds it overflows
+    std::variant<few, std::vector<std::uint16_t>, std::vector<std::uint32_t>, std::vector<std::uint64_t>> counts_;
 };
 
 struct tensor_statistics {

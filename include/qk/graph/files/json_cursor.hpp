@@ -21,7 +21,7 @@ struct json_document;
 /// One value of a document. Copies share the document. Every getter throws "FILE:LINE: PATH: sentence".
 class json_cursor {
   public:
-    /// Throws error with line and column for malformed text and for a key that occurs twice in one object.
+    /// Throws error with line and column for malformed text, for text nested more than 100 deep and for a key twice in one object.
     static json_cursor parse(std::string_view text, const std::string& label);
     static json_cursor load(const std::filesystem::path& file);
 
@@ -54,10 +54,11 @@ class json_cursor {
     std::vector<std::string> texts() const;
 
   private:
-    json_cursor(std::shared_ptr<const json_document> d, const nlohmann::json* v, std::string pointer);
+    json_cursor(std::shared_ptr<const json_document> d, const nlohmann::json* v, std::string pointer, int line_around);
     std::shared_ptr<const json_document> document_;
     const nlohmann::json* value_;
-    std::string pointer_;
+    std::string pointer_;  ///< for messages: long keys are cut
+    int line_;
 };
 
 namespace detail {

@@ -20,6 +20,7 @@ struct scope {
     scope* outer = nullptr;                ///< the scope around a subgraph
     std::vector<int>* captured = nullptr;  ///< where a subgraph notes what it takes from `outer`
     std::string prefix;                    ///< of names inside a function call: "call/"
+    bool is_body = false;                  ///< of a function: the names of its nodes have the prefix already
     std::unordered_map<std::string, net_input> names;
     const opset_versions* versions = nullptr;
     int depth = 0;
@@ -27,7 +28,8 @@ struct scope {
 
 class builder {
   public:
-    builder(const model& m, large_constants how) : how_(how) {
+    builder(const model& m, large_constants how)
+        : how_(how), most_copied_(m.proto().functions().empty() ? 0 : limits_of_expansion(m.proto()).bytes) {
         for (const auto& f : m.proto().functions()) functions_[function_key(domain_of(f.domain()), f.name(), overload_of(f))] = &f;
         for (const auto& o : m.proto().opset_import()) {
             auto& v = model_versions_[domain_of(o.domain())];
@@ -123,6 +125,8 @@ class builder {
                 use = resolve(name, s);
                 if (use.value < 0) node.view.fail("input '" + name + "' is made by no earlier node and is no input or initializer");
                 use.edges.push_back({s.prefix + name, proto.name(), index});
+                if (!s.prefix.empty())
+                    for (const edge& e : use.edges) count_copied(sizeof e + e.tensor.size() + e.consumer.size(), proto);
                 ++s.net->values[static_cast<std::size_t>(use.value)].uses;
             }
             node.inputs.push_back(std::move(use));
@@ -166,7 +170,12 @@ class builder {
         if (s.depth > 64) throw error("node '" + call.name() + "' (" + call.op_type() + "): functions nested more than 64 deep");
         auto& versions = owned_versions_.emplace_back();
         for (const auto& o : f.opset_import()) versions[domain_of(o.domain())] = static_cast<int>(o.version());
-        scope inner{.net = s.net, .prefix = s.prefix + call.name() + "/", .names = {}, .versions = &versions, .depth = s.depth + 1};
+        scope inner{.net = s.net,
+                    .prefix = (s.is_body ? "" : s.prefix) + call.name() + "/",
+                    .is_body = true,
+                    .names = {},
+                    .versions = &versions,
+                    .depth = s.depth + 1};
         for (int i = 0; i < f.input_size() && i < call.input_size(); ++i) {
             if (call.input(i).empty()) continue;
             net_input use = resolve(call.input(i), s);
@@ -185,10 +194,9 @@ class builder {
         }
         int number = 0;
         for (const auto& n : f.node()) {
-            copied_ += n.ByteSizeLong();
-            if (copied_ > most_copied)
-                throw error("node '" + call.name() + "' (" + call.op_type() +
-                            "): the bodies of all function calls together hold more than 2 GB; make their constants inputs");
+            const auto names = static_cast<std::size_t>(1 + n.output_size());
+            count_copied(n.ByteSizeLong() + graph::detail::bytes_to_bind(n, call, f) + names * (inner.prefix.size() + sizeof(net_value)),
+                         call);
             onnx::NodeProto& body = s.net->owned.emplace_back(n);
             body.set_name(inner.prefix + (n.name().empty() ? n.op_type() + "_" + std::to_string(number) : n.name()));
             ++number;
@@ -199,14 +207,23 @@ class builder {
         }
     }
 
+    /// Adds to the bytes of expanded functions: the file is smaller by as much as its functions are called often and deep.
+    void count_copied(std::size_t bytes, const onnx::NodeProto& at) {
+        copied_ += bytes;
+        if (copied_ > most_copied_)
+            throw error("node '" + at.name() + "' (" + at.op_type() +
+                        "): the bodies and names of all function calls together hold more than " + std::to_string(most_copied_ >> 20) +
+                        " MB; make their constants inputs, or call fewer functions");
+    }
+
     static bool is_formal(const onnx::FunctionProto& f, const std::string& name) {
         return std::find(f.input().begin(), f.input().end(), name) != f.input().end();
     }
 
     large_constants how_;
     std::unordered_map<std::string, const onnx::FunctionProto*> functions_;
-    static constexpr std::size_t most_copied = std::size_t{1} << 31;
-    std::size_t copied_ = 0;                               ///< bytes of copied function bodies
+    std::size_t most_copied_;
+    std::size_t copied_ = 0;                               ///< bytes of copied function bodies and of the names in them
     std::unordered_map<std::string, int> formal_outputs_;  ///< "call/formal" to the value it stands for
     opset_versions model_versions_;
     std::deque<opset_versions> owned_versions_;
