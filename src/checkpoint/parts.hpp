@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -65,6 +66,24 @@ void find_gguf_weights(checkpoint& c);
 
 /// Whether `name` fits a glob: * and ?.
 bool fits(std::string_view pattern, std::string_view name);
+
+/// Calls work(first, last) for parts of `count` things on up to `threads` threads. What they throw is thrown.
+void in_parts(std::size_t count, int threads, const std::function<void(std::size_t, std::size_t)>& work);
+
+/// The importance of a tensor's columns, row by row.
+class importance_rows {
+  public:
+    importance_rows() = default;
+    /// Throws error, which names the tensor, for numbers of another length, negative ones, NaN and infinities.
+    importance_rows(const weight& w, std::vector<float> values);
+    std::span<const float> of(std::uint64_t row) const {
+        return values_.empty() ? std::span<const float>() : std::span(values_).subspan(row / rows_ % matrices_ * columns_, columns_);
+    }
+
+  private:
+    std::vector<float> values_;
+    std::uint64_t rows_ = 1, columns_ = 0, matrices_ = 1;
+};
 
 /// The parts of matrix `index` of a weight's stack.
 matrix_planes planes_of(const checkpoint& c, const weight& w, std::uint64_t index);

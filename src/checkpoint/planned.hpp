@@ -26,8 +26,12 @@ std::vector<planned_tensor> plan_of(const checkpoint& c, const checkpoint* like,
 std::optional<quantized_parts> quantized_like(std::string_view system, bool symmetric, const weight& model,
                                               std::span<const std::byte> group_of, std::span<const float> values);
 
-/// The keys and values of a split GGUF without those that say so; `count` becomes their number.
-std::string without_split(const checkpoint& c, std::uint64_t& count);
+/// The keys and values of a GGUF, some of them changed; `count` becomes their number.
+struct changed_keys {
+    bool without_split = false;                                   ///< leaves out those that say that a file is a part
+    std::map<std::string, std::optional<std::uint32_t>> numbers;  ///< in the place of what a key has, or behind the last; nullopt: left out
+};
+std::string key_values_with(const checkpoint& c, const changed_keys& changes, std::uint64_t& count);
 /// model_type of the config beside a safetensors file; "unknown" without one.
 std::string architecture_of(const checkpoint& c);
 

@@ -42,9 +42,10 @@ bool command::run(std::vector<std::string> words) const {
     words.erase(words.begin());
     const auto rest = std::find(words.begin(), words.end(), "--");
     if (std::any_of(words.begin(), rest, asks_help)) return show(help_of(verb, name_));
-    read_options(verb, std::move(words));
+    const std::vector<const option*> given = read_options(verb, std::move(words));
     standard_streams streams;
     streams.replace(verb);
+    verb.check_input(given);
     verb.work();
     streams.commit();
     return std::any_of(verb.options().begin(), verb.options().end(), names_output);
