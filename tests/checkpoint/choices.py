@@ -334,6 +334,8 @@ def names(folder):
     (folder / "c.safetensors").write_bytes(floats({"other.weight": x}))
     for source, like, out in (("a.safetensors", "b.gguf", "never.gguf"), ("b.gguf", "a.safetensors", "never.safetensors"), ("a.safetensors", "c.safetensors", "never.safetensors")):
         refused(["--like", "no weight of", like], "convert", folder / source, folder / out, "--like", folder / like)
+    for more in (["--format", "f16"], ["--tensor", "*=f16"], ["--system", "ggml.q8_0"]):
+        refused(["--like", "out"], "convert", folder / "b.gguf", folder / "never.gguf", "--like", folder / "b.gguf", *more)
     for more in (["--tensor", "nothere*=q8_0"], ["--tensor", "*=q8_0", "--tensor", "x=q4_0"]):
         refused(["fits"], "convert", folder / "b.gguf", folder / "never.gguf", *more)
     (folder / "p.json").write_text(json.dumps({"requests": [{"tensor": "absent.*", "weight": "q8_0"}]}))

@@ -376,6 +376,7 @@ void add_compare(command& app, verb_result& result) {
         .common();
     verb.only_for(array | words | decoder);
     add_format_options(verb, given->how);
+    verb.at("--random-words").suggest({"unknown"});
     add_scale_options(verb, given->how);
     verb.only_for({});
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();

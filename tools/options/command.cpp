@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "qk/graph/error.hpp"
 #include "qk/graph/report.hpp"
 #include "standard_streams.hpp"
+#include "support/caller.hpp"
 #include "support/console.hpp"
 
 namespace qk::tool {
@@ -19,6 +21,27 @@ bool names_output(const option& o) {
     if (const auto* text = std::get_if<std::string*>(&o.to)) return !(*text)->empty();
     const auto* list = std::get_if<std::vector<std::string>*>(&o.to);
     return list != nullptr && !(*list)->empty();
+}
+
+/// Throws for a file that an option names and that is not there, whether the work would look into it or not. A value may be a word that
+/// stands for no file, or NAME=FILE. What Python gives is no file.
+void check_files(const std::vector<const option*>& given) {
+    if (this_caller() != nullptr) return;
+    const auto is_there = [](const std::string& name) {
+        std::error_code ignored;
+        return std::filesystem::exists(name, ignored);
+    };
+    const auto look = [&](const option& o, const std::string& value) {
+        const std::string file = value.substr(value.find('=') + 1);  // all of it without '='
+        if (value.empty() || is_there(value) || is_there(file) || std::ranges::find(o.words, value) != o.words.end()) return;
+        throw graph::error(fmt::format("cannot read '{}': {} names it, and there is no such file", file, o.name));
+    };
+    for (const option* o : given) {
+        if (!o->is_input || o->is_argument()) continue;
+        if (const auto* text = std::get_if<std::string*>(&o->to)) look(*o, **text);
+        if (const auto* list = std::get_if<std::vector<std::string>*>(&o->to))
+            for (const std::string& value : **list) look(*o, value);
+    }
 }
 
 /// Prints a page that was asked for in place of work.
@@ -46,6 +69,7 @@ bool command::run(std::vector<std::string> words) const {
     standard_streams streams;
     streams.replace(verb);
     verb.check_input(given);
+    check_files(given);
     verb.work();
     streams.commit();
     return std::any_of(verb.options().begin(), verb.options().end(), names_output);
