@@ -186,9 +186,13 @@ with tempfile.TemporaryDirectory() as place:
         check(done.returncode == 2 and "nosuch" in done.stderr and not (folder / "out.gguf").exists(), f"{words}: exit {done.returncode}: {done.stderr!r}")
     for words in ("explain m.onnx w --weight mxfp4 --labels nosuch.npy", "evaluate m.onnx --inputs in.npy --calibration nosuch.npy", "evaluate m.onnx --inputs in.npy --labels nosuch.npy",
                   "calibrate m.onnx --inputs in.npy -o c.json --labels nosuch.npy", "quantize m.onnx -o o.onnx --weight mxfp4 --calibration in=nosuch.npy",
+                  "evaluate m.onnx --inputs in.npy,nosuch.npy", "evaluate m.onnx --inputs in=nosuch.npy,in.npy",
                   "search m.onnx --inputs in.npy --target-l2 9 --latency-table nosuch.json", "convert x.npy out.npy --format mxfp4 --random-words nosuch.hex"):
         done = run(folder, *words.split())
         check(done.returncode == 2 and "nosuch" in done.stderr, f"{words}: exit {done.returncode}: {done.stderr!r}")
+    for words in ("in.npy,in.npy", "in=in.npy,in.npy"):
+        done = run(folder, "evaluate", "m.onnx", "--inputs", words)
+        check("there is no such file" not in done.stderr, f"--inputs {words}: {done.stderr!r}")
     done = run(folder, "compare", "x.npy", "y.npy", "--format", "mxfp4", "--random-words", "unknown")
     check(done.returncode == 2 and "--rounding stochastic" in done.stderr, f"--random-words unknown is a word and no file: {done.stderr!r}")
     done = run(folder, "formats", "--devices", "--codes")

@@ -24,7 +24,7 @@ bool names_output(const option& o) {
 }
 
 /// Throws for a file that an option names and that is not there, whether the work would look into it or not. A value may be a word that
-/// stands for no file, or NAME=FILE. What Python gives is no file.
+/// stands for no file, NAME=FILE, or several files with commas between them. What Python gives is no file.
 void check_files(const std::vector<const option*>& given) {
     if (this_caller() != nullptr) return;
     const auto is_there = [](const std::string& name) {
@@ -32,9 +32,14 @@ void check_files(const std::vector<const option*>& given) {
         return std::filesystem::exists(name, ignored);
     };
     const auto look = [&](const option& o, const std::string& value) {
-        const std::string file = value.substr(value.find('=') + 1);  // all of it without '='
-        if (value.empty() || is_there(value) || is_there(file) || std::ranges::find(o.words, value) != o.words.end()) return;
-        throw graph::error(fmt::format("cannot read '{}': {} names it, and there is no such file", file, o.name));
+        const std::string files = value.substr(value.find('=') + 1);  // all of it without '='
+        if (is_there(value) || is_there(files) || std::ranges::find(o.words, value) != o.words.end()) return;
+        for (std::size_t at = 0, end = 0; end < files.size(); at = end + 1) {
+            end = std::min(files.find(',', at), files.size());
+            const std::string file = files.substr(at, end - at);
+            if (!file.empty() && !is_there(file))
+                throw graph::error(fmt::format("cannot read '{}': {} names it, and there is no such file", file, o.name));
+        }
     };
     for (const option* o : given) {
         if (!o->is_input || o->is_argument()) continue;
