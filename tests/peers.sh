@@ -4,7 +4,7 @@
 #
 #     tests/peers.sh install    # torch, jax, dask, openvino, pandas, matplotlib, mypy, basedpyright: more tests of the Python package run where they are
 #     tests/peers.sh [QK]       # gguf-py, mlx and safetensors read checkpoints that qk wrote; docs/results/peers_checkpoints.md has the last result
-#     tests/peers.sh all [QK]   # so do compressed-tensors, ModelOpt and transformers, which bring torch: 6 GB
+#     tests/peers.sh checkpoints [QK]   # so do compressed-tensors, ModelOpt, transformers, mlx-lm, AutoAWQ and GPTQModel, which bring torch: 6 GB; also called all
 #     tests/peers.sh systems [QK]    # quantizes the same floats with nine packages and with qk convert --system; docs/results/peers_systems.md has the last result
 #     tests/peers.sh networks [QK]   # exports networks of torchvision, timm and transformers and runs what qk makes of them in every runtime; docs/results/networks.md
 set -euo pipefail
@@ -33,9 +33,10 @@ if [ ! -x "$python" ]; then
     python3 -m venv build/peers
     build/peers/bin/pip install --quiet gguf safetensors 'mlx[cpu]'
 fi
-if [ "${1:-}" = all ]; then
+if [ "${1:-}" = all ] || [ "${1:-}" = checkpoints ]; then
     shift
-    "$(dirname "$python")/pip" install --quiet torch compressed-tensors nvidia-modelopt transformers
+    "$(dirname "$python")/pip" install --quiet torch compressed-tensors nvidia-modelopt transformers accelerate torchao pillow pypcre threadpoolctl defuser
+    "$(dirname "$python")/pip" install --quiet --no-deps mlx-lm autoawq gptqmodel logbar tokenicer device-smi  # their readers, without kernels
 elif [ "${1:-}" = systems ]; then
     shift
     "$(dirname "$python")/pip" install --quiet torch compressed-tensors nvidia-modelopt torchao auto-round amd-quark libggml-python ninja

@@ -45,7 +45,8 @@ struct stored_tensor {
 };
 
 /// Something that a reader would stumble over. `kind` is one of missing_scale, reciprocal_scale, swizzled_scale, activation_mismatch,
-/// nan_code, nan_scale, infinite_scale, negative_scale, zero_scale, wrong_shape, wrong_type, config_mismatch.
+/// nan_code, infinite_code, nan_scale, infinite_scale, negative_scale, zero_scale, wrong_zero_point, wrong_shape, wrong_type, unexplained,
+/// config_mismatch.
 struct finding {
     std::string tensor, kind, sentence;
 };
@@ -63,7 +64,9 @@ struct weight {
     matrix_shape matrix;      ///< as it is stored: rows share no scale (but for layouts with several rows to a scale)
     bool transposed = false;  ///< the floats have the matrix's columns first (GPT-OSS)
     bool floats_first = false;
-    int codes = none, scales = none, zeros = none, global = none, group_of = none;  ///< numbers of stored tensors
+    int codes = none, scales = none, zeros = none, global = none, group_of = none;  ///< numbers of stored tensors; `global` of a GGUF is
+                                                                                    ///< NAME.scale, which multiplies
+    int input_factor = none;  ///< ModelOpt's pre_quant_scale: by it the layer multiplies its input, column by column; a plain weight itself
     bool big_endian = false;
     std::optional<finding> problem;  ///< why it cannot be decoded
 
@@ -85,6 +88,8 @@ struct quantization_config {
     std::optional<bool> symmetric;          ///< false: there are zero points
     bool first_version = true;              ///< GPTQ's zero points are stored minus one
     bool gemm = true;                       ///< AWQ's words
+    std::string unread;                     ///< why codes under this config are not read, behind the file's name; empty: they are
+    std::vector<std::string> senseless;     ///< what stands in it and means nothing, behind the file's name: `bits` that are no number
     bool varies = false;                    ///< GPTQ's "dynamic": modules have widths and groups of their own
     std::optional<bool> quantizes_activations;
     bool activations_static = false;    ///< ... with a scale in the file
@@ -125,6 +130,8 @@ struct checkpoint {
     /// Calls `take` with the weight's floats in order, some millions at a time. Throws error where the weight has a problem.
     void decode(const weight& w, const std::function<void(std::span<const float>)>& take) const;
     std::vector<float> decode(const weight& w) const;
+    /// The same floats times the factors of `input_factor`: what another system, whose layers do not multiply their input, must hold.
+    void decode_with_factor(const weight& w, const std::function<void(std::span<const float>)>& take) const;
 };
 
 /// Opens a .safetensors, an index.json of shards, or a .gguf (with the other parts of a split one). Throws error.
@@ -135,6 +142,8 @@ checkpoint read(std::span<const std::byte> bytes, const std::filesystem::path& n
 
 /// Looks at every tensor's data and returns what is wrong, those of `findings` first.
 std::vector<finding> lint(const checkpoint& c);
+/// `findings` in few sentences, for whoever reads the weights all the same: of each kind the first three, and how many more there are.
+std::vector<std::string> remarks_of(const checkpoint& c);
 
 /// How one weight of two checkpoints differs.
 struct difference {
@@ -150,13 +159,43 @@ struct difference {
 /// `take` gets one after the other, in the first's order, then what only the second has.
 void compare(const checkpoint& a, const checkpoint& b, const std::function<void(const difference&)>& take);
 
+/// What became of one weight in another file, and what that cost: the power of the floats that the first file's own reader gives, and of
+/// what those of the second's reader differ by.
+struct weight_change {
+    /// Stored as it was; with the same codes, scales and zero points in another layout, or floats that the other type has; with scales,
+    /// zero points times scales, or floats that were rounded; quantized anew.
+    enum class kind : std::uint8_t { kept, moved, rounded, quantized };
+
+    std::string name, from, to;  ///< formats, as in weight::format
+    kind how = kind::kept;
+    bool measured = true;          ///< false: a run that was stopped has made it
+    bool differs = false;          ///< some value does; of a weight that was moved it is the readers' own rounding
+    std::uint64_t not_finite = 0;  ///< finite values that became Inf or NaN; they count as lost
+    double power = 0, error = 0;
+
+    bool without_loss() const { return how <= kind::moved || !differs; }
+    double decibels() const;  ///< infinite where no value differs
+};
+/// The sums of a conversion. Weights whose values did not change count among those without loss; decibels are of those that differ.
+struct change_summary {
+    std::size_t weights = 0, without_loss = 0, rounded = 0, quantized = 0, unmeasured = 0, differing = 0;
+    std::uint64_t not_finite = 0;
+    std::string worst;
+    double worst_decibels = 0, mean_decibels = 0;
+};
+change_summary summary_of(std::span<const weight_change> changes);
+/// One line without its end: "5 weights: 3 without loss, 0 rounded, 2 quantized anew; worst 20.13 dB (m.w.weight), mean 22.40 dB".
+std::string words_of(const change_summary& s);
+
 /// Called with what is done and what there is to do, in bytes.
 using progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 /// Writes every floating-point tensor as float32 under its weight's name, one after the other. A run that was killed is taken up by the
 /// next: its part is .NAME.qk-HASH.part beside `target`, where HASH stands for the files that are read, with their sizes and dates.
-/// Returns how many tensors an earlier run had done.
-std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, const progress& told = {});
+/// Returns how many tensors an earlier run had done. `notes` gets a sentence for each tensor whose numbers float32 does not have, `changes`
+/// what became of each weight.
+std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, const progress& told = {},
+                      std::vector<std::string>* notes = nullptr, std::vector<weight_change>* changes = nullptr);
 
 /// Quantizes whole rows into a type of ggml's blocks, as ggml's quantize_row_*_ref does. `importance` has a weight for each value of a
 /// row, or is empty. This is the place of qk::systems::ggml::block_type::quantize.
@@ -213,6 +252,9 @@ struct requests {
     std::string format;                                      ///< of every matrix that no rule names; empty: as it is stored
     std::vector<std::pair<std::string, std::string>> rules;  ///< glob of names, format; the last that fits counts
     std::optional<std::filesystem::path> like;               ///< another checkpoint, which gives each weight its layout
+    std::string to;           ///< "SYSTEM:SCHEME", one of scheme_words(): as that system has it, with the config that its reader needs
+    bool lossless = false;    ///< a weight that would be rounded or quantized anew is an error
+    bool requantize = false;  ///< what is not moved without loss is quantized anew, also where codes could stay with rounded scales
     /// Weights of the columns of a tensor that is quantized to a type: as many as columns, or those of each matrix of a stack one after
     /// the other; empty: none.
     std::function<std::vector<float>(const weight&, ggml_type)> importance;
@@ -222,12 +264,15 @@ struct requests {
     std::uint64_t shard_bytes = 0;  ///< tensors that are more come in NAME-00001-of-00003.safetensors, ... and an index, or a split .gguf
     std::function<void(const std::filesystem::path&)> check_output;  ///< called with the name of each file before any is written
 };
+/// What requests::to takes: every scheme, and the form of those that take numbers, as "mlx:BITS,GROUP".
+std::vector<std::string> scheme_words();
 /// Throws error if a .gguf of `c` would be no model: beside a .safetensors lies a config.json with "architectures", and its names are those
 /// of Hugging Face's layers. llama.cpp's own converter makes the names, the permuted rows and the tokenizer.
 void check_names(const checkpoint& c);
-/// Writes a .safetensors or .gguf, or the parts of one. Codes are moved, not decoded, where the layouts hold the same numbers. `notes` gets
-/// a sentence for whatever changes. Resumes like write_npz.
+/// Writes a .safetensors or .gguf, or the parts of one. Codes are moved, not decoded, where the layouts hold the same numbers, or where
+/// only scales and biases are rounded and by little; else floats are quantized anew. `notes` gets a sentence for whatever else changes,
+/// `changes` what became of each weight. Resumes like write_npz.
 std::size_t write(const checkpoint& c, const std::filesystem::path& target, const requests& asked, std::vector<std::string>& notes,
-                  const progress& told = {});
+                  const progress& told = {}, std::vector<weight_change>* changes = nullptr);
 
 }  // namespace qk::checkpoint

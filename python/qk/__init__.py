@@ -6,6 +6,11 @@ Models: load, then quantize, calibrate, evaluate, diff, sensitivity, search, gra
 The options of a model's functions are those of the command `qk`; `help(qk.search)` lists them.
 """
 
+import sys
+
+if "t" in getattr(sys, "abiflags", ""):
+    raise ImportError("qk does not support free-threaded Python, where no lock guards its objects: use the ordinary build of "
+                      f"Python {sys.version_info[0]}.{sys.version_info[1]} (python{sys.version_info[0]}.{sys.version_info[1]}, without the t)")
 try:
     from . import _qk as _module  # before numpy, whose words about sub-interpreters are others
 except ImportError as e:

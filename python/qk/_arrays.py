@@ -499,7 +499,7 @@ class Packed:
     __slots__ = ("format", "shape", "axis", "data", "scale", "zero_point", "scale_axis", "scale_block", "_planes")
 
     def __init__(self, format, shape, axis, data, scale=None, zero_point=None, scale_axis=-1, scale_block=0):
-        self.format, self.shape, self.axis, self.data = format, tuple(shape), axis, data
+        self.format, self.shape, self.axis, self.data = format, tuple(_whole(n, "shape") for n in shape), _whole(axis, "axis"), data
         self.scale, self.zero_point, self.scale_axis, self.scale_block = scale, zero_point, scale_axis, scale_block
         needed, self._planes = _qk.planes(_spec(format), list(shape), axis)
         if data.dtype != np.uint8 or data.ndim != 1 or data.size < needed:

@@ -455,6 +455,10 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
           makes=(), outputs=False, executor=None):
     """Runs a verb on a model. `makes`: the options that name files for what it makes; without a name it comes back from memory."""
     model = load(model)
+    if options.get("inputs") is not None:  # the command's name for data
+        if data is not None:
+            raise TypeError(f"{verb}() has data twice: inputs= is the same under the command's name")
+        data = options.pop("inputs")
     if callable(options.get("metric")):
         metric = options.pop("metric")
     if metric is not None and eval_func is not None:
@@ -596,8 +600,6 @@ def _verb(name, makes=(), needs_data=False, measured=False):
             raise TypeError(f"{name}() needs data: arrays, a dictionary by input name, an iterable, a DataLoader or a reader")
         if name == "evaluate":
             more["outputs"] = options.pop("outputs", False)
-        if data is None and options.get("inputs") is not None:
-            data = options.pop("inputs")
         return _call(name, model, data, options, progress=progress, makes=makes, **more)
 
     function.__name__ = function.__qualname__ = name
@@ -664,7 +666,9 @@ def recover(model):
 
 
 def explain(model, tensor, data=None, **options):
-    """Returns why a tensor has its precision: request, range, scale, error. Options are those of quantize."""
+    """Returns why a tensor has its precision: request, range, scale, error. data is that of quantize, and options are, too."""
+    if not isinstance(tensor, str):
+        raise TypeError(f"tensor is {tensor!r}, a {type(tensor).__name__}; give the tensor's name")
     return _call("explain", model, data, options, arguments=(tensor,), progress=False)
 
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a verb of the command inside this process: its options from Python's names, its answer from JSON, its remarks as warnings."""
 
+import atexit
 import difflib
 import inspect
 import json
 import logging
 import os
 import sys
+import threading
 import time
 import warnings
+import weakref
 
 import numpy as np
 
@@ -17,6 +20,8 @@ from ._arrays import Semantics
 
 log = logging.getLogger("qk")
 _table = None
+_calls = weakref.WeakSet()  # whose verbs may be at work in threads of their own
+_ends = threading.Event()
 
 
 class Remark(UserWarning):
@@ -177,7 +182,12 @@ class _Measure:
                 number = float(number)
             except (TypeError, ValueError):
                 raise TypeError(f"{self.name} returned {str(value)[:80]}, a {type(value).__name__}; it must return one number") from None
-        number = float(number)
+            except OverflowError:
+                pass  # said below
+        try:
+            number = float(number)
+        except OverflowError:
+            raise ValueError(f"{self.name} returned a number that is too large for float64, of type {type(value).__name__}") from None
         self.not_a_number += number != number
         return number
 
@@ -186,6 +196,27 @@ class _Measure:
         if not self.not_a_number:
             return None
         return f"{self.name} returned NaN for {self.not_a_number} of {self.calls} models; NaN meets no target"
+
+
+@atexit.register
+def _end():
+    """Ends the verbs of daemon threads while the interpreter can still hear them: those that computed on would meet libraries that the
+    process takes apart. What does not listen within ten seconds is left alone."""
+    _ends.set()
+    until, calls = time.monotonic() + 10, list(_calls)
+    for call in calls:
+        call.interrupt()
+    for call in calls:
+        call.wait(max(0.0, until - time.monotonic()))
+
+
+os.register_at_fork(after_in_child=_calls.clear)  # their threads stayed with the parent
+
+
+def _rest_if_ending():
+    """Holds a daemon thread where the interpreter ends, which does not wait for it: a verb that was ended is no result."""
+    while _ends.is_set() and threading.current_thread().daemon:
+        time.sleep(1)
 
 
 def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progress=None, command=None, warn=True, stack=4,
@@ -200,8 +231,10 @@ def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progr
     alone = metric is not None and measures(metric)
     metric, eval_func = (None if f is None else _Measure(f, name) for f, name in ((metric, "metric"), (eval_func, "eval_func")))
     log.debug("%s", shown([verb, *words]))
+    _rest_if_ending()
     call = _qk.Call([verb, *words], command or shown([verb, *words]), metric, eval_func, alone, bool(eval_func_path), elsewhere,
                     memory or {}, kept is not None)
+    _calls.add(call)
     own = None if callable(progress) or progress is False else _Bar()
     show = progress if callable(progress) else own if progress or (progress is None and own and (own.terminal or own.notebook)) else None
     interrupted, before = False, None
@@ -222,6 +255,7 @@ def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progr
     finally:
         if own is not None:
             own.close()
+    _rest_if_ending()
     try:
         status, text, remarks = call.result()
         if kept is not None:

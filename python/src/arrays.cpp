@@ -19,6 +19,7 @@
 #include <string_view>
 #include <thread>
 
+#include "interpreter_lock.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/formats/facts.hpp"
@@ -276,7 +277,7 @@ void fake_quantize(const spec& s, nb::handle x_object, nb::handle y_object, int 
     if (x.size() != y.size()) refuse("x has " + std::to_string(x.size()) + " values and out " + std::to_string(y.size()));
     conversion c = conversion_of(s, x.shape(), axis, {scale, zero_point, scale_axis, scale_block});
     const std::unique_ptr<buffer> words = take_words(c, random_words, x.size());
-    const nb::gil_scoped_release others_may_run;
+    const without_lock others_may_run;
     if (x.size() == 0) return;
     if (x.kind() == number::float32 && y.kind() == number::float32 && threads <= 1)
         return compare::fake_quantize(c, x.as<const float>(), y.as<float>());
@@ -366,7 +367,7 @@ bool round_plain(const spec& s, const plain_memory& x, const plain_memory& y, co
         else dispatch::fake_quantize(s.format, from, to, scale, s.how);
     };
     if (from.size() > short_work) {
-        const nb::gil_scoped_release others_may_run;
+        const without_lock others_may_run;
         round();
     } else if (!from.empty()) {
         round();
@@ -409,7 +410,7 @@ void encode(const spec& s, nb::handle x_object, nb::handle packed_object, int ax
     const std::unique_ptr<buffer> words = take_words(c, random_words, x.size());
     encode_status status = encode_status::done;
     {
-        const nb::gil_scoped_release others_may_run;
+        const without_lock others_may_run;
         if (x.size() == 0) return;
         status = dispatch::encode(c.format, x.values(), packed.as<std::byte>(), parameters_of(c), c.how);
     }
@@ -427,7 +428,7 @@ void decode(const spec& s, nb::handle packed_object, nb::handle y_object, int ax
     if (packed.size() < layout_of(c, y.size()).bytes())
         refuse(std::to_string(packed.size()) + " bytes of codes; format " + s.text + " of shape " + in_words(y.shape()) + " needs " +
                std::to_string(layout_of(c, y.size()).bytes()));
-    const nb::gil_scoped_release others_may_run;
+    const without_lock others_may_run;
     if (y.size() != 0) dispatch::decode(c.format, packed.as<const std::byte>(), y.places(), parameters_of(c));
 }
 
@@ -555,7 +556,7 @@ void add_arrays(nb::module_& m) {
     m.def("architecture", &dispatch::architecture);
     m.def("fake_quantize", &fake_quantize, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
           nb::arg(), nb::arg(), nb::arg().none());
-    m.def("fake_quantize_plain", &fake_quantize_plain, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
+    m.def("fake_quantize_plain", &fake_quantize_plain, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg().none(),
           nb::arg().none());
     m.def("planes", &planes);
     m.def("encode", &encode, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(),

@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "arrays.hpp"
+#include "interpreter_lock.hpp"
 
 namespace qk::python {
 namespace {
@@ -19,7 +20,7 @@ void backward(const spec& s, nb::handle x_object, nb::handle out_object, nb::han
     const std::span<float> to = in.as<float>();
     const std::span<double> scales(static_cast<double*>(by_scale.memory()), by_scale.size()),
         zeros(static_cast<double*>(by_zero.memory()), by_zero.size());
-    const nb::gil_scoped_release others_may_run;
+    const without_lock others_may_run;
     const auto part = [&](std::size_t first, std::size_t n, std::size_t entry, affine a) {
         const scale_gradient g = fake_quantize_backward(c.format, values.subspan(first, n), from.subspan(first, n), to.subspan(first, n), a,
                                                         from_element(c.how, first));

@@ -22,6 +22,7 @@
 #include "graph/model/model_bytes.hpp"
 #include "graph/ops/elements.hpp"
 #include "graph/pipeline/trial_scorer.hpp"
+#include "interpreter_lock.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
 #include "qk/graph/model/model_files.hpp"
@@ -72,8 +73,7 @@ bool has_room_behind(const std::byte* end) {
 
 /// Returns an array (contiguous, in the machine's byte order) as a tensor, without a copy where it can be read as tensors are.
 tensor to_tensor(const nb::handle& given) {
-    const auto array = std::make_shared<nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>>(
-        nb::cast<nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>>(given));
+    const auto array = shared_with_threads(nb::cast<nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>>(given));
     graph::dims shape;
     for (std::size_t i = 0; i < array->ndim(); ++i) shape.push_back(static_cast<std::int64_t>(array->shape(i)));
     const auto* bytes = static_cast<const std::byte*>(array->data());
@@ -106,11 +106,7 @@ void take_memory(tool::caller& caller, const nb::dict& memory) {
         const std::string name = nb::cast<std::string>(key);
         if (name == "model") {
             const nb::bytes held = nb::cast<nb::bytes>(value);
-            const std::shared_ptr<const void> owner(new nb::bytes(held), [](const nb::bytes* own) {
-                const nb::gil_scoped_acquire lock;
-                delete own;
-            });
-            caller.model = graph::pipeline::model_source::of_bytes(std::string_view(held.c_str(), held.size()), owner);
+            caller.model = graph::pipeline::model_source::of_bytes(std::string_view(held.c_str(), held.size()), shared_with_threads(held));
         } else if (name == "expected") {
             for (const auto [output, array] : nb::cast<nb::dict>(value))
                 caller.expected.emplace(nb::cast<std::string>(output), to_tensor(array));
@@ -159,7 +155,7 @@ nb::list to_list(std::span<const tensor> all) {
 }
 
 double to_number(const nb::object& answer) {
-    const double value = PyFloat_AsDouble(answer.ptr());
+    const double value = or_rest([&] { return PyFloat_AsDouble(answer.ptr()); });
     if (value == -1.0 && PyErr_Occurred() != nullptr) throw nb::python_error();
     return value;
 }
@@ -168,20 +164,26 @@ double to_number(const nb::object& answer) {
 graph::outputs_metric outputs_metric_of(const nb::object& function, bool outputs_alone) {
     return [&function, outputs_alone](std::span<const tensor> outputs, std::span<const tensor> reference,
                                       std::span<const std::int64_t> labels) {
-        const nb::gil_scoped_acquire lock;
-        if (outputs_alone) return to_number(function(to_list(outputs)));
-        nb::object classes = nb::none();
-        if (!labels.empty()) classes = to_numpy(graph::make_tensor<std::int64_t>({static_cast<std::int64_t>(labels.size())}, labels));
-        return to_number(function(to_list(outputs), to_list(reference), classes));
+        return in_python([&] {
+            if (outputs_alone) return to_number(called(function, to_list(outputs)));
+            nb::object classes = nb::none();
+            if (!labels.empty()) classes = to_numpy(graph::make_tensor<std::int64_t>({static_cast<std::int64_t>(labels.size())}, labels));
+            return to_number(called(function, to_list(outputs), to_list(reference), classes));
+        });
     };
 }
 
-/// One run of a verb.
-class call {
+/// What the user gave to a verb that measures, and how.
+struct measures {
+    nb::object metric, evaluate, elsewhere;
+    bool outputs_alone = false, evaluates_file = false;
+};
+
+/// A verb that runs in a thread of its own.
+class running_verb {
   public:
-    call(std::vector<std::string> words, std::string command, nb::object metric, nb::object evaluate, bool outputs_alone,
-         bool evaluates_file, nb::object elsewhere, const nb::dict& memory, bool keeps_results)
-        : metric_(std::move(metric)), evaluate_(std::move(evaluate)), elsewhere_(std::move(elsewhere)) {
+    running_verb(std::vector<std::string> words, std::string command, measures given, const nb::dict& memory, bool keeps_results)
+        : given_(std::move(given)) {
         take_memory(caller_, memory);
         caller_.keeps_results = keeps_results;
         caller_.command = std::move(command);
@@ -196,45 +198,22 @@ class call {
             done_ = done;
             all_ = all;
         };
-        if (!metric_.is_none()) caller_.measure_outputs = outputs_metric_of(metric_, outputs_alone);
-        if (!evaluate_.is_none() && !evaluates_file)
-            caller_.measure_model = [this](const graph::model& m) {
-                const std::string bytes = graph::serialized(m.proto());
-                const nb::gil_scoped_acquire lock;
-                return to_number(evaluate_(to_bytes(bytes)));
-            };
-        else if (!evaluate_.is_none())
-            caller_.measure_model = [this](const graph::model& m) {
-                const graph::temporary_folder folder("qk-eval", "eval_func", {"/dev/shm"});
-                const std::string file = (folder / "model.onnx").string();
-                m.save(file);
-                const nb::gil_scoped_acquire lock;
-                return to_number(evaluate_(file));
-            };
-        if (!elsewhere_.is_none())
-            caller_.elsewhere = [this](std::span<const graph::precision_plan> plans) {
-                std::vector<std::string> texts;
-                for (const graph::precision_plan& p : plans) texts.push_back(graph::json_text(graph::to_json(p)));
-                const nb::gil_scoped_acquire lock;
-                std::vector<graph::score> scores;
-                for (const nb::handle h : elsewhere_(texts)) {
-                    const nb::tuple pair = nb::cast<nb::tuple>(h);
-                    scores.push_back({to_number(nb::borrow(pair[0])), to_number(nb::borrow(pair[1]))});
-                }
-                return scores;
-            };
+        if (!given_.metric.is_none()) caller_.measure_outputs = outputs_metric_of(given_.metric, given_.outputs_alone);
+        if (!given_.evaluate.is_none()) caller_.measure_model = [this](const graph::model& m) { return measured(m); };
+        if (!given_.elsewhere.is_none())
+            caller_.elsewhere = [this](std::span<const graph::precision_plan> plans) { return measured_elsewhere(plans); };
         worker_ = std::thread([this, all = std::move(words)] { run(all); });
     }
-    ~call() {
-        caller_.interrupted = true;
-        const nb::gil_scoped_release others_may_run;
+    ~running_verb() {
+        interrupt();
+        const without_lock others_may_run;
         worker_.join();
     }
-    call(const call&) = delete;
-    call& operator=(const call&) = delete;
+    running_verb(const running_verb&) = delete;
+    running_verb& operator=(const running_verb&) = delete;
 
     bool wait(double seconds) {
-        const nb::gil_scoped_release others_may_run;
+        const without_lock others_may_run;
         std::unique_lock lock(mutex_);
         return ended_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return is_done_; });
     }
@@ -267,6 +246,31 @@ class call {
     }
 
   private:
+    /// Returns what the user's function says of a model: of its bytes, or of a file.
+    double measured(const graph::model& m) const {
+        if (!given_.evaluates_file) {
+            const std::string bytes = graph::serialized(m.proto());
+            return in_python([&] { return to_number(called(given_.evaluate, to_bytes(bytes))); });
+        }
+        const graph::temporary_folder folder("qk-eval", "eval_func", {"/dev/shm"});
+        const std::string file = (folder / "model.onnx").string();
+        m.save(file);
+        return in_python([&] { return to_number(called(given_.evaluate, nb::cast(file))); });
+    }
+
+    std::vector<graph::score> measured_elsewhere(std::span<const graph::precision_plan> plans) const {
+        std::vector<std::string> texts;
+        for (const graph::precision_plan& p : plans) texts.push_back(graph::json_text(graph::to_json(p)));
+        return in_python([&] {
+            std::vector<graph::score> scores;
+            for (const nb::handle h : called(given_.elsewhere, nb::cast(texts))) {
+                const nb::tuple pair = nb::cast<nb::tuple>(h);
+                scores.push_back({to_number(nb::borrow(pair[0])), to_number(nb::borrow(pair[1]))});
+            }
+            return scores;
+        });
+    }
+
     void run(const std::vector<std::string>& words) {
         try {
             status_ = static_cast<int>(tool::run_for(caller_, words).status);
@@ -282,7 +286,7 @@ class call {
         ended_.notify_all();
     }
 
-    nb::object metric_, evaluate_, elsewhere_;
+    measures given_;
     tool::caller caller_;
     std::mutex mutex_;
     std::condition_variable ended_;
@@ -292,6 +296,35 @@ class call {
     bool is_done_ = false;
     std::exception_ptr failed_;
     std::thread worker_;
+};
+
+/// One run of a verb, as Python sees it. Its end waits for the verb's thread, but not where the interpreter ends: there the thread may be
+/// resting for the interpreter's lock, and nobody would wake it.
+class call {
+  public:
+    call(std::vector<std::string> words, std::string command, nb::object metric, nb::object evaluate, bool outputs_alone,
+         bool evaluates_file, nb::object elsewhere, const nb::dict& memory, bool keeps_results) {
+        if (Py_IsInitialized() == 0) throw nb::builtin_exception(nb::exception_type::runtime_error, "qk runs no verb while Python ends");
+        verb_ = std::make_unique<running_verb>(
+            std::move(words), std::move(command),
+            measures{std::move(metric), std::move(evaluate), std::move(elsewhere), outputs_alone, evaluates_file}, memory, keeps_results);
+    }
+    ~call() {
+        if (Py_IsInitialized() != 0) return;
+        verb_->interrupt();
+        static_cast<void>(verb_.release());
+    }
+    call(const call&) = delete;
+    call& operator=(const call&) = delete;
+
+    bool wait(double seconds) { return verb_->wait(seconds); }
+    void interrupt() { verb_->interrupt(); }
+    std::tuple<std::string, std::size_t, std::size_t> progress() { return verb_->progress(); }
+    std::tuple<int, std::string, std::string> result() { return verb_->result(); }
+    nb::dict kept() { return verb_->kept(); }
+
+  private:
+    std::unique_ptr<running_verb> verb_;
 };
 
 /// Measures trials of a search that runs in another process: prepared once for the words of its verb.
@@ -306,14 +339,14 @@ class trials {
             scorer_.emplace(settings);
             throw taken{};
         };
-        const nb::gil_scoped_release others_may_run;
+        const without_lock others_may_run;
         try {
             tool::run_for(caller, std::move(words));
         } catch (const taken&) {
         }
     }
     std::vector<std::tuple<double, double>> scores(const std::vector<std::string>& plans) {
-        const nb::gil_scoped_release others_may_run;
+        const without_lock others_may_run;
         const std::scoped_lock lock(one_);
         std::vector<std::tuple<double, double>> all;
         for (const graph::score& s : (*scorer_)(plans)) all.emplace_back(s.metric, s.error);
@@ -389,14 +422,14 @@ int run_program(std::vector<std::string> words) {
     std::vector<char*> pointers;
     for (std::string& w : words) pointers.push_back(w.data());
     pointers.push_back(nullptr);
-    const nb::gil_scoped_release others_may_run;
+    const without_lock others_may_run;
     return tool::run_program(static_cast<int>(words.size()), pointers.data());
 }
 
 }  // namespace
 
 void add_verbs(nb::module_& m) {
-    nb::class_<call>(m, "Call")
+    nb::class_<call>(m, "Call", nb::is_weak_referenceable())
         .def(nb::init<std::vector<std::string>, std::string, nb::object, nb::object, bool, bool, nb::object, const nb::dict&, bool>(),
              nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg())
         .def("wait", &call::wait)

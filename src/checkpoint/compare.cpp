@@ -19,9 +19,16 @@ struct float_sums {
 /// Decodes the second weight whole, then the first in portions beside it.
 float_sums sums_of(const checkpoint& a, const weight& wa, const checkpoint& b, const weight& wb) {
     float_sums s;
-    const std::vector<float> second = b.decode(wb);
+    // A factor of the input that one checkpoint keeps beside and the other has in its values is no difference.
+    const bool with_factor = (wa.input_factor == weight::none) != (wb.input_factor == weight::none);
+    const auto decode = [&](const checkpoint& c, const weight& w, const std::function<void(std::span<const float>)>& take) {
+        if (with_factor) c.decode_with_factor(w, take);
+        else c.decode(w, take);
+    };
+    std::vector<float> second;
+    decode(b, wb, [&](std::span<const float> part) { second.insert(second.end(), part.begin(), part.end()); });
     std::size_t at = 0;
-    a.decode(wa, [&](std::span<const float> part) {
+    decode(a, wa, [&](std::span<const float> part) {
         for (const float x : part) {
             const float y = second[at++];
             if (std::bit_cast<std::uint32_t>(x) != std::bit_cast<std::uint32_t>(y) && !(std::isnan(x) && std::isnan(y))) ++s.differ;

@@ -39,6 +39,16 @@ std::string upper(std::string s) {
     return s;
 }
 
+/// Notes what stands under `key` and is no width or group size. Group sizes of -1 mean a scale for each row, and of null none.
+void check_number(const json& j, const char* key, bool group, quantization_config& c) {
+    const json& v = member(j, key);
+    if (v.is_null() || v.is_array() || v.is_object()) return;  // absent, or a block of rows and columns
+    const auto n = v.is_number_integer() ? v.get<std::int64_t>() : 0;
+    const bool right = v.is_number_integer() && (group ? n == -1 || (n > 0 && n <= 1 << 20) : n >= 1 && n <= 32);
+    if (!right)
+        c.senseless.push_back(std::string("says ") + key + " " + v.dump() + (group ? ", which is no group size" : ", which is no width"));
+}
+
 void read_block(const json& sides, quantization_config& c) {
     if (!sides.is_array() || sides.size() != 2 || !sides[0].is_number_integer() || !sides[1].is_number_integer()) return;
     const auto rows = sides[0].get<std::int64_t>(), columns = sides[1].get<std::int64_t>();
@@ -64,6 +74,7 @@ void read_groups(const json& groups, quantization_config& c) {
     if (!groups.is_object()) return;
     for (const json& g : groups) {
         const json& weights = member(g, "weights");
+        check_number(weights, "num_bits", false, c), check_number(weights, "group_size", true, c);
         if (c.bits == 0) c.bits = whole(weights, "num_bits");
         if (c.group == 0) c.group = whole(weights, "group_size");
         read_block(member(weights, "block_structure"), c);
@@ -81,6 +92,7 @@ void read_groups(const json& groups, quantization_config& c) {
 
 void read_mlx(const json& q, quantization_config& c) {
     c.method = "mlx";
+    check_number(q, "bits", false, c), check_number(q, "group_size", true, c);
     c.bits = whole(q, "bits"), c.group = whole(q, "group_size"), c.algorithm = word(q, "mode");
     for (const auto& [key, value] : q.items()) {
         if (value.is_object()) c.layers.push_back({key, whole(value, "bits"), whole(value, "group_size"), word(value, "mode"), false});
@@ -99,6 +111,51 @@ void read_modelopt(const json& q, quantization_config& c) {
     read_algorithm(c);
 }
 
+/// What auto-round's packing says: whose layout the words have, and whether zero points are stored minus one. It has both of GPTQ's
+/// versions without `checkpoint_format` (auto_round/inference/backend.py).
+void read_packing(const json& q, quantization_config& c) {
+    const std::string packing = word(q, "packing_format"), type = word(q, "data_type");
+    const auto has = [&](const char* part) { return packing.find(part) != std::string::npos; };
+    c.method = "gptq";
+    if (type.starts_with("mx_int")) c.unread = "says data_type " + type + ", whose codes of sign and magnitude are not read";
+    else if (has("nvfp4_e5m3") || type.find("e5m3") != std::string::npos) c.unread = "says scales of E5M3, which are not read";
+    else if (has("llm_compressor") || type.starts_with("mx_fp") || type.starts_with("nv_fp")) c.method = "compressed-tensors";
+    else if (has("fp8") || type.starts_with("fp8") || type == "fp") c.method = "fp8";
+    else if (has("awq")) c.method = "awq";
+    else if (!packing.empty() && packing != "auto") c.first_version = has("gptq") && !has("gptqmodel");
+    if (c.method == "compressed-tensors" || c.method == "fp8") c.symmetric.reset(), c.quantizes_activations.reset();
+}
+
+/// GPTQ's, AWQ's and auto-round's words.
+void read_words(const json& q, quantization_config& c) {
+    for (const char* key : {"bits", "w_bit"}) check_number(q, key, false, c);
+    for (const char* key : {"group_size", "q_group_size"}) check_number(q, key, true, c);
+    c.bits = whole(q, "bits");
+    if (c.bits == 0) c.bits = whole(q, "w_bit");
+    c.group = whole(q, "group_size");
+    if (c.group == 0) c.group = whole(q, "q_group_size");
+    c.symmetric = truth(q, "sym");
+    if (const auto zeros = truth(q, "zero_point")) c.symmetric = !*zeros;
+    const std::string format = word(q, "checkpoint_format").empty() ? word(q, "format") : word(q, "checkpoint_format");
+    c.first_version = format != "gptq_v2" && format != "gptq_p";
+    c.varies = member(q, "dynamic").is_object() || member(q, "extra_config").is_object();
+    if (format == "gptq_p" && c.bits != 2 && c.bits != 4 && c.bits != 8)
+        c.unread = "says " + format + ", whose words of split planes are not read for " + std::to_string(c.bits) + " bits";
+    for (const char* other : {"marlin", "bitblas", "qqq", "exl3", "paroquant", "vptq"})
+        if (format == other) c.unread = "says checkpoint_format " + format + ", whose order of words is not read";
+    if (truth(q, "is_marlin_format").value_or(false)) c.unread = "says is_marlin_format, whose order of words is not read";
+    c.quantizes_activations = false;
+    if (c.method.ends_with("auto-round")) read_packing(q, c);
+    const std::string version = word(q, "version").empty() ? format : word(q, "version");
+    c.gemm = c.method != "awq" || version.empty() || upper(version) == "GEMM";
+    c.algorithm = version;
+}
+
+/// Systems whose codes are not read. A method that stands in neither list is judged by the tensors, where these say enough.
+constexpr std::string_view unread_methods[] = {"aqlm",       "bitblas", "bitnet", "bitsandbytes", "eetq",      "exl2", "exl3",
+                                               "fp_quant",   "gguf",    "higgs",  "hqq",          "paroquant", "qqq",  "quip",
+                                               "quip_sharp", "quanto",  "sinq",   "spqr",         "torchao",   "vptq"};
+
 void read_method(const json& q, quantization_config& c) {
     c.method = word(q, "quant_method");
     if (c.method.empty() && q.contains("config_groups")) c.method = "compressed-tensors";
@@ -107,24 +164,15 @@ void read_method(const json& q, quantization_config& c) {
     if (c.method == "modelopt" || c.method.starts_with("modelopt_")) return read_modelopt(q, c);
     if (c.method == "compressed-tensors") {
         c.algorithm = word(q, "format");
+        if (c.algorithm.starts_with("sparse-") || c.algorithm == "marlin-24")
+            c.unread = "says format " + c.algorithm + ", whose sparse codes are not read";
         read_groups(member(q, "config_groups"), c);
         c.excluded = words(member(q, "ignore"));
-    } else if (c.method == "gptq" || c.method == "awq" || c.method == "auto-round" || c.method == "intel/auto-round") {
-        c.bits = whole(q, "bits");
-        if (c.bits == 0) c.bits = whole(q, "w_bit");
-        c.group = whole(q, "group_size");
-        if (c.group == 0) c.group = whole(q, "q_group_size");
-        c.symmetric = truth(q, "sym");
-        if (const auto zeros = truth(q, "zero_point")) c.symmetric = !*zeros;
-        c.first_version = word(q, "checkpoint_format") != "gptq_v2";
-        c.varies = member(q, "dynamic").is_object() || member(q, "extra_config").is_object();
-        const std::string packing = word(q, "packing_format") + word(q, "checkpoint_format");
-        if (c.method.ends_with("auto-round")) c.method = packing.find("awq") != std::string::npos ? "awq" : "gptq";
-        const std::string version = upper(word(q, "version"));
-        c.gemm = c.method != "awq" || version.empty() || version == "GEMM";
-        c.algorithm = word(q, "version");
-        c.quantizes_activations = false;
+    } else if (c.method == "gptq" || c.method == "awq" || c.method.ends_with("auto-round")) {
+        read_words(q, c);
     } else {
+        if (std::ranges::find(unread_methods, c.method) != std::end(unread_methods))
+            c.unread = "says quant_method " + c.method + ", whose codes are not read; its own package can write them as floats";
         c.bits = whole(q, "bits");
         read_block(member(q, "weight_block_size"), c);
         c.excluded = words(member(q, "modules_to_not_convert"));
@@ -166,6 +214,8 @@ quantization_config parse_config(const json& root, const std::filesystem::path& 
         for (const json* place : {&root, &member(root, "text_config"), &member(root, "llm_config")}) {
             const json& q = member(*place, key);
             if (!q.is_object() || !c.method.empty()) continue;
+            if (word(q, "packing_format").ends_with("mlx") && member(root, "quantization").is_object())
+                continue;  // auto-round's MLX export
             if (q.contains("quant_method") || q.contains("config_groups") || q.contains("quant_algo")) read_method(q, c);
         }
     for (const char* key : {"quantization", "quantization_config"}) {

@@ -93,10 +93,20 @@ matrix_planes planes_of(const checkpoint& c, const weight& w, std::uint64_t inde
     matrix_planes p{.codes = part(w.codes), .scales = part(w.scales), .zeros = part(w.zeros)};
     if (w.global != weight::none) {
         const stored_tensor& t = c.tensors[static_cast<std::size_t>(w.global)];
-        std::memcpy(&p.global, t.data.data() + (t.data.size() == 4 * w.stack ? 4 * index : 0), 4);
+        p.global = number_at<float>(t.data.data() + (t.data.size() == 4 * w.stack ? 4 * index : 0), t.swapped);
     }
     if (w.group_of != weight::none) p.group_of = c.tensors[static_cast<std::size_t>(w.group_of)].data;
     return p;
+}
+
+std::uint64_t beyond_float32(const stored_tensor& t) {
+    std::uint64_t n = 0;
+    if (t.type == "F64" || t.type == "f64")
+        for (std::uint64_t i = 0; i < t.elements(); ++i) {
+            const auto v = number_at<double>(t.data.data() + 8 * i, t.swapped);
+            n += std::isfinite(v) && !std::isfinite(static_cast<float>(v));
+        }
+    return n;
 }
 
 namespace {
@@ -189,9 +199,43 @@ class decoder {
 
 }  // namespace
 
+namespace {
+
+/// Hands on what `decode` gives after `change` has seen each number and its place.
+template <class Change>
+void decode_changed(const std::function<void(const std::function<void(std::span<const float>)>&)>& decode, const Change& change,
+                    const std::function<void(std::span<const float>)>& take) {
+    std::uint64_t at = 0;
+    std::vector<float> changed;
+    decode([&](std::span<const float> part) {
+        changed.assign(part.begin(), part.end());
+        for (float& v : changed) v = change(v, at++);
+        take(changed);
+    });
+}
+
+}  // namespace
+
 void checkpoint::decode(const weight& w, const std::function<void(std::span<const float>)>& take) const {
     if (w.problem) throw error(path.string() + ": " + w.problem->sentence);
-    if (w.elements() != 0) decoder(*this, w, take).run();
+    if (w.elements() == 0) return;
+    if (kind != container::gguf || w.global == weight::none) return decoder(*this, w, take).run();
+    std::vector<float> factors;
+    for (std::uint64_t m = 0; m < w.stack; ++m) factors.push_back(planes_of(*this, w, m).global);
+    const std::uint64_t each = w.elements() / w.stack;
+    decode_changed([&](const auto& to) { decoder(*this, w, to).run(); }, [&](float v, std::uint64_t i) { return v * factors[i / each]; },
+                   take);
+}
+
+void checkpoint::decode_with_factor(const weight& w, const std::function<void(std::span<const float>)>& take) const {
+    if (w.input_factor == weight::none) return decode(w, take);
+    const stored_tensor& t = tensors[static_cast<std::size_t>(w.input_factor)];
+    std::vector<float> factors(t.elements());
+    decode_plain(t, 0, factors.size(), factors.data());
+    // One factor for each input: the last number of the shape, or the one before where the inputs are first.
+    const std::uint64_t inner = factors.size() == w.shape.back() ? 1 : w.shape.back();
+    decode_changed([&](const auto& to) { decode(w, to); },
+                   [&](float v, std::uint64_t i) { return v * factors[i / inner % factors.size()]; }, take);
 }
 
 std::vector<float> checkpoint::decode(const weight& w) const {

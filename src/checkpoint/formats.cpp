@@ -158,7 +158,7 @@ std::vector<format_error> measure_formats(const checkpoint& c, const std::vector
         std::vector<float> rest;
         const std::size_t row = w.shape.back();
         std::uint64_t rows = 0;
-        c.decode(w, [&](std::span<const float> part) {
+        c.decode_with_factor(w, [&](std::span<const float> part) {
             rest.insert(rest.end(), part.begin(), part.end());
             const std::size_t whole = rest.size() / row * row;
             measure_rows(trials, std::span(rest).first(whole), row, importance, rows, threads);

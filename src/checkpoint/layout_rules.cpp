@@ -3,6 +3,7 @@
 // Codes are made with the scales as they are stored, so that a scale of 16 bits costs nothing twice.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "planned.hpp"
@@ -140,6 +141,24 @@ std::optional<quantized_parts> quantized_like(std::string_view system, bool symm
     layout_quantizer quantizer(system, symmetric, model, group_of);
     if (!quantizer.knows()) return std::nullopt;
     return quantizer.of(values);
+}
+
+void check_scales(const weight& w, const weight& model, const quantized_parts& made, std::span<const float> values) {
+    const layout& how = model.how;
+    const auto finite = [&](std::span<const std::byte> plane) {
+        const auto width = static_cast<std::size_t>(bits_of(how.scale) / 8);
+        for (std::size_t i = 0; width != 0 && i + width <= plane.size(); i += width) {
+            std::uint32_t bits = 0;
+            std::memcpy(&bits, plane.data() + i, width);
+            if (!std::isfinite(scale_value(how.scale, bits))) return false;
+        }
+        return true;
+    };
+    const bool whole = how.global == global_type::none || (std::isfinite(made.global) && made.global != 0);
+    if (finite(made.scales) && (how.zero != zero_type::bias || finite(made.zeros)) && whole) return;
+    if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) return;
+    throw error(w.name + ": the scales that would make it " + model.format + " are no finite numbers; leave it a float, as --tensor '" +
+                w.name + "=f32' does");
 }
 
 }  // namespace qk::checkpoint

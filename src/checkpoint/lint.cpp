@@ -32,11 +32,12 @@ class weight_linter {
 
     void look() {
         if (w_.problem || w_.elements() == 0) return;
+        if (w_.global != weight::none) globals();
         if (!w_.quantized) return plain();
         if (w_.how.order == code_order::ggml_blocks) return blocks();
-        if (w_.global != weight::none) globals();
         planes();
         report();
+        if (w_.how.order == code_order::columns) version();
         if (w_.how.scales == scale_order::rows) order();
     }
 
@@ -46,11 +47,15 @@ class weight_linter {
 
     void plain() {
         const stored_tensor& t = c_.tensors[static_cast<std::size_t>(w_.codes)];
-        std::uint64_t nan = 0;
+        std::uint64_t nan = 0, infinite = 0;
         c_.decode(w_, [&](std::span<const float> part) {
-            for (const float v : part) nan += std::isnan(v);
+            for (const float v : part) nan += std::isnan(v), infinite += std::isinf(v);
         });
         if (nan != 0) add(t.name, "nan_code", t.name + ": " + of(nan, w_.elements()) + " numbers are NaN");
+        if (const std::uint64_t large = beyond_float32(t); large != 0)
+            infinite -= large,
+                add(t.name, "infinite_code", t.name + ": " + of(large, w_.elements()) + " numbers are beyond the range of float32");
+        if (infinite != 0) add(t.name, "infinite_code", t.name + ": " + of(infinite, w_.elements()) + " numbers are infinite");
         if (t.name.ends_with("_scale") || t.name.ends_with("_scale_2") || t.name.ends_with("_global_scale")) input_scale(t);
     }
     /// A scale that no weight of the file uses: of activations, most often.
@@ -76,7 +81,7 @@ class weight_linter {
             if (g < 0) return add(name, "negative_scale", text + "; a scale is positive");
             // A scale of 1 stands for weights as large as 6 * 448 = 2688.
             const bool multiplies = w_.how.global == global_type::multiplies;
-            if (multiplies ? g > 1 : g < 1)
+            if (w_.format == "nvfp4" && (multiplies ? g > 1 : g < 1))
                 return add(name, "reciprocal_scale",
                            text + " and " + (multiplies ? "multiplies" : "divides") + ": weights would reach " +
                                std::to_string(multiplies ? 2688 * g : 2688 / g) + ". It looks like the reciprocal");
@@ -133,7 +138,8 @@ class weight_linter {
         some(seen_.nan_scales, "nan_scale",
              w_.how.product == arithmetic::power_of_two ? "have code 255: NaN in the MX format, 2^128 to GPT-OSS's reader" : "are NaN");
         some(seen_.infinite, "infinite_scale", "are infinite");
-        const bool may_be_negative = w_.how.zero == zero_type::bias;
+        // Integers keep their meaning: auto-round gives a group a negative scale where its largest value has the sign with fewer codes.
+        const bool may_be_negative = w_.how.zero == zero_type::bias || w_.how.codes == element::unsigned_integer;
         if (!may_be_negative) some(seen_.negative, "negative_scale", "are negative");
         some(seen_.zero, "zero_scale", "are 0 where codes are not: those values are lost");
         // Whole matrices with every scale above 1 are weights of hundreds; the reciprocals of usual scales look like that.
@@ -141,6 +147,23 @@ class weight_linter {
         if (judged && seen_.scales != 0 && seen_.above_one == seen_.scales && w_.how.bits == 8)
             add(name, "reciprocal_scale",
                 name + ": every scale is above 1, up to " + std::to_string(seen_.largest) + ", and multiplies. They look like reciprocals");
+    }
+
+    /// Zero points of symmetric codes are the middle one. If all are the code beside it, the file is of GPTQ's other version.
+    void version() {
+        if (!c_.config.symmetric.value_or(false)) return;
+        const bool first = w_.how.zero == zero_type::packed_words_m1;
+        const int middle = 1 << (w_.how.bits - 1), other = first ? middle + 1 : middle - 1;
+        const std::size_t groups = groups_of(w_.how, w_.matrix), rows = scale_rows_of(w_.how, w_.matrix);
+        const matrix_planes p = planes_of(c_, w_, 0);
+        for (std::size_t r = 0; r < rows; ++r)
+            for (std::size_t g = 0; g < groups; ++g)
+                if (zero_at(w_.how, w_.matrix, p.zeros, r, g) != other) return;
+        const std::string name = name_of_part(c_, w_.zeros);
+        add(name, "wrong_zero_point",
+            name + ": every zero point is stored as " + std::to_string(first ? middle : middle - 1) + ", that of symmetric codes in the " +
+                (first ? "second" : "first") + " version of GPTQ's files, and " + c_.config.file.filename().string() + " says the " +
+                (first ? "first" : "second") + ": every weight is read one scale too " + (first ? "low" : "high"));
     }
 
     /// Compares how smooth the scales are as they lie with how smooth they would be in cuBLAS's tiles of 128 x 4.

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "lost_numbers.hpp"
 #include "parts.hpp"
 #include "resumed_file.hpp"
 
@@ -111,7 +112,8 @@ std::size_t finished(const resumed_file& file, std::vector<entry>& entries) {
 
 }  // namespace
 
-std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, const progress& told) {
+std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, const progress& told, std::vector<std::string>* notes,
+                      std::vector<weight_change>* changes) {
     std::vector<entry> entries;
     std::uint64_t offset = 0, total = 0;
     for (const weight& w : c.weights) {
@@ -142,11 +144,21 @@ std::size_t write_npz(const checkpoint& c, const std::filesystem::path& target, 
         });
         e.crc = crc;
         file.write_at(e.offset, e.local());
+        const weight& w = c.weights[k];
+        lost_numbers lost;
+        lost.add_beyond_float32(beyond_float32(c.tensors[static_cast<std::size_t>(w.codes)]));
+        if (notes != nullptr) lost.say(w.name, w.elements(), "f32", "a .npz has no other type here", *notes);
     }
     std::string directory;
     for (const entry& e : entries) directory += e.central();
     file.append(directory + end_of_archive(entries.size(), directory.size(), offset));
     file.put();
+    if (changes != nullptr)
+        for (const weight& w : c.weights)
+            changes->push_back({.name = w.name,
+                                .from = w.format,
+                                .to = "f32",
+                                .how = w.format == "f32" ? weight_change::kind::kept : weight_change::kind::moved});
     return done;
 }
 

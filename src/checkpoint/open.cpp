@@ -56,6 +56,32 @@ void open_index(checkpoint& c) {
     }
 }
 
+/// Compares one shard that was opened by itself with the index beside it, if there is one: NAME.safetensors.index.json of
+/// NAME-00001-of-00003.safetensors.
+void compare_with_index(checkpoint& c) {
+    const std::string name = c.path.filename().string();
+    std::string base = c.path.stem().string();
+    if (base.size() > 15 && base[base.size() - 15] == '-' && base.substr(base.size() - 9, 4) == "-of-") base.resize(base.size() - 15);
+    const std::filesystem::path index = c.path.parent_path() / (base + ".safetensors.index.json");
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(index, ignored)) return;
+    const std::string label = index.filename().string();
+    std::map<std::string, std::string> place;
+    for (const auto& [file, names] : shards_of(parse_json(read_text(index, 512u << 20), index.string()), index.string()))
+        for (const std::string& tensor : names) place[tensor] = file;
+    const auto note = [&](const std::string& tensor, std::string sentence) {
+        c.findings.push_back({tensor, "config_mismatch", std::move(sentence)});
+    };
+    for (const stored_tensor& t : c.tensors) {
+        const auto found = place.find(t.name);
+        if (found == place.end()) note(t.name, t.name + " is in " + name + ", and " + label + " does not say so");
+        else if (found->second != name) note(t.name, t.name + " is in " + name + ", and " + label + " says " + found->second);
+        place.erase(t.name);
+    }
+    for (const auto& [tensor, file] : place)
+        if (file == name) note(tensor, tensor + " should be in " + name + " as " + label + " says, and is not");
+}
+
 /// The names of a split GGUF's parts: NAME-00001-of-00003.gguf.
 std::optional<std::string> split_prefix(const std::string& name, std::uint64_t count) {
     char ending[64];
@@ -98,6 +124,7 @@ void open_gguf(checkpoint& c) {
 void finish(checkpoint& c) {
     if (c.kind == container::gguf) find_gguf_weights(c);
     else find_weights(c);
+    find_neighbours(c);
     std::set<std::string_view> names;
     for (const weight& w : c.weights)
         if (!names.insert(w.name).second) throw error(c.path.string() + ": two tensors stand for the weight " + shown(w.name));
@@ -124,7 +151,10 @@ checkpoint open(const std::filesystem::path& file) {
     } else {
         const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
         if (ending == ".json") open_index(c);
-        else read_safetensors(map_into(c, file), file.string(), c);
+        else {
+            read_safetensors(map_into(c, file), file.string(), c);
+            compare_with_index(c);
+        }
         c.config = read_config(folder);
     }
     finish(c);

@@ -63,6 +63,8 @@ quantization_config parse_config(const nlohmann::json& config, const std::filesy
 /// Fills weights and findings from tensors and config.
 void find_weights(checkpoint& c);
 void find_gguf_weights(checkpoint& c);
+/// Links factors that lie beside weights, and adds a finding for each tensor beside one that no rule explains.
+void find_neighbours(checkpoint& c);
 
 /// Whether `name` fits a glob: * and ?.
 bool fits(std::string_view pattern, std::string_view name);
@@ -85,6 +87,8 @@ class importance_rows {
     std::uint64_t rows_ = 1, columns_ = 0, matrices_ = 1;
 };
 
+/// Finite numbers of a float64 tensor that float32, in which tensors are decoded, has only as Inf; 0 for other types.
+std::uint64_t beyond_float32(const stored_tensor& t);
 /// The parts of matrix `index` of a weight's stack.
 matrix_planes planes_of(const checkpoint& c, const weight& w, std::uint64_t index);
 /// The type of a GGUF tensor by the name that facts_of gives it.

@@ -3,6 +3,8 @@
 // the systems: each has its names for the parts and its shapes, and all of them share the helpers.
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <set>
 #include <unordered_map>
 
 #include "parts.hpp"
@@ -46,6 +48,9 @@ class weight_finder {
         std::ranges::stable_sort(c_.weights, {}, [](const weight& w) { return w.codes; });
         for (const weight& w : c_.weights)
             if (w.problem) c_.findings.push_back(*w.problem);
+        const std::string config = c_.config.file.filename().string();
+        if (!c_.config.unread.empty() && !told_) note(config, "config_mismatch", config_says());
+        for (const std::string& sentence : c_.config.senseless) note(config, "config_mismatch", config + " " + sentence);
         if (c_.system.empty()) c_.system = "plain";
     }
 
@@ -61,6 +66,7 @@ class weight_finder {
         return i;
     }
     void use(int i) { used_[static_cast<std::size_t>(i)] = true; }
+    std::string config_says() const { return c_.config.file.filename().string() + " " + c_.config.unread; }
     void note(const std::string& tensor_name, const char* kind, std::string sentence) {
         c_.findings.push_back({tensor_name, kind, std::move(sentence)});
     }
@@ -72,6 +78,7 @@ class weight_finder {
         if (c_.system.empty() || c_.system == "plain") c_.system = system;
         weight& w = c_.weights.emplace_back();
         w.name = name, w.codes = codes, w.quantized = true, w.shape = tensor(codes).shape;
+        if (!c_.config.unread.empty()) told_ = true, problem(w, name, "config_mismatch", name + ": " + config_says());
         return w;
     }
     /// Splits a shape into a stack of matrices; the last two numbers are the matrix.
@@ -112,11 +119,16 @@ class weight_finder {
         if (used_[static_cast<std::size_t>(i)]) return;
         if (ends(t.name, "_blocks") && t.type == "U8" && t.shape.size() >= 3) return gpt_oss(i, "_");
         if (ends(t.name, ".blocks") && t.type == "U8" && t.shape.size() >= 3) return gpt_oss(i, ".");
-        if (ends(t.name, ".qweight") && (t.type == "I32" || t.type == "U32")) return words(i);
+        if (ends(t.name, ".qweight")) return words(i);
         if (ends(t.name, "weight_packed") && (t.type == "U8" || t.type == "I8")) return packed_floats(i);
         if (ends(t.name, "weight_packed") && (t.type == "I32" || t.type == "U32")) return packed_integers(i);
         if (index(t.name + "_scale_inv") != weight::none) return deepseek(i, t.name + "_scale_inv");
+        if (ends(t.name, "_qdata") && index(cut(t.name, "qdata") + "scale") != weight::none) return unread(i, "torchao's codes");
         if (ends(t.name, ".weight") && t.type == "U32") return mlx(i);
+        if (ends(t.name, ".weight") && t.type == "I32" && index(t.name + "_scale") != weight::none) return unread(i, "Quark's int32 words");
+        if (ends(t.name, ".weight") && index(cut(t.name, "weight") + "comfy_quant") != weight::none && t.type == "U8")
+            return unread(i, "ComfyUI's packed codes");
+        if (ends(t.name, ".weight") && t.type.starts_with("F8_E") && !factor_named(t.name).empty()) return named_factor(i);
         const bool is_weight = ends(t.name, "weight") || t.name == "weight";
         const std::string scale = is_weight ? t.name + "_scale" : t.name + "_weight_scale";
         const bool narrow = t.type.starts_with("F8_E") || t.type == "U8" || t.type == "I8" || t.type == "F4";
@@ -124,6 +136,28 @@ class weight_finder {
         if (ends(t.name, ".weight") && t.type.starts_with("F8_E") && index(cut(t.name, "weight") + "scale") != weight::none)
             return deepseek(i, cut(t.name, "weight") + "scale");
         if (is_weight && (t.type == "U8" || t.type == "I8" || (t.type.starts_with("F8_E") && !c_.config.method.empty()))) missing(i, scale);
+    }
+
+    /// Codes of a known writer that are not read.
+    void unread(int i, const std::string& whose) {
+        weight& w = begin(tensor(i).name, i, "plain");
+        w.format = tensor(i).type;
+        problem(w, w.name, "wrong_type", w.name + " holds " + whose + ", which are not read; their own package can write floats");
+    }
+    /// The name under which ComfyUI (scale_weight) or Mistral (qscale_weight) keep the scale of FP8; empty: there is none.
+    std::string factor_named(const std::string& codes) const {
+        for (const char* leaf : {"scale_weight", "qscale_weight"})
+            if (index(cut(codes, "weight") + leaf) != weight::none) return cut(codes, "weight") + leaf;
+        return {};
+    }
+    /// Their FP8: the scale multiplies, in one number or one for each row.
+    void named_factor(int i) {
+        const std::string scale = factor_named(tensor(i).name);
+        weight& w = begin(tensor(i).name, i, scale.ends_with("qscale_weight") ? "mistral" : "comfyui");
+        w.scales = take(scale), w.format = "fp8";
+        const stored_tensor& s = tensor(w.scales);
+        if (!is_wide_float(s.type)) return problem(w, s.name, "wrong_type", s.name + " is " + s.type + "; a float is expected");
+        set_bytes(w, *scale_type_of(s.type), arithmetic::float32);
     }
 
     /// A weight of codes without scales.
@@ -207,6 +241,16 @@ class weight_finder {
         const int scales = take(base + "scales"), zeros = take(base + "qzeros"), order = take(base + "g_idx");
         weight& w = begin(base + "weight", i, c_.config.method == "awq" ? "awq" : "gptq");
         w.format = "int4", w.scales = scales, w.zeros = zeros;
+        if (t.type != "I32" && t.type != "U32")
+            return problem(w, t.name, "wrong_type", t.name + " is " + t.type + "; words of I32 are read");
+        const std::string& method = c_.config.method;
+        if (!method.empty() && method != "gptq" && method != "awq")
+            return problem(w, t.name, "config_mismatch",
+                           t.name + " is named as GPTQ and AWQ name their words; " + c_.config.file.filename().string() + " says " +
+                               method + ", and what the words mean is not known");
+        if (!c_.config.gemm)
+            return problem(w, w.name, "config_mismatch",
+                           w.name + ": AWQ's version " + c_.config.algorithm + " orders its words otherwise; gemm is read");
         if (scales == weight::none) return problem(w, base + "scales", "missing_scale", base + "scales is missing");
         const stored_tensor& s = tensor(scales);
         const auto type = scale_type_of(s.type);
@@ -217,6 +261,9 @@ class weight_finder {
         const std::uint64_t rows = s.shape[1], groups = s.shape[0];
         const bool awq = t.shape[1] * 8 == rows && (c_.config.method != "gptq");
         if (awq) return awq_words(w, rows, groups, *type);
+        if (method == "awq")
+            return problem(w, t.name, "wrong_shape",
+                           t.name + " is " + text_of(t.shape) + " with scales " + text_of(s.shape) + "; AWQ's words hold 8 rows each");
         c_.system = "gptq";
         if (t.shape[1] != rows)
             return problem(w, t.name, "wrong_shape",
@@ -287,9 +334,6 @@ class weight_finder {
         const std::uint64_t columns = tensor(w.codes).shape[0];
         const std::uint64_t group = columns == 0 ? 0 : divide_up(columns, groups);
         w.shape = {rows, columns}, w.matrix = {rows, columns};
-        if (!c_.config.gemm)
-            return problem(w, w.name, "config_mismatch",
-                           w.name + ": AWQ's version " + c_.config.algorithm + " orders its words otherwise; gemm is read");
         if (group == 0 || columns % groups != 0)
             return problem(w, tensor(w.scales).name, "wrong_shape",
                            tensor(w.scales).name + " is " + text_of(tensor(w.scales).shape) + ", which does not divide " +
@@ -381,6 +425,11 @@ class weight_finder {
                                n.name + " says " + std::to_string(last) + " columns, and " + t.name + " has " +
                                    std::to_string(t.shape.back()) + " words in a row");
             columns = static_cast<std::uint64_t>(last);
+            if (bits > 1 && bits < 8 && 32 % bits != 0 && divide_up(columns, 32 / bits) == t.shape.back() &&
+                divide_up(columns * bits, 32) != t.shape.back())
+                return problem(w, t.name, "wrong_shape",
+                               t.name + " has " + std::to_string(32 / bits) + " whole codes in a word, as compressed-tensors packed " +
+                                   std::to_string(bits) + " bits before it packed them densely; those words are not read");
             if (bits == 0 || divide_up(columns * bits, 32) != t.shape.back()) bits = width_of(columns, t.shape.back(), bits, w);
         }
         if (bits < 1 || bits > 8)
@@ -430,7 +479,7 @@ class weight_finder {
         if (!t.type.starts_with("F8_E4M3") && t.type != "F8_E5M2")
             return problem(w, t.name, "wrong_type", t.name + " is " + t.type + "; block scales belong to F8_E4M3");
         set_bytes(w, *type, arithmetic::float32);
-        compare_method(w, {"fp8", "deepseek", "modelopt"});
+        compare_method(w, {"fp8", "mxfp8", "deepseek", "modelopt", "compressed-tensors"});
         compare_excluded(w);
     }
 
@@ -643,16 +692,33 @@ void find_weights(checkpoint& c) { weight_finder(c).find(); }
 
 void find_gguf_weights(checkpoint& c) {
     c.system = "gguf";
+    std::map<std::string, int> factor_of;  // of a weight, its NAME.scale: one float, or one for each of its experts
+    std::set<std::size_t> factors;
+    std::map<std::string, std::size_t> by_name;
+    for (std::size_t i = 0; i < c.tensors.size(); ++i) by_name.emplace(c.tensors[i].name, i);
+    for (const auto& [name, i] : by_name) {
+        const auto scale = name.ends_with(".weight") ? by_name.find(cut(name, "weight") + "scale") : by_name.end();
+        if (scale == by_name.end()) continue;
+        const stored_tensor &t = c.tensors[i], &s = c.tensors[scale->second];
+        const std::uint64_t n = s.elements();
+        if (s.type == "f32" && n != 0 && (n == 1 || (t.shape.size() == 3 && n == t.shape[0])))
+            factor_of[name] = static_cast<int>(scale->second), factors.insert(scale->second);
+    }
     for (std::size_t i = 0; i < c.tensors.size(); ++i) {
         const stored_tensor& t = c.tensors[i];
         const ggml_type type = *ggml_type_named(t.type);
         const ggml_facts f = facts_of(type);
+        if (factors.contains(i)) continue;
         if (type == ggml_type::i8 || type == ggml_type::i16 || type == ggml_type::i32 || type == ggml_type::i64) continue;
         weight w;
         w.name = t.name, w.shape = t.shape, w.format = t.type, w.codes = static_cast<int>(i);
         w.quantized = f.values > 1;
         w.how = layouts::ggml(type);
         set_plain_matrix(w);
+        if (const auto factor = factor_of.find(t.name); factor != factor_of.end()) {  // llama.cpp multiplies what comes out of the weight
+            w.global = factor->second, w.how.global = global_type::multiplies;
+            w.stack = c.tensors[static_cast<std::size_t>(w.global)].elements(), w.matrix.rows /= w.stack;
+        }
         if (!f.readable) w.problem = finding{t.name, "wrong_type", t.name + " has type " + t.type + ", whose values are not read"};
         c.weights.push_back(std::move(w));
     }

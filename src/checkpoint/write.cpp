@@ -13,6 +13,7 @@
 #include "parts.hpp"
 #include "planned.hpp"
 #include "resumed_file.hpp"
+#include "schemes.hpp"
 
 namespace qk::checkpoint {
 namespace {
@@ -204,6 +205,14 @@ std::string index_of(const std::vector<std::vector<planned_tensor>>& parts, cons
     return index.dump(2) + "\n";
 }
 
+std::unique_ptr<resumed_file> whole_file(const std::filesystem::path& name, const std::vector<std::filesystem::path>& inputs,
+                                         const std::string& what, const std::string& text) {
+    auto file = std::make_unique<resumed_file>(name, inputs, what);
+    file->cut(0);
+    file->append(text);
+    return file;
+}
+
 }  // namespace
 
 void check_names(const checkpoint& c) {
@@ -225,22 +234,35 @@ void check_names(const checkpoint& c) {
 }
 
 std::size_t write(const checkpoint& c, const std::filesystem::path& target, const requests& asked, std::vector<std::string>& notes,
-                  const progress& told) {
+                  const progress& told, std::vector<weight_change>* changes) {
     const bool gguf = target.extension() == ".gguf";
     if (gguf && !asked.names_as_they_are) check_names(c);
     if (!gguf && target.extension() != ".safetensors")
         throw error(target.string() + ": is written as .npz, .safetensors or .gguf, told by the end of its name");
     std::optional<checkpoint> like;
-    if (asked.like) like = open(*asked.like);
-    if (like && (!asked.format.empty() || !asked.rules.empty()))
+    std::optional<scheme> to;
+    std::optional<scheme_template> form;
+    if (!asked.to.empty()) {
+        to = scheme_named(asked.to);
+        if (gguf) throw error(target.string() + ": --to " + to->text() + " makes a .safetensors; name a file that ends so");
+        form = template_of(c, *to, asked, notes);
+        like = form->like;
+    } else if (asked.like) like = open(*asked.like);
+    if (asked.like && (!asked.format.empty() || !asked.rules.empty()))
         throw error("--like " + asked.like->string() + " gives each weight the layout that it has there; leave other formats (" +
                     (asked.format.empty() ? asked.rules.front().second : asked.format) + ") out");
+    const auto configs = to ? configs_of(c, *to, *like, target) : decltype(configs_of(c, *to, *like, target))();
     if (like && gguf != (like->kind == container::gguf))
         throw error(target.string() + ": --like " + asked.like->string() + " is of the other kind; name a file that ends like it");
-    std::vector<planned_tensor> plan = plan_of(c, like ? &*like : nullptr, asked, gguf, notes);
+    if (asked.lossless && asked.requantize)
+        throw error(target.string() + ": --lossless refuses what --requantize asks for; give one of them");
+    std::deque<weight_change> became;
+    std::vector<planned_tensor> plan = plan_of(form ? form->source : c, like ? &*like : nullptr, asked, gguf, notes, became);
     std::string what = std::string(gguf ? "gguf " : "safetensors ") + asked.format;
     for (const auto& [glob, format] : asked.rules) what += "\n" + glob + "=" + format;
+    what += asked.lossless ? "\nlossless" : asked.requantize ? "\nrequantize" : "";
     if (asked.shard_bytes != 0) what += "\nshards of " + std::to_string(asked.shard_bytes);
+    if (to) what += "\nto " + to->text();
     std::vector<std::filesystem::path> inputs = c.paths;
     if (like) inputs.insert(inputs.end(), like->paths.begin(), like->paths.end());
     if (!asked.importance_file.empty()) inputs.push_back(asked.importance_file);
@@ -254,6 +276,7 @@ std::size_t write(const checkpoint& c, const std::filesystem::path& target, cons
     std::vector<std::filesystem::path> names;
     for (std::size_t k = 0; k < parts.size(); ++k) names.push_back(shards ? part_name(target, k, parts.size()) : target);
     if (shards && !gguf) names.push_back(index_name(target));
+    for (const auto& [file, text] : configs) names.push_back(file);
     if (asked.check_output)
         for (const std::filesystem::path& name : names) asked.check_output(name);
     // All parts are made before the first is put in its place, so that a run that is stopped leaves nothing that looks whole.
@@ -276,12 +299,13 @@ std::size_t write(const checkpoint& c, const std::filesystem::path& target, cons
         }
         before += files[k]->size();
     }
-    if (shards && !gguf) {
-        files.push_back(std::make_unique<resumed_file>(names.back(), inputs, what));
-        files.back()->cut(0);
-        files.back()->append(index_of(parts, target));
+    if (shards && !gguf) files.push_back(whole_file(index_name(target), inputs, what, index_of(parts, target)));
+    for (const auto& [file, text] : configs) {
+        files.push_back(whole_file(file, inputs, what, text));
+        notes.push_back(file.string() + " says that the weights are " + to->text());
     }
     for (const auto& file : files) file->put();
+    if (changes != nullptr) changes->assign(became.begin(), became.end());
     return done;
 }
 

@@ -345,7 +345,7 @@ def other_formats(root, folder):
     (place / "config.json").write_text(json.dumps(config))
     ok("convert", place / "model.safetensors", place / "n.gguf", "--format", "nvfp4")
     got = values(place / "n.gguf")
-    check("m.w.scale" in got and np.allclose(got["m.w.weight"] * got["m.w.scale"], floats["m.w.weight"], rtol=1e-6), "ModelOpt's NVFP4 to nvfp4 blocks with a scale beside")
+    check("m.w.scale" not in got and np.allclose(got["m.w.weight"], floats["m.w.weight"], rtol=1e-6), "ModelOpt's NVFP4 to nvfp4 blocks with a scale beside, which its reader multiplies in")
     ok("convert", root / "mlx_affine4/model.safetensors", place / "f.gguf", "--format", "f16", "--tensor", "*norm*=f32", "--tensor", "m.half=bf16")
     shown = {w["name"]: w["format"] for w in json.loads(ok("inspect", place / "f.gguf", "--json").stdout)["weights"]}
     check(shown == {"m.w.weight": "f16", "m.norm.weight": "f32", "m.half": "bf16"}, f"formats by globs: {shown}")
@@ -360,6 +360,151 @@ def other_formats(root, folder):
     done = run("compare", place / "model.safetensors", place / "changed.safetensors", "--json")
     row = [r for r in json.loads(done.stdout)["tensors"] if r["tensor"] == "m.w.weight"][0]
     check(done.returncode == 1 and row["codes_differ"] == 24 and 0 < row["db"] < 60, f"24 codes differ: {row}")
+
+
+def put_file(place, tensors, config):
+    place.mkdir(exist_ok=True)
+    (place / "config.json").write_text(json.dumps(config))
+    (place / "model.safetensors").write_bytes(make.safetensors(tensors))
+    return place / "model.safetensors"
+
+
+def decibels(x, y):
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    finite = np.isfinite(x)
+    error = ((x - y)[finite] ** 2).sum()
+    return np.inf if error == 0 else 10 * np.log10((x[finite] ** 2).sum() / error)
+
+
+def transcoded(source, wanted, target, config, place):
+    """Converts --like `target` or to the block format `target`; returns the row of the weight and the decibels by our own count."""
+    for old in place.iterdir():
+        old.unlink()
+    out = place / ("o.gguf" if isinstance(target, str) else "model.safetensors")
+    (place / "config.json").write_text(json.dumps(config or {}))
+    words = ("convert", source, out, *(("--format", target) if isinstance(target, str) else ("--like", target)))
+    done = ok(*words, "--json")
+    if done.returncode != 0 or ok("convert", out, place / "o.npz").returncode != 0:
+        return None
+    said = json.loads(done.stdout)
+    row = said["rows"][0]
+    got = np.load(place / "o.npz")["m.w.weight"]
+    own = decibels(wanted, got)
+    line = done.stderr.strip().splitlines()[-1]
+    check("without loss" in line and "quantized anew" in line and (np.isinf(own) or f"worst {row['db']:.2f} dB (m.w.weight)" in line), f"{words}: the last line is {line}")
+    check(np.isinf(own) if row["db"] is None else abs(row["db"] - own) < 0.01, f"{words}: {row['db']} dB are said, and {own} are measured")
+    check(said["weights"] == said["without_loss"] + said["rounded"] + said["quantized_anew"], f"{words}: {said}")
+    raw = out.read_bytes()
+    refused = run(*words[:2], place / ("kept" + out.suffix), *words[3:], "--lossless")
+    check(refused.returncode == (0 if row["without_loss"] else 2), f"{words} --lossless: exit {refused.returncode}: {refused.stderr}")
+    if refused.returncode == 2:
+        check("m.w.weight" in refused.stderr and "--lossless" in refused.stderr and not list(place.glob("*kept*")), f"{words} --lossless: {refused.stderr}")
+    again = ok(*words[:2], place / ("r" + out.suffix), *words[3:], "--requantize", "--json")
+    if again.returncode == 0:
+        anew = json.loads(again.stdout)["rows"][0]
+        check((place / ("r" + out.suffix)).read_bytes() == raw or row["how"] == "rounded", f"{words} --requantize makes other bytes: {anew}")
+        check(anew["how"] == ("quantized" if row["how"] == "rounded" else row["how"]), f"{words} --requantize: {anew}")
+    return row, own, place / out.name
+
+
+def transcodings(folder):
+    """Codes are moved where the other layout holds code, scale and zero point; scales and biases are rounded where that is less than
+    quantizing anew; the rest is quantized anew; and each says how many decibels it cost."""
+    place = folder / "transcoded"
+    place.mkdir()
+    made = make.Checkpoints(21)
+    n, k = 64, 256
+
+    def symmetric(maker, zeros, fill, *arguments, **more):  # zero points in the middle
+        tensors, config, _ = maker(*arguments, n=n, k=k, **more)
+        kind, array = tensors[zeros]
+        return {**tensors, zeros: (kind, np.full_like(array, np.array(fill, np.uint32).astype(np.int32)))}, config
+
+    sources = {f"gptq{b}v{v}": made.gptq(b, 64, v, n=n, k=k)[:2] for b, v in ((2, 1), (3, 2), (4, 1), (4, 2), (8, 1))}
+    sources["gptq4 shuffled"] = made.gptq(4, 64, 1, True, n=n, k=k)[:2]
+    for name in ("gptq4v1", "gptq4 shuffled"):  # the second version has no zero point 16
+        kind, zeros = sources[name][0]["m.w.qzeros"]
+        sources[name][0]["m.w.qzeros"] = kind, np.ascontiguousarray(zeros) & 0x77777777
+    sources["gptq4 symmetric"] = symmetric(made.gptq, "m.w.qzeros", 0x77777777, 4, 64)
+    sources["awq"] = made.awq(128, n=n, k=k)[:2]
+    sources["awq symmetric"] = symmetric(made.awq, "m.w.qzeros", 0x88888888, 64)
+    for bits in (2, 3, 4, 8):
+        for scale in ("BF16", "F16"):
+            sources[f"ct{bits} {scale}"] = made.compressed_int(bits, 64, False, scale, n=n, k=k)[:2]
+    sources["ct4 BF16 zeros"] = made.compressed_int(4, 128, True, n=n, k=k)[:2]
+    sources["deepseek"], sources["deepseek powers"] = made.deepseek(n, k)[:2], made.deepseek(n, k, ue8m0=True)[:2]
+    sources["modelopt nvfp4"], sources["modelopt mxfp4"] = made.modelopt_nvfp4(n, k)[:2], made.modelopt_mxfp4(n, k)[:2]
+    targets = {f"mlx{b} {t}": made.mlx_affine(b, 32, t, n=n, k=k)[:2] for b in (2, 3, 4, 8) for t in ("F16", "BF16")}
+    targets |= {f"gptq{b}v{v}": made.gptq(b, 64, v, n=n, k=k)[:2] for b in (3, 4, 8) for v in (1, 2)}
+    targets |= {"gptq4 shuffled": made.gptq(4, 64, 2, True, n=n, k=k)[:2], "awq": made.awq(64, n=n, k=k)[:2], "mlx8 wide": made.mlx_affine(8, 64, "F16", n=n, k=k)[:2]}
+    targets |= {"ct4 BF16": made.compressed_int(4, 64, False, n=n, k=k)[:2], "ct4 zeros": made.compressed_int(4, 64, True, "F16", n=n, k=k)[:2]}
+    targets |= {f"mlx {m}": made.mlx_floats(m, n, k)[:2] for m in ("mxfp8", "nvfp4", "mxfp4")}
+    block, block_config = made.compressed({"m.w.weight": ("F8_E4M3", made.fp8(n, k)), "m.w.weight_scale": ("BF16", make.bfloat_bytes(made.scales(1, 2)))}, {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]})
+    targets["ct fp8 blocks"] = block, block_config
+    files = {}
+    for kind, all_of_kind in (("s", sources), ("t", targets)):
+        for name, (tensors, config) in all_of_kind.items():
+            files[kind, name] = put_file(folder / f"{kind} {name}", tensors, config)
+    floats = {}
+    for name in sources:
+        ok("convert", files["s", name], place / "s.npz")
+        floats[name] = np.load(place / "s.npz")["m.w.weight"]
+    half, brain = 55, 40  # readers that multiply in float16 or bfloat16 round more than the conversion does
+    table = [
+        ("gptq4 symmetric", "mlx4 F16", "moved", half), ("awq symmetric", "mlx4 F16", "moved", half), ("ct4 F16", "mlx4 F16", "moved", half), ("ct4 BF16", "mlx4 BF16", "moved", brain),
+        ("ct4 BF16", "mlx4 F16", "moved", brain), ("ct4 F16", "mlx4 BF16", "rounded", brain), ("gptq4v1", "mlx4 F16", "rounded", half), ("awq", "mlx4 F16", "rounded", half), ("ct4 BF16 zeros", "mlx4 BF16", "rounded", brain),
+        ("gptq2v1", "mlx2 F16", "rounded", half), ("gptq3v2", "mlx3 F16", "rounded", half), ("gptq8v1", "mlx8 F16", "rounded", half), ("gptq4v2", "mlx8 wide", "moved", half), ("ct8 F16", "mlx8 F16", "moved", half),
+        ("ct2 BF16", "mlx2 BF16", "moved", brain), ("ct3 BF16", "mlx3 BF16", "moved", brain), ("gptq4 shuffled", "mlx4 F16", "quantized", 14), ("gptq8v1", "mlx4 F16", "quantized", 14),
+        ("gptq4 symmetric", "q4_0", "moved", 140), ("gptq4 symmetric", "q4_1", "moved", 140), ("gptq4v1", "q5_1", "moved", 140), ("gptq4v1", "q5_0", "moved", 140), ("gptq4v2", "q8_0", "moved", 140), ("awq", "q8_0", "moved", half),
+        ("gptq4v1", "q4_1", "rounded", half), ("gptq3v2", "q4_1", "moved", 140), ("gptq2v1", "q4_0", "moved", 140), ("awq", "q4_0", "quantized", 12), ("gptq8v1", "q8_0", "quantized", 35), ("ct8 F16", "q8_0", "moved", half), ("gptq4 shuffled", "q4_1", "quantized", 14),
+        ("awq symmetric", "ct4 BF16", "rounded", brain), ("awq", "ct4 BF16", "quantized", 10), ("ct4 BF16 zeros", "ct4 BF16", "quantized", 10), ("ct4 F16", "ct4 zeros", "moved", 140), ("awq symmetric", "ct4 zeros", "moved", 140), ("ct4 F16", "awq", "moved", half),
+        ("gptq4v1", "gptq4v2", "moved", 140), ("gptq4v2", "gptq8v1", "moved", 140), ("gptq4v1", "gptq3v1", "quantized", 8), ("gptq4 shuffled", "gptq4v2", "moved", 140), ("gptq4v1", "gptq4 shuffled", "moved", 140), ("gptq3v2", "gptq4 shuffled", "moved", 140),
+        ("deepseek powers", "mlx mxfp8", "moved", 140), ("deepseek", "mlx mxfp8", "quantized", 25), ("deepseek", "ct fp8 blocks", "rounded", brain), ("modelopt nvfp4", "mlx nvfp4", "quantized", 12), ("modelopt mxfp4", "mlx mxfp4", "moved", 140),
+    ]
+    for name, target, how, least in table:
+        known = ("t", target) in files
+        done = transcoded(files["s", name], floats[name], files["t", target] if known else target, targets[target][1] if known else None, place)
+        if done is not None:
+            check(done[0]["how"] == how and done[1] >= least, f"{name} to {target}: {done[0]}, {done[1]:.2f} dB; {how} and {least} dB or more are expected")
+    # biases that are whole multiples of their scales go back to zero points
+    done = transcoded(files["s", "gptq4 symmetric"], floats["gptq4 symmetric"], files["t", "mlx4 F16"], targets["mlx4 F16"][1], place)
+    (folder / "back").mkdir()
+    mlx = put_file(folder / "mlx again", {k: (v[0], np.frombuffer(v[2], make.TYPES[v[0]]).reshape(v[1])) for k, v in stored(done[2]).items()}, targets["mlx4 F16"][1])
+    ok("convert", mlx, place / "m.npz")
+    back = transcoded(mlx, np.load(place / "m.npz")["m.w.weight"], "q4_0", None, folder / "back")
+    check(back[0]["how"] == "moved", f"MLX to q4_0: {back[0]}")
+
+
+def what_conversions_say(folder):
+    """One line for whatever is true of many weights; numbers of floats that are rounded; --json and the options that exclude each other."""
+    place = folder / "said"
+    place.mkdir()
+    made = make.Checkpoints(22)
+    x = {f"m.{i}.weight": made.rng.standard_normal((8, 40)).astype(np.float32) for i in range(20)}
+    file = put_file(place / "a", {k: ("F32", v) for k, v in x.items()}, {})
+    done = ok("convert", file, place / "b.gguf", "--format", "q8_0")
+    check(len(done.stderr.strip().splitlines()) == 2 and "m.0.weight (and likewise 19 more): rows of 40" in done.stderr, f"20 weights with one remark: {done.stderr}")
+    other = put_file(place / "b", {"m.norm": ("F32", np.ones(4))}, {})
+    done = ok("convert", file, place / "c.safetensors", "--like", other)
+    check(len(done.stderr.strip().splitlines()) == 3 and "20 weights: 20 without loss" in done.stderr and "no value differs" in done.stderr, f"20 weights that stay: {done.stderr}")
+    said = json.loads(ok("convert", file, place / "d.safetensors", "--format", "bf16", "--json").stdout)
+    own = [decibels(v, make.bfloat(v)) for v in x.values()]
+    check(abs(said["worst_db"] - min(own)) < 1e-3 and abs(said["mean_db"] - np.mean(own)) < 1e-3 and said["worst"] == f"m.{int(np.argmin(own))}.weight" and said["rounded"] == 20, f"bfloat16: {said}")
+    again = json.loads(ok("convert", place / "d.safetensors", place / "e.safetensors", "--format", "f32", "--lossless", "--json").stdout)
+    check(again["without_loss"] == 20 and again["worst"] is None, f"bfloat16 to float32: {again}")
+    ok("convert", place / "e.safetensors", place / "f.safetensors", "--format", "bf16", "--lossless")  # the data fit
+    npz = json.loads(ok("convert", file, place / "g.npz", "--json").stdout)
+    check(npz["weights"] == npz["without_loss"] == 20, f"to .npz: {npz}")
+    large = put_file(place / "l", {"m.w.weight": ("F32", np.array([[1e6, 1, -2, 3]], np.float32))}, {})
+    said = json.loads(ok("convert", large, place / "h.safetensors", "--format", "f16", "--json").stdout)
+    check(said["not_finite"] == 1 and said["worst_db"] < 1e-6, f"a value beyond float16: {said}")
+    check(run("convert", file, place / "i.safetensors", "--format", "bf16", "--lossless").returncode == 2 and not list(place.glob("*i.safetensors*")), "--lossless to bfloat16")
+    done = run("convert", file, place / "i.safetensors", "--lossless", "--requantize")
+    check(done.returncode == 2 and "--requantize" in done.stderr, f"--lossless with --requantize: {done.stderr}")
+    np.save(place / "x.npy", np.ones((2, 32), np.float32))
+    for option in ("--lossless", "--requantize", "--json"):
+        done = run("convert", place / "x.npy", place / "y.npy", "--format", "mxfp4", option)
+        check(done.returncode == 2 and option in done.stderr and not (place / "y.npy").exists(), f"{option} for an array: {done.stderr}")
 
 
 def stopped_and_resumed(folder):
@@ -445,8 +590,8 @@ def like_other_systems(root, folder):
     place = folder / "like"
     place.mkdir()
     for name in sorted(f.parent.name for f in root.glob("*/model.safetensors")):
-        if name in ("mlx_affine2", "mlx_affine3", "mlx_affine4", "mlx_affine5", "mlx_affine6", "mlx_affine8", "gpt_oss", "modelopt_experts"):
-            continue  # MLX's affine rules: their scales have other types here; the experts have other names
+        if name in ("gpt_oss", "modelopt_experts"):
+            continue  # the experts have other names
         file = root / name / "model.safetensors"
         model = stored(file)
         made = make.Checkpoints(12)
@@ -465,7 +610,7 @@ def like_other_systems(root, folder):
         ok("convert", place / "made.safetensors", place / "made.npz")
         y = np.load(place / "made.npz")["m.w.weight"]
         db = 10 * np.log10((x.astype(np.float64) ** 2).sum() / ((x - y.astype(np.float64)) ** 2).sum())
-        bits = next(int(w["format"][3:]) for w in json.loads(ok("inspect", file, "--json").stdout)["weights"] if w["name"] == "m.w.weight") if "int" in name or "_w" in name else 4
+        bits = next(int(w["format"][3:]) for w in json.loads(ok("inspect", file, "--json").stdout)["weights"] if w["name"] == "m.w.weight") if "int" in name or "_w" in name or "affine" in name else 4
         check(db > 6 * bits - 9, f"{name}: {db:.1f} dB after quantizing like it")
 
 
@@ -505,7 +650,10 @@ def shared_files(folder):
         check(run("lint", file).returncode == 0, f"{file}: qk lint finds something")
     for file in sorted(root.glob("gguf/*.gguf")):
         decoded = file.with_suffix(".decoded.npz")
-        decodes(file, np.load(decoded) if decoded.exists() and "scale" not in file.stem else {}, folder)
+        wanted = np.load(decoded) if decoded.exists() else {}
+        if "weight_without_scale" in wanted:  # of one weight, and its NAME.scale
+            wanted = {"blk.0.ffn_up.weight": wanted["weight_without_scale"] * wanted["scale"]}
+        decodes(file, wanted, folder)
         written_again(file, folder)
     for file in sorted(root.glob("broken/*/*.*")):
         if file.suffix == ".json":
@@ -525,6 +673,8 @@ with tempfile.TemporaryDirectory() as name:
     findings(folder)
     broken_files(folder)
     other_formats(root, folder)
+    transcodings(folder)
+    what_conversions_say(folder)
     like_other_systems(root, folder)
     codes_of_fp8(folder)
     formats_for_a_size(folder)

@@ -2,6 +2,8 @@
 // Layouts hold the codes, scales and zero points that are put into them, and repack() moves them without a change.
 #include <doctest/doctest.h>
 
+#include <bit>
+#include <cmath>
 #include <random>
 #include <string>
 #include <vector>
@@ -73,6 +75,21 @@ stored_matrix moved(const stored_matrix& from, const layout& to) {
 }
 
 }  // namespace
+
+TEST_CASE("16-bit floats are those of qk/storage.hpp: NaN stays NaN whatever its payload, and what is too large is Inf") {
+    for (const std::uint32_t sign : {0u, 0x80000000u})
+        for (const std::uint32_t payload : {1u, 0x1fffu, 0x2000u, 0x7fffu, 0x8000u, 0xffffu, 0x10000u, 0x400000u, 0x7fffffu}) {
+            const float nan = std::bit_cast<float>(sign | 0x7f800000u | payload);
+            for (const qk::scale_type t : {qk::scale_type::f16, qk::scale_type::bf16}) {
+                CAPTURE(payload);
+                CHECK(std::isnan(qk::scale_value(t, qk::layout_parts::store_scale(t, nan).bits)));
+            }
+        }
+    CHECK(qk::layout_parts::store_scale(qk::scale_type::f16, 65519.0f).bits == 0x7bff);
+    CHECK(qk::layout_parts::store_scale(qk::scale_type::f16, 65520.0f).bits == 0x7c00);
+    CHECK(!qk::layout_parts::store_scale(qk::scale_type::f16, 65520.0f).exact);
+    CHECK(qk::layout_parts::store_scale(qk::scale_type::bf16, std::bit_cast<float>(0x7f7f8000u)).bits == 0x7f80);
+}
 
 TEST_CASE("every layout gives back the codes of a row, whatever lies beside it") {
     const qk::matrix_shape s{32, 256};
@@ -170,7 +187,98 @@ TEST_CASE("int4 keeps its numbers in words, in pairs of rows, as two's complemen
         CHECK(back.scales == m.scales);
     }
     CHECK(qk::compare_layouts(gptq, awq).possible);
-    CHECK(!qk::compare_layouts(layouts::mlx_affine(4, 32, qk::scale_type::f16), gptq).possible);
+}
+
+namespace {
+/// repack() without expectations.
+std::pair<stored_matrix, qk::repack_result> tried(const stored_matrix& from, const layout& to) {
+    stored_matrix made(to, from.shape);
+    std::vector<std::uint8_t> scratch(from.shape.columns);
+    const qk::repack_result done = qk::repack(from.how, from.shape, from.read(), to, made.write(), scratch);
+    return {std::move(made), done};
+}
+void same_values(const stored_matrix& a, const stored_matrix& b) {
+    const std::vector<float> x = values_of_matrix(a), y = values_of_matrix(b);
+    std::size_t differ = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) differ += x[i] != y[i] && !(std::isnan(x[i]) && std::isnan(y[i]));
+    CHECK(differ == 0);
+}
+}  // namespace
+
+TEST_CASE("zero points become biases of the same codes, and biases that are whole multiples of the scale become zero points") {
+    for (const int bits : {2, 3, 4, 8})
+        for (const int group : {32, 64, 128})
+            for (const bool first : {true, false}) {
+                const stored_matrix m = random_matrix(layouts::gptq(bits, group, first, qk::scale_type::f32), {32, 256});
+                const layout mlx = layouts::mlx_affine(bits, 32, qk::scale_type::f32);
+                const auto [there, done] = tried(m, mlx);
+                CHECK(done.exact());
+                same_values(m, there);
+                const auto [back, also] = tried(there, layouts::gptq(bits, 32, first, qk::scale_type::f32));
+                CHECK(also.exact());
+                same_values(m, back);
+                if (group == 32) CHECK(back.codes == m.codes);
+            }
+    stored_matrix odd = tried(random_matrix(layouts::awq(32), {8, 64}), layouts::mlx_affine(4, 32, qk::scale_type::f16)).first;
+    qk::put_scale_bits(odd.how, odd.shape, odd.zeros, 1, 1, 0x3555);  // a third of nothing that a scale is
+    CHECK(tried(odd, layouts::awq(32)).second.zeros_lost == 1);
+}
+
+TEST_CASE("codes move with their zero point where a layout has room for them") {
+    using enum qk::ggml_type;
+    const layout words = layouts::gptq(4, 64, false);
+    const stored_matrix any = random_matrix(words, {32, 128});
+    for (const qk::ggml_type wide : {q5_0, q5_1, q8_0, q4_1}) {
+        CAPTURE(std::string(qk::facts_of(wide).name));
+        const auto [there, done] = tried(any, layouts::ggml(wide));
+        CHECK(done.exact());
+        same_values(any, there);
+    }
+    CHECK(tried(any, layouts::ggml(q4_0)).second.zeros_lost > 0);
+    CHECK(!tried(any, layouts::ggml(q4_0)).second.close());
+    stored_matrix narrow(words, {8, 64});  // codes 3 to 6 about 5 are codes 6 to 9 about 8
+    for (std::size_t r = 0; r < 8; ++r) {
+        std::vector<std::uint8_t> row(64);
+        for (std::uint8_t& code : row) code = static_cast<std::uint8_t>(3 + random_bits() % 4);
+        qk::pack_row(words, narrow.shape, row.data(), r, narrow.codes);
+        qk::put_scale_bits(words, narrow.shape, narrow.scales, r, 0, 0x2e66);
+        CHECK(qk::put_zero(words, narrow.shape, narrow.zeros, r, 0, 5));
+    }
+    CHECK(tried(narrow, layouts::ggml(q4_0)).second.exact());
+    same_values(narrow, tried(narrow, layouts::ggml(q4_0)).first);
+    for (std::size_t r = 0; r < 8; ++r) CHECK(qk::put_zero(words, narrow.shape, narrow.zeros, r, 0, 0));  // GPTQ's first version has no 0
+    CHECK(tried(narrow, layouts::gptq(4, 64, true)).second.exact());
+    same_values(narrow, tried(narrow, layouts::gptq(4, 64, true)).first);
+    // 2 bits: of the codes 0 to 3 trits have three
+    const stored_matrix two = random_matrix(layouts::gptq(2, 256, false), {8, 256});
+    CHECK(tried(two, layouts::ggml(tq1_0)).second.zeros_lost > 0);
+}
+
+TEST_CASE("what is rounded is counted, with how far it is rounded") {
+    stored_matrix m = random_matrix(layouts::gptq(4, 32, false, qk::scale_type::f32), {8, 32});
+    for (std::size_t r = 0; r < 8; ++r) {
+        qk::put_scale_bits(m.how, m.shape, m.scales, r, 0, 0x3d4ccccd);  // 0.05
+        CHECK(qk::put_zero(m.how, m.shape, m.zeros, r, 0, 8));
+    }
+    const qk::repack_result halves = tried(m, layouts::awq(32)).second, biases = tried(m, layouts::ggml(qk::ggml_type::q4_1)).second;
+    CHECK(halves.scales_rounded == 8);
+    CHECK(halves.scale_error > 0x1p-14f);
+    CHECK(halves.scale_error < 0x1p-11f);
+    CHECK(halves.close());
+    CHECK(biases.biases_rounded == 0);  // 8 times a scale that is there
+    for (std::size_t r = 0; r < 8; ++r) CHECK(qk::put_zero(m.how, m.shape, m.zeros, r, 0, 7));
+    CHECK(tried(m, layouts::ggml(qk::ggml_type::q4_1)).second.bias_error < 0.01f);
+    // scales of FP8: powers of two exist in E8M0, others are too far off
+    stored_matrix fp8 = random_matrix(layouts::deepseek_fp8(), {128, 128});
+    CHECK(tried(fp8, layouts::mlx_mxfp8).second.exact());
+    same_values(fp8, tried(fp8, layouts::mlx_mxfp8).first);
+    qk::put_scale_bits(fp8.how, fp8.shape, fp8.scales, 0, 0, 0x3f900000);  // 1.125
+    CHECK(tried(fp8, layouts::mlx_mxfp8).second.scales_rounded == 512);
+    CHECK(!tried(fp8, layouts::mlx_mxfp8).second.close());
+    CHECK(qk::layout_parts::store_scale(qk::scale_type::e8m0, 3.0f).bits == 128);  // between 2 and 4: the even code
+    CHECK(qk::layout_parts::store_scale(qk::scale_type::e8m0, 1.5f).bits == 128);
+    CHECK(qk::layout_parts::store_scale(qk::scale_type::e8m0, 1.49f).bits == 127);
+    CHECK(qk::layout_parts::store_scale(qk::scale_type::e8m0, 3.4e38f).bits == 254);
 }
 
 TEST_CASE("scales in cuBLAS's tiles lie where its formula says, padding is 0") {

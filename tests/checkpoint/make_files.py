@@ -50,7 +50,7 @@ def spread(groups, size):
     return np.repeat(groups, size, axis=-1)
 
 
-TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1", "I8": "i1", "I32": "<i4", "U32": "<u4", "I64": "<i8", "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1", "F4": "u1"}
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1", "I8": "i1", "I32": "<i4", "U32": "<u4", "I64": "<i8", "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1", "F4": "u1"}
 
 
 def safetensors(tensors, metadata=None):

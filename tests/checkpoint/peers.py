@@ -6,7 +6,9 @@
 
 Prints a Markdown table: package, version, file, tensors, how many agree in every bit. What is not installed is passed over and said.
 """
+import contextlib
 import importlib.metadata
+import importlib.util
 import json
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import llama_files as llama
 import make_files as make
 
 qk = str(Path(sys.argv[1]).resolve())
@@ -160,6 +163,116 @@ def by_transformers(root, folder):
         note("transformers", what, [(got.numpy(), wanted["m.experts.down_proj"])])
 
 
+# What --to makes of a small random model, by the package that the system belongs to: each yields a name and the floats of the package's reader.
+
+def modules_of(file):
+    """The tensors of each quantized module, by safetensors' reader for torch."""
+    from safetensors.torch import load_file
+
+    modules = {}
+    for name, value in load_file(file).items():
+        modules.setdefault(name.rpartition(".")[0], {})[name.rpartition(".")[2]] = value
+    return modules
+
+
+def loaded_by_transformers(file):
+    import torch
+    from transformers import AutoModelForCausalLM, logging
+    from transformers.utils.quantization_config import CompressedTensorsConfig
+
+    logging.disable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(file.parent, dtype="auto", quantization_config=CompressedTensorsConfig(dequantize=True))
+    for name, value in model.state_dict().items():
+        yield name, value.to(torch.float32).numpy()
+
+
+def read_by_modelopt(file):
+    import torch
+    from modelopt.torch.quantization.qtensor import FP8QTensor, NVFP4QTensor
+
+    for name, t in modules_of(file).items():
+        w, s = t.get("weight"), t.get("weight_scale")
+        if s is None:
+            continue
+        if w.dtype == torch.uint8:
+            shape = torch.Size((w.shape[0], w.shape[1] * 2))
+            got = NVFP4QTensor(shape, torch.float32, w).dequantize(torch.float32, scale=s, double_scale=t["weight_scale_2"], block_sizes={-1: 16})
+        else:
+            got = FP8QTensor(w.shape, torch.float32, w).dequantize(torch.float32, scale=s[:, None], block_sizes={-1: w.shape[1]})
+        yield name + ".weight", got.numpy()
+
+
+def loaded_by_mlx_lm(file):
+    import mlx.core as mx
+    from mlx_lm.utils import load_model
+
+    for name, module in load_model(file.parent)[0].named_modules():
+        if hasattr(module, "scales"):
+            y = mx.dequantize(module.weight, module.scales, module.get("biases"), group_size=module.group_size, bits=module.bits, mode=module.mode)
+        elif "weight" in module:
+            y = module.weight
+        else:
+            continue
+        yield name + ".weight", np.array(y.astype(mx.float32))
+
+
+def read_by_autoawq(file):
+    """AutoAWQ's own function, without the rest of the package, which needs a GPU."""
+    place = Path(importlib.util.find_spec("awq").submodule_search_locations[0]) / "utils" / "packing_utils.py"
+    spec = importlib.util.spec_from_file_location("packing_utils", place)
+    packing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(packing)
+    q = json.loads((file.parent / "config.json").read_text())["quantization_config"]
+    for name, t in modules_of(file).items():
+        if "qweight" in t:
+            yield name + ".weight", packing.dequantize_gemm(t["qweight"], t["qzeros"], t["scales"], q["bits"], q["group_size"]).float().numpy().T
+
+
+def read_by_gptqmodel(file):
+    """Its products are rounded to the type of the scales."""
+    import torch
+    from gptqmodel.nn_modules.qlinear.torch import TorchLinear
+    from gptqmodel.utils.model import convert_gptq_v1_to_v2_format_module
+
+    q = json.loads((file.parent / "config.json").read_text())["quantization_config"]
+    for name, t in modules_of(file).items():
+        if "qweight" not in t:
+            continue
+        module = TorchLinear(bits=q["bits"], group_size=q["group_size"], sym=q["sym"], desc_act=q["desc_act"], in_features=len(t["g_idx"]), out_features=t["scales"].shape[1])
+        module.load_state_dict({k: t[k] for k in ("qweight", "qzeros", "scales", "g_idx")}, strict=False)
+        convert_gptq_v1_to_v2_format_module(module, q["bits"], torch.int32)
+        yield name + ".weight", module.dequantize_weight().float().numpy().T
+
+
+SCHEMES = (("transformers", loaded_by_transformers, [f"compressed-tensors:{s}" for s in "W4A16 W4A16_ASYM W8A16 W8A8 FP8_DYNAMIC FP8_BLOCK NVFP4A16 MXFP4A16 MXFP8A16".split()]),
+           ("nvidia-modelopt", read_by_modelopt, ["modelopt:nvfp4", "modelopt:fp8"]),
+           ("mlx-lm", loaded_by_mlx_lm, [f"mlx:{s}" for s in "2,64 3,64 4,64 4,32 5,64 6,128 8,64 mxfp4 mxfp8 nvfp4".split()]),
+           ("autoawq", read_by_autoawq, ["awq:4,128", "awq:4,32"]),
+           ("gptqmodel", read_by_gptqmodel, ["gptq:4,128", "gptq:2,32", "gptq:3,64", "gptq:8,32"]))
+
+
+def by_schemes(folder):
+    for kind in ("BF16", "F32"):
+        source = folder / f"llama-{kind}"
+        llama.write(source, kind)
+        for package, read, schemes in SCHEMES:
+            try:
+                importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                missing.append(package)
+                continue
+            for scheme in schemes:
+                place = folder / f"{kind}-{scheme.replace(':', '-').replace(',', '-')}"
+                place.mkdir()
+                run("convert", source / "model.safetensors", place / "model.safetensors", "--to", scheme)
+                wanted, pairs = floats(place / "model.safetensors", folder), []
+                with contextlib.redirect_stdout(sys.stderr):  # GPTQModel has much to say
+                    for name, got in read(place / "model.safetensors"):
+                        y = wanted[name]
+                        pairs.append((got, y.astype(np.float16) if package == "gptqmodel" else y))
+                note(package, f"Llama in {kind.lower()} --to {scheme}", pairs or [(np.ones(1), np.zeros(1))])
+
+
 warnings.filterwarnings("ignore")
 with tempfile.TemporaryDirectory() as place:
     folder = Path(place)
@@ -172,8 +285,9 @@ with tempfile.TemporaryDirectory() as place:
             missing.append(package)
             continue
         read(folder / "made", folder)
+    by_schemes(folder)
 print("| package | version | file that qk wrote | tensors | equal in every bit |\n|---|---|---|---|---|")
 print("\n".join(rows))
-for package in missing:
+for package in dict.fromkeys(missing):
     print(f"\n{package} is not installed.")
 sys.exit(1 if failed else 0)

@@ -70,6 +70,9 @@ def prepare(folder, qk, source):
         np.savez(folder / name, input_ids=ids, attention_mask=np.ones_like(ids))
     sys.path.insert(0, str(source / "tests" / "checkpoint"))
     import make_files
+    import llama_files
+    llama_files.write(folder / "llama")
+    (folder / "quantized").mkdir()
     tensors = make_files.Checkpoints(1).modelopt_nvfp4()[0]
     tensors["m.norm.weight"] = ("F32", np.ones(8, np.float32))
     for name in ("model", "a"):

@@ -12,4 +12,8 @@ namespace qk_fuzz {
 void feed_safetensors(std::string_view bytes);
 void feed_gguf(std::string_view bytes);
 
+/// The same with small weights of every system, and the bytes as the config.json beside them, or as the index.json of two shards of them.
+void feed_config(std::string_view bytes);
+void feed_index(std::string_view bytes);
+
 }  // namespace qk_fuzz

@@ -3,14 +3,13 @@
 #include "feed_inputs.hpp"
 
 #include <onnx/onnx_pb.h>
-#include <unistd.h>
 
 #include <array>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "feed_checkpoint.hpp"
+#include "feed_hardware.hpp"
 #include "graph/search/cache.hpp"
 #include "graph/search/latency.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
@@ -18,34 +17,19 @@
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/evaluate/preprocess.hpp"
 #include "qk/graph/export/export.hpp"
+#include "qk/graph/files/images.hpp"
 #include "qk/graph/files/npy.hpp"
+#include "qk/graph/pipeline/evaluate.hpp"
 #include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "support/packed_file.hpp"
+#include "temporary.hpp"
 
 namespace qk_fuzz {
 namespace {
 
 using namespace qk::graph;
-namespace fs = std::filesystem;
-
-/// Writes the bytes to a file of this process, for readers that take only a path.
-class temporary {
-  public:
-    temporary(std::string_view bytes, const char* extension)
-        : path_(fs::temp_directory_path() / ("qk_fuzz_" + std::to_string(getpid()) + extension)) {
-        std::ofstream(path_, std::ios::binary) << bytes;
-    }
-    ~temporary() {
-        std::error_code ignored;
-        fs::remove(path_, ignored);
-    }
-    const fs::path& path() const { return path_; }
-
-  private:
-    fs::path path_;
-};
 
 void add_tensor(onnx::GraphProto& g, const char* name, std::initializer_list<std::int64_t> shape) {
     auto* t = g.add_initializer();
@@ -131,7 +115,7 @@ void read_plan(std::string_view bytes) {
 }
 
 void read_calibration(std::string_view bytes) {
-    const temporary file(bytes, ".json");
+    const temporary file(bytes, "x.json");
     if (!is_calibration_file(file.path())) return;
     const calibration seen = load_calibration(file.path());
     save_calibration(seen, file.path());
@@ -144,7 +128,7 @@ void read_calibration(std::string_view bytes) {
 }
 
 void read_tensor_file(std::string_view bytes) {
-    const temporary file(bytes, ".pb");
+    const temporary file(bytes, "x.pb");
     const named_tensor t = read_tensor_proto(file.path());
     static_cast<void>(to_npy(t.value));
 }
@@ -156,7 +140,7 @@ void read_array(std::string_view bytes) {
 }
 
 void read_arrays(std::string_view bytes) {
-    const temporary file(bytes, ".npz");
+    const temporary file(bytes, "x.npz");
     static_cast<void>(read_npz(file.path()));
 }
 
@@ -167,7 +151,7 @@ void read_packed(std::string_view bytes) {
 }
 
 void read_latencies(std::string_view bytes) {
-    const temporary file(bytes, ".json");
+    const temporary file(bytes, "x.json");
     static_cast<void>(latency_table::load(file.path()).cost("c_node", "Conv", 1e6, "int8/int8"));
 }
 
@@ -178,7 +162,7 @@ void read_target_profile(std::string_view bytes) {
 }
 
 void read_cache(std::string_view bytes) {
-    const temporary file(bytes, ".cache");
+    const temporary file(bytes, "x.cache");
     search_cache cache(file.path(), "0123456789abcdef");
     static_cast<void>(cache.find({0, 1, 2}));
 }
@@ -194,11 +178,43 @@ void read_format(std::string_view bytes) {
     use_plan(made.plan(precision_requests().set_type_precision("Conv", role::all, p).list()).plan);
 }
 
+/// Labels of one sample, beside every metric that has labels.
+void read_labels(std::string_view bytes) {
+    const temporary file(bytes, "x.npy");
+    for (const char* metric : {"top1", "top5", "cross_entropy", "perplexity"}) {
+        pipeline::evaluate_settings s;
+        s.model = pipeline::model_source(small_model().proto());
+        s.data.inputs = pipeline::data_source(small_data());
+        s.data.labels = pipeline::array_source(file.path());
+        s.data.threads = 1;
+        s.metrics = {metric};
+        try {
+            static_cast<void>(pipeline::evaluate(s).summary.dump());
+        } catch (const error&) {
+        }
+    }
+}
+
+void read_picture(std::string_view bytes) {
+    for (const char* name : {"x.png", "x.jpg"}) {
+        const temporary file(bytes, name);
+        try {
+            static_cast<void>(read_images({file.path()}, {.height = 5, .width = 3}));
+        } catch (const error&) {
+        }
+    }
+}
+
+void read_unit(std::string_view bytes) { read_accumulator(bytes, small_model(), small_data()); }
+
 }  // namespace
 
 void feed_input(std::string_view bytes) {
-    static constexpr std::array readers{read_plan,      read_array,          read_arrays, read_tensor_file,   read_calibration, read_packed,
-                                        read_latencies, read_target_profile, read_cache,  read_preprocessing, read_format};
+    // New ones go to the end: the first byte of what is kept in the corpus chooses by number.
+    static constexpr std::array readers{read_plan,     read_array,     read_arrays,         read_tensor_file, read_calibration,
+                                        read_packed,   read_latencies, read_target_profile, read_cache,       read_preprocessing,
+                                        read_format,   read_labels,    read_picture,        read_hex,         read_stream,
+                                        read_dot_case, read_unit,      feed_config,         feed_index};
     if (bytes.empty()) return;
     const auto which = static_cast<std::size_t>(static_cast<unsigned char>(bytes[0]) - '0') % readers.size();
     try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Feeds bytes to every reader except that of models: plans, requests, encodings, arrays, tensors, calibrations, tables, packed files, texts
-// of options.
+// Feeds bytes to every reader except that of models: plans, requests, encodings, arrays, labels, images, tensors, calibrations, tables,
+// packed files, words and cases of test benches, configs and indices of checkpoints, texts of options.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer target for model bytes (docs/reference/malformed_input.md). cmake --preset fuzz, then
-//   build/fuzz/tests/fuzz_model_bytes -rss_limit_mb=2048 -timeout=10 CORPUS tests/fuzz/corpus/model
+//   build/fuzz/tests/fuzz_model_bytes -rss_limit_mb=512 -timeout=10 CORPUS tests/fuzz/corpus/model
 #include <onnx/onnx_pb.h>
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 #include <array>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace qk_fuzz {
@@ -280,9 +281,66 @@ class mutator {
     std::vector<const Message*> donors_;
 };
 
+void import_domain(google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& all, const std::string& domain, std::int64_t version) {
+    for (const auto& o : all)
+        if (o.domain() == domain) return;
+    auto* o = all.Add();
+    o->set_domain(domain);
+    o->set_version(version);
+}
+
+/// Returns a function of one input and one output: one of the model's, or a new one that a node of the model calls.
+std::pair<std::string, std::string> some_function(onnx::ModelProto& m, random_source& random) {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const auto& f : m.functions())
+        if (f.input_size() == 1 && f.output_size() == 1) all.emplace_back(f.domain(), f.name());
+    if (!all.empty()) return all[random() / 3 % all.size()];
+    for (auto& n : *m.mutable_graph()->mutable_node()) {
+        if (n.input_size() != 1 || n.output_size() != 1) continue;
+        auto& f = *m.add_functions();
+        f.set_domain("my");
+        f.set_name("F");
+        f.add_input("X"), f.add_output("Y");
+        *f.mutable_opset_import() = m.opset_import();
+        auto& inner = *f.add_node() = n;
+        inner.set_input(0, "X"), inner.set_output(0, "Y");
+        n.clear_attribute();
+        n.set_domain("my"), n.set_op_type("F");
+        import_domain(*m.mutable_opset_import(), "my", 1);
+        return {"my", "F"};
+    }
+    return {};
+}
+
+/// Puts a function that calls another one some times into its place. Where this happens again and again, functions call each other in
+/// chains, and what few bytes expand to grows with a power of their number.
+void wrap_function(onnx::ModelProto& m, random_source& random) {
+    const auto [domain, name] = some_function(m, random);
+    if (name.empty() || m.functions_size() > 300) return;
+    const std::size_t links = random() / 5 % 4 == 0 ? 1 + random() / 3 % 40 : 1, calls = random() / 7 % 3 == 0 ? 1 + random() / 3 % 9 : 1;
+    std::string last = name;
+    for (std::size_t link = 0; link < links; ++link) {
+        auto& f = *m.add_functions();
+        f.set_domain(domain);
+        f.set_name("F" + std::to_string(m.functions_size()));
+        f.add_input("X"), f.add_output("Y");
+        import_domain(*f.mutable_opset_import(), domain, 1);
+        for (std::size_t i = 0; i < calls; ++i) {
+            auto& n = *f.add_node();
+            n.set_domain(domain), n.set_op_type(last);
+            n.add_input(i == 0 ? "X" : "t" + std::to_string(i));
+            n.add_output(i + 1 == calls ? "Y" : "t" + std::to_string(i + 1));
+        }
+        last = f.name();
+    }
+    for (auto& n : *m.mutable_graph()->mutable_node())
+        if (n.domain() == domain && n.op_type() == name) n.set_op_type(last);
+}
+
 }  // namespace
 
 void mutate_model(onnx::ModelProto& m, const onnx::ModelProto& donor, random_source& random, byte_mutator change_bytes) {
+    if (random() / 5 % 40 == 0) wrap_function(m, random);
     const int changes = 1 + static_cast<int>(random() / 7 % 3);
     for (int i = 0; i < changes; ++i) mutator(m, donor, random, change_bytes).change_one();  // collects anew: messages may be gone
 }

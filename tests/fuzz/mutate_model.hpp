@@ -13,7 +13,8 @@ using random_source = std::minstd_rand;
 using byte_mutator = std::size_t (*)(std::uint8_t* data, std::size_t size, std::size_t most);
 
 /// Makes one to three random changes anywhere in the model: numbers become neighbours or edges of their range, names other names, operators
-/// other operators; elements of lists are dropped, swapped, added or copied from `donor` (may be the model itself).
+/// other operators; elements of lists are dropped, swapped, added or copied from `donor` (may be the model itself). Now and then a function
+/// of the model, or a new one, gets others that call it, one another in chains or one many times.
 void mutate_model(onnx::ModelProto& m, const onnx::ModelProto& donor, random_source& random, byte_mutator change_bytes);
 
 }  // namespace qk_fuzz

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer target for safetensors files. cmake --preset fuzz, then
-//   build/fuzz/tests/fuzz_safetensors_bytes -rss_limit_mb=2048 -timeout=10 -max_len=4096 CORPUS tests/fuzz/corpus/safetensors
+//   build/fuzz/tests/fuzz_safetensors_bytes -rss_limit_mb=512 -timeout=10 -max_len=65536 CORPUS tests/fuzz/corpus/safetensors
 #include <cstdint>
 #include <string_view>
 

@@ -145,6 +145,8 @@ def test_finetune(command, model, images, labels, data_file, label_file, tmp_pat
 def test_explain(command, model, images, data_file):
     words = ["explain", model, "stem.weight", "--inputs", data_file, "--activation", "int8", "--weight", "int8", "--json"]
     ours = qk.explain(model, "stem.weight", images, activation="int8", weight="int8")
+    named = qk.explain(model, "stem.weight", inputs=images, activation="int8", weight="int8")
+    assert named.to_dict() == ours.to_dict()
     assert without_times(ours.to_dict()) == without_times(command(*words))
 
 
@@ -392,6 +394,9 @@ def test_an_error_of_the_metric_is_the_callers_own(model, images):
     (lambda m, x: qk.load("missing.onnx"), FileNotFoundError, "missing.onnx"),
     (lambda m, x: qk.load(5), TypeError, "int"),
     (lambda m, x: qk.explain(m, "nowhere", x, activation="int8"), qk.Error, "nowhere"),
+    (lambda m, x: qk.explain(m, None, x), TypeError, "tensor is None"),
+    (lambda m, x: qk.explain(m, "stem.weight", x, inputs=x), TypeError, "data twice"),
+    (lambda m, x: qk.evaluate(m, x, inputs=x), TypeError, "data twice"),
 ])
 def test_errors_are_sentences(model, images, call, error, words):
     with pytest.raises(error, match=words):
@@ -565,3 +570,16 @@ def test_searches_in_several_threads(model, images):
     for w in workers:
         w.join()
     assert found == [expected] * 3
+
+
+def test_a_vector_of_one_block_runs_in_onnxruntime(images):
+    """A bias that is one block has one scale, which onnxruntime takes for the tensor's: with a block_size beside it, it refuses to run."""
+    random = np.random.default_rng(3)
+    weights = [onnx.numpy_helper.from_array(random.standard_normal(s).astype(np.float32), n) for n, s in (("w", (3, 1, 3, 3)), ("b", (3,)))]
+    declared = [onnx.helper.make_tensor_value_info(n, 1, ["N", c, s, s]) for n, c, s in (("x", 1, 8), ("y", 3, 6))]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Conv", ["x", "w", "b"], ["y"], "conv")], "g", declared[:1], declared[1:], weights)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    made = qk.quantize(model, images[:4], activation="bfp16", weight="bfp16", placement="all", export="qdq")
+    ours = qk.evaluate(model, images[:4], plan=made.plan, outputs=True).outputs["y"]
+    theirs = onnxruntime.InferenceSession(made.model.bytes).run(None, {"x": images[:4]})[0]
+    assert np.allclose(ours, theirs, atol=1e-6 * np.abs(ours).max())

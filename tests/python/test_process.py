@@ -99,6 +99,64 @@ else:
     assert "not in a sub-interpreter: use threads" in done.stdout, done.stdout
 
 
+ENDS = {
+    "arrays": ["qk.fake_quantize(a, 'mxfp4')", "qk.fake_quantize(a, 'nvfp4', threads=2)", "qk.encode(a, 'int8', scale=0.1)", "packed.decode()",
+               "qk.fake_quantize_backward(a, a, 'mxfp4')", "qk.fake_quantize(a.astype('float16'), 'int8', scale=0.1)"],
+    "verbs": ["qk.quantize(m, x, activation='int8', weight='mxfp4')", "qk.evaluate(m, x, outputs=True)", "qk.calibrate(m, iter([x, x]))", "qk.inspect(m)",
+              "qk.search(m, x, narrow='int8/int4', target_l2=0.5, max_trials=3)", "qk.gradient(m, x, labels=[0, 1, 2, 3])"],
+    "functions": ["qk.search(m, x, narrow='int8/int4', metric=lambda o: float(abs(o[0]).sum()), target_metric=1e9, max_trials=3)",
+                  "qk.search(m, x, narrow='int8/int4', eval_func=lambda b: float(len(bytes(b))), target_metric=1e9, max_trials=3)",
+                  "qk.sensitivity(m, x, narrow='int8/int4', metric=lambda o, r, l: time.sleep(0.001) or 1.0)",
+                  "qk.search(m, x, narrow='int8/int4', target_l2=0.5, max_trials=3, progress=lambda *s: time.sleep(0.001))"],
+}
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_a_process_ends_while_its_threads_are_inside(kind):
+    """Threads that are daemons ask for the interpreter's lock when there is none to have any more: Python ends them there."""
+    code = f"""
+import sys, threading, time
+import numpy as np
+import qk, qk._models
+m = {os.fspath(DIGITS / 'digits.onnx')!r}
+a, x = np.ones((700, 700), np.float32), np.load({os.fspath(DIGITS / 'test_images.npy')!r})[:4]
+packed = qk.encode(a, "mxfp4")
+def forever(call):
+    while True:
+        call()
+for call in [{', '.join('lambda: ' + c for c in ENDS[kind])}]:
+    call()
+    threading.Thread(target=forever, args=(call,), daemon=True).start()
+time.sleep(float(sys.argv[1]))
+"""
+    for seconds in (0.0, 0.05, 0.1, 0.2, 0.3):
+        done = run(code, str(seconds))
+        assert (done.returncode, done.stderr) == (0, ""), (seconds, done)
+
+
+def test_what_is_left_of_a_call_lets_a_process_end():
+    """A call whose verb goes on in a thread of its own, held by a traceback until the interpreter takes its modules apart."""
+    code = f"""
+import time, numpy as np, qk
+def slow(outputs):
+    time.sleep(0.05)
+    return 1.0
+def impatient(*state):
+    raise RuntimeError("enough")
+try:
+    qk.search({os.fspath(DIGITS / 'digits.onnx')!r}, np.zeros((4, 1, 8, 8), np.float32), narrow="int8/int4", metric=slow, target_metric=1e9, progress=impatient)
+except RuntimeError as e:
+    kept = e
+"""
+    done = run(code)
+    assert done.returncode == 0, done
+
+
+def test_free_threaded_python_is_refused_in_words():
+    done = run("import sys; sys.abiflags = 't'\ntry: import qk\nexcept ImportError as e: print(e)")
+    assert "does not support free-threaded Python" in done.stdout, done
+
+
 def test_the_command_is_the_same(command):
     done = run("import sys; sys.argv = ['qk', *sys.argv[1:]]; from qk._command import main; sys.exit(main())", "formats", "--json")
     assert done.returncode == 0

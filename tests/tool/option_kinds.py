@@ -180,21 +180,13 @@ with tempfile.TemporaryDirectory() as place:
         done = run(folder, verb, "c2.gguf", *(["x"] if verb == "explain" else []), *(["--inputs", "x.npy"] if verb not in ("quantize", "explain") else []), *(["-o", "out"] if verb in ("gradient", "finetune") else []))
         if "there is no verb" not in done.stderr:
             check(done.returncode == 2 and "checkpoint" in done.stderr and "models" in done.stderr, f"qk {verb} of a checkpoint: exit {done.returncode}: {done.stderr!r}")
+    for file in ("m.onnx", "x.npy", "p.npz"):
+        done = run(folder, "lint", file)
+        check(done.returncode == 2 and "qk lint is for checkpoints" in done.stderr, f"qk lint {file}: exit {done.returncode}: {done.stderr!r}")
     # A file that an option names is opened, or missing is an error.
     for words in ("c.safetensors out.gguf --format q4_k --importance nosuch.npz", "c.safetensors out.gguf --plan nosuch.json", "c.safetensors out.gguf --like nosuch.gguf"):
         done = run(folder, "convert", *words.split())
         check(done.returncode == 2 and "nosuch" in done.stderr and not (folder / "out.gguf").exists(), f"{words}: exit {done.returncode}: {done.stderr!r}")
-    for words in ("explain m.onnx w --weight mxfp4 --labels nosuch.npy", "evaluate m.onnx --inputs in.npy --calibration nosuch.npy", "evaluate m.onnx --inputs in.npy --labels nosuch.npy",
-                  "calibrate m.onnx --inputs in.npy -o c.json --labels nosuch.npy", "quantize m.onnx -o o.onnx --weight mxfp4 --calibration in=nosuch.npy",
-                  "evaluate m.onnx --inputs in.npy,nosuch.npy", "evaluate m.onnx --inputs in=nosuch.npy,in.npy",
-                  "search m.onnx --inputs in.npy --target-l2 9 --latency-table nosuch.json", "convert x.npy out.npy --format mxfp4 --random-words nosuch.hex"):
-        done = run(folder, *words.split())
-        check(done.returncode == 2 and "nosuch" in done.stderr, f"{words}: exit {done.returncode}: {done.stderr!r}")
-    for words in ("in.npy,in.npy", "in=in.npy,in.npy"):
-        done = run(folder, "evaluate", "m.onnx", "--inputs", words)
-        check("there is no such file" not in done.stderr, f"--inputs {words}: {done.stderr!r}")
-    done = run(folder, "compare", "x.npy", "y.npy", "--format", "mxfp4", "--random-words", "unknown")
-    check(done.returncode == 2 and "--rounding stochastic" in done.stderr, f"--random-words unknown is a word and no file: {done.stderr!r}")
     done = run(folder, "formats", "--devices", "--codes")
     check(done.returncode == 2 and "--codes" in done.stderr, f"formats --devices --codes: {done.stderr!r}")
 

@@ -72,6 +72,26 @@ def converters():
     assert len(gen("bf16", "--level", "2")) > 10 * len(lines)
 
 
+def nan_without_a_guard():
+    """A converter that rounds NaN like a number makes Inf of it where the payload is dropped, and a number where a carry passes the exponent: level 1 has both."""
+    for name, mantissa in (("bf16", 7), ("fp16", 10), ("fp8_e5m2", 2), ("fp8_e4m3fn", 3)):
+        for kind, bits, has in (("fp32", 32, 23), ("fp16", 16, 10)):
+            if has <= mantissa:
+                continue
+            x = np.array([int(words[0], 16) for words in gen(name, "--input", kind)], np.int64)
+            payload, ones, dropped = x & ((1 << has) - 1), (1 << (bits - 1 - has)) - 1, has - mantissa
+            nan = ((x >> has) & ones == ones) & (payload != 0)
+            for what in (payload >> dropped == 0, payload & ((1 << dropped) - 1) == 0, payload == (1 << has) - 1):
+                assert set(x[nan & what] >> (bits - 1)) == {0, 1}, (name, kind, "a kind of NaN is missing")
+    lines = gen("bf16")
+    x = floats(lines).view(np.uint32)[:, 0].astype(np.int64)
+    unguarded, nan = (x + 0x7FFF + (x >> 16 & 1)) >> 16 & 0xFFFF, x & 0x7FFFFFFF > 0x7F800000
+    passes(appended(lines, np.where(nan, 0x7FC0, unguarded)[:, None], 4), "bf16")
+    lost = nan & (unguarded & 0x7FFF <= 0x7F80)
+    assert lost.sum() >= 6
+    differ(appended(lines, unguarded[:, None], 4), int(lost.sum()), "bf16")
+
+
 def encoded_mxfp4(x):
     """Returns the codes of blocks of 32, elements and then the scale."""
     most = np.abs(x).max(axis=1).astype(np.float64)
@@ -366,6 +386,7 @@ def unknown_words(place):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         converters()
+        nan_without_a_guard()
         blocks()
         products()
         devices(Path(folder))

@@ -143,7 +143,13 @@ class converter_kind : public case_kind {
         return x;
     }
     std::uint64_t word_of(float x) const {
-        if (input_ == fp32) return std::bit_cast<std::uint32_t>(x);
+        const auto u = std::bit_cast<std::uint32_t>(x);
+        if (input_ == fp32) return u;
+        if (x != x) {  // a payload that the word has no room for becomes its lowest bit: the device is to see NaN of every kind
+            const int drop = input_ == fp16 ? 13 : 16;
+            const std::uint32_t payload = (u & 0x7fffffu) >> drop;
+            return (u >> 31 << 15) | (input_ == fp16 ? 0x7c00u : 0x7f80u) | (payload == 0 ? 1u : payload);
+        }
         if (input_ == fp16) return std::bit_cast<std::uint16_t>(narrow<float16>(x));
         return std::bit_cast<std::uint16_t>(narrow<bfloat16>(x));
     }

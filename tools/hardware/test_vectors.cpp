@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hardware/test_vectors.hpp"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -22,6 +23,23 @@ constexpr float special_values[] = {0.0f,
                                     0x1p-126f,
                                     -0x1p-126f,
                                     0x1.fffffcp-127f};
+
+/// Every kind of NaN that a converter without a guard tells apart: payloads that stand only in what a format of `mantissa` bits keeps, only
+/// in what it drops (rounding makes Inf of those), and all ones (rounding carries into the sign), of both signs.
+std::vector<float> nan_values(int mantissa) {
+    const std::uint32_t drop = static_cast<std::uint32_t>(23 - mantissa), below = (1u << drop) - 1;
+    std::vector<float> x;
+    for (const std::uint32_t payload : {0x400000u, below + 1, 0x7fffffu & ~below, 1u, below >> 1, (below >> 1) + 1, below, 0x7fffffu})
+        if (payload != 0 && payload <= 0x7fffffu)
+            for (const std::uint32_t sign : {0u, 0x80000000u}) x.push_back(std::bit_cast<float>(sign | 0x7f800000u | payload));
+    return x;
+}
+/// Mantissa bits that a format's codes keep; of integers, tables and blocks of integers those of bfloat16, through which converters often
+/// go.
+int kept_mantissa(const qk::format& f) {
+    const floating* number = number_float(f);
+    return number != nullptr ? number->mantissa_bits : 7;
+}
 
 void with_neighbours(std::vector<float>& x, double v) {
     const auto f = static_cast<float>(v);
@@ -126,7 +144,10 @@ void block_vectors(std::vector<float>& x, const qk::format& f, std::uint64_t see
                 x.push_back(k == at ? sign * 16 * static_cast<float>(grid.back()) : 0.5f * units[r.word() % units.size()]);
         }
     }
-    for (const float special : special_values) {  // among ordinary values, and alone
+    std::vector<float> specials(std::begin(special_values), std::end(special_values));
+    const std::vector<float> nan = nan_values(kept_mantissa(f));
+    specials.insert(specials.end(), nan.begin(), nan.end());
+    for (const float special : specials) {  // among ordinary values, and alone
         for (std::size_t k = 0; k < size; ++k) x.push_back(k == size / 2 ? special : units[(k * 7) % units.size()]);
         for (std::size_t k = 0; k < size; ++k) x.push_back(k == 0 ? special : 0.0f);
     }
@@ -168,6 +189,8 @@ std::vector<float> make_vectors(const conversion& c, std::uint64_t seed) {
         for (const float sign : {1.0f, -1.0f}) with_neighbours(x, static_cast<double>(sign * std::ldexp(1.0f, e)));
     }
     x.insert(x.end(), std::begin(special_values), std::end(special_values));
+    const std::vector<float> nan = nan_values(kept_mantissa(c.format));
+    x.insert(x.end(), nan.begin(), nan.end());
     random_source r{seed};
     for (int k = 0; k < 4096; ++k) x.push_back(std::bit_cast<float>(r.word()));
     return x;

@@ -79,8 +79,7 @@ const systems::rule* rule_for(std::string_view system, const checkpoint::weight&
     std::string name(system);
     if (system == "compressed-tensors") name = "compressed_tensors";
     if (system == "gpt-oss") return systems::find("torchao.mxfp4_e2m1.floor");
-    if (system == "mlx" && w.format.starts_with("int"))
-        return systems::find("mlx.affine" + bits + "_g" + group + (w.how.scale == scale_type::bf16 ? "_bf16" : ""));
+    if (system == "mlx" && w.format.starts_with("int")) return systems::find("mlx.affine" + bits + "_g" + group);
     if (w.format == "mxfp8_e4m3") return systems::find(name + ".mxfp8");
     return systems::find(name + "." + w.format);
 }
@@ -101,6 +100,11 @@ std::optional<checkpoint::quantized_parts> quantize_matrix(std::string_view syst
                                                            std::span<const float> values) {
     const systems::rule* rule = rule_for(system, w);
     if (rule == nullptr || w.matrix.columns % rule->multiple != 0) return std::nullopt;
+    std::vector<float> rounded;  // MLX's weights have the type of their scales
+    if (w.how.zero == zero_type::bias) {
+        for (const float v : values) rounded.push_back(scale_value(w.how.scale, layout_parts::store_scale(w.how.scale, v).bits));
+        values = rounded;
+    }
     const systems::result made = rule->convert({.values = values, .rows = w.matrix.rows, .columns = w.matrix.columns});
     checkpoint::quantized_parts parts;
     const auto floats = [](const systems::plane& p) {
@@ -204,6 +208,42 @@ std::uint64_t bytes_of(const std::string& text) {
     return static_cast<std::uint64_t>(bytes);
 }
 
+const char* word_of(checkpoint::weight_change::kind k) {
+    using enum checkpoint::weight_change::kind;
+    return k == kept ? "kept" : k == moved ? "moved" : k == rounded ? "rounded" : "quantized";
+}
+
+/// A number that JSON has, or null.
+nlohmann::ordered_json finite(double x) { return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr); }
+
+/// The line that ends a conversion, on standard error, after whatever else is to be said of it.
+void print_changes(const std::string& output, const std::vector<std::string>& notes,
+                   const std::vector<checkpoint::weight_change>& changes) {
+    for (const std::string& n : notes) print(stderr, "{}\n", n);
+    print(stderr, "{}: {}\n", output, checkpoint::words_of(checkpoint::summary_of(changes)));
+}
+
+nlohmann::ordered_json json_of(const std::vector<std::string>& notes, const std::vector<checkpoint::weight_change>& changes) {
+    const checkpoint::change_summary s = checkpoint::summary_of(changes);
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const checkpoint::weight_change& c : changes) {
+        rows.push_back({{"tensor", c.name}, {"from", c.from}, {"to", c.to}, {"how", c.measured ? word_of(c.how) : "unmeasured"}});
+        rows.back()["without_loss"] = c.measured && c.without_loss(), rows.back()["db"] = finite(c.decibels());
+    }
+    const bool differ = s.differing != 0;
+    return {{"weights", s.weights},
+            {"without_loss", s.without_loss},
+            {"rounded", s.rounded},
+            {"quantized_anew", s.quantized},
+            {"unmeasured", s.unmeasured},
+            {"not_finite", s.not_finite},
+            {"worst", differ ? nlohmann::ordered_json(s.worst) : nlohmann::ordered_json(nullptr)},
+            {"worst_db", differ ? finite(s.worst_decibels) : nlohmann::ordered_json(nullptr)},
+            {"mean_db", differ ? finite(s.mean_decibels) : nlohmann::ordered_json(nullptr)},
+            {"notes", notes},
+            {"rows", rows}};
+}
+
 }  // namespace
 
 bool is_checkpoint(const std::string& file) {
@@ -219,6 +259,7 @@ given_input checkpoint_or(input_kind other, const std::string& file, const std::
 void takes_models(option_table& verb, std::shared_ptr<const std::string> file) {
     verb.takes(input_kind::model, [file = std::move(file)] { return checkpoint_or(input_kind::model, *file, "a model"); });
 }
+std::vector<std::string> scheme_words() { return checkpoint::scheme_words(); }
 
 void convert_checkpoint(const checkpoint_conversion& given) {
     use_systems();
@@ -235,6 +276,9 @@ void convert_checkpoint(const checkpoint_conversion& given) {
             asked.rules.emplace_back(t.substr(0, at), t.substr(at + 1));
         }
         if (!given.like.empty()) asked.like = given.like;
+        if (given.lossless && given.requantize) throw graph::error("--lossless refuses what --requantize asks for; give one of them");
+        asked.lossless = given.lossless, asked.requantize = given.requantize;
+        asked.to = given.to;
         const checkpoint::checkpoint c = checkpoint::open(given.input);
         graph::output_set files(given.overwrite, false);  // compares names; the library writes
         for (const auto& p : c.paths) files.input("INPUT", p);
@@ -246,27 +290,35 @@ void convert_checkpoint(const checkpoint_conversion& given) {
             if (npz) throw graph::error(given.output + " is one file; --shard-size is for .safetensors and .gguf");
             asked.shard_bytes = bytes_of(given.shard_size);
         }
-        if (npz && (!given.like.empty() || !asked.format.empty() || !asked.rules.empty() || !given.importance.empty() ||
-                    !given.plan.empty() || given.names_as_they_are))
-            throw graph::error(given.output +
-                               " holds float32; --format, --system, --tensor, --plan, --like, --importance and --names-as-they-are are for "
-                               ".safetensors and .gguf");
+        if (npz && (!given.like.empty() || !given.to.empty() || !asked.format.empty() || !asked.rules.empty() ||
+                    !given.importance.empty() || !given.plan.empty() || given.names_as_they_are))
+            throw graph::error(
+                given.output +
+                " holds float32; --format, --system, --tensor, --plan, --like, --to, --importance and --names-as-they-are are for "
+                ".safetensors and .gguf");
         if (!npz && !given.output.ends_with(".safetensors") && !given.output.ends_with(".gguf"))
             throw graph::error(given.output + " ends in none of .npz, .safetensors, .gguf; a checkpoint becomes one of these");
         importance_file importance;
         add_importance(given.importance, importance, c, asked);
-        std::vector<std::string> notes;
+        std::vector<std::string> notes = checkpoint::remarks_of(c);
+        std::vector<checkpoint::weight_change> changes;
         std::size_t resumed = 0;
         {
             progress bar("converting");
             const auto told = [&](std::uint64_t done, std::uint64_t total) {
                 bar.show(static_cast<std::size_t>(done >> 20), static_cast<std::size_t>(std::max<std::uint64_t>(total >> 20, 1)));
             };
-            resumed = npz ? checkpoint::write_npz(c, given.output, told) : checkpoint::write(c, given.output, asked, notes, told);
+            resumed = npz ? checkpoint::write_npz(c, given.output, told, &notes, &changes)
+                          : checkpoint::write(c, given.output, asked, notes, told, &changes);
         }
-        for (const std::string& n : notes) print(stderr, "{}\n", n);
         if (resumed != 0) print(stderr, "{} tensors were there from a run that was stopped\n", resumed);
         importance.say_if_unused();
+        print_changes(given.output, notes, changes);
+        if (given.json) {
+            nlohmann::ordered_json all = {{"checkpoint", given.input}, {"output", given.output}};
+            all.update(json_of(notes, changes));
+            print_json(all);
+        }
         return 0;
     });
 }
@@ -449,9 +501,10 @@ bool search_formats(const size_search& given) {
             for (const std::size_t i : chosen) asked.rules.emplace_back(all[i].tensor, all[i].format);
             asked.threads = threads_of(given.threads);
             asked.names_as_they_are = given.names_as_they_are;
-            std::vector<std::string> notes;
-            checkpoint::write(c, given.output, asked, notes);
-            for (const std::string& n : notes) print(stderr, "{}\n", n);
+            std::vector<std::string> notes = checkpoint::remarks_of(c);
+            std::vector<checkpoint::weight_change> changes;
+            checkpoint::write(c, given.output, asked, notes, {}, &changes);
+            print_changes(given.output, notes, changes);
         }
         files.commit();
         return true;

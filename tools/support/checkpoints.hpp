@@ -26,7 +26,11 @@ struct checkpoint_conversion {
     std::string system, importance;
     int threads = 0;  ///< 0: one for each core
     bool names_as_they_are = false;
+    std::string to = {};  ///< SYSTEM:SCHEME
+    bool lossless = false, requantize = false, json = false;
 };
+/// The words that --to takes.
+std::vector<std::string> scheme_words();
 void convert_checkpoint(const checkpoint_conversion& given);
 void inspect_checkpoint(const std::string& file, bool json);
 /// Returns whether both hold the same.

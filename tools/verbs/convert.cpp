@@ -25,10 +25,10 @@ namespace {
 struct convert_arguments {
     std::string input, output, packed;
     quantize_options how;
-    std::string like, plan;
+    std::string like, plan, to;
     std::vector<std::string> tensors;
     std::string system, importance, shard_size;
-    bool count = false, overwrite = false, names_as_they_are = false;
+    bool count = false, overwrite = false, lossless = false, requantize = false, json = false, names_as_they_are = false;
     int threads = 0;
 };
 
@@ -67,6 +67,13 @@ graph::tensor column_weights(const convert_arguments& given, const conversion& c
     return w;
 }
 
+/// The schemes of --to for its help.
+std::string scheme_list() {
+    std::string all;
+    for (const std::string& word : scheme_words()) all += (all.empty() ? "" : ", ") + word;
+    return all;
+}
+
 void convert(const convert_arguments& given) {
     if (is_checkpoint(given.input))
         return convert_checkpoint({.input = given.input,
@@ -80,7 +87,11 @@ void convert(const convert_arguments& given) {
                                    .system = given.system,
                                    .importance = given.importance,
                                    .threads = given.threads,
-                                   .names_as_they_are = given.names_as_they_are});
+                                   .names_as_they_are = given.names_as_they_are,
+                                   .to = given.to,
+                                   .lossless = given.lossless,
+                                   .requantize = given.requantize,
+                                   .json = given.json});
     if (given.count) need_hardware("--count");
     graph::output_set files(given.overwrite);
     files.input("INPUT", given.input).input("--scales", given.how.scales).input("--zero-points", given.how.zero_points);
@@ -129,6 +140,10 @@ void add_checkpoint_options(option_table& verb, convert_arguments& given) {
     verb.add_option("--like", given.like, "another checkpoint: each weight gets its layout, each tensor its place")
         .type_name("FILE")
         .reads();
+    verb.add_option("--to", given.to,
+                    "a float checkpoint as another system quantizes it, with the config.json that its reader needs: " + scheme_list())
+        .type_name("SYSTEM:SCHEME")
+        .suggest(scheme_words());
     verb.add_option("--tensor", given.tensors, "a format for the weights whose names fit a glob; the last that fits counts")
         .type_name("GLOB=FORMAT")
         .one_each();
@@ -139,6 +154,13 @@ void add_checkpoint_options(option_table& verb, convert_arguments& given) {
                     "at most so many bytes of tensors a file, as 5GB or 500MB: OUTPUT becomes NAME-00001-of-00003.safetensors and so on "
                     "with their index, or a split .gguf")
         .type_name("SIZE");
+    verb.add_flag("--lossless", given.lossless, "refuse (exit status 2, nothing is written) what would round a weight or quantize it anew");
+    verb.add_flag("--requantize", given.requantize,
+                  "quantize anew, by the target's own rule, whatever is not moved without loss; by default codes also stay where only "
+                  "scales or zero points are rounded, and by little");
+    verb.add_flag(
+        "--json", given.json,
+        "one JSON object on standard output: the counts and decibels of the line that ends a conversion, and a row for each weight");
     verb.add_option("--threads", given.threads, "that quantize to ggml's types, one for each core if not given; bytes do not depend on it")
         .type_name("T")
         .between(1, 1024, "leave --threads out for one for each core");
@@ -205,6 +227,8 @@ void add_convert(command& app, verb_result&) {
         "  qk convert model.safetensors model.npz\n"
         "  qk convert model.safetensors model.gguf --format f16 --tensor '*norm*=f32'\n"
         "  qk convert a.safetensors b.safetensors --like a.safetensors\n"
+        "  qk convert a.safetensors c.safetensors --like a.safetensors --lossless\n"
+        "  qk convert llama/model.safetensors quantized/model.safetensors --to compressed-tensors:W4A16\n"
         "  qk convert x.npy y.npy --format int8 --scales s.npy --scale-axis 0\n"
         "  qk convert x.npy y.npy --system transformer_engine.nvfp4_4over6_mse --packed y.npz\n"
         "  qk convert x.npy y.npy --system modelopt.mxfp8");

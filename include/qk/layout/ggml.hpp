@@ -11,17 +11,12 @@
 
 #include "qk/inline.hpp"
 #include "qk/layout/values.hpp"
+#include "qk/storage.hpp"
 
 namespace qk::layout_parts {
 
-constexpr float half_to_float(std::uint16_t h) {
-    const std::uint32_t sign = std::uint32_t{h} >> 15 << 31, exponent = h >> 10 & 31u, mantissa = h & 1023u;
-    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
-    if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-    const float small = static_cast<float>(mantissa) * 0x1p-24f;  // exact
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(small));
-}
-constexpr float bfloat_to_float(std::uint16_t b) { return std::bit_cast<float>(std::uint32_t{b} << 16); }
+constexpr float half_to_float(std::uint16_t h) { return widen(float16{h}); }
+constexpr float bfloat_to_float(std::uint16_t b) { return widen(bfloat16{b}); }
 
 /// 2^(code - 127). 255 is NaN in OCP's rule.
 constexpr float e8m0_to_float(std::uint8_t code) {
@@ -136,7 +131,8 @@ namespace layout_parts {
 /// Writes value(i, code) of every value of a block. The type is a constant, so that the loops have no switch.
 template <ggml_type Type, class Value>
 QK_INLINE void each_code(const std::uint8_t* block, float* y, Value value) {
-    for (unsigned i = 0; i < facts_of(Type).values; ++i) y[i] = value(i, ggml_code(Type, block, i));
+    constexpr unsigned count = facts_of(Type).values;  // a constant: a call for each value would keep the loop from being made of vectors
+    for (unsigned i = 0; i < count; ++i) y[i] = value(i, ggml_code(Type, block, i));
 }
 constexpr float centred(unsigned code, int middle) { return static_cast<float>(static_cast<int>(code) - middle); }
 constexpr float signed_code(unsigned code) { return static_cast<float>(static_cast<std::int8_t>(code)); }

@@ -139,24 +139,8 @@ inline void put_nibble(std::uint8_t& byte, unsigned shift, unsigned value) {
 inline const std::uint8_t* raw(std::span<const std::byte> s) { return reinterpret_cast<const std::uint8_t*>(s.data()); }
 inline std::uint8_t* raw(std::span<std::byte> s) { return reinterpret_cast<std::uint8_t*>(s.data()); }
 
-inline float round_to_bfloat(float x) {
-    std::uint32_t u = std::bit_cast<std::uint32_t>(x);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return x;
-    u += 0x7fffu + (u >> 16 & 1u);
-    return std::bit_cast<float>(u & 0xffff0000u);
-}
-inline float round_to_half(float x) {
-    const std::uint32_t u = std::bit_cast<std::uint32_t>(x), sign = u & 0x80000000u;
-    std::uint32_t a = u ^ sign;
-    if (a >= 0x7f800000u) return x;
-    if (a < 0x38800000u) {  // below 2^-14 the step is 2^-24, as it is for float32 from 0.5 on
-        const float stepped = std::bit_cast<float>(a) + 0.5f;
-        return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(stepped - 0.5f));
-    }
-    a += 0xfffu + (a >> 13 & 1u);
-    a &= ~0x1fffu;
-    return std::bit_cast<float>(sign | (a >= 0x47800000u ? 0x7f800000u : a));
-}
+inline float round_to_bfloat(float x) { return widen(narrow<bfloat16>(x)); }
+inline float round_to_half(float x) { return widen(narrow<float16>(x)); }
 inline float round_to(scale_type t, float x) {
     return t == scale_type::f16 ? round_to_half(x) : t == scale_type::bf16 ? round_to_bfloat(x) : x;
 }

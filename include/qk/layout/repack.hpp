@@ -2,7 +2,10 @@
 // repack(): codes, scales and zero points from one layout to another, and what changes on the way.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <limits>
+#include <optional>
 #include <string_view>
 
 #include "qk/layout/planes.hpp"
@@ -14,13 +17,16 @@ struct layout_changes {
     bool possible = true;  ///< the codes mean the same, and the groups of one divide those of the other
     bool exact = true;     ///< every matrix keeps its numbers; else repack() counts what does not fit
     std::array<std::string_view, 8> says{};
+    std::array<bool, 8> by_data{};  ///< the sentence is true of some matrices: what repack() counts tells of which
     int count = 0;
+    std::string_view refusal{};  ///< the first sentence that says why it is not possible
 
-    constexpr void add(std::string_view sentence, bool still_exact) {
-        if (count < 8) says[static_cast<std::size_t>(count++)] = sentence;
+    constexpr void add(std::string_view sentence, bool still_exact, bool of_data = false) {
+        if (count < 8) by_data[static_cast<std::size_t>(count)] = of_data, says[static_cast<std::size_t>(count++)] = sentence;
         exact = exact && still_exact;
     }
     constexpr void refuse(std::string_view sentence) {
+        if (possible) refusal = sentence;
         possible = false;
         add(sentence, false);
     }
@@ -30,9 +36,20 @@ struct layout_changes {
 struct repack_result {
     bool done = false;
     std::size_t scales_rounded = 0;  ///< scales that the other type does not have
-    std::size_t zeros_lost = 0;      ///< zero points that it cannot hold
+    std::size_t zeros_lost = 0;      ///< zero points that it cannot hold, with whatever codes
+    std::size_t biases_rounded = 0;  ///< zero points times scales that the type of biases does not have
+    float scale_error = 0;           ///< the largest of the rounded scales, as a part of the scale
+    float bias_error = 0;            ///< the largest of the rounded biases, in steps of a code
     bool global_rounded = false;     ///< the reciprocal of the global scale is not exact
     bool global_dropped = false;     ///< the other layout has none: keep it beside (ggml's NAME.scale)
+
+    /// Every code means the same number in both.
+    constexpr bool exact() const {
+        return done && scales_rounded == 0 && zeros_lost == 0 && biases_rounded == 0 && !global_rounded && !global_dropped;
+    }
+    /// Rounding has moved the numbers by so little that codes made anew would be further away: scales by no more than types of 8 bits of
+    /// precision round, biases by no more than a quarter of a step.
+    constexpr bool close() const { return done && zeros_lost == 0 && scale_error <= 0x1p-8f && bias_error <= 0.25f; }
 };
 
 namespace layout_parts {
@@ -89,15 +106,15 @@ inline stored_scale store_scale(scale_type t, float x) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(x);
     switch (t) {
         case scale_type::f32: return {u, true};
-        case scale_type::bf16: return {std::bit_cast<std::uint32_t>(round_to_bfloat(x)) >> 16, round_to_bfloat(x) == x};
-        case scale_type::f16: {
-            const float h = round_to_half(x);
-            const std::uint32_t b = std::bit_cast<std::uint32_t>(h), sign = b >> 16 & 0x8000u, a = b & 0x7fffffffu;
-            if (a >= 0x7f800000u) return {sign | 0x7c00u | (a > 0x7f800000u ? 0x200u : 0u), h == x};
-            if (a < 0x38800000u) return {sign | static_cast<std::uint32_t>(std::bit_cast<float>(a) * 0x1p24f), h == x};
-            return {sign | ((a >> 13) - (112u << 10)), h == x};
-        }
+        case scale_type::bf16: return {narrow<bfloat16>(x).bits, round_to_bfloat(x) == x};
+        case scale_type::f16: return {narrow<float16>(x).bits, round_to_half(x) == x};
         case scale_type::e8m0:
+            if (u - 0x00800000u < 0x7f000000u) {  // a normal number: the power below or above it, the even code on a tie
+                const std::uint32_t below = u >> 23, part = u & 0x7fffffu;
+                const bool up = below < 254 && (part > 0x400000u || (part == 0x400000u && below % 2 != 0));
+                return {below + (up ? 1u : 0u), part == 0};
+            }
+            [[fallthrough]];
         case scale_type::e4m3:
         case scale_type::ue4m3: {  // few codes: the nearest, the even one on a tie
             std::uint32_t best = 0;
@@ -142,6 +159,162 @@ inline void exchange_rows(const layout& rows, matrix_shape s, const std::uint8_t
             }
         }
 }
+
+constexpr bool is_integer(const layout& l) { return l.codes == element::unsigned_integer || l.codes == element::signed_integer; }
+/// What is added to a code to count from 0, and the largest code that is counted so.
+constexpr int base_of(const layout& planes) { return planes.codes == element::signed_integer ? 1 << (planes.bits - 1) : 0; }
+constexpr int top_code(const layout& planes) {
+    return planes.order == code_order::ggml_blocks && planes.block == ggml_type::tq1_0 ? 2 : (1 << planes.bits) - 1;
+}
+/// Whether a layout has a place for a zero point that is counted from 0.
+constexpr bool holds_zero(const layout& planes, int zero) {
+    if (planes.zero == zero_type::none) return zero == base_of(planes) + planes.offset;
+    if (planes.zero == zero_type::bias) return false;
+    const int stored = zero - (planes.zero == zero_type::int8              ? planes.offset + base_of(planes)
+                               : planes.zero == zero_type::packed_words_m1 ? 1
+                                                                           : 0);
+    return planes.zero == zero_type::int8 ? stored >= -128 && stored <= 127 : stored >= 0 && stored < 1 << planes.bits;
+}
+
+/// Moves one group of codes after the other with its scale and zero point. Between begin_row and end_row integers count from 0, and the
+/// codes of a group may be moved together with its zero point: by what a layout without zero points asks for, else by the least that
+/// makes zero point or bias fit.
+class group_mover {
+  public:
+    group_mover(const layout& a, const layout& b, matrix_shape s, const matrix_planes& in, const mutable_planes& out, repack_result& made)
+        : a_(a), b_(b), s_(s), in_(in), out_(out), made_(made), integers_(is_integer(a)) {}
+
+    void begin_row(std::size_t row, std::span<std::uint8_t> codes) {
+        row_ = row;
+        r_in_ = a_.group_rows == 0 ? 0 : row / static_cast<std::size_t>(a_.group_rows);
+        r_ = b_.group_rows == 0 ? 0 : row / static_cast<std::size_t>(b_.group_rows);
+        first_ = b_.group_rows == 0 ? row == 0 : row % static_cast<std::size_t>(b_.group_rows) == 0;
+        flip(codes, base_of(a_));
+    }
+    void end_row(std::span<std::uint8_t> codes) const { flip(codes, base_of(b_)); }
+
+    void move(std::size_t g, std::span<std::uint8_t> codes) {
+        const std::size_t width = b_.group_columns == 0 ? s_.columns : static_cast<std::size_t>(b_.group_columns);
+        const std::size_t g_in = a_.group_columns == 0 ? 0 : g * width / static_cast<std::size_t>(a_.group_columns);
+        if (!integers_ && !first_) return;
+        const float before = value(g_in, false), after = move_scale(g, before, scale_of(g_in, false));
+        if (!integers_) return;
+        int by = 0;
+        if (a_.zero == zero_type::bias && b_.zero == zero_type::bias) keep_bias(g, scale_of(g_in, true), after);
+        else {
+            const std::optional<int> zero = zero_of(g_in, before);
+            if (!zero) made_.zeros_lost += first_;
+            else by = b_.zero == zero_type::bias ? put_bias(g, *zero, after, codes) : put_zero_point(g, *zero, codes);
+        }
+        if (by != 0)
+            for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(code + by);
+    }
+
+  private:
+    void flip(std::span<std::uint8_t> codes, int base) const {
+        if (base != 0 && integers_)
+            for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(code ^ static_cast<unsigned>(base));
+    }
+    std::uint32_t scale_of(std::size_t g_in, bool bias) const {
+        if (a_.scale == scale_type::none) return 0;
+        if (a_.order == code_order::ggml_blocks) return block_scale(a_, s_, in_.codes, row_, g_in, bias);
+        return scale_bits(a_, s_, bias ? in_.zeros : in_.scales, r_in_, g_in);
+    }
+    float value(std::size_t g_in, bool bias) const {
+        return a_.scale == scale_type::none ? 1.0f : scale_value(a_.scale, scale_of(g_in, bias));
+    }
+    void put(std::size_t g, bool bias, std::uint32_t bits) {
+        if (!first_ || b_.scale == scale_type::none) return;
+        if (b_.order == code_order::ggml_blocks) put_block_scale(b_, s_, out_.codes, row_, g, bias, bits);
+        else put_scale_bits(b_, s_, bias ? out_.zeros : out_.scales, r_, g, bits);
+    }
+    /// Returns the scale as it is stored.
+    float move_scale(std::size_t g, float before, std::uint32_t bits) {
+        stored_scale stored{bits, true};
+        if (a_.scale != b_.scale) stored = store_scale(b_.scale, before);
+        const float after = scale_value(b_.scale, stored.bits);
+        put(g, false, stored.bits);
+        if (first_ && !stored.exact) {
+            ++made_.scales_rounded;
+            const float error = std::fabs(after - before) / std::fabs(before);
+            made_.scale_error = std::max(made_.scale_error, error >= 0 ? error : std::numeric_limits<float>::infinity());
+        }
+        return after;
+    }
+    void keep_bias(std::size_t g, std::uint32_t bits, float scale) {
+        const stored_scale stored = a_.scale == b_.scale ? stored_scale{bits, true} : store_scale(b_.scale, scale_value(a_.scale, bits));
+        put(g, true, stored.bits);
+        note_bias(scale_value(a_.scale, bits), stored, scale);
+    }
+    void note_bias(double wanted, const stored_scale& stored, float scale) {
+        if (!first_ || stored.exact) return;
+        ++made_.biases_rounded;
+        const double error = std::fabs((static_cast<double>(scale_value(b_.scale, stored.bits)) - wanted) / static_cast<double>(scale));
+        made_.bias_error = std::max(made_.bias_error, error >= 0 ? static_cast<float>(error) : std::numeric_limits<float>::infinity());
+    }
+    /// The zero point of a group, counted from 0; of a bias it is the whole number that times the scale is that bias, if there is one.
+    std::optional<int> zero_of(std::size_t g_in, float scale) const {
+        if (a_.zero != zero_type::bias) return zero_at(a_, s_, in_.zeros, r_in_, g_in) + base_of(a_);
+        const double bias = value(g_in, true), zero = bias == 0 ? 0 : std::nearbyint(-bias / static_cast<double>(scale));
+        if (!(std::fabs(zero) < 1024) || zero * static_cast<double>(scale) != -bias) return std::nullopt;
+        return static_cast<int>(zero);
+    }
+    /// How far the codes may go down and up.
+    struct room {
+        int down, up;
+    };
+    room room_of(std::span<const std::uint8_t> codes) const {
+        const auto [low, high] = std::minmax_element(codes.begin(), codes.end());
+        return codes.empty() ? room{0, 0} : room{-int{*low}, top_code(b_) - int{*high}};
+    }
+    int put_bias(std::size_t g, int zero, float scale, std::span<const std::uint8_t> codes) {
+        const auto at = [&](int by) {
+            const double bias = 0.0 - static_cast<double>(zero + by) * static_cast<double>(scale);
+            stored_scale stored = store_scale(b_.scale, static_cast<float>(bias));
+            stored.exact = static_cast<double>(scale_value(b_.scale, stored.bits)) == bias;
+            return stored;
+        };
+        stored_scale stored = at(0);
+        int by = 0;
+        if (!stored.exact && b_.group_rows == 1) {
+            const room r = room_of(codes);
+            for (int k = 1; k <= std::max(-r.down, r.up) && by == 0; ++k)
+                for (const int step : {k, -k})
+                    if (by == 0 && step >= r.down && step <= r.up && at(step).exact) by = step;
+            stored = at(by);
+        }
+        put(g, true, stored.bits);
+        note_bias(0.0 - static_cast<double>(zero + by) * static_cast<double>(scale), stored, scale);
+        return by;
+    }
+    int put_zero_point(std::size_t g, int zero, std::span<const std::uint8_t> codes) {
+        int by = 0;
+        bool fits = holds_zero(b_, zero);
+        if (b_.zero == zero_type::none) by = b_.offset + base_of(b_) - zero;
+        if (!fits || by != 0 || top_code(a_) > top_code(b_)) {
+            const room r = room_of(codes);
+            if (!fits && b_.zero != zero_type::none && b_.group_rows == 1)
+                for (int k = 1; k < 256 && !fits; ++k)
+                    for (const int step : {k, -k})
+                        if (!fits && holds_zero(b_, zero + step)) by = step, fits = true;
+            fits = holds_zero(b_, zero + by) && by >= r.down && by <= r.up;
+        }
+        if (!fits) {
+            ++made_.zeros_lost;
+            return 0;
+        }
+        if (first_) put_zero(b_, s_, out_.zeros, r_, g, zero + by - base_of(b_));
+        return by;
+    }
+
+    layout a_, b_;
+    matrix_shape s_;
+    matrix_planes in_;
+    mutable_planes out_;
+    repack_result& made_;
+    bool integers_, first_ = true;
+    std::size_t row_ = 0, r_in_ = 0, r_ = 0;
+};
 }  // namespace layout_parts
 
 /// Says whether matrices can go from one layout to the other code by code, and what is not the same in both.
@@ -161,16 +334,21 @@ constexpr layout_changes compare_layouts(const layout& from, const layout& to) {
     }
     const bool integers = (a.codes == element::unsigned_integer || a.codes == element::signed_integer) &&
                           (b.codes == element::unsigned_integer || b.codes == element::signed_integer);
-    if ((a.codes != b.codes && !integers) || a.bits != b.bits) c.refuse("the codes are of different formats");
+    if (integers && a.bits > b.bits) c.refuse("the codes are wider than those of the other layout");
+    else if (!integers && (a.codes != b.codes || a.bits != b.bits)) c.refuse("the codes are of different formats");
     if (a.group_rows != b.group_rows && !(a.group_rows > 1 && b.group_rows == 1)) c.refuse("a scale covers other rows");
     if (a.group_columns != b.group_columns && (b.group_columns == 0 || (a.group_columns != 0 && a.group_columns % b.group_columns != 0)))
         c.refuse("a scale covers more values than before");
     else if (a.group_columns != b.group_columns || a.group_rows != b.group_rows) c.add("scales are repeated for smaller groups", true);
-    if (!layout_parts::holds_all(a.scale, b.scale)) c.add("scales are rounded to a type that does not have all of them", false);
-    if ((a.zero == zero_type::bias) != (b.zero == zero_type::bias))
-        c.refuse("zero points of one are floats added after scaling, of the other integers subtracted before");
-    else if (a.zero != b.zero || a.offset != b.offset)
-        c.add("zero points must fit the other layout", a.zero == zero_type::none && b.zero != zero_type::none);
+    if (!layout_parts::holds_all(a.scale, b.scale)) c.add("scales are rounded where the other type does not have them", false, true);
+    if (b.zero == zero_type::bias && a.zero != zero_type::bias)
+        c.add("zero points become floats that are added after scaling, and are rounded where their type does not have them", false, true);
+    else if (a.zero == zero_type::bias && b.zero != zero_type::bias)
+        c.add("floats that are added after scaling must be whole multiples of the scale to become zero points", false, true);
+    else if (a.zero != b.zero || layout_parts::base_of(a) + a.offset != layout_parts::base_of(b) + b.offset ||
+             layout_parts::top_code(a) > layout_parts::top_code(b))
+        c.add("zero points must fit the other layout",
+              a.zero == zero_type::none && layout_parts::holds_zero(b, layout_parts::base_of(a) + a.offset), true);
     if (a.global != b.global) {
         if (a.global == global_type::none) c.add("the global scale is 1", true);
         else if (b.global == global_type::none) c.add("the global scale stays outside", false);
@@ -184,7 +362,8 @@ constexpr layout_changes compare_layouts(const layout& from, const layout& to) {
 }
 
 /// Moves a matrix from one layout to another. `out` has the sizes of sizes_of(to, shape) and is overwritten; `scratch` has a byte for each
-/// column. `done` is false where compare_layouts says that it is impossible; where a scale or zero point did not fit, it is counted.
+/// column. `done` is false where compare_layouts says that it is impossible; where a scale, zero point or bias does not fit, it is counted.
+/// Named groups (`in.group_of`) keep their numbers: the caller takes the names along.
 inline repack_result repack(const layout& from, matrix_shape s, const matrix_planes& in, const layout& to, const mutable_planes& out,
                             std::span<std::uint8_t> scratch) {
     repack_result made;
@@ -206,46 +385,21 @@ inline repack_result repack(const layout& from, matrix_shape s, const matrix_pla
         return made;
     }
     const layout a = layout_parts::planes_of(from), b = layout_parts::planes_of(to);
-    const bool from_blocks = from.order == code_order::ggml_blocks, to_blocks = to.order == code_order::ggml_blocks;
     for (std::span<std::byte> plane : {out.codes, out.scales, out.zeros})
         if (!plane.empty()) std::memset(plane.data(), 0, plane.size());
     if (out.global != nullptr && a.global != b.global && a.global != global_type::none && b.global != global_type::none) {
         *out.global = 1 / in.global;
         made.global_rounded = 1 / *out.global != in.global || !(std::fma(*out.global, in.global, -1.0f) == 0);
     }
-    made.global_dropped = a.global != global_type::none && b.global == global_type::none;
-    const unsigned mask = (1u << a.bits) - 1, flip = a.codes != b.codes ? 1u << (a.bits - 1) : 0;  // two's complement or offset
-    const int moved = flip == 0 ? 0 : b.codes == element::unsigned_integer ? 1 << (a.bits - 1) : -(1 << (a.bits - 1));
-    const std::size_t groups = groups_of(b, s), scale_rows = scale_rows_of(b, s);
-    const std::size_t width = b.group_columns == 0 ? s.columns : static_cast<std::size_t>(b.group_columns);
+    made.global_dropped = a.global != global_type::none && b.global == global_type::none && in.global != 1;
+    layout_parts::group_mover mover(a, b, s, in, out, made);
+    const std::size_t groups = groups_of(b, s), width = b.group_columns == 0 ? s.columns : static_cast<std::size_t>(b.group_columns);
     for (std::size_t row = 0; row < s.rows; ++row) {
         unpack_row(from, s, in.codes, row, scratch.data());
-        if (flip != 0)
-            for (std::size_t c = 0; c < s.columns; ++c) scratch[c] = static_cast<std::uint8_t>((scratch[c] ^ flip) & mask);
+        mover.begin_row(row, scratch.first(s.columns));
+        for (std::size_t g = 0; g < groups; ++g) mover.move(g, scratch.subspan(g * width, std::min(width, s.columns - g * width)));
+        mover.end_row(scratch.first(s.columns));
         pack_row(to, s, scratch.data(), row, out.codes);
-    }
-    for (std::size_t r = 0; r < scale_rows; ++r) {
-        const std::size_t row = b.group_rows == 0 ? 0 : r * static_cast<std::size_t>(b.group_rows);
-        const std::size_t r_in = a.group_rows == 0 ? 0 : row / static_cast<std::size_t>(a.group_rows);
-        for (std::size_t g = 0; g < groups; ++g) {
-            const std::size_t g_in = a.group_columns == 0 ? 0 : g * width / static_cast<std::size_t>(a.group_columns);
-            const auto move_scale = [&](bool bias) {
-                const std::span<const std::byte> plane = bias ? in.zeros : in.scales;
-                const std::uint32_t bits = a.scale == scale_type::none ? 0
-                                           : from_blocks               ? layout_parts::block_scale(a, s, in.codes, row, g_in, bias)
-                                                                       : scale_bits(a, s, plane, r_in, g_in);
-                layout_parts::stored_scale stored{bits, true};
-                if (a.scale != b.scale) stored = layout_parts::store_scale(b.scale, scale_value(a.scale, bits));
-                made.scales_rounded += !stored.exact;
-                if (b.scale == scale_type::none) return;
-                if (to_blocks) layout_parts::put_block_scale(b, s, out.codes, row, g, bias, stored.bits);
-                else put_scale_bits(b, s, bias ? out.zeros : out.scales, r, g, stored.bits);
-            };
-            move_scale(false);
-            if (b.zero == zero_type::bias) move_scale(true);
-            else
-                made.zeros_lost += !put_zero(b, s, out.zeros, r, g, (from_blocks ? a.offset : zero_at(a, s, in.zeros, r_in, g_in)) + moved);
-        }
     }
     return made;
 }

@@ -388,21 +388,27 @@ class pairs_writer : public quantizer_writer {
         if (e8m0_scales || b.type == data_type::float4e2m1) without_kernel_.push_back(v.name);
         const bool whole = !v.how.flatten && b.fills_rows();
         const std::string stem = whole ? v.name : v.name + marks::whole;
+        // A vector of one block has one scale: for onnxruntime, that of the tensor, beside which it refuses a block_size.
+        const bool one = !own && b.scales.rank() == 1 && b.scales.size() == 1;
+        const auto by_block = [&](const tensor& t) { return one ? t.reshaped({}) : t; };
         std::vector<std::string> inputs{g_.constant(stem + marks::quantized, b.codes)};
-        std::string scale = g_.constant(v.name + (b.tensor_scale.empty() ? "_scale" : "_scale_codes"), own ? as_bytes(b.scales) : b.scales);
+        std::string scale =
+            g_.constant(v.name + (b.tensor_scale.empty() ? "_scale" : "_scale_codes"), own ? as_bytes(b.scales) : by_block(b.scales));
         if (!b.tensor_scale.empty()) {
             const std::string codes = scale;
             scale = g_.fresh(v.name + "_scale");
             g_.node("DequantizeLinear", {codes, g_.constant(v.name + "_tensor_scale", b.tensor_scale)}, {scale});
         }
         inputs.push_back(scale);
-        if (!b.zero_points.empty()) inputs.push_back(g_.constant(v.name + "_zero_point", b.zero_points));
+        if (!b.zero_points.empty()) inputs.push_back(g_.constant(v.name + "_zero_point", by_block(b.zero_points)));
         std::string y = g_.fresh(whole ? v.name + "_dequantized" : v.name + marks::whole);
         if (own) g_.import(marks::tensorrt_domain, 1);
         auto& d =
             own ? g_.node("TRT_MXFP8DequantizeLinear", inputs, {y}, marks::tensorrt_domain) : g_.node("DequantizeLinear", inputs, {y});
-        set_attribute(d, "axis", static_cast<std::int64_t>(b.axis));
-        set_attribute(d, "block_size", b.block);
+        if (!one) {
+            set_attribute(d, "axis", static_cast<std::int64_t>(b.axis));
+            set_attribute(d, "block_size", b.block);
+        }
         if (e8m0_scales) set_attribute(d, "output_dtype", std::int64_t{1});
         d.set_doc_string(describe(v.how, is_block_format(v.how.format)));
         if (!whole) y = in_own_shape(v, b, y);

@@ -49,7 +49,9 @@ qk_status qk_repack(const char* from, const char* to, size_t rows, size_t column
         const qk::layout a = matrix_layout(from, "from", s), b = matrix_layout(to, "to", s);
         const qk::layout_changes c = qk::compare_layouts(a, b);
         std::string said;
-        for (int k = 0; k < c.count; ++k) said += (said.empty() ? "" : "; ") + std::string(c.says[static_cast<std::size_t>(k)]);
+        const auto say = [&](const std::string& what) { said += (said.empty() ? "" : "; ") + what; };
+        for (int k = 0; k < c.count; ++k)
+            if (const auto i = static_cast<std::size_t>(k); !c.by_data[i] || !c.possible) say(std::string(c.says[i]));
         if (!c.possible) throw refused{QK_BAD_ARGUMENT, std::string(from) + " to " + to + ": " + said};
         const qk::plane_sizes n = qk::sizes_of(a, s), m = qk::sizes_of(b, s);
         const qk::matrix_planes given{part_of(in->codes, in->codes_bytes, n.codes, "in->codes"),
@@ -63,8 +65,9 @@ qk_status qk_repack(const char* from, const char* to, size_t rows, size_t column
                    zeros_out = part_of(out->zeros, out->zeros_bytes, m.zeros, "out->zeros");
         const qk::repack_result made = qk::repack(a, s, given, b, {codes, scales, zeros, &global}, scratch);
         if (made.zeros_lost != 0) throw refused{QK_NO_CODE, std::to_string(made.zeros_lost) + " zero points do not fit the other layout"};
-        if (made.scales_rounded != 0) said += (said.empty() ? "" : "; ") + std::to_string(made.scales_rounded) + " scales were rounded";
-        if (made.global_dropped) said += (said.empty() ? "" : "; ") + std::string("the global scale is in `global` alone");
+        if (made.scales_rounded != 0) say(std::to_string(made.scales_rounded) + " scales were rounded");
+        if (made.biases_rounded != 0) say(std::to_string(made.biases_rounded) + " zero points times scales were rounded");
+        if (made.global_dropped) say("the global scale is in `global` alone");
         std::ranges::copy(codes, codes_out.begin()), std::ranges::copy(scales, scales_out.begin()),
             std::ranges::copy(zeros, zeros_out.begin());
         out->global = global;
