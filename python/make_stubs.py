@@ -206,6 +206,7 @@ OWN = {
     "activation": "FormatName | None", "weight": "FormatName | None", "bias": "FormatName | None", "kv_cache": "FormatName | None",
     "progress": "Progress", "eval_func": "Callable[..., float] | None", "eval_func_path": "bool", "executor": "Executor | Any",
     "outputs": "bool", "against": "Any", "strict": "bool | str | None",
+    "budget": "float | str | None",
 }
 RESULTS = {"search": "SearchResult", "sensitivity": "SensitivityResult", "calibrate": "Calibration"}
 

@@ -228,11 +228,27 @@ struct format_error {
 /// Quantizes every matrix to every format and measures the error, without a network. Matrices whose rows are no whole blocks of a format
 /// have no entry for it. `columns` gives the weights of a tensor's columns (the mean squares of what is multiplied by them), or is empty.
 std::vector<format_error> measure_formats(const checkpoint& c, const std::vector<std::string>& formats,
-                                          const std::function<std::vector<float>(const weight&)>& columns = {}, const progress& told = {});
+                                          const std::function<std::vector<float>(const weight&)>& columns = {}, const progress& told = {},
+                                          int threads = 1);
+/// A format that is none of ggml's, for measuring alone: it rounds rows of whole groups to what the format has.
+struct row_format {
+    std::size_t multiple = 1;
+    std::function<std::uint64_t(std::uint64_t rows, std::uint64_t columns)> bytes;
+    std::function<void(std::span<const float> row, std::span<float> rounded)> round;
+};
+/// Gives measure_formats formats by names that are none of ggml's; nullopt for unknown ones.
+void use_row_formats(std::function<std::optional<row_format>(const std::string&)> more);
+
+/// Returns the groups of weights that fit one of the globs and have the same layer: what stands in a name up to its first whole number
+/// ("model.layers.3" of "model.layers.3.mlp.experts.17.up_proj.weight"); names without one have one group. Throws error for a glob that
+/// none fits.
+std::vector<std::vector<std::string>> groups_by_layer(const checkpoint& c, const std::vector<std::string>& globs);
 /// Chooses a format for each tensor of `errors` so that the sum of relative errors is small and the sum of bytes is at most `budget`: from
-/// the smallest formats on, the step that saves most error for a byte is taken while it fits. Returns numbers of `errors`; empty if even
-/// the smallest do not fit.
-std::vector<std::size_t> choose_formats(const std::vector<format_error>& errors, std::uint64_t budget);
+/// the smallest formats on, the step that saves most error for a byte is taken while it fits. Tensors of one of `groups`, and those of
+/// groups that have a tensor in common, get one format. Returns numbers of `errors`; empty if even the smallest do not fit. Throws error
+/// where a group has no format in common.
+std::vector<std::size_t> choose_formats(const std::vector<format_error>& errors, std::uint64_t budget,
+                                        const std::vector<std::vector<std::string>>& groups = {});
 
 /// What becomes of a checkpoint's weights.
 struct requests {
@@ -240,14 +256,23 @@ struct requests {
     std::vector<std::pair<std::string, std::string>> rules;  ///< glob of names, format; the last that fits counts
     std::optional<std::filesystem::path> like;               ///< another checkpoint, which gives each weight its layout
     std::string to;           ///< "SYSTEM:SCHEME", one of scheme_words(): as that system has it, with the config that its reader needs
-    bool lossless = false;                                   ///< a weight that would be rounded or quantized anew is an error
-    bool requantize = false;        ///< what is not moved without loss is quantized anew, also where codes could stay with rounded scales
+    bool lossless = false;    ///< a weight that would be rounded or quantized anew is an error
+    bool requantize = false;  ///< what is not moved without loss is quantized anew, also where codes could stay with rounded scales
+    /// Weights of the columns of a tensor that is quantized to a type: as many as columns, or those of each matrix of a stack one after
+    /// the other; empty: none.
+    std::function<std::vector<float>(const weight&, ggml_type)> importance;
+    std::filesystem::path importance_file;  ///< where they come from, so that a stopped run is taken up with the same
+    int threads = 1;                        ///< that quantize the rows of a tensor; bytes do not depend on it
+    bool names_as_they_are = false;         ///< allows what check_names refuses
     std::uint64_t shard_bytes = 0;  ///< tensors that are more come in NAME-00001-of-00003.safetensors, ... and an index, or a split .gguf
     std::function<void(const std::filesystem::path&)> check_output;  ///< called with the name of each file before any is written
     std::function<void()> put_others;  ///< called when every file has its name; what it throws takes all of them back
 };
 /// What requests::to takes: every scheme, and the form of those that take numbers, as "mlx:BITS,GROUP".
 std::vector<std::string> scheme_words();
+/// Throws error if a .gguf of `c` would be no model: beside a .safetensors lies a config.json with "architectures", and its names are those
+/// of Hugging Face's layers. llama.cpp's own converter makes the names, the permuted rows and the tokenizer.
+void check_names(const checkpoint& c);
 /// Writes a .safetensors or .gguf, or the parts of one. Codes are moved, not decoded, where the layouts hold the same numbers, or where
 /// only scales and biases are rounded and by little; else floats are quantized anew. `notes` gets a sentence for whatever else changes,
 /// `changes` what became of each weight. Resumes like write_npz.

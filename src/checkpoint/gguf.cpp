@@ -156,20 +156,37 @@ void place(const std::vector<tensor_info>& infos, std::span<const std::byte> dat
 
 }  // namespace
 
-std::string without_split(const checkpoint& c, std::uint64_t& count) {
+std::string key_values_with(const checkpoint& c, const changed_keys& changes, std::uint64_t& count) {
     gguf_cursor in(c.key_values, c.path.string());
     in.swap(c.big_endian);
     std::string kept;
     count = 0;
+    const auto put = [&](std::uint64_t v, int width) {
+        for (int i = 0; i < width; ++i) kept += static_cast<char>(v >> (8 * (c.big_endian ? width - 1 - i : i)) & 255);
+    };
+    const auto put_number = [&](const std::string& key, std::optional<std::uint32_t> number) {
+        if (!number) return;
+        put(key.size(), 8);
+        kept += key;
+        put(static_cast<std::uint32_t>(kv::u32), 4), put(*number, 4);
+        ++count;
+    };
+    std::map<std::string, std::optional<std::uint32_t>> left = changes.numbers;
     for (std::uint64_t k = 0; k < c.key_value_count; ++k) {
         const std::size_t begin = in.at();
         const std::string_view key = in.text("key");
         const std::uint64_t type = in.number(4, "key");
         skip_value(in, type, "key", 0);
-        if (key == "split.no" || key == "split.count" || key == "split.tensors.count") continue;
+        if (changes.without_split && (key == "split.no" || key == "split.count" || key == "split.tensors.count")) continue;
+        if (const auto other = left.find(std::string(key)); other != left.end()) {
+            put_number(other->first, other->second);
+            left.erase(other);
+            continue;
+        }
         kept.append(reinterpret_cast<const char*>(c.key_values.data()) + begin, in.at() - begin);
         ++count;
     }
+    for (const auto& [key, number] : left) put_number(key, number);
     return kept;
 }
 

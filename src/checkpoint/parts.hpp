@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -69,6 +70,24 @@ void find_neighbours(checkpoint& c);
 
 /// Whether `name` fits a glob: * and ?.
 bool fits(std::string_view pattern, std::string_view name);
+
+/// Calls work(first, last) for parts of `count` things on up to `threads` threads. What they throw is thrown.
+void in_parts(std::size_t count, int threads, const std::function<void(std::size_t, std::size_t)>& work);
+
+/// The importance of a tensor's columns, row by row.
+class importance_rows {
+  public:
+    importance_rows() = default;
+    /// Throws error, which names the tensor, for numbers of another length, negative ones, NaN and infinities.
+    importance_rows(const weight& w, std::vector<float> values);
+    std::span<const float> of(std::uint64_t row) const {
+        return values_.empty() ? std::span<const float>() : std::span(values_).subspan(row / rows_ % matrices_ * columns_, columns_);
+    }
+
+  private:
+    std::vector<float> values_;
+    std::uint64_t rows_ = 1, columns_ = 0, matrices_ = 1;
+};
 
 /// Finite numbers of a float64 tensor that float32, in which tensors are decoded, has only as Inf; 0 for other types.
 std::uint64_t beyond_float32(const stored_tensor& t);

@@ -59,6 +59,9 @@ class planner {
         : c_(c), like_(like), asked_(asked), gguf_(gguf), notes_(notes), changes_(changes) {}
 
     std::vector<planned_tensor> plan() {
+        for (const auto& [glob, format] : asked_.rules)
+            if (std::ranges::none_of(c_.weights, [&](const weight& w) { return named_by(glob, w); }))
+                throw error("no weight of " + c_.path.string() + " fits '" + glob + "', for which format " + format + " is asked");
         if (like_ != nullptr) as_like();
         else by_formats();
         for (const auto& [sentence, of] : told_)
@@ -76,6 +79,7 @@ class planner {
             if (const std::string format = format_for(w); !format.empty()) change(w, format, changed);
             if (!changed.contains(&w)) kept(w);
         }
+        note_other_blocks();
         std::set<int> applied;  // factors that are in the values now
         for (const weight* w : changed)
             if (w->input_factor != weight::none) applied.insert(w->input_factor), note_factor(*w);
@@ -149,11 +153,12 @@ class planner {
         return false;
     }
 
+    static bool named_by(const std::string& glob, const weight& w) { return fits(glob, w.name) || fits(glob + ".weight", w.name); }
     /// The format asked for a weight; "" leaves it as it is.
     std::string format_for(const weight& w) const {
         std::string format = w.shape.size() >= 2 ? asked_.format : "";
         for (const auto& [glob, of_glob] : asked_.rules)
-            if (fits(glob, w.name) || fits(glob + ".weight", w.name)) format = of_glob;
+            if (named_by(glob, w)) format = of_glob;
         if (format.empty() && gguf_ && c_.kind != container::gguf)
             format = w.quantized ? std::string("same") : w.shape.size() < 2 ? "f32" : w.format;
         if (format.empty() && !gguf_ && c_.kind == container::gguf && w.global != weight::none) format = w.quantized ? "f32" : w.format;
@@ -215,6 +220,12 @@ class planner {
     }
     /// The order of the other checkpoint, and its layouts.
     void as_like() {
+        if (std::ranges::none_of(like_->weights, [&](const weight& v) { return c_.find_weight(v.name) != nullptr; }))
+            throw error("no weight of " + c_.path.string() + " has the name of one in " + like_->path.string() + " (" +
+                        (c_.weights.empty() ? std::string("none") : c_.weights.front().name) + " here, " +
+                        (like_->weights.empty() ? std::string("none") : like_->weights.front().name) +
+                        " there), so that --like says nothing about it" +
+                        (c_.kind != like_->kind ? "; between Hugging Face's names and those of a .gguf llama.cpp's converter stands" : ""));
         const std::map<int, const weight*> owner = owners_in(*like_);
         for (int i = 0; i < static_cast<int>(like_->tensors.size()); ++i) {
             const stored_tensor& model = like_->tensors[static_cast<std::size_t>(i)];
@@ -347,6 +358,11 @@ class planner {
     }
     std::function<void(const byte_sink&)> part_producer(const weight& w, remade_target to, std::string_view format, int plane) {
         std::shared_ptr<remade_weight>& made = remade_[&w];
+        if (to.how.order == code_order::ggml_blocks && asked_.importance && !to.turned) {
+            to.importance = [&w, type = to.how.block, asked = asked_.importance] { return importance_rows(w, asked(w, type)); };
+            to.importance();  // a wrong one is an error before anything is written
+        }
+        to.threads = asked_.threads;
         to.lossless = asked_.lossless, to.requantize = asked_.requantize;
         to.values = values_of(w), to.say = sayer_for(w, std::string(format));
         if (!made)
@@ -395,22 +411,59 @@ class planner {
                                      plain_producer(w, *type, begin_change(w, lower(name)))});
             return;
         }
-        const auto type = ggml_type_named(format);
+        auto type = ggml_type_named(format);
         if (!gguf_ || !type) {
+            if (const std::string hint = mix_of(format); gguf_ && !hint.empty())
+                throw error(w.name + ": " + asked + " is a mix that llama.cpp's quantizer makes by the names of tensors; give --format " +
+                            hint + ", and others their own by --tensor, as '*ffn_down*=q6_k', or let qk search choose");
             if (gguf_ || ggml_type_named(format))
                 throw error(w.name + ": format " + asked + " is not one that a " + (gguf_ ? ".gguf" : ".safetensors") +
                             " can have here; f32, f16, bf16" + (gguf_ ? " and ggml's types are" : " are, or a file to be --like"));
             throw error(w.name + ": format " + asked +
                         " is unknown here; f32, f16 and bf16 are known, and --like FILE takes a system's layout");
         }
+        type = possible_for(w, *type);
         if (w.quantized && c_.kind == container::gguf && w.how.block == *type) return;
         block(w, *type, changed);
     }
 
+    /// The type of which llama.cpp's mix "q4_k_m" has most; "" if the name is none of a mix.
+    static std::string mix_of(const std::string& format) {
+        for (const std::string_view ending : {"_s", "_m", "_l", "_xl", "_moe"})
+            if (format.ends_with(ending))
+                if (const std::string base = format.substr(0, format.size() - ending.size()); ggml_type_named(base)) return base;
+        return {};
+    }
+    /// A type whose blocks are 256 values is replaced where rows are whole blocks of 32 alone, by the one that llama.cpp takes there.
+    ggml_type possible_for(const weight& w, ggml_type type) {
+        using enum ggml_type;
+        const std::uint64_t row = w.shape.empty() ? 1 : w.shape.back();
+        if (row % facts_of(type).values == 0 || row % 32 != 0) return type;
+        const ggml_type other = type == q4_k                                     ? q5_0
+                                : type == q5_k                                   ? q5_1
+                                : type == q6_k                                   ? q8_0
+                                : type == q2_k || type == q3_k || type == iq4_xs ? iq4_nl
+                                : type == tq1_0 || type == tq2_0                 ? q4_0
+                                                                                 : type;
+        if (other == type) return type;
+        auto& [count, first] = other_blocks_[{type, other}];
+        if (count++ == 0) first = w.name + " with " + std::to_string(row);
+        return other;
+    }
+    void note_other_blocks() {
+        for (const auto& [types, seen] : other_blocks_)
+            note(std::string(facts_of(types.first).name) + ": the rows of " + std::to_string(seen.first) +
+                 (seen.first == 1 ? " matrix (" : " matrices (as ") + seen.second + " values) are no whole blocks of " +
+                 std::to_string(facts_of(types.first).values) + "; " + (seen.first == 1 ? "it is " : "they are ") +
+                 std::string(facts_of(types.second).name) + " instead, as llama.cpp has it");
+    }
+
     void block(const weight& w, ggml_type type, std::set<const weight*>& changed) {
         const ggml_facts f = facts_of(type);
+        const layout to = layouts::ggml(type);
+        const bool moves = movable(w, to, w.stack, w.matrix) && w.group_of == weight::none;
         std::vector<std::uint64_t> shape = w.shape;
-        if (w.transposed) std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+        if (w.transposed && moves) std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
         const std::uint64_t row = shape.empty() ? 1 : shape.back();
         if (row % f.values != 0) {
             note(w.name,
@@ -418,9 +471,6 @@ class planner {
             return change(w, w.quantized || !plain_type(w.format) ? "f32" : w.format, changed);
         }
         changed.insert(&w);
-        const layout to = layouts::ggml(type);
-        const bool moves = movable(w, to, w.stack, w.matrix) && w.group_of == weight::none;
-        if (w.transposed && !moves) shape = w.shape;
         if (w.transposed && moves) note(w.name, " is stored by rows of its outputs, " + text_of(shape));
         remade_target target{.how = to,
                              .stack = w.stack,
@@ -447,6 +497,7 @@ class planner {
     std::deque<weight_change>& changes_;
     std::vector<planned_tensor> out_;
     std::map<const weight*, std::vector<planned_tensor>> replaced_;
+    std::map<std::pair<ggml_type, ggml_type>, std::pair<std::size_t, std::string>> other_blocks_;  ///< asked, taken: how many, the first
     std::map<const weight*, std::shared_ptr<remade_weight>> remade_;
     struct names_of_a_sentence {
         std::string first;

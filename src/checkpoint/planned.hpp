@@ -33,8 +33,12 @@ std::optional<quantized_parts> quantized_like(std::string_view system, bool symm
 /// Throws error where finite values of `w` got scales in the layout of `model` that are no finite numbers: beyond float16, or of zeros.
 void check_scales(const weight& w, const weight& model, const quantized_parts& made, std::span<const float> values);
 
-/// The keys and values of a split GGUF without those that say so; `count` becomes their number.
-std::string without_split(const checkpoint& c, std::uint64_t& count);
+/// The keys and values of a GGUF, some of them changed; `count` becomes their number.
+struct changed_keys {
+    bool without_split = false;                                   ///< leaves out those that say that a file is a part
+    std::map<std::string, std::optional<std::uint32_t>> numbers;  ///< in the place of what a key has, or behind the last; nullopt: left out
+};
+std::string key_values_with(const checkpoint& c, const changed_keys& changes, std::uint64_t& count);
 /// model_type of the config beside a safetensors file; "unknown" without one.
 std::string architecture_of(const checkpoint& c);
 

@@ -141,16 +141,23 @@ void remade_weight::quantize_blocks(const byte_sink& sink) {
     const ggml_facts f = facts_of(to_.how.block);
     const std::size_t row = to_.matrix.columns, row_bytes = row / f.values * f.bytes;
     std::vector<std::byte> blocks;
-    std::vector<float> back(row);
+    std::vector<float> back;
     const matrix_shape one{1, row};
+    const importance_rows columns = to_.importance ? to_.importance() : importance_rows();
+    std::uint64_t before = 0;  // rows
     const auto rows = [&](std::span<const float> x) {
-        blocks.assign(x.size() / row * row_bytes, std::byte{0});
-        for (std::size_t r = 0; r < x.size() / row; ++r) {
-            const std::span<std::byte> made = std::span(blocks).subspan(r * row_bytes, row_bytes);
-            quantize(x.subspan(r * row, row), {}, made);
-            decode_row(to_.how, one, {.codes = made, .scales = {}, .zeros = {}}, 0, nullptr, back.data());
-            measure(x.subspan(r * row, row), back);
-        }
+        const std::size_t count = x.size() / row;
+        blocks.assign(count * row_bytes, std::byte{0});
+        back.resize(x.size());
+        in_parts(count, to_.threads, [&](std::size_t first, std::size_t last) {
+            for (std::size_t r = first; r < last; ++r) {
+                const std::span<std::byte> made = std::span(blocks).subspan(r * row_bytes, row_bytes);
+                quantize(x.subspan(r * row, row), columns.of(before + r), made);
+                decode_row(to_.how, one, {.codes = made, .scales = {}, .zeros = {}}, 0, nullptr, back.data() + r * row);
+            }
+        });
+        for (std::size_t r = 0; r < count; ++r) measure(x.subspan(r * row, row), std::span(back).subspan(r * row, row));
+        before += count;
         sink(blocks);
     };
     const std::size_t matrix = to_.matrix.rows * row;

@@ -30,6 +30,8 @@ struct remade_target {
     std::span<const std::byte> group_of{};  ///< of the columns, as they are written
     std::function<void(const std::function<void(std::span<const float>)>&)> values{};  ///< hands on the floats that the output is to hold
     std::function<void(lost_numbers&)> say{};                                          ///< says which of them were lost
+    std::function<importance_rows()> importance{};                                     ///< of the columns, for ggml's blocks
+    int threads = 1;                                                                   ///< that quantize into ggml's blocks
     bool lossless = false, requantize = false;
     std::string refusal{};  ///< why codes cannot be moved
 };

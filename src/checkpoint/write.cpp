@@ -2,6 +2,7 @@
 // Writes a checkpoint as .safetensors or .gguf: what each tensor becomes is planned first, so that the header is known; then tensor after
 // tensor is made. Where two layouts hold the same codes they are moved (qk/layout.hpp); floats are made only where they do not.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -62,8 +63,47 @@ void put_split(std::string& values, std::uint64_t& count, const gguf_split& spli
     count += 3;
 }
 
+/// llama.cpp's number for a file whose matrices are mostly of a type; of its mixes the medium one.
+std::optional<std::uint32_t> file_type_of(ggml_type type) {
+    using enum ggml_type;
+    constexpr std::pair<ggml_type, std::uint32_t> all[] = {
+        {f32, 0},   {f16, 1},   {q4_0, 2},    {q4_1, 3},    {q8_0, 7},  {q5_0, 8},   {q5_1, 9},   {q2_k, 10},  {q3_k, 12},  {q4_k, 15},
+        {q5_k, 17}, {q6_k, 18}, {iq4_nl, 25}, {iq4_xs, 30}, {bf16, 32}, {tq1_0, 36}, {tq2_0, 37}, {mxfp4, 38}, {nvfp4, 39}, {q1_0, 40}};
+    for (const auto& [t, number] : all)
+        if (t == type) return number;
+    return std::nullopt;
+}
+
+/// Returns the type of most matrices; among equals that of most values.
+ggml_type most_frequent(const std::vector<planned_tensor>& plan) {
+    std::map<std::string, std::pair<std::size_t, std::uint64_t>> seen;
+    for (const planned_tensor& t : plan)
+        if (t.shape.size() >= 2) {
+            auto& [matrices, values] = seen[t.type];
+            ++matrices, values += product_of(t.shape).value_or(0);
+        }
+    const auto most = std::ranges::max_element(seen, {}, [](const auto& s) { return s.second; });
+    return most == seen.end() ? ggml_type::f32 : ggml_type_named(most->first).value_or(ggml_type::f32);
+}
+
+/// The keys that say what types the tensors have, as llama.cpp writes them. A file whose types stay as they were keeps its own.
+std::map<std::string, std::optional<std::uint32_t>> type_keys(const checkpoint& c, const std::vector<planned_tensor>& plan) {
+    const bool same = c.kind == container::gguf && std::ranges::all_of(plan, [&](const planned_tensor& t) {
+                          const stored_tensor* own = c.find(t.name);
+                          return own != nullptr && own->type == t.type;
+                      });
+    if (same) return {};
+    std::map<std::string, std::optional<std::uint32_t>> keys;
+    keys["general.file_type"] = file_type_of(most_frequent(plan));
+    const bool quantized =
+        std::ranges::any_of(plan, [](const planned_tensor& t) { return t.type != "f32" && t.type != "f16" && t.type != "bf16"; });
+    if (quantized || c.kind != container::gguf) keys["general.quantization_version"] = 2;
+    return keys;
+}
+
 /// The first file of a split one has all keys, the others have those of the split alone.
-gguf_header header_of(const checkpoint& keys, const std::vector<planned_tensor>& plan, const gguf_split& split) {
+gguf_header header_of(const checkpoint& keys, const std::vector<planned_tensor>& plan, const gguf_split& split,
+                      const std::map<std::string, std::optional<std::uint32_t>>& types) {
     gguf_header h;
     std::uint64_t count = 0;
     std::string values;
@@ -71,14 +111,13 @@ gguf_header header_of(const checkpoint& keys, const std::vector<planned_tensor>&
         h.swapped = keys.big_endian;
         if (split.number == 0) {
             h.alignment = keys.alignment;
-            values.assign(reinterpret_cast<const char*>(keys.key_values.data()), keys.key_values.size());
-            count = keys.key_value_count;
-            if (keys.paths.size() > 1 || split.count > 1) values = without_split(keys, count);
+            values = key_values_with(keys, {keys.paths.size() > 1 || split.count > 1, types}, count);
         }
     } else if (split.number == 0) {
         put_text(values, "general.architecture", false), put_little(values, 8, 4, false), put_text(values, architecture_of(keys), false);
-        put_text(values, "general.quantization_version", false), put_little(values, 4, 4, false), put_little(values, 2, 4, false);
-        count = 2;
+        count = 1;
+        for (const auto& [key, number] : types)
+            if (number) put_text(values, key, false), put_little(values, 4, 4, false), put_little(values, *number, 4, false), ++count;
     }
     if (split.count > 1) put_split(values, count, split, h.swapped);
     h.head = "GGUF";
@@ -139,6 +178,19 @@ std::filesystem::path part_name(const std::filesystem::path& target, std::size_t
     std::snprintf(text, sizeof text, "-%05zu-of-%05zu", number + 1, count);
     return target.parent_path() / (target.stem().string() + text + target.extension().string());
 }
+/// Whether a name has a numbered layer, as "model.layers.0.mlp.up_proj.weight" has.
+bool has_layer(const std::string& name) {
+    static constexpr std::array<std::string_view, 6> words{"layers", "layer", "h", "block", "blocks", "decoder_layers"};
+    std::string before;
+    for (std::size_t begin = 0; begin < name.size();) {
+        const std::size_t end = std::min(name.find('.', begin), name.size());
+        const std::string part = name.substr(begin, end - begin);
+        if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos && std::ranges::find(words, before) != words.end())
+            return true;
+        before = part, begin = end + 1;
+    }
+    return false;
+}
 std::filesystem::path index_name(const std::filesystem::path& target) { return target.string() + ".index.json"; }
 
 /// The index of shards as transformers writes it.
@@ -178,6 +230,7 @@ std::size_t make_parts(sources& from, const std::filesystem::path& target, const
     const checkpoint& c = from.first;
     std::optional<checkpoint>& like = from.like;
     const bool gguf = target.extension() == ".gguf";
+    if (gguf && !asked.names_as_they_are) check_names(c);
     if (!gguf && target.extension() != ".safetensors")
         throw error(target.string() + ": is written as .npz, .safetensors or .gguf, told by the end of its name");
     std::optional<scheme> to;
@@ -188,6 +241,9 @@ std::size_t make_parts(sources& from, const std::filesystem::path& target, const
         form = template_of(c, *to, asked, notes);
         like = form->like;
     } else if (asked.like) like = open(*asked.like);
+    if (asked.like && (!asked.format.empty() || !asked.rules.empty()))
+        throw error("--like " + asked.like->string() + " gives each weight the layout that it has there; leave other formats (" +
+                    (asked.format.empty() ? asked.rules.front().second : asked.format) + ") out");
     const auto configs = to ? configs_of(c, *to, *like, target) : decltype(configs_of(c, *to, *like, target))();
     if (like && gguf != (like->kind == container::gguf))
         throw error(target.string() + ": --like " + asked.like->string() + " is of the other kind; name a file that ends like it");
@@ -202,6 +258,8 @@ std::size_t make_parts(sources& from, const std::filesystem::path& target, const
     if (to) what += "\nto " + to->text();
     std::vector<std::filesystem::path> inputs = c.paths;
     if (like) inputs.insert(inputs.end(), like->paths.begin(), like->paths.end());
+    if (!asked.importance_file.empty()) inputs.push_back(asked.importance_file);
+    const auto types = gguf ? type_keys(c.kind == container::gguf ? c : like ? *like : c, plan) : decltype(type_keys(c, plan))();
     const std::size_t tensors = plan.size();
     const std::vector<std::vector<planned_tensor>> parts = cut_plan(std::move(plan), asked.shard_bytes);
     if (gguf && parts.size() > 65535)
@@ -224,7 +282,7 @@ std::size_t make_parts(sources& from, const std::filesystem::path& target, const
             if (told) told(before + now, shards ? std::max(total, before + now) : all);
         };
         if (gguf) {
-            const gguf_header h = header_of(c.kind == container::gguf ? c : like ? *like : c, parts[k], {k, parts.size(), tensors});
+            const gguf_header h = header_of(c.kind == container::gguf ? c : like ? *like : c, parts[k], {k, parts.size(), tensors}, types);
             done += write_tensors(*files[k], h.head, parts[k], h.alignment, here);
         } else {
             const std::string& metadata = like && !like->metadata.empty() ? like->metadata : c.metadata;
@@ -242,6 +300,24 @@ std::size_t make_parts(sources& from, const std::filesystem::path& target, const
 }
 
 }  // namespace
+
+void check_names(const checkpoint& c) {
+    if (c.kind != container::safetensors) return;
+    const std::filesystem::path file = (c.path.has_parent_path() ? c.path.parent_path() : ".") / "config.json";
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(file, ignored)) return;
+    const nlohmann::json root = parse_json(read_text(file, 64u << 20), file.string());
+    const auto found = root.is_object() ? root.find("architectures") : root.end();
+    if (!root.is_object() || found == root.end() || !found->is_array() || found->empty()) return;
+    const auto layered = std::ranges::find_if(c.weights, [](const weight& w) { return has_layer(w.name); });
+    if (layered == c.weights.end()) return;
+    throw error(c.path.string() + " is a Hugging Face model (" +
+                (found->front().is_string() ? found->front().get<std::string>() : "architectures") + " in " + file.filename().string() +
+                ", " + layered->name +
+                "), and a .gguf of these names is none that llama.cpp loads: its names, permutations and tokenizer are made by llama.cpp's "
+                "convert_hf_to_gguf.py, and qk takes it from there, for qk moves numbers, not architectures. Give --names-as-they-are to "
+                "write it all the same");
+}
 
 std::size_t write(const checkpoint& c, const std::filesystem::path& target, const requests& asked, std::vector<std::string>& notes,
                   const progress& told, std::vector<weight_change>* changes) {

@@ -74,6 +74,7 @@ def prepare(folder, qk, source):
     llama_files.write(folder / "llama")
     (folder / "quantized").mkdir()
     tensors = make_files.Checkpoints(1).modelopt_nvfp4()[0]
+    tensors["m.norm.weight"] = ("F32", np.ones(8, np.float32))
     for name in ("model", "a"):
         (folder / f"{name}.safetensors").write_bytes(make_files.safetensors(tensors))
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {t: "model.safetensors" for t in tensors}}))

@@ -336,12 +336,23 @@ bool compare_files(compare_arguments& given) {
     return r.mismatches == 0;
 }
 
+given_input input_of(const compare_arguments& given) {
+    if (given.dot.asked && !given.dot.command.empty()) return {input_kind::device, "--dot --command asks a device"};
+    if (given.dot.asked) return {input_kind::answers, "--dot reads what a device answered"};
+    if (is_checkpoint(given.device)) return checkpoint_or(input_kind::array, given.device, "");
+    if (given.decode && !is_checkpoint(given.input)) return {input_kind::decoder, "--decode judges a decoder"};
+    if (is_hex(given.input)) return {input_kind::words, given.input + " has hexadecimal words"};
+    return checkpoint_or(input_kind::array, given.input, "an array");
+}
+
 }  // namespace
 
 void add_compare(command& app, verb_result& result) {
     auto given = std::make_shared<compare_arguments>();
     option_table& verb =
         app.add_subcommand("compare", "Compare what a device gave with what the format says, and guess the cause of every difference");
+    using enum input_kind;
+    verb.takes(array | words | decoder | checkpoint | device | answers, [given] { return input_of(*given); });
     verb.add_option("INPUT", given->input,
                     "float32 or float16 .npy that the device was given, or .hex of float32 words; with --dot a case .npz; or a checkpoint "
                     "(.safetensors, the index.json of its shards, .gguf) to compare with another, tensor by tensor")
@@ -351,29 +362,37 @@ void add_compare(command& app, verb_result& result) {
                     "such codes "
                     "(uint8, uint16, uint32), or with "
                     "--packed raw planes")
-        .reads();
+        .reads()
+        .only_for(array | words | decoder | checkpoint);
     verb.add_flag("--decode", given->decode,
                   "the device is a decoder: INPUT has codes (.hex as `qk gen --decode` orders them, or .npy of uint8, uint16, uint32), "
                   "DEVICE float32")
-        .common();
-    verb.add_option("--input", given->input_format, "words of an INPUT.hex: fp32 (default), fp16 or bf16").type_name("F");
+        .common()
+        .only_for(decoder);
+    verb.add_option("--input", given->input_format, "words of an INPUT.hex: fp32 (default), fp16 or bf16").type_name("F").only_for(words);
+    verb.only_for(array | words);
     verb.add_flag("--packed", given->packed,
                   "DEVICE holds the planes of docs/reference/layouts.md one after the other (raw bytes or uint8 .npy)")
         .common();
+    verb.only_for(array | words | decoder);
     add_format_options(verb, given->how);
+    verb.at("--random-words").suggest({"unknown"});
     add_scale_options(verb, given->how);
+    verb.only_for({});
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
+    verb.only_for(device | answers);
     verb.section("A device that multiplies and adds");
     verb.add_flag("--dot", given->dot.asked, "find its accumulator: order, alignment, rounding, width");
     verb.add_option("--command", given->dot.command,
-                    "a device to ask, called as `CMD CASE.npz OUT.npz`: codes a [m,k], b [k,n], c [m,n] in, d [m,n] out");
+                    "a device to ask, called as `CMD CASE.npz OUT.npz`: codes a [m,k], b [k,n], c [m,n] in, d [m,n] out")
+        .only_for(device, "say --dot, too, to ask a device");
     verb.add_option("--a-format", given->dot.a_format, "format of the first operand");
     verb.add_option("--b-format", given->dot.b_format, "format of the second operand");
     verb.add_option(
         "--c-format", given->dot.c_format,
         "format of C: fp32, fp16 or bf16 (default fp32; integers have 32 bits); none: a bare multiplier, asked with c = -0; --k may be 1");
-    verb.add_option("--k", given->dot.k, "terms of each sum that the device is asked for (default 64)");
-    verb.add_option("--questions", given->dot.questions, "at most so many elements of d (default 10000)");
+    verb.add_option("--k", given->dot.k, "terms of each sum that the device is asked for (default 64)").only_for(device);
+    verb.add_option("--questions", given->dot.questions, "at most so many elements of d (default 10000)").only_for(device);
     verb.add_option("--accumulator", given->dot.expected, "the accumulator or device that is expected; exit status 1 if it is another");
     verb.footer(
         "The listing opens with the likely causes: mistakes of a converter which, alone or up to four together, explain at least four\n"

@@ -264,7 +264,6 @@ class device_kind : public case_kind {
   public:
     explicit device_kind(const stream_options& given)
         : by_(multiplier_of(given.device, "", "", "")), k_(2 * static_cast<std::size_t>(find_device(given.device)->k)) {
-        if (!given.how.format.empty()) throw error("--device has formats of its own; leave FORMAT out");
         for (const qk::format& f : {by_.a, by_.b}) {
             operands.insert(operands.end(), k_, width_of(f));
             if (is_block_format(f)) operands.insert(operands.end(), blocks_of(f), qk::detail::packing_of(f).scale_width);
@@ -368,11 +367,21 @@ std::pair<conversion, compare::coded_values> coded_values_of(const quantize_opti
 }
 
 void add_stream_options(option_table& verb, stream_options& given) {
-    verb.add_option("FORMAT", given.how.format, "what a converter converts to (`qk formats` lists them)").type_name("F");
+    using enum input_kind;
+    verb.takes(format | decoder | pairs | device, [&given]() -> given_input {
+        if (!given.device.empty()) return {device, "--device names a device, which has formats of its own"};
+        if (!given.pairs.empty()) return {pairs, "--pairs multiplies codes"};
+        return given.decode ? given_input{decoder, "--decode is for a decoder"}
+                            : given_input{format, "without --decode this is a converter"};
+    });
+    verb.add_option("FORMAT", given.how.format, "what a converter converts to (`qk formats` lists them)")
+        .type_name("F")
+        .only_for(format | decoder | pairs);
     verb.add_option("--level", given.level,
                     "of gen: 1 (default): what tells mistakes apart; 2: with more at random; exhaustive: every word")
         .one_of({"1", "2", "exhaustive"})
-        .common();
+        .common()
+        .only_for(format | decoder | device, "every pair is given; leave it out");
     verb.add_flag("--decode", given.decode, "cases of a decoder: codes in, float32 out").common();
     verb.add_option("--pairs", given.pairs, "cases of a multiplier: every pair of codes of FORMAT and of this one, their product out")
         .type_name("F")
@@ -380,10 +389,14 @@ void add_stream_options(option_table& verb, stream_options& given) {
     verb.add_option("--device", given.device, "cases of a unit that multiplies and adds (`qk formats --devices`), d out")
         .type_name("NAME")
         .common();
+    verb.only_for(format | decoder);
     verb.add_option("--input", given.input, "what a converter is given: fp32 (default), fp16 or bf16").type_name("F");
     verb.add_option("--scale", given.how.scale, "one scale for all values (default 1)").type_name("X");
     verb.add_option("--zero-point", given.how.zero_point, "one zero point for all values (default 0)").type_name("N");
     add_format_options(verb, given.how);
+    verb.at("--format").also_for(pairs);
+    verb.at("--seed").also_for(device);
+    verb.only_for({});
 }
 
 }  // namespace qk::tool

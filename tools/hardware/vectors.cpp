@@ -76,7 +76,6 @@ std::string hex_array(const graph::tensor& t) {
 /// Writes a case of 64 rows and 64 columns for a device, its k twice that of one instruction, with the results.
 void write_dot_vectors(const vectors_arguments& given) {
     const device* d = find_device(given.device);
-    if (!given.how.format.empty()) throw graph::error("--device has formats of its own; leave --format out");
     const multiplier by = multiplier_of(given.device, "", "", "");
     const auto seed = given.how.seed.value_or(0);
     constexpr std::size_t rows = 64, columns = 64;
@@ -175,6 +174,10 @@ void write_vectors(const vectors_arguments& given) {
 void add_vectors(command& app, verb_result&) {
     auto given = std::make_shared<vectors_arguments>();
     option_table& verb = app.add_subcommand("vectors", "Write test vectors for a converter: inputs and what the format makes of them");
+    verb.takes(input_kind::format | input_kind::device, [given]() -> given_input {
+        if (given->device.empty()) return {input_kind::format, "vectors of a format are for a converter"};
+        return {input_kind::device, "--device names a device, which has formats of its own"};
+    });
     verb.add_option("--out", given->folder, "folder for input and expected (.npy, .hex for $readmemh), codes, vectors.csv, manifest.json")
         .required()
         .type_name("DIR")
@@ -183,9 +186,12 @@ void add_vectors(command& app, verb_result&) {
                     "instead of a format: products of matrices as codes for this device (`qk formats --devices`), with its answers")
         .type_name("NAME")
         .common();
+    verb.only_for(input_kind::format);
     add_format_options(verb, given->how);
+    verb.at("--seed").only_for({});
     verb.add_option("--scale", given->how.scale, "one scale for the tensor (default 1; nvfp4: from the data)").type_name("X").common();
     verb.add_option("--zero-point", given->how.zero_point, "one zero point for the tensor (default 0)").type_name("N").common();
+    verb.only_for({});
     add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "print the manifest");
     verb.footer(

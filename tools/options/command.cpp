@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "qk/graph/error.hpp"
 #include "qk/graph/report.hpp"
 #include "standard_streams.hpp"
+#include "support/caller.hpp"
 #include "support/console.hpp"
 
 namespace qk::tool {
@@ -21,6 +23,32 @@ bool names_output(const option& o, const standard_streams& streams) {
     if (const auto* text = std::get_if<std::string*>(&o.to)) return is_file(**text);
     const auto* list = std::get_if<std::vector<std::string>*>(&o.to);
     return list != nullptr && std::ranges::any_of(**list, is_file);
+}
+
+/// Throws for a file that an option names and that is not there, whether the work would look into it or not. A value may be a word that
+/// stands for no file, NAME=FILE, or several files with commas between them. What Python gives is no file.
+void check_files(const std::vector<const option*>& given) {
+    if (this_caller() != nullptr) return;
+    const auto is_there = [](const std::string& name) {
+        std::error_code ignored;
+        return std::filesystem::exists(name, ignored);
+    };
+    const auto look = [&](const option& o, const std::string& value) {
+        const std::string files = value.substr(value.find('=') + 1);  // all of it without '='
+        if (is_there(value) || is_there(files) || std::ranges::find(o.words, value) != o.words.end()) return;
+        for (std::size_t at = 0, end = 0; end < files.size(); at = end + 1) {
+            end = std::min(files.find(',', at), files.size());
+            const std::string file = files.substr(at, end - at);
+            if (!file.empty() && !is_there(file))
+                throw graph::error(fmt::format("cannot read '{}': {} names it, and there is no such file", file, o.name));
+        }
+    };
+    for (const option* o : given) {
+        if (!o->is_input || o->is_argument()) continue;
+        if (const auto* text = std::get_if<std::string*>(&o->to)) look(*o, **text);
+        if (const auto* list = std::get_if<std::vector<std::string>*>(&o->to))
+            for (const std::string& value : **list) look(*o, value);
+    }
 }
 
 /// Prints a page that was asked for in place of work.
@@ -45,9 +73,11 @@ bool command::run(std::vector<std::string> words) const {
     const auto rest = std::find(words.begin(), words.end(), "--");
     if (std::any_of(words.begin(), rest, asks_help)) return show(help_of(verb, name_));
     if (check_) check_();
-    read_options(verb, std::move(words));
+    const std::vector<const option*> given = read_options(verb, std::move(words));
     standard_streams streams;
     streams.replace(verb);
+    verb.check_input(given);
+    check_files(given);
     verb.work();
     const bool wrote_files = std::ranges::any_of(verb.options(), [&](const option& o) { return names_output(o, streams); });
     try {

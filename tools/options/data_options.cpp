@@ -48,7 +48,8 @@ void add_data(option_table& verb, data_settings& data, bool inputs_required, boo
     verb.add_flag("--skip-bad-samples", data.skip_bad_samples, "leave out samples that hold NaN, with their labels, instead of stopping");
     verb.add_option("--threads", data.threads, "one for each core if not given; results do not depend on it")
         .type_name("T")
-        .between(1, 1024, "leave --threads out for one for each core");
+        .between(1, 1024, "leave --threads out for one for each core")
+        .also_for(input_kind::checkpoint);
     verb.section("");
 }
 

@@ -30,13 +30,15 @@ std::string wrapped(const std::string& text) {
     return page;
 }
 
-std::string row(const option& o) {
+/// `verb_takes`: the kinds of input of the option's verb.
+std::string row(const option& o, input_kinds verb_takes) {
     std::string head = "  " + (o.short_name.empty() ? o.name : o.short_name + ", " + o.name);
     if (!o.is_argument() && o.takes_next_word()) head += " " + o.shown_value();
     if (o.is_list()) head += " ...";
     std::string text = o.text;
     if (o.is_required && !o.is_argument()) text = "(required) " + text;
     if (!o.is_required && o.is_argument()) text += " (may be left out)";
+    if (o.kinds.bits != 0 && !(o.kinds == verb_takes)) text = "[" + kind_words(o.kinds) + "] " + text;
     if (o.only_words) text += ": " + graph::comma_separated(o.words);
     head += head.size() + 2 > column ? "\n" + std::string(column, ' ') : std::string(column - head.size(), ' ');
     return head + wrapped(text) + "\n";
@@ -50,14 +52,14 @@ std::string help_of(const option_table& table, const std::string& program) {
     for (const option& o : table.options()) {
         if (o.is_argument()) {
             usage += " " + (o.is_required ? o.name : "[" + o.name + "]") + (o.is_list() ? " ..." : "");
-            arguments += row(o);
+            arguments += row(o, table.kinds());
         } else if (o.is_common) {
-            common += row(o);
+            common += row(o, table.kinds());
         } else {
             const auto same = [&](const auto& s) { return s.first == o.section; };
             auto place = std::find_if(sections.begin(), sections.end(), same);
             if (place == sections.end()) place = sections.insert(place, {o.section, ""});
-            place->second += row(o);
+            place->second += row(o, table.kinds());
         }
     }
     std::string page = usage + " [OPTIONS]\n";

@@ -44,7 +44,7 @@ void watch_interrupts() {
 }
 
 void add_mix(option_table& verb, graph::pipeline::mix_settings& mix, bool& json) {
-    verb.add_option("MODEL", mix.model.file, "ONNX model").required().reads();
+    verb.add_option("MODEL", mix.model.file, "ONNX model").required().reads().also_for(input_kind::checkpoint);
     add_data(verb, mix.data);
     add_positions(verb, mix.data);
     verb.section("Formats and layers");
@@ -90,7 +90,7 @@ void add_mix(option_table& verb, graph::pipeline::mix_settings& mix, bool& json)
     verb.section("Output");
     verb.add_option("--report", mix.report, "HTML page with plots; JSON beside it").type_name("R.html").common();
     add_overwrite(verb, mix.overwrite);
-    verb.add_flag("--json", json, "one JSON object on standard output").common();
+    verb.add_flag("--json", json, "one JSON object on standard output").common().also_for(input_kind::checkpoint);
 }
 
 void place(graph::pipeline::mix_settings& mix) {

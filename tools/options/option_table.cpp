@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "option_table.hpp"
 
+#include <array>
+#include <utility>
+
 namespace qk::tool {
 
 std::string option::shown_value() const {
@@ -12,6 +15,29 @@ std::string option::shown_value() const {
     return fraction ? "X" : "N";
 }
 
+std::string kind_words(input_kinds kinds) {
+    using enum input_kind;
+    constexpr std::array<std::pair<input_kind, const char*>, 10> all{{{model, "models"},
+                                                                      {array, "arrays"},
+                                                                      {words, "hexadecimal words"},
+                                                                      {packed, "packed arrays"},
+                                                                      {checkpoint, "checkpoints"},
+                                                                      {format, "converters"},
+                                                                      {decoder, "decoders"},
+                                                                      {pairs, "multipliers"},
+                                                                      {device, "devices"},
+                                                                      {answers, "answers of a device"}}};
+    std::string text;
+    unsigned left = kinds.bits;
+    for (const auto& [kind, name] : all) {
+        const auto bit = static_cast<unsigned>(kind);
+        if ((kinds.bits & bit) == 0) continue;
+        left &= ~bit;
+        text += (text.empty() ? "" : left == 0 ? " and " : ", ") + std::string(name);
+    }
+    return text;
+}
+
 option& option_table::add(const std::string& names, destination to, std::string text) {
     option o;
     const std::size_t comma = names.find(',');
@@ -21,8 +47,11 @@ option& option_table::add(const std::string& names, destination to, std::string 
     o.to = std::move(to);
     o.text = std::move(text);
     o.section = section_;
+    o.kinds = added_for_;
     return options_.emplace_back(std::move(o));
 }
+
+option& option_table::at(const std::string& name) { return const_cast<option&>(*std::as_const(*this).find(name)); }
 
 const option* option_table::find(const std::string& name) const {
     for (const option& o : options_)

@@ -16,6 +16,39 @@ namespace qk::tool {
 using destination = std::variant<bool*, std::string*, int*, double*, std::uint64_t*, std::optional<int>*, std::optional<double>*,
                                  std::optional<std::uint64_t>*, std::vector<std::string>*, std::function<void(double)>>;
 
+/// What a verb is given, where some of its options are for one kind alone.
+enum class input_kind : unsigned {
+    model = 1,        ///< an ONNX model
+    array = 2,        ///< a .npy
+    words = 4,        ///< a .hex or .mem
+    packed = 8,       ///< an .npz of codes
+    checkpoint = 16,  ///< .safetensors, index.json, .gguf
+    format = 32,      ///< a format by its name: what a converter converts to
+    decoder = 64,     ///< a format by its name, from codes to values
+    pairs = 128,      ///< two formats whose codes are multiplied
+    device = 256,     ///< a unit that multiplies and adds
+    answers = 512,    ///< what such a unit answered, in a file
+};
+/// Some kinds; none means all that a verb takes.
+struct input_kinds {
+    unsigned bits = 0;
+    constexpr input_kinds() = default;
+    constexpr input_kinds(input_kind k) : bits(static_cast<unsigned>(k)) {}
+    constexpr bool has(input_kind k) const { return bits == 0 || (bits & static_cast<unsigned>(k)) != 0; }
+    constexpr bool operator==(const input_kinds&) const = default;
+    friend constexpr input_kinds operator|(input_kinds a, input_kinds b) {
+        a.bits |= b.bits;
+        return a;
+    }
+};
+constexpr input_kinds operator|(input_kind a, input_kind b) { return input_kinds(a) | input_kinds(b); }
+
+/// The input that a verb was given: its kind, and the words that say so, as "m.gguf is a checkpoint".
+struct given_input {
+    input_kind kind;
+    std::string says;
+};
+
 /// One option, or an argument without a dash. The functions add a fact and return the option, so that a declaration reads as one sentence.
 struct option {
     std::string short_name, name;  ///< "-o" (or "") and "--output"; for an argument "MODEL"
@@ -32,6 +65,10 @@ struct option {
     std::function<bool(const std::string&)> spared;  ///< whether it is not required after all, by the verb's first argument
     std::optional<double> least, most;               ///< bounds of a number, inclusive
     std::string advice;                              ///< what to do instead of giving a number out of bounds
+    std::string unit;                                ///< that may stand behind a number; `has_unit` says whether it does
+    bool* has_unit = nullptr;
+    input_kinds kinds;    ///< of input that it is read for
+    std::string instead;  ///< what to do for other kinds
 
     option& type_name(std::string shown) { return value_name = std::move(shown), *this; }
     option& required(bool yes = true) { return is_required = yes, *this; }
@@ -47,6 +84,11 @@ struct option {
     option& between(double lowest, double highest, std::string more = "") {
         return least = lowest, most = highest, advice = std::move(more), *this;
     }
+    option& with_unit(std::string word, bool& is_there) { return unit = std::move(word), has_unit = &is_there, *this; }  ///< "4.7bpw"
+    /// With an input of another kind the option is an error, which ends with `other_kinds`: what to do there.
+    option& only_for(input_kinds some, std::string other_kinds = "") { return kinds = some, instead = std::move(other_kinds), *this; }
+    /// Adds a kind to those that option_table::only_for has set.
+    option& also_for(input_kinds some) { return kinds = kinds.bits == 0 ? kinds : kinds | some, *this; }
     option& reads() { return is_input = true, *this; }    ///< '-' is standard input
     option& writes() { return is_output = true, *this; }  ///< '-' is standard output
 
@@ -75,6 +117,10 @@ class option_table {
     option& add_flag(const std::string& names, bool& variable, std::string text) { return add(names, &variable, std::move(text)); }
     /// Sets the heading of options added from now on; "" is the general one.
     void section(std::string title) { section_ = std::move(title); }
+    /// Says which kinds of input the verb takes, and finds the kind of the one that it was given once the variables are filled.
+    void takes(input_kinds all, std::function<given_input()> find) { kinds_ = all, find_input_ = std::move(find); }
+    /// Sets what options added from now on are for (option::only_for); none: whatever the verb takes.
+    void only_for(input_kinds some) { added_for_ = some; }
     /// Sets the text that --help ends with: examples.
     void footer(std::string text) { footer_ = std::move(text); }
     /// Sets the function that does the work once the variables are filled.
@@ -84,6 +130,10 @@ class option_table {
     const std::string& summary() const { return summary_; }
     const std::string& footer() const { return footer_; }
     const std::deque<option>& options() const { return options_; }
+    input_kinds kinds() const { return kinds_; }
+    option& at(const std::string& name);  ///< an option that has been added, to say more about it
+    /// Throws qk::graph::error where one of `given` is not read for the kind of input that the verb was given.
+    void check_input(const std::vector<const option*>& given) const;
     const option* find(const std::string& name) const;  ///< finds an option by either of its names; nullptr: none
     void work() const { work_(); }
 
@@ -93,11 +143,16 @@ class option_table {
     std::string name_, summary_, footer_, section_;
     std::deque<option> options_;  // a deque: additions must not move options that callers refer to
     std::function<void()> work_;
+    input_kinds kinds_, added_for_;
+    std::function<given_input()> find_input_;
 };
 
-/// Reads `words` into the variables of `table`. Throws qk::graph::error with a sentence that names the option; no variable has changed
-/// then.
-void read_options(const option_table& table, std::vector<std::string> words);
+/// Reads `words` into the variables of `table`, and returns the options that they name. Throws qk::graph::error with a sentence that names
+/// the option; no variable has changed then.
+std::vector<const option*> read_options(const option_table& table, std::vector<std::string> words);
+
+/// Returns the kinds as --help names them: "models and checkpoints".
+std::string kind_words(input_kinds kinds);
 
 /// Returns the page that `qk VERB --help` prints.
 std::string help_of(const option_table& table, const std::string& program);

@@ -142,7 +142,12 @@ void set(const option_table& table, const option& o, const std::vector<std::stri
             if (std::find(o.words.begin(), o.words.end(), v) == o.words.end())
                 fail(table,
                      fmt::format("{} '{}' is none of {}.{}", o.name, v, graph::comma_separated(o.words), graph::did_you_mean(v, o.words)));
-    const std::string& last = values.back();
+    std::string last = values.back();
+    if (!o.unit.empty()) {
+        const bool there = last.ends_with(o.unit);
+        if (there) last.resize(last.size() - o.unit.size());
+        if (store) *o.has_unit = there;
+    }
     const auto assign = [&]<class T>(T* to) {
         if constexpr (std::is_same_v<T, bool>) {
             if (last != "true" && last != "false") fail(table, fmt::format("{} takes no value; leave '{}' out", o.name, last));
@@ -173,7 +178,7 @@ void set(const option_table& table, const option& o, const std::vector<std::stri
 
 }  // namespace
 
-void read_options(const option_table& table, std::vector<std::string> words) {
+std::vector<const option*> read_options(const option_table& table, std::vector<std::string> words) {
     const given_values given = words_to_options(table, std::move(words)).sort();
     const auto is_spared = [&](const option& o) {
         for (const option& argument : table.options())
@@ -189,6 +194,24 @@ void read_options(const option_table& table, std::vector<std::string> words) {
     for (const bool store : {false, true})
         for (const option& o : table.options())
             if (const auto values = given.find(&o); values != given.end()) set(table, o, values->second, store);
+    std::vector<const option*> named;
+    for (const option& o : table.options())
+        if (given.contains(&o)) named.push_back(&o);
+    return named;
+}
+
+void option_table::check_input(const std::vector<const option*>& given) const {
+    if (!find_input_) return;
+    const given_input input = find_input_();
+    if (!kinds_.has(input.kind))
+        fail(*this, fmt::format("{}, and qk {} is for {}{}", input.says, name_, kind_words(kinds_),
+                                input.kind == input_kind::checkpoint
+                                    ? "; qk inspect, lint, convert, compare, sensitivity and search take checkpoints"
+                                    : ""));
+    for (const option* o : given)
+        if (!o->kinds.has(input.kind))
+            fail(*this, fmt::format("{}, for which qk {} does not read {}: that is for {}; {}", input.says, name_, o->name,
+                                    kind_words(o->kinds), o->instead.empty() ? "leave it out" : o->instead));
 }
 
 }  // namespace qk::tool

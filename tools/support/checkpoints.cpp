@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <thread>
 
 #include "qk/checkpoint.hpp"
 #include "qk/graph/files.hpp"
@@ -17,6 +18,9 @@
 #include "qk/systems.hpp"
 #include "qk/systems/ggml.hpp"
 #include "support/console.hpp"
+#include "support/importance.hpp"
+#include "support/row_formats.hpp"
+#include "support/system_rules.hpp"
 
 namespace qk::tool {
 namespace {
@@ -123,28 +127,42 @@ void use_systems() {
         return known == nullptr ? checkpoint::block_quantizer() : checkpoint::block_quantizer(known->quantize);
     });
     checkpoint::use_matrix_quantizer(quantize_matrix);
+    checkpoint::use_row_formats(row_format_named);
 }
 
-/// Measures formats, with the weights of columns that an .npz names: a vector for each tensor.
+/// The format of every matrix that --format or --system names.
+std::string format_asked(const checkpoint_conversion& given) {
+    if (given.system.empty()) return given.format;
+    if (!given.format.empty()) throw graph::error("--system " + given.system + " names a format, too; leave --format out");
+    const systems::rule& rule = system_rule(given.system);
+    std::string format(rule.format);
+    std::ranges::transform(format, format.begin(), [](unsigned char ch) { return static_cast<char>(std::tolower(ch)); });
+    if (rule.system != "ggml")
+        throw graph::error("--system " + given.system +
+                           " is for arrays; a checkpoint takes ggml's rules by it, and another system's layout "
+                           "and rule by --like FILE");
+    return format;
+}
+
+/// Reads the importance for a run, and has the library ask it.
+void add_importance(const std::string& file, importance_file& importance, const checkpoint::checkpoint& c, checkpoint::requests& asked) {
+    if (file.empty()) return;
+    importance = importance_file(file, c);
+    asked.importance = [&importance](const checkpoint::weight& w, ggml_type type) { return importance.of(w, type); };
+    asked.importance_file = file;
+}
+
+int threads_of(int asked) { return asked > 0 ? asked : std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+/// Measures formats, with the weights of columns that an importance gives.
 std::vector<checkpoint::format_error> measured_formats(const checkpoint::checkpoint& c, const std::vector<std::string>& formats,
-                                                       const std::string& importance) {
-    use_systems();
-    std::map<std::string, std::vector<float>> vectors;
-    if (!importance.empty())
-        for (const graph::named_tensor& t : graph::read_npz(importance)) {
-            if (t.value.type() != graph::data_type::float32) throw graph::error(importance + ": " + t.name + " is not float32");
-            const std::span<const float> x = t.value.as<float>();
-            vectors[t.name].assign(x.begin(), x.end());
-        }
+                                                       const importance_file& importance, int threads) {
     progress bar("quantizing");
     const auto told = [&](std::uint64_t done, std::uint64_t total) {
         bar.show(static_cast<std::size_t>(done >> 10), static_cast<std::size_t>(std::max<std::uint64_t>(total >> 10, 1)));
     };
-    const auto columns = [&](const checkpoint::weight& w) {
-        const auto found = vectors.find(w.name);
-        return found == vectors.end() ? std::vector<float>() : found->second;
-    };
-    std::vector<checkpoint::format_error> all = checkpoint::measure_formats(c, formats, columns, told);
+    const auto columns = [&](const checkpoint::weight& w) { return importance.of(w); };
+    std::vector<checkpoint::format_error> all = checkpoint::measure_formats(c, formats, columns, told, threads_of(threads));
     bool any = false;
     for (const checkpoint::weight& w : c.weights) {
         if (w.shape.size() < 2 || w.problem || w.elements() == 0) continue;
@@ -230,6 +248,14 @@ bool is_checkpoint(const std::string& file) {
     return ending == ".safetensors" || ending == ".gguf" || file.ends_with(".safetensors.index.json") || file.ends_with("index.json");
 }
 
+given_input checkpoint_or(input_kind other, const std::string& file, const std::string& words) {
+    if (is_checkpoint(file)) return {input_kind::checkpoint, file + " is a checkpoint"};
+    return {other, file + " is " + words};
+}
+
+void takes_models(option_table& verb, std::shared_ptr<const std::string> file) {
+    verb.takes(input_kind::model, [file = std::move(file)] { return checkpoint_or(input_kind::model, *file, "a model"); });
+}
 std::vector<std::string> scheme_words() { return checkpoint::scheme_words(); }
 
 void convert_checkpoint(const checkpoint_conversion& given) {
@@ -237,7 +263,9 @@ void convert_checkpoint(const checkpoint_conversion& given) {
     in_words([&] {
         checkpoint::requests asked;
         if (!given.plan.empty()) add_plan(given.plan, asked);
-        if (!given.format.empty()) asked.format = given.format;
+        if (const std::string format = format_asked(given); !format.empty()) asked.format = format;
+        asked.threads = threads_of(given.threads);
+        asked.names_as_they_are = given.names_as_they_are;
         for (const std::string& t : given.tensors) {
             const auto at = t.rfind('=');
             if (at == std::string::npos || at == 0 || at + 1 == t.size())
@@ -251,7 +279,7 @@ void convert_checkpoint(const checkpoint_conversion& given) {
         const checkpoint::checkpoint c = checkpoint::open(given.input);
         graph::output_set files(given.overwrite, false);  // compares names; the library writes
         for (const auto& p : c.paths) files.input("INPUT", p);
-        files.input("--like", given.like).input("--plan", given.plan);
+        files.input("--like", given.like).input("--plan", given.plan).input("--importance", given.importance);
         const bool npz = given.output.ends_with(".npz");
         if (npz) files.output("OUTPUT", given.output);
         asked.check_output = [&](const std::filesystem::path& p) { files.output("OUTPUT", p); };
@@ -259,10 +287,16 @@ void convert_checkpoint(const checkpoint_conversion& given) {
             if (npz) throw graph::error(given.output + " is one file; --shard-size is for .safetensors and .gguf");
             asked.shard_bytes = bytes_of(given.shard_size);
         }
-        if (npz && (!given.like.empty() || !given.to.empty() || !asked.format.empty() || !asked.rules.empty()))
-            throw graph::error(given.output + " holds float32; --format, --tensor, --like and --to are for .safetensors and .gguf");
+        if (npz && (!given.like.empty() || !given.to.empty() || !asked.format.empty() || !asked.rules.empty() ||
+                    !given.importance.empty() || !given.plan.empty() || given.names_as_they_are))
+            throw graph::error(
+                given.output +
+                " holds float32; --format, --system, --tensor, --plan, --like, --to, --importance and --names-as-they-are are for "
+                ".safetensors and .gguf");
         if (!npz && !given.output.ends_with(".safetensors") && !given.output.ends_with(".gguf"))
             throw graph::error(given.output + " ends in none of .npz, .safetensors, .gguf; a checkpoint becomes one of these");
+        importance_file importance;
+        add_importance(given.importance, importance, c, asked);
         std::vector<std::string> notes = checkpoint::remarks_of(c);
         std::vector<checkpoint::weight_change> changes;
         std::size_t resumed = 0;
@@ -275,6 +309,7 @@ void convert_checkpoint(const checkpoint_conversion& given) {
                           : checkpoint::write(c, given.output, asked, notes, told, &changes);
         }
         if (resumed != 0) print(stderr, "{} tensors were there from a run that was stopped\n", resumed);
+        importance.say_if_unused();
         print_changes(given.output, notes, changes);
         if (given.json) {
             nlohmann::ordered_json all = {{"checkpoint", given.input}, {"output", given.output}};
@@ -364,10 +399,12 @@ bool compare_checkpoints(const std::string& first, const std::string& second, bo
     });
 }
 
-void rank_formats(const std::string& file, const std::vector<std::string>& formats, const std::string& importance, bool json) {
+void rank_formats(const std::string& file, const std::vector<std::string>& formats, const std::string& importance, int threads, bool json) {
     in_words([&] {
+        use_systems();
         const checkpoint::checkpoint c = checkpoint::open(file);
-        std::vector<checkpoint::format_error> all = measured_formats(c, formats, importance);
+        const importance_file columns = importance.empty() ? importance_file() : importance_file(importance, c);
+        std::vector<checkpoint::format_error> all = measured_formats(c, formats, columns, threads);
         std::ranges::stable_sort(all, std::greater(), &checkpoint::format_error::relative);
         nlohmann::ordered_json rows = nlohmann::ordered_json::array();
         if (!json) print("{:<60} {:<10} {:>14} {:>10}\n", "weight", "format", "bytes", "dB");
@@ -380,44 +417,95 @@ void rank_formats(const std::string& file, const std::vector<std::string>& forma
     });
 }
 
+namespace {
+
+/// Prints the choice, and returns its requests as --save-plan writes them.
+nlohmann::ordered_json show_choice(const size_search& given, const std::vector<checkpoint::format_error>& all,
+                                   const std::vector<std::size_t>& chosen, double budget) {
+    std::uint64_t bytes = 0, values = 0;
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array(), requests = nlohmann::ordered_json::array();
+    for (const std::size_t i : chosen) {
+        bytes += all[i].bytes, values += all[i].values;
+        rows.push_back(row_of(all[i]));
+        requests.push_back({{"tensor", all[i].tensor}, {"weight", all[i].format}});
+        if (!given.json) print("{:<60} {:<10} {:>14} {:>10.2f}\n", all[i].tensor, all[i].format, all[i].bytes, decibels_of(all[i]));
+    }
+    const double bits = values == 0 ? 0 : 8 * static_cast<double>(bytes) / static_cast<double>(values);
+    if (given.json)
+        print_json({{"checkpoint", given.input},
+                    {"met", !chosen.empty() || all.empty()},
+                    {"bytes", bytes},
+                    {"budget", budget},
+                    {"bits_per_weight", bits},
+                    {"rows", rows}});
+    else if (chosen.empty()) print("even the smallest of these formats takes more than {:.0f} bytes\n", budget);
+    else print("{} bytes of {:.0f}, {:.3f} bits a weight\n", bytes, budget, bits);
+    return requests;
+}
+
+/// The groups that --share makes of what was measured; a glob that joins nothing is said.
+std::vector<std::vector<std::string>> shared_groups(const size_search& given, const checkpoint::checkpoint& c) {
+    std::vector<std::vector<std::string>> groups;
+    for (const std::string& together : given.share) {
+        bool any = false;
+        std::vector<std::string> globs(1);
+        for (const char ch : together) {
+            if (ch == ',') globs.emplace_back();
+            else globs.back() += ch;
+        }
+        for (auto& group : checkpoint::groups_by_layer(c, globs)) any |= group.size() > 1, groups.push_back(std::move(group));
+        if (!any) print(stderr, "unused: --share {}: no layer has two weights that fit it\n", together);
+    }
+    return groups;
+}
+
+}  // namespace
+
 bool search_formats(const size_search& given) {
     return in_words([&] {
+        use_systems();
         const checkpoint::checkpoint c = checkpoint::open(given.input);
         graph::output_set files(given.overwrite);
         for (const auto& p : c.paths) files.input("MODEL", p);
         files.input("--importance", given.importance).output("--save-plan", given.save_plan).output("-o", given.output);
         if (!given.output.empty() && !given.output.ends_with(".gguf"))
             throw graph::error(given.output + " does not end in .gguf, and ggml's formats have no other place");
-        const std::vector<checkpoint::format_error> all = measured_formats(c, given.formats, given.importance);
-        const std::vector<std::size_t> chosen = checkpoint::choose_formats(all, static_cast<std::uint64_t>(given.budget));
-        std::uint64_t bytes = 0;
-        nlohmann::ordered_json rows = nlohmann::ordered_json::array(), requests = nlohmann::ordered_json::array();
-        for (const std::size_t i : chosen) {
-            bytes += all[i].bytes;
-            rows.push_back(row_of(all[i]));
-            requests.push_back({{"tensor", all[i].tensor}, {"weight", all[i].format}});
-            if (!given.json) print("{:<60} {:<10} {:>14} {:>10.2f}\n", all[i].tensor, all[i].format, all[i].bytes, decibels_of(all[i]));
+        if (!given.output.empty())
+            for (const std::string& f : given.formats)
+                if (!is_ggml_format(f))
+                    throw graph::error("--formats " + f +
+                                       " is measured here, and a .gguf has no place for it: leave -o out, and give the choice "
+                                       "(--save-plan) to what writes that layout, as qk convert --like FILE does");
+        if (!given.output.empty() && !given.names_as_they_are) checkpoint::check_names(c);
+        checkpoint::requests asked;
+        importance_file importance;
+        add_importance(given.importance, importance, c, asked);
+        const auto groups = shared_groups(given, c);
+        const std::vector<checkpoint::format_error> all = measured_formats(c, given.formats, importance, given.threads);
+        std::map<std::string, std::uint64_t> values;
+        for (const checkpoint::format_error& e : all) values[e.tensor] = e.values;
+        double budget = given.budget;
+        if (given.budget_is_bits) {
+            budget = 0;
+            for (const auto& [tensor, n] : values) budget += static_cast<double>(n);
+            budget = std::floor(budget * given.budget / 8);
         }
-        if (given.json)
-            print_json({{"checkpoint", given.input},
-                        {"met", !chosen.empty() || all.empty()},
-                        {"bytes", bytes},
-                        {"budget", given.budget},
-                        {"rows", rows}});
-        else if (chosen.empty()) print("even the smallest of these formats takes more than {:.0f} bytes\n", given.budget);
-        else print("{} bytes of {:.0f}\n", bytes, given.budget);
+        const std::vector<std::size_t> chosen = checkpoint::choose_formats(all, static_cast<std::uint64_t>(std::min(budget, 9e18)), groups);
+        const nlohmann::ordered_json requests = show_choice(given, all, chosen, budget);
         if (chosen.empty()) return false;
         if (!given.save_plan.empty()) files.write(given.save_plan, nlohmann::ordered_json({{"requests", requests}}).dump(1) + "\n");
         if (given.output.empty()) files.commit();
         else {
-            checkpoint::requests asked;
             asked.put_others = [&] { files.commit(); };
             for (const std::size_t i : chosen) asked.rules.emplace_back(all[i].tensor, all[i].format);
+            asked.threads = threads_of(given.threads);
+            asked.names_as_they_are = given.names_as_they_are;
             std::vector<std::string> notes = checkpoint::remarks_of(c);
             std::vector<checkpoint::weight_change> changes;
             checkpoint::write(c, given.output, asked, notes, {}, &changes);
             print_changes(given.output, notes, changes);
         }
+        files.commit();
         return true;
     });
 }

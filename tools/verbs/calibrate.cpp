@@ -13,6 +13,7 @@
 #include "qk/graph/plan.hpp"
 #include "qk/graph/report.hpp"
 #include "support/caller.hpp"
+#include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "verbs.hpp"
@@ -83,6 +84,7 @@ void add_calibrate(command& app, verb_result&) {
     auto given = std::make_shared<calibrate_arguments>();
     option_table& verb =
         app.add_subcommand("calibrate", "Choose activation ranges from data, compare methods, and keep the statistics for later");
+    takes_models(verb, {given, &given->model.file});
     verb.add_option("MODEL", given->model.file, "ONNX model").required().reads();
     add_data(verb, given->data);
     verb.section("Ranges");

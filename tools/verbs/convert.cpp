@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 
 #include "options/format_options.hpp"
@@ -26,13 +28,12 @@ struct convert_arguments {
     std::string like, plan, to;
     std::vector<std::string> tensors;
     std::string system, importance, shard_size;
-    bool count = false, overwrite = false, lossless = false, requantize = false, json = false;
+    bool count = false, overwrite = false, lossless = false, requantize = false, json = false, names_as_they_are = false;
+    int threads = 0;
 };
 
 /// Converts a packed tensor back into numbers.
 void convert_back(const convert_arguments& given, const std::string& bytes, graph::output_set& files) {
-    if (!given.packed.empty()) throw graph::error(given.input + " is packed already; leave --packed out");
-    if (given.count) throw graph::error(given.input + " is packed: nothing is rounded on the way back; leave --count out");
     const packed_tensor p = from_archive(bytes, given.input);
     if (!given.how.format.empty() && format_of(given.how) != p.how.format) {
         throw graph::error(
@@ -45,7 +46,6 @@ void convert_back(const convert_arguments& given, const std::string& bytes, grap
 /// Converts a tensor as another system does.
 void convert_by_system(const convert_arguments& given, const std::string& bytes, graph::output_set& files) {
     const systems::rule& rule = system_rule(given.system);
-    if (is_archive(bytes)) throw graph::error(given.input + " is packed already; --system takes a .npy file");
     if (given.count) throw graph::error("--count counts for --format; leave it out with --system");
     const converted_by_system made = convert_by(rule, graph::parse_npy(bytes, given.input), given.input, given.importance);
     if (!given.packed.empty()) files.write(given.packed, made.archive);
@@ -76,14 +76,22 @@ std::string scheme_list() {
 
 void convert(const convert_arguments& given) {
     if (is_checkpoint(given.input))
-        return convert_checkpoint({given.input, given.output, given.how.format, given.like, given.tensors, given.plan, given.shard_size,
-                                   given.overwrite, given.to, given.lossless, given.requantize, given.json});
-    if (!given.like.empty() || !given.to.empty() || !given.tensors.empty() || !given.plan.empty() || !given.shard_size.empty())
-        throw graph::error(given.input +
-                           " is no checkpoint (.safetensors, index.json, .gguf); --like, --to, --tensor, --plan and --shard-size are for those");
-    if (given.lossless || given.requantize || given.json)
-        throw graph::error(given.input +
-                           " is no checkpoint (.safetensors, index.json, .gguf); --lossless, --requantize and --json are for those");
+        return convert_checkpoint({.input = given.input,
+                                   .output = given.output,
+                                   .format = given.how.format,
+                                   .like = given.like,
+                                   .tensors = given.tensors,
+                                   .plan = given.plan,
+                                   .shard_size = given.shard_size,
+                                   .overwrite = given.overwrite,
+                                   .system = given.system,
+                                   .importance = given.importance,
+                                   .threads = given.threads,
+                                   .names_as_they_are = given.names_as_they_are,
+                                   .to = given.to,
+                                   .lossless = given.lossless,
+                                   .requantize = given.requantize,
+                                   .json = given.json});
     if (given.count) need_hardware("--count");
     graph::output_set files(given.overwrite);
     files.input("INPUT", given.input).input("--scales", given.how.scales).input("--zero-points", given.how.zero_points);
@@ -115,12 +123,61 @@ void convert(const convert_arguments& given) {
 #endif
 }
 
+/// Finds what INPUT is, by its name and by its first bytes.
+given_input input_of(const convert_arguments& given) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(given.input, ignored) && !is_checkpoint(given.input)) {
+        char first[4] = {};
+        std::ifstream(given.input, std::ios::binary).read(first, sizeof first);
+        if (is_archive({first, sizeof first})) return {input_kind::packed, given.input + " is packed already"};
+    }
+    return checkpoint_or(input_kind::array, given.input, "an array");
+}
+
+void add_checkpoint_options(option_table& verb, convert_arguments& given) {
+    verb.only_for(input_kind::checkpoint);
+    verb.section("Checkpoints");
+    verb.add_option("--like", given.like, "another checkpoint: each weight gets its layout, each tensor its place")
+        .type_name("FILE")
+        .reads();
+    verb.add_option("--to", given.to,
+                    "a float checkpoint as another system quantizes it, with the config.json that its reader needs: " + scheme_list())
+        .type_name("SYSTEM:SCHEME")
+        .suggest(scheme_words());
+    verb.add_option("--tensor", given.tensors, "a format for the weights whose names fit a glob; the last that fits counts")
+        .type_name("GLOB=FORMAT")
+        .one_each();
+    verb.add_option("--plan", given.plan, "a requests file whose requests have `tensor` or `layer` (a glob) and `weight` (a format)")
+        .type_name("P.json")
+        .reads();
+    verb.add_option("--shard-size", given.shard_size,
+                    "at most so many bytes of tensors a file, as 5GB or 500MB: OUTPUT becomes NAME-00001-of-00003.safetensors and so on "
+                    "with their index, or a split .gguf")
+        .type_name("SIZE");
+    verb.add_flag("--lossless", given.lossless, "refuse (exit status 2, nothing is written) what would round a weight or quantize it anew");
+    verb.add_flag("--requantize", given.requantize,
+                  "quantize anew, by the target's own rule, whatever is not moved without loss; by default codes also stay where only "
+                  "scales or zero points are rounded, and by little");
+    verb.add_flag(
+        "--json", given.json,
+        "one JSON object on standard output: the counts and decibels of the line that ends a conversion, and a row for each weight");
+    verb.add_option("--threads", given.threads, "that quantize to ggml's types, one for each core if not given; bytes do not depend on it")
+        .type_name("T")
+        .between(1, 1024, "leave --threads out for one for each core");
+    verb.add_flag("--names-as-they-are", given.names_as_they_are,
+                  "write a .gguf of a Hugging Face model all the same: llama.cpp does not load it, for its converter makes names, "
+                  "permutations and tokenizer");
+    verb.only_for({});
+}
+
 }  // namespace
 
 void add_convert(command& app, verb_result&) {
     auto given = std::make_shared<convert_arguments>();
     option_table& verb =
         app.add_subcommand("convert", "Convert a .npy file through a format: every value becomes the nearest that the format has");
+    constexpr auto array = input_kind::array, checkpoint = input_kind::checkpoint;
+    verb.takes(array | input_kind::packed | checkpoint, [given] { return input_of(*given); });
     verb.add_option(
             "INPUT", given->input,
             "float32 or float16 .npy, or a packed .npz (then back into numbers); or a checkpoint: .safetensors, the index.json of its "
@@ -134,49 +191,30 @@ void add_convert(command& app, verb_result&) {
                     "also write the codes, at their true width: an .npz with the planes of docs/reference/layouts.md")
         .type_name("P.npz")
         .common()
-        .writes();
+        .writes()
+        .only_for(array, "OUTPUT is all that is written; leave it out");
     verb.add_flag("--count", given->count,
                   "print what happened on the way as one JSON object: overflow, saturation, underflow, inexact, nan, invalid")
-        .common();
+        .common()
+        .only_for(array);
     add_overwrite(verb, given->overwrite);
+    verb.only_for(array);
     add_format_options(verb, given->how);
+    verb.at("--format").only_for({});
     add_scale_options(verb, given->how);
+    verb.only_for(array | checkpoint);
     verb.section("As another system does");
     verb.add_option("--system", given->system,
-                    "SYSTEM.FORMAT: the whole rule of a package, such as mlx.mxfp4 or ggml.q4_K; `qk formats --systems` lists them")
+                    "SYSTEM.FORMAT: the whole rule of a package, such as mlx.mxfp4 or ggml.q4_K; `qk formats --systems` lists them. Of a "
+                    "checkpoint: ggml's")
         .type_name("SYSTEM.FORMAT")
         .suggest(system_words());
     verb.add_option("--importance", given->importance,
                     ".npy with one weight for each column, for the rules that look at one (ggml's searches), and for --scale-objective "
-                    "weighted")
+                    "weighted; of a checkpoint an .npz with a vector for each tensor, or llama.cpp's imatrix (.gguf, .dat)")
         .type_name("V.npy")
         .reads();
-    verb.section("Checkpoints");
-    verb.add_option("--like", given->like, "another checkpoint: each weight gets its layout, each tensor its place")
-        .type_name("FILE")
-        .reads();
-    verb.add_option("--to", given->to,
-                    "a float checkpoint as another system quantizes it, with the config.json that its reader needs: " + scheme_list())
-        .type_name("SYSTEM:SCHEME")
-        .suggest(scheme_words());
-    verb.add_option("--tensor", given->tensors, "a format for the weights whose names fit a glob; the last that fits counts")
-        .type_name("GLOB=FORMAT")
-        .one_each();
-    verb.add_option("--plan", given->plan, "a requests file whose requests have `tensor` or `layer` (a glob) and `weight` (a format)")
-        .type_name("P.json")
-        .reads();
-    verb.add_option("--shard-size", given->shard_size,
-                    "at most so many bytes of tensors a file, as 5GB or 500MB: OUTPUT becomes NAME-00001-of-00003.safetensors and so on "
-                    "with their index, or a split .gguf")
-        .type_name("SIZE");
-    verb.add_flag("--lossless", given->lossless,
-                  "refuse (exit status 2, nothing is written) what would round a weight or quantize it anew");
-    verb.add_flag("--requantize", given->requantize,
-                  "quantize anew, by the target's own rule, whatever is not moved without loss; by default codes also stay where only "
-                  "scales or zero points are rounded, and by little");
-    verb.add_flag(
-        "--json", given->json,
-        "one JSON object on standard output: the counts and decibels of the line that ends a conversion, and a row for each weight");
+    add_checkpoint_options(verb, *given);
     verb.section("");
     verb.footer(
         "An option overrides the choice of --semantics.\n\nExamples:\n"

@@ -9,6 +9,7 @@
 #include "options/precision_options.hpp"
 #include "qk/graph/pipeline/diff.hpp"
 #include "support/caller.hpp"
+#include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "verbs.hpp"
@@ -85,6 +86,7 @@ void diff(const diff_arguments& given, verb_result& result) {
 void add_diff(command& app, verb_result& result) {
     auto given = std::make_shared<diff_arguments>();
     option_table& verb = app.add_subcommand("diff", "Find the first tensor in which another runtime departs from what the network says");
+    takes_models(verb, {given, &given->model.file});
     verb.add_option("MODEL", given->model.file, "ONNX model, of floats or quantized").required().reads();
     verb.add_option("--against", given->against,
                     "onnxruntime or openvino, through their Python packages (QK_PYTHON, or python3); another model's file; or a folder of "

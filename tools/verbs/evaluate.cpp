@@ -9,6 +9,7 @@
 #include "options/words.hpp"
 #include "qk/graph/pipeline.hpp"
 #include "support/caller.hpp"
+#include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/remarks.hpp"
@@ -42,6 +43,7 @@ void evaluate(const evaluate_arguments& given, verb_result& result) {
 void add_evaluate(command& app, verb_result& result) {
     auto given = std::make_shared<evaluate_arguments>();
     option_table& verb = app.add_subcommand("evaluate", "Run a model on data, in float32 or under a precision plan");
+    takes_models(verb, {given, &given->model.file});
     verb.add_option("MODEL", given->model.file, "ONNX model").required().reads();
     add_data(verb, given->data);
     add_positions(verb, given->data);

@@ -8,6 +8,7 @@
 #include "options/precision_options.hpp"
 #include "qk/graph/pipeline.hpp"
 #include "support/caller.hpp"
+#include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/remarks.hpp"
@@ -46,6 +47,7 @@ void finetune(const finetune_arguments& given) {
 void add_finetune(command& app, verb_result&) {
     auto given = std::make_shared<finetune_arguments>();
     option_table& verb = app.add_subcommand("finetune", "Train weights, biases and scales with a plan's quantizers in place");
+    takes_models(verb, {given, &given->model.file});
     verb.add_option("MODEL", given->model.file, "ONNX model").required().reads();
     add_data(verb, given->data);
     add_precision(verb, given->precision, true, false);

@@ -227,6 +227,8 @@ void add_formats(command& app, verb_result&) {
         "formats --json");
     verb.callback([given] {
         if (given->devices && given->systems) throw graph::error("--devices and --systems are two lists: give one of them");
+        if (given->codes && (given->devices || given->systems))
+            throw graph::error("--codes lists the codes of formats: leave it out with --devices and --systems");
         if (given->devices) {
             need_hardware("--devices");
             return print_devices(given->names, given->json);

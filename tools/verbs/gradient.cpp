@@ -7,6 +7,7 @@
 #include "options/data_options.hpp"
 #include "qk/graph/pipeline.hpp"
 #include "support/caller.hpp"
+#include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "verbs.hpp"
@@ -36,6 +37,7 @@ void gradient(const gradient_arguments& given) {
 void add_gradient(command& app, verb_result&) {
     auto given = std::make_shared<gradient_arguments>();
     option_table& verb = app.add_subcommand("gradient", "Gradients of an output by every float input and float initializer");
+    takes_models(verb, {given, &given->model.file});
     verb.add_option("MODEL", given->model.file, "ONNX model").required().reads();
     add_data(verb, given->data, true, false);
     verb.section("Gradient");

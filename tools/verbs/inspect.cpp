@@ -159,12 +159,7 @@ void recover(const inspect_arguments& given, const graph::model& m, graph::outpu
 }
 
 void inspect(const inspect_arguments& given) {
-    if (is_checkpoint(given.model.file)) {
-        if (given.tensors || !given.save_plan.empty() || !given.save_float.empty())
-            throw graph::error(given.model.file +
-                               " is a checkpoint, which has no network; leave --tensors, --save-plan and --save-float out");
-        return inspect_checkpoint(given.model.file, given.json);
-    }
+    if (is_checkpoint(given.model.file)) return inspect_checkpoint(given.model.file, given.json);
     graph::output_set files(given.overwrite);
     declare(files, given.model);
     files.output("--save-float", given.save_float).output("--save-plan", given.save_plan);
@@ -231,9 +226,12 @@ void inspect(const inspect_arguments& given) {
 void add_inspect(command& app, verb_result&) {
     auto given = std::make_shared<inspect_arguments>();
     option_table& verb = app.add_subcommand("inspect", "Show a model's inputs, outputs, operators, layers and weights");
+    verb.takes(input_kind::model | input_kind::checkpoint,
+               [given] { return checkpoint_or(input_kind::model, given->model.file, "a model"); });
     verb.add_option("MODEL", given->model.file, "ONNX model; or a checkpoint: .safetensors, the index.json of its shards, .gguf")
         .required()
         .reads();
+    verb.only_for(input_kind::model);
     verb.add_option("--save-plan", given->save_plan,
                     "a quantized model's plan, recovered from its Q/DQ pairs, Cast pairs, portable functions or AMD operators")
         .type_name("P.json")
@@ -245,6 +243,7 @@ void add_inspect(command& app, verb_result&) {
                   "every name that a request may use, in network order: kind, type, shape (of one sample), and what folding makes of it")
         .common();
     add_overwrite(verb, given->overwrite);
+    verb.only_for({});
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.footer(
         "Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect model.onnx --tensors\n  qk inspect model.gguf\n  "

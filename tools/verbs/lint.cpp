@@ -15,6 +15,11 @@ void add_lint(command& app, verb_result& result) {
     auto given = std::make_shared<lint_arguments>();
     option_table& verb =
         app.add_subcommand("lint", "Find what is wrong in a checkpoint: scales, NaN codes, shapes, tensors that do not fit their config");
+    verb.takes(input_kind::checkpoint, [given]() -> given_input {
+        if (given->file.ends_with(".onnx")) return {input_kind::model, given->file + " is a model"};
+        if (given->file.ends_with(".npy") || given->file.ends_with(".npz")) return {input_kind::array, given->file + " is an array"};
+        return {input_kind::checkpoint, given->file + " is a checkpoint"};
+    });
     verb.add_option("FILE", given->file, ".safetensors, the index.json of its shards, or .gguf; a config.json beside it is read, too")
         .required()
         .reads();

@@ -15,6 +15,7 @@
 #include "qk/graph/quantize.hpp"
 #include "qk/graph/report.hpp"
 #include "support/caller.hpp"
+#include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/remarks.hpp"
@@ -161,6 +162,7 @@ void explain(const quantize_arguments& given, const std::string& tensor) {
 void add_quantize(command& app, verb_result&) {
     auto given = std::make_shared<quantize_arguments>();
     option_table& verb = app.add_subcommand("quantize", "Choose a precision for every tensor and write a model that other runtimes run");
+    takes_models(verb, {given, &given->model.file});
     verb.add_option("MODEL", given->model.file, "ONNX model of floats").required().reads();
     verb.add_option("-o,--output", given->output, "the quantized model").type_name("OUT.onnx").common().writes();
     add_recipe(verb, given->precision);
@@ -235,6 +237,7 @@ void add_explain(command& app, verb_result&) {
     auto given = std::make_shared<quantize_arguments>();
     auto tensor = std::make_shared<std::string>();
     option_table& verb = app.add_subcommand("explain", "Why a tensor has its precision: request, range, scale, error");
+    takes_models(verb, {given, &given->model.file});
     verb.add_option("MODEL", given->model.file, "ONNX model of floats").required().reads();
     verb.add_option("TENSOR", *tensor, "its name in the model's file (`qk inspect MODEL --tensors` lists them)").required();
     add_precision(verb, given->precision);

@@ -21,7 +21,9 @@ namespace {
 
 struct search_arguments : with_json<graph::pipeline::search_settings> {
     std::vector<std::string> formats{"q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_0"};
+    std::vector<std::string> share;
     std::string importance;
+    bool budget_is_bits = false, names_as_they_are = false;
 };
 
 void search(const search_arguments& given, verb_result& verdict) {
@@ -82,8 +84,10 @@ void add_targets(option_table& verb, const std::shared_ptr<search_arguments>& gi
                     "any metric worse by at most this share of the reference's: 0.01 is one hundredth of it")
         .type_name("X")
         .at_least(0, "it is a share of the reference's metric: 0.01 is one hundredth of it");
-    verb.add_option("--budget", given->budget, "cost at most this, in the cost's unit")
+    verb.add_option("--budget", given->budget, "cost at most this, in the cost's unit; of a checkpoint bytes, or bits a weight as 4.7bpw")
+        .with_unit("bpw", given->budget_is_bits)
         .type_name("C")
+        .also_for(input_kind::checkpoint)
         .at_least(0, "it is a cost; a search prints the unit");
     verb.add_option("--budget-ratio", given->budget_ratio, "cost at most this share of all wide")
         .type_name("R")
@@ -93,13 +97,58 @@ void add_targets(option_table& verb, const std::shared_ptr<search_arguments>& gi
         .between(0, 1, "it is a share of the searched layers: 0.25 keeps a quarter wide");
 }
 
+/// Returns whether the budget can be met.
+bool search_checkpoint(const search_arguments& given) {
+    if (!given.budget)
+        throw graph::error(given.model.file +
+                           " is a checkpoint; --budget gives the bytes that its matrices may take, or the bits of each value, as 4.7bpw");
+    return search_formats({.input = given.model.file,
+                           .save_plan = given.save_plan,
+                           .output = given.output,
+                           .importance = given.importance,
+                           .formats = given.formats,
+                           .share = given.share,
+                           .budget = *given.budget,
+                           .budget_is_bits = given.budget_is_bits,
+                           .threads = given.data.threads,
+                           .json = given.json,
+                           .overwrite = given.overwrite,
+                           .names_as_they_are = given.names_as_they_are});
+}
+
+void add_checkpoint_options(option_table& verb, search_arguments& given) {
+    verb.only_for(input_kind::checkpoint);
+    verb.section("Checkpoints");
+    verb.add_option("--formats", given.formats,
+                    "ggml's types to choose from (q2_k to q8_0); or formats of `qk formats`, int4_g128 in groups, which -o does not write")
+        .delimiter(',')
+        .type_name("F[,F...]");
+    verb.add_option("--share", given.share,
+                    "weights of one layer that fit get one format, as a runtime that fuses them needs: '*.experts.*', or "
+                    "'*.q_proj.*,*.k_proj.*,*.v_proj.*'; may be repeated")
+        .one_each()
+        .type_name("GLOB[,GLOB...]");
+    verb.add_option(
+            "--importance", given.importance,
+            "weights of the columns, for the choice and for -o: an .npz with a float32 vector for each tensor, or llama.cpp's imatrix "
+            "(.gguf, .dat)")
+        .type_name("V.npz")
+        .reads();
+    verb.add_flag("--names-as-they-are", given.names_as_they_are, "-o writes a .gguf of a Hugging Face model all the same");
+    verb.only_for({});
+}
+
 }  // namespace
 
 void add_search(command& app, verb_result& result) {
     auto given = std::make_shared<search_arguments>();
     option_table& verb = app.add_subcommand("search", "Find the narrowest mix of formats that keeps a target, or the best within a budget");
+    verb.takes(input_kind::model | input_kind::checkpoint,
+               [given] { return checkpoint_or(input_kind::model, given->model.file, "a model"); });
+    verb.only_for(input_kind::model);
     add_recipe(verb, given->precision);
     add_mix(verb, *given, given->json);
+    verb.at("--overwrite").also_for(input_kind::checkpoint);
     verb.section("Search");
     verb.add_option("--strategy", given->strategy, comma_separated(strategy_words()) + " (below)")
         .type_name("S")
@@ -120,21 +169,19 @@ void add_search(command& app, verb_result& result) {
         .at_least(0, "leave --time-limit out for none");
     verb.add_option("--seed", given->seed, "of bayesian and random").type_name("N");
     verb.add_option("--cache", given->cache, "keep measurements here; the same search goes on where it was stopped").type_name("FILE");
-    verb.section("Checkpoints");
-    verb.add_option("--formats", given->formats, "of a checkpoint: ggml's types to choose from, for --budget BYTES (q2_k to q8_0)")
-        .delimiter(',')
-        .type_name("F[,F...]");
-    verb.add_option("--importance", given->importance, "weights of the columns: an .npz with a float32 vector for each tensor")
-        .type_name("V.npz")
-        .reads();
+    add_checkpoint_options(verb, *given);
     verb.section("Output");
     verb.add_option("-o,--output", given->output, "write the quantized model").type_name("OUT.onnx").common().writes();
     verb.add_option("--export", given->style,
                     "portable (default): every format, in standard operators or functions of them; qdq, qoperator, qinteger, nbits, amd: "
                     "docs/guide/export.md")
         .type_name("STYLE")
-        .suggest(style_words());
-    verb.add_option("--weights", given->weights, "packed (default) or float").type_name("W").suggest(weight_storage_words());
+        .suggest(style_words())
+        .only_for(input_kind::model);
+    verb.add_option("--weights", given->weights, "packed (default) or float")
+        .type_name("W")
+        .suggest(weight_storage_words())
+        .only_for(input_kind::model);
     verb.add_option("--save-plan", given->save_plan, "write the chosen plan").type_name("P.json").common().writes();
     verb.footer(
         "Strategies:" + strategies() + "\n\n" + metric_definitions() +
@@ -150,16 +197,16 @@ void add_search(command& app, verb_result& result) {
         "processes)\n"
         "  qk search model.onnx --inputs x.npy --wide bf16/bf16 --narrow bfp16/bfp16,mxfp4/mxfp4 --strategy pareto --metric sqnr --report "
         "front.html\n"
-        "  qk search model.safetensors --budget 100000 --formats q4_0,q8_0 --save-plan formats.json");
+        "  qk search model.safetensors --budget 100000 --formats q4_0,q8_0 --save-plan formats.json\n"
+        "  qk search model.gguf --budget 4.7bpw --formats q3_k,q4_k,q5_k --share 'blk.*' -o mix.gguf");
     verb.callback([given, &result] {
         take_from_caller(*given);
-        if (const std::string& model = given->model.file; is_checkpoint(model)) {
-            if (!given->budget) throw graph::error(model + " is a checkpoint; --budget gives the bytes that its matrices may take");
-            if (!search_formats({model, given->save_plan, given->output, given->importance, given->formats, *given->budget, given->json,
-                                 given->overwrite}))
-                result.status = status::failed;
+        if (is_checkpoint(given->model.file)) {
+            if (!search_checkpoint(*given)) result.status = status::failed;
             return;
         }
+        if (given->budget_is_bits)
+            throw graph::error("--budget in bpw, bits a weight, is for checkpoints; a model's --budget is in the cost's unit");
         place(*given);
         given->returns_plan = keeper_of_results() != nullptr;
         given->returns_model = given->returns_plan && given->output.empty();

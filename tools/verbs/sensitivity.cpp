@@ -43,6 +43,9 @@ void add_sensitivity(command& app, verb_result&) {
     auto given = std::make_shared<sensitivity_arguments>();
     option_table& verb =
         app.add_subcommand("sensitivity", "Narrow each layer alone (and its weights alone, its activations alone) and rank the harm");
+    verb.takes(input_kind::model | input_kind::checkpoint,
+               [given] { return checkpoint_or(input_kind::model, given->model.file, "a model"); });
+    verb.only_for(input_kind::model);
     add_mix(verb, *given, given->json);
     verb.section("Formats and layers");
     verb.add_option("--direction", given->direction, "narrow each alone from all wide, or widen each alone from all narrow")
@@ -58,12 +61,17 @@ void add_sensitivity(command& app, verb_result&) {
         .type_name("N")
         .at_least(1, "leave --passes out and it is chosen here");
     verb.add_option("--seed", given->seed, "of the vectors that estimates are taken with").type_name("N");
+    verb.only_for(input_kind::checkpoint);
     verb.section("Checkpoints");
     verb.add_flag(
         "--weights-only", given->weights_only,
         "MODEL is a checkpoint (.safetensors, index.json, .gguf): rank its matrices by the error of each format, without a network");
-    verb.add_option("--formats", given->formats, "ggml's types that are tried (q2_k to q8_0)").delimiter(',').type_name("F[,F...]");
-    verb.add_option("--importance", given->importance, "weights of the columns: an .npz with a float32 vector for each tensor")
+    verb.add_option("--formats", given->formats,
+                    "ggml's types that are tried (q2_k to q8_0); or formats of `qk formats`, int4_g128 in groups")
+        .delimiter(',')
+        .type_name("F[,F...]");
+    verb.add_option("--importance", given->importance,
+                    "weights of the columns: an .npz with a float32 vector for each tensor, or llama.cpp's imatrix (.gguf, .dat)")
         .type_name("V.npz")
         .reads();
     verb.section("");
@@ -78,10 +86,9 @@ void add_sensitivity(command& app, verb_result&) {
     verb.callback([given] {
         take_from_caller(*given);
         const std::string& model = given->model.file;
-        if (given->weights_only != is_checkpoint(model))
-            throw graph::error(given->weights_only ? model + " is no checkpoint; --weights-only ranks .safetensors, index.json and .gguf"
-                                                   : model + " is a checkpoint, which has no network to measure; say --weights-only");
-        if (given->weights_only) return rank_formats(model, given->formats, given->importance, given->json);
+        if (is_checkpoint(model) && !given->weights_only)
+            throw graph::error(model + " is a checkpoint, which has no network to measure; say --weights-only");
+        if (given->weights_only) return rank_formats(model, given->formats, given->importance, given->data.threads, given->json);
         place(*given);
         sensitivity(*given);
     });
