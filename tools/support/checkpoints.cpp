@@ -505,7 +505,6 @@ bool search_formats(const size_search& given) {
             checkpoint::write(c, given.output, asked, notes, {}, &changes);
             print_changes(given.output, notes, changes);
         }
-        files.commit();
         return true;
     });
 }
