@@ -73,6 +73,7 @@ EFFECTS = {
         "--overwrite": "- c2.gguf c2.gguf --format q8_0 --overwrite", "--like": "- c.safetensors out.safetensors --like half.safetensors", "--tensor": "--tensor b*=q8_0",
         "--plan": "- c.safetensors out.gguf --plan plan.json", "--shard-size": "--shard-size 3000", "--system": "- c.safetensors out.gguf --system ggml.q8_0",
         "--importance": "--importance v.npz", "--threads": "--threads 0", "--names-as-they-are": "- hf/c.safetensors out.gguf --format q4_k --names-as-they-are",
+        "--to": "- c.safetensors out.safetensors --to mlx:4,64", "--lossless": "--lossless", "--requantize": "--requantize --lossless", "--json": "--json",
     },
     ("inspect", "checkpoints"): {"MODEL": "- nosuch.gguf", "--json": "--json"},
     ("compare", "checkpoints"): {"INPUT": "- nosuch.gguf c.safetensors", "DEVICE": "- c.safetensors nosuch.gguf", "--json": "--json"},
