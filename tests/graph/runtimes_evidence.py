@@ -225,7 +225,7 @@ def table():
     for name in ["int8", "uint8", "int4", "int16", "uint16", "fp16", "bf16", "fp8_e4m3fn", "fp8_e5m2", "fp8_e4m3", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1", "bfp16", "mx9", "mx6", "mx4", "mxint8",
                  "mxfp8_e4m3", "mxfp6_e2m3", "mxfp4", "nvfp4"]:
         for style, flags in styles.items():
-            done = qk("quantize", "--recipe", "fast", source, "-o", at("cell.onnx"), "--activation", name, "--weight", name, "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), *flags, "--overwrite",
+            done = qk("quantize", source, "-o", at("cell.onnx"), "--activation", name, "--weight", name, "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), *flags, "--overwrite",
                       statuses=(0, 1, 2))
             cells = []
             if done.returncode == 0:
@@ -246,7 +246,7 @@ def network_for_openvino():
     pairs = [("int8", "int8"), ("int16", "int8"), ("fp8_e4m3fn", "fp8_e4m3fn"), ("bfp16", "bfp16"), ("mxfp8_e4m3", "mxfp4"), ("nvfp4", "nvfp4"), ("uint8", "int4"), ("bf16", "mx6"),
              ("mx9", "mx9"), ("fp16", "int4"), ("mxint8", "mxint8"), ("mxfp6_e2m3", "mxfp6_e3m2"), ("int16", "int16"), ("fp8_e5m2", "fp8_e4m3fn")]
     for activation, weight in pairs if EXHAUSTIVE else pairs[:8]:
-        qk("quantize", "--recipe", "fast", source, "-o", at("openvino.onnx"), "--activation", activation, "--weight", weight, "--calibration", at("calibration.npy"), "--target", "openvino",
+        qk("quantize", source, "-o", at("openvino.onnx"), "--activation", activation, "--weight", weight, "--calibration", at("calibration.npy"), "--target", "openvino",
            "--save-plan", at("plan.json"))
         expected = qk_evaluate(source, inputs, 1, "--plan", at("plan.json"))[0]
         onnx.checker.check_model(onnx.load(at("openvino.onnx")), full_check=True)
@@ -275,7 +275,7 @@ def taps_behind_reshape():
              ["--activation", "bfp16", "--weight", "bfp16"], ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"], ["--activation", "nvfp4", "--weight", "nvfp4"]]
     for words in pairs:
         for style in (["--target", "openvino"], ["--inline"]):
-            qk("quantize", "--recipe", "fast", source, "-o", at("taps.onnx"), *words, *style, "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), "--overwrite")
+            qk("quantize", source, "-o", at("taps.onnx"), *words, *style, "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), "--overwrite")
             expected = qk_evaluate(source, inputs, 1, "--plan", at("plan.json"))[0]
             qk("inspect", at("taps.onnx"), "--save-plan", at("again.json"), "--save-float", at("again.onnx"), "--overwrite")
             again = qk_evaluate(at("again.onnx"), inputs, 1, "--plan", at("again.json"))[0]
@@ -322,7 +322,7 @@ def inputs_of_doubles():
     inputs = {"x": r.standard_normal((8, 16))}
     np.save(at("calibration.npy"), inputs["x"])
     for activation, weight in (("int8", "int8"), ("uint8", "int4"), ("mxfp8_e4m3", "mxfp4"), ("fp8_e4m3fn", "int8")):
-        qk("quantize", "--recipe", "fast", source, "-o", at("doubles_out.onnx"), "--activation", activation, "--weight", weight, "--target", "openvino", "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), "--overwrite")
+        qk("quantize", source, "-o", at("doubles_out.onnx"), "--activation", activation, "--weight", weight, "--target", "openvino", "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), "--overwrite")
         expected = qk_evaluate(source, inputs, 1, "--plan", at("plan.json"))[0]
         qk("inspect", at("doubles_out.onnx"), "--save-plan", at("again.json"), "--save-float", at("again.onnx"), "--overwrite")
         again = qk_evaluate(at("again.onnx"), inputs, 1, "--plan", at("again.json"))[0]
@@ -352,7 +352,7 @@ def functions_of_the_model():
     inputs = {"x": r.standard_normal((4, 8)).astype(np.float32)}
     np.save(at("calibration.npy"), inputs["x"])
     for style in (["--target", "openvino"], ["--inline"]):
-        qk("quantize", "--recipe", "fast", source, "-o", at("without.onnx"), "--activation", "int8", "--weight", "int8", *style, "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), "--overwrite")
+        qk("quantize", source, "-o", at("without.onnx"), "--activation", "int8", "--weight", "int8", *style, "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), "--overwrite")
         expected = qk_evaluate(source, inputs, 1, "--plan", at("plan.json"))[0]
         held = onnx.load(at("without.onnx"))
         check(not held.functions and not [n for n in held.graph.node if n.domain == "own"], f"{' '.join(style)}: the model's own functions are opened")

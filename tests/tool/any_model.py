@@ -54,7 +54,7 @@ def decibels(a, b):
 def quantized(folder, file, x, *words, formats=("int8", "int8")):
     """Quantizes; returns the quantized tensors and all remarks. What the file computes is near the float model, and what its plan computes."""
     np.save(folder / "x.npy", x)
-    r = qk("quantize", "--recipe", "fast", file, "-o", folder / "q.onnx", "--activation", formats[0], "--weight", formats[1], "--calibration", folder / "x.npy", "--save-plan", folder / "p.json", "--overwrite", "--json",
+    r = qk("quantize", file, "-o", folder / "q.onnx", "--activation", formats[0], "--weight", formats[1], "--calibration", folder / "x.npy", "--save-plan", folder / "p.json", "--overwrite", "--json",
            *words)
     plan = json.load(open(folder / "p.json"))
     notes = json.dumps(json.loads(r.stdout)["notes"])

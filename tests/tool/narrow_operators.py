@@ -113,7 +113,7 @@ def two_bits(folder):
     w = nh.from_array((random.normal(size=(inputs, out)) * 0.3).astype(np.float32), "w")
     graph = h.make_graph([h.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g", [h.make_tensor_value_info("x", T.FLOAT, [8, inputs])], [h.make_tensor_value_info("y", T.FLOAT, [8, out])], [w])
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "f.onnx")
-    qk("quantize", "--recipe", "fast", folder / "f.onnx", "-o", folder / "n.onnx", "--export", "nbits", "--weight", "int2", "--approach", "weight_only", "--weight-block", "32", "--save-plan",
+    qk("quantize", folder / "f.onnx", "-o", folder / "n.onnx", "--export", "nbits", "--weight", "int2", "--approach", "weight_only", "--weight-block", "32", "--save-plan",
        folder / "p.json", "--overwrite")
     nodes = [n for n in onnx.load(folder / "n.onnx").graph.node if n.op_type == "MatMulNBits"]
     check(len(nodes) == 1 and {a.name: a.i for a in nodes[0].attribute}["bits"] == 2, "a plan of int2 becomes MatMulNBits of 2 bits")
@@ -123,7 +123,7 @@ def two_bits(folder):
 
 def there_and_back(folder, name, source, inputs, arguments, wanted, beside_runtime):
     """Writes a plan with style nbits, evaluates it here and in onnxruntime, and reads the plan back. Returns the file's model."""
-    qk("quantize", "--recipe", "fast", source, "-o", folder / "n.onnx", "--export", "nbits", "--approach", "weight_only", "--save-plan", folder / "p.json", "--overwrite", *arguments)
+    qk("quantize", source, "-o", folder / "n.onnx", "--export", "nbits", "--approach", "weight_only", "--save-plan", folder / "p.json", "--overwrite", *arguments)
     ours, theirs = both(folder, folder / "n.onnx", inputs)
     written = onnx.load(folder / "n.onnx")
     check(sum(n.op_type == wanted for n in written.graph.node) == 1, f"{name} becomes {wanted}")

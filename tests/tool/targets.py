@@ -40,7 +40,7 @@ def network(folder):
 def made(folder, target, *words, name="out"):
     """Returns the file, its plan, and the remarks by the layer that they are about."""
     file = folder / f"{name}.onnx"
-    r = qk("quantize", "--recipe", "fast", folder / "float.onnx", "-o", file, "--target", target, "--calibration", folder / "x.npy", "--save-plan", folder / "plan.json", "--overwrite", "--json", *words)
+    r = qk("quantize", folder / "float.onnx", "-o", file, "--target", target, "--calibration", folder / "x.npy", "--save-plan", folder / "plan.json", "--overwrite", "--json", *words)
     plan = json.load(open(folder / "plan.json"))
     return onnx.load(file), plan, json.dumps(json.loads(r.stdout).get("notes", []))
 
@@ -204,7 +204,7 @@ def recurrent_weights(folder):
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "gru.onnx")
     np.save(folder / "steps.npy", r.normal(size=(5, 4, 8)).astype(np.float32))
     for format, quantized in (("int8", False), ("bfp16", True)):
-        q = qk("quantize", "--recipe", "fast", folder / "gru.onnx", "-o", folder / "gru_q.onnx", "--target", "openvino", "--activation", format, "--weight", format, "--calibration", folder / "steps.npy",
+        q = qk("quantize", folder / "gru.onnx", "-o", folder / "gru_q.onnx", "--target", "openvino", "--activation", format, "--weight", format, "--calibration", folder / "steps.npy",
                "--save-plan", folder / "plan.json", "--overwrite", "--json")
         found = set(quantizers(json.load(open(folder / "plan.json")))) & {"w", "r"}
         check(bool(found) == quantized, f"GRU for OpenVINO in {format}: {found}")
