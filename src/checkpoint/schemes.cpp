@@ -243,7 +243,8 @@ class template_maker {
         for (const weight& w : c_.weights) {
             if (!w.quantized || !w.name.ends_with("weight")) continue;
             const std::string base = w.name.substr(0, w.name.size() - 6);
-            if (w.input_factor != weight::none) dropped_.insert(c_.tensors[static_cast<std::size_t>(w.input_factor)].name);  // multiplied in
+            if (w.input_factor != weight::none)
+                dropped_.insert(c_.tensors[static_cast<std::size_t>(w.input_factor)].name);  // multiplied in
             for (const char* name : {"input_scale", "input_global_scale", "input_zero_point", "weight_shape", "weight_g_idx", "g_idx"})
                 if (names.contains(base + name)) dropped_.insert(base + name);
         }

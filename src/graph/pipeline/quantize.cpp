@@ -43,8 +43,6 @@ double model_bytes(const model_source& model) {
 
 bool makes_model(const quantize_settings& settings) { return !settings.output.empty() || settings.returns_model; }
 
-bool makes_plan(const quantize_settings& settings) { return !(settings.save_plan + settings.encodings).empty() || settings.returns_plan; }
-
 /// Makes the plan, and measures what came of it where there are samples.
 void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_settings& settings, const asked_precision& asked,
                         calibration& seen, const progress_function& progress) {
@@ -55,7 +53,9 @@ void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_setting
     // The float model runs before its weights change.
     std::optional<quality_judge> judge;
     if (sampled && done.recipe.how != recipe::best) judge.emplace(m, data, quality_samples::some);
-    done.result = make_plan_by(done.recipe, m, data, asked, makes_model(settings), &seen, full, progress);
+    // A plan that is saved and the float model together are what the file holds: no recipe changes weights then.
+    const bool may_change = makes_model(settings) && (settings.save_plan + settings.encodings).empty();
+    done.result = make_plan_by(done.recipe, m, data, asked, may_change, &seen, full, progress);
     done.quality = done.recipe.quality;
     if (!judge) return;
     try {
@@ -65,20 +65,15 @@ void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_setting
     }
 }
 
-/// Makes the plan that is kept apart where a recipe changed weights or biases in the model that is written: a plan and the float model hold
-/// none of that. Returns the model that the plan is made for, else nullopt.
-std::optional<model> plan_apart(quantize_outcome& done, const quantize_settings& settings, const asked_precision& asked,
-                                const progress_function& progress) {
-    if (!makes_plan(settings) || !done.recipe.changes_model) return std::nullopt;
+/// Makes the plan that a caller gets beside a model in which a recipe changed weights or biases: a plan and the float model hold none of
+/// that.
+void plan_apart(quantize_outcome& done, const quantize_settings& settings, const asked_precision& asked,
+                const progress_function& progress) {
+    if (!settings.returns_plan || !done.recipe.changes_model) return;
     model m = load_for_planning(settings.model);
     expand_for(m, settings.precision);
     recipe_report alone = choose_recipe(settings.precision.recipe, settings.data, asked);
     done.apart = make_plan_by(alone, m, settings.data, asked, false, nullptr, false, progress).plan;
-    if (!(settings.save_plan + settings.encodings).empty())
-        done.remarks.push_back(
-            "the plan that is written has none of the steps that change weights or biases: with the float model it rounds them to the "
-            "nearest");
-    return m;
 }
 
 /// Times the float model and the one that is to be written; what goes wrong is no error, since the file can be written all the same.
@@ -109,12 +104,6 @@ std::optional<level_price> write_level(quantize_outcome& done, const quantize_se
     level_price price = price_of_level(settings.model.load(), exported->exported, *settings.accuracy_level, settings.data);
     done.level_price = price.text();
     return price;
-}
-
-/// Returns the plan as AIMET's encodings, if they are asked for.
-std::string encodings_of(const precision_plan& plan, const model& m, const quantize_settings& settings) {
-    if (settings.encodings.empty()) return "";
-    return json_text(write_encodings(plan, m, settings.encodings_version), 1) + "\n";
 }
 
 /// Returns what the page says of the model's quality and speed.
@@ -213,14 +202,15 @@ quantize_outcome quantize(const quantize_settings& given, const progress_functio
     find_labels(settings.data);
     const auto statistics = take_statistics(m, settings, asked, progress);
     quantize_by_recipe(done, m, settings, asked, seen, progress);
-    const std::optional<model> planned = plan_apart(done, settings, asked, progress);
+    plan_apart(done, settings, asked, progress);
     const quantize_result& result = done.result;
     // Everything that can fail comes before the first file is written.
     std::optional<export_result> exported;
     if (makes_model(settings)) exported = write_plan(m, result.plan, style, keep_int8);
     const std::optional<level_price> price = write_level(done, settings, exported);
     if (settings.time) time_models(done, m, settings, exported ? &exported->exported : nullptr);
-    const std::string encodings = encodings_of(done.plan(), planned ? *planned : m, settings);
+    const std::string encodings =
+        settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m, settings.encodings_version), 1) + "\n";
     const layer_view layers(m);
     const plan_cost cost = done.cost = cost_of(layers, result.plan, &seen);
 
@@ -231,7 +221,7 @@ quantize_outcome quantize(const quantize_settings& given, const progress_functio
         if (settings.returns_model) done.model = serialized(exported->exported.proto());
         if (!settings.output.empty()) save(exported->exported, files, settings.output);
     }
-    if (!settings.save_plan.empty()) save_plan(done.plan(), files, settings.save_plan);
+    if (!settings.save_plan.empty()) save_plan(result.plan, files, settings.save_plan);
     if (!settings.encodings.empty()) files.write(settings.encodings, encodings);
     if (!settings.log.empty()) files.write(settings.log, done.recipe.text() + "\n" + result.report.text());
     nlohmann::ordered_json& summary = done.summary = to_json(result.report);

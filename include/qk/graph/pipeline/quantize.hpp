@@ -35,8 +35,8 @@ struct quantize_settings {
 
 struct quantize_outcome {
     quantize_result result;  ///< of the model that is written, or of the plan where none is
-    /// The plan without what a recipe did to weights and biases, where one is asked for and `result` has such steps: it fits the float
-    /// model.
+    /// The plan without what a recipe did to weights and biases, where `returns_plan` asks for one and `result` has such steps: it fits the
+    /// float model.
     std::optional<precision_plan> apart;
     const precision_plan& plan() const { return apart ? *apart : result.plan; }
     std::string model;  ///< its bytes, if they were asked for
