@@ -484,7 +484,7 @@ def what_conversions_say(folder):
     file = put_file(place / "a", {k: ("F32", v) for k, v in x.items()}, {})
     done = ok("convert", file, place / "b.gguf", "--format", "q8_0")
     check(len(done.stderr.strip().splitlines()) == 2 and "m.0.weight (and likewise 19 more): rows of 40" in done.stderr, f"20 weights with one remark: {done.stderr}")
-    other = put_file(place / "b", {"m.norm": ("F32", np.ones(4))}, {})
+    other = put_file(place / "b", {"m.norm": ("F32", np.ones(4)), "m.0.weight": ("F32", x["m.0.weight"])}, {})  # one name in common
     done = ok("convert", file, place / "c.safetensors", "--like", other)
     check(len(done.stderr.strip().splitlines()) == 3 and "20 weights: 20 without loss" in done.stderr and "no value differs" in done.stderr, f"20 weights that stay: {done.stderr}")
     said = json.loads(ok("convert", file, place / "d.safetensors", "--format", "bf16", "--json").stdout)
