@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "options/format_options.hpp"
@@ -128,7 +127,7 @@ given_input input_of(const convert_arguments& given) {
     std::error_code ignored;
     if (std::filesystem::is_regular_file(given.input, ignored) && !is_checkpoint(given.input)) {
         char first[4] = {};
-        std::ifstream(given.input, std::ios::binary).read(first, sizeof first);
+        graph::file_stream(given.input).read(first, sizeof first);
         if (is_archive({first, sizeof first})) return {input_kind::packed, given.input + " is packed already"};
     }
     return checkpoint_or(input_kind::array, given.input, "an array");

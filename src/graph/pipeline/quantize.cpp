@@ -43,6 +43,17 @@ double model_bytes(const model_source& model) {
 
 bool makes_model(const quantize_settings& settings) { return !settings.output.empty() || settings.returns_model; }
 
+/// Makes the plan that a caller gets beside a model in which a recipe changed weights or biases: a plan and the float model hold none of
+/// that.
+void plan_apart(quantize_outcome& done, const quantize_settings& settings, const asked_precision& asked,
+                const progress_function& progress) {
+    if (!settings.returns_plan || !done.recipe.changes_model) return;
+    model m = load_for_planning(settings.model);
+    expand_for(m, settings.precision);
+    recipe_report alone = choose_recipe(settings.precision.recipe, settings.data, asked);
+    done.apart = make_plan_by(alone, m, settings.data, asked, false, nullptr, false, progress).plan;
+}
+
 /// Makes the plan, and measures what came of it where there are samples.
 void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_settings& settings, const asked_precision& asked,
                         calibration& seen, const progress_function& progress) {
@@ -56,6 +67,7 @@ void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_setting
     // A plan that is saved and the float model together are what the file holds: no recipe changes weights then.
     const bool may_change = makes_model(settings) && (settings.save_plan + settings.encodings).empty();
     done.result = make_plan_by(done.recipe, m, data, asked, may_change, &seen, full, progress);
+    plan_apart(done, settings, asked, progress);
     done.quality = done.recipe.quality;
     if (!judge) return;
     try {
@@ -63,17 +75,6 @@ void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_setting
     } catch (const error& e) {  // as where quantizing changes how many boxes are found; the file can be written all the same
         done.not_measured = e.what();
     }
-}
-
-/// Makes the plan that a caller gets beside a model in which a recipe changed weights or biases: a plan and the float model hold none of
-/// that.
-void plan_apart(quantize_outcome& done, const quantize_settings& settings, const asked_precision& asked,
-                const progress_function& progress) {
-    if (!settings.returns_plan || !done.recipe.changes_model) return;
-    model m = load_for_planning(settings.model);
-    expand_for(m, settings.precision);
-    recipe_report alone = choose_recipe(settings.precision.recipe, settings.data, asked);
-    done.apart = make_plan_by(alone, m, settings.data, asked, false, nullptr, false, progress).plan;
 }
 
 /// Times the float model and the one that is to be written; what goes wrong is no error, since the file can be written all the same.
@@ -202,7 +203,6 @@ quantize_outcome quantize(const quantize_settings& given, const progress_functio
     find_labels(settings.data);
     const auto statistics = take_statistics(m, settings, asked, progress);
     quantize_by_recipe(done, m, settings, asked, seen, progress);
-    plan_apart(done, settings, asked, progress);
     const quantize_result& result = done.result;
     // Everything that can fail comes before the first file is written.
     std::optional<export_result> exported;
