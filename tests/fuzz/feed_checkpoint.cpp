@@ -2,6 +2,7 @@
 #include "feed_checkpoint.hpp"
 
 #include <array>
+#include <deque>
 #include <span>
 #include <string>
 
@@ -27,9 +28,10 @@ void decode_all(const checkpoint::checkpoint& c) {
 void convert(const checkpoint::checkpoint& c, const checkpoint::checkpoint* like, const char* format, bool gguf) {
     try {
         std::vector<std::string> notes;
+        std::deque<checkpoint::weight_change> changes;
         checkpoint::requests asked;
         asked.format = format;
-        for (const checkpoint::planned_tensor& t : checkpoint::plan_of(c, like, asked, gguf, notes)) {
+        for (const checkpoint::planned_tensor& t : checkpoint::plan_of(c, like, asked, gguf, notes, changes)) {
             std::uint64_t bytes = 0;
             t.produce([&](std::span<const std::byte> part) { bytes += part.size(); });
             if (bytes != t.bytes) __builtin_trap();
