@@ -356,7 +356,8 @@ def vision():
             c("Resize", 10, 10, x, np.array(scales, np.float32), name=f"{mode}_{what}_input", mode=mode)
     for size, to in ((3, 7), (6, 16), (10, 26), (7, 3), (11, 25), (26, 10)):  # lengths and positions that float32 rounds up to a whole number
         scales = np.array([1, 1, np.float32(to) / np.float32(size), np.float32(to) / np.float32(size)], np.float32)
-        c("Upsample", 9, 9, f32(1, 1, size, size), K(scales), name=f"{size}_to_{to}")
+        if to > size:  # onnxruntime's Upsample does nothing else
+            c("Upsample", 9, 9, f32(1, 1, size, size), K(scales), name=f"{size}_to_{to}")
         c("Resize", 10, 10, f32(1, 1, size, size), K(scales), name=f"{size}_to_{to}")
         for way in ("half_pixel", "asymmetric"):
             c("Resize", 13, LAST, f32(1, 1, size, size), None, K(scales), name=f"{way}_{size}_to_{to}", coordinate_transformation_mode=way, nearest_mode="floor")

@@ -107,7 +107,8 @@ TEST_CASE("a process that dies ends the run, and the cache goes on from there") 
 }
 
 TEST_CASE("wrong use is said once, and only search and sensitivity divide their work") {
-    const outcome missing = background(launched(2, {"search", "nowhere.onnx", "--inputs", "x.npy", "--target-l2", "1"})).wait();
+    const outcome missing =
+        background(launched(2, {"search", "nowhere.onnx", "--inputs", digits + "test_images.npy", "--target-l2", "1"})).wait();
     CHECK(missing.status == 2);
     CHECK(missing.err.find("nowhere.onnx") != std::string::npos);
     CHECK(missing.err.find("nowhere.onnx") == missing.err.rfind("nowhere.onnx"));

@@ -389,7 +389,8 @@ class pairs_writer : public quantizer_writer {
         const bool whole = !v.how.flatten && b.fills_rows();
         const std::string stem = whole ? v.name : v.name + marks::whole;
         // A vector of one block has one scale: for onnxruntime, that of the tensor, beside which it refuses a block_size.
-        const bool one = !own && b.scales.rank() == 1 && b.scales.size() == 1;
+        // Scales and codes for which it has no kernel keep theirs: it tells a reader what they are.
+        const bool one = !e8m0_scales && b.type != data_type::float4e2m1 && b.scales.rank() == 1 && b.scales.size() == 1;
         const auto by_block = [&](const tensor& t) { return one ? t.reshaped({}) : t; };
         std::vector<std::string> inputs{g_.constant(stem + marks::quantized, b.codes)};
         std::string scale =

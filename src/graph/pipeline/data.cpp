@@ -196,10 +196,13 @@ std::vector<std::int64_t> data_settings::load_labels(const model& m, const named
     tensor t = std::filesystem::is_directory(labels.file) ? folder_labels() : labels.read();
     const execute::sample_set set = samples_of(m, data);
     const std::size_t count = set.count + data.left_out.size();
-    // A model of a fixed batch takes several rows as one sample; axis 0 of the labels counts the rows, or the samples.
+    // A model of a fixed batch takes several rows as one sample; axis 0 of the labels counts the rows, or the samples. Where the output
+    // does not say how many rows it has, it has as many as the input.
     const std::vector<dimension> shape = output_shape(m, output_index.value_or(0));
-    const std::size_t batch = shape.empty() || shape[0].value < 1 ? 1 : static_cast<std::size_t>(shape[0].value);
-    const bool is_cut = std::ranges::any_of(set.axes, [](int axis) { return axis >= 0; });
+    const auto cut = static_cast<std::size_t>(std::ranges::find_if(set.axes, [](int axis) { return axis >= 0; }) - set.axes.begin());
+    const bool is_cut = cut < set.axes.size();
+    std::size_t batch = is_cut ? set.rows_each(cut) : 1;
+    if (!shape.empty() && shape[0].value >= 1) batch = static_cast<std::size_t>(shape[0].value);
     const std::size_t all_samples = is_cut || samples == 0 ? count : samples;
     const bool by_row = samples > 0 ? rows_of(t) >= all_samples * batch : rows_of(t) != all_samples;
     const std::size_t wanted = by_row ? all_samples * batch : all_samples;
