@@ -55,9 +55,9 @@ def test_quark():
     document = qk.from_quark(older).plan.to_dict()
     assert document["boundary"] == "dual" and document["requests"][0]["weight"] == {"format": "bfp16", "semantics": "quark"}
     document = qk.from_quark({"op_types_to_quantize": ["Conv", "Gemm"], "nodes_to_exclude": ["head"], "extra_options": {"QuantizeBias": False}}).plan.to_dict()
-    int8 = {"format": "int8", "semantics": "quark", "method": "min_max"}
+    int8 = {"format": "int8", "semantics": "quark"}
     assert "default" not in document  # nothing is asked of other types
-    assert document["requests"][0] == {"op_type": ["Conv", "Gemm"], "activation": int8, "weight": int8, "bias": "fp32"}
+    assert document["requests"][0] == {"op_type": ["Conv", "Gemm"], "activation": {**int8, "method": "min_max"}, "weight": int8, "bias": "fp32"}
     assert document["requests"][1] == {"layer": "head", "exclude": True}
     for wrong, key in (({"activation_type": "QInt9"}, "activation_type"), ({"include_fast_ft": True}, "include_fast_ft"),
                        ({"nonsense": 5}, "nonsense"), ({"extra_options": {"What": 1}}, "What"),

@@ -52,7 +52,7 @@ void quantize(const quantize_arguments& given) {
     graph::pipeline::quantize_outcome done = with_progress([&](const auto& report) { return graph::pipeline::quantize(given, report); });
     if (caller* by = keeper_of_results()) {
         by->results.model = std::move(done.model);
-        if (given.save_plan.empty()) by->keep(done.plan());
+        if (given.save_plan.empty()) by->keep(done.result.plan);
     }
     for (const std::string& n : done.remarks) print(stderr, "{}\n", n);
     print_remarks(done.result.report);

@@ -43,17 +43,6 @@ double model_bytes(const model_source& model) {
 
 bool makes_model(const quantize_settings& settings) { return !settings.output.empty() || settings.returns_model; }
 
-/// Makes the plan that a caller gets beside a model in which a recipe changed weights or biases: a plan and the float model hold none of
-/// that.
-void plan_apart(quantize_outcome& done, const quantize_settings& settings, const asked_precision& asked,
-                const progress_function& progress) {
-    if (!settings.returns_plan || !done.recipe.changes_model) return;
-    model m = load_for_planning(settings.model);
-    expand_for(m, settings.precision);
-    recipe_report alone = choose_recipe(settings.precision.recipe, settings.data, asked);
-    done.apart = make_plan_by(alone, m, settings.data, asked, false, nullptr, false, progress).plan;
-}
-
 /// Makes the plan, and measures what came of it where there are samples.
 void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_settings& settings, const asked_precision& asked,
                         calibration& seen, const progress_function& progress) {
@@ -64,10 +53,9 @@ void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_setting
     // The float model runs before its weights change.
     std::optional<quality_judge> judge;
     if (sampled && done.recipe.how != recipe::best) judge.emplace(m, data, quality_samples::some);
-    // A plan that is saved and the float model together are what the file holds: no recipe changes weights then.
-    const bool may_change = makes_model(settings) && (settings.save_plan + settings.encodings).empty();
+    // A plan and the float model together are what the file holds, if a plan is written: no recipe changes weights then.
+    const bool may_change = makes_model(settings) && (settings.save_plan + settings.encodings).empty() && !settings.returns_plan;
     done.result = make_plan_by(done.recipe, m, data, asked, may_change, &seen, full, progress);
-    plan_apart(done, settings, asked, progress);
     done.quality = done.recipe.quality;
     if (!judge) return;
     try {

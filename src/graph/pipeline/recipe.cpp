@@ -220,7 +220,6 @@ class best_search {
             best = std::move(*better);
             report.trials[kept].kept = true;
             report.steps.push_back(report.trials[kept].step);
-            report.changes_model = report.changes_model || row.changes_model;
         }
         report.quality = best.quality;
         return best;
@@ -298,8 +297,7 @@ void add_steps(asked_precision& asked, const model& m, bool may_change, recipe_r
     for (const recipe_row& row : recipe_rows()) {
         if ((row.changes_model && !may_change) || !row.fits(asked, m)) continue;
         for (const recipe_way& way : row.ways)
-            if (way.balanced)
-                way.apply(asked), report.steps.emplace_back(way.name), report.changes_model = report.changes_model || row.changes_model;
+            if (way.balanced) way.apply(asked), report.steps.emplace_back(way.name);
     }
 }
 

@@ -137,7 +137,9 @@ search_outcome search(const search_settings& settings, const progress_function& 
     take_criterion(options);
     // A plan alone, which is what travels to other machines, cannot hold changed weights, and gradients estimate rounding to nearest.
     const bool as_asked = !options.quantize.transforms();
-    add_recipe(options, settings, m, makes_model(settings) && settings.ranking != "gradient" && !settings.elsewhere);
+    // Where plan and model come back from memory alone, the plan and the float model are the model.
+    const bool in_memory = settings.returns_plan && settings.output.empty();
+    add_recipe(options, settings, m, makes_model(settings) && !in_memory && settings.ranking != "gradient" && !settings.elsewhere);
     const bool scaled_by_recipe = as_asked && options.quantize.transforms();
     if (settings.elsewhere) check_elsewhere(settings, options);
     transform_mix(m, settings.data, options);

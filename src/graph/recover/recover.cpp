@@ -448,8 +448,10 @@ class plan_recovery {
     /// element, scales and blocks these are.
     std::optional<quantizer> block_quantizer(const onnx::NodeProto& n, const std::vector<tensor>& inputs) const {
         const int block = number(n, "block_size", 0);
-        if (block == 0 || inputs.size() < 2) return std::nullopt;
-        if (auto told = described(n.doc_string()); told && is_block_format(told->format)) return told;
+        if (inputs.size() < 2) return std::nullopt;
+        if (auto told = described(n.doc_string()); told && is_block_format(told->format))
+            return told;  // a vector of one block names no size
+        if (block == 0) return std::nullopt;
         const data_type codes = inputs[0].type(), scales = inputs[1].type();
         if (const auto held = format_of_codes(codes); held && is_integer_format(*held)) {
             auto q = parameters(n, codes);

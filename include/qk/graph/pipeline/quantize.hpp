@@ -26,7 +26,7 @@ struct quantize_settings {
     std::optional<int> accuracy_level{};  ///< of MatMulNBits, from 0 to 4
     bool estimates = false;               ///< computes the error of every activation, even without report and log
     bool returns_model = false;           ///< the outcome has the model's bytes, also where no `output` is named
-    bool returns_plan = false;            ///< the outcome has a plan that fits the float model, as one that is saved does
+    bool returns_plan = false;            ///< the outcome's plan fits the float model, as one that is saved does: no recipe changes weights
     std::string command;                  ///< command line that a report shows
     data_settings data;
     precision_settings precision;
@@ -34,11 +34,7 @@ struct quantize_settings {
 };
 
 struct quantize_outcome {
-    quantize_result result;  ///< of the model that is written, or of the plan where none is
-    /// The plan without what a recipe did to weights and biases, where `returns_plan` asks for one and `result` has such steps: it fits the
-    /// float model.
-    std::optional<precision_plan> apart;
-    const precision_plan& plan() const { return apart ? *apart : result.plan; }
+    quantize_result result;
     std::string model;  ///< its bytes, if they were asked for
     plan_cost cost;
     std::vector<std::string> remarks;       ///< remarks on reading the model

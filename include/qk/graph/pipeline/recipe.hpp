@@ -39,7 +39,6 @@ struct recipe_report {
     recipe how = recipe::fast;
     std::string why;                   ///< where the user named none, or named one that has nothing to do
     std::vector<std::string> steps{};  ///< what was done beyond what was asked
-    bool changes_model = false;        ///< a step changed weights or biases, which a plan alone cannot hold
     std::vector<recipe_trial> trials{};
     std::optional<file_quality> quality{};  ///< of the trial that was kept
 
