@@ -18,27 +18,9 @@ from pathlib import Path
 import numpy as np
 
 import make_files as make
+from command import check, finish, ok, qk, run
 
 ROOT = Path(__file__).resolve().parents[2]
-qk = str(Path(sys.argv[1]).resolve())
-failures, checks = [], 0
-
-
-def check(right, what):
-    global checks
-    checks += 1
-    if not right:
-        failures.append(what)
-
-
-def run(*arguments):
-    return subprocess.run([qk, *map(str, arguments)], capture_output=True, text=True)
-
-
-def ok(*arguments):
-    done = run(*arguments)
-    check(done.returncode == 0, f"qk {' '.join(map(str, arguments))}: exit {done.returncode}: {done.stderr.strip()}")
-    return done
 
 
 def same(a, b):
@@ -680,6 +662,4 @@ with tempfile.TemporaryDirectory() as name:
     formats_for_a_size(folder)
     encoded_by_ggml(folder)
     shared_files(folder)
-print("\n".join(failures))
-print(f"{checks} checks, {len(failures)} failures")
-sys.exit(1 if failures else 0)
+finish()

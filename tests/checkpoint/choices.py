@@ -6,35 +6,15 @@
 """
 import json
 import struct
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 import make_files as make
+from command import check, finish, ok, run
 
 ROOT = Path(__file__).resolve().parents[2]
-qk = str(Path(sys.argv[1]).resolve())
-failures, checks = [], 0
-
-
-def check(right, what):
-    global checks
-    checks += 1
-    if not right:
-        failures.append(what)
-
-
-def run(*arguments):
-    return subprocess.run([qk, *map(str, arguments)], capture_output=True, text=True)
-
-
-def ok(*arguments):
-    done = run(*arguments)
-    check(done.returncode == 0, f"qk {' '.join(map(str, arguments))}: exit {done.returncode}: {done.stderr.strip()}")
-    return done
 
 
 def refused(words, *arguments):
@@ -354,7 +334,4 @@ def names(folder):
 for part in (importance, ggml_with_importance, budgets_and_shares, other_families, threads, what_a_gguf_says, names):
     with tempfile.TemporaryDirectory() as name:
         part(Path(name))
-print(f"{checks} checks, {len(failures)} failed")
-for line in failures[:40]:
-    print("  " + line)
-sys.exit(bool(failures))
+finish()

@@ -9,30 +9,16 @@ Values are computed here by numpy, those of each system's own layout by make_fil
 import itertools
 import json
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 import make_files as make
+from command import check, finish, run
 
-qk = str(Path(sys.argv[1]).resolve())
-failures, checks = [], 0
 rng = np.random.default_rng(3)
 place = None
-
-
-def check(right, what):
-    global checks
-    checks += 1
-    if not right:
-        failures.append(what)
-
-
-def run(*arguments):
-    return subprocess.run([qk, *map(str, arguments)], capture_output=True, text=True)
 
 
 def save(name, tensors, config=None):
@@ -323,6 +309,4 @@ with tempfile.TemporaryDirectory() as name:
     place = Path(name)
     for test in (factors_of_the_input, scales_beside_fp8, scale_of_a_gguf, packings_of_auto_round, what_is_not_read, what_lint_finds, numbers_that_a_format_has_not, every_pair_of_layouts):
         test()
-print("\n".join(failures))
-print(f"{checks} checks, {len(failures)} failures")
-sys.exit(1 if failures else 0)
+finish()

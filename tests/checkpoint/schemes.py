@@ -8,8 +8,6 @@ AWQ's and GPTQ's words are decoded by numpy, too; tests/checkpoint/peers.py has 
 """
 import json
 import struct
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -17,9 +15,8 @@ import numpy as np
 
 import llama_files as llama
 import make_files as make
+from command import check, finish, ok, run
 
-qk = str(Path(sys.argv[1]).resolve())
-failures, checks = [], 0
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 # Scheme: decibels that weights of normal numbers keep at least.
 SCHEMES = {"compressed-tensors:W4A16": 18, "compressed-tensors:W4A16_ASYM": 18, "compressed-tensors:W8A16": 42, "compressed-tensors:W8A8": 40, "compressed-tensors:FP8_DYNAMIC": 30,
@@ -29,23 +26,6 @@ SCHEMES = {"compressed-tensors:W4A16": 18, "compressed-tensors:W4A16_ASYM": 18, 
 
 # Those whose scales have the type of the floats, and two that have a type of their own.
 OF_EACH_TYPE = ("compressed-tensors:W4A16_ASYM", "compressed-tensors:W8A8", "compressed-tensors:FP8_BLOCK", "mlx:4,64", "mlx:6,128", "awq:4,128", "modelopt:nvfp4")
-
-
-def check(right, what):
-    global checks
-    checks += 1
-    if not right:
-        failures.append(what)
-
-
-def run(*arguments):
-    return subprocess.run([qk, *map(str, arguments)], capture_output=True, text=True)
-
-
-def ok(*arguments):
-    done = run(*arguments)
-    check(done.returncode == 0, f"qk {' '.join(map(str, arguments))}: exit {done.returncode}: {done.stderr.strip()}")
-    return done
 
 
 def refused(what, *arguments, says=()):
@@ -320,6 +300,4 @@ with tempfile.TemporaryDirectory() as name:
     quantized_sources(folder)
     refusals(folder)
     configs(folder)
-print("\n".join(failures))
-print(f"{checks} checks, {len(failures)} failures")
-sys.exit(1 if failures else 0)
+finish()

@@ -8,7 +8,6 @@
 sentence. For the kinds under EFFECTS each option that is read has a line that shows what it does: another output, or another exit status.
 """
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,21 +17,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "checkpoint"))
 sys.path.insert(0, str(ROOT / "tests" / "tool"))
+import command  # noqa: E402
 import make_files as make  # noqa: E402
-
-qk = str(Path(sys.argv[1]).resolve())
-failures, checks = [], 0
-
-
-def check(right, what):
-    global checks
-    checks += 1
-    if not right:
-        failures.append(what)
+from command import check, finish  # noqa: E402
 
 
 def run(folder, *arguments, stdin=""):
-    return subprocess.run([qk, *map(str, arguments)], capture_output=True, text=True, cwd=folder, input=stdin)
+    return command.run(*arguments, cwd=folder, input=stdin)
 
 
 def options_of(verb):
@@ -191,7 +182,4 @@ with tempfile.TemporaryDirectory() as place:
     done = run(folder, "formats", "--devices", "--codes")
     check(done.returncode == 2 and "--codes" in done.stderr, f"formats --devices --codes: {done.stderr!r}")
 
-print(f"{checks} checks, {len(failures)} failed")
-for line in failures[:40]:
-    print("  " + line)
-sys.exit(bool(failures))
+finish()
