@@ -530,13 +530,18 @@ std::vector<planned_tensor> plan_of(const checkpoint& c, const checkpoint* like,
     return planner(c, like, asked, gguf, notes, changes).plan();
 }
 
-std::string architecture_of(const checkpoint& c) {
+nlohmann::json config_beside(const checkpoint& c) {
     const std::filesystem::path file = (c.path.has_parent_path() ? c.path.parent_path() : ".") / "config.json";
     std::error_code ignored;
-    if (!std::filesystem::is_regular_file(file, ignored)) return "unknown";
-    const nlohmann::json root = parse_json(read_text(file, 64u << 20), file.string());
-    const auto found = root.is_object() ? root.find("model_type") : root.end();
-    return root.is_object() && found != root.end() && found->is_string() ? found->get<std::string>() : "unknown";
+    if (!std::filesystem::is_regular_file(file, ignored)) return nlohmann::json::object();
+    nlohmann::json root = parse_json(read_text(file, 64u << 20), file.string());
+    return root.is_object() ? root : nlohmann::json::object();
+}
+
+std::string architecture_of(const checkpoint& c) {
+    const nlohmann::json root = config_beside(c);
+    const auto found = root.find("model_type");
+    return found != root.end() && found->is_string() ? found->get<std::string>() : "unknown";
 }
 
 }  // namespace qk::checkpoint

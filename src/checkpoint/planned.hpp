@@ -39,6 +39,8 @@ struct changed_keys {
     std::map<std::string, std::optional<std::uint32_t>> numbers;  ///< in the place of what a key has, or behind the last; nullopt: left out
 };
 std::string key_values_with(const checkpoint& c, const changed_keys& changes, std::uint64_t& count);
+/// The config.json beside a file; an empty object without one.
+nlohmann::json config_beside(const checkpoint& c);
 /// model_type of the config beside a safetensors file; "unknown" without one.
 std::string architecture_of(const checkpoint& c);
 

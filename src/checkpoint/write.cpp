@@ -303,17 +303,13 @@ std::size_t make_parts(sources& from, const std::filesystem::path& target, const
 
 void check_names(const checkpoint& c) {
     if (c.kind != container::safetensors) return;
-    const std::filesystem::path file = (c.path.has_parent_path() ? c.path.parent_path() : ".") / "config.json";
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(file, ignored)) return;
-    const nlohmann::json root = parse_json(read_text(file, 64u << 20), file.string());
-    const auto found = root.is_object() ? root.find("architectures") : root.end();
-    if (!root.is_object() || found == root.end() || !found->is_array() || found->empty()) return;
+    const nlohmann::json root = config_beside(c);
+    const auto found = root.find("architectures");
+    if (found == root.end() || !found->is_array() || found->empty()) return;
     const auto layered = std::ranges::find_if(c.weights, [](const weight& w) { return has_layer(w.name); });
     if (layered == c.weights.end()) return;
     throw error(c.path.string() + " is a Hugging Face model (" +
-                (found->front().is_string() ? found->front().get<std::string>() : "architectures") + " in " + file.filename().string() +
-                ", " + layered->name +
+                (found->front().is_string() ? found->front().get<std::string>() : "architectures") + " in config.json, " + layered->name +
                 "), and a .gguf of these names is none that llama.cpp loads: its names, permutations and tokenizer are made by llama.cpp's "
                 "convert_hf_to_gguf.py, and qk takes it from there, for qk moves numbers, not architectures. Give --names-as-they-are to "
                 "write it all the same");
