@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "graph/quantize/model_changes.hpp"
 #include "graph/quantize/pair_safe.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
@@ -245,8 +246,8 @@ TEST_CASE("a saved plan holds what was moved, and puts it into the model that it
     model m = products();
     const model own = m;
     precision_plan plan = plan_of(m);
-    const auto done = make_pair_safe(m, plan, pairing, gather_moments(m, plan, samples()), {});
-    for (const auto& w : done) plan.moved[w.weight] = w.values;
+    make_pair_safe(m, plan, pairing, gather_moments(m, plan, samples()), {});
+    constants_before(own).record(m, plan);
     const plan_file read = parse_plan_file(to_json(plan).dump(), "plan.json");
     REQUIRE(read.plan);
     CHECK(*read.plan == plan);

@@ -30,14 +30,16 @@ using quantize_arguments = with_json<graph::pipeline::quantize_settings>;
 void print_quality(const graph::pipeline::quantize_outcome& done) {
     print("{}\n", done.recipe.text());
     for (const graph::pipeline::recipe_trial& t : done.recipe.trials)
-        print("  {:<66} {:6.2f} dB {:>+7.2f}{}{}\n", t.step, t.sqnr, t.gain, t.top1 ? fmt::format(", top-1 {:.2f} %", 100 * *t.top1) : "",
+        print("  {:<66} {:6.2f} dB {:>+7.2f}{}{}{}\n", t.step, t.sqnr, t.gain,
+              t.chance > 0 ? fmt::format(" (chance {:.2f})", t.chance) : "", t.top1 ? fmt::format(", top-1 {:.2f} %", 100 * *t.top1) : "",
               t.kept ? ", kept" : "");
-    if (const auto& q = done.quality) {
-        print("output at {:.2f} dB of {} {}", q->sqnr, q->samples, q->of);
+    if (const auto& q = done.recipe.quality) {
+        print("output at {:.2f} dB ({:.1f} to {:.1f}) of {} {}{}", q->sqnr, q->chance.low, q->chance.high, q->samples, q->of,
+              q->of == "held-out" ? " samples" : "");
         if (q->top1) print("; top-1 {:.2f} %, float {:.2f} %", 100 * *q->top1, 100 * *q->float_top1);
         print("\n");
     }
-    if (!done.not_measured.empty()) print(stderr, "not measured: {}\n", done.not_measured);
+    if (!done.recipe.not_measured.empty()) print(stderr, "not measured: {}\n", done.recipe.not_measured);
     if (done.times)
         print("{}, one sample on one thread: {:.3g} ms, float {:.3g} ms\n", done.times->runtime, done.times->milliseconds,
               done.times->float_milliseconds);

@@ -180,13 +180,12 @@ named_tensors data_settings::load_inputs(const model& m, bool keeps_nan) const {
 
 named_tensors data_settings::load_calibration(const model& m, std::size_t most) const {
     named_tensors all = load_all_calibration(m);
-    if (hold_out == 0 && most == 0) return all;
-    const std::size_t step = held_out_step(samples_of(m, all).count);
-    if (step > 0) all = chosen_samples(m, all, [&](std::size_t i) { return !is_held_out(i, step); });
+    if (held_out.of > 0) all = chosen_samples(m, all, [&](std::size_t i) { return !held_out.has(i); });
     return most == 0 ? all : evenly_chosen(m, all, most);
 }
 
 named_tensors data_settings::load_all_calibration(const model& m) const {
+    if (read_before) return *read_before;
     return calibration.empty() ? load_inputs(m) : load(m, calibration, "--calibration", false, false);
 }
 

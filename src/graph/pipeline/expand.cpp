@@ -6,7 +6,7 @@
 
 #include "graph/export/raise_functions.hpp"
 #include "graph/quantize/expand_attention.hpp"
-#include "graph/quantize/missing_biases.hpp"
+#include "graph/quantize/model_changes.hpp"
 #include "graph/quantize/narrow_doubles.hpp"
 #include "graph/quantize/open_bodies.hpp"
 #include "qk/graph/base/names.hpp"
@@ -55,7 +55,7 @@ void prepare_for_plan(model& m, std::vector<plan_note>* notes) {
 void expand_for(model& m, const precision_settings& asked, bool searches) {
     if (asked.plan.empty() && !has_attentions(m)) return;
     const plan_file file = asked.plan.empty() ? plan_file{} : asked.plan.read();
-    if (file.plan) add_missing_biases(m, &*file.plan);
+    if (file.plan) reshape_for(m, *file.plan, asked.plan.name());
     if (!has_attentions(m)) return;
     if (file.plan) return expand_attentions(m, [&](const std::string& name) { return names_products(*file.plan, name); });
     const approach how = asked.approach.empty() ? file.how.value_or(approach::static_ranges) : parse_approach(asked.approach);

@@ -8,19 +8,11 @@
 namespace qk::graph::pipeline {
 namespace {
 
-constexpr std::size_t some_samples = 32;  ///< enough for decibels; top-1 takes every sample that has a label
-
 output_consumer both_of(output_consumer one, output_consumer other) {
     return {[a = one.begin, b = other.begin](std::size_t samples) { a(samples), b(samples); },
             [a = std::move(one.take), b = std::move(other.take)](std::size_t sample, std::span<const tensor> outputs) {
                 a(sample, outputs), b(sample, outputs);
             }};
-}
-
-double value_of(const output_measure& measure, const char* metric) {
-    nlohmann::ordered_json j;
-    measure.write(j);
-    return j[metric].get<double>();
 }
 
 }  // namespace
@@ -30,7 +22,11 @@ nlohmann::ordered_json number_or_null(double value) {
 }
 
 nlohmann::ordered_json to_json(const file_quality& q) {
-    nlohmann::ordered_json j{{"samples", q.samples}, {"of", q.of}, {"sqnr", number_or_null(q.sqnr)}};
+    nlohmann::ordered_json j{{"samples", q.samples},
+                             {"of", q.of},
+                             {"sqnr", number_or_null(q.sqnr)},
+                             {"low", number_or_null(q.chance.low)},
+                             {"high", number_or_null(q.chance.high)}};
     if (q.top1) j["top1"] = *q.top1;
     if (q.float_top1) j["float_top1"] = *q.float_top1;
     return j;
@@ -45,43 +41,63 @@ std::optional<int> first_float_output(const model& m) {
     return std::nullopt;
 }
 
-quality_judge::quality_judge(const model& m, const data_settings& data, quality_samples how_many) : threads_(data.threads) {
-    const bool of_inputs = !data.inputs.empty() && (!data.calibration.empty() || data.hold_out == 0);
-    inputs_ = of_inputs ? data.load_inputs(m) : data.load_all_calibration(m);
-    const std::size_t all = samples_of(m, inputs_).count, step = of_inputs ? 0 : data.held_out_step(all);
-    of_ = of_inputs ? "inputs" : step > 0 ? "calibration samples that were held out" : "calibration samples";
-    const int output = first_float_output(m).value_or(0);
-    const std::vector<std::int64_t> labels = data.load_labels(m, inputs_, output);
-    const bool judges = !labels.empty();
-    const auto is_wanted = [&](std::size_t i) {
-        if (step > 0) return is_held_out(i, step);
-        const bool few = !judges && how_many == quality_samples::some && all > some_samples;
-        return !few || i * some_samples / all != (i + 1) * some_samples / all;
-    };
-    inputs_ = chosen_samples(m, inputs_, is_wanted);
-    samples_ = samples_of(m, inputs_).count;
-    noise_.emplace(m, inputs_, std::vector<std::string>{"sqnr"}, output, std::vector<std::int64_t>{}, position_options{}, true);
-    output_consumer consumer = noise_->reference();
-    if (judges) {
-        std::vector<std::int64_t> own;
-        const std::size_t each = labels.size() / all;
-        for (std::size_t i = 0; i < labels.size(); ++i)
-            if (is_wanted(i / each)) own.push_back(labels[i]);
-        right_.emplace(m, inputs_, std::vector<std::string>{"top1"}, output, std::move(own),
-                       position_options{.ignore_label = data.positions.ignore_label}, true);
-        consumer = both_of(consumer, right_->measured());
-    }
-    evaluator(m, {.threads = threads_, .keep_outputs = false}).run(inputs_, {}, {}, {}, consumer);
-    if (right_) float_top1_ = value_of(*right_, "top1");
+double sample_quality::sqnr() const { return value_over(find_metric("sqnr"), noise); }
+
+void sample_quality::add(const sample_quality& others) {
+    noise.insert(noise.end(), others.noise.begin(), others.noise.end());
+    right.insert(right.end(), others.right.begin(), others.right.end());
+    float_right.insert(float_right.end(), others.float_right.begin(), others.float_right.end());
 }
 
-file_quality quality_judge::of(const model& m, const precision_plan& plan) {
+file_quality quality_of(const sample_quality& each, std::string of) {
+    file_quality q{.sqnr = each.sqnr(), .samples = each.noise.size(), .of = std::move(of)};
+    q.chance = bootstrapped(find_metric("sqnr"), each.noise);
+    if (each.right.empty()) return q;
+    q.top1 = value_over(find_metric("top1"), each.right);
+    q.float_top1 = value_over(find_metric("top1"), each.float_right);
+    return q;
+}
+
+quality_judge::quality_judge(const model& m, const data_settings& data, std::size_t most, bool labelled) : threads_(data.threads) {
+    const bool held = data.held_out.of > 0, of_inputs = !held && !data.inputs.empty() && !data.calibration.empty();
+    const named_tensors all = of_inputs ? data.load_inputs(m) : data.load_all_calibration(m);
+    const std::size_t count = samples_of(m, all).count;
+    of_ = held ? "held-out" : of_inputs ? "inputs" : "calibration samples";
+    const int output = first_float_output(m).value_or(0);
+    std::vector<std::int64_t> labels;
+    if (labelled) labels = data.load_labels(m, all, output);
+    const std::size_t mine = held ? (count + data.held_out.of - 1 - data.held_out.part) / data.held_out.of : count;
+    std::size_t number = 0;
+    std::vector<bool> wanted(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        if (held && !data.held_out.has(i)) continue;
+        const std::size_t k = number++;
+        wanted[i] = !labels.empty() || most == 0 || mine <= most || k * most / mine != (k + 1) * most / mine;
+    }
+    inputs_ = std::make_unique<named_tensors>(chosen_samples(m, all, [&](std::size_t i) { return wanted[i]; }));
+    noise_ = std::make_unique<output_measure>(m, *inputs_, std::vector<std::string>{"sqnr"}, output, std::vector<std::int64_t>{},
+                                              position_options{}, true);
+    output_consumer consumer = noise_->reference();
+    if (!labels.empty()) {
+        std::vector<std::int64_t> own;
+        const std::size_t each = labels.size() / count;
+        for (std::size_t i = 0; i < labels.size(); ++i)
+            if (wanted[i / each]) own.push_back(labels[i]);
+        right_ = std::make_unique<output_measure>(m, *inputs_, std::vector<std::string>{"top1"}, output, std::move(own),
+                                                  position_options{.ignore_label = data.positions.ignore_label}, true);
+        consumer = both_of(consumer, right_->measured());
+    }
+    evaluator(m, {.threads = threads_, .keep_outputs = false}).run(*inputs_, {}, {}, {}, consumer);
+    if (right_) float_right_ = right_->terms();
+}
+
+sample_quality quality_judge::of(const model& m, const precision_plan& plan) {
     output_consumer consumer = noise_->measured();
     if (right_) consumer = both_of(consumer, right_->measured());
-    evaluator(m, {.threads = threads_, .keep_outputs = false}).run(inputs_, plan, {}, {}, consumer);
-    file_quality q{.sqnr = value_of(*noise_, "sqnr"), .samples = samples_, .of = of_};
-    if (right_) q.top1 = value_of(*right_, "top1"), q.float_top1 = float_top1_;
-    return q;
+    evaluator(m, {.threads = threads_, .keep_outputs = false}).run(*inputs_, plan, {}, {}, consumer);
+    sample_quality each{.noise = noise_->terms(), .right = {}, .float_right = {}};
+    if (right_) each.right = right_->terms(), each.float_right = float_right_;
+    return each;
 }
 
 }  // namespace qk::graph::pipeline

@@ -61,7 +61,12 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     if (!metric.empty() + !metric_command.empty() + !metric_server.empty() + bool(measure_outputs) + bool(measure_model) > 1)
         throw error("give one of --metric, --metric-command and --metric-server, or a function that measures");
     options.scoring.of_outputs = measure_outputs;
-    options.scoring.elsewhere = elsewhere;
+    if (elsewhere)
+        options.scoring.elsewhere = [rounded = options.rounded, score = elsewhere](std::span<const precision_plan> plans) {
+            std::vector<precision_plan> whole(plans.begin(), plans.end());
+            for (precision_plan& p : whole) rounded->take(p);  // a trial travels with the weights that it takes
+            return score(whole);
+        };
     if (measure_model)
         options.scoring.of_plan = [&m, style, rounded = options.rounded, f = measure_model](precision_plan plan) {
             const auto weights = rounded->take(plan);
@@ -101,9 +106,10 @@ static void note_held_weights(const model& m, mix_options& options) {
                                   " are no layers to search and stay as they are: a request in --plan gives them a format");
 }
 
-void transform_mix(model& m, const data_settings& data, mix_options& options) {
+precision_plan transform_mix(model& m, const data_settings& data, mix_options& options) {
+    precision_plan changes;
     note_held_weights(m, options);
-    if (!options.quantize.transforms()) return;
+    if (!options.quantize.transforms()) return changes;
     const option_list all = list_options(options);
     const auto bits = [](const format_pair& p) { return bits_per_value(p.activation.format) + bits_per_value(p.weight.format); };
     const format_pair& narrowest = *std::ranges::min_element(all.pairs, {}, bits);
@@ -111,9 +117,12 @@ void transform_mix(model& m, const data_settings& data, mix_options& options) {
                                   {.scope = scope::everything, .role = role::weight, .what = narrowest.weight}};
     requests.insert(requests.end(), options.fixed.begin(), options.fixed.end());
     quantize_report report;
-    add_to(report, transform(m, data, requests, options.quantize));
+    const transformation done = transform(m, data, requests, options.quantize);
+    done.into(changes);
+    add_to(report, done);
     throw_violations(report, options.quantize);
     for (const plan_note& n : report.notes) options.remarks.push_back(std::string(name_of(n.what)) + ": " + n.subject + ": " + n.text);
+    return changes;
 }
 
 calibration calibrate_mix(const model& m, const data_settings& data, const named_tensors& inputs, mix_options& options, bool histograms,

@@ -7,6 +7,7 @@
 
 #include "graph/pipeline/transform.hpp"
 #include "graph/quantize/missing_biases.hpp"
+#include "graph/quantize/model_changes.hpp"
 #include "graph/quantize/pair_safe.hpp"
 #include "graph/quantize/weigh_scales.hpp"
 #include "learn/learn_rounding.hpp"
@@ -59,11 +60,10 @@ method_choice choose_method(const model& m, const data_settings& data, const ask
     if (data.inputs.empty() && data.has_statistics())
         throw error("--calibration-method best measures on samples, and '" + data.calibration.files[0] +
                     "' holds statistics: give --inputs X.npy too");
-    const bool learned = data.inputs.empty() || data.hold_out > 0;
-    named_tensors samples = learned ? data.load_calibration(m) : data.load_inputs(m);
+    const bool learned = data.inputs.empty() || data.held_out.of > 0;
+    const named_tensors samples = learned ? data.load_calibration(m) : data.load_inputs(m);
     score_options scoring{.metric = "sqnr", .labels = {}, .session = {.threads = data.threads, .stop = {}}};
-    if (asked.method_samples > 0) samples = evenly_chosen(m, samples, asked.method_samples);
-    else if (!data.labels.empty() && data.hold_out == 0)
+    if (!data.labels.empty() && data.held_out.of == 0)
         scoring.metric = "top1", scoring.labels = data.load_labels(m, samples, 0),
         scoring.positions.ignore_label = data.positions.ignore_label;
     return graph::choose_method(m, asked.requests, asked.options, seen, samples, std::move(scoring),
@@ -178,11 +178,7 @@ class pair_safety {
         pair_safe_options only_scales = options_;
         only_scales.moves = false;
         make(rounded_, only_scales);
-        const std::vector<pair_safe_weight> done = make(nearest_, options_);
-        add_to(result_->report, done);
-        if (asked_->options.transforms()) return;  // the saved plan fits the transformed model alone
-        for (const pair_safe_weight& w : done)
-            if (!w.values.place.empty()) result_->plan.moved[w.weight] = w.values;
+        add_to(result_->report, make(nearest_, options_));
     }
     void after_rounding() {
         pair_safe_options only_moves = options_;
@@ -252,11 +248,12 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
             throw error(c.origin + ": a list is what `qk search` and `qk sensitivity` choose from; here each key has one value");
     if (asked.criterion)
         throw error(asked.criterion->origin + ": a criterion is the goal of `qk search`; nothing is searched here: leave it out");
-    if (asked.options.correct_bias) add_missing_biases(m);
+    std::vector<std::string> new_biases;
+    if (asked.options.correct_bias) new_biases = add_missing_biases(m);
     if (asked.options.transforms() && asked.saved)
         throw error("scaling of channels and rotation go before a plan is made, and a saved plan is given: leave one of them out");
     const transformation changed = transform(m, data, asked.requests, asked.options, asked.limits);
-    calibration own = calibrate_for(m, data, asked, full, progress);
+    calibration own = asked.statistics != nullptr ? *asked.statistics : calibrate_for(m, data, asked, full, progress);
     std::optional<method_choice> method;
     if (asked.options.best_method && !own.empty() && (full || needed_ranges(asked))) {
         method = choose_method(m, data, asked, own, progress);
@@ -277,11 +274,18 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     add_to(result.report, changed);
     result.report.notes.insert(result.report.notes.begin(), asked.unused.begin(), asked.unused.end());
     throw_violations(result.report, asked.options);
+    std::optional<constants_before> constants;
+    if (asked.keeps_changes && !asked.saved) constants.emplace(m);
     weigh_scales_of_plan(m, data, asked, result, progress);
     pair_safety pairs(m, data, asked, result, progress);
     pairs.before_rounding();
     round_weights(m, data, asked, result, progress);
     pairs.after_rounding();
+    if (constants) {
+        constants->record(m, result.plan);
+        for (const std::string& name : new_biases) result.plan.moved.try_emplace(name);
+        changed.into(result.plan);
+    }
     if (seen != nullptr) *seen = std::move(own);
     return result;
 }

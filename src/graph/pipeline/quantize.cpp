@@ -42,27 +42,17 @@ double model_bytes(const model_source& model) {
 }
 
 bool makes_model(const quantize_settings& settings) { return !settings.output.empty() || settings.returns_model; }
+bool makes_plan(const quantize_settings& settings) { return !settings.save_plan.empty() || settings.returns_plan; }
 
-/// Makes the plan, and measures what came of it where there are samples.
-void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_settings& settings, const asked_precision& asked,
+/// Makes the plan by a recipe, which measures what came of it where there are samples.
+void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_settings& settings, asked_precision asked,
                         calibration& seen, const progress_function& progress) {
-    const data_settings& data = settings.data;
-    done.recipe = choose_recipe(settings.precision.recipe, data, asked);
-    const bool sampled = data.has_samples() && first_float_output(m);
+    done.recipe = choose_recipe(settings.precision.recipe, settings.data, asked);
     const bool full = !settings.report.empty() || !settings.log.empty() || settings.estimates;
-    // The float model runs before its weights change.
-    std::optional<quality_judge> judge;
-    if (sampled && done.recipe.how != recipe::best) judge.emplace(m, data, quality_samples::some);
-    // A plan and the float model together are what the file holds, if a plan is written: no recipe changes weights then.
-    const bool may_change = makes_model(settings) && (settings.save_plan + settings.encodings).empty() && !settings.returns_plan;
-    done.result = make_plan_by(done.recipe, m, data, asked, may_change, &seen, full, progress);
-    done.quality = done.recipe.quality;
-    if (!judge) return;
-    try {
-        done.quality = judge->of(m, done.result.plan);
-    } catch (const error& e) {  // as where quantizing changes how many boxes are found; the file can be written all the same
-        done.not_measured = e.what();
-    }
+    // Without a model or a plan nothing that is written could hold changed weights.
+    const bool may_change = makes_model(settings) || makes_plan(settings);
+    asked.keeps_changes = makes_plan(settings);
+    done.result = make_plan_by(done.recipe, m, settings.data, std::move(asked), may_change, &seen, full, progress);
 }
 
 /// Times the float model and the one that is to be written; what goes wrong is no error, since the file can be written all the same.
@@ -98,7 +88,7 @@ std::optional<level_price> write_level(quantize_outcome& done, const quantize_se
 /// Returns what the page says of the model's quality and speed.
 std::vector<std::pair<std::string, std::string>> facts_of(const quantize_outcome& done) {
     std::vector<std::pair<std::string, std::string>> facts;
-    if (const auto& q = done.quality) {
+    if (const auto& q = done.recipe.quality) {
         facts.emplace_back("output, on " + std::to_string(q->samples) + " " + q->of, html_number(q->sqnr) + " dB");
         if (q->top1) facts.emplace_back("top-1 of the float model", html_number(100 * *q->float_top1) + " %");
         if (q->top1) facts.emplace_back("top-1 of the file", html_number(100 * *q->top1) + " %");
@@ -122,7 +112,7 @@ void add_measurements(nlohmann::ordered_json& summary, const quantize_settings& 
                       const std::optional<level_price>& price) {
     summary["model"] = settings.model.name();
     summary["recipe"] = to_json(done.recipe);
-    if (done.quality) summary["measured"] = to_json(*done.quality);
+    if (done.recipe.quality) summary["measured"] = to_json(*done.recipe.quality);
     if (done.times) summary["milliseconds"] = done.times->milliseconds, summary["float_milliseconds"] = done.times->float_milliseconds;
     if (price) summary["accuracy_level"] = price->json();
 }

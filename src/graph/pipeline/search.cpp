@@ -77,29 +77,9 @@ void check_export(const search_settings& settings, const model& m, const calibra
     }
 }
 
-/// Makes the plan of the mix that was found for the model as it is given, without the channels that a recipe scaled.
-precision_plan plan_unscaled(const search_settings& settings, search_options options, const search_result& found,
-                             const progress_function& progress) {
-    model m = load_for_planning(settings.model);
-    expand_for(m, settings.precision, true);
-    options.quantize.scaling = {};
-    options.narrow_rounding.reset();  // the float model holds no other rounding
-    options.rounded = std::make_shared<rounded_weights>();
-    const named_tensors inputs = settings.data.load_inputs(m);
-    const calibration seen = calibrate_mix(m, settings.data, inputs, options, false, progress);
-    mix_problem problem(m, inputs, seen, options);
-    assignment choice = problem.space().all(0);
-    for (std::size_t l = 0; l < choice.size(); ++l)
-        for (std::size_t k = 0; k < found.choice.size(); ++k)
-            if (found.space.layers[k] == problem.space().layers[l]) choice[l] = found.choice[k];
-    precision_plan plan = problem.mix().plan(choice);
-    problem.rounded().take(plan);
-    return plan;
-}
-
-/// Makes all results before the first file appears; `apart` is the plan to save where it is not that of the model.
+/// Makes all results before the first file appears.
 void write_results(const search_settings& settings, const model& m, const search_options& options, search_outcome& done,
-                   const calibration& seen, output_set& files, std::optional<precision_plan> apart) {
+                   const calibration& seen, output_set& files) {
     search_result& result = done.result;
     if (makes_model(settings)) {
         export_result exported = write_plan(with_weights(m, result.weights), result.plan, file_options(settings, options.quantize),
@@ -113,7 +93,6 @@ void write_results(const search_settings& settings, const model& m, const search
         files.write(settings.report, search_html({name, settings.command, &seen}, result));
         files.write(beside_report(settings.report), json_text(to_json(result), 1) + "\n");
     }
-    if (apart) result.plan = std::move(*apart);
     if (!settings.save_plan.empty()) save_plan(result.plan, files, settings.save_plan);
     files.commit();
 }
@@ -135,14 +114,10 @@ search_outcome search(const search_settings& settings, const progress_function& 
     choose_target(settings, options, metric);
     settings.fill(options, m, inputs, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
     take_criterion(options);
-    // A plan alone, which is what travels to other machines, cannot hold changed weights, and gradients estimate rounding to nearest.
-    const bool as_asked = !options.quantize.transforms();
-    // Where plan and model come back from memory alone, the plan and the float model are the model.
-    const bool in_memory = settings.returns_plan && settings.output.empty();
-    add_recipe(options, settings, m, makes_model(settings) && !in_memory && settings.ranking != "gradient" && !settings.elsewhere);
-    const bool scaled_by_recipe = as_asked && options.quantize.transforms();
+    // Gradients estimate rounding to nearest.
+    add_recipe(options, settings, m, (makes_model(settings) || makes_plan(settings)) && settings.ranking != "gradient");
     if (settings.elsewhere) check_elsewhere(settings, options);
-    transform_mix(m, settings.data, options);
+    const precision_plan changes = transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
     if (const std::string whole = batch_remark(m, inputs); !whole.empty()) options.remarks.push_back("--inputs: " + whole);
     options.strategy = settings.strategy;
@@ -166,13 +141,8 @@ search_outcome search(const search_settings& settings, const progress_function& 
     };
     search_outcome done{graph::search(m, inputs, seen, options), {}, {}};
     done.result.seconds += calibration_seconds;
-    std::optional<precision_plan> apart;
-    if (scaled_by_recipe && makes_plan(settings) && settings.together.first())
-        apart = plan_unscaled(settings, options, done.result, progress);
-    const bool without_scaling = apart && !settings.save_plan.empty();
-    if (settings.together.first()) write_results(settings, m, options, done, seen, files, std::move(apart));
-    if (without_scaling)  // behind the report, which is the same without a plan
-        done.result.remarks.push_back("the plan that is written fits the float model: it has none of the channels that the recipe scaled");
+    done.result.plan.rotated = changes.rotated, done.result.plan.scaled = changes.scaled;
+    if (settings.together.first()) write_results(settings, m, options, done, seen, files);
     return done;
 }
 

@@ -19,6 +19,12 @@ transformation transform(model& m, const data_settings& data, const std::vector<
     return done;
 }
 
+void transformation::into(precision_plan& plan) const {
+    plan.rotated = rotates;
+    for (const scaled_group& g : scaled)
+        if (!g.left) plan.scaled.push_back(g.how);
+}
+
 void add_to(quantize_report& report, const transformation& done) {
     if (done.rotates) add_to(report, done.rotated);
     add_to(report, done.scaled, done.rule);

@@ -15,6 +15,9 @@ struct transformation {
     std::vector<rotated_stream> rotated;
     channel_scaling::rule rule = channel_scaling::rule::none;
     std::vector<scaled_group> scaled;
+
+    /// Writes into a plan what was done.
+    void into(precision_plan& plan) const;
 };
 
 /// Transforms the model as the options say. The requests say which layers are narrowed, and to what. Throws where samples are needed and

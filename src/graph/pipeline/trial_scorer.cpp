@@ -1,29 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/pipeline/trial_scorer.hpp"
 
-#include <algorithm>
-
-#include "graph/search/options.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph::pipeline {
 
-void check_elsewhere(const mix_settings& settings, mix_options& options) {
+void check_elsewhere(const mix_settings& settings, const mix_options& options) {
     const auto refuse = [](const std::string& what) {
         throw error(what + " and trials on other machines do not go together: a trial travels as its plan, which does not hold that");
     };
     if (settings.baseline == "wide") refuse("--baseline wide");
     if (options.quantize.transforms()) refuse("scaled or rotated channels");
-    const option_list all = list_options(options);
-    if (std::ranges::any_of(all.pairs, [](const format_pair& p) { return p.rounding != weight_rounding::nearest; }))
-        refuse("rounding of weights other than to nearest");
     if (!settings.metric_server.empty() || settings.measure_model) refuse("a measure of the model's file");
-    if (!options.pair_safe) return;
-    options.pair_safe = false;
-    options.remarks.emplace_back(
-        "trials on other machines take int8 weights at their nearest codes, which a file stores as uint8: quantize again with the plan's "
-        "formats for pair-safe ones");
 }
 
 struct trial_scorer::prepared {
@@ -38,6 +27,7 @@ struct trial_scorer::prepared {
     model m;
     mix_options options;
     std::optional<scorer> scores;
+    rounded_weights rounded;  ///< what plans move
 };
 
 trial_scorer::trial_scorer(const mix_settings& settings) : prepared_(std::make_unique<prepared>(settings)) {}
@@ -49,6 +39,7 @@ std::vector<score> trial_scorer::operator()(std::span<const std::string> plans) 
     for (const std::string& text : plans) {
         plan_file file = parse_plan_file(text, "trial");
         if (!file.plan) throw error("a trial is a saved plan, and this text holds none");
+        prepared_->rounded.hold_moved(prepared_->m, *file.plan, *prepared_->scores);
         parsed.push_back(std::move(*file.plan));
     }
     return (*prepared_->scores)(parsed);

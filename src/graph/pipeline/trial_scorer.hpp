@@ -27,7 +27,7 @@ class trial_scorer {
     std::unique_ptr<prepared> prepared_;
 };
 
-/// Throws where trials cannot be measured elsewhere. Their int8 weights go to the nearest codes: a plan does not hold pair-safe ones.
-void check_elsewhere(const mix_settings& settings, mix_options& options);
+/// Throws where trials cannot be measured elsewhere.
+void check_elsewhere(const mix_settings& settings, const mix_options& options);
 
 }  // namespace qk::graph::pipeline

@@ -71,31 +71,46 @@ bool fits(int a, int b) { return !same_sign(a, b) || std::abs(a) + std::abs(b) <
 /// One output's weights in the kernel's order, and what each change costs.
 struct output_row {
     std::vector<double> weight, variance, mean;
+    std::vector<float> narrow;  ///< the weights as they are rounded
 
-    /// Returns the first term of (2); `shift` gets the sum in the second.
-    double error(const std::vector<int>& codes, double scale, double& shift) const {
-        double sum = 0;
-        shift = 0;
-        for (std::size_t k = 0; k < codes.size(); ++k) {
+    /// Adds up the first term of (2), and in `shift` the sum in the second.
+    void add_error(const std::vector<int>& codes, double scale, std::size_t first, std::size_t end, double& sum, double& shift) const {
+        for (std::size_t k = first; k < end; ++k) {
             const double d = codes[k] * scale - weight[k];
             sum += variance[k] * d * d, shift += mean[k] * d;
         }
-        return sum;
     }
 
-    /// Rounds to nearest.
+    /// Rounds the weights from `first` up to `end` to nearest.
+    void round(double scale, std::vector<int>& codes, std::size_t first, std::size_t end) const {
+        const auto unit = static_cast<float>(scale);
+        for (std::size_t k = first; k < end; ++k)
+            codes[k] = static_cast<int>(std::clamp(std::nearbyint(narrow[k] / unit), -127.0f, 127.0f));
+    }
     void round(double scale, std::vector<int>& codes) const {
         codes.resize(weight.size());
-        for (std::size_t k = 0; k < codes.size(); ++k)
-            codes[k] = static_cast<int>(
-                std::clamp<double>(std::nearbyint(static_cast<double>(static_cast<float>(weight[k]) / static_cast<float>(scale))),
-                                   -largest_code, largest_code));
+        round(scale, codes, 0, codes.size());
+    }
+
+    /// Returns the error (2) behind moved pairs; infinity if it is not below `most`.
+    double error_below(double most, double scale, std::vector<int>& codes) const {
+        constexpr std::size_t block = 128;  // even, so that no pair is cut
+        codes.resize(weight.size());
+        double sum = 0, shift = 0;
+        for (std::size_t first = 0; first < codes.size(); first += block) {
+            const std::size_t end = std::min(first + block, codes.size());
+            round(scale, codes, first, end);
+            move_pairs(scale, codes, first, end);
+            add_error(codes, scale, first, end, sum, shift);
+            if (sum >= most) return std::numeric_limits<double>::infinity();
+        }
+        return sum + shift * shift;
     }
 
     /// Moves the pairs that are too large onto the sum that fits, each weight by as much as its share of the error allows.
-    std::size_t move_pairs(double scale, std::vector<int>& codes) const {
+    std::size_t move_pairs(double scale, std::vector<int>& codes, std::size_t from, std::size_t end) const {
         std::size_t offending = 0;
-        for (std::size_t k = 0; k + 1 < codes.size(); k += 2) {
+        for (std::size_t k = from; k + 1 < end; k += 2) {
             if (fits(codes[k], codes[k + 1])) continue;
             ++offending;
             const double sign = codes[k] > 0 ? 1 : -1;
@@ -108,6 +123,7 @@ struct output_row {
         }
         return offending;
     }
+    std::size_t move_pairs(double scale, std::vector<int>& codes) const { return move_pairs(scale, codes, 0, codes.size()); }
 
     bool may_be(const std::vector<int>& codes, std::size_t k, int code) const {
         if (std::abs(code) > largest_code) return false;
@@ -117,8 +133,8 @@ struct output_row {
 
     /// Moves single weights by one code as long as the error falls; the number of moves is bounded.
     void feed_back(double scale, std::vector<int>& codes) const {
-        double shift = 0;
-        error(codes, scale, shift);
+        double none = 0, shift = 0;
+        add_error(codes, scale, 0, codes.size(), none, shift);
         const std::size_t most = 16 + codes.size() / 16;
         for (std::size_t moves = 0; moves < most; ++moves) {
             std::size_t best = codes.size();
@@ -157,7 +173,8 @@ struct safe_weight {
         const std::span<const float> w = weight.as<float>();
         double power = 0;
         for (const std::size_t c : order) {
-            row.weight.push_back(static_cast<double>(w[rows.at(g, o % rows.rows, c)]));
+            row.narrow.push_back(w[rows.at(g, o % rows.rows, c)]);
+            row.weight.push_back(static_cast<double>(row.narrow.back()));
             const std::size_t channel = g * channels + c / rows.taps;
             row.mean.push_back(moments ? moments->mean[channel] : 0.0);
             row.variance.push_back(moments ? moments->variance[channel] : 1.0);
@@ -175,11 +192,10 @@ struct safe_weight {
         constexpr int steps = 48;
         for (int i = 0; i <= steps; ++i) {
             const double scale = static_cast<double>(static_cast<float>(start * std::pow(127.0 / 64.0, static_cast<double>(i) / steps)));
-            double sum = 0, shift = 0;
+            double sum = 0;
             for (const output_row& row : shared) {
-                row.round(scale, codes);
-                row.move_pairs(scale, codes);
-                sum += row.error(codes, scale, shift) + shift * shift;
+                sum += row.error_below(least - sum, scale, codes);
+                if (sum >= least) break;
             }
             if (sum < least) least = sum, best = scale;
         }
@@ -320,7 +336,6 @@ float make_safe(const safe_weight& s, std::size_t scale, std::span<float> values
             ++done.moved;
             const std::size_t at = s.rows.at(numbers[i] / s.rows.rows, numbers[i] % s.rows.rows, s.order[k]);
             values[at] = static_cast<float>(codes[k]) * static_cast<float>(best);
-            done.values.place.push_back(static_cast<std::int64_t>(at)), done.values.value.push_back(values[at]);
         }
     }
     return static_cast<float>(best);
@@ -356,10 +371,6 @@ std::vector<pair_safe_weight> make_pair_safe(model& m, precision_plan& plan, con
             for (std::size_t i = 0; i < parts.size(); ++i) {
                 s.result.pairs += parts[i].pairs, s.result.offending += parts[i].offending, s.result.moved += parts[i].moved;
                 s.result.rescaled += scales[i] != s.how->scale[i];
-                moved_values &all_moved = s.result.values, &part = parts[i].values;
-                all_moved.place.insert(all_moved.place.end(), part.place.begin(), part.place.end());
-                all_moved.value.insert(all_moved.value.end(), part.value.begin(), part.value.end());
-                part = {};
             }
             bias_follows(plan, n, s.how->scale, scales);
             s.how->scale = scales;
@@ -373,21 +384,6 @@ std::vector<pair_safe_weight> make_pair_safe(model& m, precision_plan& plan, con
     }
     m.reindex();
     return results;
-}
-
-void apply_moved(model& m, const precision_plan& plan) {
-    for (auto& initializer : *m.graph().mutable_initializer()) {
-        const auto found = plan.moved.find(initializer.name());
-        if (found == plan.moved.end()) continue;
-        const tensor stored = m.constant(initializer.name());
-        const tensor own = ops::widened(stored);
-        const auto& [place, value] = found->second;
-        const std::vector<float> before(own.as<float>().begin(), own.as<float>().end());
-        tensor changed = make_tensor<float>(own.shape(), before);
-        for (std::size_t i = 0; i < place.size(); ++i) changed.as<float>()[static_cast<std::size_t>(place[i])] = value[i];
-        to_proto(ops::narrowed(changed, stored.type()), found->first, initializer);
-    }
-    m.reindex();
 }
 
 bool is_pair_safe(const onnx::NodeProto& layer, int input, const quantizer& how, const tensor& value) {

@@ -45,7 +45,6 @@ struct pair_safe_weight {
     std::size_t moved = 0;      ///< weights that are not at the nearest code
     std::size_t rescaled = 0;   ///< scales that changed
     double weight_sqnr = 0;     ///< of the weights themselves, in decibels
-    moved_values values;        ///< what was moved, and where to
 };
 
 /// What layers read, by channel: means and variances of a tensor under the quantizer of the edge.
@@ -72,9 +71,6 @@ std::vector<pair_safe_weight> make_pair_safe(model& m, precision_plan& plan, con
 /// Returns whether the codes of this weight meet (1) for a layer that reads it as input `input`, or its kernels do not pair. False where
 /// the order of the kernel's sum is not known.
 bool is_pair_safe(const onnx::NodeProto& layer, int input, const quantizer& how, const tensor& value);
-
-/// Puts the moved values of a plan into the model's constants.
-void apply_moved(model& m, const precision_plan& plan);
 
 /// Adds to a report the error of each weight, and notes for weights that were left.
 void add_to(quantize_report& report, const std::vector<pair_safe_weight>& done);

@@ -35,6 +35,11 @@ class list_mover {
         json["value"] = put(make_tensor<float>({static_cast<std::int64_t>(m.value.size())}, m.value));
     }
 
+    static bool is_long(const scaled_channels& s) { return s.factors.size() > longest_moved; }
+    void move(const scaled_channels& s, nlohmann::ordered_json& json) {
+        json["factors"] = put(make_tensor<float>({static_cast<std::int64_t>(s.factors.size())}, s.factors));
+    }
+
   private:
     static constexpr std::size_t longest_moved = 1024;
     nlohmann::ordered_json put(tensor t) {
@@ -70,7 +75,11 @@ std::string plan_text(const precision_plan& plan, const std::string& file, std::
     for (auto& [e, q] : rest.edges) mover.shorten(q);
     for (auto& [name, moved] : rest.moved)
         if (mover.is_long(moved)) moved = {};
+    for (scaled_channels& one : rest.scaled)
+        if (mover.is_long(one)) one.factors.clear();
     nlohmann::ordered_json json = to_json(rest);
+    for (std::size_t i = 0; i < plan.scaled.size(); ++i)
+        if (mover.is_long(plan.scaled[i])) mover.move(plan.scaled[i], json["scaled"][i]);
     for (const auto& [name, moved] : plan.moved)
         if (mover.is_long(moved)) mover.move(moved, json["moved"][name]);
     for (const auto& [name, q] : plan.tensors)

@@ -11,9 +11,7 @@ namespace qk::graph {
 void check_plan(const precision_plan& plan, const model& m, const std::string& label) {
     const auto check = [&](const std::string& tensor, const quantizer& q) {
         if (!has_tensor(m, tensor))
-            throw error(label + ": the model has no tensor '" + tensor + "'." + did_you_mean(tensor, tensor_names(m)) +
-                        " (A plan saved with --smooth-quant, --awq or --rotation is for the model that these made: `qk inspect Q.onnx "
-                        "--save-float F.onnx` gets it from the quantized file.)");
+            throw error(label + ": the model has no tensor '" + tensor + "'." + did_you_mean(tensor, tensor_names(m)));
         if (!m.is_constant(tensor) || q.scale.empty()) return;
         const dims shape = m.constant_shape(tensor);
         if (q.block_size > 0) {

@@ -128,7 +128,7 @@ inline void add_choices(const json_cursor& entry, bool everything, plan_file& f)
 }
 
 inline precision_plan read_saved_plan(const json_cursor& c) {
-    c.only({"qk", "version", "tensors", "edges", "accumulators", "moved"});
+    c.only({"qk", "version", "tensors", "edges", "accumulators", "rotation", "scaled", "moved"});
     precision_plan plan;
     if (const auto units = c.find("accumulators"))
         for (const std::string& layer : units->keys()) {
@@ -145,6 +145,10 @@ inline precision_plan read_saved_plan(const json_cursor& c) {
             edge key{e.at("tensor").text(), e.at("consumer").text(), static_cast<int>(e.at("index").integer(0, 1 << 20))};
             if (!plan.edges.emplace(std::move(key), read_quantizer(e.at("quantizer"), arrays)).second) e.fail("the same edge stands twice");
         }
+    if (const auto how = c.find("rotation"))
+        plan.rotated = at_place(*how, [&] { return parse_stream_rotation(how->text()); }) == stream_rotation::hadamard;
+    if (const auto all = c.find("scaled"))
+        for (std::size_t i = 0; i < all->size(); ++i) plan.scaled.push_back(read_scaled(all->at(i), arrays));
     if (const auto moved = c.find("moved"))
         for (const std::string& name : moved->keys()) plan.moved[name] = read_moved(moved->at(name), arrays);
     return plan;
@@ -333,6 +337,9 @@ nlohmann::ordered_json to_json(const precision_plan& plan) {
     for (const auto& [e, q] : plan.edges)
         j["edges"].push_back({{"tensor", e.tensor}, {"consumer", e.consumer}, {"index", e.index}, {"quantizer", to_json(q)}});
     if (!plan.accumulators.empty()) j["accumulators"] = plan.accumulators;
+    if (plan.rotated) j["rotation"] = detail::rotation_names[static_cast<std::size_t>(stream_rotation::hadamard)];
+    for (const scaled_channels& one : plan.scaled)
+        j["scaled"].push_back({{"tensor", one.tensor}, {"layers", one.layers}, {"factors", one.factors}, {"weights", one.weights}});
     for (const auto& [name, moved] : plan.moved) j["moved"][name] = {{"place", moved.place}, {"value", moved.value}};
     return j;
 }

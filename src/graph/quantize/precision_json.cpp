@@ -191,6 +191,17 @@ moved_values read_moved(const json_cursor& c, plan_arrays& arrays) {
     return moved;
 }
 
+scaled_channels read_scaled(const json_cursor& c, plan_arrays& arrays) {
+    c.only({"tensor", "layers", "factors", "weights"});
+    scaled_channels one{
+        .tensor = c.at("tensor").text(), .layers = {}, .factors = floats_of(c.at("factors"), arrays), .weights = c.at("weights").text()};
+    const json_cursor layers = c.at("layers");
+    for (std::size_t i = 0; i < layers.size(); ++i) one.layers.push_back(layers.at(i).text());
+    for (const float f : one.factors)
+        if (!(f > 0) || !std::isfinite(f)) c.at("factors").fail("factors are positive and finite");
+    return one;
+}
+
 quantizer read_quantizer(const json_cursor& c, plan_arrays& arrays) {
     c.only({"format", "axis", "flatten", "scale", "zero_point", "block_size", "semantics", "dynamic"});
     quantizer q{.format = detail::read_format(c.at("format")), .scale = {}, .zero_point = {}};

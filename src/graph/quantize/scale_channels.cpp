@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -106,6 +107,39 @@ inline std::map<std::string, tensor_channels> look(const model& m, const std::se
     return all;
 }
 
+bool is_transposed(const onnx::NodeProto& n) { return n.op_type() == "Gemm" && int_attribute(n, "transB", 0) != 0; }
+
+/// Returns weights [K, N], or [N, K] if transposed, whose K rows (columns) are multiplied.
+tensor times_factors(const tensor& weight, bool transposed, const std::vector<float>& s) {
+    tensor w(data_type::float32, weight.shape());
+    const std::size_t columns = static_cast<std::size_t>(weight.dim(1));
+    for (std::size_t i = 0; i < w.size(); ++i) w.as<float>()[i] = weight.as<float>()[i] * s[transposed ? i % columns : i / columns];
+    return w;
+}
+
+/// Returns 16 hexadecimal digits that tell these layers' weights from others (FNV-1a).
+std::string hash_of_weights(const model& m, const std::vector<std::string>& layers) {
+    std::uint64_t h = 0xcbf29ce484222325u;
+    for (const std::string& layer : layers) {
+        const tensor w = ops::widened(m.constant(m.graph().node(m.node_index(layer)).input(1)));
+        for (std::size_t i = 0; i < w.size_bytes(); ++i) h = (h ^ std::to_integer<std::uint64_t>(w.bytes()[i])) * 0x100000001b3u;
+    }
+    return formatted("%016llx", static_cast<unsigned long long>(h));
+}
+
+/// Multiplies the weights of the layers, and makes the layers read x divided. Returns the node that took the factors.
+std::string scale_group(model& m, const scaled_channels& how) {
+    std::vector<int> nodes;
+    for (const std::string& layer : how.layers) {
+        nodes.push_back(m.node_index(layer));
+        const onnx::NodeProto& n = m.graph().node(nodes.back());
+        replace_constant(m, nodes.back(), 1, times_factors(ops::widened(m.constant(n.input(1))), is_transposed(n), how.factors));
+    }
+    std::string into = divide_channels(m, how.tensor, nodes, how.factors);
+    m.reindex();
+    return into;
+}
+
 /// A layer of a group: its weights ([K, N], or [N, K] if transposed) and the precisions asked for its two sides.
 struct scaled_layer {
     std::string name;
@@ -122,12 +156,7 @@ struct scaled_layer {
             largest = std::max(largest, std::fabs(weight.as<float>()[transposed ? j * inputs() + k : k * n + j]));
         return static_cast<double>(largest);
     }
-    tensor times(const std::vector<float>& s) const {
-        tensor w(data_type::float32, weight.shape());
-        const std::size_t columns = static_cast<std::size_t>(weight.dim(1));
-        for (std::size_t i = 0; i < w.size(); ++i) w.as<float>()[i] = weight.as<float>()[i] * s[transposed ? i % columns : i / columns];
-        return w;
-    }
+    tensor times(const std::vector<float>& s) const { return times_factors(weight, transposed, s); }
 };
 
 inline matrix as_matrix(const scaled_layer& l, std::span<const float> w) {
@@ -210,7 +239,7 @@ inline std::optional<scaled_layer> scalable(const layer_view& layers, const reso
     if (m.constant_shape(n.input(1)).size() != 2) return std::nullopt;
     scaled_layer l;
     l.name = n.name();
-    l.transposed = gemm && int_attribute(n, "transB", 0) != 0;
+    l.transposed = is_transposed(n);
     l.weight = ops::widened(m.constant(n.input(1)));
     if (l.weight.type() != data_type::float32 || l.weight.size() == 0) return std::nullopt;
     l.weights = completed(*w->second.what, options, true);
@@ -267,16 +296,33 @@ std::vector<scaled_group> scale_channels(model& m, const std::vector<request>& r
         scaled_group result{.tensor = x, .layers = {}, .into = {}};
         for (const auto& l : group.layers) result.layers.push_back(l.name);
         if (const auto s = detail::choose_factors(group, options.scaling, worth, result)) {
-            for (const auto& l : group.layers) detail::replace_constant(m, m.node_index(l.name), 1, l.times(*s));
-            std::vector<int> nodes;
-            for (const auto& l : group.layers) nodes.push_back(m.node_index(l.name));
-            result.into = detail::divide_channels(m, x, nodes, *s);
-            m.reindex();
+            result.how = {.tensor = x, .layers = result.layers, .factors = *s, .weights = detail::hash_of_weights(m, result.layers)};
+            result.into = detail::scale_group(m, result.how);
         }
         results.push_back(std::move(result));
         group = {};
     }
     return results;
+}
+
+void scale_again(model& m, const scaled_channels& how, const std::string& label) {
+    for (const std::string& layer : how.layers) {
+        const int index = m.node_index(layer);
+        const bool known = index >= 0 && m.graph().node(index).input_size() > 1 && m.is_constant(m.graph().node(index).input(1)) &&
+                           m.constant_shape(m.graph().node(index).input(1)).size() == 2;
+        if (!known)
+            throw error(label + ": \"scaled\" names layer '" + layer + "', and the model has no layer of that name with weights [K, N]." +
+                        did_you_mean(layer, node_names(m)));
+        const onnx::NodeProto& n = m.graph().node(index);
+        const std::size_t k = detail::is_transposed(n) ? 1 : 0;
+        if (static_cast<std::size_t>(m.constant_shape(n.input(1))[k]) != how.factors.size() || n.input(0) != how.tensor)
+            throw error(label + ": \"scaled\" has " + std::to_string(how.factors.size()) + " factors for tensor '" + how.tensor +
+                        "', and layer '" + layer + "' does not read so many channels of it");
+    }
+    if (detail::hash_of_weights(m, how.layers) != how.weights)
+        throw error(label + ": the channels of '" + how.tensor + "' were scaled for other weights than those of " + listed(how.layers) +
+                    ": give the model that the plan was made for, in which nothing is scaled yet");
+    detail::scale_group(m, how);
 }
 
 void add_to(quantize_report& report, const std::vector<scaled_group>& done, channel_scaling::rule how) {

@@ -27,6 +27,7 @@ struct scaled_group {
     double alpha = 0;
     bool left = false;             ///< not scaled: no alpha was better than that
     double before = 0, after = 0;  ///< squared error of the layers' outputs, divided by their squares, on rows of the samples
+    scaled_channels how{};         ///< for the plan
 };
 
 /// Scales every group of layers whose weights the requests narrow below 16 bits; where alpha is searched, only if the squared error falls
@@ -34,6 +35,10 @@ struct scaled_group {
 /// error without samples.
 std::vector<scaled_group> scale_channels(model& m, const std::vector<request>& requests, const quantize_options& options,
                                          const named_tensors& samples, int threads = 0, double worth = 1);
+
+/// Divides the channels of a tensor and multiplies the layers' weights, as a saved plan says. Throws where the weights are not those that
+/// the plan was made for.
+void scale_again(model& m, const scaled_channels& how, const std::string& label);
 
 /// Adds a note of kind `scaled` for each group.
 void add_to(quantize_report& report, const std::vector<scaled_group>& done, channel_scaling::rule how);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "graph/ops/widened.hpp"
+#include "graph/quantize/model_changes.hpp"
 #include "graph/quantize/pair_safe.hpp"
 #include "learn/learn_rounding.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
@@ -48,15 +50,12 @@ void rounded_weights::round(const model& m, precision_plan& plan, const std::vec
         for (std::string& layer : pairing_layers(m, plan))
             if (std::ranges::find(layers, layer) != layers.end()) safe.push_back(std::move(layer));
     const layer_moments moments = safe.empty() ? layer_moments() : gather_moments(m, plan, samples, safe_options);
-    std::map<std::string, moved_values> moved;
     const auto make_safe = [&](bool rescales, bool moves) {
         if (safe.empty()) return;
         pair_safe_options now = safe_options;
         now.rescales = rescales, now.moves = moves;
         for (pair_safe_weight& done : make_pair_safe(rounded, plan, safe, moments, now)) {
-            if (!done.left.empty() || !moves || done.values.place.empty()) continue;
-            marks[done.layer] |= detail::safe_mark;
-            moved[done.layer] = std::move(done.values);
+            if (done.left.empty() && moves && done.moved > 0) marks[done.layer] |= detail::safe_mark;
         }
     };
     make_safe(true, how == weight_rounding::nearest);
@@ -86,7 +85,8 @@ void rounded_weights::round(const model& m, precision_plan& plan, const std::vec
         plan.edges[where] = marked;
         if (taken(false)) continue;
         known.emplace_back(marked, value);
-        if (mark->second == detail::safe_mark) moved_[where.tensor].emplace_back(marked, std::move(moved[where.consumer]));
+        const tensor own = ops::widened(m.constant(where.tensor)), now = ops::widened(value);
+        moved_[where.tensor].emplace_back(marked, moved_between(own, now, &q));
     }
 }
 
@@ -101,12 +101,38 @@ std::map<std::string, tensor> rounded_weights::take(precision_plan& plan) const 
         if (!detail::is_marked(q)) continue;
         for (const auto& [how, value] : values_.at(where.tensor))
             if (how == q) taken[where.tensor] = value;
-        if (const auto found = moved_.find(where.tensor); found != moved_.end())
-            for (const auto& [how, values] : found->second)
-                if (how == q) plan.moved[where.tensor] = values;
+        for (const auto& [how, values] : moved_.at(where.tensor))
+            if (how == q) plan.moved[where.tensor] = values;
         q.semantics.seed &= ~detail::any_mark;
     }
     return taken;
+}
+
+void rounded_weights::hold_moved(const model& m, precision_plan& plan, scorer& measure) {
+    for (auto& [where, q] : plan.edges) {
+        const auto found = plan.moved.find(where.tensor);
+        if (found == plan.moved.end() || !m.is_constant(where.tensor)) continue;
+        auto& known = moved_[where.tensor];
+        const auto same = [&](const auto& k) {
+            quantizer plain = k.first;
+            plain.semantics.seed &= ~detail::any_mark;
+            return plain == q && k.second == found->second;
+        };
+        if (const auto k = std::ranges::find_if(known, same); k != known.end()) {
+            q = k->first;
+            continue;
+        }
+        quantizer marked = q;
+        marked.semantics.seed |= detail::safe_mark + known.size() * detail::next_ordinal;
+        const tensor own = ops::widened(m.constant(where.tensor));
+        tensor value = make_tensor<float>(own.shape(), std::vector<float>(own.as<float>().begin(), own.as<float>().end()));
+        for (std::size_t i = 0; i < found->second.place.size(); ++i)
+            value.as<float>()[static_cast<std::size_t>(found->second.place[i])] = found->second.value[i];
+        measure.hold(where.tensor, marked, ops::narrowed(value, m.constant_type(where.tensor)));
+        known.emplace_back(marked, found->second);
+        q = std::move(marked);
+    }
+    plan.moved.clear();
 }
 
 model with_weights(model m, const std::map<std::string, tensor>& values) {

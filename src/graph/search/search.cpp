@@ -122,11 +122,6 @@ inline void require_target(const search_options& options, const metric& m, const
 
 /// Says what a user might not expect of the result.
 inline void add_remarks(search_result& result, const search_options& options, const metric& m, const search_outcome& outcome) {
-    const auto learned = std::ranges::count_if(result.weights, [&](const auto& w) { return !result.plan.moved.contains(w.first); });
-    if (learned > 0)
-        result.remarks.push_back(std::to_string(learned) +
-                                 " weights are rounded with compensation (or AdaRound) in a model that is written; a saved plan with the "
-                                 "float model rounds them to the nearest");
     const bool from_reference = options.target_drop || options.target_relative;
     if (is_users(m) && from_reference && !m.higher_is_better && result.metric < result.float_metric)
         result.remarks.push_back(
@@ -227,7 +222,6 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     result.choice = outcome.best.choice;
     result.plan = problem.mix().plan(result.choice);
     result.weights = problem.rounded().take(result.plan);
-    if (options.quantize.transforms()) result.plan.moved.clear();  // a saved plan goes with the model as it was
     result.cost = outcome.best.cost;
     result.wide_cost = space.cost_of(space.all(0));
     result.float_cost = options.wide_share ? double(space.size()) : problem.float_cost();

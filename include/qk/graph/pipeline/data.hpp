@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +32,13 @@ struct data_settings {
     int threads = 0;               ///< 0: one for each core
     position_options positions{};  ///< --mask, --next-token, --per-position, --ignore-label
     bool skip_bad_samples = false;
-    std::size_t hold_out = 0;  ///< not an option: every so-many-th calibration sample is kept to judge by; 0: none
+
+    // No options: what a recipe keeps to judge by, and what it has read already.
+    struct {
+        std::size_t part = 0, of = 0;  ///< of the calibration samples this part of so many, cut by turns; of 0: none
+        bool has(std::size_t sample) const { return of > 0 && sample % of == part; }
+    } held_out{};
+    std::shared_ptr<const named_tensors> read_before{};  ///< what load_all_calibration() would return
 
     /// Returns the data for the model's inputs, preprocessed, cut to `samples`. Throws if there are fewer, or none, and where a sample
     /// holds NaN, unless `skip_bad_samples` leaves such samples out. With `keeps_nan` NaN is data like any other.
@@ -41,8 +48,6 @@ struct data_settings {
     named_tensors load_calibration(const model& m, std::size_t most = 0) const;
     /// Returns the same with the samples that are held out.
     named_tensors load_all_calibration(const model& m) const;
-    /// Returns `hold_out`, or 0 if there are too few samples to hold some out.
-    std::size_t held_out_step(std::size_t count) const { return count >= 2 * hold_out ? hold_out : 0; }
     /// Returns the labels of these samples of `m`, without those of samples that were left out; empty if none are given. Throws an error
     /// that names the label where one is no whole number, has no sample, or is no class of the output (nor ignored), as far as the model
     /// says its shape, and where no label counts. Without `output_index` labels are what a user's own metric takes: any whole numbers.
@@ -60,9 +65,6 @@ struct data_settings {
     named_tensors load(const model& m, const data_source& from, const char* option, bool cut, bool keeps_nan) const;
     void keep_first(const model& m, named_tensors& data) const;
 };
-
-/// Is true for the last of every `step` samples.
-inline bool is_held_out(std::size_t sample, std::size_t step) { return sample % step == step - 1; }
 
 /// Returns those of the samples, as runs count them, for which `wanted` holds.
 named_tensors chosen_samples(const model& m, const named_tensors& given, const std::function<bool(std::size_t)>& wanted);

@@ -12,7 +12,7 @@ void prepare_for_plan(model& m, std::vector<plan_note>* notes = nullptr);
 
 /// Expands an Attention node where a format is asked for what it reads: by the default (not in weight_only), by a request that names the
 /// node or its type, by a saved plan that names its products, or, with `searches`, by the formats of a search. Other nodes stay whole.
-/// Layers get those biases of zeros that a saved plan names (add_missing_biases).
+/// The model is rotated and scaled, and layers get biases, as a saved plan says.
 void expand_for(model& m, const precision_settings& asked, bool searches = false);
 
 }  // namespace qk::graph::pipeline

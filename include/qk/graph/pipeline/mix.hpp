@@ -42,8 +42,8 @@ struct mix_settings {
 };
 
 /// Rotates the model and scales its channels once, before any layer is searched, for the narrowest of the formats that may be chosen. Adds
-/// remarks to the options.
-void transform_mix(model& m, const data_settings& data, mix_options& options);
+/// remarks to the options. Returns what was done, as a plan has it.
+precision_plan transform_mix(model& m, const data_settings& data, mix_options& options);
 
 /// Calibrates for every format that may be chosen, with histograms if a report draws them. Where it runs the model on `inputs`, `options`
 /// gets the float outputs.

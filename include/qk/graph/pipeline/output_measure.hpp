@@ -66,6 +66,8 @@ class output_measure {
     output_consumer measured();
     /// Writes the metrics by name, in the order that they were asked for.
     void write(nlohmann::ordered_json& json) const;
+    /// Returns the first metric's terms of each sample.
+    const std::vector<metric_terms>& terms() const { return terms_.front(); }
 
   private:
     void begin(std::size_t samples);

@@ -28,6 +28,7 @@ struct asked_precision {
     int iterations = 0;                         ///< per layer, for weights that learn their rounding; 0: learn_options' own
     std::uint64_t seed = 0;                     ///< for weights that learn their rounding
     bool pair_safe = true;                      ///< int8 weights become pair-safe unless the target says otherwise (quantize/pair_safe.hpp)
+    bool keeps_changes = false;                 ///< the plan gets what else changes in the model, as one that is saved needs it
     std::vector<plan_note> unused{};            ///< options without effect, and that the model is quantized already
 
     /// What the user said, so that no recipe says otherwise (recipe.hpp).
@@ -38,7 +39,7 @@ struct asked_precision {
     std::optional<weight_rounding> narrow_rounding{};  ///< of weights below 8 bits
     bool quiet_bias = false;                           ///< a recipe corrects biases
     step_limits limits{};
-    std::size_t method_samples = 0;  ///< calibration method best: at most so many, by decibels; 0: all, by top-1
+    const calibration* statistics = nullptr;  ///< what calibrate_for() would gather, or more: it was asked with other methods before
 
     /// Is true when the plan changes weights or biases: weights are not rounded to nearest, or biases are corrected.
     bool changes_weights() const;

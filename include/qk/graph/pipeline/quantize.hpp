@@ -26,7 +26,7 @@ struct quantize_settings {
     std::optional<int> accuracy_level{};  ///< of MatMulNBits, from 0 to 4
     bool estimates = false;               ///< computes the error of every activation, even without report and log
     bool returns_model = false;           ///< the outcome has the model's bytes, also where no `output` is named
-    bool returns_plan = false;            ///< the outcome's plan fits the float model, as one that is saved does: no recipe changes weights
+    bool returns_plan = false;            ///< the outcome's plan fits the float model, as one that is saved does
     std::string command;                  ///< command line that a report shows
     data_settings data;
     precision_settings precision;
@@ -41,11 +41,9 @@ struct quantize_outcome {
     std::vector<std::string> export_notes;  ///< notes on writing it
     std::size_t edges = 0;                  ///< number of quantized edges
     recipe_report recipe;
-    std::optional<file_quality> quality;  ///< where samples are given
-    std::string not_measured;             ///< why there is none although samples are given
-    std::optional<runtime_times> times;   ///< where they were asked for and onnxruntime was found
-    std::string not_timed;                ///< why it was not
-    std::string level_price;              ///< what the accuracy level costs, as a sentence; empty without one
+    std::optional<runtime_times> times;  ///< where they were asked for and onnxruntime was found
+    std::string not_timed;               ///< why it was not
+    std::string level_price;             ///< what the accuracy level costs, as a sentence; empty without one
     double bytes_before = 0, bytes_after = 0;
     nlohmann::ordered_json summary;  ///< what `--json` prints
 };

@@ -52,11 +52,21 @@ inline std::size_t scales_along(const quantizer& q, const along_axis& a) {
 /// Returns whether scales are chosen for a format: not for those of 16 bits and more, whose exponents reach far enough, nor for e8m0.
 constexpr bool is_scaled(floating f) { return bits(f) < 16 && has_zero(f); }
 
-/// Elements of a constant that planning changed, so that they are rounded elsewhere than to nearest: their numbers and values.
+/// Elements of a constant that planning changed, as where weights are rounded elsewhere than to nearest or a bias is corrected: their
+/// numbers and values.
 struct moved_values {
     std::vector<std::int64_t> place;
     std::vector<float> value;
     friend bool operator==(const moved_values&, const moved_values&) = default;
+};
+
+/// Channels of a tensor that planning divided by factors, and the layers whose weights it multiplied by them.
+struct scaled_channels {
+    std::string tensor;
+    std::vector<std::string> layers;
+    std::vector<float> factors;
+    std::string weights;  ///< a hash of the layers' weights before
+    friend bool operator==(const scaled_channels&, const scaled_channels&) = default;
 };
 
 /// The quantizers of tensors and of single edges, where an edge's own entry wins over its tensor's; and for layers what multiplies them.
@@ -64,8 +74,11 @@ struct precision_plan {
     std::map<std::string, quantizer> tensors;
     std::map<edge, quantizer> edges;
     std::map<std::string, std::string> accumulators;  ///< by layer: a device's name or an accumulator's text
-    std::map<std::string, moved_values> moved{};  ///< by tensor. The model that was planned has these values already; apply_moved() puts
-                                                  ///< them into the model that a saved plan was made for
+    // What else planning changed in the model. The model that was planned has it already; quantize/model_changes.hpp puts it into the model
+    // that a saved plan was made for.
+    bool rotated = false;                         ///< the residual streams (rotate_streams())
+    std::vector<scaled_channels> scaled{};        ///< in this order, behind the rotation
+    std::map<std::string, moved_values> moved{};  ///< by constant, a bias of zeros that planning added among them
 
     /// Returns the quantizer on an edge, or nullptr for float32.
     const quantizer* find(const edge& e) const {

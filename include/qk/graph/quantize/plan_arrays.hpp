@@ -44,6 +44,8 @@ class plan_arrays {
 quantizer read_quantizer(const json_cursor& c, plan_arrays& arrays);
 /// Likewise the places and values of a plan's moved elements.
 moved_values read_moved(const json_cursor& c, plan_arrays& arrays);
+/// Reads {"tensor": T, "layers": [L...], "factors": [F...], "weights": HASH}.
+scaled_channels read_scaled(const json_cursor& c, plan_arrays& arrays);
 
 }  // namespace detail
 }  // namespace qk::graph

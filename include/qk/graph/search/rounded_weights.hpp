@@ -23,9 +23,11 @@ class rounded_weights {
     /// Makes `measure` use the rounded values where a plan has the marked quantizers.
     void hand_to(scorer& measure) const;
 
-    /// Removes the marks from a plan and returns the values of the weights that had one, by name. Where weights were moved to be pair-safe
-    /// and nothing else, the plan gets the moved values.
+    /// Removes the marks from a plan and returns the values of the weights that had one, by name. The plan gets what is moved in them.
     std::map<std::string, tensor> take(precision_plan& plan) const;
+
+    /// Undoes take() elsewhere: marks the quantizers of the constants that the plan moves, and makes `measure` use the moved values there.
+    void hold_moved(const model& m, precision_plan& plan, scorer& measure);
 
     /// Returns, by weight, each marked quantizer and the values before quantization.
     const std::map<std::string, std::vector<std::pair<quantizer, tensor>>>& all() const { return values_; }
