@@ -48,15 +48,16 @@ interval bootstrapped(const metric& m, std::span<const metric_terms> samples) {
     constexpr double none = std::numeric_limits<double>::infinity();
     const std::size_t n = samples.size();
     if (n < 2) return {-none, none};
-    const std::size_t draws = n > 20000 ? 200 : 1000;
+    const double value = value_over(m, samples);
     generator random;
-    std::vector<double> values;
-    for (std::size_t d = 0; d < draws; ++d) {
+    const auto drawn = [&] {
         metric_terms sums{};
         for (std::size_t i = 0; i < n; ++i) add(sums, samples[random.below(n)]);
-        const double v = sums[counted] > 0 ? finished(m, sums) : std::numeric_limits<double>::quiet_NaN();
-        if (!std::isnan(v)) values.push_back(v);
-    }
+        return sums[counted] > 0 ? finished(m, sums) : std::numeric_limits<double>::quiet_NaN();
+    };
+    std::vector<double> values;
+    for (std::size_t d = 0; d < (n > 20000 ? 200u : 1000u); ++d)
+        if (const double v = value + (drawn() - drawn()); !std::isnan(v)) values.push_back(v);
     if (values.empty()) return {-none, none};
     std::ranges::sort(values);
     const double wide = student(1.959964, n) * std::sqrt(static_cast<double>(n) / static_cast<double>(n - 1));

@@ -21,7 +21,7 @@ nlohmann::ordered_json number_or_null(double value);
 
 struct file_quality {
     double sqnr = 0;    ///< decibels of the first output of floats
-    interval chance{};  ///< where they would be with other samples: bootstrapped()
+    interval chance{};  ///< where they would be with as many other samples: bootstrapped()
     std::optional<double> top1{}, float_top1{};
     std::size_t samples = 0;
     std::string of{};  ///< "held-out", "inputs" or "calibration samples"

@@ -12,14 +12,15 @@ namespace qk::graph {
 /// Returns a metric over samples, from the terms of each.
 double value_over(const metric& m, std::span<const metric_terms> samples);
 
-/// The 95 % interval of a number.
+/// Where a number lies in 95 of 100 cases.
 struct interval {
     double low = 0, high = 0;
 };
 
-/// Returns the interval of a metric by bootstrap: 1,000 draws of as many samples, with repetition, from a fixed seed. It is the expanded
-/// percentile interval, which takes few samples into account (Hesterberg 2015, https://arxiv.org/abs/1411.5279, section 5.3). With one
-/// sample it has no ends: they are infinite.
+/// Returns where the metric lies with as many other samples of the same kind, by bootstrap: the metric plus the difference between two
+/// draws of as many samples, with repetition, 1,000 times from a fixed seed. Few samples are taken into account as in the expanded
+/// percentile interval (Hesterberg 2015, https://arxiv.org/abs/1411.5279, section 5.3). With one sample there are no ends: they are
+/// infinite.
 interval bootstrapped(const metric& m, std::span<const metric_terms> samples);
 
 /// Returns the standard error of after - before, both measured on the same samples: by jackknife, which leaves out each sample in turn.
