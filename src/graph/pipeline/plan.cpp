@@ -262,6 +262,7 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     quantize_result result;
     if (asked.saved) {
         apply_moved(m, *asked.saved);
+        if (!asked.saved->moved.empty()) asked.options.rounding = weight_rounding::nearest;  // of values that are rounded already
         result = take_saved(m, asked, own);
     } else {
         // A report alone gathers statistics, too; the plan must be the same without one, so they serve the report only.

@@ -60,6 +60,8 @@ class unused_search {
     }
 
     void beside_saved_plan() {
+        say(given_.weight_rounding.empty() || asked_.saved->moved.empty(), "--weight-rounding",
+            "the saved plan holds how its weights are rounded");
         const char* why = "a saved plan has its own formats, ranges and scales";
         const auto& g = given_;
         const std::pair<bool, const char*> all[] = {{g.per_channel, "--per-channel"},
