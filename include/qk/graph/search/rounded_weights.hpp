@@ -27,6 +27,9 @@ class rounded_weights {
     /// and nothing else, the plan gets the moved values.
     std::map<std::string, tensor> take(precision_plan& plan) const;
 
+    /// Returns the values before quantization of a weight under a marked quantizer; nullptr: the model's own.
+    const tensor* find(const std::string& weight, const quantizer& how) const;
+
     /// Returns, by weight, each marked quantizer and the values before quantization.
     const std::map<std::string, std::vector<std::pair<quantizer, tensor>>>& all() const { return values_; }
 
