@@ -40,6 +40,8 @@ TEST_CASE("the same thing about several layers is one line with their number, wh
                                    "warning: unused: option --dual: has no effect", "tied: 2 biases ('p', ...): it's shared"});
     const std::vector<plan_note> apart{{kind::adjusted, "model 'm'", "3 changes"}, {kind::adjusted, "model 'm'", "4 changes"}};
     CHECK(remark_lines(apart).size() == 2);
+    const std::vector<plan_note> named{{kind::renamed, "tensor 'a'", "is 'b' now"}, {kind::renamed, "tensor 'c'", "is 'd' now"}};
+    CHECK(remark_lines(named).size() == 2);
     CHECK(remark_lines({}).empty());
 }
 

@@ -70,8 +70,9 @@ std::vector<std::string> remark_lines(std::span<const plan_note> notes, const wi
             continue;
         }
         const std::string what = what_of(n.subject);
+        const bool names_matter = what.empty() || n.what == kind::renamed;  // what each became is what a note is about
         const auto [place, is_new] = places.emplace(
-            std::tuple{n.what, n.origin, what.empty() ? n.subject : what, what.empty() ? n.text : outline(n.text)}, lines.size());
+            std::tuple{n.what, n.origin, what.empty() ? n.subject : what, names_matter ? n.text : outline(n.text)}, lines.size());
         if (is_new) lines.push_back({.first = &n});
         shared_line& line = lines[place->second];
         if (!line.subjects.insert(n.subject).second) {  // said before, or something else of the same subject

@@ -23,7 +23,8 @@ bool is_warning(const plan_note& n);
 std::string remark_line(const plan_note& n);
 
 /// Returns the lines of notes, in their order. Notes of one kind and origin whose sentences differ in names and numbers alone share a line,
-/// which has their number, the first one's name and its sentence. `widened` names the tensors of notes of kind `boundary`.
+/// which has their number, the first one's name and its sentence; of kind `renamed` only notes with the same sentence. `widened` names the
+/// tensors of notes of kind `boundary`.
 std::vector<std::string> remark_lines(std::span<const plan_note> notes, const widened_tensors& widened = {});
 
 }  // namespace qk::graph
