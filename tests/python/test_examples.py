@@ -72,6 +72,17 @@ def test_quark():
             qk.from_quark(wrong)
 
 
+def test_quarks_target_as_a_layers_configuration():
+    spec = types.SimpleNamespace(data_type="BFP16", symmetric=True)
+    layer = types.SimpleNamespace(input_tensors=spec, weight=spec, bias=None, activation=None, output_tensors=None)
+    asked = {"activation_type": "QBFloat16", "weight_type": "QBFloat16", "extra_options": {"AutoMixprecision": {"TargetLayerConfig": layer, "DualQuantNodes": True}}}
+    document = qk.from_quark(asked).plan.to_dict()
+    named = qk.from_quark({**asked, "extra_options": {"AutoMixprecision": {"TargetQuantType": "QBFP", "DualQuantNodes": True}}}).plan.to_dict()
+    assert document == named and document["requests"][0]["input"]["format"] == "bfp16"
+    with pytest.raises(qk.ConfigError, match="TargetLayerConfig.input_tensor:"):
+        qk.from_quark({"extra_options": {"AutoMixprecision": {"TargetLayerConfig": {"input_tensor": spec}}}})
+
+
 def test_quarks_named_configurations(model, images):
     from qk import _imports
 
