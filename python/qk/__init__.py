@@ -35,7 +35,7 @@ _of_models = (
     "Model", "load", "quantize", "calibrate", "evaluate", "diff", "sensitivity", "search", "gradient", "finetune", "recover", "inspect", "explain",
     "compare", "vectors", "dot", "devices", "Plan", "Interrupted", "Remark",
 )
-_of_imports = ("from_quark", "from_inc", "from_aimet", "to_aimet", "write_aimet", "ConfigError")
+_of_imports = ("from_quark", "from_inc", "from_nncf", "from_aimet", "to_aimet", "write_aimet", "ConfigError")
 
 __all__ = [
     "Packed", "Semantics", "architecture", "decode", "encode", "fake_quantize", "fake_quantize_backward", "Format", "format", "formats",

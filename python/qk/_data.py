@@ -5,6 +5,7 @@ They go to a call as they lie in memory. Only what other processes read is writt
 """
 
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -49,6 +50,7 @@ class Workspace:
 
     def __init__(self, expected=0):
         self._expected, self._path, self._remove = expected, None, None
+        self.places = {}  # what stands on each line of the plan that lies here, by its file's name and the line
 
     @property
     def path(self):
@@ -70,6 +72,15 @@ class Workspace:
 
     def __truediv__(self, name):
         return os.path.join(self.path, name)
+
+    def known(self, text):
+        """Returns a sentence without what its reader has never seen: this folder, and a file in it."""
+        if self._path is not None:
+            text = text.replace(self._path + os.sep, "")
+        for name, places in self.places.items():
+            text = re.sub(rf"{re.escape(name)}:(\d+)", lambda found: places.get(int(found[1]), "the plan"), text)
+            text = text.replace(name, "the plan")
+        return text
 
     def __enter__(self):
         return self

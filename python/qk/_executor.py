@@ -7,6 +7,7 @@ measure with the code that measures here, so the result has the same bits.
 
 import concurrent.futures
 import os
+import pickle
 import uuid
 
 from . import _data, _files, _qk, _run
@@ -50,6 +51,15 @@ def _payload(model, options, workspace, metric):
     return {"files": files, "words": words, "metric": metric}
 
 
+def _cannot_travel(wrong, metric):
+    """Returns the error for a metric that an executor could not pickle; None for any other error."""
+    if metric is None or "pickle" not in f"{type(wrong).__name__} {wrong}".lower():
+        return None
+    name = getattr(metric, "__qualname__", type(metric).__name__)
+    return TypeError(f"metric is {name}, which does not travel to the executor's workers: they take what pickle can name. Define it with "
+                     f"def at the top of a module, or give a pool of threads (the error was: {wrong})")
+
+
 class Trials:
     """Gives the trials of one search to an executor."""
 
@@ -72,7 +82,9 @@ class Trials:
                 i = waiting.pop(future)
                 try:
                     result = future.result()
-                except (_qk.Error, TypeError, ValueError):
+                except (_qk.Error, TypeError, ValueError, AttributeError, pickle.PicklingError) as wrong:
+                    if (sentence := _cannot_travel(wrong, self.payload["metric"])) is not None:
+                        raise sentence from None
                     raise
                 except concurrent.futures.BrokenExecutor:
                     raise

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configurations of other tools as qk has them: AMD Quark, Intel Neural Compressor, AIMET's encodings. None of them need be installed.
+"""Configurations of other tools as qk has them: AMD Quark, Intel Neural Compressor, NNCF, AIMET's encodings. None need be installed.
 
 What cannot be taken is a ConfigError that names the key.
 """
 
+import difflib
 import json
 import os
+import re
 
 from . import _files
 from ._plan import Plan
@@ -18,18 +20,32 @@ class ConfigError(ValueError):
 class Imported:
     """What a configuration says: plan (a qk.Plan), options of qk.quantize or qk.search, and which of the two it asks for.
 
-    run(model, data) does it.
+    run(model, data) does it. patterns are regular expressions for names of nodes that stay in float32: plan_for(model) has the names.
     """
 
-    def __init__(self, verb, plan, options, origin):
-        self.verb, self.plan, self.options, self.origin = verb, plan, options, origin
+    def __init__(self, verb, plan, options, origin, patterns=(), validate=True):
+        self.verb, self.plan, self.options, self.origin, self.patterns, self._validate = verb, plan, options, origin, tuple(patterns), validate
+
+    def plan_for(self, model):
+        """Returns the plan for a model: with the names that patterns mean in it."""
+        if not self.patterns:
+            return self.plan
+        from . import _models
+
+        names, plan = [n["name"] for n in _models.load(model).inspect(tensors=True)["layer_names"]], Plan(self.plan)
+        for pattern in self.patterns:
+            meant = [n for n in names if re.match(pattern, n)]
+            if not meant and self._validate:
+                raise ConfigError(f"patterns: {pattern!r} is no node's name in the model; validate=False passes over it")
+            plan.document["requests"] += [{"layer": n, "exclude": True} for n in meant]
+        return plan
 
     def run(self, model, data=None, **more):
         from . import _models
 
         options = {**self.options, **more}
-        if self.plan is not None:
-            options.setdefault("plan", self.plan)
+        if self.plan is not None and "plan" not in options:
+            options["plan"] = self.plan_for(model)
         return getattr(_models, self.verb)(model, data, **options)
 
     def __repr__(self):
@@ -124,9 +140,58 @@ def _quark_precision(value, method, key, weight):
     return what
 
 
+_aligned = {"ActivationSymmetric": True}
+_percentile = {"Percentile": 99.9999}
+_blocks = ("BFP", "MX4", "MX6", "MX9", "MXINT8", "MXFP8E5M2", "MXFP8E4M3", "MXFP6E3M2", "MXFP6E2M3", "MXFP4E2M1")
+# Quark's named configurations: types of activations and weights, calibration, extra options, and the endings that Quark has for each.
+_quark_named = {
+    "XINT8": ("QUInt8", "QInt8", "MinMSE", _aligned, ("ADAROUND", "ADAQUANT")),
+    "S8S8_AAWS": ("QInt8", "QInt8", "Percentile", _percentile, ("ADAROUND", "ADAQUANT")),
+    "U8S8_AAWS": ("QUInt8", "QInt8", "Percentile", {}, ("ADAROUND", "ADAQUANT")),
+    "U8U8_AAWA": ("QUInt8", "QUInt8", "Percentile", {"WeightSymmetric": False}, ()),
+    "S16S8_ASWS": ("QInt16", "QInt8", "Percentile", _aligned, ("ADAROUND", "ADAQUANT")),
+    "U16S8_AAWS": ("QUInt16", "QInt8", "Percentile", {}, ("ADAROUND", "ADAQUANT")),
+    "A8W8": ("QInt8", "QInt8", "MinMax", _aligned, ("ADAROUND", "ADAQUANT")),
+    "A16W8": ("QInt16", "QInt8", "MinMax", _aligned, ("ADAROUND", "ADAQUANT")),
+    "FP16": ("QFloat16", "QFloat16", "MinMax", {}, ("ADAQUANT",)),
+    "BF16": ("QBFloat16", "QBFloat16", "MinMax", {}, ("ADAQUANT",)),
+    **{"BFP16" if name == "BFP" else name: ("Q" + name, "Q" + name, "MinMax", {}, ("ADAQUANT",)) for name in _blocks},
+    "S16S16_MIXED_S8S8": ("QInt16", "QInt16", "Percentile", {**_percentile, "AutoMixprecision": {"TargetQuantType": "QInt8"}}, ()),
+    **{f"BF16_MIXED_{name}": ("QBFloat16", "QBFloat16", "MinMax", {
+        "QuantizeBias": False, "AutoMixprecision": {"TargetQuantType": kind, "DualQuantNodes": True}}, ("ADAQUANT",))
+       for name, kind in (("BFP16", "QBFP"), ("MXINT8", "QMXINT8"))},
+    "BF16_BFP16": ("QBFloat16", "QBFP", "MinMax", {}, ()),
+    "BF16_MXINT8": ("QBFloat16", "QMXINT8", "MinMax", {}, ()),
+    "MX9_INT8": ("QMX9", "QInt8", "MinMax", {}, ()),
+    **{f"{size}_{kind}_DEFAULT": (f"QU{size.title()}", f"Q{size.title()}", "MinMax", {}, ())
+       for size in ("INT8", "INT16") for kind in ("CNN", "TRANSFORMER")},
+    **{f"{size}_{kind}_ACCURATE": (f"QU{size.title()}", f"Q{size.title()}", "Percentile", _percentile, ())
+       for size in ("INT8", "INT16") for kind in ("CNN", "TRANSFORMER")},
+}
+
+
+def _quark_by_name(name):
+    """Returns what one of Quark's named configurations asks for: its formats, calibration and learned rounding. What Quark changes in a
+    graph for its own processors (AlignConcat, FoldRelu, ...) is not in it."""
+    base, _, ending = name.rpartition("_")
+    learned = ending if base in _quark_named and ending in _quark_named[base][4] else None
+    entry = _quark_named.get(base if learned else name)
+    if entry is None:
+        known = [*_quark_named, *(f"{n}_{e}" for n, (*_, endings) in _quark_named.items() for e in endings)]
+        near = difflib.get_close_matches(name.upper(), known, 1)
+        raise ConfigError(f"qk knows no configuration {name!r} of Quark's{f'; did you mean {near[0]!r}?' if near else ''}; it knows {', '.join(known)}")
+    activation, weight, method, extra, _ = entry
+    found = from_quark({"activation_type": activation, "weight_type": weight, "calibrate_method": method, "extra_options": dict(extra)})
+    if learned or name.endswith("_ACCURATE"):
+        found.options["weight_rounding"] = (learned or "ADAROUND").lower()
+    return found
+
+
 def from_quark(config):
-    """Returns what a configuration of AMD Quark for ONNX asks for: a QConfig, the older Config or QuantizationConfig, or a dictionary of
-    the same keys."""
+    """Returns what a configuration of AMD Quark for ONNX asks for: a QConfig, the older Config or QuantizationConfig, a dictionary of the
+    same keys, or the name of one of Quark's ("XINT8", "A8W8", "BF16_MIXED_BFP16", ...)."""
+    if isinstance(config, str):
+        return _quark_by_name(config)
     fields = _fields(config)
     if "global_quant_config" in fields:
         _only(fields, {"global_quant_config", "name", "version"}, "", "Quark's")
@@ -199,6 +264,13 @@ def from_quark(config):
     targets = automatic.pop("TargetOpType", None)
     types = ["Conv", "ConvTranspose", "Gemm", "MatMul"] if targets is None else list(targets)
     one = automatic.pop("TargetQuantType", None)
+    if (layer := automatic.pop("TargetLayerConfig", None)) is not None:
+        of_layer = _fields(layer)
+        _only(of_layer, {"activation", "input_tensors", "weight", "bias", "name"}, "AutoMixprecision.TargetLayerConfig.", "Quark's")
+        for side, keys in (("ActTargetQuantType", ("input_tensors", "activation")), ("WeightTargetQuantType", ("weight",))):
+            spec = next((of_layer[k] for k in keys if of_layer.get(k) is not None), None)
+            if spec is not None:
+                automatic[side] = _quark_spec(spec, f"AutoMixprecision.TargetLayerConfig.{keys[0]}", side.startswith("Weight"))
     narrow_activation, narrow_weight = automatic.pop("ActTargetQuantType", one), automatic.pop("WeightTargetQuantType", one)
     if narrow_activation is None or narrow_weight is None:
         raise ConfigError("AutoMixprecision: give TargetQuantType, or ActTargetQuantType and WeightTargetQuantType")
@@ -228,7 +300,9 @@ def from_quark(config):
         raise ConfigError("AutoMixprecision with a target and MixedPrecisionTensor or exclusions: qk.search takes these as layers=, exclude=")
     options.update(wide=f"{_quark_format(activation, 'activation_type')}/{_quark_format(weight, 'weight_type')}",
                    narrow=f"{_quark_format(narrow_activation, 'ActTargetQuantType')}/{_quark_format(narrow_weight, 'WeightTargetQuantType')}",
-                   op_types=types, output_index=index, semantics="quark")
+                   output_index=index, semantics="quark")
+    if targets is not None:  # else those of Quark's default, which a search takes anyway
+        options["op_types"] = types
     if document.get("per_channel"):
         options["per_channel"] = True
     if "pow2" in method:
@@ -468,6 +542,38 @@ def from_inc(config, eval_func=None):
         options["time_limit"] = float(tuning["timeout"])
     document.pop("default")
     return Imported("search", Plan(document) if document["requests"] or approach != "static" else None, options, "Neural Compressor")
+
+
+# ---- NNCF
+
+_nncf_known = {"preset", "target_device", "subset_size", "fast_bias_correction", "model_type", "ignored_scope", "mode", "advanced_parameters"}
+
+
+def from_nncf(ignored_scope=None, **config):
+    """Returns what nncf.quantize does with these arguments: int8 weights by channel and int8 activations, which are asymmetric with
+    preset="mixed" and for model_type="transformer". ignored_scope, an nncf.IgnoredScope or a dictionary of its names, patterns, types and
+    subgraphs, stays in float32. The other arguments are nncf.quantize's."""
+    _only(config, _nncf_known - {"mode", "advanced_parameters"}, "", "NNCF's")
+    scope = _fields(ignored_scope or config.get("ignored_scope") or {})
+    _only(scope, {"names", "patterns", "types", "subgraphs", "validate"}, "ignored_scope.", "NNCF's")
+    device = _word(config.get("target_device") or "ANY").upper()
+    if device not in ("ANY", "CPU", "CPU_SPR", "GPU", "NPU"):
+        raise ConfigError(f"target_device: qk knows ANY, CPU, CPU_SPR, GPU and NPU, not {device}")
+    transformer = _word(config.get("model_type") or "").lower() == "transformer"
+    preset = _word(config.get("preset") or ("mixed" if transformer else "performance")).lower()
+    if preset not in ("performance", "mixed"):
+        raise ConfigError(f"preset: qk knows performance and mixed, not {preset}")
+    requests = [{"layer": n, "exclude": True} for n in scope.get("names") or []]
+    requests += [{"op_type": t, "exclude": True} for t in scope.get("types") or []]
+    for subgraph in scope.get("subgraphs") or []:
+        ends = _fields(subgraph)
+        _only(ends, {"inputs", "outputs"}, "ignored_scope.subgraphs.", "NNCF's")
+        requests += [{"subgraph": [a, b], "exclude": True} for a in ends.get("inputs") or [] for b in ends.get("outputs") or []]
+    activation = {"format": "int8", "symmetric": True} if preset == "performance" else {"format": "uint8"}
+    plan = Plan({"qk": "requests", "version": 1, "requests": requests,
+                 "default": {"activation": activation, "weight": {"format": "int8", "granularity": "per_channel", "scheme": "sym"}}})
+    options = {"samples": int(config["subset_size"])} if config.get("subset_size") else {}
+    return Imported("quantize", plan, options, "NNCF", scope.get("patterns") or (), scope.get("validate", True))
 
 
 # ---- AIMET's encodings

@@ -431,14 +431,21 @@ def _written(verb, model, data, options, workspace, in_files):
                 raise TypeError(f"labels hold {array.dtype}; they are whole numbers")
             one_array(name, array)
     plan = given.get("plan")
+    if isinstance(plan, dict):
+        plan = Plan(plan)
     if isinstance(plan, Plan):
-        plan.save(workspace / "asked-plan.json")
+        workspace.places["asked-plan.json"] = plan.save(workspace / "asked-plan.json")
         given["plan"] = workspace / "asked-plan.json"
     elif plan is not None:
         given["plan"] = _document(plan, workspace, "asked-plan.json", "plan")
     for name in ("target", "latency_table"):
         if given.get(name) is not None:
             given[name] = _document(given[name], workspace, f"{name}.json", name)
+    if isinstance(given.get("compare"), Model) or hasattr(given.get("compare"), "SerializeToString"):
+        other = load(given["compare"])
+        given["compare"] = other.path if other.path is not None else workspace / "compare.onnx"
+        if other.path is None:
+            other.save(given["compare"])
     if isinstance(given.get("compare"), dict):
         arrays = {str(key): _data.as_array(value, f"compare[{key!r}]") for key, value in given.pop("compare").items()}
         if not arrays:
@@ -471,9 +478,7 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
     json_too = {"json": True} if "json" in _run.options_of(verb) else {}
     given, memory = _written(verb, model, data, {**options, **inner, **json_too}, workspace, executor is not None)
     words = [model._word[0], *arguments, *_run.words_of(verb, given)]
-    shown = [verb, model.path or "MODEL", *arguments, *_run.words_of(verb, {
-        k: v if _is_text(verb, k, v) else "..." for k, v in options.items()
-        if v is not None and v is not False and _shows(verb, k, v)})]
+    command = _as_command(verb, model, data, options, arguments, metric, eval_func)
     elsewhere = None
     if executor is not None:
         if eval_func is not None:
@@ -487,16 +492,21 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
             named = [n for n in named if n not in ("metric", "drop", "relative")]
             asked += [f"--metric={named[0]}"] if named else []
         elsewhere = Trials(executor, model, asked, workspace, metric)
-    with _named_by_caller(workspace):
+    with _named_by_caller(workspace), _interrupted_as(verb):
         status, answer, remarks, interrupted = _run.run(verb, words, metric=metric, eval_func=eval_func, eval_func_path=eval_func_path,
-                                                        progress=progress, command=_run.shown(shown), stack=5, elsewhere=elsewhere,
-                                                        memory=memory, kept=kept, folder=workspace._path)
+                                                        progress=progress, command=command, stack=5, elsewhere=elsewhere,
+                                                        memory=memory, kept=kept, known=workspace.known)
+    for note in answer.get("notes", []) if isinstance(answer, dict) else []:
+        if isinstance(note, dict) and "origin" in note:
+            note["origin"] = workspace.known(note["origin"])
     result = _results.get(verb, Result)(verb, answer, remarks, status)
     result._folder, result._style = workspace, options.get("export", "portable")
     for name in makes:
         if (file := options.get(name) or inner.get(name)) is not None:
             _take(result, name, file)
     _give(result, kept or {})
+    if result.plan is not None:
+        result.plan._weighted = {row["name"] for row in model._facts["layers"] if row["weight"]}
     if isinstance(answer, dict) and "output" in answer and "output" in inner:
         answer.pop("output")
 
@@ -505,7 +515,7 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
         kept = {k: v for k, v in given.items() if k not in inner or k == "cache"}
         own = _run.words_of(verb, {**kept, **more, "overwrite": True})
         _run.run(verb, [model._word[0], *arguments, *own], metric=metric, eval_func=eval_func, eval_func_path=eval_func_path,
-                 progress=progress, command=_run.shown(shown), warn=False, memory=memory)
+                 progress=progress, command=command, warn=False, memory=memory)
 
     if "report" in _run.options_of(verb) or makes:
         result._again = again
@@ -515,26 +525,52 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
 
 
 @contextlib.contextmanager
+def _interrupted_as(verb):
+    """Makes Ctrl-C during a search qk.Interrupted from its first moment on, while it still calibrates."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if verb == "search":
+            raise Interrupted(None) from None
+        raise
+
+
+@contextlib.contextmanager
 def _named_by_caller(workspace):
-    """Takes the workspace's folder, which is gone when a user reads it, out of errors."""
+    """Takes the workspace's folder, which is gone when a user reads it, and lines of its files out of errors."""
     try:
         yield
     except Error as e:
-        if workspace._path is None or workspace._path not in str(e):
+        text = workspace.known(str(e))
+        if text == str(e):
             raise
-        raise Error(str(e).replace(workspace._path + os.sep, "")) from None
+        raise Error(text) from None
 
 
 def _is_text(verb, name, value):
     """Is true for a value that a command line can show: no array, nor a list of numbers where an array belongs."""
     if isinstance(value, (list, tuple)):
         return _run.options_of(verb)[name]["kind"] == "list" and all(isinstance(v, (str, int, float, os.PathLike)) for v in value)
-    return isinstance(value, (str, int, float))
+    return isinstance(value, (str, int, float, os.PathLike))
 
 
-def _shows(verb, name, value):
-    kind = _run.options_of(verb).get(name, {}).get("kind")
-    return kind is not None and (kind != "flag" or value is True) and not isinstance(value, (dict, np.ndarray, Plan))
+def _as_command(verb, model, data, options, arguments, metric, eval_func):
+    """Returns what a report shows as the command that made it: the command's line where files hold everything, and else the call, with
+    names in place of what lay in memory."""
+    given = {k: v for k, v in options.items() if v is not None and v is not False}
+    if data is not None:
+        given["inputs"] = data
+    in_files = data is None or _data.is_path(data)
+    known = _run.options_of(verb)
+    if model.path is not None and in_files and metric is eval_func is None and all(k in known and _is_text(verb, k, v) for k, v in given.items()):
+        return _run.shown([verb, model.path, *arguments, *_run.words_of(verb, given)])
+    given.pop("inputs", None)
+    said = [repr(model.path) if model.path is not None else "model", *map(repr, arguments)]
+    if data is not None:
+        said.append(repr(os.fspath(data)) if in_files else "data")
+    said += [f"{name}={_run._title(f) or name}" for name, f in (("metric", metric), ("eval_func", eval_func)) if f is not None]
+    said += [f"{k}={v!r}" if k not in known or _is_text(verb, k, v) else f"{k}={k}" for k, v in given.items()]
+    return f"qk.{verb}({', '.join(said)})"
 
 
 _of_models = ("quantize", "search", "finetune")

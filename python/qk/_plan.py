@@ -84,11 +84,12 @@ class Plan:
 
     def __init__(self, source=None, *, activation=None, weight=None, bias=None):
         self._arrays, self._uses, self._parameters = {}, {}, set()  # uses: (layer, input) to tensor; parameters: weights and biases
+        self._weighted = None  # the layers that have weights, where the model is known
         if source is None:
             self.document = {"qk": "requests", "version": 1, "requests": []}
         elif isinstance(source, Plan):
             self.document, self._arrays, self._uses = copy.deepcopy(source.document), dict(source._arrays), dict(source._uses)
-            self._parameters = set(source._parameters)
+            self._parameters, self._weighted = set(source._parameters), source._weighted
         elif isinstance(source, dict):
             self.document = copy.deepcopy(source)
         elif not isinstance(source, (str, os.PathLike)):
@@ -163,9 +164,12 @@ class Plan:
         else:
             entry = {"layer": layer}
             requests.append(entry)
-        if role == "exclude":
-            for r in _roles:
-                entry.pop(r, None)
+        gone = _roles if role == "exclude" else ("activation", "input", "output") if role == "activation" else (role,)
+        for r in [r for r in requests if r.get("layer") == layer]:  # what was said before of the same is said no more
+            for name in gone:
+                r.pop(name, None)
+            if r is not entry and set(r) == {"layer"}:
+                requests.remove(r)
         entry[role] = value if role in ("exclude", "accumulator") else _format_name(value)
 
     def _to_requests(self):
@@ -179,6 +183,8 @@ class Plan:
             if not e["consumer"]:
                 continue
             role = {0: "input", 1: "weight", 2: "bias"}.get(e["index"])
+            if self._weighted is not None and e["consumer"] not in self._weighted:
+                role = "input"  # the second operand of an Add, too
             if role is None:
                 continue
             what = _request_of(e["quantizer"], role == "weight")
@@ -253,13 +259,15 @@ class Plan:
         return copy.deepcopy(self.document)
 
     def save(self, file):
-        """Writes the file that --plan takes, and FILE.npz beside it where lists are long."""
+        """Writes the file that --plan takes, and FILE.npz beside it where lists are long. Returns what stands on each line."""
         file = os.fspath(file)
         document, contents = self.document, {}
         if self._arrays:
             contents[file + ".npz"] = _files.npz(self._arrays)
             document = _with_file(document, os.path.basename(file) + ".npz")
-        _files.write(contents | {file: json.dumps(document, indent=1, default=_as_json) + "\n"})
+        text = json.dumps(document, indent=1, default=_as_json) + "\n"
+        _files.write(contents | {file: text})
+        return _places(text, document)
 
     def __eq__(self, other):
         return isinstance(other, Plan) and self.document == other.document
@@ -267,6 +275,22 @@ class Plan:
     def __repr__(self):
         kind = f"{len(self.document.get('tensors', {})) + len(self.document.get('edges', []))} quantizers" if self.is_saved else f"{len(self.document.get('requests', []))} requests"
         return f"<qk.Plan of {kind}>"
+
+
+def _places(text, document):
+    """Returns what stands on each line of a plan's text, from 1, as its author knows it: "the plan's request for layer 'conv1'"."""
+    places, key, entry = {}, None, -1
+    for number, line in enumerate(text.splitlines(), 1):
+        depth = len(line) - len(line.lstrip())
+        if depth == 1 and line.startswith(' "'):
+            key, entry = line.split('"')[1], -1
+        elif depth == 2 and line.rstrip() == "  {":
+            entry += 1
+        places[number] = f"the plan's {key!r}" if key is not None else "the plan"
+        if key == "requests" and 0 <= entry < len(document["requests"]):
+            scope = next(iter(document["requests"][entry].items()), None)
+            places[number] = "the plan's request" + (f" for {scope[0].replace('_', ' ')} {scope[1]!r}" if scope is not None else "")
+    return places
 
 
 def _of_encodings(document):

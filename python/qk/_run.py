@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a verb of the command inside this process: its options from Python's names, its answer from JSON, its remarks as warnings."""
+"""Runs a verb of the command inside this process: its options from Python's names, its answer from JSON, its remarks in Python's words."""
 
 import atexit
 import difflib
@@ -7,6 +7,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -19,20 +20,22 @@ from . import _qk
 from ._arrays import Semantics
 
 log = logging.getLogger("qk")
+log.addHandler(logging.NullHandler())  # what nobody asked to see is not printed twice
 _table = None
 _calls = weakref.WeakSet()  # whose verbs may be at work in threads of their own
 _ends = threading.Event()
+_mark = "warning: "  # begins the command's remarks on what is wrong or has to be done
 
 
 class Remark(UserWarning):
-    """What the command would say on standard error."""
+    """What is wrong, or has to be done. What is only worth knowing is in a result's .remarks, and in logging's "qk"."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C ended a search; `result` is the best so far."""
+    """Ctrl-C ended a search; `result` is the best so far, or None where nothing was measured yet."""
 
     def __init__(self, result):
-        super().__init__("interrupted; .result is the best so far")
+        super().__init__("interrupted; .result is the best so far" if result is not None else "interrupted before anything was measured")
         self.result = result
 
 
@@ -108,6 +111,36 @@ def _text(value, name):
     raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; give text or a number")
 
 
+_call_of_command = re.compile(r"`?\bqk ([a-z]+) --([a-z][a-z0-9-]*)(?: ([\w.-]+\.\w+|[A-Z]+))?`?")
+_option = re.compile(r"--([a-z][a-z0-9-]*)(?: ([A-Z]\.?\w*\.\w+|\w+(?=:)))?")
+
+
+def spoken(verb, line):
+    """Returns a sentence of the command in Python's words: its options are arguments, its verbs functions."""
+    def argument(options, name, value):
+        option = options.get(name.replace("-", "_"))
+        if option is None:
+            return None
+        return python_name(option) + ("=True" if option["kind"] == "flag" else f"={value}" if value else "=")
+
+    def call(found):
+        own, value = found[1], found[3]
+        said = argument(options_of(own), found[2], value) if own in verbs() else None
+        return found[0] if said is None else f"qk.{own}({said}{'...' if said.endswith('=') else ''})"
+
+    def option(found):
+        said = argument(options_of(verb), found[1], found[2])
+        if said is None:
+            return found[0]
+        behind, before = line[found.end():], line[:found.start()]
+        if not found[2] and (before.endswith("option ") or behind.startswith((":", "'", " '"))):  # the name alone is meant
+            return said.partition("=")[0]
+        return said if found[2] or said.endswith("True") else said + "..."
+
+    line = _call_of_command.sub(call, line)
+    return _option.sub(option, line)
+
+
 def shown(words):
     """Returns the call as a command line, for reports."""
     return " ".join(["qk", *(f"'{w}'" if any(c in w for c in " '\"*?$;|&<>()") or not w else w for w in words)])
@@ -163,11 +196,18 @@ def measures(function):
     return not several
 
 
+def _title(function):
+    """Returns the name of a function that was defined with one; None for a lambda or an object."""
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) and name.isidentifier() else None
+
+
 class _Measure:
     """A function of the caller's that measures: what it returns becomes a number, or an error that names the function."""
 
     def __init__(self, function, name):
         self.function, self.name, self.not_a_number, self.calls = function, name, 0, 0
+        self.title = _title(function) or name  # what results and pages call it
 
     def __call__(self, *arguments):
         value = self.function(*arguments)
@@ -220,10 +260,10 @@ def _rest_if_ending():
 
 
 def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progress=None, command=None, warn=True, stack=4,
-        elsewhere=None, memory=None, kept=None, folder=None):
+        elsewhere=None, memory=None, kept=None, known=str):
     """Runs a verb, `memory` being what stands for words in it (_models._written). `kept`, a dictionary, gets what the verb makes where no
-    option names a file for it. `folder`, the caller's workspace, is left out of remarks. Returns (exit status, JSON or None, remarks,
-    whether Ctrl-C ended it). Errors are qk.Error, or the caller's own."""
+    option names a file for it. `known` says a remark by what the caller knows. Returns (exit status, JSON or None, remarks, whether Ctrl-C
+    ended it). Errors are qk.Error, or the caller's own."""
     if eval_func is not None and not callable(eval_func):
         raise TypeError(f"eval_func is a function of a model, not {type(eval_func).__name__}")
     if progress is not None and not callable(progress) and not isinstance(progress, (bool, np.bool_)):
@@ -264,13 +304,13 @@ def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progr
         if interrupted:
             raise KeyboardInterrupt from None
         raise
-    if folder is not None:
-        remarks = remarks.replace(folder + os.sep, "")
-    remarks = [r for r in remarks.splitlines() if r] + [r for f in (metric, eval_func) if f is not None and (r := f.remark())]
+    remarks = list(dict.fromkeys(spoken(verb, known(r)) for r in remarks.splitlines() if r))  # two lines of a file may be one request
+    remarks += [_mark + r for f in (metric, eval_func) if f is not None and (r := f.remark())]
     for r in remarks:
-        log.info("%s", r)
-        if warn:
-            warnings.warn(r, Remark, stacklevel=stack)
+        serious = r.startswith(_mark)
+        log.log(logging.WARNING if serious else logging.INFO, "%s", r.removeprefix(_mark))
+        if warn and serious:
+            warnings.warn(r.removeprefix(_mark), Remark, stacklevel=stack)
     if status < 0 or (interrupted and not text):
         raise KeyboardInterrupt
     try:

@@ -199,6 +199,8 @@ class running_verb {
             done_ = done;
             all_ = all;
         };
+        for (const nb::object& function : {given_.metric, given_.evaluate})
+            if (!function.is_none()) caller_.measure_name = nb::cast<std::string>(function.attr("title"));
         if (!given_.metric.is_none()) caller_.measure_outputs = outputs_metric_of(given_.metric, given_.outputs_alone);
         if (!given_.evaluate.is_none()) caller_.measure_model = [this](const graph::model& m) { return measured(m); };
         if (!given_.elsewhere.is_none())

@@ -240,3 +240,85 @@ TEST_CASE("errors behind numbers without a gradient are seen: a product of what 
         }
     }
 }
+
+namespace {
+
+/// Builds a small densenet with random weights: every layer reads a Concat of all before it, through a Relu, a Conv of 1 x 1, a Relu and a
+/// Conv of 3 x 3. Biases keep what a Conv of 3 x 3 reads far from 0 on average, as BatchNormalization does.
+model small_densenet() {
+    qk_test::builder b;
+    b.input("x", {-1, 3, 12, 12}).output("y", {-1, 10});
+    unsigned seed = 1;
+    const auto conv = [&](const std::string& name, const std::string& from, std::int64_t in, std::int64_t out, std::int64_t kernel) {
+        const tensor w =
+            qk_test::random_tensor({out, in, kernel, kernel}, seed++, std::sqrt(1.5f / static_cast<float>(in * kernel * kernel)));
+        const tensor bias = qk_test::random_tensor({out}, seed++, 0.5f);
+        b.constant(name + "_w", w.shape(), {w.as<float>().begin(), w.as<float>().end()});
+        b.constant(name + "_b", bias.shape(), {bias.as<float>().begin(), bias.as<float>().end()});
+        auto& node = b.node("Conv", {from, name + "_w", name + "_b"}, {name + "_out"}, name);
+        if (kernel > 1) qk_test::set(node, "pads", std::vector<std::int64_t>(4, 1));
+        return name + "_out";
+    };
+    const auto relu = [&](const std::string& from) {
+        b.node("Relu", {from}, {from + "_r"}, from + "_relu");
+        return from + "_r";
+    };
+    std::string features = relu(conv("stem", "x", 3, 16, 3));
+    std::int64_t channels = 16;
+    for (int layer = 0; layer < 8; ++layer) {
+        const std::string n = std::to_string(layer);
+        const std::string narrow = relu(conv("narrow" + n, relu(features), channels, 24, 1));
+        const std::string wide = conv("wide" + n, narrow, 24, 8, 3);
+        qk_test::set(b.node("Concat", {features, wide}, {"joined" + n}, "join" + n), "axis", std::int64_t{1});
+        features = "joined" + n, channels += 8;
+        if (layer != 3) continue;
+        const std::string halved = conv("transition", relu(features), channels, channels / 2, 1);
+        auto& pool = b.node("AveragePool", {halved}, {"pooled"}, "pool");
+        qk_test::set(pool, "kernel_shape", std::vector<std::int64_t>{2, 2});
+        qk_test::set(pool, "strides", std::vector<std::int64_t>{2, 2});
+        features = "pooled", channels /= 2;
+    }
+    b.node("GlobalAveragePool", {relu(features)}, {"mean"}, "average");
+    b.node("Flatten", {"mean"}, {"flat"}, "flatten");
+    const tensor w = qk_test::random_tensor({channels, 10}, seed++, 0.3f);
+    b.constant("last_w", w.shape(), {w.as<float>().begin(), w.as<float>().end()});
+    b.node("Gemm", {"flat", "last_w"}, {"y"}, "last");
+    return b.model();
+}
+
+}  // namespace
+
+TEST_CASE("a densenet: estimates have the size of what is measured, for weights at their nearest codes, made pair-safe and compensated") {
+    const model m = small_densenet();
+    const named_tensors x{{"x", qk_test::random_tensor({12, 3, 12, 12}, 99, 1.0f)}};
+    const calibration seen = calibrate(m, x);
+    struct judged {
+        const char* narrow;
+        bool pair_safe;
+    };
+    for (const auto& [narrow, pair_safe] :
+         {judged{"int8/int8", false}, {"int8/int8", true}, {"mx9/mx9", true}, {"int8/int:bits=6@compensated", true}}) {
+        CAPTURE(narrow);
+        CAPTURE(pair_safe);
+        mix_options options;
+        options.wide = "fp32/fp32";
+        options.narrow = {narrow};
+        options.scoring.metric = "mse";
+        options.pair_safe = pair_safe;
+        const sensitivity_result measured = measure_sensitivity(m, x, seen, options);
+        const sensitivity_result estimated = estimate_sensitivity(
+            m, x, seen, options, false, {.method = sensitivity_method::gradient, .passes = 10});  // exact but for linearity
+        std::map<std::pair<std::string, mixture::part>, double> by_row;
+        for (const sensitivity_row& r : measured.rows) by_row[{r.layer, r.part}] = r.error;
+        std::vector<double> a, b;
+        for (const sensitivity_row& r : estimated.rows) {
+            CAPTURE(r.layer);
+            CAPTURE(name_of(r.part));
+            a.push_back(r.error), b.push_back(by_row.at({r.layer, r.part}));
+            CHECK(a.back() > 0.6 * b.back());
+            CHECK(a.back() < 1.7 * b.back());
+        }
+        CHECK(a.size() == 3 * 19);
+        CHECK(rank_correlation(a, b) > 0.95);
+    }
+}

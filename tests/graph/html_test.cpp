@@ -2,6 +2,7 @@
 // Report pages escape text, load nothing from outside, and nest their elements well.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <set>
@@ -117,5 +118,46 @@ TEST_CASE("a histogram keeps its height under many markers, whose labels do not 
         CHECK(rows.size() <= 12);
         if (together) CHECK(rows.size() == 12);
         else CHECK(rows.size() < 12);
+    }
+}
+
+TEST_CASE("numbers are right-aligned, whatever their size, and so are the heads of their columns") {
+    const std::vector<std::string> columns{"layer", "cost", "error"};
+    const std::vector<std::vector<std::string>> rows{{"conv1", html_number(9999), html_number(0.5) + " +- " + html_number(0.1)},
+                                                     {"10 000 maniacs", html_number(23630), "–"},
+                                                     {"conv3", html_number(std::numeric_limits<double>::infinity()), html_number(2e-7)}};
+    const std::string text = html_page("h").table(columns, rows).text();
+    for (const char* cell : {">9999<", ">23\u202f630<", ">∞<", ">–<", ">2e-07<", ">0.5 +- 0.1<"})
+        CHECK_MESSAGE(text.find(std::string("<td class=\"n\"") + cell) != std::string::npos, cell);
+    CHECK(text.find("<td>10 000 maniacs<") != std::string::npos);
+    CHECK(text.find("<th>layer</th><th class=\"n\">cost</th><th class=\"n\">error</th>") != std::string::npos);
+}
+
+TEST_CASE("labels of a chart's axes have room on a phone, where text is 18 of the picture's 640 units high") {
+    for (const auto& [low, high] : {std::pair{131072.0, 190000.0}, {0.0, 1.0}, {1.0e6, 9.9e6}, {123456.0, 123460.0}, {1e-7, 3e-7}}) {
+        const std::vector<html_series> series{{"front", {{low, low}, {high, high}}}};
+        const std::string text = html_page("h").line_chart("line", series, {"bytes", "error"}).text();
+        const auto letters = [](const std::string& s) { return std::ranges::count_if(s, [](char c) { return (c & 0xC0) != 0x80; }); };
+        double behind = -1e9;
+        int along_x = 0, along_y = 0;
+        for (std::size_t i = text.find("<text x=\""); i != std::string::npos; i = text.find("<text x=\"", i + 1)) {
+            double x = 0, y = 0;
+            char anchor[16] = {}, kind[16] = {};
+            if (std::sscanf(text.c_str() + i, "<text x=\"%lf\" y=\"%lf\" text-anchor=\"%15[a-z]\" class=\"%15[a-z]", &x, &y, anchor,
+                            kind) != 4)
+                continue;
+            const std::size_t from = text.find('>', i) + 1;
+            const double width = 9.5 * static_cast<double>(letters(text.substr(from, text.find('<', from) - from)));
+            if (std::string(anchor) == "end") {
+                ++along_y;
+                CHECK(x - width > 14 + 9);  // beside the axis's name, which stands upright around x = 14
+            } else {
+                ++along_x;
+                CHECK_MESSAGE(x - width / 2 > behind, text.substr(from, 12));
+                behind = x + width / 2;
+            }
+        }
+        CHECK(along_x >= 1);
+        CHECK(along_y >= 2);
     }
 }

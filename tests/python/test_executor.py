@@ -76,6 +76,17 @@ def test_a_lost_trial_is_taken_again(model, images, nearest):
         assert pool.count > 10
 
 
+def test_a_lambda_in_a_pool_gets_a_sentence(pool, model, images):
+    def local(outputs):
+        return 0.0
+
+    for metric in (lambda outputs: 0.0, local):
+        with pytest.raises(TypeError, match="metric is .*does not travel.*def at the top of a module"):
+            qk.sensitivity(model, images[:8], narrow="int8/int4", metric=metric, executor=pool)
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        assert qk.sensitivity(model, images[:8], narrow="int8/int4", metric=lambda outputs: 0.0, executor=threads).rows
+
+
 def test_what_cannot_travel_is_refused(model, images):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         with pytest.raises(qk.Error, match="do not go together"):

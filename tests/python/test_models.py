@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models: every verb's result equals its --json; data and models in every form; metrics of one's own; errors, Ctrl-C, plans."""
 
+import html
 import json
 import os
 import pickle
+import re
+import shlex
 import signal
 import threading
 import time
+import warnings
 
 import numpy as np
 import onnx
@@ -457,7 +461,7 @@ def test_choices_and_switches_are_not_lost(model, images):
     assert {e["quantizer"]["semantics"]["rounding"] for e in qk.quantize(model, images, plan=plan)["edges"] if e["role"] == "weight"} == {"up"}
     with pytest.raises(TypeError, match="overflow='ieee'"):
         qk.quantize(model, images, activation="int8", weight="int8", semantics=qk.Semantics("ocp", overflow="ieee"))
-    with pytest.raises(qk.Error, match=r"^asked-plan.json:1: /defalt: unknown key"):  # no folder that is gone
+    with pytest.raises(qk.Error, match=r"^the plan's 'defalt': /defalt: unknown key"):  # no file that is gone
         qk.quantize(model, images, plan={"qk": "requests", "version": 1, "defalt": {}})
     by_bytes = qk.quantize(model, activation="int8", weight="int8", calibration=qk.calibrate(model, images).statistics)
     assert by_bytes["edges"]
@@ -482,9 +486,55 @@ def test_rows_and_plots(model, images, labels):
     matplotlib.pyplot.close("all")
 
 
-def test_remarks_are_warnings(model, images):
-    with pytest.warns(qk.Remark, match="per-channel"):
-        qk.quantize(model, images, activation="mxfp8_e4m3", weight="mxfp4", per_channel=True)
+def test_what_must_be_done_is_a_warning_and_the_rest_is_remarks(model, images, caplog):
+    with pytest.warns(qk.Remark, match="option per_channel: has no effect") as told:
+        done = qk.quantize(model, images, activation="mxfp8_e4m3", weight="mxfp4", per_channel=True)
+    assert len(told) == 1 and any(r.startswith("warning: unused: option per_channel") for r in done.remarks)
+    with warnings.catch_warnings(), caplog.at_level("INFO", "qk"):
+        warnings.simplefilter("error", qk.Remark)
+        done = qk.quantize(model, images, activation="int8", weight="int8")
+    assert done.remarks and not any("--" in r for r in done.remarks)  # nothing speaks of the command's options
+    assert any("qk.quantize(keep_int8=True)" in r for r in done.remarks)
+    assert [r.message for r in caplog.records if r.levelname == "INFO"] == done.remarks
+
+
+def test_remarks_name_what_the_caller_wrote(model, images):
+    plan = qk.Plan(activation="int8", weight="int8").set_precision("no_such_layer", activation="int16")
+    with pytest.warns(qk.Remark, match="the plan's request for layer 'no_such_layer'") as told:
+        done = qk.quantize(model, images, plan=plan)
+    assert not any(".json" in str(w.message) for w in told) and not any(".json" in str(n) for n in done["notes"])
+    with pytest.raises(qk.Error, match="the plan's request for layer 'no_such_layer'") as wrong:
+        qk.quantize(model, images, plan=plan.to_dict(), strict=True)
+    assert ".json" not in str(wrong.value)
+
+
+def test_remarks_in_the_words_of_python():
+    spoken = qk._run.spoken
+    assert spoken("quantize", "unused: option --per-channel: has no effect: FORMAT") == "unused: option per_channel: has no effect: FORMAT"
+    assert spoken("quantize", "codes (qk quantize --keep-int8 writes int8)") == "codes (qk.quantize(keep_int8=True) writes int8)"
+    assert spoken("quantize", "--dual, or else (--log L.txt and --report name them)") == "dual=True, or else (log=L.txt and report=... name them)"
+    assert spoken("search", "run `qk evaluate --plan P.json`") == "run qk.evaluate(plan=P.json)"
+    assert spoken("search", "--op-types ConvTranspose: the model has no such layer") == "op_types=ConvTranspose: the model has no such layer"
+    assert spoken("search", "--no-such-option stays -- as it is") == "--no-such-option stays -- as it is"
+
+
+def test_reports_name_the_metric_and_show_what_can_be_run(model, images, tmp_path, command):
+    def largest_logit(outputs):
+        return float(np.max(outputs[0]))
+
+    found = qk.search(model, images, metric=largest_logit, narrow=["int8/int8", "int8/int4"], target_relative=0.1, higher_is_better=True, max_trials=3)
+    assert found["metric_name"] == "largest_logit"
+    found.report(tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    shown = html.unescape(re.search("<pre>(.*?)</pre>", page, re.S)[1]).strip()
+    assert "largest_logit" in page and ">user<" not in page
+    again = eval(shown, {"qk": qk, "data": images, "largest_logit": largest_logit})  # names stand for what lay in memory
+    assert again.choice == found.choice and again.metric == found.metric
+    np.save(tmp_path / "x.npy", images[:16])
+    qk.sensitivity(model, tmp_path / "x.npy", narrow="int8/int4", metric="mse").report(tmp_path / "s.html")
+    shown = html.unescape(re.search("<pre>(.*?)</pre>", (tmp_path / "s.html").read_text(), re.S)[1])
+    words = shlex.split(shown)
+    assert words[:2] == ["qk", "sensitivity"] and "adds to MSE" in command(*words[1:])
 
 
 def test_progress_is_told(model, images):
@@ -496,6 +546,15 @@ def test_progress_is_told(model, images):
 
     qk.search(model, images, metric=slow, narrow="int8/int4", target_metric=1, max_trials=5, progress=lambda *state: told.append(state))
     assert told and any(what.startswith("searching") for what, _, _ in told)
+
+
+def test_ctrl_c_while_a_search_calibrates(model, images):
+    def stop(what, done, all):
+        raise KeyboardInterrupt
+
+    with pytest.raises(qk.Interrupted, match="before anything was measured") as ended:
+        qk.search(model, np.concatenate([images] * 40), narrow="int8/int4", target_l2=0.5, progress=stop, threads=1)
+    assert ended.value.result is None
 
 
 def test_ctrl_c_gives_the_best_so_far(model, images):

@@ -44,6 +44,27 @@ TEST_CASE("evaluate: outputs, comparison, errors") {
     CHECK(run_tool({"evaluate", place("missing.onnx"), "--inputs", input}).status == 2);
 }
 
+TEST_CASE("evaluate: --compare takes another model, which runs on the same inputs") {
+    const fs::path network = qk_test::residual_network(qk_test::data_with("reference")[0]);
+    const std::string model = network.string(), input = qk_test::reference_of(network, "input.input").string();
+    const qk_test::scratch place;
+    const std::string narrow = place("narrow.onnx");
+    REQUIRE(run_tool({"quantize", model, "--weight", "int8", "--approach", "weight_only", "-o", narrow}).status == 0);
+    const auto done = run_tool({"evaluate", narrow, "--inputs", input, "--compare", model, "--metric", "sqnr", "--json"});
+    CHECK(done.status == 1);  // beyond the tolerance, which is for equal models
+    const auto json = nlohmann::json::parse(done.out);
+    const double share = json["compare"]["logits"]["max_rel"], sqnr = json["sqnr"];
+    CHECK(share > 1e-4);
+    CHECK(share < 0.1);
+    CHECK(sqnr > 25);
+    CHECK(sqnr < 60);
+    CHECK(run_tool({"evaluate", model, "--inputs", input, "--compare", model}).status == 0);
+    const auto other =
+        run_tool({"evaluate", model, "--inputs", input, "--compare", std::string(QK_SOURCE_DIR) + "/examples/digits/digits.onnx"});
+    CHECK(other.status == 2);
+    CHECK(other.err.find("image") != std::string::npos);
+}
+
 TEST_CASE("evaluate: weights whose scales are weighted by what layers read are compared with the float model's") {
     const fs::path network = qk_test::residual_network(qk_test::data_with("reference")[0]);
     const std::string model = network.string(), input = qk_test::reference_of(network, "input.input").string();

@@ -211,7 +211,6 @@ TEST_CASE("what says nothing about a format, a layer or a side is an error with 
     refuse({"--narrow", "int8/int8@entropy"}, {"no word for weights"});
     refuse({"--narrow", "int8@per_channel/int8"}, {"no word for activations"});
     refuse({"--narrow", "int8@min_max|mxe/int8"}, {"'mxe'"});
-    refuse({"--narrow", "int8/int4@compensated", "--method", "gradient"}, {"measured, not estimated", "--method measured"});
     refuse({"--narrow-for", "Conv"}, {"--narrow-for", "LAYERS=ACTIVATION/WEIGHT"});
     refuse({"--narrow-for", "Conv=int8@entrpy/int8"}, {"--narrow-for Conv", "Did you mean 'entropy'"});
     refuse({"--narrow-for", "nowhere=int8/int8"}, {"--narrow-for nowhere", "nowhere"});

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "qk/graph/quantize/plan_file.hpp"
 #include "run_tool.hpp"
 
 namespace {

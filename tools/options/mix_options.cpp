@@ -98,6 +98,7 @@ void place(graph::pipeline::mix_settings& mix) {
     if (const caller* by = this_caller()) {
         mix.measure_outputs = by->measure_outputs;
         mix.measure_model = by->measure_model;
+        mix.measure_name = by->measure_name;
         mix.elsewhere = by->elsewhere;
         if (by->take_settings) by->take_settings(mix);
     }

@@ -33,6 +33,7 @@ struct caller {
     std::atomic<bool> interrupted = false;                       ///< set: a search ends with the best so far
     graph::outputs_metric measure_outputs;                       ///< a metric of search and sensitivity; at most one of the two is set
     graph::model_metric measure_model;
+    std::string measure_name;                                                 ///< that function's name
     std::function<void(const graph::pipeline::mix_settings&)> take_settings;  ///< gets what sensitivity would measure with, and throws
     graph::remote_scores elsewhere;                                           ///< measures the trials of search and sensitivity
 

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/remarks.hpp"
 
+#include <iterator>
+
+#include "qk/graph/quantize/remarks.hpp"
 #include "support/console.hpp"
 
 namespace qk::tool {
 
-void print_remarks(const graph::quantize_report& report, bool all) {
+std::size_t print_remarks(const graph::quantize_report& report, bool all) {
     using kind = graph::plan_note::kind;
-    bool between = false;  // the line for tensors between two formats has been printed
-    for (const graph::plan_note& n : report.notes) {
-        if (n.what == kind::boundary && !report.widened.empty()) {
-            if (!between) print(stderr, "boundary: {}\n", graph::boundary_line(report.widened));
-            between = true;
-            continue;
-        }
-        if (all || graph::is_violation(n) || n.what == kind::renamed || n.what == kind::unchanged || n.what == kind::unused ||
-            n.what == kind::requantized)
-            print(stderr, "{}: {}{}: {}\n", graph::name_of(n.what), n.origin.empty() ? "" : n.origin + ": ", n.subject, n.text);
-    }
+    std::vector<graph::plan_note> said;
+    std::ranges::copy_if(report.notes, std::back_inserter(said), [&](const graph::plan_note& n) {
+        return all || graph::is_violation(n) || graph::is_warning(n) || n.what == kind::renamed ||
+               (n.what == kind::boundary && !report.widened.empty());
+    });
+    const std::vector<std::string> lines = graph::remark_lines(said, report.widened);
+    for (const std::string& line : lines) print(stderr, "{}\n", line);
+    return lines.size();
 }
 
 }  // namespace qk::tool

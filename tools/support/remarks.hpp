@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints a plan's remarks: a line each, but one line for all tensors between two formats.
+// Prints a plan's remarks (qk/graph/quantize/remarks.hpp).
 #pragma once
 
 #include "qk/graph/quantize.hpp"
@@ -7,7 +7,7 @@
 namespace qk::tool {
 
 /// Prints to standard error. Without `all` it prints only the line for tensors between two formats, requests that were not met, renamed
-/// tensors, and that a plan changes nothing.
-void print_remarks(const graph::quantize_report& report, bool all = true);
+/// tensors, and warnings. Returns the number of lines.
+std::size_t print_remarks(const graph::quantize_report& report, bool all = true);
 
 }  // namespace qk::tool

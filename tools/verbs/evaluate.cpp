@@ -83,7 +83,9 @@ void add_evaluate(command& app, verb_result& result) {
             "write every named tensor of the network, behind its quantizer, as NAME.npy with an index.json: order, name, node, file, "
             "shape; for `qk diff`")
         .type_name("DIR");
-    verb.add_option("--compare", given->compare, "compare each output with DIR/NAME.npy").type_name("DIR").common();
+    verb.add_option("--compare", given->compare, "compare each output with DIR/NAME.npy, or with what another model gives for the inputs")
+        .type_name("DIR|F.onnx")
+        .common();
     verb.add_option("--tolerance", given->tolerance, "largest difference allowed, over the largest output (1e-4); exit status 1 beyond")
         .type_name("X")
         .at_least(0, "it is a share of the largest output: 0.0001 allows one part in ten thousand");
@@ -97,7 +99,8 @@ void add_evaluate(command& app, verb_result& result) {
         "  qk evaluate gpt.onnx --inputs t1.npz,t2.npz --mask attention_mask --next-token --metric perplexity,kl --weight int4 "
         "--weight-block 32\n"
         "  qk evaluate m.onnx --inputs x.npy --samples 4 --activation int8 --weight int8 --dump tensors\n"
-        "  qk evaluate m.onnx --inputs a=a.npy --inputs b=b.npy --compare expected --tolerance 1e-3");
+        "  qk evaluate m.onnx --inputs a=a.npy --inputs b=b.npy --compare expected --tolerance 1e-3\n"
+        "  qk evaluate quantized.onnx --inputs x.npy --compare m.onnx --metric sqnr,cosine --tolerance 1");
     verb.callback([given, &result] {
         take_from_caller(*given);
         given->keep_outputs = keeper_of_results() != nullptr;

@@ -57,7 +57,7 @@ void quantize(const quantize_arguments& given) {
         if (given.save_plan.empty()) by->keep(done.result.plan);
     }
     for (const std::string& n : done.remarks) print(stderr, "{}\n", n);
-    print_remarks(done.result.report);
+    const std::size_t remarks = print_remarks(done.result.report) + done.export_notes.size();
     for (const std::string& n : done.export_notes) print(stderr, "export: {}\n", n);
     if (given.json) return print_json(done.summary);
     if (const auto& method = done.result.report.method; method) {
@@ -67,7 +67,6 @@ void quantize(const quantize_arguments& given) {
         print("\n");
     }
     print_quality(done);
-    const std::size_t remarks = done.result.report.notes.size() + done.export_notes.size();
     print("{} quantized edges, {} remark{}; weights {} of {} bytes{}\n", done.edges, remarks, remarks == 1 ? "" : "s",
           static_cast<std::uint64_t>(done.cost.weight_bits / 8), static_cast<std::uint64_t>(done.cost.float_weight_bits / 8),
           !given.output.empty() ? fmt::format("; {} ({} bytes, was {})", standard_streams::in_words(given.output),

@@ -527,20 +527,28 @@ inline operand fake_quantize(function_builder& f, const microexponent& format, c
     const int shifts = (1 << format.shift_bits) - 1;
     const bool wide = is_directed(how.rounding) || 127 + shifts + format.mantissa_bits - 1 > 149;  // the smallest step
     const arithmetic s(f, wide ? data_type::float64 : data_type::float32), a(f, data_type::float32);
+    // Runtimes are slow where an axis of the length of a sub-block is reduced, or where values of one shape meet those of another along it:
+    // sub-blocks are taken apart once, and their steps repeated once.
     const operand magnitude = a.abs(x);
-    const operand sum = f.reduce("ReduceSum", magnitude, {-3, -2}), pair_amax = f.reduce("ReduceMax", magnitude, {-2}),
-                  amax = f.reduce("ReduceMax", pair_amax, {-3});
-    const operand worst = a.where(a.is_nan(sum), sum, amax), poison = a.sub(worst, worst);
-    // Exponent fields as powers of two; field 0 stands for 2^-127.
-    const operand pair = s.max(top_power(s, pair_amax), 0x1p-127), top = unless_zero(f, s, amax, s.max(top_power(s, amax), 0x1p-127));
-    const operand shifted = f.op("Max", {pair, s.mul(top, power_of_two(-shifts))});
-    const operand exact_step = s.mul(shifted, power_of_two(1 - format.mantissa_bits)), step = s.to_single(exact_step);
+    std::vector<operand> each;
+    for (std::int64_t i = 0; i < format.sub_block_size; ++i)
+        each.push_back(f.op("Slice", {magnitude, f.integers({i}), f.integers({i + 1}), f.integers({-2})}));
+    operand sub_amax = each[0], sub_sum = each[0];
+    for (std::size_t i = 1; i < each.size(); ++i) sub_amax = f.op("Max", {sub_amax, each[i]}), sub_sum = a.add(sub_sum, each[i]);
+    const operand sum = f.reduce("ReduceSum", sub_sum, {-3}), amax = f.reduce("ReduceMax", sub_amax, {-3});
+    const operand worst = a.where(a.is_nan(sum), sum, amax), poison = s.of_single(a.sub(worst, worst));
+    // A block's exponent field as a power of two; field 0 stands for 2^-127. A sub-block's is its share of the block's. That of a sub-block
+    // in which everything is subnormal, and becomes 0, does not matter.
+    const operand top = unless_zero(f, s, amax, s.max(top_power(s, amax), 0x1p-127));
+    const operand share = s.clip(s.power_below(s.div(s.of_single(sub_amax), top), 1), power_of_two(-shifts), 1);
+    const operand of_sub_block = s.mul(share, s.add(s.mul(top, power_of_two(1 - format.mantissa_bits)), poison));
+    const operand exact_step = f.concat(std::vector<operand>(each.size(), of_sub_block), -2), step = s.to_single(exact_step);
     const double largest = power_of_two(format.mantissa_bits) - 1;
     operand element = is_directed(how.rounding) ? s.to_single(s.round(s.div(s.of_single(x), exact_step), how.rounding))
                                                 : a.round(a.div(x, step), how.rounding);
     element = a.clip(element, -largest, largest);
-    const operand normal = f.cast(a.less(a.c(0x1.fffffcp-127), magnitude), data_type::float32);  // subnormals become zeros
-    return a.mul(a.mul(element, normal), a.add(step, poison));
+    const operand normal = f.op("Floor", {a.clip(a.mul(magnitude, 0x1p126), 0, 1)});  // 0 for subnormals, which become zeros
+    return a.mul(a.mul(element, normal), step);
 }
 
 /// `tensor_scale` is the scale of the whole tensor, a scalar; if empty, it is computed from the tensor itself, or 1 if the format has none.

@@ -102,6 +102,14 @@ tensor quantized(const quantizers& all, tensor value) {
     return value;
 }
 
+/// Returns what `all` quantize at a use of the constant of this name: its own value, or one that was rounded for a quantizer of them.
+const tensor& under(const values_under& rounded, const std::string& name, const quantizers& all, const tensor& own) {
+    if (rounded)
+        for (const quantizer* q : all)
+            if (const tensor* value = rounded(name, *q)) return *value;
+    return own;
+}
+
 /// A use of a value with other quantizers than the base plan's.
 struct change {
     quantizers what;
@@ -240,8 +248,9 @@ tensor difference(tensor a, const tensor& b) {
 class change_probe final : public gradient::edge_visitor {
   public:
     change_probe(const execute::network& net, const change_table& table,
-                 const std::map<std::pair<std::size_t, std::size_t>, std::vector<tensor>>& errors, std::size_t passes)
-        : net_(&net), table_(&table), errors_(&errors), found(table.count, std::vector<double>(passes, 0.0)) {}
+                 const std::map<std::pair<std::size_t, std::size_t>, std::vector<tensor>>& errors, const values_under& rounded,
+                 std::size_t passes)
+        : net_(&net), table_(&table), errors_(&errors), rounded_(&rounded), found(table.count, std::vector<double>(passes, 0.0)) {}
 
     void at_node(const gradient::tape& t, std::size_t node, std::span<const std::vector<tensor>> gradients) override {
         const auto use = table_->uses.find({node, 1});
@@ -275,7 +284,9 @@ class change_probe final : public gradient::edge_visitor {
     /// Returns the error that a change puts into a value: stored for small constants, else computed now.
     tensor error_of(const std::pair<std::size_t, std::size_t>& where, const changed_use& use, std::size_t c, const tensor& value) const {
         if (const auto known = errors_->find(where); known != errors_->end()) return known->second[c];
-        return difference(quantized(use.changes[c].what, value), quantized(use.base, value));
+        const std::string& name = net_->values[static_cast<std::size_t>(net_->nodes[where.first].inputs[where.second].value)].name;
+        return difference(quantized(use.changes[c].what, under(*rounded_, name, use.changes[c].what, value)),
+                          quantized(use.base, under(*rounded_, name, use.base, value)));
     }
 
     void take(std::size_t number, std::span<const tensor> gradients, const tensor& e) {
@@ -287,6 +298,7 @@ class change_probe final : public gradient::edge_visitor {
     const execute::network* net_;
     const change_table* table_;
     const std::map<std::pair<std::size_t, std::size_t>, std::vector<tensor>>* errors_;
+    const values_under* rounded_;
 
   public:
     std::vector<std::vector<double>> found;  ///< by change, then pass
@@ -328,8 +340,11 @@ class estimation {
             // sample.
             held += use.changes.size() * element_count(constant.shape()) * sizeof(float);
             if (held > (all > most_held ? most_of_large : most_held)) continue;
-            const tensor as_base = quantized(use.base, constant);
-            for (const change& c : use.changes) errors_[where].push_back(difference(quantized(c.what, constant), as_base));
+            const auto as = [&](const quantizers& what) {
+                return quantized(what, under(options_.rounded, net.values[v].name, what, constant));
+            };
+            const tensor as_base = as(use.base);
+            for (const change& c : use.changes) errors_[where].push_back(difference(as(c.what), as_base));
         }
     }
 
@@ -404,7 +419,7 @@ class estimation {
             }
             seeds.push_back(std::move(seed));
         });
-        change_probe probe(net, table_, errors_, r.passes);
+        change_probe probe(net, table_, errors_, options_.rounded, r.passes);
         if (const auto own = table_.outputs.find(chosen); own != table_.outputs.end()) {
             const tensor base = quantized(own->second.base, y);
             std::vector<tensor> by_pass;

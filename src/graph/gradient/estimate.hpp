@@ -23,6 +23,9 @@ enum class estimated_form : std::uint8_t {
     divergence,     ///< half the squared error in the metric of Fisher, which is the Kullback-Leibler divergence for small errors
 };
 
+/// Returns the values that a constant has, before quantization, under this quantizer in place of the model's own; nullptr: its own.
+using values_under = std::function<const tensor*(const std::string& constant, const quantizer& how)>;
+
 struct estimate_options {
     int threads = 0;
     int output_index = 0;
@@ -30,6 +33,7 @@ struct estimate_options {
     std::uint64_t seed = 0;
     estimated_form form = estimated_form::squared_error;
     std::size_t memory = 0;  ///< as in gradient_options
+    values_under rounded{};  ///< weights that a plan rounds other than to nearest (rounded_weights); errors are those of these values
 };
 
 struct change_estimates {

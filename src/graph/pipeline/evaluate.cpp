@@ -19,6 +19,7 @@
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/pipeline/output_measure.hpp"
 #include "qk/graph/plan/accumulators.hpp"
+#include "qk/graph/quantize/remarks.hpp"
 #include "qk/graph/recover/already_quantized.hpp"
 
 namespace qk::graph::pipeline {
@@ -37,6 +38,26 @@ std::map<std::string, std::filesystem::path> files_of_outputs(const model& m, co
     std::map<std::string, std::filesystem::path> files;
     for (std::size_t i = 0; i < names.size(); ++i) files[names[i]] = std::filesystem::path(folder) / (stems[i] + ".npy");
     return files;
+}
+
+/// Returns what --compare has for the outputs: files of a folder, or what another model's file gives for the same inputs.
+named_tensors compared_with(const evaluate_settings& settings, const model& m, const named_tensors& inputs) {
+    named_tensors all;
+    if (!std::filesystem::is_regular_file(settings.compare)) {
+        for (const auto& [name, file] : files_of_outputs(m, settings.compare)) all[name] = read_npy(file);
+        return all;
+    }
+    const model other = model::load(settings.compare);
+    const std::vector<std::string> own = names_of_outputs(other);
+    const named_tensors made =
+        evaluator(other, evaluate_options{.threads = settings.data.threads, .batch = settings.batch}).run(inputs).outputs;
+    for (const std::string& name : names_of_outputs(m)) {
+        const auto found = made.find(name);
+        if (found == made.end())
+            throw error("--compare " + settings.compare + ": that model has no output '" + name + "'; its outputs: " + listed(own, 12));
+        all[name] = found->second;
+    }
+    return all;
 }
 
 /// Is a scale searched by what layers read? Then weights of formats with blocks of their own are replaced by what they round to.
@@ -109,14 +130,14 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     const bool only_runs = settings.metrics.empty() && settings.data.labels.empty() && settings.generate == 0;
     const named_tensors inputs = settings.data.load_inputs(m, only_runs);
     if (const bad_samples bad = only_runs ? find_bad_samples(m, inputs) : bad_samples{}; !bad.which.empty())
-        done.remarks.push_back("--inputs: " + bad.text());
+        done.remarks.push_back(std::string(warning_mark) + "--inputs: " + bad.text());
     named_tensors expected = settings.expected;
     const std::vector<std::string> own = names_of_outputs(m);
     for (const auto& [name, value] : expected)
         if (std::ranges::find(own, name) == own.end())
             throw error("there is no output '" + name + "' to compare with; the model's outputs: " + listed(own, 12));
     if (!settings.compare.empty())
-        for (const auto& [name, file] : files_of_outputs(m, settings.compare)) expected[name] = read_npy(file);
+        for (auto& [name, value] : compared_with(settings, m, inputs)) expected[name] = value;
     const bool planned = settings.precision.any() || !settings.accumulators.empty();
     const std::vector<std::string> asked = settings.generate > 0 ? std::vector<std::string>() : settings.metrics;
     for (const std::string& name : settings.metrics) find_metric(name);  // throws for a wrong name before the work starts

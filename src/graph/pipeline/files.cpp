@@ -5,6 +5,7 @@
 #include "graph/model/model_bytes.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/model/model_files.hpp"
+#include "qk/graph/quantize/remarks.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
@@ -40,7 +41,7 @@ std::vector<std::string> declare(output_set& files, const data_settings& data) {
     declare_data(files, "--inputs", data.inputs.files, remarks);
     declare_data(files, "--calibration", data.calibration.files, remarks);
     if (data.positions.ignore_label != ignored_label && data.labels.empty() && !data.positions.next_token)
-        remarks.push_back("unused: option --ignore-label has no effect: there are no --labels");
+        remarks.push_back(std::string(warning_mark) + "unused: option --ignore-label has no effect: there are no --labels");
     return remarks;
 }
 

@@ -10,6 +10,7 @@
 #include "graph/search/options.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/quantize/remarks.hpp"
 #include "qk/graph/search/metric_server.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
 #include "qk/graph/search/scorer.hpp"
@@ -49,8 +50,8 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     if (asked.saved && asked.options.transforms())
         throw error("scaling of channels and rotation go before a plan is made, and a saved plan is given: leave one of them out");
     options.fixed_plan.accumulators.insert(asked.accumulators.begin(), asked.accumulators.end());
-    for (const plan_note& n : asked.unused) options.remarks.push_back(n.subject + " " + n.text);
-    for (const plan_note& n : asked.notes) options.remarks.push_back(n.origin + ": " + n.subject + ": " + n.text);
+    for (const auto& notes : {asked.unused, asked.notes})
+        for (std::string& line : remark_lines(notes)) options.remarks.push_back(std::move(line));
     options.quantize = asked.options;
     options.pair_safe = style.style != export_style::amd && codes_for(asked.options) == int8_codes::where_safe;
     options.per_channel = asked.options.per_channel;
@@ -81,6 +82,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
         options.scoring.server = std::make_shared<graph::metric_server>(metric_server_options{metric_server, metric_timeout, write});
     }
     options.scoring.user_name = metric_command + metric_server + (measure_outputs || measure_model ? "a function" : "");
+    options.scoring.user_title = measure_name;
     options.scoring.user_higher_is_better = higher_is_better && measured_by_user();
     options.scoring.output_index = output_index;
     options.scoring.labels = data.load_labels(m, inputs, measured_by_user() ? std::nullopt : std::optional(output_index));
@@ -121,7 +123,7 @@ precision_plan transform_mix(model& m, const data_settings& data, mix_options& o
     done.into(changes);
     add_to(report, done);
     throw_violations(report, options.quantize);
-    for (const plan_note& n : report.notes) options.remarks.push_back(std::string(name_of(n.what)) + ": " + n.subject + ": " + n.text);
+    for (std::string& line : remark_lines(report.notes)) options.remarks.push_back(std::move(line));
     return changes;
 }
 

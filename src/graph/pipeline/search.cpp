@@ -19,6 +19,7 @@
 #include "qk/graph/pipeline/recipe.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/quantize/remarks.hpp"
 #include "qk/graph/search/report.hpp"
 
 namespace qk::graph::pipeline {
@@ -106,7 +107,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     files.output("-o", settings.output).output("--save-plan", settings.save_plan).appended("--cache", settings.cache);
     std::vector<plan_note> already;
     model m = load_for_planning(settings.model, &already);
-    for (const plan_note& n : already) remarks.push_back(n.subject + ": " + n.text);
+    for (std::string& line : remark_lines(already)) remarks.push_back(std::move(line));
     expand_for(m, settings.precision, true);
     const named_tensors inputs = settings.data.load_inputs(m);
     search_options options;

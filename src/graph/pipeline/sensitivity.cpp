@@ -10,6 +10,7 @@
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/quantize/remarks.hpp"
 #include "qk/graph/search/report.hpp"
 
 namespace qk::graph::pipeline {
@@ -20,7 +21,7 @@ sensitivity_result sensitivity(const sensitivity_settings& settings, const progr
     std::vector<std::string> remarks = settings.declare(files);
     std::vector<plan_note> already;
     model m = load_for_planning(settings.model, &already);
-    for (const plan_note& n : already) remarks.push_back(n.subject + ": " + n.text);
+    for (std::string& line : remark_lines(already)) remarks.push_back(std::move(line));
     expand_for(m, settings.precision, true);
     const named_tensors inputs = settings.data.load_inputs(m);
     mix_options options;

@@ -99,9 +99,9 @@ class unused_search {
         if (g.weight_block > 0)
             say(any_typed(true, takes_runs), "--weight-block", "no weight has scales that are chosen for runs (" + weight + ")");
         const bool typed = any_typed(true, [](const format&) { return true; }) || any_typed(false, [](const format&) { return true; });
-        if (!g.semantics.empty()) say(typed, "--semantics", "no format is given as an option");
         if (!g.rounding.empty()) say(typed, "--rounding", "no format is given as an option");
         if (searches_) return;
+        if (!g.semantics.empty()) say(typed, "--semantics", "no format is given as an option");
         if (!g.scale_rule.empty()) {
             const auto rule = parse_scale_rule(g.scale_rule);
             const test follows = [&](const format& f) { return !rule || has_scale_rule(f, *rule); };

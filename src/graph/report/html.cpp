@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 
 #include "qk/graph/base/printable.hpp"
 #include "qk/graph/report/html.hpp"
@@ -17,7 +18,7 @@ h1{font-size:1.6rem;margin:.2em 0}h2{font-size:1.2rem;margin:1.8em 0 .5em;border
 p{max-width:75ch}pre{background:var(--card);padding:.7rem;white-space:pre-wrap;border-radius:6px;font-size:13px}
 .scroll{overflow:auto;max-height:32rem;border:1px solid var(--line);border-radius:6px}table{border-collapse:collapse;font-size:13px;width:100%}
 th{position:sticky;top:0;background:var(--card);text-align:left}th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap;overflow-wrap:normal;vertical-align:top}
-td.n{text-align:right;font-variant-numeric:tabular-nums}td.w{white-space:normal;overflow-wrap:anywhere;min-width:15rem}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}td.w{white-space:normal;overflow-wrap:anywhere;min-width:15rem}
 .facts{display:flex;flex-wrap:wrap;gap:.6rem;margin:.8rem 0}.facts div{background:var(--card);border-radius:6px;padding:.5rem .9rem}.facts b{display:block;font-size:1.15rem}.facts span{color:var(--soft);font-size:12px}
 figure{margin:.8rem 0;min-width:0}figcaption{font-weight:600;font-size:13px;margin-bottom:.2rem}svg{width:100%;height:auto;display:block;overflow:visible}svg.plot{max-width:860px}
 .bars{display:grid;grid-template-columns:fit-content(22rem) minmax(6rem,1fr) fit-content(24rem);gap:0 .5rem;align-items:center;font-size:12px;line-height:1.35}.bar{display:contents}.bar b{font-weight:400;text-align:right}.bar em{font-style:normal;color:var(--soft)}
@@ -49,10 +50,39 @@ inline std::vector<double> html_ticks(double lo, double hi, int count) {
     return all;
 }
 
+/// Is true for what html_number writes, its thin spaces, dash and infinity included, and for shares, lists and errors of numbers.
 inline bool looks_numeric(std::string_view cell) {
-    return !cell.empty() && cell.find_first_not_of("0123456789.+-eE%, ") == std::string_view::npos &&
-           cell.find_first_of("0123456789") != std::string_view::npos;
+    bool any = false;
+    for (std::size_t i = 0; i < cell.size();) {
+        const std::string_view rest = cell.substr(i);
+        if (rest.starts_with("\u202f")) i += std::string_view("\u202f").size();
+        else if (rest.starts_with("–")) any = true, i += std::string_view("–").size();
+        else if (rest.starts_with("∞")) any = true, i += std::string_view("∞").size();
+        else if (std::string_view("0123456789.+-eE%, ").find(cell[i]) != std::string_view::npos)
+            any = any || (cell[i] >= '0' && cell[i] <= '9'), ++i;
+        else return false;
+    }
+    return any;
 }
+
+/// Returns how wide a label of a plot is at most, in its units: on a phone text is 18 of them high.
+inline double label_width(std::string_view text) {
+    const auto letters = std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+    return 10 * static_cast<double>(letters);
+}
+
+/// Returns as many ticks, at most about `count`, as their labels leave room for.
+inline std::vector<double> ticks_that_fit(double lo, double hi, int count, double width, const std::function<std::string(double)>& label) {
+    std::vector<double> ticks;
+    for (; count > 0; --count) {
+        ticks = html_ticks(lo, hi, count);
+        double sum = 0;
+        for (const double t : ticks) sum += label_width(label(t)) + 12;
+        if (sum <= width) break;
+    }
+    return ticks;
+}
+
 inline std::string svg_text(double x, double y, std::string_view text, const char* anchor, const char* kind = "") {
     return "<text x=\"" + at(x) + "\" y=\"" + at(y) + "\" text-anchor=\"" + anchor + "\"" +
            (*kind ? " class=\"" + std::string(kind) + "\"" : "") + ">" + html_escape(text) + "</text>";
@@ -117,7 +147,11 @@ html_page& html_page::paragraph(std::string_view text) { return add("<p>" + html
 html_page& html_page::code(std::string_view text) { return add("<pre>" + escape_markup(printable(text, "\n")) + "</pre>\n"); }
 html_page& html_page::table(std::span<const std::string> columns, std::span<const std::vector<std::string>> rows) {
     body_ += "<div class=\"scroll\"><table><thead><tr>";
-    for (const std::string& c : columns) body_ += "<th>" + html_escape(c) + "</th>";
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+        const bool numbers =
+            !rows.empty() && std::ranges::all_of(rows, [&](const auto& r) { return c >= r.size() || detail::looks_numeric(r[c]); });
+        body_ += (numbers ? "<th class=\"n\">" : "<th>") + html_escape(columns[c]) + "</th>";
+    }
     body_ += "</tr></thead><tbody>\n";
     for (const auto& row : rows) {
         body_ += "<tr>";
@@ -229,16 +263,20 @@ html_page& html_page::line_chart(std::string_view title, std::span<const html_se
     if (!any) return paragraph(std::string(title) + ": nothing to draw");
     const double mx = x1 > x0 ? (x1 - x0) * 0.04 : 1, my = y1 > y0 ? (y1 - y0) * 0.06 : 1;
     x0 -= mx, x1 += mx, y0 -= my, y1 += my;
-    const double left = 100, right = 625, top = 10, base = 340;
+    const auto label_x = [&](double t) { return html_number(axes.log_x ? std::pow(10, t) : t); };
+    const auto label_y = [&](double t) { return html_number(axes.log_y ? std::pow(10, t) : t); };
+    double left = 100;  // room for the axis's name, which stands upright, and for the labels beside it
+    for (const double t : detail::html_ticks(y0, y1, 6)) left = std::max(left, 30 + detail::label_width(label_y(t)));
+    const double right = 625, top = 10, base = 340;
     const auto sx = [&](double v) { return left + (v - x0) / (x1 - x0) * (right - left); };
     const auto sy = [&](double v) { return base - (v - y0) / (y1 - y0) * (base - top); };
     body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><svg class=\"plot\" viewBox=\"0 0 640 390\" role=\"img\">";
-    for (const double t : detail::html_ticks(x0, x1, 5))
-        body_ += detail::svg_line(sx(t), top, sx(t), base, "class=\"axis\"") +
-                 detail::svg_text(sx(t), base + 18, html_number(axes.log_x ? std::pow(10, t) : t), "middle", "soft");
+    for (const double t : detail::ticks_that_fit(x0, x1, 5, right - left, label_x))
+        body_ +=
+            detail::svg_line(sx(t), top, sx(t), base, "class=\"axis\"") + detail::svg_text(sx(t), base + 18, label_x(t), "middle", "soft");
     for (const double t : detail::html_ticks(y0, y1, 6))
         body_ += detail::svg_line(left, sy(t), right, sy(t), "class=\"axis\"") +
-                 detail::svg_text(left - 6, sy(t) + 4, html_number(axes.log_y ? std::pow(10, t) : t), "end", "soft");
+                 detail::svg_text(left - 6, sy(t) + 4, label_y(t), "end", "soft");
     body_ += detail::svg_text((left + right) / 2, base + 42, axes.x, "middle");
     body_ += "<text x=\"14\" y=\"" + detail::at((top + base) / 2) + "\" text-anchor=\"middle\" transform=\"rotate(-90 14 " +
              detail::at((top + base) / 2) + ")\">" + html_escape(axes.y) + "</text>";

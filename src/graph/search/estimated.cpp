@@ -52,8 +52,6 @@ std::string why_not_estimated(const named_tensors& inputs, const mix_options& op
     if (options.scoring.has_user() && !only_order) return "a metric of your own cannot be estimated from gradients";
     if (!inputs.ragged.empty() || !(options.scoring.positions == position_options{}) || options.scoring.metric == "perplexity")
         return "gradients are those of whole outputs, not of positions";
-    if (std::ranges::any_of(list_options(options).pairs, [](const format_pair& p) { return p.rounding != weight_rounding::nearest; }))
-        return "rounding of weights other than to nearest is measured, not estimated from gradients";
     if (!options.fixed_plan.accumulators.empty()) return "what an accumulator does to a layer is measured, not estimated from gradients";
     return {};
 }
@@ -101,7 +99,11 @@ sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inp
     problem.score().rest();  // a large model's packed weights take as much memory as gradients need
     const metric& measure = problem.score().measure();
     const estimate_options estimate{
-        .threads = options.scoring.session.threads, .output_index = options.scoring.output_index, .passes = how.passes, .seed = how.seed};
+        .threads = options.scoring.session.threads,
+        .output_index = options.scoring.output_index,
+        .passes = how.passes,
+        .seed = how.seed,
+        .rounded = [&problem](const std::string& weight, const quantizer& q) { return problem.rounded().find(weight, q); }};
     const plan_list changed{rows.size(), [&](std::size_t row) { return planned.plan(row); }};
     const estimated_harms errors = estimate_harms(measure, m, inputs, base_plan, changed, base, estimate, widen);
     for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -53,9 +53,10 @@ std::vector<std::vector<search_run::estimated_move>> estimate(mix_problem& probl
     for (std::size_t l = 0; l < space.size(); ++l)
         for (std::size_t o = 1; o < space.options.size(); ++o)
             if (space.offers(l, o)) plans.push_back(problem.mix().plan(wide, l, static_cast<std::uint8_t>(o), mixture::part::both));
-    estimated_harms found =
-        estimate_harms(problem.score().measure(), m, inputs, base, {plans.size(), [&](std::size_t p) { return plans[p]; }}, how.start,
-                       estimation(options, vectors_for(problem.score().samples())));
+    estimate_options with = estimation(options, vectors_for(problem.score().samples()));
+    with.rounded = [&problem](const std::string& weight, const quantizer& q) { return problem.rounded().find(weight, q); };
+    estimated_harms found = estimate_harms(problem.score().measure(), m, inputs, base,
+                                           {plans.size(), [&](std::size_t p) { return plans[p]; }}, how.start, with);
     // Moves behind an operator without a gradient are measured.
     std::vector<precision_plan> behind;
     for (std::size_t p = 0; p < plans.size(); ++p)
@@ -84,8 +85,10 @@ std::vector<double> weight_errors(const mix_problem& problem, const model& m, co
         const quantizer* q = problem.mix().uniform(choice[l]).find({node.input(1), node.name(), 1});
         const tensor w = m.constant(node.input(1));
         if (q == nullptr || !gradient::is_real(w.type())) continue;
+        const tensor* rounded = problem.rounded().find(node.input(1), *q);
         const tensor a = gradient::as_real<double>(w),
-                     b = gradient::as_real<double>(execute::quantized(*q, w, false, gradient::thread_allocator::get()));
+                     b = gradient::as_real<double>(
+                         execute::quantized(*q, rounded != nullptr ? *rounded : w, false, gradient::thread_allocator::get()));
         for (std::size_t i = 0; i < a.size(); ++i) errors[l] += std::pow(a.as<double>()[i] - b.as<double>()[i], 2);
     }
     return errors;

@@ -3,6 +3,7 @@
 
 #include "graph/quantize/collect_requests.hpp"
 #include "graph/search/options.hpp"
+#include "qk/graph/quantize/remarks.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -131,8 +132,7 @@ std::vector<std::vector<bool>> offered_options(const option_list& all, const lay
     const detail::wishes found = detail::request_collector(layers, placement::layers).collect(requests);
     for (const plan_note& n : found.notes) {
         if (n.what == plan_note::kind::unmatched) throw error(n.origin + ": " + n.subject + ": " + n.text);
-        if (n.what == plan_note::kind::renamed || n.what == plan_note::kind::absent)
-            remarks.push_back(n.origin + ": " + n.subject + ": " + n.text);
+        if (n.what == plan_note::kind::renamed || n.what == plan_note::kind::absent) remarks.push_back(remark_line(n));
     }
     std::map<std::string, std::size_t> request_of;
     for (std::size_t r = 0; r < choices.size(); ++r) {
@@ -144,7 +144,7 @@ std::vector<std::vector<bool>> offered_options(const option_list& all, const lay
             request_of[name] = r;
             any = true;
         }
-        if (!any) remarks.push_back(choices[r].origin + ": its choices are for no layer that is searched");
+        if (!any) remarks.push_back(std::string(warning_mark) + choices[r].origin + ": its choices are for no layer that is searched");
     }
     std::vector<std::vector<bool>> offered;
     for (const std::string& layer : searched) {

@@ -19,6 +19,7 @@
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/model/torch_names.hpp"
 #include "qk/graph/plan/layers.hpp"
+#include "qk/graph/quantize/remarks.hpp"
 #include "qk/graph/search/choose_method.hpp"
 #include "qk/graph/search/search.hpp"
 
@@ -233,8 +234,7 @@ inline void mix_problem::remember_fixed(const mix_options& options, const std::v
             alone.notes = {n};
             throw_violations(alone, options.quantize);
             if (!theirs || o > 0 || !(is_violation(n) || n.what == plan_note::kind::renamed || n.what == plan_note::kind::absent)) continue;
-            if (std::string text = n.origin + ": " + n.subject + ": " + n.text; said.insert(text).second)
-                remarks_.push_back(std::move(text));
+            if (std::string line = remark_line(n); said.insert(line).second) remarks_.push_back(std::move(line));
         }
 }
 

@@ -32,6 +32,15 @@ inline std::string definition_of(const std::string& name) {
     return {};
 }
 
+/// Returns what a run took. Functions of models run them elsewhere, where nobody counts layers.
+inline std::vector<std::pair<std::string, std::string>> effort_facts(std::size_t evaluations, std::size_t layers, std::size_t naive,
+                                                                     double seconds) {
+    std::vector<std::pair<std::string, std::string>> facts{{"evaluations", std::to_string(evaluations)}};
+    if (naive > 0) facts.emplace_back("layer evaluations", std::to_string(layers) + " of " + std::to_string(naive));
+    facts.emplace_back("seconds", html_number(seconds));
+    return facts;
+}
+
 /// Writes the metric's definition and the remarks below a page's facts.
 inline void explain_metric(html_page& page, const std::string& name, const std::vector<std::string>& remarks) {
     if (const std::string what = definition_of(name); !what.empty()) page.paragraph(name + ": " + what + ".");
@@ -158,12 +167,9 @@ std::string sensitivity_html(const search_subject& subject, const sensitivity_re
     html_page page("Sensitivity of " + subject.model);
     const std::string base = r.widened ? "all narrow" : "all wide";
     page.facts(std::vector<std::pair<std::string, std::string>>{
-        {"metric", r.metric_name},
-        {base, html_number(r.base_metric)},
-        {"output MSE, " + base, html_number(r.base_error)},
-        {"layer evaluations",
-         std::to_string(r.statistics.layer_evaluations) + " of " + std::to_string(r.statistics.naive_layer_evaluations)},
-        {"seconds", html_number(r.seconds)}});
+        {"metric", r.metric_name}, {base, html_number(r.base_metric)}, {"output MSE, " + base, html_number(r.base_error)}});
+    page.facts(
+        detail::effort_facts(r.statistics.evaluations, r.statistics.layer_evaluations, r.statistics.naive_layer_evaluations, r.seconds));
     detail::explain_metric(page, r.metric_name, r.remarks);
     page.code(subject.command);
     const std::string change = r.widened ? "What widening each layer alone takes off " : "What narrowing each layer alone adds to ",
@@ -218,10 +224,8 @@ std::string search_html(const search_subject& subject, const search_result& r) {
         {r.metric_name, html_number(r.metric)},
         {"target", r.target ? html_number(*r.target) : "none"},
         {"all wide", html_number(r.baseline_metric)},
-        {"cost, " + r.cost_unit, html_number(r.cost) + " of " + html_number(r.wide_cost)},
-        {"evaluations", std::to_string(r.evaluations)},
-        {"layer evaluations", std::to_string(r.layer_evaluations) + " of " + std::to_string(r.naive_layer_evaluations)},
-        {"seconds", html_number(r.seconds)}});
+        {"cost, " + r.cost_unit, html_number(r.cost) + " of " + html_number(r.wide_cost)}});
+    page.facts(detail::effort_facts(r.evaluations, r.layer_evaluations, r.naive_layer_evaluations, r.seconds));
     detail::explain_metric(page, r.metric_name, r.remarks);
     page.paragraph("Chosen: " + detail::share_text(r.space, r.choice) + "." +
                    (r.choice == r.space.all(0) ? " That changes nothing: every layer stays wide." : ""));

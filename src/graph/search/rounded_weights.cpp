@@ -95,12 +95,18 @@ void rounded_weights::hand_to(scorer& measure) const {
         for (const auto& [how, value] : each) measure.hold(name, how, value);
 }
 
+const tensor* rounded_weights::find(const std::string& weight, const quantizer& how) const {
+    const auto known = values_.find(weight);
+    if (known == values_.end() || !detail::is_marked(how)) return nullptr;
+    const auto found = std::ranges::find(known->second, how, &std::pair<quantizer, tensor>::first);
+    return found == known->second.end() ? nullptr : &found->second;
+}
+
 std::map<std::string, tensor> rounded_weights::take(precision_plan& plan) const {
     std::map<std::string, tensor> taken;
     for (auto& [where, q] : plan.edges) {
         if (!detail::is_marked(q)) continue;
-        for (const auto& [how, value] : values_.at(where.tensor))
-            if (how == q) taken[where.tensor] = value;
+        if (const tensor* value = find(where.tensor, q)) taken[where.tensor] = *value;
         for (const auto& [how, values] : moved_.at(where.tensor))
             if (how == q) plan.moved[where.tensor] = values;
         q.semantics.seed &= ~detail::any_mark;

@@ -89,6 +89,12 @@ scorer::scorer(const model& m, named_tensors inputs, score_options options)
         if (options_.session.together.own(s)) positions_.check(reference_shapes_[s], s);
 }
 
+std::string scorer::title() const {
+    if (options_.user_title.empty()) return std::string(metric_.name);
+    const bool taken = std::ranges::any_of(all_metrics(), [&](const auto& m) { return m.name == options_.user_title; });
+    return options_.user_title + (taken ? "()" : "");
+}
+
 void scorer::take_reference(const tensor& all) {
     reference_.resize(session_.samples());
     reference_shapes_.resize(session_.samples());

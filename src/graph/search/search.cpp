@@ -13,6 +13,7 @@
 #include "graph/search/problem.hpp"
 #include "graph/search/sensitivity_rows.hpp"
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/quantize/remarks.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -125,11 +126,12 @@ inline void add_remarks(search_result& result, const search_options& options, co
     const bool from_reference = options.target_drop || options.target_relative;
     if (is_users(m) && from_reference && !m.higher_is_better && result.metric < result.float_metric)
         result.remarks.push_back(
+            std::string(warning_mark) +
             formatted("your measure of the mix is %.6g, below the reference's %.6g, and a lower one counts as better: say "
                       "--higher-is-better if it is not",
                       result.metric, result.float_metric));
     if (outcome.nothing_saved)
-        result.remarks.push_back("the search was stopped (" + outcome.status +
+        result.remarks.push_back(std::string(warning_mark) + "the search was stopped (" + outcome.status +
                                  ") before it found a mix that saves anything and meets the target: every layer stays wide, which is no "
                                  "result; give it more, or another target");
 }
@@ -215,7 +217,7 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     result.status = outcome.status;
     result.strategy = strategy_name;
     result.target_met = outcome.target_met;
-    result.metric_name = measure.name;
+    result.metric_name = problem.score().title();
     result.metric = outcome.best.result.metric;
     result.baseline_metric = run.history().front().result.metric;
     result.target = run.target;

@@ -78,7 +78,7 @@ inline sensitivity_result result_of(mix_problem& problem, std::vector<sensitivit
                                     std::chrono::steady_clock::time_point start) {
     order_by_harm(rows);
     sensitivity_result result;
-    result.metric_name = problem.score().measure().name;
+    result.metric_name = problem.score().title();
     result.cost_unit = problem.cost_unit();
     result.base_metric = base.metric;
     result.base_error = base.error;

@@ -28,6 +28,7 @@ struct mix_settings {
     precision_settings precision;
     outputs_metric measure_outputs{};  ///< a function of the caller's that measures, in place of `metric`: of the outputs,
     model_metric measure_model{};      ///< or of the model that the export would write. At most one of the two
+    std::string measure_name{};        ///< that function's name
 
     remote_scores elsewhere{};  ///< measures the trials on other machines
     cancel_function cancel{};

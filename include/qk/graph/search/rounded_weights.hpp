@@ -29,6 +29,9 @@ class rounded_weights {
     /// Undoes take() elsewhere: marks the quantizers of the constants that the plan moves, and makes `measure` use the moved values there.
     void hold_moved(const model& m, precision_plan& plan, scorer& measure);
 
+    /// Returns the values before quantization of a weight under a marked quantizer; nullptr: the model's own.
+    const tensor* find(const std::string& weight, const quantizer& how) const;
+
     /// Returns, by weight, each marked quantizer and the values before quantization.
     const std::map<std::string, std::vector<std::pair<quantizer, tensor>>>& all() const { return values_; }
 

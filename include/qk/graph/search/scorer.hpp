@@ -42,7 +42,8 @@ struct score_options {
     std::function<double(const precision_plan& plan)> of_plan{};  ///< a user's function of what the plan makes, instead of `metric`
     remote_scores elsewhere{};                                    ///< scores every candidate; here only the reference is measured
     bool user_higher_is_better = false;
-    std::string user_name{};  ///< the command, or whatever identifies it in a cache
+    std::string user_name{};   ///< the command, or whatever identifies it in a cache
+    std::string user_title{};  ///< what results and pages call it; empty: "user"
     bool has_user() const { return user || server || of_outputs || of_plan; }
     int output_index = 0;              ///< model output that is measured; out of range is an error
     std::vector<std::int64_t> labels;  ///< one for each sample, or one for each of its positions
@@ -71,6 +72,8 @@ class scorer {
     score reference_score();
 
     const qk::graph::metric& measure() const { return metric_; }
+    /// Returns what the measure is called: a user's function by its name, with "()" where a metric of qk's has that name.
+    std::string title() const;
     /// Returns metric, output and labels as text: part of what identifies a measurement.
     std::string description() const;
     std::size_t samples() const { return session_.samples(); }

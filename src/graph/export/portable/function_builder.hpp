@@ -62,9 +62,9 @@ class function_builder {
         set_attribute(n, "axis", axis);
         return n.output(0);
     }
-    operand concat(const std::vector<operand>& parts) {
+    operand concat(const std::vector<operand>& parts, std::int64_t axis = 0) {
         onnx::NodeProto& n = add("Concat", parts, "Concat");
-        set_attribute(n, "axis", std::int64_t{0});
+        set_attribute(n, "axis", axis);
         return n.output(0);
     }
 
