@@ -125,6 +125,26 @@ def tensorrt(folder):
     check("tensorrt does not have what style nbits writes" in r.stderr and not (folder / "no.onnx").exists(), r.stderr)
 
 
+def residual(folder):
+    """What TensorRT fuses has no pairs inside: a layer with the Add that alone reads it, and with the Sigmoid of a SiLU."""
+    r = np.random.default_rng(6)
+    conv = lambda x, w, y: h.make_node("Conv", [x, w], [y], name=y, pads=[1, 1, 1, 1])
+    nodes = [conv("x", "w", "c"), h.make_node("Relu", ["c"], ["a"], name="relu"), conv("a", "w", "d"), h.make_node("Add", ["d", "a"], ["s"], name="identity"), h.make_node("Relu", ["s"], ["o"], name="relu2"),
+             conv("o", "w", "e"), conv("o", "w", "f"), h.make_node("Add", ["e", "f"], ["t"], name="projection"), conv("t", "w", "g"), h.make_node("Sigmoid", ["g"], ["i"], name="sigmoid"),
+             h.make_node("Mul", ["g", "i"], ["j"], name="silu"), conv("j", "w", "k"), conv("k", "w", "l"), h.make_node("Add", ["k", "l"], ["m"], name="shared"), conv("m", "w", "y")]
+    graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, ["N", 4, 8, 8])], [h.make_tensor_value_info("y", T.FLOAT, ["N", 4, 8, 8])],
+                         [nh.from_array((r.normal(size=(4, 4, 3, 3)) * 0.2).astype(np.float32), "w")])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "residual.onnx")
+    np.save(folder / "r.npy", r.normal(size=(8, 4, 8, 8)).astype(np.float32))
+    inner = {"d", "f", "l", "g"}  # made for the Add alone (the later of two), or for a SiLU
+    (folder / "apart.json").write_text(json.dumps({"name": "apart", "base": "tensorrt", "fused_outputs": False}))
+    (folder / "d.json").write_text(json.dumps({"default": {"activation": "int8", "weight": "int8"}, "requests": [{"tensor": "d", "format": "int8"}]}))
+    for target, more, without in (("tensorrt", (), inner), (folder / "apart.json", (), set()), ("tensorrt", ("--plan", folder / "d.json"), inner - {"d"})):
+        qk("quantize", folder / "residual.onnx", "-o", folder / "residual_q.onnx", "--target", target, "--calibration", folder / "r.npy", "--save-plan", folder / "plan.json", "--overwrite", *more)
+        found = set(quantizers(json.load(open(folder / "plan.json")))) - {"w"}
+        check(found == {"x", "a", "o", "e", "t", "j", "k", "m", *inner} - without, f"residual for {Path(target).name} {more and 'and a request'}: {sorted(found)}")
+
+
 def qnn(folder):
     model, plan, notes = made(folder, "qnn")
     q = quantizers(plan)
@@ -213,6 +233,6 @@ def recurrent_weights(folder):
 
 folder = Path(FOLDER)
 network(folder)
-for part in (tensorrt, qnn, vitis_ai, profiles, recurrent_weights):
+for part in (tensorrt, residual, qnn, vitis_ai, profiles, recurrent_weights):
     part(folder)
 sys.exit(bool(evidence.failures))
