@@ -39,6 +39,8 @@ class quality_judge {
     /// Runs a model under a plan.
     file_quality of(const model& m, const precision_plan& plan);
     std::size_t samples() const { return samples_; }
+    const named_tensors& inputs() const { return inputs_; }  ///< those that it measures on
+    const std::string& of_what() const { return of_; }       ///< as file_quality::of
 
   private:
     int threads_;
