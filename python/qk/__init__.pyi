@@ -240,6 +240,7 @@ def quantize(
     inline: bool = ...,
     keep_int8: bool = ...,
     accuracy_level: int | None = ...,
+    verify: str | Path | None = ...,
     time: bool = ...,
     save_plan: str | Path | None = ...,
     encodings: str | Path | None = ...,

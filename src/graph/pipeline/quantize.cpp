@@ -153,8 +153,10 @@ void commit_unless_departs(output_set& files, quantize_outcome& done) {
     else files.commit();
 }
 
-/// Throws where labels are named that do not exist, also where none are read.
-void find_labels(const data_settings& data) {
+/// Throws before anything takes time: where labels are named that do not exist, also where none are read, and where nothing can verify.
+void check_before(const quantize_settings& settings) {
+    const data_settings& data = settings.data;
+    if (!settings.verify.empty()) check_verify(settings.verify, data);
     std::error_code none;
     if (!data.labels.file.empty() && !std::filesystem::exists(data.labels.file, none))
         throw error("--labels '" + data.labels.file + "': there is no such file");
@@ -204,7 +206,7 @@ quantize_outcome quantize(const quantize_settings& given, const progress_functio
     style.int8_weights = codes_for(asked.options);
     for (plan_note& n : unused_data_options(settings.data)) notes.push_back(std::move(n));
     asked.unused.insert(asked.unused.begin(), notes.begin(), notes.end());
-    find_labels(settings.data);
+    check_before(settings);
     const auto statistics = take_statistics(m, settings, asked, progress);
     quantize_by_recipe(done, m, settings, asked, seen, progress);
     const quantize_result& result = done.result;

@@ -73,14 +73,18 @@ nlohmann::ordered_json to_json(const verified_file& v) {
     return j;
 }
 
-verified_file verify_in(const std::string& runtime, const model& original, const model& planned, const precision_plan& plan,
-                        const model& exported, const data_settings& data) {
+void check_verify(const std::string& runtime, const data_settings& data) {
     if (runtime != "onnxruntime" && runtime != "openvino")
         throw error("--verify '" + runtime + "' is neither onnxruntime nor openvino." + did_you_mean(runtime, {"onnxruntime", "openvino"}));
     if (!data.has_samples()) throw error("--verify runs the file on samples: give --inputs or --calibration");
+    python_with(runtime);  // throws where it is missing
+}
+
+verified_file verify_in(const std::string& runtime, const model& original, const model& planned, const precision_plan& plan,
+                        const model& exported, const data_settings& data) {
+    check_verify(runtime, data);
     const std::vector<std::string> outputs = float_outputs(original);
     if (outputs.empty()) throw error("--verify compares outputs of floats, and the model has none");
-    python_with(runtime);  // throws where it is missing
     const quality_judge judge(original, data, quality_samples::some);
     verified_file v{.runtime = runtime, .samples = judge.samples(), .of = judge.of_what()};
     const std::vector<named_tensors> runs = runs_of(original, judge.inputs());

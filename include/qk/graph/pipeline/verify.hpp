@@ -29,9 +29,12 @@ struct verified_file {
 };
 nlohmann::ordered_json to_json(const verified_file& v);
 
+/// Throws an error where verify_in() would for want of a runtime that has the name, of a Python that has it, or of samples.
+void check_verify(const std::string& runtime, const data_settings& data);
+
 /// Runs the exported model of `planned` under `plan` in "onnxruntime" (its optimizer on) or "openvino", on samples of the data (held out
-/// where some are). `original` is the float model before anything changed its weights. Throws an error where that runtime is not found,
-/// where there are no samples, and where no output holds floats.
+/// where some are). `original` is the float model before anything changed its weights. Throws as check_verify() does, and where no output
+/// holds floats.
 verified_file verify_in(const std::string& runtime, const model& original, const model& planned, const precision_plan& plan,
                         const model& exported, const data_settings& data);
 
