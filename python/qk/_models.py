@@ -81,8 +81,9 @@ class Model:
     def layers(self):
         return [layer["name"] for layer in self._facts["layers"]]
 
+    @property
     def proto(self):
-        """Returns an onnx.ModelProto (needs the package onnx)."""
+        """An onnx.ModelProto of its own, read anew each time (needs the package onnx)."""
         import onnx
 
         return onnx.load(self.path) if self.path is not None else onnx.load_from_string(self._bytes)
@@ -175,7 +176,7 @@ class Result:
     def save(self, path, export=None):
         """Writes the quantized model; `export` is a style (docs/guide/export.md), if not the one that was asked for."""
         if self.model is None:
-            raise ValueError(f"{self.verb} made no model")
+            raise ValueError(f"{self.verb} made no model" + (f": {self['verified']['runtime']} does not compute what qk does" if _departs(self._answer) else ""))
         if export is None or export == self._style:
             if self.model.path is not None and os.path.exists(self.model.path + ".data"):  # above 2 GB: written anew, with its data beside it
                 self._again(output=path)
@@ -501,7 +502,7 @@ def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=No
             note["origin"] = workspace.known(note["origin"])
     result = _results.get(verb, Result)(verb, answer, remarks, status)
     result._folder, result._style = workspace, options.get("export", "portable")
-    for name in makes:
+    for name in makes if not _departs(answer) else ():  # nothing was written then
         if (file := options.get(name) or inner.get(name)) is not None:
             _take(result, name, file)
     _give(result, kept or {})
@@ -596,6 +597,11 @@ def _set_plan(result, plan):
                 plan._uses[e["consumer"], e["index"]] = e["tensor"]
             if e.get("role") in ("weight", "bias"):
                 plan._parameters.add(e["tensor"])
+
+
+def _departs(answer):
+    """Is true where verify= found that a runtime does not compute what qk does."""
+    return isinstance(answer, dict) and (answer.get("verified") or {}).get("departs", False)
 
 
 def _take(result, name, file):

@@ -63,6 +63,34 @@ def test_quantize(command, model, images, data_file, tmp_path):
     assert "<table" in ours._repr_html_() and ours.metric == theirs["measured"]["sqnr"]
 
 
+def test_quantize_verifies(model, images, tmp_path, monkeypatch):
+    """A file that its runtime does not compute is not made: here one that onnxruntime has no kernel for."""
+    import sys
+
+    monkeypatch.setenv("QK_PYTHON", sys.executable)
+    ours = qk.quantize(model, images, activation="int8", weight="int8", verify="onnxruntime")
+    assert ours.status == 0 and ours.model is not None
+    assert not ours["verified"]["departs"] and abs(ours["verified"]["sqnr"] - ours["verified"]["of_qk"]) < 1
+    file = tmp_path / "q.onnx"
+    file.write_text("before")
+    ours = qk.quantize(model, images, activation="mxfp4", weight="mxfp4", export="qdq", verify="onnxruntime", output=file, overwrite=True)
+    assert ours.status == 1 and ours["verified"]["departs"] and ours.model is None and file.read_text() == "before"
+    with pytest.raises(ValueError, match="does not compute what qk does"):
+        ours.save(tmp_path / "other.onnx")
+    monkeypatch.setenv("QK_PYTHON", "/nonexistent/python")
+    with pytest.raises(qk.Error, match="no python with openvino"):
+        qk.quantize(model, images, activation="int8", weight="int8", verify="openvino")
+
+
+def test_a_model_as_a_message(model, images):
+    assert qk.load(model).proto == onnx.load(model)
+    for types in (["Gemm"], ["Conv"]):
+        graph = qk.from_quark({"global_quant_config": {"activation_type": "QInt8", "weight_type": "QInt8", "op_types_to_quantize": types}}).run(model, images).model.proto.graph
+        makers = {o: n.op_type for n in graph.node for o in n.output}
+        quantized = {n.op_type for n in graph.node if n.op_type in ("Conv", "Gemm") and makers.get(n.input[1]) == "DequantizeLinear"}
+        assert quantized == set(types)
+
+
 def test_evaluate(command, model, images, labels, data_file, label_file):
     words = ["evaluate", model, "--inputs", data_file, "--labels", label_file, "--activation", "mxfp8_e4m3", "--weight", "mxfp4", "--json"]
     ours = qk.evaluate(model, images, labels=labels, activation="mxfp8_e4m3", weight="mxfp4", outputs=True)

@@ -15,6 +15,7 @@ from evidence import FOLDER, check, qk
 import numpy as np
 import onnx
 import onnxruntime
+os.environ.setdefault("QK_PYTHON", sys.executable)  # --verify asks it
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper as nh
@@ -125,6 +126,26 @@ def tensorrt(folder):
     check("tensorrt does not have what style nbits writes" in r.stderr and not (folder / "no.onnx").exists(), r.stderr)
 
 
+def residual(folder):
+    """What TensorRT fuses has no pairs inside: a layer with the Add that alone reads it, and with the Sigmoid of a SiLU."""
+    r = np.random.default_rng(6)
+    conv = lambda x, w, y: h.make_node("Conv", [x, w], [y], name=y, pads=[1, 1, 1, 1])
+    nodes = [conv("x", "w", "c"), h.make_node("Relu", ["c"], ["a"], name="relu"), conv("a", "w", "d"), h.make_node("Add", ["d", "a"], ["s"], name="identity"), h.make_node("Relu", ["s"], ["o"], name="relu2"),
+             conv("o", "w", "e"), conv("o", "w", "f"), h.make_node("Add", ["e", "f"], ["t"], name="projection"), conv("t", "w", "g"), h.make_node("Sigmoid", ["g"], ["i"], name="sigmoid"),
+             h.make_node("Mul", ["g", "i"], ["j"], name="silu"), conv("j", "w", "k"), conv("k", "w", "l"), h.make_node("Add", ["k", "l"], ["m"], name="shared"), conv("m", "w", "y")]
+    graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, ["N", 4, 8, 8])], [h.make_tensor_value_info("y", T.FLOAT, ["N", 4, 8, 8])],
+                         [nh.from_array((r.normal(size=(4, 4, 3, 3)) * 0.2).astype(np.float32), "w")])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "residual.onnx")
+    np.save(folder / "r.npy", r.normal(size=(8, 4, 8, 8)).astype(np.float32))
+    inner = {"d", "f", "l", "g"}  # made for the Add alone (the later of two), or for a SiLU
+    (folder / "apart.json").write_text(json.dumps({"name": "apart", "base": "tensorrt", "fused_outputs": False}))
+    (folder / "d.json").write_text(json.dumps({"default": {"activation": "int8", "weight": "int8"}, "requests": [{"tensor": "d", "format": "int8"}]}))
+    for target, more, without in (("tensorrt", (), inner), (folder / "apart.json", (), set()), ("tensorrt", ("--plan", folder / "d.json"), inner - {"d"})):
+        qk("quantize", folder / "residual.onnx", "-o", folder / "residual_q.onnx", "--target", target, "--calibration", folder / "r.npy", "--save-plan", folder / "plan.json", "--overwrite", *more)
+        found = set(quantizers(json.load(open(folder / "plan.json")))) - {"w"}
+        check(found == {"x", "a", "o", "e", "t", "j", "k", "m", *inner} - without, f"residual for {Path(target).name} {more and 'and a request'}: {sorted(found)}")
+
+
 def qnn(folder):
     model, plan, notes = made(folder, "qnn")
     q = quantizers(plan)
@@ -195,6 +216,42 @@ def profiles(folder):
         check("OpenVINO drops pairs of 16 bits" in json.dumps(r["export_notes"]), f"style {style} for OpenVINO: {r['export_notes']}")
 
 
+def verified(folder):
+    """--verify runs the file before it is written: status 1 and no file where the runtime departs, 2 where there is none."""
+    file = folder / "verified.onnx"
+    words = ["quantize", folder / "float.onnx", "-o", file, "--calibration", folder / "x.npy", "--overwrite"]
+    r = json.loads(qk(*words, "--activation", "int8", "--weight", "int8", "--verify", "onnxruntime", "--json").stdout)
+    v = r["verified"]
+    check(file.exists() and not v["departs"] and abs(v["sqnr"] - v["of_qk"]) < 1 and v["of_qk"] > 20 and v["samples"] > 0 and v["runtime"].startswith("onnxruntime "), f"verified in onnxruntime: {v}")
+    file.write_text("before")  # what is there stays where a runtime departs
+    block = [*words, "--activation", "mxfp4", "--weight", "mxfp4", "--export", "qdq", "--verify", "onnxruntime", "--save-plan", folder / "unwritten.json"]
+    r = qk(*block, statuses=(1,))
+    check("not verified: onnxruntime did not run the model" in r.stderr and file.read_text() == "before" and not (folder / "unwritten.json").exists(), f"a type without a kernel: {r.stderr[-300:]}")
+    r = json.loads(qk(*block, "--json", statuses=(1,)).stdout)
+    check(r["verified"]["departs"] and "not_run" in r["verified"] and "output" not in r, f"the same in JSON: {r['verified']}")
+    for more, environment, part in ((("onnxruntim",), {}, "Did you mean 'onnxruntime'"), (("openvino",), {"QK_PYTHON": "/nonexistent/python"}, "no python with openvino")):
+        kept, os.environ["QK_PYTHON"] = os.environ["QK_PYTHON"], environment.get("QK_PYTHON", os.environ["QK_PYTHON"])
+        r = qk(*words, "--activation", "int8", "--weight", "int8", "--verify", *more, statuses=(2,))
+        os.environ["QK_PYTHON"] = kept
+        check(part in r.stderr and file.read_text() == "before", f"--verify {more}: {r.stderr[-200:]}")
+    r = qk("quantize", folder / "float.onnx", "-o", file, "--activation", "mxfp4", "--weight", "mxfp4", "--verify", "onnxruntime", "--overwrite", statuses=(2,))
+    check("give --inputs or --calibration" in r.stderr, f"--verify without samples: {r.stderr}")
+    try:
+        import openvino  # noqa: F401
+    except ImportError:
+        return
+    w = np.random.default_rng(2).normal(size=(16, 8, 2, 2)).astype(np.float32)  # zero points of a ConvTranspose are lost there
+    graph = h.make_graph([h.make_node("ConvTranspose", ["x", "w"], ["y"], name="up", strides=[2, 2])], "g", [h.make_tensor_value_info("x", T.FLOAT, ["N", 16, 5, 5])],
+                         [h.make_tensor_value_info("y", T.FLOAT, None)], [nh.from_array(w, "w")])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "up.onnx")
+    np.save(folder / "up.npy", np.abs(np.random.default_rng(3).normal(size=(8, 16, 5, 5))).astype(np.float32))
+    for more, status in ((("--asymmetric-weights",), 1), ((), 0), (("--asymmetric-weights", "--target", "openvino"), 0)):
+        r = qk("quantize", folder / "up.onnx", "-o", folder / "up_q.onnx", "--activation", "int8", "--weight", "int8", "--calibration", folder / "up.npy", "--verify", "openvino", "--overwrite", *more, statuses=(0, 1))
+        check(r.returncode == status and (folder / "up_q.onnx").exists() == (status == 0), f"ConvTranspose in OpenVINO {more}: {r.returncode} {r.stdout[-200:]}{r.stderr[-200:]}")
+        check(("OpenVINO computes this file otherwise" in r.stderr) == (status == 1), f"a note says so {more}")
+        (folder / "up_q.onnx").unlink(missing_ok=True)
+
+
 def recurrent_weights(folder):
     """OpenVINO's GRU wants constants, which integers with their scales are not there; other formats are."""
     r = np.random.default_rng(11)
@@ -208,11 +265,13 @@ def recurrent_weights(folder):
                "--save-plan", folder / "plan.json", "--overwrite", "--json")
         found = set(quantizers(json.load(open(folder / "plan.json")))) & {"w", "r"}
         check(bool(found) == quantized, f"GRU for OpenVINO in {format}: {found}")
-        check(quantized or "left in float32" in q.stdout, f"GRU for OpenVINO in {format}: {q.stdout}")
+        check(quantized or "left in float32" in q.stdout, f"GRU for OpenVINO in {format}: {json.loads(q.stdout)['notes']}")
+    r = qk("quantize", folder / "gru.onnx", "-o", folder / "gru_q.onnx", "--activation", "int8", "--weight", "int8", "--calibration", folder / "steps.npy", "--overwrite", "--json")
+    check("it loads no LSTM, GRU and RNN with weights in integers (1: 'gru')" in json.dumps(json.loads(r.stdout)["export_notes"]), "a GRU of another style has a note")
 
 
 folder = Path(FOLDER)
 network(folder)
-for part in (tensorrt, qnn, vitis_ai, profiles, recurrent_weights):
+for part in (tensorrt, residual, qnn, vitis_ai, profiles, verified, recurrent_weights):
     part(folder)
 sys.exit(bool(evidence.failures))

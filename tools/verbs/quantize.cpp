@@ -44,15 +44,18 @@ void print_quality(const graph::pipeline::quantize_outcome& done) {
         print("{}, one sample on one thread: {:.3g} ms, float {:.3g} ms\n", done.times->runtime, done.times->milliseconds,
               done.times->float_milliseconds);
     if (!done.level_price.empty()) print("{}\n", done.level_price);
+    if (done.verified) print("{}\n", done.verified->text());
     if (!done.not_timed.empty()) print(stderr, "not timed: {}\n", done.not_timed);
 }
 
-void quantize(const quantize_arguments& given) {
+void quantize(const quantize_arguments& given, verb_result& result) {
     const bool writes = !(given.output + given.save_plan + given.encodings + given.report + given.log).empty();
     if (given.precision.any() && !writes && !given.json)
         throw graph::error("nothing would be written: give -o OUT.onnx, --save-plan P.json, --encodings E.json or --report R.html");
     graph::pipeline::quantize_outcome done = with_progress([&](const auto& report) { return graph::pipeline::quantize(given, report); });
-    if (caller* by = keeper_of_results()) {
+    const bool departs = done.verified && done.verified->departs();
+    if (departs) result.status = status::failed;
+    if (caller* by = keeper_of_results(); by != nullptr && !departs) {
         by->results.model = std::move(done.model);
         if (given.save_plan.empty()) by->keep(done.result.plan);
     }
@@ -60,6 +63,7 @@ void quantize(const quantize_arguments& given) {
     const std::size_t remarks = print_remarks(done.result.report) + done.export_notes.size();
     for (const std::string& n : done.export_notes) print(stderr, "export: {}\n", n);
     if (given.json) return print_json(done.summary);
+    if (departs) return print(stderr, "{}; nothing was written\n", done.verified->text());
     if (const auto& method = done.result.report.method; method) {
         print("calibration method {}, by {} of {} samples:", graph::name_of(method->method()), method->metric, method->samples);
         for (const graph::method_choice::trial& t : method->tried)
@@ -160,7 +164,7 @@ void explain(const quantize_arguments& given, const std::string& tensor) {
 
 }  // namespace
 
-void add_quantize(command& app, verb_result&) {
+void add_quantize(command& app, verb_result& result) {
     auto given = std::make_shared<quantize_arguments>();
     option_table& verb = app.add_subcommand("quantize", "Choose a precision for every tensor and write a model that other runtimes run");
     takes_models(verb, {given, &given->model.file});
@@ -200,6 +204,12 @@ void add_quantize(command& app, verb_result&) {
             "it costs is measured on the samples, if a python that has onnxruntime is found")
         .type_name("N")
         .between(0, 4, "leave --accuracy-level out for what the runtime does by itself");
+    verb.add_option(
+            "--verify", given->verify,
+            "run the file in onnxruntime or openvino, by a python that has it (QK_PYTHON, or python3), before it is written: where an "
+            "output there is more than 1 dB from what qk makes of it, nothing is written and the exit status is 1")
+        .type_name("RUNTIME")
+        .suggest({"onnxruntime", "openvino"});
     verb.add_flag("--time", given->time,
                   "time float model and file in onnxruntime, if a python that has it is found (QK_PYTHON, or python3)");
     verb.add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later").type_name("P.json").common().writes();
@@ -224,13 +234,13 @@ void add_quantize(command& app, verb_result&) {
         "  qk quantize model.onnx -o rotated.onnx --activation mxfp4 --weight mxfp4 --rotation hadamard\n"
         "  qk quantize model.onnx -o learned.onnx --weight mxfp4 --weight-rounding adaround --iterations 200 --calibration x.npy\n"
         "  qk quantize model.onnx -o mixed.onnx --plan requests.json --calibration x.npy --strict --report mixed.html");
-    verb.callback([given] {
+    verb.callback([given, &result] {
         take_from_caller(*given);
         given->estimates = given->json;
         given->command = command_line();
         given->returns_plan = keeper_of_results() != nullptr;
         given->returns_model = given->returns_plan && given->output.empty();
-        quantize(*given);
+        quantize(*given, result);
     });
 }
 

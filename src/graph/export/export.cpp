@@ -13,6 +13,7 @@
 #include "graph/export/inline_functions.hpp"
 #include "graph/export/marks.hpp"
 #include "graph/export/nbits.hpp"
+#include "graph/export/openvino.hpp"
 #include "graph/export/portable.hpp"
 #include "graph/export/qdq.hpp"
 #include "graph/export/qinteger.hpp"
@@ -109,6 +110,7 @@ class exporter {
         if (!options.guards) g_.leave_guards_out();
         writer_ = make_writer(options);
         fusing_.emplace(m, plan, *writer_);
+        openvino_.emplace(m, *fusing_, *writer_, options.int8_weights);
     }
 
     export_result run() {
@@ -117,10 +119,12 @@ class exporter {
         if (options_.style == export_style::nbits) find_experts();
         for (const std::string& name : tensors()) quantize(name);
         guard_own_pairs();
+        guard_scales();
         write_experts();
         writer_->finish();
         note_int8_weights();
         note_biases_apart();
+        note_openvino();
         result_.exported.reindex();
         if (writer_->wants_constants_first()) constants_first();
         drop_unused_initializers(result_.exported);
@@ -209,7 +213,7 @@ class exporter {
         const std::string wide = ops::is_half(own) && !constant ? g_.cast(name, name + marks::wide, data_type::float32) : name;
         for (auto& [q, uses] : groups) {
             const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
-            const bool apart = !constant && stands_behind_doubles(name) && writer_->dequantizes_activation(*q);
+            const bool apart = !constant && needs_guard_before(name) && writer_->dequantizes_activation(*q);
             quantized_value v{.name = apart ? g_.kept_apart_twice(wide) : wide,
                               .how = *q,
                               .rank = facts.rank,
@@ -223,7 +227,7 @@ class exporter {
             for (const use u : uses) {
                 const bool nbits = fusing_->becomes_nbits(*q, u, is_portable());
                 v.nbits = v.nbits || nbits;
-                v.planned_products = v.planned_products || (nbits && options_.style != export_style::amd && fusing_->plans_both(*q, u));
+                v.fine_codes = v.fine_codes || (nbits && options_.style != export_style::amd && std::get<integer>(q->format).bits > 4);
             }
             if (options_.style == export_style::nbits && constant) {
                 std::erase_if(uses, [&](const use u) { return becomes_nbits(name, *q, value, own, u); });
@@ -233,6 +237,7 @@ class exporter {
             if (constant && !called && options_.style != export_style::amd && fusing_->may_saturate(*q, uses)) {
                 const bool safe = options_.int8_weights == int8_codes::where_safe && fits_pairs(*q, uses, value);
                 v.as_unsigned = !safe && options_.int8_weights != int8_codes::as_signed;
+                if (v.as_unsigned) openvino_->stored_unsigned(name);
                 ++(safe ? safe_weights_ : int8_weights_);
             }
             std::string result;
@@ -243,7 +248,7 @@ class exporter {
                 const std::string text = e.what();
                 throw error(source_.label() + ": " + (text.starts_with("tensor '") ? text : "tensor '" + name + "': " + text));
             }
-            if (constant && std::ranges::any_of(uses, [&](const use u) { return misleads_openvino(*q, u); }))
+            if (constant && std::ranges::any_of(uses, [&](const use u) { return for_openvino() && openvino_->misreads_weights(*q, u); }))
                 result = g_.kept_apart_twice(result);
             if (ops::is_half(own)) result = g_.cast(result, name + marks::own, own);
             for (const use u : uses) {
@@ -253,29 +258,19 @@ class exporter {
         }
     }
 
-    /// Returns whether a file for OpenVINO needs a guard before the pair of this activation: its CPU makes one operator of a Cast from an
-    /// input of float64 and the pair behind it, and has none that reads float64.
+    bool for_openvino() const { return options_.inlined || options_.pairs_of_bytes_alone; }
+    /// Returns whether a file for OpenVINO needs a guard before the pair of this activation.
+    bool needs_guard_before(const std::string& name) const {
+        return for_openvino() && (stands_behind_doubles(name) || openvino_->fuses_pair(name));
+    }
+    /// Returns whether a Cast from an input of float64 makes the activation. OpenVINO's CPU makes one operator of the Cast and the pair
+    /// behind it, and has none that reads float64.
     bool stands_behind_doubles(const std::string& name) const {
-        const int maker = options_.inlined || options_.pairs_of_bytes_alone ? source_.producer(name) : -1;
+        const int maker = source_.producer(name);
         if (maker < 0 || source_.graph().node(maker).op_type() != "Cast") return false;
         return std::ranges::any_of(source_.graph().input(), [&](const onnx::ValueInfoProto& i) {
             return i.name() == source_.graph().node(maker).input(0) && i.type().tensor_type().elem_type() == onnx::TensorProto::DOUBLE;
         });
-    }
-
-    /// Returns whether a file for OpenVINO needs a guard behind these weights. It makes a MatMul of each Conv of one tap whose weights are
-    /// codes and whose input a Reshape makes, and takes that for a Transpose from channels that stand last, whatever its shapes are: it
-    /// does not load the file, or gives an output of another shape. A pair of integers before the Conv keeps it from that.
-    bool misleads_openvino(const quantizer& weights, use u) const {
-        if ((!options_.inlined && !options_.pairs_of_bytes_alone) || u.node < 0 || u.input != 1 || !writer_->dequantizes(weights))
-            return false;
-        const onnx::NodeProto& n = source_.graph().node(u.node);
-        if (n.op_type() != "Conv" || !n.domain().empty()) return false;
-        const dims shape = source_.constant(n.input(1)).shape();
-        if (!std::all_of(shape.begin() + std::min<std::ptrdiff_t>(2, std::ssize(shape)), shape.end(), [](auto d) { return d == 1; }))
-            return false;
-        const quantizer* beside = fusing_->planned(n, 0);
-        return beside == nullptr || !is_integer_format(beside->format) || !writer_->dequantizes_activation(*beside);
     }
 
     /// Returns whether this bias needs a guard, and remembers the layer for a note.
@@ -379,6 +374,22 @@ class exporter {
         }
     }
 
+    /// Keeps OpenVINO from moving scales where it loses them.
+    void guard_scales() {
+        for (int i = 0; for_openvino() && i < source_.graph().node_size(); ++i)
+            if (openvino_->misplaces_scales(i)) {
+                onnx::NodeProto& n = *g_.graph().mutable_node(i);
+                n.set_input(0, g_.kept_apart_twice(n.input(0)));
+            }
+    }
+    /// Adds a note on files that OpenVINO would read, and are not written for it.
+    void note_openvino() {
+        const bool read = options_.style == export_style::qdq || options_.style == export_style::portable;
+        if (!read || !options_.guards || g_.target().proto().functions_size() > 0) return;
+        if (std::string text = for_openvino() ? openvino_->note_on_rounding() : openvino_->note(); !text.empty())
+            result_.notes.push_back(std::move(text));
+    }
+
     void constants_first() {
         auto& nodes = *g_.graph().mutable_node();
         string_set constant;
@@ -447,6 +458,7 @@ class exporter {
     known_shapes shapes_;
     std::unique_ptr<quantizer_writer> writer_;
     std::optional<fusing_rules> fusing_;
+    std::optional<openvino_rules> openvino_;
     std::vector<planned_experts> experts_;   ///< what becomes QMoE
     std::vector<std::string> biases_apart_;  ///< layers whose int32 bias has a guard
     std::size_t int8_weights_ = 0;           ///< weights of layers whose products may saturate

@@ -93,19 +93,17 @@ class fusing_rules {
         return !model_.is_constant(n.input(other)) && !fills(*g, container_of(*g).type);  // what is clipped is kept apart (qdq.hpp)
     }
 
-    /// Returns whether these are weights of 8 bits whose product's other operand is quantized, too.
-    bool plans_both(const quantizer& q, model::use u) const {
-        return std::get<integer>(q.format).bits > 4 && planned(model_.graph().node(u.node), 1 - u.input) != nullptr;
-    }
-
     /// Returns whether products of a layer's int8 weights may saturate on x86-64 with AVX2 and no VNNI, where onnxruntime's kernels of
-    /// uint8 by int8 add two of them in 16 bits. Codes of up to 64 leave room, and where no activation has 8 bits there is no such kernel.
-    /// bench/int8_hazards.py.
+    /// uint8 by int8 add two of them in 16 bits. Codes of up to 64 leave room; where no activation has 8 bits, for weights in blocks, and
+    /// for ConvTranspose, there is no such kernel. bench/int8_hazards.py.
     bool may_saturate(const quantizer& q, const std::vector<model::use>& readers) const {
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr || container_of(*f).type != data_type::int8 || qmin(*f) >= -64 || !has_bytes_) return false;
-        return std::ranges::any_of(readers,
-                                   [&](model::use u) { return u.node >= 0 && u.input <= 1 && is_layer(model_.graph().node(u.node)); });
+        if (q.block_size > 0 && q.scale.size() > 1) return false;
+        return std::ranges::any_of(readers, [&](model::use u) {
+            return u.node >= 0 && u.input <= 1 && is_layer(model_.graph().node(u.node)) &&
+                   model_.graph().node(u.node).op_type() != "ConvTranspose";
+        });
     }
 
     const quantizer* planned(const onnx::NodeProto& n, int input) const { return plan_.find({n.input(input), n.name(), input}); }

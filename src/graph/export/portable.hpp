@@ -894,7 +894,7 @@ class portable_writer : public quantizer_writer {
             unpacks_in_each_run_ = true;
             // Must be neither folded at load, as a function of standard operators is, nor fused: Flatten is the identity here.
             quantized_value codes = v;
-            codes.planned_products = false;  // which that does already
+            codes.fine_codes = false;  // which that does already
             return flattened(standard_.weight(codes, value));
         }
         if (options_.weights == weight_storage::packed) {

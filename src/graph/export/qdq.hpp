@@ -18,8 +18,9 @@ struct container {
     int opset;
 };
 
-inline container container_of(integer f) {
-    if (f.bits <= 2) return {f.is_signed ? data_type::int2 : data_type::uint2, 25};
+/// Without `two_bits` codes of 2 bits are stored in 4: OpenVINO loads no others.
+inline container container_of(integer f, bool two_bits = true) {
+    if (f.bits <= 2 && two_bits) return {f.is_signed ? data_type::int2 : data_type::uint2, 25};
     if (f.bits <= 4) return {f.is_signed ? data_type::int4 : data_type::uint4, 21};
     if (f.bits <= 8) return {f.is_signed ? data_type::int8 : data_type::uint8, 10};
     if (f.bits <= 16) return {f.is_signed ? data_type::int16 : data_type::uint16, 21};
@@ -168,9 +169,8 @@ class qdq_writer : public quantizer_writer {
         auto& d = g_.node("DequantizeLinear", inputs, {y});
         set_axis(d, v, p);
         remember(d, v.how, t.codes.type);
-        // MatMulNBits of 2 bits gives other numbers in each run. With weights of 8 bits its 8-bit activations lose 3 dB, and the plan has
-        // said what activations are.
-        return v.nbits && (wraps(t.codes.type) || v.planned_products) ? g_.kept_apart(y) : guarded(v, y);
+        // MatMulNBits of 2 bits gives other numbers in each run. With weights of 8 bits its 8-bit activations lose 3 to 5 dB.
+        return v.nbits && (wraps(t.codes.type) || v.fine_codes) ? g_.kept_apart(y) : guarded(v, y);
     }
 
   private:
@@ -201,8 +201,8 @@ class qdq_writer : public quantizer_writer {
 
     quantize_type type_of_codes(const quantized_value& v) {
         const integer* i = std::get_if<integer>(&v.how.format);
-        quantize_type t =
-            i ? quantize_type{container_of(*i), false} : quantize_type{{*onnx_float8(std::get<floating>(v.how.format)), 19}, true};
+        quantize_type t = i ? quantize_type{container_of(*i, !options_.pairs_of_bytes_alone), false}
+                            : quantize_type{{*onnx_float8(std::get<floating>(v.how.format)), 19}, true};
         if (v.as_unsigned) t.codes.type = data_type::uint8, t.shift = 128;
         g_.require_opset(t.codes.opset, std::string("QuantizeLinear of ") + graph::name_of(t.codes.type));
         return t;

@@ -28,7 +28,8 @@ struct standard_blocks {
 /// Turns a quantizer's codes of a constant into those of the narrowest container that has all of the format's values.
 class block_coder {
   public:
-    block_coder(const quantizer& q, const tensor& value, const packed_constant& p) : q_(q), value_(value), p_(p) {}
+    block_coder(const quantizer& q, const tensor& value, const packed_constant& p, bool two_bits)
+        : q_(q), value_(value), p_(p), two_bits_(two_bits) {}
 
     /// Returns nullopt where no container of ONNX's holds the elements, or the result would have another value than the quantizer's.
     std::optional<standard_blocks> run() {
@@ -71,7 +72,7 @@ class block_coder {
     bool choose_container() {
         if (p_.element_bits <= 8) table_ = element_table(q_.format, p_.element_bits);
         if (const integer* i = std::get_if<integer>(&q_.format)) {
-            made_.type = container_of(*i).type, unit_ = 1;
+            made_.type = container_of(*i, two_bits_).type, unit_ = 1;
             return i->bits <= 16;
         }
         const bool floats =
@@ -250,14 +251,15 @@ class block_coder {
     std::vector<std::uint32_t> shifts_;
     double unit_ = 1;  ///< of integer codes
     std::size_t block_ = 1, blocks_ = 1;
+    bool two_bits_;
     bool by_parts_ = false;  ///< microexponents with a scale for each sub-block
 };
 
 /// Returns a constant under a block format, or under a grid of integer scales, in standard operators; nullopt where it has none.
-inline std::optional<standard_blocks> standard_blocks_of(const quantizer& q, const tensor& value) {
+inline std::optional<standard_blocks> standard_blocks_of(const quantizer& q, const tensor& value, bool two_bits) {
     if (value.rank() == 0 || value.size() == 0) return std::nullopt;
     const std::optional<packed_constant> p = packed(q, value);
-    return p ? block_coder(q, value, *p).run() : std::nullopt;
+    return p ? block_coder(q, value, *p, two_bits).run() : std::nullopt;
 }
 
 /// Style qdq: what QuantizeLinear and DequantizeLinear hold, constants in blocks among it. Activations in block formats, which no
@@ -282,7 +284,7 @@ class pairs_writer : public quantizer_writer {
         if (has_no_pair(v.how, true)) return functions_.weight(v, value);
         if (!needs_blocks(v, value)) return standard_.weight(v, value);
         if (options_.weights == weight_storage::packed) {
-            if (const auto b = standard_blocks_of(v.how, value)) return blocks(v, *b);
+            if (const auto b = standard_blocks_of(v.how, value, !options_.pairs_of_bytes_alone)) return blocks(v, *b);
             left_.push_back(v.name);
         }
         return g_.rounded_constant(v.name, rounded(v.how, value), describe(v.how, true));
@@ -415,7 +417,7 @@ class pairs_writer : public quantizer_writer {
         if (!whole) y = in_own_shape(v, b, y);
         // onnxruntime would make MatMulNBits of integers and their product, which computes with 8-bit activations, and of 2 bits wrongly.
         const bool integers = is_block_format(v.how.format) && b.scales.type() == data_type::float32;
-        return integers || v.guard || (v.nbits && (wraps(b.type) || v.planned_products)) ? g_.kept_apart(y) : y;
+        return integers || v.guard || (v.nbits && (wraps(b.type) || v.fine_codes)) ? g_.kept_apart(y) : y;
     }
 
     /// Returns E8M0 codes as the uint8 that TensorRT's operators have them in.

@@ -23,7 +23,7 @@ struct quantized_value {
     std::int64_t inner = -1;   ///< elements behind one place of that axis; -1: not known
     bool nbits =
         false;  ///< onnxruntime would make MatMulNBits of DequantizeLinear and the product, with 8-bit activations that nobody requested
-    bool planned_products = false;  ///< beside `nbits`: the plan quantizes the other operand, too, and weights of 8 bits are worth as much
+    bool fine_codes = false;   ///< beside `nbits`: weights of 8 bits, beside which the rounding of activations costs 3 to 5 dB
     bool guard = false;        ///< a DequantizeLinear right before its readers would be fused into what the plan does not say (fusing.hpp)
     bool as_unsigned = false;  ///< codes of a signed format are stored in the unsigned type, half its range higher
 };

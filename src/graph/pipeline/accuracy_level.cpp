@@ -3,12 +3,10 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "graph/model/edit.hpp"
-#include "graph/pipeline/forced.hpp"
 #include "graph/pipeline/runtimes.hpp"
 #include "graph/pipeline/tensors.hpp"
 #include "qk/graph/model/attribute.hpp"
@@ -27,20 +25,6 @@ std::size_t set_levels(onnx::GraphProto& g, int level) {
         ++count;
     }
     return count;
-}
-
-/// Adds the squares of the first float output of every run: of the reference, and of what differs from it.
-double decibels_beside(const std::string& output, const runtime_answer& reference, const runtime_answer& other) {
-    double signal = 0, noise = 0;
-    for (std::size_t r = 0; r < reference.runs.size(); ++r) {
-        const std::vector<double> a = numbers_of(reference.runs[r].at(output)), b = numbers_of(other.runs[r].at(output));
-        if (a.size() != b.size()) throw error("output '" + output + "' has another shape in the quantized file");
-        for (std::size_t i = 0; i < a.size(); ++i) {
-            if (!std::isfinite(a[i]) || !std::isfinite(b[i])) continue;
-            signal += a[i] * a[i], noise += (a[i] - b[i]) * (a[i] - b[i]);
-        }
-    }
-    return 10 * std::log10(signal / std::max(noise, 1e-300));
 }
 
 }  // namespace

@@ -75,6 +75,7 @@ quality_judge::quality_judge(const model& m, const data_settings& data, std::siz
         wanted[i] = !labels.empty() || most == 0 || mine <= most || k * most / mine != (k + 1) * most / mine;
     }
     inputs_ = std::make_unique<named_tensors>(chosen_samples(m, all, [&](std::size_t i) { return wanted[i]; }));
+    samples_ = samples_of(m, *inputs_).count;
     noise_ = std::make_unique<output_measure>(m, *inputs_, std::vector<std::string>{"sqnr"}, output, std::vector<std::int64_t>{},
                                               position_options{}, true);
     output_consumer consumer = noise_->reference();

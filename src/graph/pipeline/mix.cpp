@@ -94,7 +94,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
 /// Adds a remark on weights that belong to no searchable layer: they stay as they are, unless one of the user's requests says otherwise.
 static void note_held_weights(const model& m, mix_options& options) {
     const layer_view layers(m);
-    const resolution asked = resolve(layers, options.fixed, {.where = options.quantize.where, .how = options.quantize.how});
+    const resolution asked = resolve(layers, options.fixed, options.quantize.resolving());
     std::vector<std::string> left;
     for (int i = 0; i < m.graph().node_size(); ++i)
         for (const held_weight& w : held_weights(layers, i)) {

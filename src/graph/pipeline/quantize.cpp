@@ -75,6 +75,16 @@ void time_models(quantize_outcome& done, const model& m, const quantize_settings
     }
 }
 
+/// Runs what is to be written in its runtime, and times it, where that is asked for.
+void run_elsewhere(quantize_outcome& done, const model& m, const quantize_settings& settings, const model* exported) {
+    if (settings.time) time_models(done, m, settings, exported);
+    if (settings.verify.empty()) return;
+    if (exported == nullptr) throw error("--verify runs the file that is written: give -o OUT.onnx");
+    model original = load_for_planning(settings.model);
+    expand_for(original, settings.precision);
+    done.verified = verify_in(settings.verify, original, m, done.result.plan, *exported, settings.data);
+}
+
 /// Writes the accuracy level that was asked for into the exported model, and measures what it costs.
 std::optional<level_price> write_level(quantize_outcome& done, const quantize_settings& settings, std::optional<export_result>& exported) {
     if (!settings.accuracy_level) return std::nullopt;
@@ -115,6 +125,7 @@ void add_measurements(nlohmann::ordered_json& summary, const quantize_settings& 
     if (done.recipe.quality) summary["measured"] = to_json(*done.recipe.quality);
     if (done.times) summary["milliseconds"] = done.times->milliseconds, summary["float_milliseconds"] = done.times->float_milliseconds;
     if (price) summary["accuracy_level"] = price->json();
+    if (done.verified) summary["verified"] = to_json(*done.verified);
 }
 
 void add_costs(nlohmann::ordered_json& summary, const quantize_outcome& done) {
@@ -127,8 +138,15 @@ void add_costs(nlohmann::ordered_json& summary, const quantize_outcome& done) {
         summary["bit_operations"] = cost.bit_operations, summary["float_bit_operations"] = cost.float_bit_operations;
 }
 
-/// Throws where labels are named that do not exist, also where none are read.
-void find_labels(const data_settings& data) {
+void commit_unless_departs(output_set& files, quantize_outcome& done) {
+    if (done.verified && done.verified->departs()) done.model.clear(), done.summary.erase("output");
+    else files.commit();
+}
+
+/// Throws before anything takes time: where labels are named that do not exist, also where none are read, and where nothing can verify.
+void check_before(const quantize_settings& settings) {
+    const data_settings& data = settings.data;
+    if (!settings.verify.empty()) check_verify(settings.verify, data);
     std::error_code none;
     if (!data.labels.file.empty() && !std::filesystem::exists(data.labels.file, none))
         throw error("--labels '" + data.labels.file + "': there is no such file");
@@ -178,7 +196,7 @@ quantize_outcome quantize(const quantize_settings& given, const progress_functio
     style.int8_weights = codes_for(asked.options);
     for (plan_note& n : unused_data_options(settings.data)) notes.push_back(std::move(n));
     asked.unused.insert(asked.unused.begin(), notes.begin(), notes.end());
-    find_labels(settings.data);
+    check_before(settings);
     const auto statistics = take_statistics(m, settings, asked, progress);
     quantize_by_recipe(done, m, settings, asked, seen, progress);
     const quantize_result& result = done.result;
@@ -186,7 +204,7 @@ quantize_outcome quantize(const quantize_settings& given, const progress_functio
     std::optional<export_result> exported;
     if (makes_model(settings)) exported = write_plan(m, result.plan, style, keep_int8);
     const std::optional<level_price> price = write_level(done, settings, exported);
-    if (settings.time) time_models(done, m, settings, exported ? &exported->exported : nullptr);
+    run_elsewhere(done, m, settings, exported ? &exported->exported : nullptr);
     const std::string encodings =
         settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m, settings.encodings_version), 1) + "\n";
     const layer_view layers(m);
@@ -225,7 +243,7 @@ quantize_outcome quantize(const quantize_settings& given, const progress_functio
         files.write(settings.report, quantize_html(subject, result, cost, seen.empty() ? nullptr : &seen));
         files.write(beside_report(settings.report), json_text(summary, 1) + "\n");
     }
-    files.commit();
+    commit_unless_departs(files, done);
     summary["peak_bytes"] = peak_process_bytes();  // not in a file, so that two runs write equal files
     return done;
 }

@@ -3,8 +3,12 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 
+#include "graph/pipeline/forced.hpp"
 #include "graph/pipeline/python_program.hpp"
 #include "graph/pipeline/tensors.hpp"
 #include "graph/search/child_process.hpp"
@@ -178,6 +182,20 @@ runtime_answer run_in_runtime(const std::string& runtime, const model& m, const 
                 values[names[i]] = read_npy(made);
     }
     return answer;
+}
+
+double decibels_beside(const std::string& output, const runtime_answer& reference, const runtime_answer& other) {
+    double signal = 0, noise = 0;
+    for (std::size_t r = 0; r < reference.runs.size(); ++r) {
+        const std::vector<double> a = numbers_of(reference.runs[r].at(output)), b = numbers_of(other.runs[r].at(output));
+        if (a.size() != b.size()) throw error("output '" + output + "' has another shape in " + other.runtime);
+        for (std::size_t i = 0; i < a.size(); ++i) {
+            if (!std::isfinite(a[i])) continue;
+            if (!std::isfinite(b[i])) return -std::numeric_limits<double>::infinity();
+            signal += a[i] * a[i], noise += (a[i] - b[i]) * (a[i] - b[i]);
+        }
+    }
+    return 10 * std::log10(signal / std::max(noise, 1e-300));
 }
 
 runtime_answer run_command(const std::string& command, const model& m, const std::vector<std::string>& wanted,

@@ -24,6 +24,10 @@ struct runtime_answer {
 runtime_answer run_in_runtime(const std::string& runtime, const model& m, const std::vector<std::string>& wanted,
                               const std::vector<named_tensors>& runs, bool optimizes);
 
+/// Returns the ratio of signal to difference of an output over all runs, in decibels, counting what is finite in the
+/// reference; -Inf where the other is not.
+double decibels_beside(const std::string& output, const runtime_answer& reference, const runtime_answer& other);
+
 /// Calls `COMMAND MODEL.onnx INPUTS OUTPUTS` for each run: folders of NAME.npy. Every tensor of `wanted` is an output of MODEL.onnx.
 runtime_answer run_command(const std::string& command, const model& m, const std::vector<std::string>& wanted,
                            const std::vector<named_tensors>& runs);

@@ -311,7 +311,7 @@ class planner::call {
         : own_(own),
           requests_(requests),
           options_(options),
-          found_(resolve(own.layers_, requests, {.where = options.where, .how = options.how, .dual = options.dual})),
+          found_(resolve(own.layers_, requests, options.resolving())),
           joined_(detail::joined_tensors(own.layers_, found_.edges)),
           notes_(result_.report.notes) {
         notes_ = std::move(found_.notes);
@@ -604,7 +604,7 @@ class planner::call {
             if (!is_identity(r.what.format)) kept.push_back(r);
         std::set<edge> excluded;
         if (kept.size() == requests_.size() || std::ranges::none_of(source().graph().node(), is_recurrent)) return excluded;
-        for (const auto& [e, p] : resolve(own_.layers_, kept, {.where = options_.where, .how = options_.how, .dual = options_.dual}).edges)
+        for (const auto& [e, p] : resolve(own_.layers_, kept, options_.resolving()).edges)
             if (!found_.edges.contains(e)) excluded.insert(e);
         return excluded;
     }

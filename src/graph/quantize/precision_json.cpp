@@ -291,6 +291,7 @@ inline void read_rules(const json_cursor& c, target_profile& t) {
     }
     if (const auto v = c.find("power_of_two")) t.power_of_two = v->boolean();
     if (const auto v = c.find("one_static_scale")) t.one_static_scale = v->boolean();
+    if (const auto v = c.find("fused_outputs")) t.fused_outputs = v->boolean();
     if (const auto v = c.find("per_channel")) {
         std::set<std::string> types;
         if (!v->is_array()) v->fail("an array of operator types is expected");
@@ -303,8 +304,8 @@ inline void read_rules(const json_cursor& c, target_profile& t) {
 }  // namespace detail
 
 target_profile read_target(const json_cursor& c) {
-    c.only({"name", "base", "operators", "int8_weights", "pairs", "symmetric", "power_of_two", "one_static_scale", "per_channel",
-            "placement", "activation", "weight", "bias", "style", "inline", "signed_activations"});
+    c.only({"name", "base", "operators", "int8_weights", "pairs", "symmetric", "power_of_two", "one_static_scale", "fused_outputs",
+            "per_channel", "placement", "activation", "weight", "bias", "style", "inline", "signed_activations"});
     target_profile t;
     if (const auto v = c.find("base")) {
         const auto base = builtin_target(v->text());

@@ -152,6 +152,7 @@ class resolver {
             const std::string& name = node(n).input(static_cast<int>(i));
             if (parts[i] == part::none) continue;
             placed_request w = parts[i] == part::weight ? weight : parts[i] == part::bias ? asked_.biases[at] : input;
+            if (!w.asked() && runs_with_its_maker(n, static_cast<int>(i))) w = {};
             if (w.what == nullptr) w = default_beside(n, held, static_cast<int>(i));
             // Chosen experts were already rounded as part of their table.
             else if (parts[i] == part::input && !w.asked() && asked_.default_weight != nullptr && is_chosen_expert(layers_, name)) continue;
@@ -181,6 +182,20 @@ class resolver {
             if (w.what == nullptr || is_identity(w.what->format)) continue;
             result_.edges[e] = {w.what, parts[i], n, w.sequence, false, w.why, w.who ? w.who->origin : ""};
         }
+    }
+
+    /// Is true when a layer computes this tensor for this node alone.
+    bool made_for(const std::string& tensor, int n) const {
+        const int maker = model_.producer(tensor);
+        const auto& uses = model_.uses(tensor);
+        return maker >= 0 && info(maker).kind == layer_kind::compute && uses.size() == 1 && uses.front().node == n;
+    }
+
+    /// Applies rule 7 to an operand of an Add.
+    bool runs_with_its_maker(int n, int input) const {
+        if (!options_.fused_outputs || options_.where != placement::layers || node(n).op_type() != "Add") return false;
+        const std::string &own = node(n).input(input), &other = node(n).input(1 - input);
+        return made_for(own, n) && (!made_for(other, n) || model_.producer(other) < model_.producer(own));
     }
 
     /// Returns the default for an input of a node that holds weights but is no layer (operand_tables.hpp); an empty placed_request for
@@ -268,7 +283,8 @@ class resolver {
     /// Applies rule 6: the output of an 8-bit Conv (behind its Relu or Clip) is quantized for every reader, because integer kernels write
     /// integers. A reader with a request of its own prevents that. `shared` is the precision that the readers have, or nullptr.
     void follow_integer_conv(const std::string& tensor, const precision* shared) {
-        if (options_.where != placement::layers || options_.how != approach::static_ranges || layers_.fused_activation(tensor) >= 0) return;
+        if (options_.fused_outputs || options_.where != placement::layers || options_.how != approach::static_ranges) return;
+        if (layers_.fused_activation(tensor) >= 0) return;
         int p = model_.producer(tensor);
         if (p >= 0 && info(p).kind == layer_kind::activation) {
             if (layers_.fused_activation(node(p).input(0)) != p) return;

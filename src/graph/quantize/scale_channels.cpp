@@ -277,7 +277,7 @@ std::vector<scaled_group> scale_channels(model& m, const std::vector<request>& r
     std::vector<std::string> order;
     {
         const layer_view layers(m);
-        const resolution asked = resolve(layers, requests, {.where = options.where, .how = options.how, .dual = options.dual});
+        const resolution asked = resolve(layers, requests, options.resolving());
         for (int i = 0; i < m.graph().node_size(); ++i)
             if (auto l = detail::scalable(layers, asked, i, options)) {
                 const std::string& x = m.graph().node(i).input(0);

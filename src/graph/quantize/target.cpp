@@ -130,6 +130,7 @@ inline target_profile tensorrt_target() {
             .symmetric_activations = true,
             .symmetric_weights = true,
             .one_static_scale = true,
+            .fused_outputs = true,
             .blocks = {{.bits = 4, .sizes = {64, 128}, .needed = true}},
             .scale_rule = qk::scale_rule::rceil,
             .activation = "int8",

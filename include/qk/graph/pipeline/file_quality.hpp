@@ -48,10 +48,13 @@ class quality_judge {
     quality_judge(const model& m, const data_settings& data, std::size_t most, bool labelled);
     /// Runs a model under a plan.
     sample_quality of(const model& m, const precision_plan& plan);
+    const named_tensors& inputs() const { return *inputs_; }  ///< those that it measures on
+    std::size_t samples() const { return samples_; }
     const std::string& words() const { return of_; }  ///< file_quality::of
 
   private:
     int threads_;
+    std::size_t samples_ = 0;
     std::string of_;
     std::unique_ptr<named_tensors> inputs_;          ///< where the measures look, wherever the judge goes
     std::unique_ptr<output_measure> noise_, right_;  ///< decibels; top-1, where each sample has a label

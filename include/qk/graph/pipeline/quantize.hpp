@@ -10,6 +10,7 @@
 #include "qk/graph/pipeline/onnxruntime_time.hpp"
 #include "qk/graph/pipeline/plan.hpp"
 #include "qk/graph/pipeline/recipe.hpp"
+#include "qk/graph/pipeline/verify.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph::pipeline {
@@ -22,6 +23,7 @@ struct quantize_settings {
     bool keep_int8 = false, overwrite = false;
     bool inlined = false;                 ///< no functions in the file
     std::string run_with{};               ///< calibrates in onnxruntime or openvino, which may know operators that qk does not
+    std::string verify{};                 ///< runs the file in onnxruntime or openvino before it is written; none is where it departs
     bool time = false;                    ///< times float model and file in onnxruntime
     std::optional<int> accuracy_level{};  ///< of MatMulNBits, from 0 to 4
     bool estimates = false;               ///< computes the error of every activation, even without report and log
@@ -41,9 +43,10 @@ struct quantize_outcome {
     std::vector<std::string> export_notes;  ///< notes on writing it
     std::size_t edges = 0;                  ///< number of quantized edges
     recipe_report recipe;
-    std::optional<runtime_times> times;  ///< where they were asked for and onnxruntime was found
-    std::string not_timed;               ///< why it was not
-    std::string level_price;             ///< what the accuracy level costs, as a sentence; empty without one
+    std::optional<runtime_times> times;     ///< where they were asked for and onnxruntime was found
+    std::string not_timed;                  ///< why it was not
+    std::optional<verified_file> verified;  ///< where that was asked for; if it departs, no file is written and no model returned
+    std::string level_price;                ///< what the accuracy level costs, as a sentence; empty without one
     double bytes_before = 0, bytes_after = 0;
     nlohmann::ordered_json summary;  ///< what `--json` prints
 };

@@ -49,6 +49,10 @@ struct quantize_options {
     stream_rotation rotation = stream_rotation::none;
     /// Is true when the model changes before it is planned.
     bool transforms() const { return scaling.any() || rotation != stream_rotation::none; }
+    /// Returns how requests are resolved, by these options and the target's rules.
+    resolve_options resolving() const {
+        return {.where = where, .how = how, .dual = dual, .fused_outputs = target && target->fused_outputs};
+    }
 };
 
 /// Returns a precision with the options, and the target's rules for an operator, in the places that it leaves open.

@@ -13,6 +13,8 @@
 //      reads the tensor unquantized.
 //   6. The output of a Conv of 8-bit integers is quantized for all its readers, because integer kernels write integers. This holds unless a
 //      reader has a request of its own, or the tensor is an output of the model.
+//   7. With `fused_outputs` rule 6 does not hold, and of what an Add adds by default the operand that a layer computes for it alone (of two
+//      the later one) is not quantized: the Add runs with that layer, and the pair of the other operand is what it waits for.
 #pragma once
 
 #include <map>
@@ -43,6 +45,7 @@ struct resolve_options {
     placement where = placement::layers;
     approach how = approach::static_ranges;
     bool dual = false;
+    bool fused_outputs = false;  ///< rule 7
 };
 
 /// What became of a request, or what happened that nobody asked for.

@@ -48,7 +48,8 @@ struct target_profile {
     bool symmetric_activations = false, symmetric_weights = false;  ///< integers have zero points in the middle alone
     bool power_of_two = false;                                      ///< integers of 8 bits have scales that are powers of two
     bool one_static_scale = false;                                  ///< an activation in integers has one scale, known beforehand
-    std::optional<std::set<std::string>> per_channel{};             ///< types whose weights may have a scale for each channel; unset: all
+    bool fused_outputs = false;  ///< a layer with weights runs together with the Add and the activation behind it (resolve.hpp, rule 7)
+    std::optional<std::set<std::string>> per_channel{};  ///< types whose weights may have a scale for each channel; unset: all
     std::vector<block_rule> blocks{};
     std::optional<qk::scale_rule> scale_rule{};  ///< of MX blocks for which nobody names one
     std::optional<placement> where{};            ///< where nobody names one

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/export/openvino.hpp"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "graph/ops/widened.hpp"
+#include "qk/graph/base/names.hpp"
+
+namespace qk::graph::detail {
+namespace {
+
+bool is_product(const std::string& op) { return op == "MatMul" || op == "Gemm"; }
+bool is_layer(const std::string& op) { return is_product(op) || op == "Conv" || op == "ConvTranspose"; }
+bool is_reduction(const std::string& op) { return op.starts_with("Reduce") || (op.starts_with("Global") && op.ends_with("Pool")); }
+
+/// Returns whether a filter has one tap.
+bool has_one_tap(const dims& shape) {
+    return std::all_of(shape.begin() + std::min<std::ptrdiff_t>(2, std::ssize(shape)), shape.end(), [](auto d) { return d == 1; });
+}
+
+}  // namespace
+
+openvino_rules::openvino_rules(const model& m, const fusing_rules& fusing, const quantizer_writer& writer, int8_codes codes)
+    : model_(m), fusing_(fusing), writer_(writer), signed_(codes == int8_codes::as_signed) {
+    for (const value_info& v : m.inputs())
+        for (const dimension& d : v.shape) open_ = open_ || d.value < 0;
+}
+
+bool openvino_rules::misreads_weights(const quantizer& weights, model::use u) const {
+    if (u.node < 0 || u.input != 1 || !writer_.dequantizes(weights)) return false;
+    const onnx::NodeProto& n = at(u.node);
+    if (!n.domain().empty()) return false;
+    const bool integers = is_integer_format(weights.format) && (!signed_ || is_decoded(n.input(1), weights));
+    if (is_product(n.op_type())) return integers && fusing_.planned(n, 0) != nullptr;
+    if (n.op_type() == "ConvTranspose") return integers && has_pair_before(n);
+    return n.op_type() == "Conv" && has_one_tap(model_.constant_shape(n.input(1))) && !has_pair_before(n);
+}
+
+bool openvino_rules::fuses_pair(const std::string& activation) const {
+    std::vector<std::string> open{activation};
+    std::set<int> seen;
+    while (!open.empty()) {
+        const int maker = model_.producer(open.back());
+        open.pop_back();
+        if (maker < 0 || !seen.insert(maker).second) continue;
+        const std::string& op = at(maker).op_type();
+        if (at(maker).domain().empty() && is_product(op)) return true;
+        if (is_layer(op)) continue;
+        for (int k = 0; k < at(maker).input_size(); ++k)
+            if (fusing_.planned(at(maker), k) == nullptr) open.push_back(at(maker).input(k));
+    }
+    return false;
+}
+
+bool openvino_rules::misplaces_scales(int node) const {
+    const bool turns = at(node).op_type() == "Transpose", reduces = is_reduction(at(node).op_type());
+    if (!at(node).domain().empty() || (!turns && !reduces) || (turns && !open_)) return false;
+    bool reshaped = false;
+    for (int reader = node; fusing_.planned(at(reader), 0) == nullptr;) {
+        const int maker = at(reader).input_size() > 0 ? model_.producer(at(reader).input(0)) : -1;
+        if (maker < 0 || !at(maker).domain().empty()) return false;
+        const std::string& op = at(maker).op_type();
+        if (is_layer(op)) return has_scales_of_channels(maker) && (turns ? reshaped : model_.constant_shape(at(maker).input(1)).size() < 4);
+        if (turns && one_of(op, {"Reshape", "Flatten", "Squeeze", "Unsqueeze"})) reshaped = true;
+        else if (!one_of(op, {"Relu", "Clip", "LeakyRelu", "PRelu", "MaxPool", "Identity", "Dropout"}) && (!turns || op != "Transpose"))
+            return false;
+        reader = maker;
+    }
+    return false;
+}
+
+std::string openvino_rules::note_on_rounding() const {
+    std::vector<std::string> names;
+    for (const onnx::NodeProto& n : model_.graph().node())
+        if (n.domain().empty() && is_product(n.op_type()) && integer_weights(n) != nullptr && fusing_.planned(n, 0) == nullptr)
+            names.push_back(n.name());
+    if (names.empty()) return {};
+    return "OpenVINO rounds what " + std::to_string(names.size()) + " products with weights in integers read (" + listed(names, 3) +
+           ") to int8 in groups of 32, which costs some dB beside 8 bits, unless DYNAMIC_QUANTIZATION_GROUP_SIZE is 0";
+}
+
+std::string openvino_rules::note() const {
+    std::map<std::string, std::vector<std::string>> found;
+    for (int i = 0; i < model_.graph().node_size(); ++i)
+        if (const char* what = departure(i)) found[what].push_back(at(i).name());
+    std::string text;
+    for (const auto& [what, names] : found)
+        text += (text.empty() ? "" : "; ") + what + " (" + std::to_string(names.size()) + ": " + listed(names, 3) + ")";
+    if (text.empty()) return text;
+    return "OpenVINO computes this file otherwise than qk: " + text + "; --target openvino writes one that is right there";
+}
+
+bool openvino_rules::has_pair_before(const onnx::NodeProto& n) const {
+    const quantizer* beside = fusing_.planned(n, 0);
+    return beside != nullptr && is_integer_format(beside->format) && writer_.dequantizes_activation(*beside);
+}
+
+/// Returns the quantizer of a node's constant weights where they are stored as integers.
+const quantizer* openvino_rules::integer_weights(const onnx::NodeProto& n) const {
+    const quantizer* w = n.input_size() > 1 && model_.is_constant(n.input(1)) ? fusing_.planned(n, 1) : nullptr;
+    return w != nullptr && is_integer_format(w->format) && writer_.dequantizes(*w) ? w : nullptr;
+}
+
+/// Returns whether a layer has a scale for each channel and no bias but zeros.
+bool openvino_rules::has_scales_of_channels(int node) const {
+    const onnx::NodeProto& n = at(node);
+    const quantizer* w = integer_weights(n);
+    if (w == nullptr || w->scale.size() < 2 || w->block_size > 0 || !has_pair_before(n)) return false;
+    if (n.input_size() < 3 || n.input(2).empty()) return true;
+    if (!model_.is_constant(n.input(2))) return false;
+    const tensor bias = ops::widened(model_.constant(n.input(2)));
+    return bias.type() == data_type::float32 && std::ranges::all_of(bias.as<float>(), [](float b) { return b == 0; });
+}
+
+/// Returns whether weights have zero points, blocks or fewer than 8 bits: OpenVINO decodes those for products of floats.
+bool openvino_rules::is_decoded(const std::string& name, const quantizer& w) const {
+    const integer& f = std::get<integer>(w.format);
+    return !f.is_signed || f.bits < 8 || w.block_size > 0 || unsigned_.contains(name) ||
+           std::ranges::any_of(w.zero_point, [](auto z) { return z != 0; });
+}
+
+bool openvino_rules::has_wide_pair(const onnx::NodeProto& n) const {
+    for (int k = 0; k < n.input_size(); ++k) {
+        const quantizer* q = n.input(k).empty() || model_.is_constant(n.input(k)) ? nullptr : fusing_.planned(n, k);
+        const integer* i = q == nullptr ? nullptr : std::get_if<integer>(&q->format);
+        if (q != nullptr && (i == nullptr ? !is_block_format(q->format) : i->bits > 8) && writer_.dequantizes_activation(*q)) return true;
+    }
+    return false;
+}
+
+/// Returns what OpenVINO does otherwise with a node, or null.
+const char* openvino_rules::departure(int node) const {
+    const onnx::NodeProto& n = at(node);
+    if (!n.domain().empty()) return nullptr;
+    const quantizer* w = integer_weights(n);
+    if (one_of(n.op_type(), {"LSTM", "GRU", "RNN"}) && w != nullptr) return "it loads no LSTM, GRU and RNN with weights in integers";
+    if (has_wide_pair(n)) return "it drops activations of 16 bits, and rounds those of FP8";
+    if (misplaces_scales(node)) return "it gives scales of channels to others behind a Reshape and a Transpose, or a reduction";
+    if (n.op_type() == "ConvTranspose" && w != nullptr && has_pair_before(n) && is_decoded(n.input(1), *w))
+        return "it loses zero points of weights of a ConvTranspose";
+    if (!is_product(n.op_type())) return nullptr;
+    if (w != nullptr && is_decoded(n.input(1), *w))
+        return "it rounds what a product with such weights reads to int8, unless DYNAMIC_QUANTIZATION_GROUP_SIZE is 0";
+    if (has_pair_before(n) && fuses_pair(n.input(0))) return "with a fixed batch it makes garbage of pairs behind products";
+    return nullptr;
+}
+
+}  // namespace qk::graph::detail
