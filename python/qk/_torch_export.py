@@ -6,6 +6,7 @@ import functools
 import inspect
 import itertools
 import json
+import logging
 import warnings
 
 import numpy as np
@@ -200,24 +201,30 @@ def _free_first_axes(args, kwargs):
 
 
 @contextlib.contextmanager
-def _in_eval(model):
-    """Has a model compute as it will where it is deployed."""
-    trained = [m for m in model.modules() if m.training]
+def _as_deployed(model):
+    """Has a model compute as it will where it is deployed, and torch's exporter say only what is wrong."""
+    trained, log = [m for m in model.modules() if m.training], logging.getLogger("torch.onnx")
+    level = log.level
     model.eval()
+    log.setLevel(logging.ERROR)
     try:
-        yield
+        with torch.no_grad():
+            yield
     finally:
+        log.setLevel(level)
         for m in trained:
             m.training = True
 
 
 def network(model, args, kwargs, dynamic_shapes=None, input_names=None, output_names=None):
     """Returns what torch's exporter makes of a model, with a node of the domain qk.torch for each quantizer."""
+    if tuple(int(v) for v in torch.__version__.split(".")[:2]) < (2, 6):
+        raise RuntimeError(f"torch {torch.__version__} exports no operator of others; the exporter of torch 2.6 and later does")
     from onnxscript import optimizer
 
     if isinstance(dynamic_shapes, str):  # "free"
         dynamic_shapes = _free_first_axes(args, kwargs)
-    with _in_eval(model), torch.no_grad():
+    with _as_deployed(model):
         program = torch.onnx.export(model, args, kwargs=kwargs, dynamo=True, custom_translation_table=table(_stand_in), optimize=False, verbose=False,
                                     dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names)
     # Functions stay functions; scales that come of weights alone become constants, however large the weights are.

@@ -13,7 +13,7 @@ from torch import nn
 
 from . import _arrays
 
-__all__ = ["FakeQuantize", "fake_quantize", "by_range", "Linear", "Conv1d", "Conv2d", "Conv3d", "Parametrization", "quantize_parameters",
+__all__ = ["FakeQuantize", "fake_quantize", "by_range", "Linear", "Conv1d", "Conv2d", "Conv3d", "Parametrization", "quantize_layers", "quantize_parameters",
            "fold_batch_norm", "export", "onnx_table"]
 
 
@@ -34,8 +34,11 @@ class FakeQuantize(torch.autograd.Function):
         return (*_backward(grad, x, *given, *ctx.options), *[None] * len(ctx.options))
 
 
-def _scales(scale, zero_point, scale_block):
-    """Returns scale and zero point as the kernels take them: flat unless there are blocks, zero points rounded."""
+def _scales(scale, zero_point, scale_axis, scale_block):
+    """Returns scale and zero point as the kernels take them: numbers, or tensors that are flat unless there are blocks; zero points rounded."""
+    if scale_axis is None:
+        scale, zero_point = (v.item() if isinstance(v, torch.Tensor) and v.numel() == 1 else v for v in (scale, zero_point))
+        return {"scale": scale, "zero_point": round(zero_point) if isinstance(zero_point, float) else zero_point}
     flat = (lambda v: v.detach().reshape(-1)) if scale_block is None else (lambda v: v.detach())
     return {"scale": flat(scale) if isinstance(scale, torch.Tensor) else scale,
             "zero_point": flat(zero_point).round().to(torch.int64) if isinstance(zero_point, torch.Tensor) else zero_point}
@@ -45,13 +48,13 @@ def _forward(x, scale, zero_point, format, axis, semantics, rounding, scale_axis
     if scale is None and zero_point is None:
         return _arrays.fake_quantize(x.detach(), format, axis, semantics, rounding, threads=threads)
     return _arrays.fake_quantize(x.detach(), format, axis, semantics, rounding, scale_axis=scale_axis, scale_block=scale_block, threads=threads,
-                                 **_scales(scale, zero_point, scale_block))
+                                 **_scales(scale, zero_point, scale_axis, scale_block))
 
 
 def _backward(grad, x, scale, zero_point, format, axis, semantics, rounding, scale_axis, scale_block, threads):
     """Returns the gradients by x, by scale and by zero point; None for what is no tensor of floats."""
     result = _arrays.fake_quantize_backward(x, grad.contiguous(), format, semantics, rounding, scale_axis=scale_axis, scale_block=scale_block,
-                                            **_scales(scale, zero_point, scale_block))
+                                            **_scales(scale, zero_point, scale_axis, scale_block))
     by_x, *by_scales = result if isinstance(result, tuple) else (result, None, None)
     return (by_x, *(torch.as_tensor(by, dtype=v.dtype).reshape(v.shape) if isinstance(v, torch.Tensor) and v.is_floating_point() else None
                     for v, by in zip((scale, zero_point), by_scales)))
@@ -103,8 +106,13 @@ def _of_operator(ctx, grad):
     return (by_x, by_scale if learns[0] else None, by_zero if learns[1] else None, *[None] * len(ctx.options))
 
 
+def _within_range(x, grad):
+    """Returns the gradient of by_range: a range that follows the values holds them all, whichever way their quotients are rounded."""
+    return torch.where(torch.isfinite(x), grad, 0)
+
+
 _fake_quantize.register_autograd(_of_operator, setup_context=_keep)
-_by_range.register_autograd(lambda ctx, grad: (torch.where(torch.isfinite(ctx.saved_tensors[0]), grad, 0), None, None),
+_by_range.register_autograd(lambda ctx, grad: (_within_range(ctx.saved_tensors[0], grad), None, None),
                             setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]))
 
 
@@ -131,6 +139,20 @@ def _semantics_of(text):
         return text
     choices = json.loads(text)
     return _arrays.Semantics(choices.pop("base"), **choices)
+
+
+class _ByRange(torch.autograd.Function):
+    """by_range with a gradient: the short way past torch's dispatcher."""
+
+    @staticmethod
+    def forward(ctx, x, format, axis, channels):
+        ctx.save_for_backward(x)
+        scale, zero_point = _range_scale(format, x, channels)
+        return _forward(x, scale, zero_point, format, axis, "ocp", None, channels, None, 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _within_range(ctx.saved_tensors[0], grad), None, None, None
 
 
 class _Transformed(torch.autograd.Function):
@@ -237,13 +259,15 @@ def by_range(x, format, axis=-1, channels=None):
     if _range_of(format) is None:
         return fake_quantize(x, format, axis)
     channels = channels if x.dim() > 1 else None
-    learns = x.requires_grad and torch.is_grad_enabled()
-    if channels is None and not _is_transformed() and (learns or _is_watched(x)):
+    transformed, watched = _is_transformed(), _is_watched(x)
+    if not transformed and not watched:
+        return _ByRange.apply(x, format, axis, channels)
+    if channels is None and not transformed:
         return _by_range(x, getattr(format, "name", format), axis)
     scale, zero_point = _range_scale(format, x, channels)
     y = fake_quantize(x.detach(), format, axis, scale=scale, zero_point=zero_point, scale_axis=channels)
-    # A range that follows the values holds them all, whichever way their quotients are rounded.
-    return y + torch.where(torch.isfinite(x), x - x.detach(), 0.0) if learns and not _is_exported() else y
+    learns = x.requires_grad and torch.is_grad_enabled() and not _is_exported()
+    return y + _within_range(x, x - x.detach()) if learns else y  # y, and the gradient of x
 
 
 def _of_filters(weight, format, axis, groups):
@@ -352,6 +376,22 @@ def quantize_parameters(model, format, types=(nn.Linear, nn.Conv1d, nn.Conv2d, n
                 continue
         nn.utils.parametrize.register_parametrization(layer, "weight", Parametrization(format, axis, getattr(layer, "groups", 1)))
     return model
+
+
+def quantize_layers(model, weight=None, activation=None):
+    """Has the Linear and Conv layers of a model round their weights and what they read from now on; returns the model, or the layer that
+    takes its place if it is one itself."""
+    kinds = {nn.Linear: Linear, nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d}
+
+    def in_formats(layer):
+        kind = next((own for plain, own in kinds.items() if isinstance(layer, plain)), None)
+        return layer if kind is None else kind.of(layer, weight, activation)
+
+    for name, layer in list(model.named_modules()):
+        if name and (made := in_formats(layer)) is not layer:
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, made)
+    return in_formats(model)
 
 
 # ---- the way to a file

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of torch go in and out; layers of formats learn. Skipped where torch is not installed (tests/peers.sh installs it)."""
 
+import re
+
 import numpy as np
 import pytest
-from conftest import DIGITS
+from conftest import DIGITS, ROOT
 
 import qk
 
@@ -350,6 +352,26 @@ def test_verbs_export_a_module():
         qk.load(model)
     with pytest.raises(ValueError, match="qk.torch.export"):
         qk.quantize(formats.Linear(64, 8, weight="mxfp4"), torch.randn(4, 64), weight="int8")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_runs(tmp_path, monkeypatch, capsys):
+    exporter()
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "digits").symlink_to(DIGITS)
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    names = {}
+    page = (ROOT / "docs" / "guide" / "training.md").read_text()
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.S | re.M):
+        exec(compile(block, "training.md", "exec"), names)
+    said = capsys.readouterr().out.splitlines()
+    assert float(said[0].split()[-1]) > 0.9 and float(said[1].split()[-1]) > 0.99
+    assert said[3] == "['mxfp4', 'mxfp8_e4m3']"
+    pairs = next(iter(qk.load("pairs.onnx")(names["test"]).values()))
+    assert np.mean(pairs.argmax(1) == names["deployed"].argmax(1)) > 0.99
+    assert run_in_onnxruntime("learned.onnx", torch.randn(3, 64)).shape == (3, 10)
+    assert (tmp_path / "quantized.onnx").exists()
 
 
 def test_a_loader_brings_labels():
