@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs packages of other people into build/venv, which ./dev test makes, and has them read what qk writes.
 #
-#     tests/peers.sh install    # torch, jax, dask, openvino, pandas, matplotlib, mypy, basedpyright: more tests of the Python package run where they are
+#     tests/peers.sh install    # torch, onnxscript, jax, dask, openvino, pandas, matplotlib, mypy, basedpyright: more tests of the Python package run where they are
 #     tests/peers.sh [QK]       # gguf-py, mlx and safetensors read checkpoints that qk wrote; docs/results/peers_checkpoints.md has the last result
 #     tests/peers.sh checkpoints [QK]   # so do compressed-tensors, ModelOpt, transformers, mlx-lm, AutoAWQ and GPTQModel, which bring torch: 6 GB; also called all
 #     tests/peers.sh systems [QK]    # quantizes the same floats with nine packages and with qk convert --system; docs/results/peers_systems.md has the last result
@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ "${1:-}" = install ]; then
     shift
-    exec build/venv/bin/pip install "$@" openvino torch jax 'dask[distributed]' pandas matplotlib mypy basedpyright
+    exec build/venv/bin/pip install "$@" openvino torch onnxscript jax 'dask[distributed]' pandas matplotlib mypy basedpyright
 fi
 if [ "${1:-}" = torch ]; then
     python=${QK_TORCH_PYTHON:-build/torch/bin/python} older=${QK_TORCH25_PYTHON:-build/torch25/bin/python}

@@ -7,6 +7,7 @@ LSQ and LSQ+. fake_quantize and by_range are operators of torch (torch.ops.qk), 
 
 import functools
 import json
+import warnings
 
 import torch
 from torch import nn
@@ -380,18 +381,25 @@ def quantize_parameters(model, format, types=(nn.Linear, nn.Conv1d, nn.Conv2d, n
 
 def quantize_layers(model, weight=None, activation=None):
     """Has the Linear and Conv layers of a model round their weights and what they read from now on; returns the model, or the layer that
-    takes its place if it is one itself."""
-    kinds = {nn.Linear: Linear, nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d}
-
-    def in_formats(layer):
-        kind = next((own for plain, own in kinds.items() if isinstance(layer, plain)), None)
-        return layer if kind is None else kind.of(layer, weight, activation)
-
+    takes its place if it is one itself. A layer whose class has a forward of its own stays as it is, which a warning says."""
+    kinds = {nn.Linear: Linear, nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d} | {own: own for own in (Linear, Conv1d, Conv2d, Conv3d)}
+    left = []
     for name, layer in list(model.named_modules()):
-        if name and (made := in_formats(layer)) is not layer:
+        kind = kinds.get(type(layer))
+        if kind is None:
+            if isinstance(layer, tuple(kinds)):
+                left.append(name or type(layer).__name__)
+            elif isinstance(layer, nn.TransformerEncoderLayer):
+                layer.activation_relu_or_gelu = 0  # or it computes past its layers where nothing learns
+        elif not name:
+            return kind.of(layer, weight, activation)
+        else:
             parent, _, last = name.rpartition(".")
-            setattr(model.get_submodule(parent), last, made)
-    return in_formats(model)
+            setattr(model.get_submodule(parent), last, kind.of(layer, weight, activation))
+    if left:
+        warnings.warn(f"{len(left)} layers have a forward of their own and stay as they are: {', '.join(left[:4])}{', ...' if len(left) > 4 else ''}; "
+                      "quantize_parameters(model, format) rounds their weights", stacklevel=2)
+    return model
 
 
 # ---- the way to a file

@@ -325,6 +325,27 @@ def test_what_cannot_be_exported_is_refused():
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_layers_of_a_transformer(tmp_path):
+    from qk import torch as formats
+
+    exporter()
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 96, dropout=0.0, batch_first=True)
+    with pytest.warns(UserWarning, match="self_attn.out_proj"):
+        formats.quantize_layers(layer, weight="mxfp4", activation="mxfp6_e2m3")
+    formats.quantize_parameters(layer, "mxfp4", types=torch.nn.modules.linear.NonDynamicallyQuantizableLinear)
+    x = torch.randn(3, 5, 64)
+    expected = layer(x).detach().numpy()
+    layer.eval()
+    with torch.no_grad():
+        assert torch.allclose(layer(x), torch.from_numpy(expected), atol=1e-5)
+    result = formats.export(layer, x, tmp_path / "f.onnx")
+    read = {e["quantizer"]["format"]: sum(o["quantizer"]["format"] == e["quantizer"]["format"] for o in result.plan.to_dict()["edges"]) for e in result.plan.to_dict()["edges"]}
+    assert read == {"mxfp4": 3, "mxfp6_e2m3": 2}
+    assert np.abs(run_in_onnxruntime(tmp_path / "f.onnx", x) - expected).max() < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_verbs_export_a_module():
     from qk import torch as formats
 
