@@ -194,7 +194,7 @@ def _given(example):
 def _free_first_axes(args, kwargs):
     """Returns dynamic_shapes that leave the first axis of all inputs free, where they share its length; None where they do not."""
     tensors = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor)]
-    if not tensors or any(v.dim() == 0 for v in tensors) or len({v.shape[0] for v in tensors}) != 1 or tensors[0].shape[0] < 2:
+    if not tensors or any(v.dim() < 2 for v in tensors) or len({v.shape[0] for v in tensors}) != 1 or tensors[0].shape[0] < 2:
         return None
     free = [{0: torch.export.Dim.AUTO} if isinstance(v, torch.Tensor) else None for v in (*args, *kwargs.values())]
     return tuple(free) if not kwargs else dict(zip(kwargs, free)) if not args else None
@@ -257,7 +257,7 @@ class _Lowering:
             if n.op_type == "Constant" and not n.domain and n.attribute[0].name == "value":
                 self.constants[n.output[0]] = n.attribute[0].t
         self.made, self.edges, self.nodes = {}, [], []  # made: by the result of a quantizer what it read, and how it quantizes
-        self.weights = {}  # by the result of a layer its quantized weight, and how
+        self.weights, self.rounded = {}, set()  # by the result of a layer its quantized weight, and how; what became constants
 
     def run(self):
         for n in self.graph.node:
@@ -313,11 +313,11 @@ class _Lowering:
     def _read(self, n):
         """Takes over a node. What it reads quantized goes into the plan."""
         if n.input and all(not i or i in self.constants or (i in self.made and self.made[i][0] in self.constants) for i in n.input):
-            for k, i in enumerate(n.input):
+            for i in n.input:
                 if i in self.made:
-                    n.input[k] = self._rounded(i)
+                    self._round(i)
         for k, i in enumerate(n.input):
-            if i in self.made:
+            if i in self.made and i not in self.rounded:
                 source, quantizer = self.made[i]
                 n.input[k] = source
                 if k == 1 and source in self.constants:
@@ -325,16 +325,19 @@ class _Lowering:
                 self.edges.append({"tensor": source, "consumer": n.name, "index": k, "quantizer": quantizer})
         self.nodes.append(n)
 
-    def _rounded(self, name):
-        """Returns a constant with the values that a quantizer makes of one: for a node of constants, which is computed once, not planned."""
+    def _round(self, name):
+        """Adds a constant with the values that a quantizer makes of one: for a node of constants, which is computed once, not planned."""
+        if name in self.rounded:
+            return
+        self.rounded.add(name)
         source, q = self.made[name]
-        options = {"scale": np.float32(q["scale"]), "zero_point": np.int64(q["zero_point"]) if "zero_point" in q else None,
-                   "scale_axis": q["axis"] if len(q["scale"]) > 1 else None, "scale_block": q.get("block_size")} if "scale" in q else {}
-        how = dict(q.get("semantics", {"base": "ocp"}))
-        x = self._array(source)
+        how, x = dict(q.get("semantics", {"base": "ocp"})), self._array(source)
+        options = {k: _grid(q[k], x, q) for k in ("scale", "zero_point") if k in q}
+        if "scale" in q and ("block_size" in q or len(q["scale"]) > 1):
+            options |= {"scale_axis": q["axis"], "scale_block": q.get("block_size")}
         y = _arrays.fake_quantize(x.reshape(x.shape[0], -1) if q.get("flatten") else x, q["format"], q["axis"],
                                   _arrays.Semantics(how.pop("base"), **how), **options)
-        return self._add(name, y.reshape(x.shape)) if name not in self.constants else name
+        self._add(name, y.reshape(x.shape))
 
     def _rearranged(self, n):
         """Does to a constant under a quantizer what a node does to its result: layers read weights as they are quantized. Returns whether the
@@ -347,8 +350,7 @@ class _Lowering:
         x, q = self._array(source), dict(q)
         if n.op_type == "Transpose":
             order = next((list(a.ints) for a in n.attribute if a.name == "perm"), list(reversed(range(x.ndim))))
-            if "block_size" in q:
-                return False  # whose scales would have to be rearranged, too
+            q |= {k: _grid(q[k], x, q).transpose(order).reshape(-1).tolist() for k in ("scale", "zero_point") if k in q and "block_size" in q}
             q["axis"] = order.index(q["axis"] % x.ndim)
             y = x.transpose(order)
         else:
@@ -358,7 +360,8 @@ class _Lowering:
             if y.ndim < 3 or y.shape[0] != x.shape[0]:
                 return False
             q["flatten"] = True
-        self.made[n.output[0]] = (self._add(n.output[0], y), q)
+        name = f"{source}_{n.op_type.lower()}d"
+        self.made[n.output[0]] = (self._add(n.output[0] if name in self.constants else name, y), q)
         return True
 
     def _refuse_norm(self, n):
@@ -390,11 +393,21 @@ class _Lowering:
             field.extend(values)
 
 
+def _grid(values, x, quantizer):
+    """Returns scales or zero points in the shape that qk.fake_quantize takes: where blocks have them, that of x with blocks for one axis."""
+    values = np.array(values, np.int64 if all(isinstance(v, int) for v in values) else np.float32)
+    if "block_size" not in quantizer:
+        return values
+    axis = quantizer["axis"] % x.ndim
+    return values.reshape([-(-n // quantizer["block_size"]) if i == axis else n for i, n in enumerate(x.shape)])
+
+
 def export(model, example, file, dynamic_shapes, input_names, output_names, options):
     args, kwargs = _given(example)
     proto = network(model, args, kwargs, "free" if dynamic_shapes is None else dynamic_shapes, input_names, output_names)
-    proto, plan = _Lowering(proto).run()
-    if not plan["edges"]:
+    lowering = _Lowering(proto)
+    proto, plan = lowering.run()
+    if not lowering.made:
         raise ValueError("no layer of the model rounds anything through qk.torch: qk.quantize(model, data, ...) quantizes a float model")
     if file is not None:
         options = {**options, "output": file}

@@ -266,8 +266,8 @@ def by_range(x, format, axis=-1, channels=None):
     if channels is None and not transformed:
         return _by_range(x, getattr(format, "name", format), axis)
     scale, zero_point = _range_scale(format, x, channels)
-    y = fake_quantize(x.detach(), format, axis, scale=scale, zero_point=zero_point, scale_axis=channels)
     learns = x.requires_grad and torch.is_grad_enabled() and not _is_exported()
+    y = fake_quantize(x.detach() if learns else x, format, axis, scale=scale, zero_point=zero_point, scale_axis=channels)
     return y + _within_range(x, x - x.detach()) if learns else y  # y, and the gradient of x
 
 

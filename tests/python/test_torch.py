@@ -294,6 +294,69 @@ def test_scales_that_learn_parametrizations_and_products(tmp_path):
     assert result.model.inputs == ["x"] and result.model.outputs == ["logits"]
 
 
+class Residual(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.stem, self.bn = nn.Conv2d(3, 16, 3, stride=2), nn.BatchNorm2d(16)
+        self.middle, self.norm = nn.Conv2d(16, 16, 3, padding=1, groups=4), nn.BatchNorm2d(16)
+        self.up, self.head = nn.ConvTranspose2d(16, 8, 2, 2), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = torch.relu(self.bn(self.stem(x)))
+        return self.head(self.up(x + torch.relu(self.norm(self.middle(x)))).mean((2, 3)))
+
+
+def forms(formats):
+    """Yields networks whose quantizers stand elsewhere than before a layer's weight, with their inputs."""
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Form(nn.Module):
+        def __init__(self, forward, **parameters):
+            super().__init__()
+            self.run = forward
+            for name, value in parameters.items():
+                setattr(self, name, nn.Parameter(value))
+
+        def forward(self, x):
+            return self.run(self, x)
+
+    for weight, activation in (("mxfp4", "mxfp8_e4m3"), ("int4", "int8")):
+        for images in (2, 1):
+            yield formats.quantize_layers(formats.fold_batch_norm(Residual().eval()), weight, activation), torch.randn(images, 3, 17, 17)
+    yield formats.quantize_layers(nn.Linear(64, 8), "mxfp4", "mxfp4"), torch.randn(64)
+    yield formats.quantize_layers(nn.Linear(64, 8), "mxfp4", "mxfp4").half(), torch.randn(4, 64).half()
+
+    def shared(own, x):
+        w = formats.fake_quantize(own.w, "mxfp4")
+        return functional.linear(x, w) + functional.linear(x, w.t()) + formats.fake_quantize(x, "bfp16")
+
+    yield Form(shared, w=torch.randn(16, 16)), torch.randn(4, 16)
+    yield Form(lambda own, x: formats.fake_quantize(x, "mxfp4")), torch.randn(4, 40)  # the output itself
+    yield Form(lambda own, x: x @ formats.by_range(own.w, "int4", channels=0)[:16].t(), w=torch.randn(32, 48)), torch.randn(4, 48)
+    blocks = Form(lambda own, x: functional.linear(x, formats.fake_quantize(own.w, "int4", scale=own.s, scale_axis=1, scale_block=32)),
+                  w=torch.randn(8, 64), s=torch.rand(8, 2) * 0.1 + 0.05)
+    yield blocks, torch.randn(4, 64)
+    yield blocks, torch.randn(4, 3, 64)  # a MatMul of the transposed weight
+    yield Form(lambda own, x: functional.linear(x, formats.fake_quantize(own.w, "int4", scale=own.s, scale_axis=1, scale_block=32)[:5]),
+               w=torch.randn(8, 64), s=torch.rand(8, 2) * 0.1 + 0.05), torch.randn(4, 64)
+    yield nn.Sequential(formats.Conv1d(32, 16, 3, weight="mxfp4", activation="mxfp4"), nn.Flatten(), formats.Linear(112, 3, weight="int8")), torch.randn(4, 32, 9)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_networks_of_other_forms(tmp_path):
+    from qk import torch as formats
+
+    exporter()
+    torch.manual_seed(0)
+    for i, (network, x) in enumerate(forms(formats)):
+        expected = network.eval()(x).detach().float().numpy()
+        result = formats.export(network, x, tmp_path / f"{i}.onnx")
+        given = run_in_onnxruntime(tmp_path / f"{i}.onnx", x)
+        assert np.abs(given.astype(np.float32) - expected).max() <= 2e-6 * np.abs(expected).max(), (i, network)
+        assert (i < 4) <= {"stem.weight", "head.weight"}.issubset(e["tensor"] for e in result.plan.to_dict()["edges"]), i
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_what_cannot_be_exported_is_refused():
     from qk import torch as formats
