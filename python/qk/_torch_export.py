@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a module of torch to a file: torch's exporter writes the network, qk's writes the formats."""
 
+import ast
 import contextlib
 import functools
 import inspect
@@ -28,7 +29,7 @@ def _quantizer(format, axis, semantics="ocp", rounding=None, scale_axis=None, sc
     """Returns a quantizer as in a plan, without its scales."""
     name, _, rule = format.partition("@")
     q = {"format": _arrays._spec(name).text, "axis": axis if scale_axis is None else scale_axis}
-    how = {"base": semantics} if not semantics.startswith("{") else json.loads(semantics)
+    how = {"base": semantics} if not semantics.startswith("{") else ast.literal_eval(semantics)
     how |= {k: v for k, v in (("rounding", rounding), ("scale_rule", rule)) if v}
     if how != {"base": "ocp"}:
         q["semantics"] = how
@@ -231,6 +232,10 @@ def network(model, args, kwargs, dynamic_shapes=None, input_names=None, output_n
     optimizer.optimize_ir(program.model, inline=False, input_size_limit=1 << 40, output_size_limit=1 << 26)
     proto = program.model_proto
     _name_free_axes(proto)
+    for n in proto.graph.node:  # names of modules stay; lines of the user's sources go
+        kept = [p for p in n.metadata_props if not p.key.endswith((".stack_trace", ".fx_node"))]
+        del n.metadata_props[:]
+        n.metadata_props.extend(kept)
     return proto
 
 

@@ -5,8 +5,8 @@ The gradient is straight through: it passes where a value is within the format's
 LSQ and LSQ+. fake_quantize and by_range are operators of torch (torch.ops.qk), which torch.compile, torch.export and torch.func know.
 """
 
+import ast
 import functools
-import json
 import warnings
 
 import torch
@@ -130,15 +130,15 @@ for _operator in (_fake_quantize, _fake_quantize_backward, _by_range):
 
 
 def _text_of(semantics):
-    """Returns semantics as the operators have them: a name, or JSON as in a plan."""
-    return semantics if isinstance(semantics, str) else json.dumps({"base": semantics.name, **semantics.choices()})
+    """Returns semantics as the operators have them: a name, or a dictionary's text with the name as "base"."""
+    return semantics if isinstance(semantics, str) else semantics._text
 
 
 @functools.lru_cache
 def _semantics_of(text):
     if not text.startswith("{"):
         return text
-    choices = json.loads(text)
+    choices = ast.literal_eval(text)
     return _arrays.Semantics(choices.pop("base"), **choices)
 
 

@@ -125,14 +125,14 @@ def test_operators_are_known_to_torch():
     x, scale = torch.randn(6, 40), torch.rand(6) + 0.1
     options = (-1, "ocp", None, None, None, 1)
     for given in ((x, None, None, "mxfp4", *options), (x, scale, None, "int4", -1, "ocp", "half-away", 0, None, 1),
-                  (x, torch.tensor(0.1), torch.tensor(3.0), "uint8", *options), (x, None, None, "mxfp4", 0, '{"base": "ocp", "scale_rule": "rceil"}', None, None, None, 1)):
+                  (x, torch.tensor(0.1), torch.tensor(3.0), "uint8", *options), (x, None, None, "mxfp4", 0, "{'base': 'ocp', 'scale_rule': 'rceil'}", None, None, None, 1)):
         for requires in (False, True):
             tensors = [v.clone().requires_grad_(requires) if isinstance(v, torch.Tensor) else v for v in given]
             torch.library.opcheck(torch.ops.qk.fake_quantize.default, tuple(tensors))
     torch.library.opcheck(torch.ops.qk.by_range.default, (x.requires_grad_(), "int8", -1))
     x = x.detach()
     way = formats.fake_quantize(x, "mxfp4", 0, qk.Semantics("ocp", scale_rule="rceil"))
-    assert torch.equal(way, torch.ops.qk.fake_quantize(x, None, None, "mxfp4", 0, '{"base": "ocp", "scale_rule": "rceil"}', None, None, None, 1))
+    assert torch.equal(way, torch.ops.qk.fake_quantize(x, None, None, "mxfp4", 0, "{'base': 'ocp', 'scale_rule': 'rceil'}", None, None, None, 1))
     assert torch.equal(way, qk.fake_quantize(x, "mxfp4", 0, qk.Semantics("ocp", scale_rule="rceil")))
 
 
@@ -163,6 +163,9 @@ def test_compile_export_and_vmap_take_layers(weight, activation):
         program = torch.export.export(model.eval(), (x,), strict=strict)
         assert torch.equal(program.module()(x), expected)
         assert any("qk" in str(n.target) for n in program.graph.nodes)
+    how = qk.Semantics("ocp", rounding="half-away")
+    rounded = torch.compile(lambda v: formats.fake_quantize(v, "int8", scale=0.1, semantics=how), fullgraph=True, backend="aot_eager")
+    assert torch.equal(rounded(x), qk.fake_quantize(x, "int8", scale=0.1, semantics=how))
     each = torch.func.vmap(model)(x[:, None])
     assert all(torch.allclose(each[i], model(x[i:i + 1]), atol=1e-6) for i in range(4))  # each sample has ranges of its own
     parameters = dict(model.named_parameters())
@@ -429,7 +432,7 @@ def test_verbs_export_a_module():
     assert bytes_of(qk.quantize(model, calibration=loader, activation="int8", weight="int8", recipe="fast"))
     found = qk.evaluate(model, loader)
     assert found["top1"] == pytest.approx((expected.argmax(1) == labels).mean())
-    assert {layer["module"] for layer in qk.inspect(one.model)["layers"]} == {"0", "3"}
+    assert {layer["module"] for layer in qk.inspect(one.model)["layers"]} == {"0", "3"} and __file__.encode() not in one.model.bytes
     with pytest.raises(TypeError, match="data"):
         qk.quantize(model, weight="int8")
     with pytest.raises(TypeError, match="verbs"):
