@@ -13,8 +13,6 @@ import numpy as np
 import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.nn import functional as F
 
@@ -119,6 +117,9 @@ def to_onnx(net):
 
 
 def main():
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
     torch.manual_seed(1)
     np.random.seed(1)
     torch.set_num_threads(1)

@@ -27,7 +27,7 @@ class Semantics:
     The choices are the command's options (`qk convert --help`) under the same names.
     """
 
-    __slots__ = ("name", "rounding", "scale_rule", "integer_mode", "overflow", "seed", "random_bits", "_flags")
+    __slots__ = ("name", "rounding", "scale_rule", "integer_mode", "overflow", "seed", "random_bits", "_flags", "_text")
 
     def __init__(self, name="ocp", *, rounding=None, scale_rule=None, integer_mode=None, overflow=None, seed=0, random_bits=None,
                  zero_point_before=False, mxint_lowest=False, flush_inputs=False, flush_outputs=False):
@@ -42,6 +42,8 @@ class Semantics:
         flags = {"zero_point_before": zero_point_before, "mxint_lowest": mxint_lowest, "flush_inputs": flush_inputs, "flush_outputs": flush_outputs}
         self._flags = tuple(name for name, value in flags.items() if value)
         _qk.Spec("fp32", name, *self._choices())  # raises ValueError for a wrong word
+        choices = {n: v if isinstance(v, (str, bool)) else int(v) for n, v in self.choices().items()}
+        self._text = repr({"base": name, **choices}) if choices else name  # as qk.torch's operators have it
 
     zero_point_before = property(lambda self: "zero_point_before" in self._flags)
     mxint_lowest = property(lambda self: "mxint_lowest" in self._flags)

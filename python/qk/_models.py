@@ -6,6 +6,7 @@ import html
 import json
 import os
 import shutil
+import sys
 
 import numpy as np
 
@@ -36,7 +37,8 @@ class Model:
             except Exception as e:
                 raise ValueError(f"the ModelProto cannot be serialized ({e}); above 2 GB give the path of its file") from e
         else:
-            raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
+            more = "; a torch module goes to the verbs with data: qk.quantize(module, data, ...)" if _is_module(source) else ""
+            raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}{more}")
         self.inspect()  # raises qk.Error for what is no model
 
     @classmethod
@@ -129,6 +131,25 @@ class Model:
 def load(source):
     """Returns a model from a path, bytes or an onnx.ModelProto."""
     return source if isinstance(source, Model) else Model(source)
+
+
+def _is_module(source):
+    """Is true for a torch.nn.Module, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.nn.Module)
+
+
+def _loaded(source, data, options):
+    """Returns the model of a call and its samples: a module of torch is exported with the first of them."""
+    if not _is_module(source):
+        return load(source), data
+    from . import _torch_export
+
+    name = "data" if data is not None else "calibration"
+    proto, samples = _torch_export.of_module(source, data if data is not None else options.get("calibration"))
+    if name == "calibration":
+        options["calibration"] = samples
+    return Model(proto), samples if name == "data" else data
 
 
 # ---- results
@@ -458,11 +479,11 @@ def _written(verb, model, data, options, workspace, in_files):
 def _call(verb, model, data, options, *, arguments=(), metric=None, eval_func=None, eval_func_path=False, progress=None,
           makes=(), outputs=False, executor=None):
     """Runs a verb on a model. `makes`: the options that name files for what it makes; without a name it comes back from memory."""
-    model = load(model)
     if options.get("inputs") is not None:  # the command's name for data
         if data is not None:
             raise TypeError(f"{verb}() has data twice: inputs= is the same under the command's name")
         data = options.pop("inputs")
+    model, data = _loaded(model, data, options)
     if callable(options.get("metric")):
         metric = options.pop("metric")
     if metric is not None and eval_func is not None:

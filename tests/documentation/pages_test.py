@@ -93,7 +93,7 @@ def first_screens(root):
     wrong = []
     for page in sorted((root / "docs" / "guide").glob("*.md")):
         lines = page.read_text().split("\n")
-        command = next((i for i, line in enumerate(lines) if re.match(r"```(sh|text)$", line)), len(lines))
+        command = next((i for i, line in enumerate(lines) if re.match(r"```(sh|text|python)$", line)), len(lines))
         end = next((i for i in range(command + 1, len(lines)) if lines[i].startswith("```")), len(lines))
         said = sum(len(line.split()) for line in lines[1:command] if not line.startswith(("|", "{", " ", "`")))
         shown = lines[command] == "```text" if command < len(lines) else False  # such a block has commands and output

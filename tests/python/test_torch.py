@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of torch go in and out; layers of formats learn. Skipped where torch is not installed (tests/peers.sh installs it)."""
 
+import re
+
 import numpy as np
 import pytest
-from conftest import DIGITS
+from conftest import DIGITS, ROOT
 
 import qk
 
@@ -115,6 +117,348 @@ def test_layers_learn():
     x = torch.randn(3, 64)
     assert torch.allclose(same(x), torch.nn.functional.linear(x, qk.fake_quantize(plain.weight.detach(), "mxfp4"), plain.bias))
     assert formats.quantize_parameters(torch.nn.Sequential(torch.nn.Linear(64, 8)), "fp4_e2m1")[0].weight.unique().numel() <= 15
+
+
+def test_operators_are_known_to_torch():
+    from qk import torch as formats
+
+    x, scale = torch.randn(6, 40), torch.rand(6) + 0.1
+    options = (-1, "ocp", None, None, None, 1)
+    for given in ((x, None, None, "mxfp4", *options), (x, scale, None, "int4", -1, "ocp", "half-away", 0, None, 1),
+                  (x, torch.tensor(0.1), torch.tensor(3.0), "uint8", *options), (x, None, None, "mxfp4", 0, "{'base': 'ocp', 'scale_rule': 'rceil'}", None, None, None, 1)):
+        for requires in (False, True):
+            tensors = [v.clone().requires_grad_(requires) if isinstance(v, torch.Tensor) else v for v in given]
+            torch.library.opcheck(torch.ops.qk.fake_quantize.default, tuple(tensors))
+    torch.library.opcheck(torch.ops.qk.by_range.default, (x.requires_grad_(), "int8", -1))
+    x = x.detach()
+    way = formats.fake_quantize(x, "mxfp4", 0, qk.Semantics("ocp", scale_rule="rceil"))
+    assert torch.equal(way, torch.ops.qk.fake_quantize(x, None, None, "mxfp4", 0, "{'base': 'ocp', 'scale_rule': 'rceil'}", None, None, None, 1))
+    assert torch.equal(way, qk.fake_quantize(x, "mxfp4", 0, qk.Semantics("ocp", scale_rule="rceil")))
+
+
+def small_network(formats, weight, activation):
+    nn = torch.nn
+    return nn.Sequential(formats.Conv2d(1, 8, 3, weight=weight, activation=activation), nn.ReLU(),
+                         formats.Conv2d(8, 8, 3, groups=8, weight=weight, activation=activation), formats.Conv2d(8, 40, 1, weight=weight, activation=activation),
+                         nn.Flatten(), formats.Linear(640, 10, weight=weight, activation=activation))
+
+
+@pytest.mark.parametrize("weight, activation", [("mxfp4", "mxfp8_e4m3"), ("nvfp4", "nvfp4"), ("int4", "int8"), ("int8", "uint8")])
+def test_compile_export_and_vmap_take_layers(weight, activation):
+    from qk import torch as formats
+
+    torch.manual_seed(0)
+    model, x = small_network(formats, weight, activation), torch.randn(4, 1, 8, 8)
+    expected = model(x)
+    expected.square().sum().backward()
+    grads = [p.grad.clone() for p in model.parameters()]
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    model.zero_grad()
+    y = compiled(x)
+    y.square().sum().backward()
+    assert torch.allclose(y, expected, atol=1e-5)
+    for p, g in zip(model.parameters(), grads):
+        assert torch.allclose(p.grad, g, atol=1e-3 * g.abs().max())
+    for strict in (False, True):
+        program = torch.export.export(model.eval(), (x,), strict=strict)
+        assert torch.equal(program.module()(x), expected)
+        assert any("qk" in str(n.target) for n in program.graph.nodes)
+    how = qk.Semantics("ocp", rounding="half-away")
+    rounded = torch.compile(lambda v: formats.fake_quantize(v, "int8", scale=0.1, semantics=how), fullgraph=True, backend="aot_eager")
+    assert torch.equal(rounded(x), qk.fake_quantize(x, "int8", scale=0.1, semantics=how))
+    each = torch.func.vmap(model)(x[:, None])
+    assert all(torch.allclose(each[i], model(x[i:i + 1]), atol=1e-6) for i in range(4))  # each sample has ranges of its own
+    parameters = dict(model.named_parameters())
+    by_sample = torch.func.vmap(torch.func.grad(lambda p, v: torch.func.functional_call(model, p, (v,)).square().sum()), (None, 0))(parameters, x[:, None])
+    model.zero_grad()
+    model(x[:1]).square().sum().backward()
+    for name, p in model.named_parameters():
+        assert torch.allclose(by_sample[name][0], p.grad, atol=1e-4 * max(1, p.grad.abs().max())), name
+
+
+def test_ranges_are_those_of_a_file():
+    from qk import torch as formats
+
+    for values in ([[0.0, 0.0]], [[1e-45, 0.0]], [[-3.0, 0.7]], [[5.0, float("inf")]], [[float("nan"), 0.2]], [[0.1, 0.3]], [[-0.1, -0.3]]):
+        x = torch.tensor(values)
+        for format, kind in (("int8", "int8:symmetric"), ("uint8", "uint8"), ("int4", "int4:symmetric"), ("uint4", "uint4")):
+            if format == "uint8" and not x.isfinite().all():
+                continue  # a DynamicQuantizeLinear in the file, for which ONNX says nothing of them
+            m = one_quantizer({"format": kind, "dynamic": True}, x.shape)
+            assert np.array_equal(qk.load(m)(x.numpy())["y"], -formats.by_range(x, format).numpy()), (values, format)
+    w = torch.randn(3, 4, 2) * torch.tensor([1.0, 0.0, 100.0]).reshape(3, 1, 1)
+    for i in range(3):
+        assert torch.equal(formats.by_range(w, "int4", 1, channels=0)[i], formats.by_range(w[i], "int4"))
+    with pytest.raises(ValueError, match="scale="):
+        formats.by_range(w, "int8:pow2")
+
+
+def one_quantizer(quantizer, shape):
+    """A model that quantizes its input and negates it."""
+    from onnx import TensorProto, helper
+
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"], "last")], "one", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)])
+    return qk.quantize(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10),
+                       plan={"qk": "plan", "version": 1, "tensors": {"x": quantizer}}).model
+
+
+def run_in_onnxruntime(model, *inputs, optimize=True):
+    runtime = pytest.importorskip("onnxruntime")
+    how = runtime.SessionOptions()
+    if not optimize:
+        how.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = runtime.InferenceSession(model if isinstance(model, bytes) else str(model), how, providers=["CPUExecutionProvider"])
+    return session.run(None, dict(zip((i.name for i in session.get_inputs()), (x.numpy() for x in inputs))))[0]
+
+
+def exporter():
+    pytest.importorskip("onnxscript")
+    return pytest.importorskip("onnx")
+
+
+TRAINED = [("mxfp4", "mxfp8_e4m3"), ("nvfp4", "nvfp4"), ("int4", "int8"), ("int8", "uint8"), ("mx6", "mx9"), ("int2", None), ("fp8_e4m3fn", "fp6_e2m3"),
+           ("mxfp4@even", "bfp16")]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("weight, activation", TRAINED)
+def test_a_file_computes_what_was_trained(weight, activation, tmp_path):
+    from qk import torch as formats
+
+    onnx = exporter()
+    torch.manual_seed(0)
+    model, x = small_network(formats, weight, activation).train(), torch.randn(16, 1, 8, 8)
+    result = formats.export(model, x, tmp_path / "trained.onnx")
+    assert model.training and all(m.training for m in model.modules())
+    more = torch.randn(5, 1, 8, 8)  # another number of samples
+    for samples in (x, more):
+        expected = model.eval()(samples).detach().numpy()
+        assert np.abs(run_in_onnxruntime(tmp_path / "trained.onnx", samples) - expected).max() < 2e-6 * np.abs(expected).max()
+    # The same quantizers through qk's exporter alone give the same functions.
+    plan = result.plan.to_dict()
+    kinds = {e["quantizer"]["format"] for e in plan["edges"]}
+    assert {weight.partition("@")[0], *([activation] if activation else [])} == {k.removesuffix(":symmetric") for k in kinds}
+    floats = qk.recover(tmp_path / "trained.onnx")
+    again = onnx.load_from_string(qk.quantize(floats.model, plan=floats.plan).model.bytes)
+    names = lambda m: {f.name: [n.op_type for n in f.node] for f in m.functions}  # noqa: E731
+    assert names(again) == names(onnx.load(tmp_path / "trained.onnx"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_table_for_torchs_own_exporter(tmp_path):
+    from qk import torch as formats
+
+    onnx = exporter()
+    torch.manual_seed(0)
+    x = torch.randn(4, 1, 8, 8)
+    for weight, activation in TRAINED:
+        model = small_network(formats, weight, activation).eval()
+        for optimize in (False, True):
+            program = torch.onnx.export(model, (x,), dynamo=True, custom_translation_table=formats.onnx_table(), optimize=optimize, verbose=False)
+            program.save(tmp_path / "f.onnx")
+            onnx.checker.check_model(tmp_path / "f.onnx")
+            expected = model(x).detach().numpy()
+            assert np.abs(run_in_onnxruntime(tmp_path / "f.onnx", x) - expected).max() < 2e-6 * np.abs(expected).max(), (weight, optimize)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scales_that_learn_parametrizations_and_products(tmp_path):
+    from qk import torch as formats
+
+    exporter()
+
+    class Learned(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(48, 24), torch.nn.Linear(24, 6, bias=False)
+            self.scale = torch.nn.Parameter(torch.tensor(0.03))
+            self.channels = torch.nn.Parameter(torch.rand(24) * 0.01 + 0.01)
+            self.low, self.zero = torch.nn.Parameter(torch.tensor(0.05)), torch.nn.Parameter(torch.tensor(101.3))
+
+        def forward(self, x):
+            w = formats.fake_quantize(self.first.weight, "int4", scale=self.channels, scale_axis=0)
+            y = torch.nn.functional.linear(formats.fake_quantize(x, "int8", scale=self.scale), w, self.first.bias)
+            y = formats.fake_quantize(y, "uint8", scale=self.low, zero_point=self.zero)
+            return self.second(formats.fake_quantize(formats.fake_quantize(y, "mxfp6_e2m3"), "mxfp4", semantics=qk.Semantics("ocp", scale_rule="rceil")))
+
+    torch.manual_seed(0)
+    model = Learned()
+    formats.quantize_parameters(model.second, "mxfp4", types=torch.nn.Linear)
+    formats.quantize_parameters(torch.nn.ModuleList([model.second]), "mxfp4")
+    for x in (torch.randn(3, 48), torch.randn(3, 7, 48)):  # Gemm; MatMul, whose weight is transposed
+        expected = model(x).detach().numpy()
+        formats.export(model, x, tmp_path / "f.onnx", overwrite=True)
+        assert np.abs(run_in_onnxruntime(tmp_path / "f.onnx", x) - expected).max() < 2e-6 * np.abs(expected).max()
+        program = torch.onnx.export(model.eval(), (x,), dynamo=True, custom_translation_table=formats.onnx_table(), optimize=False, verbose=False)
+        program.save(tmp_path / "g.onnx")
+        assert np.abs(run_in_onnxruntime(tmp_path / "g.onnx", x, optimize=False) - expected).max() < 2e-6 * np.abs(expected).max()
+    result = formats.export(model, {"x": torch.randn(3, 48)}, export="qdq", output_names=["logits"])
+    assert result.model.inputs == ["x"] and result.model.outputs == ["logits"]
+
+
+class Residual(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.stem, self.bn = nn.Conv2d(3, 16, 3, stride=2), nn.BatchNorm2d(16)
+        self.middle, self.norm = nn.Conv2d(16, 16, 3, padding=1, groups=4), nn.BatchNorm2d(16)
+        self.up, self.head = nn.ConvTranspose2d(16, 8, 2, 2), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = torch.relu(self.bn(self.stem(x)))
+        return self.head(self.up(x + torch.relu(self.norm(self.middle(x)))).mean((2, 3)))
+
+
+def forms(formats):
+    """Yields networks whose quantizers stand elsewhere than before a layer's weight, with their inputs."""
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Form(nn.Module):
+        def __init__(self, forward, **parameters):
+            super().__init__()
+            self.run = forward
+            for name, value in parameters.items():
+                setattr(self, name, nn.Parameter(value))
+
+        def forward(self, x):
+            return self.run(self, x)
+
+    for weight, activation in (("mxfp4", "mxfp8_e4m3"), ("int4", "int8")):
+        for images in (2, 1):
+            yield formats.quantize_layers(formats.fold_batch_norm(Residual().eval()), weight, activation), torch.randn(images, 3, 17, 17)
+    yield formats.quantize_layers(nn.Linear(64, 8), "mxfp4", "mxfp4"), torch.randn(64)
+    yield formats.quantize_layers(nn.Linear(64, 8), "mxfp4", "mxfp4").half(), torch.randn(4, 64).half()
+
+    def shared(own, x):
+        w = formats.fake_quantize(own.w, "mxfp4")
+        return functional.linear(x, w) + functional.linear(x, w.t()) + formats.fake_quantize(x, "bfp16")
+
+    yield Form(shared, w=torch.randn(16, 16)), torch.randn(4, 16)
+    yield Form(lambda own, x: formats.fake_quantize(x, "mxfp4")), torch.randn(4, 40)  # the output itself
+    yield Form(lambda own, x: x @ formats.by_range(own.w, "int4", channels=0)[:16].t(), w=torch.randn(32, 48)), torch.randn(4, 48)
+    blocks = Form(lambda own, x: functional.linear(x, formats.fake_quantize(own.w, "int4", scale=own.s, scale_axis=1, scale_block=32)),
+                  w=torch.randn(8, 64), s=torch.rand(8, 2) * 0.1 + 0.05)
+    yield blocks, torch.randn(4, 64)
+    yield blocks, torch.randn(4, 3, 64)  # a MatMul of the transposed weight
+    yield Form(lambda own, x: functional.linear(x, formats.fake_quantize(own.w, "int4", scale=own.s, scale_axis=1, scale_block=32)[:5]),
+               w=torch.randn(8, 64), s=torch.rand(8, 2) * 0.1 + 0.05), torch.randn(4, 64)
+    yield nn.Sequential(formats.Conv1d(32, 16, 3, weight="mxfp4", activation="mxfp4"), nn.Flatten(), formats.Linear(112, 3, weight="int8")), torch.randn(4, 32, 9)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_networks_of_other_forms(tmp_path):
+    from qk import torch as formats
+
+    exporter()
+    torch.manual_seed(0)
+    for i, (network, x) in enumerate(forms(formats)):
+        expected = network.eval()(x).detach().float().numpy()
+        result = formats.export(network, x, tmp_path / f"{i}.onnx")
+        given = run_in_onnxruntime(tmp_path / f"{i}.onnx", x)
+        assert np.abs(given.astype(np.float32) - expected).max() <= 2e-6 * np.abs(expected).max(), (i, network)
+        assert (i < 4) <= {"stem.weight", "head.weight"}.issubset(e["tensor"] for e in result.plan.to_dict()["edges"]), i
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_cannot_be_exported_is_refused():
+    from qk import torch as formats
+
+    exporter()
+    nn = torch.nn
+    x = torch.randn(4, 3, 8, 8)
+    normed = nn.Sequential(formats.Conv2d(3, 4, 3, weight="mxfp4"), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), formats.Linear(144, 5, weight="int4"), nn.BatchNorm1d(5))
+    for m in (normed[1], normed[5]):
+        m.running_mean.normal_(), m.running_var.uniform_(0.5, 2), nn.init.uniform_(m.weight, 0.5, 2), nn.init.normal_(m.bias)
+    with pytest.raises(ValueError, match="fold_batch_norm"):
+        formats.export(normed, x)
+    floats = nn.Sequential(*(getattr(nn, type(m).__name__)(*a) if a else m for m, a in zip(normed, ((3, 4, 3), (), (), (), (144, 5), ()))))
+    expected = floats.eval()(x)
+    folded = formats.fold_batch_norm(floats)
+    assert not any(isinstance(m, (nn.BatchNorm1d, nn.BatchNorm2d)) for m in folded.modules()) and torch.allclose(folded(x), expected, atol=1e-4)
+    formats.quantize_parameters(folded, "mxfp4")
+    y = folded(x).detach().numpy()
+    assert np.abs(run_in_onnxruntime(formats.export(folded, x).model.bytes, x) - y).max() < 2e-6 * np.abs(y).max()
+    with pytest.raises(ValueError, match="qk.quantize"):
+        formats.export(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), x)
+
+    class Moving(nn.Module):
+        def forward(self, x):
+            return formats.fake_quantize(x, "int8", scale=x.abs().max() / 100)
+
+    with pytest.raises(ValueError, match="by_range"):
+        formats.export(Moving(), x)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_layers_of_a_transformer(tmp_path):
+    from qk import torch as formats
+
+    exporter()
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 96, dropout=0.0, batch_first=True)
+    with pytest.warns(UserWarning, match="self_attn.out_proj"):
+        formats.quantize_layers(layer, weight="mxfp4", activation="mxfp6_e2m3")
+    formats.quantize_parameters(layer, "mxfp4", types=torch.nn.modules.linear.NonDynamicallyQuantizableLinear)
+    x = torch.randn(3, 5, 64)
+    expected = layer(x).detach().numpy()
+    layer.eval()
+    with torch.no_grad():
+        assert torch.allclose(layer(x), torch.from_numpy(expected), atol=1e-5)
+    result = formats.export(layer, x, tmp_path / "f.onnx")
+    read = {e["quantizer"]["format"]: sum(o["quantizer"]["format"] == e["quantizer"]["format"] for o in result.plan.to_dict()["edges"]) for e in result.plan.to_dict()["edges"]}
+    assert read == {"mxfp4": 3, "mxfp6_e2m3": 2}
+    assert np.abs(run_in_onnxruntime(tmp_path / "f.onnx", x) - expected).max() < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_verbs_export_a_module():
+    from qk import torch as formats
+
+    exporter()
+    torch.manual_seed(0)
+    nn = torch.nn
+    images, labels = np.load(DIGITS / "train_images.npy")[:100], np.load(DIGITS / "train_labels.npy")[:100].astype(np.int64)
+    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)).train()
+    data = torch.utils.data.TensorDataset(torch.from_numpy(images), torch.from_numpy(labels))
+    loader = torch.utils.data.DataLoader(data, batch_size=32)  # the last batch is shorter
+    expected = model(torch.from_numpy(images)).detach().numpy()
+    bytes_of = lambda r: r.model.bytes  # noqa: E731
+    one = qk.quantize(model, images, activation="int8", weight="int8", recipe="fast")
+    assert model.training
+    assert np.abs(run_in_onnxruntime(bytes_of(one), torch.from_numpy(images)) - expected).max() < 0.1 * np.abs(expected).max()
+    for given in (loader, iter(loader), [(i, l) for i, l in loader], {"input": images}):
+        assert bytes_of(qk.quantize(model, given, activation="int8", weight="int8", recipe="fast")) == bytes_of(one)
+    assert bytes_of(qk.quantize(model, calibration=loader, activation="int8", weight="int8", recipe="fast"))
+    found = qk.evaluate(model, loader)
+    assert found["top1"] == pytest.approx((expected.argmax(1) == labels).mean())
+    assert {layer["module"] for layer in qk.inspect(one.model)["layers"]} == {"0", "3"} and __file__.encode() not in one.model.bytes
+    with pytest.raises(TypeError, match="data"):
+        qk.quantize(model, weight="int8")
+    with pytest.raises(TypeError, match="verbs"):
+        qk.load(model)
+    with pytest.raises(ValueError, match="qk.torch.export"):
+        qk.quantize(formats.Linear(64, 8, weight="mxfp4"), torch.randn(4, 64), weight="int8")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_runs(tmp_path, monkeypatch, capsys):
+    exporter()
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "digits").symlink_to(DIGITS)
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    names = {}
+    page = (ROOT / "docs" / "guide" / "training.md").read_text()
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.S | re.M):
+        exec(compile(block, "training.md", "exec"), names)
+    said = capsys.readouterr().out.splitlines()
+    assert float(said[0].split()[-1]) > 0.9 and float(said[1].split()[-1]) > 0.99
+    assert said[3] == "['mxfp4', 'mxfp8_e4m3']"
+    pairs = next(iter(qk.load("pairs.onnx")(names["test"]).values()))
+    assert np.mean(pairs.argmax(1) == names["deployed"].argmax(1)) > 0.99
+    assert run_in_onnxruntime("learned.onnx", torch.randn(3, 64)).shape == (3, 10)
+    assert (tmp_path / "quantized.onnx").exists()
 
 
 def test_a_loader_brings_labels():

@@ -2,7 +2,8 @@
 """Layers by the names that they have in torch: modules, groups as prefixes of them, types, and positions from either end.
 
 usage: torch_names.py QK
-Makes one small network as torch's two exporters write it, and as the new one does once an optimizer has dropped what it writes beside nodes.
+Makes one small network as torch's two exporters write it, as the new one does where its optimizer folded a BatchNorm into a convolution, whose
+node then tells of the BatchNorm, and as it does once an optimizer has dropped what it writes beside nodes.
 The same requests mean the same layers in all of them.
 """
 import json
@@ -40,9 +41,15 @@ def scopes(path):
     return ["", *(".".join(parts[:i + 1]) for i in range(len(parts)))]
 
 
+def norm_of(path):
+    """The BatchNorm behind a layer, which stands beside it."""
+    return f"{path.rpartition('.')[0]}.bn".lstrip(".")
+
+
 def beside(node, path, kind, operation):
     """What torch.onnx.export(dynamo=True) writes into metadata_props."""
     all_scopes = scopes(path) if path else [""]
+    kind = "torch.nn.modules.batchnorm.BatchNorm2d" if "batch_norm" in operation else kind
     types = ["net.Net", *["torch.nn.modules.container.Sequential"] * (len(all_scopes) - 2), kind][:len(all_scopes)]
     for key, value in {"namespace": "/".join(f"{s}: {t}" for s, t in zip(all_scopes, types)) + f"/{operation}: aten.{operation}.default",
                        "pkg.torch.onnx.class_hierarchy": str([*types, f"aten.{operation}.default"]),
@@ -69,7 +76,7 @@ def network(how):
             else:
                 pool = helper.make_node("ReduceMean", [value, "axes"], ["pooled"], name="node_mean", keepdims=1)
                 weights.append(numpy_helper.from_array(np.array([-1, -2], np.int64), "axes"))
-            if how == "dynamo":
+            if how in ("dynamo", "folded"):
                 beside(pool, "", "", "mean")
             nodes += [pool, helper.make_node("Flatten", ["pooled"], ["flat"], name="/Flatten" if how == "legacy" else "node_view")]
             value = "flat"
@@ -80,6 +87,8 @@ def network(how):
                                 **({"transB": 1} if op == "Gemm" else {"pads": [shape[2] // 2] * 4}))
         if how == "dynamo":
             beside(node, path, kind, f"conv2d_{i}" if op == "Conv" else "linear")
+        elif how == "folded":
+            beside(node, norm_of(path), kind, f"_native_batch_norm_legit_no_training_{i}")
         nodes.append(node)
         value = out
         if op == "Conv":
@@ -102,7 +111,7 @@ def main(folder):
     at = lambda name: os.path.join(folder, name)
     np.save(at("x.npy"), np.random.default_rng(1).normal(size=(16, 3, 8, 8)).astype(np.float32))
     answers = {}
-    for how in ("dynamo", "legacy", "weights"):
+    for how in ("dynamo", "legacy", "weights", "folded"):
         model = at(how + ".onnx")
         onnx.save(network(how), model)
 
@@ -154,7 +163,7 @@ def main(folder):
         check("(features.1.conv.0.0)" in open(at("r.html")).read(), f"{how}: the page")
         log = run("quantize", model, "--activation", "int8", "--weight", "int8", "--calibration", at("x.npy"), "--log", at("log.txt"), "--save-plan", at("p.json"), "--overwrite")
         check(log.returncode == 0 and ", features.1.conv.0.0)" in open(at("log.txt")).read(), f"{how}: the log")
-    check(len(answers) == 3 and answers["dynamo"] == answers["legacy"] == answers["weights"], f"the same requests mean the same: {answers}")
+    check(len(answers) == 4 and all(a == answers["dynamo"] for a in answers.values()), f"the same requests mean the same: {answers}")
 
 
 with tempfile.TemporaryDirectory() as folder:

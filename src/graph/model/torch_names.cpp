@@ -59,6 +59,15 @@ torch_module of_namespace(const std::string& text) {
     return entries.size() < 2 ? torch_module{} : entries[entries.size() - 2];
 }
 
+/// Returns whether what the exporter wrote beside a node is of a batch normalization: its optimizer folds one into the layer before it, and
+/// the layer that comes of both tells of the normalization.
+bool tells_of_normalization(const std::map<std::string, std::string>& all) {
+    for (const char* key : {"pkg.torch.onnx.class_hierarchy", "namespace"})
+        if (const auto said = all.find(key); said != all.end())
+            return said->second.find("batch_norm", std::min(said->second.rfind("aten."), said->second.size())) != std::string::npos;
+    return false;
+}
+
 /// Reads what torch.onnx.export(dynamo=True), the default of today, writes beside a node.
 torch_module of_properties(const std::map<std::string, std::string>& all) {
     const auto list = [&](const char* key) {
@@ -101,6 +110,12 @@ constexpr bool is_layer(std::string_view op_type) {
     for (const char* t : {"Conv", "ConvTranspose", "Gemm", "MatMul"})
         if (op_type == t) return true;
     return false;
+}
+
+/// Returns the type of torch that a layer with a weight of this rank comes from.
+std::string type_of_layer(std::string_view op_type, std::size_t rank) {
+    if (!op_type.starts_with("Conv")) return "torch.nn.modules.linear.Linear";
+    return "torch.nn.modules.conv." + std::string(op_type) + std::to_string(rank - std::min<std::size_t>(rank, 2)) + "d";
 }
 
 std::string_view behind_last_dot(std::string_view name) {
@@ -173,11 +188,17 @@ std::vector<torch_module> torch_modules(const model& m) {
             if (s.how == bond::place && !s.is_node && owner_of(name)) file_names.emplace(s.name, name);
     std::vector<torch_module> all;
     for (const onnx::NodeProto& node : m.graph().node()) {
-        torch_module& found = all.emplace_back(of_properties(properties(node)));
+        const std::map<std::string, std::string> said = properties(node);
+        torch_module& found = all.emplace_back(of_properties(said));
         if (found.path.empty()) found.path = of_node_name(node.name());
-        if (!found.path.empty() || !is_layer(node.op_type()) || node.input_size() < 2 || !m.is_constant(node.input(1))) continue;
+        if (!is_layer(node.op_type()) || node.input_size() < 2 || !m.is_constant(node.input(1))) continue;
+        const bool is_folded = tells_of_normalization(said);
+        if (!found.path.empty() && !is_folded) continue;
         const auto in_file = file_names.find(node.input(1));
-        found.path = owner_of(in_file == file_names.end() ? node.input(1) : in_file->second).value_or("");
+        const std::optional<std::string> owner = owner_of(in_file == file_names.end() ? node.input(1) : in_file->second);
+        if (!owner) continue;
+        found.path = *owner;
+        if (is_folded) found.type = type_of_layer(node.op_type(), m.constant_shape(node.input(1)).size());
     }
     return all;
 }
