@@ -152,7 +152,8 @@ TEST_CASE("search: the same mix, plan and model") {
     CHECK(own["layers"] == told["layers"]);
     CHECK(own["metric"] == told["metric"]);
     same_file(by_command, by_call);
-    CHECK(*qk::graph::load_plan_file(plan_by_command).plan == *qk::graph::load_plan_file(plan_by_call).plan);  // names of lists beside differ
+    CHECK(*qk::graph::load_plan_file(plan_by_command).plan ==
+          *qk::graph::load_plan_file(plan_by_call).plan);  // names of lists beside differ
     s.output = model;
     CHECK_THROWS_WITH_AS(pipeline::search(s), doctest::Contains("--overwrite"), qk::graph::error);
 }

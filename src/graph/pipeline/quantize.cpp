@@ -45,8 +45,8 @@ bool makes_model(const quantize_settings& settings) { return !settings.output.em
 bool makes_plan(const quantize_settings& settings) { return !settings.save_plan.empty() || settings.returns_plan; }
 
 /// Makes the plan by a recipe, which measures what came of it where there are samples.
-void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_settings& settings, asked_precision asked,
-                        calibration& seen, const progress_function& progress) {
+void quantize_by_recipe(quantize_outcome& done, model& m, const quantize_settings& settings, asked_precision asked, calibration& seen,
+                        const progress_function& progress) {
     done.recipe = choose_recipe(settings.precision.recipe, settings.data, asked);
     const bool full = !settings.report.empty() || !settings.log.empty() || settings.estimates;
     // Without a model or a plan nothing that is written could hold changed weights.
