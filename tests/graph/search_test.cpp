@@ -301,6 +301,12 @@ TEST_CASE("a user's own function and accuracy targets") {
     CHECK(top1.target_met);
     CHECK(top1.metric >= top1.float_metric - 0.05 - 1e-9);
     CHECK(top1.sampling_error > 0);
+    REQUIRE(top1.over_wide);
+    CHECK(top1.over_wide->value == doctest::Approx(top1.metric - top1.baseline_metric));
+    CHECK(top1.over_wide->is_noise());  // 64 images cannot tell a percentage point
+    CHECK(top1.over_wide->metric.low <= top1.metric);
+    CHECK(top1.over_wide->metric.high >= top1.metric);
+    CHECK(chance_text(top1).find("it is noise") != std::string::npos);
 
     o.target_drop.reset();
     o.scoring.user = [](const tensor& y, const tensor& reference, std::span<const std::int64_t> labels) {

@@ -46,6 +46,7 @@ void search(const search_arguments& given, verb_result& verdict) {
     if (std::isfinite(result.float_metric) && result.float_metric != 0) print("\nreference         {:.6g}", result.float_metric);
     print("\nall wide          {:.6g}\ncost              {:.6g} {} of {:.6g} all wide\n", result.baseline_metric, result.cost,
           result.cost_unit, result.wide_cost);
+    if (const std::string chance = graph::chance_text(result); !chance.empty()) print("{}\n", chance);
     print("evaluations       {}; layers {} instead of {}\nseconds           {:.2f}\n\n", result.evaluations, result.layer_evaluations,
           result.naive_layer_evaluations, result.seconds);
     for (std::size_t l = 0; l < result.space.size(); ++l) {

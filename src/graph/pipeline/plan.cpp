@@ -28,7 +28,8 @@ std::optional<calibrate_options> needed_ranges(const asked_precision& asked) {
     bool ranges = false, dynamic = asked.options.how == approach::dynamic;
     calibrate_options wanted{.histograms = false};
     for (const request& r : asked.requests) {
-        const precision& p = r.what;
+        precision p = r.what;
+        if (asked.options.target) asked.options.target->complete(p, "", false);  // as the planner will
         const floating* f = std::get_if<floating>(&p.format);
         const bool needs = is_integer_format(p.format) || is_table_format(p.format) || has_floating_scales(p.format) ||
                            (f != nullptr && is_scaled(*f) && !is_identity(p.format));

@@ -115,8 +115,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     choose_target(settings, options, metric);
     settings.fill(options, m, inputs, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
     take_criterion(options);
-    // Gradients estimate rounding to nearest.
-    add_recipe(options, settings, m, (makes_model(settings) || makes_plan(settings)) && settings.ranking != "gradient");
+    add_recipe(options, settings, m, makes_model(settings) || makes_plan(settings));
     if (settings.elsewhere) check_elsewhere(settings, options);
     const precision_plan changes = transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());

@@ -368,8 +368,21 @@ inline std::vector<score> mix_problem::evaluate(std::span<const assignment> cand
     for (const std::size_t i : order) plans.push_back(mix_->plan(candidates[i]));
     const auto scores = (*scorer_)(plans);
     auto result = scores;
-    for (std::size_t i = 0; i < order.size(); ++i) result[order[i]] = scores[i];
+    const std::span<const metric_terms> terms = scorer_->last_terms();
+    const std::size_t n = terms.size() / std::max<std::size_t>(order.size(), 1);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        result[order[i]] = scores[i];
+        if (n > 0 && (terms_.size() + 1) * n * sizeof(metric_terms) <= std::size_t{64} << 20)
+            terms_[candidates[order[i]]].assign(terms.begin() + static_cast<std::ptrdiff_t>(i * n),
+                                                terms.begin() + static_cast<std::ptrdiff_t>((i + 1) * n));
+    }
     return result;
+}
+
+inline std::optional<measured_difference> mix_problem::compare(const assignment& before, const assignment& after) {
+    const auto b = terms_.find(before), a = terms_.find(after);
+    if (b != terms_.end() && a != terms_.end()) return difference_of(scorer_->measure(), b->second, a->second);
+    return scorer_->compare(mix_->plan(before), mix_->plan(after));
 }
 
 }  // namespace qk::graph

@@ -160,7 +160,21 @@ nlohmann::ordered_json to_json(const search_result& r) {
                                 {"front", front}};
     if (!r.modules.empty()) json["modules"] = r.modules;
     if (r.sampling_error > 0) json["sampling_error"] = r.sampling_error;
+    if (const auto& d = r.over_wide) {
+        json["metric_low"] = detail::finite_number(d->metric.low), json["metric_high"] = detail::finite_number(d->metric.high);
+        json["over_wide"] = {{"difference", detail::finite_number(d->value)}, {"chance", detail::finite_number(d->chance)}, {"noise", d->is_noise()}};
+    }
     return json;
+}
+
+std::string chance_text(const search_result& r) {
+    if (!r.over_wide) return "";
+    const measured_difference& d = *r.over_wide;
+    const std::string range = "With as many other samples " + r.metric_name + " lies between " + html_number(d.metric.low) + " and " +
+                              html_number(d.metric.high) + " in 95 of 100 cases.";
+    if (r.choice == r.space.all(0)) return range;
+    return range + " The mix differs from all wide by " + html_number(d.value) + ", and other samples move that by up to " +
+           html_number(d.chance) + (d.is_noise() ? ": it is noise." : ": it is no noise.");
 }
 
 std::string sensitivity_html(const search_subject& subject, const sensitivity_result& r) {
@@ -232,6 +246,7 @@ std::string search_html(const search_subject& subject, const search_result& r) {
     if (r.sampling_error > 0)
         page.paragraph("One standard error of this accuracy over " + std::to_string(r.samples) + " samples is " +
                        html_number(r.sampling_error) + ".");
+    if (const std::string text = chance_text(r); !text.empty()) page.paragraph(text);
     page.code(subject.command);
 
     html_series all{"trials", {}, false, {}}, front{"front", {}, true, {}},

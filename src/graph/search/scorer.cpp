@@ -185,7 +185,48 @@ std::vector<score> scorer::operator()(std::span<const precision_plan> candidates
     for (std::size_t c = 0; c < candidates.size(); ++c) {
         scores.push_back(finish(std::span(terms).subspan(c * n, n), std::span(errors).subspan(c * n, n)));
     }
+    last_terms_ = std::move(terms);
     return scores;
+}
+
+std::optional<measured_difference> scorer::compare(const precision_plan& before, const precision_plan& after) {
+    if (options_.elsewhere || options_.server || options_.of_plan || options_.user) return std::nullopt;
+    const precision_plan both[] = {before, after};
+    if (options_.of_outputs) return compare_by_user(both);
+    (*this)(both);
+    const std::size_t n = last_terms_.size() / 2;
+    return difference_of(metric_, std::span(last_terms_).first(n), std::span(last_terms_).last(n));
+}
+
+/// Returns the samples of these numbers from joined outputs, one behind the other.
+static std::vector<tensor> drawn_from(const std::vector<tensor>& joined, std::span<const std::size_t> which) {
+    std::vector<tensor> drawn;
+    for (const tensor& all : joined) {
+        drawn.emplace_back(all.type(), all.shape());
+        const std::size_t bytes = all.size_bytes() / which.size();
+        for (std::size_t i = 0; i < which.size(); ++i) std::memcpy(drawn.back().bytes() + i * bytes, all.bytes() + which[i] * bytes, bytes);
+    }
+    return drawn;
+}
+
+std::optional<measured_difference> scorer::compare_by_user(std::span<const precision_plan> both) {
+    if (!joins_simply() || !options_.session.together.alone()) return std::nullopt;
+    const std::vector<named_tensors> outputs = outputs_of(both);
+    if (outputs.size() != 2) return std::nullopt;
+    const std::size_t n = session_.samples(), each = options_.labels.size() / n;
+    const std::vector<tensor> reference = in_order(references_), first = in_order(outputs[0]), second = in_order(outputs[1]);
+    const auto measured = [&](std::span<const std::size_t> which) {
+        const std::vector<tensor> r = drawn_from(reference, which);
+        std::vector<std::int64_t> labels;
+        for (const std::size_t s : which)
+            for (std::size_t k = 0; k < each; ++k) labels.push_back(options_.labels[s * each + k]);
+        const double a = options_.of_outputs(drawn_from(first, which), r, labels);
+        return std::pair(a, options_.of_outputs(drawn_from(second, which), r, labels));
+    };
+    std::vector<std::size_t> which(n);
+    for (std::size_t i = 0; i < n; ++i) which[i] = i;
+    const auto [a, b] = measured(which);
+    return difference_by_draws(a, b, n, 40, measured);
 }
 
 void scorer::share(std::vector<double>& values) const {

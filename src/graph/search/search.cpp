@@ -222,6 +222,7 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     result.baseline_metric = run.history().front().result.metric;
     result.target = run.target;
     result.choice = outcome.best.choice;
+    if (!options.scoring.session.stop || !options.scoring.session.stop()) result.over_wide = problem.compare(space.all(0), result.choice);
     result.plan = problem.mix().plan(result.choice);
     result.weights = problem.rounded().take(result.plan);
     result.cost = outcome.best.cost;

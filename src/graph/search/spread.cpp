@@ -84,4 +84,33 @@ double error_of_difference(const metric& m, std::span<const metric_terms> before
     return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
 }
 
+measured_difference difference_of(const metric& m, std::span<const metric_terms> before, std::span<const metric_terms> after) {
+    return {.metric = bootstrapped(m, after),
+            .value = value_over(m, after) - value_over(m, before),
+            .chance = student(1.959964, before.size()) * error_of_difference(m, before, after)};
+}
+
+measured_difference difference_by_draws(double before, double after, std::size_t samples, std::size_t draws,
+                                        const std::function<std::pair<double, double>(std::span<const std::size_t>)>& measured) {
+    generator random;
+    std::vector<double> values, differences;
+    std::vector<std::size_t> which(samples);
+    for (std::size_t d = 0; d < draws; ++d) {
+        for (std::size_t& s : which) s = random.below(samples);
+        const auto [b, a] = measured(which);
+        if (!std::isfinite(b) || !std::isfinite(a)) continue;
+        values.push_back(a), differences.push_back(a - b);
+    }
+    const double z = student(1.959964, samples), none = std::numeric_limits<double>::infinity();
+    const auto deviation = [](const std::vector<double>& all) {
+        double mean = 0, squares = 0;
+        for (const double v : all) mean += v / static_cast<double>(all.size());
+        for (const double v : all) squares += (v - mean) * (v - mean);
+        return std::sqrt(squares / static_cast<double>(all.size() - 1));
+    };
+    if (values.size() < 8) return {.metric = {-none, none}, .value = after - before, .chance = none};
+    const double wide = z * std::sqrt(2.0) * deviation(values);  // of two sets of samples
+    return {.metric = {after - wide, after + wide}, .value = after - before, .chance = z * deviation(differences)};
+}
+
 }  // namespace qk::graph

@@ -20,6 +20,9 @@ nlohmann::ordered_json to_json(const sensitivity_result& r);
 /// Has the keys status, metric, baseline_metric, seconds, evaluations, layer_evaluations, plan, and what explains them.
 nlohmann::ordered_json to_json(const search_result& r);
 
+/// Returns sentences on what chance may make of a search's result; empty where nothing is known of it.
+std::string chance_text(const search_result& r);
+
 std::string sensitivity_html(const search_subject& subject, const sensitivity_result& r);
 std::string search_html(const search_subject& subject, const search_result& r);
 

@@ -13,6 +13,7 @@
 #include "qk/graph/search/metric.hpp"
 #include "qk/graph/search/metric_server.hpp"
 #include "qk/graph/search/positions.hpp"
+#include "qk/graph/search/spread.hpp"
 #include "qk/graph/search/trials.hpp"
 
 namespace qk::graph {
@@ -68,6 +69,11 @@ class scorer {
     std::vector<score> operator()(std::span<const precision_plan> candidates);
     /// Estimates a candidate's metric from a sixteenth of the samples. Returns nullopt where these are too few or a user's metric measures.
     std::optional<double> peek(const precision_plan& candidate);
+    /// Returns the terms of each sample for the last candidates that were scored, one candidate behind the other; none with a user's metric.
+    std::span<const metric_terms> last_terms() const { return last_terms_; }
+    /// Measures two plans on the same samples, and what chance may make of it. With a user's metric of outputs by 40 draws of samples;
+    /// nullopt with one of another program's, or of whole models.
+    std::optional<measured_difference> compare(const precision_plan& before, const precision_plan& after);
     /// Returns the score of the reference itself: its error is 0, and its accuracy is the one that drops are counted from.
     score reference_score();
 
@@ -95,7 +101,10 @@ class scorer {
     void share(std::vector<double>& values) const;  ///< sums values over processes
     void share(std::vector<metric_terms>& terms) const;
 
+    std::optional<measured_difference> compare_by_user(std::span<const precision_plan> both);
+
     score_options options_;
+    std::vector<metric_terms> last_terms_;
     qk::graph::metric metric_;
     qk::graph::positions positions_;
     session session_;

@@ -125,6 +125,7 @@ struct search_result {
     std::vector<trial> history, front;
     std::vector<std::string> remarks;
     double sampling_error = 0;  ///< standard error of an accuracy over this many samples; 0 for other metrics
+    std::optional<measured_difference> over_wide{};  ///< of the mix and every layer wide, where the measure takes samples one by one
 };
 
 struct option_list;  // options.hpp
@@ -145,6 +146,8 @@ class mix_problem {
     const std::vector<std::string>& remarks() const { return remarks_; }
     const rounded_weights& rounded() const { return *rounded_; }
     std::vector<qk::graph::score> evaluate(std::span<const assignment> candidates);
+    /// Measures two assignments on the same samples (scorer::compare), or takes what was measured of them.
+    std::optional<measured_difference> compare(const assignment& before, const assignment& after);
     /// Returns the key of a cache: identifies model, data, formats, scales and metric.
     std::string key(const named_tensors& inputs) const;
 
@@ -161,6 +164,7 @@ class mix_problem {
     std::shared_ptr<rounded_weights> rounded_;
     std::optional<mixture> mix_;
     std::optional<scorer> scorer_;
+    std::map<assignment, std::vector<metric_terms>> terms_;  // of what was measured, as far as 64 MiB go
     search_space space_;
     std::vector<std::string> op_types_;           // by searched layer
     std::map<std::string, std::string> modules_;  // of torch, by searched layer, where they have another name
