@@ -162,7 +162,8 @@ nlohmann::ordered_json to_json(const search_result& r) {
     if (r.sampling_error > 0) json["sampling_error"] = r.sampling_error;
     if (const auto& d = r.over_wide) {
         json["metric_low"] = detail::finite_number(d->metric.low), json["metric_high"] = detail::finite_number(d->metric.high);
-        json["over_wide"] = {{"difference", detail::finite_number(d->value)}, {"chance", detail::finite_number(d->chance)}, {"noise", d->is_noise()}};
+        json["over_wide"] = {
+            {"difference", detail::finite_number(d->value)}, {"chance", detail::finite_number(d->chance)}, {"noise", d->is_noise()}};
     }
     return json;
 }

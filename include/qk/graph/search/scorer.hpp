@@ -69,7 +69,8 @@ class scorer {
     std::vector<score> operator()(std::span<const precision_plan> candidates);
     /// Estimates a candidate's metric from a sixteenth of the samples. Returns nullopt where these are too few or a user's metric measures.
     std::optional<double> peek(const precision_plan& candidate);
-    /// Returns the terms of each sample for the last candidates that were scored, one candidate behind the other; none with a user's metric.
+    /// Returns the terms of each sample for the last candidates that were scored, one candidate behind the other; none with a user's
+    /// metric.
     std::span<const metric_terms> last_terms() const { return last_terms_; }
     /// Measures two plans on the same samples, and what chance may make of it. With a user's metric of outputs by 40 draws of samples;
     /// nullopt with one of another program's, or of whole models.

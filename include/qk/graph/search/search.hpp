@@ -124,7 +124,7 @@ struct search_result {
     std::map<std::string, std::string> modules;  ///< by layer: the module of torch, where it has another name
     std::vector<trial> history, front;
     std::vector<std::string> remarks;
-    double sampling_error = 0;  ///< standard error of an accuracy over this many samples; 0 for other metrics
+    double sampling_error = 0;                       ///< standard error of an accuracy over this many samples; 0 for other metrics
     std::optional<measured_difference> over_wide{};  ///< of the mix and every layer wide, where the measure takes samples one by one
 };
 
