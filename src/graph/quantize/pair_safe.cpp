@@ -217,6 +217,32 @@ std::vector<std::string> pairing_layers(const model& m, const precision_plan& pl
     return found;
 }
 
+/// Adds the finite values of each channel, and their squares (which doubles hold exactly). The order of the sums is the same on every
+/// processor: eight run beside each other where a channel's values do.
+static void add_channels(const float* x, const along_axis& a, std::vector<double>& sum, std::vector<double>& squares) {
+    constexpr std::size_t lanes = 8;
+    const auto finite = [](float v) { return std::isfinite(v) ? static_cast<double>(v) : 0.0; };
+    if (a.inner < lanes) {
+        for (std::size_t i = 0; i < a.inner; ++i)
+            for (std::size_t c = 0; c < a.length; ++c) {
+                const double v = finite(x[c * a.inner + i]);
+                sum[c] += v, squares[c] += v * v;
+            }
+        return;
+    }
+    for (std::size_t c = 0; c < a.length; ++c, x += a.inner) {
+        double of[lanes] = {}, of_squares[lanes] = {};
+        std::size_t i = 0;
+        for (; i + lanes <= a.inner; i += lanes)
+            for (std::size_t l = 0; l < lanes; ++l) {
+                const double v = finite(x[i + l]);
+                of[l] += v, of_squares[l] += v * v;
+            }
+        for (; i < a.inner; ++i) of[0] += finite(x[i]), of_squares[0] += finite(x[i]) * finite(x[i]);
+        for (std::size_t l = 0; l < lanes; ++l) sum[c] += of[l], squares[c] += of_squares[l];
+    }
+}
+
 layer_moments gather_moments(const model& m, const precision_plan& plan, const named_tensors& samples, const pair_safe_options& options,
                              const progress& report) {
     struct reader {
@@ -251,14 +277,7 @@ layer_moments gather_moments(const model& m, const precision_plan& plan, const n
             }
             const along_axis a = detail::seen_by_blocks(x.shape(), r.second ? 1 : x.rank() - 1);
             sums s{std::vector<double>(a.length), std::vector<double>(a.length), static_cast<double>(a.outer * a.inner)};
-            for (std::size_t o = 0; o < a.outer; ++o)
-                for (std::size_t c = 0; c < a.length; ++c) {
-                    const float* from = read.data() + (o * a.length + c) * a.inner;
-                    for (std::size_t i = 0; i < a.inner; ++i) {
-                        const auto v = static_cast<double>(from[i]);
-                        if (std::isfinite(v)) s.sum[c] += v, s.squares[c] += v * v;
-                    }
-                }
+            for (std::size_t o = 0; o < a.outer; ++o) add_channels(read.data() + o * a.length * a.inner, a, s.sum, s.squares);
             const std::lock_guard guard(lock);
             seen[r.layer].emplace(sample, std::move(s));
         }
