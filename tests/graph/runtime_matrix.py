@@ -258,6 +258,15 @@ def quantized(m, setting, folder):
     return folder / "q.onnx", *own, written["export_notes"] + [n["text"] for n in written["notes"]]
 
 
+def difference(floats, own, there):
+    """Returns how a runtime's output departs from qk's; empty if it does not."""
+    if there.size != own.size:
+        return f"gives shape {list(there.shape)} for {list(own.shape)}"
+    there = there.reshape(own.shape)
+    quality, its, beside = decibels(floats, own), decibels(floats, there), decibels(own, there)
+    return f"{its:.1f} dB for {quality:.1f}, {beside:.1f} beside qk's" if its < quality - 1 and beside < quality + 6 and beside < 60 else ""
+
+
 def departures(m, setting, folder):
     """Yields (runtime, row, what it did, what the notes say) for each network that departs."""
     file, floats, own, notes = quantized(m, setting, folder)
@@ -274,10 +283,8 @@ def departures(m, setting, folder):
                 yield from alone(row, setting, runtime)
             continue
         for row, name in zip(m.rows, m.outputs):
-            there = got[name].reshape(own[name].shape)
-            quality, its, beside = decibels(floats[name], own[name]), decibels(floats[name], there), decibels(own[name], there)
-            if its < quality - 1 and beside < quality + 6 and beside < 60:
-                what = f"{its:.1f} dB for {quality:.1f}, {beside:.1f} beside qk's"
+            what = difference(floats[name], own[name], got[name])
+            if what:
                 if len(m.rows) == 1:
                     yield runtime, row, what, notes
                 else:  # whose notes are about this network alone
