@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a matrix of small quantized networks in onnxruntime and OpenVINO, and finds where a runtime computes other values than qk.
 
-usage: runtime_matrix.py QK [--full [PART/PARTS]] [--show]
+usage: runtime_matrix.py QK [--full [PART/PARTS] | --seed N] [--show]
 
 A setting says how a file is written: style or target, formats of activations and weights, zero points or none, scales for each channel or
 one. A network says what is quantized: a layer with weights, its groups, filters, strides, padding, channels and bias, what stands behind
 it, what reads that, and what values it is fed. Networks that share a setting stand side by side in one model. Every two values of the
-table below meet in some network; --full takes every setting with every network of those two layers and one thing between them.
+table below meet in some network, in others with another --seed; --full takes the whole product, and of it every so-many-th model from PART on.
 
 A runtime departs where its output is more than 1 dB further from the float network's than qk's own is, and its difference from qk's is no
 small part of that error. With the optimizer on and off, with an open and a fixed batch, no file departs in onnxruntime, and none in OpenVINO that was
@@ -50,7 +50,7 @@ NETWORK = {
     "window": [(1, 1, 0), (2, 2, 0), (3, 1, 1), (3, 2, 0), (4, 4, 0), (16, 16, 0)],
     "channels": [(3, 8), (16, 16), (64, 32)],
     "bias": [False, True],
-    "behind": ["nothing", "Relu", "Clip", "Sigmoid", "SiLU", "Softmax", "LayerNormalization", "AveragePool", "MaxPool", "GlobalAveragePool", "Resize", "sequence", "Flatten", "Add", "Mul", "Concat",
+    "behind": ["nothing", "Relu", "Clip", "Sigmoid", "SiLU", "Softmax", "LayerNormalization", "AveragePool", "MaxPool", "GlobalAveragePool", "Resize", "sequence", "tokens", "Flatten", "Add", "Mul", "Concat",
                "MatMul"],
     "reader": ["nothing", "layer"],
     "values": ["centred", "positive"],
@@ -67,7 +67,7 @@ def fits(row):
         return False
     if row["window"][0] in (4, 16) and spatial and kind != "ConvTranspose" and behind in ("AveragePool", "MaxPool", "Flatten"):
         return row["window"][0] == 4
-    return not (kind == "Gemm" and behind in ("sequence", "MatMul"))
+    return not (kind == "Gemm" and behind in ("sequence", "tokens", "MatMul"))
 
 
 def pairs(axes, seed, fits=lambda row: True, settings=()):
@@ -98,7 +98,7 @@ class Model:
         self.nodes, self.constants, self.inputs, self.outputs, self.feeds, self.rows = [], [], [], [], {}, []
 
     def constant(self, value):
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), f"c{len(self.constants)}"))
+        self.constants.append(numpy_helper.from_array(np.array(value, order="C"), f"c{len(self.constants)}"))
         return self.constants[-1].name
 
     def node(self, kind, inputs, outputs=1, **more):
@@ -165,6 +165,13 @@ def add_network(m, row):
         rank, at = 2, 1
     elif behind == "Resize":
         h = m.node("Resize", [h, "", m.constant(np.array([1, 1] + [2] * spatial, np.float32))], mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    elif behind == "tokens":  # a token of its own stands before those of each sample
+        if spatial:
+            h = m.node("Transpose", [m.node("Reshape", [h, m.constant(np.array([0, d, -1]))])], perm=[0, 2, 1])
+        count = m.node("Slice", [m.node("Shape", [h]), m.constant(np.array([0])), m.constant(np.array([1])), m.constant(np.array([0]))])
+        token = m.node("Expand", [m.constant(weight(1, 1, d)), m.node("Concat", [count, m.constant(np.array([1, d]))], axis=0)])
+        h = m.node("Concat", [token, h], axis=1)
+        rank, at = 3, 2
     elif behind == "sequence":
         if spatial:
             h = m.node("Transpose", [m.node("Reshape", [h, m.constant(np.array([0, d, -1]))])], perm=[0, 2, 1])
@@ -251,6 +258,15 @@ def quantized(m, setting, folder):
     return folder / "q.onnx", *own, written["export_notes"] + [n["text"] for n in written["notes"]]
 
 
+def difference(floats, own, there):
+    """Returns how a runtime's output departs from qk's; empty if it does not."""
+    if there.size != own.size:
+        return f"gives shape {list(there.shape)} for {list(own.shape)}"
+    there = there.reshape(own.shape)
+    quality, its, beside = decibels(floats, own), decibels(floats, there), decibels(own, there)
+    return f"{its:.1f} dB for {quality:.1f}, {beside:.1f} beside qk's" if its < quality - 1 and beside < quality + 6 and beside < 60 else ""
+
+
 def departures(m, setting, folder):
     """Yields (runtime, row, what it did, what the notes say) for each network that departs."""
     file, floats, own, notes = quantized(m, setting, folder)
@@ -267,10 +283,8 @@ def departures(m, setting, folder):
                 yield from alone(row, setting, runtime)
             continue
         for row, name in zip(m.rows, m.outputs):
-            there = got[name].reshape(own[name].shape)
-            quality, its, beside = decibels(floats[name], own[name]), decibels(floats[name], there), decibels(own[name], there)
-            if its < quality - 1 and beside < quality + 6 and beside < 60:
-                what = f"{its:.1f} dB for {quality:.1f}, {beside:.1f} beside qk's"
+            what = difference(floats[name], own[name], got[name])
+            if what:
                 if len(m.rows) == 1:
                     yield runtime, row, what, notes
                 else:  # whose notes are about this network alone
@@ -285,11 +299,11 @@ def alone(row, setting, runtime):
         yield from (found for found in departures(single, setting, Path(folder)) if found[0] == runtime)
 
 
-def cases(full):
+def cases(full, seed=2):
     """Yields settings with the networks of a model, at most 100 of them."""
     settings = pairs(SETTINGS, 1)
     if not full:
-        rows = pairs({**SETTINGS, **NETWORK}, 2, fits, settings)
+        rows = pairs({**SETTINGS, **NETWORK}, seed, fits, settings)
         for setting in settings:
             yield setting, [{k: row[k] for k in NETWORK} for row in rows if all(row[k] == v for k, v in setting.items())]
         return
@@ -303,8 +317,9 @@ def main():
     part, parts = 0, 1
     if after := [w for w in sys.argv if w.count("/") == 1 and w.replace("/", "").isdigit()]:
         part, parts = (int(n) for n in after[0].split("/"))
+    seed = int(sys.argv[sys.argv.index("--seed") + 1]) if "--seed" in sys.argv else 2
     run, silent = 0, 0
-    for setting, rows in itertools.islice(cases("--full" in sys.argv), part, None, parts):
+    for setting, rows in itertools.islice(cases("--full" in sys.argv, seed), part, None, parts):
         m = Model()
         for row in rows:
             add_network(m, row)

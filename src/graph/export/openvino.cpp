@@ -15,6 +15,9 @@ bool is_product(const std::string& op) { return op == "MatMul" || op == "Gemm"; 
 bool is_layer(const std::string& op) { return is_product(op) || op == "Conv" || op == "ConvTranspose"; }
 bool is_reduction(const std::string& op) { return op.starts_with("Reduce") || (op.starts_with("Global") && op.ends_with("Pool")); }
 
+bool is_clamp(const std::string& op) { return op == "Relu" || op == "Clip" || op == "LeakyRelu"; }
+bool has_bias(const onnx::NodeProto& n) { return n.input_size() > 2 && !n.input(2).empty(); }
+
 /// Returns whether a filter has one tap.
 bool has_one_tap(const dims& shape) {
     return std::all_of(shape.begin() + std::min<std::ptrdiff_t>(2, std::ssize(shape)), shape.end(), [](auto d) { return d == 1; });
@@ -39,6 +42,7 @@ bool openvino_rules::misreads_weights(const quantizer& weights, model::use u) co
 }
 
 bool openvino_rules::fuses_pair(const std::string& activation) const {
+    if (open_ && is_of_biased_conv(activation) && is_joined(activation, false, false)) return true;
     std::vector<std::string> open{activation};
     std::set<int> seen;
     while (!open.empty()) {
@@ -108,7 +112,7 @@ bool openvino_rules::has_scales_of_channels(int node) const {
     const onnx::NodeProto& n = at(node);
     const quantizer* w = integer_weights(n);
     if (w == nullptr || w->scale.size() < 2 || w->block_size > 0 || !has_pair_before(n)) return false;
-    if (n.input_size() < 3 || n.input(2).empty()) return true;
+    if (!has_bias(n)) return true;
     if (!model_.is_constant(n.input(2))) return false;
     const tensor bias = ops::widened(model_.constant(n.input(2)));
     return bias.type() == data_type::float32 && std::ranges::all_of(bias.as<float>(), [](float b) { return b == 0; });
@@ -130,11 +134,47 @@ bool openvino_rules::has_wide_pair(const onnx::NodeProto& n) const {
     return false;
 }
 
+/// Returns whether a Concat joins a tensor that a Reshape turned; `expanded`: with what an Expand makes.
+bool openvino_rules::is_joined(const std::string& tensor, bool reshaped, bool expanded) const {
+    return std::ranges::any_of(model_.uses(tensor), [&](const model::use& u) {
+        if (u.node < 0) return false;
+        const onnx::NodeProto& reader = at(u.node);
+        if (reader.op_type() == "Concat")
+            return reshaped && (!expanded || std::ranges::any_of(reader.input(), [&](const std::string& other) {
+                       const int maker = model_.producer(other);
+                       return maker >= 0 && one_of(at(maker).op_type(), {"Expand", "Tile", "ConstantOfShape"});
+                   }));
+        const bool reshapes = one_of(reader.op_type(), {"Reshape", "Flatten", "Squeeze", "Unsqueeze"});
+        return u.input == 0 && (reshapes || is_clamp(reader.op_type()) || reader.op_type() == "Transpose") &&
+               is_joined(reader.output(0), reshaped || reshapes, expanded);
+    });
+}
+
+/// Returns whether a Conv with a bias makes a tensor, also behind its Relu or Clip.
+bool openvino_rules::is_of_biased_conv(const std::string& tensor) const {
+    const int maker = model_.producer(tensor);
+    if (maker < 0 || !at(maker).domain().empty()) return false;
+    if (is_clamp(at(maker).op_type())) return is_of_biased_conv(at(maker).input(0));
+    return at(maker).op_type() == "Conv" && has_bias(at(maker));
+}
+
+/// Returns whether a pair stands behind a tensor, or behind the Relu or Clip that reads it.
+bool openvino_rules::is_quantized_behind(const std::string& tensor) const {
+    return std::ranges::any_of(model_.uses(tensor), [&](const model::use& u) {
+        if (u.node < 0) return false;
+        const onnx::NodeProto& reader = at(u.node);
+        if (fusing_.planned(reader, u.input) != nullptr) return true;
+        return is_clamp(reader.op_type()) && u.input == 0 && is_quantized_behind(reader.output(0));
+    });
+}
+
 /// Returns what OpenVINO does otherwise with a node, or null.
 const char* openvino_rules::departure(int node) const {
     const onnx::NodeProto& n = at(node);
     if (!n.domain().empty()) return nullptr;
     const quantizer* w = integer_weights(n);
+    if (n.op_type() == "Conv" && open_ && has_bias(n) && is_quantized_behind(n.output(0)) && is_joined(n.output(0), false, true))
+        return "with an open batch it takes one channel's bias for all where a Reshape and a Concat follow";
     if (one_of(n.op_type(), {"LSTM", "GRU", "RNN"}) && w != nullptr) return "it loads no LSTM, GRU and RNN with weights in integers";
     if (has_wide_pair(n)) return "it drops activations of 16 bits, and rounds those of FP8";
     if (misplaces_scales(node)) return "it gives scales of channels to others behind a Reshape and a Transpose, or a reduction";
@@ -143,7 +183,8 @@ const char* openvino_rules::departure(int node) const {
     if (!is_product(n.op_type())) return nullptr;
     if (w != nullptr && is_decoded(n.input(1), *w))
         return "it rounds what a product with such weights reads to int8, unless DYNAMIC_QUANTIZATION_GROUP_SIZE is 0";
-    if (has_pair_before(n) && fuses_pair(n.input(0))) return "with a fixed batch it makes garbage of pairs behind products";
+    if (w != nullptr && has_pair_before(n) && !has_bias(n) && is_quantized_behind(n.output(0)))
+        return "with a fixed batch it makes garbage of products without a bias behind which a pair stands";
     return nullptr;
 }
 

@@ -31,8 +31,12 @@ class openvino_rules {
     ///    last: the file is not loaded, or its output has another shape. A pair of integers before the Conv keeps it from that.
     bool misreads_weights(const quantizer& weights, model::use u) const;
 
-    /// Returns whether the pair of this activation needs a guard before it: where shapes are fixed, OpenVINO fuses it into the MatMul or
-    /// Gemm that makes the activation, in which products of integers without a bias, and some of floats, come out as garbage.
+    /// Returns whether the pair of this activation needs a guard before it:
+    ///  - where shapes are fixed, OpenVINO fuses it into the MatMul or Gemm that makes the activation, in which products of integers
+    ///  without
+    ///    a bias, and some of floats, come out as garbage;
+    ///  - where a dimension is open, it fuses the bias of a Conv into it, and, where a Reshape and a Concat with what an Expand makes
+    ///    follow, takes the bias of the first channel for all. A ViT's tokens are made so.
     bool fuses_pair(const std::string& activation) const;
 
     /// Returns whether a node needs a guard before it because OpenVINO would give scales of a layer's channels to others. It moves them
@@ -51,6 +55,9 @@ class openvino_rules {
     const quantizer* integer_weights(const onnx::NodeProto& n) const;
     bool has_scales_of_channels(int node) const;
     bool is_decoded(const std::string& name, const quantizer& w) const;
+    bool is_joined(const std::string& tensor, bool reshaped, bool expanded) const;
+    bool is_of_biased_conv(const std::string& tensor) const;
+    bool is_quantized_behind(const std::string& tensor) const;
     bool has_wide_pair(const onnx::NodeProto& n) const;
     const char* departure(int node) const;
 
