@@ -113,7 +113,7 @@ TEST_CASE("quantize: model, samples and requests in memory give the file's bytes
             CHECK((to_json(done.result.plan) == to_json(files.result.plan)));
             CHECK(done.bytes_before == files.bytes_before);
             CHECK(done.bytes_after == files.bytes_after);
-            CHECK(done.quality->top1 == files.quality->top1);
+            CHECK(done.recipe.quality->top1 == files.recipe.quality->top1);
             const auto facts = [](const nlohmann::json& j) { return without(j, {"model", "output", "peak_bytes"}); };
             CHECK((facts(done.summary) == facts(files.summary)));
             CHECK(done.summary["model"] == source.name());
@@ -131,13 +131,15 @@ TEST_CASE("quantize: model, samples and requests in memory give the file's bytes
     saved.precision.plan = "", saved.precision.weight = "int4";
     CHECK(same_bits(pipeline::evaluate(again).run.outputs, pipeline::evaluate(saved).run.outputs));
 
-    // A plan that is to fit the float model is the one that a saved one is: no recipe changes weights.
+    // A plan from memory beside the model changes no bit of it, and neither does a saved one.
     pipeline::quantize_settings with_plan = by_file;
     with_plan.overwrite = true, with_plan.save_plan = folder / "fits.json";
+    const std::string files_model = read_file(by_file.output);
     own.returns_plan = true;
     const pipeline::quantize_outcome fits = pipeline::quantize(own);
     pipeline::quantize(with_plan);
     CHECK((fits.model == read_file(with_plan.output)));
+    CHECK((fits.model == files_model));
 }
 
 TEST_CASE("a model of large weights has the same bytes in memory as in its file") {

@@ -7,6 +7,7 @@
 
 #include "graph/pipeline/transform.hpp"
 #include "graph/plan/operand_tables.hpp"
+#include "graph/quantize/pair_safe.hpp"
 #include "graph/search/options.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/pipeline/files.hpp"
@@ -136,6 +137,8 @@ calibration calibrate_mix(const model& m, const data_settings& data, const named
     const bool compensates = std::ranges::any_of(all.pairs, [](const format_pair& p) { return p.rounding != weight_rounding::nearest; });
     if ((compensates || options.pair_safe) && !data.calibration.empty() && !data.has_statistics())
         options.rounding_samples = data.load_calibration(m);
+    if (options.pair_safe && !data.has_statistics())
+        options.pair_samples = evenly_chosen(m, options.rounding_samples.empty() ? inputs : options.rounding_samples, moment_samples);
     return calibrate_for(m, data, asked, histograms, progress, &inputs, &options.scoring.float_outputs);
 }
 

@@ -172,7 +172,8 @@ class pair_safety {
         const bool given =
             asked.options.how == approach::dynamic ? !data.calibration.empty() : !(data.calibration.empty() && data.inputs.empty());
         if (given && !data.has_statistics() && !(nearest_.empty() && rounded_.empty()))
-            moments_ = gather_moments(m, result.plan, data.load_calibration(m), options_, progress_of(progress, "looking at inputs"));
+            moments_ = gather_moments(m, result.plan, data.load_calibration(m, moment_samples), options_,
+                                      progress_of(progress, "looking at inputs"));
     }
 
     void before_rounding() {

@@ -58,6 +58,9 @@ using layer_moments = std::map<std::string, input_moments>;  ///< by layer
 /// which stays in float32 or becomes a ConvInteger, whose kernel is exact.
 std::vector<std::string> pairing_layers(const model& m, const precision_plan& plan);
 
+/// So many samples say enough of the mean and the variance of a channel.
+inline constexpr std::size_t moment_samples = 64;
+
 /// Runs the samples and returns the moments of what those layers read.
 layer_moments gather_moments(const model& m, const precision_plan& plan, const named_tensors& samples,
                              const pair_safe_options& options = {}, const progress& report = {});

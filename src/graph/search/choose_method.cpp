@@ -16,11 +16,8 @@ method_choice choose_method(const std::function<precision_plan(range_method)>& p
         if (place == distinct.size()) distinct.push_back(std::move(plan));
         methods.emplace_back(method, place);
     }
-    std::vector<score> scores;
-    for (const precision_plan& plan : distinct) {
-        if (report) report(scores.size(), distinct.size());
-        scores.push_back(measured(std::span(&plan, 1)).front());
-    }
+    if (report) report(0, distinct.size());
+    const std::vector<score> scores = measured(distinct);
     method_choice choice{.metric = std::string(measured.measure().name), .samples = measured.samples(), .tried = {}};
     for (const auto& [method, place] : methods) {
         choice.tried.push_back({method, scores[place].metric, scores[place].error});

@@ -215,7 +215,8 @@ inline void mix_problem::round_weights(precision_plan& plan, weight_rounding how
         const onnx::NodeProto& n = model_->graph().node(model_->node_index(layer));
         if (n.input_size() < 2 || options.fixed_plan.find({n.input(1), layer, 1}) == nullptr) free.push_back(layer);
     }
-    rounded_->round(*model_, plan, free, how, options.pair_safe, samples, {.threads = options.scoring.session.threads});
+    const named_tensors& of_pairs = options.pair_samples.empty() ? samples : options.pair_samples;
+    rounded_->round(*model_, plan, free, how, options.pair_safe, samples, of_pairs, {.threads = options.scoring.session.threads});
 }
 
 /// Adds remarks on the user's own requests that were not met or whose names changed. A request that has no effect under one option (an

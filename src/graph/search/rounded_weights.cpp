@@ -41,7 +41,8 @@ inline precision_plan weights_of(const model& m, const precision_plan& plan, con
 }  // namespace detail
 
 void rounded_weights::round(const model& m, precision_plan& plan, const std::vector<std::string>& layers, weight_rounding how,
-                            bool pair_safe, const named_tensors& samples, const compensate_options& options) {
+                            bool pair_safe, const named_tensors& samples, const named_tensors& pair_samples,
+                            const compensate_options& options) {
     model rounded = m;
     std::map<std::string, std::uint64_t> marks;  // by layer
     const pair_safe_options safe_options{.threads = options.threads};
@@ -49,7 +50,7 @@ void rounded_weights::round(const model& m, precision_plan& plan, const std::vec
     if (pair_safe)
         for (std::string& layer : pairing_layers(m, plan))
             if (std::ranges::find(layers, layer) != layers.end()) safe.push_back(std::move(layer));
-    const layer_moments moments = safe.empty() ? layer_moments() : gather_moments(m, plan, samples, safe_options);
+    const layer_moments moments = safe.empty() ? layer_moments() : gather_moments(m, plan, pair_samples, safe_options);
     const auto make_safe = [&](bool rescales, bool moves) {
         if (safe.empty()) return;
         pair_safe_options now = safe_options;

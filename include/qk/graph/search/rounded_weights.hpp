@@ -16,9 +16,9 @@ class rounded_weights {
   public:
     /// Rounds the weights of these layers under `plan`, and marks their quantizers in it, so that the evaluator tells a marked quantizer
     /// from the same one without a mark. Layers that rounding leaves alone keep their quantizers. With `pair_safe` int8 weights become that
-    /// (pair_safe.hpp), and their scales in the plan change, too.
+    /// (pair_safe.hpp) by `pair_samples`, and their scales in the plan change, too.
     void round(const model& m, precision_plan& plan, const std::vector<std::string>& layers, weight_rounding how, bool pair_safe,
-               const named_tensors& samples, const compensate_options& options);
+               const named_tensors& samples, const named_tensors& pair_samples, const compensate_options& options);
 
     /// Makes `measure` use the rounded values where a plan has the marked quantizers.
     void hand_to(scorer& measure) const;

@@ -58,7 +58,8 @@ struct mix_options {
     std::vector<std::string> remarks;                  ///< remarks about these options; results begin with them
     quantize_options quantize;                         ///< calibration method (best: chosen by measuring), target profile, ...
     named_tensors rounding_samples;                    ///< samples for learned or compensated rounding; empty: the inputs
-    std::shared_ptr<rounded_weights> rounded;          ///< gets the weights not rounded to nearest, for writing a trial's model
+    named_tensors pair_samples;                ///< a few that say what layers with pair-safe weights read; empty: those for rounding
+    std::shared_ptr<rounded_weights> rounded;  ///< gets the weights not rounded to nearest, for writing a trial's model
     score_options scoring;
     bool baseline_wide = false;  ///< the reference is the wide model's outputs instead of float's
     cost_kind cost = cost_kind::automatic;
