@@ -30,9 +30,11 @@ using quantize_arguments = with_json<graph::pipeline::quantize_settings>;
 void print_quality(const graph::pipeline::quantize_outcome& done) {
     print("{}\n", done.recipe.text());
     for (const graph::pipeline::recipe_trial& t : done.recipe.trials)
-        print("  {:<66} {:6.2f} dB {:>+7.2f}{}{}{}\n", t.step, t.sqnr, t.gain,
-              t.chance > 0 ? fmt::format(" (chance {:.2f})", t.chance) : "", t.top1 ? fmt::format(", top-1 {:.2f} %", 100 * *t.top1) : "",
-              t.kept ? ", kept" : "");
+        if (!t.failed.empty()) print("  {:<66} not tried: {}\n", t.step, t.failed);
+        else
+            print("  {:<66} {:6.2f} dB {:>+7.2f}{}{}{}\n", t.step, t.sqnr, t.gain,
+                  t.chance > 0 ? fmt::format(" (chance {:.2f})", t.chance) : "",
+                  t.top1 ? fmt::format(", top-1 {:.2f} %", 100 * *t.top1) : "", t.kept ? ", kept" : "");
     if (const auto& q = done.recipe.quality) {
         print("output at {:.2f} dB ({:.1f} to {:.1f}) of {} {}{}", q->sqnr, q->chance.low, q->chance.high, q->samples, q->of,
               q->of == "held-out" ? " samples" : "");

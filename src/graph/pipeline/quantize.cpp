@@ -99,7 +99,8 @@ std::optional<level_price> write_level(quantize_outcome& done, const quantize_se
 std::vector<std::pair<std::string, std::string>> facts_of(const quantize_outcome& done) {
     std::vector<std::pair<std::string, std::string>> facts;
     if (const auto& q = done.recipe.quality) {
-        facts.emplace_back("output, on " + std::to_string(q->samples) + " " + q->of, html_number(q->sqnr) + " dB");
+        facts.emplace_back("output, on " + std::to_string(q->samples) + " " + q->of + (q->of == "held-out" ? " samples" : ""),
+                           html_number(q->sqnr) + " dB (" + html_number(q->chance.low) + " to " + html_number(q->chance.high) + ")");
         if (q->top1) facts.emplace_back("top-1 of the float model", html_number(100 * *q->float_top1) + " %");
         if (q->top1) facts.emplace_back("top-1 of the file", html_number(100 * *q->top1) + " %");
     }

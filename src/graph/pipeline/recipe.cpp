@@ -329,7 +329,13 @@ void try_step(const recipe_row& row, held_out_trials& trials, recipe_choice& cho
     std::optional<recipe_choice> better;
     std::size_t kept = 0;
     for (auto& [way, next] : ways) {
-        sample_quality made = trials(next);
+        sample_quality made;
+        try {
+            made = trials(next);
+        } catch (const error& e) {  // a way that this model cannot go
+            report.trials.push_back({.step = way->name, .failed = e.what()});
+            continue;
+        }
         const mean_gain gain = gain_of(chosen.each, made, z);
         report.trials.push_back(trial_of(way->name, made, gain.value, gain.chance));
         if (!(gain.value > gain.chance) || !(made.sqnr() > (better ? better->each : chosen.each).sqnr())) continue;
@@ -420,6 +426,7 @@ nlohmann::ordered_json to_json(const recipe_report& r) {
         nlohmann::ordered_json one{
             {"step", t.step}, {"sqnr", number_or_null(t.sqnr)}, {"gain", number_or_null(t.gain)}, {"chance", number_or_null(t.chance)}};
         if (t.top1) one["top1"] = *t.top1;
+        if (!t.failed.empty()) one["failed"] = t.failed;
         one["kept"] = t.kept;
         j["trials"].push_back(std::move(one));
     }
@@ -471,7 +478,8 @@ quantize_result make_plan_by(recipe_report& report, model& m, const data_setting
     if (report.how == recipe::best && !first_float_output(m))
         throw error("--recipe best measures an output of floats, and the model has none: say --recipe balanced");
     data_settings read = data;
-    if (data.has_samples()) read.read_before = std::make_shared<const named_tensors>(data.load_all_calibration(m));
+    if (data.has_samples() && !data.has_statistics())
+        read.read_before = std::make_shared<const named_tensors>(data.load_all_calibration(m));
     // A step that the user asked for looks at all samples.
     if (report.how == recipe::balanced && !asked.by_hand.rounding && !asked.by_hand.bias && !asked.by_hand.scaling)
         asked.limits.samples = 64;
@@ -481,6 +489,7 @@ quantize_result make_plan_by(recipe_report& report, model& m, const data_setting
         chosen = choose_steps(report, m, read, asked, may_change, as_asked, progress);
     } catch (const error& e) {  // as where quantizing changes how many boxes are found; the file can be written all the same
         report.not_measured = e.what();
+        report.steps.clear();
     }
     if (report.how == recipe::best) asked = without_idle_iterations(asked), chosen = without_idle_iterations(chosen);
     if (!report.steps.empty()) return better_of(report, m, read, asked, std::move(chosen), as_asked, seen, full, progress);

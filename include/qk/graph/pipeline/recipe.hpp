@@ -33,6 +33,7 @@ struct recipe_trial {
     double chance = 0;  ///< what chance may gain: the step is kept where it gains more
     std::optional<double> top1{};
     bool kept = false;
+    std::string failed{};  ///< why it could not be tried
 };
 
 /// What a recipe did, and why it was that recipe.
