@@ -209,7 +209,7 @@ void add_quantize(command& app, verb_result& result) {
     verb.add_option(
             "--verify", given->verify,
             "run the file in onnxruntime or openvino, by a python that has it (QK_PYTHON, or python3), before it is written: where an "
-            "output there is more than 1 dB from what qk makes of it, nothing is written and the exit status is 1")
+            "output there is more than 1 dB worse than what qk makes of it, nothing is written and the exit status is 1")
         .type_name("RUNTIME")
         .suggest({"onnxruntime", "openvino"});
     verb.add_flag("--time", given->time,

@@ -347,6 +347,11 @@ class exporter {
 
     void note_int8_weights() {
         if (int8_weights_ == 0) return;
+        if (options_.int8_weights == int8_codes::as_unsigned) {
+            result_.notes.push_back(std::to_string(int8_weights_) +
+                                    " int8 weights written as uint8 with zero point + 128, as the target asks: the same values");
+            return;
+        }
         const bool moved = options_.int8_weights != int8_codes::as_signed;
         result_.notes.push_back(
             std::to_string(int8_weights_) +

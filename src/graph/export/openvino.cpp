@@ -161,7 +161,7 @@ bool openvino_rules::is_of_biased_conv(const std::string& tensor) const {
 /// Returns whether a pair stands behind a tensor, or behind the Relu or Clip that reads it.
 bool openvino_rules::is_quantized_behind(const std::string& tensor) const {
     return std::ranges::any_of(model_.uses(tensor), [&](const model::use& u) {
-        if (u.node < 0) return false;
+        if (u.node < 0 || u.input < 0) return false;  // an output, or read in the body of an If
         const onnx::NodeProto& reader = at(u.node);
         if (fusing_.planned(reader, u.input) != nullptr) return true;
         return is_clamp(reader.op_type()) && u.input == 0 && is_quantized_behind(reader.output(0));

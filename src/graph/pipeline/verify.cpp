@@ -2,7 +2,6 @@
 #include "qk/graph/pipeline/verify.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -16,11 +15,10 @@
 namespace qk::graph::pipeline {
 namespace {
 
-constexpr double most_apart = 1, same_above = 100;  ///< decibels
+constexpr double most_lost = 1, same_above = 100;  ///< decibels
 
-double difference(double there, double here) {
-    return there == here || (there > same_above && here > same_above) ? 0 : std::fabs(there - here);
-}
+/// Returns by how much a runtime is worse.
+double loss(double there, double here) { return there == here || (there > same_above && here > same_above) ? 0 : here - there; }
 
 std::vector<std::string> float_outputs(const model& m) {
     std::vector<std::string> names;
@@ -46,12 +44,12 @@ void compare(verified_file& v, const std::string& name, const runtime_answer& re
              const runtime_answer& there) {
     if (!there.runs.front().contains(name)) throw error(there.runtime + " does not give output '" + name + "'");
     const double own = decibels_beside(name, reference, here), its = decibels_beside(name, reference, there);
-    if (v.output.empty() || difference(its, own) > difference(v.sqnr, v.of_qk)) v.output = name, v.sqnr = its, v.of_qk = own;
+    if (v.output.empty() || loss(its, own) > loss(v.sqnr, v.of_qk)) v.output = name, v.sqnr = its, v.of_qk = own;
 }
 
 }  // namespace
 
-bool verified_file::departs() const { return !not_run.empty() || !(difference(sqnr, of_qk) <= most_apart); }
+bool verified_file::departs() const { return !not_run.empty() || !(loss(sqnr, of_qk) <= most_lost); }
 
 std::string verified_file::text() const {
     if (!not_run.empty()) return "not verified: " + not_run;

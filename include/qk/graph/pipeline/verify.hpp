@@ -12,7 +12,7 @@
 
 namespace qk::graph::pipeline {
 
-/// What a runtime made of a file: the output whose quality is furthest from what qk makes of it.
+/// What a runtime made of a file: the output whose quality is furthest below what qk makes of it.
 struct verified_file {
     std::string runtime;    ///< "openvino 2026.4.1", as the runtime says; its name alone where it did not run the file
     std::string not_run{};  ///< why it did not
@@ -21,8 +21,8 @@ struct verified_file {
     std::size_t samples = 0;
     std::string of{};  ///< what samples they are (file_quality.hpp)
 
-    /// Is true when the runtime does not run the file, or the two qualities are more than 1 dB apart. Above 100 dB, where the order of
-    /// float32 sums decides, they are not told apart.
+    /// Is true when the runtime does not run the file, or the output is more than 1 dB worse there. Above 100 dB, where the order of
+    /// float32 sums decides, the two are not told apart.
     bool departs() const;
     /// Returns a sentence for a person.
     std::string text() const;
