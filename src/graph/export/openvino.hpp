@@ -24,7 +24,7 @@ class openvino_rules {
     void stored_unsigned(const std::string& weights) { unsigned_.insert(weights); }
 
     /// Returns whether a layer's weights need a guard behind them, which makes it a layer of floats. Who asks for int8 codes gets
-    /// OpenVINO's integer products, and what these are on the processor at hand, so only codes that have zero points or blocks all the same:
+    /// OpenVINO's integer products as they are on the processor at hand, so only codes that have zero points or blocks all the same:
     ///  - ConvTranspose loses the zero points of its weights, and its products saturate without VNNI;
     ///  - MatMul and Gemm round their activations once more, to int8 in groups of 32, where weights have zero points or blocks;
     ///  - a Conv of one tap whose input a Reshape makes becomes a MatMul, and the Reshape is taken for a Transpose from channels that stand
