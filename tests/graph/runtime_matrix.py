@@ -288,7 +288,7 @@ def departures(m, setting, folder):
                 if len(m.rows) == 1:
                     yield runtime, row, what, notes
                 else:  # whose notes are about this network alone
-                    yield from list(alone(row, setting, runtime)) or [(runtime, row, what + ", beside other networks", [])]
+                    yield from list(alone(row, setting, runtime)) or [(runtime, row, what + ", beside other networks", [])] * (not what.startswith("gives shape"))
 
 
 def alone(row, setting, runtime):

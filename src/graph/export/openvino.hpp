@@ -24,7 +24,7 @@ class openvino_rules {
     void stored_unsigned(const std::string& weights) { unsigned_.insert(weights); }
 
     /// Returns whether a layer's weights need a guard behind them, which makes it a layer of floats. Who asks for int8 codes gets
-    /// OpenVINO's integer products, and what these are on his processor, so only codes that have zero points or blocks all the same:
+    /// OpenVINO's integer products as they are on the processor at hand, so only codes that have zero points or blocks all the same:
     ///  - ConvTranspose loses the zero points of its weights, and its products saturate without VNNI;
     ///  - MatMul and Gemm round their activations once more, to int8 in groups of 32, where weights have zero points or blocks;
     ///  - a Conv of one tap whose input a Reshape makes becomes a MatMul, and the Reshape is taken for a Transpose from channels that stand
@@ -33,8 +33,7 @@ class openvino_rules {
 
     /// Returns whether the pair of this activation needs a guard before it:
     ///  - where shapes are fixed, OpenVINO fuses it into the MatMul or Gemm that makes the activation, in which products of integers
-    ///  without
-    ///    a bias, and some of floats, come out as garbage;
+    ///    without a bias, and some of floats, come out as garbage;
     ///  - where a dimension is open, it fuses the bias of a Conv into it, and, where a Reshape and a Concat with what an Expand makes
     ///    follow, takes the bias of the first channel for all. A ViT's tokens are made so.
     bool fuses_pair(const std::string& activation) const;
