@@ -202,6 +202,7 @@ class running_verb {
         for (const nb::object& function : {given_.metric, given_.evaluate})
             if (!function.is_none()) caller_.measure_name = nb::cast<std::string>(function.attr("title"));
         if (!given_.metric.is_none()) caller_.measure_outputs = outputs_metric_of(given_.metric, given_.outputs_alone);
+        caller_.measures_any_samples = !given_.outputs_alone;  // a function of the outputs alone may know the labels
         if (!given_.evaluate.is_none()) caller_.measure_model = [this](const graph::model& m) { return measured(m); };
         if (!given_.elsewhere.is_none())
             caller_.elsewhere = [this](std::span<const graph::precision_plan> plans) { return measured_elsewhere(plans); };

@@ -279,10 +279,16 @@ TEST_CASE("a user's own metric gets the labels as they are") {
     pipeline::search_settings s;
     s.model = l.m, s.wide = "int16/int8", s.narrow = {"int4/int4"}, s.wide_share = 0.5;
     l.give(s.data, classes{7, -100, 2});
-    s.measure_outputs = [](std::span<const tensor>, std::span<const tensor>, std::span<const std::int64_t> given) {
-        CHECK(classes(given.begin(), given.end()) == classes{7, -100, 2});
+    std::size_t as_given = 0;
+    s.measure_outputs = [&](std::span<const tensor>, std::span<const tensor>, std::span<const std::int64_t> given) {
+        as_given += classes(given.begin(), given.end()) == classes{7, -100, 2};
+        REQUIRE(given.size() == 3);
+        for (const std::int64_t label : given) CHECK((label == 7 || label == -100 || label == 2));  // also of samples drawn again
         return 1.0;
     };
+    CHECK_NOTHROW(pipeline::search(s));
+    CHECK(as_given >= 3);
+    s.measures_any_samples = true;
     CHECK_NOTHROW(pipeline::search(s));
     l.give(s.data, classes{7, -100, 2, 5});
     CHECK_THROWS_WITH_AS(pipeline::search(s), doctest::Contains("label 5 at index 3"), error);

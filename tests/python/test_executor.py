@@ -27,28 +27,20 @@ def pool():
         yield pool
 
 
-@pytest.fixture(scope="module")
-def nearest(tmp_path_factory):
-    """A target whose int8 weights are the nearest codes, as those of trials elsewhere are."""
-    file = tmp_path_factory.mktemp("target") / "nearest.json"
-    file.write_text('{"name": "nearest codes", "int8_weights": "unsigned"}')
-    return file
-
-
-def test_a_search_has_the_same_bits(pool, model, images, labels, nearest):
-    options = dict(labels=labels, narrow=["int8/int8", "int8/int4"], target_l2=0.6, ranking="measured", target=nearest)
+def test_a_search_has_the_same_bits(pool, model, images, labels):
+    options = dict(labels=labels, narrow=["int8/int8", "int8/int4"], target_l2=0.6, ranking="measured")
     assert facts(qk.search(model, images, executor=pool, **options)) == facts(qk.search(model, images, **options))
 
 
-def test_sensitivity_and_a_metric_of_ones_own(pool, model, images, nearest):
+def test_sensitivity_and_a_metric_of_ones_own(pool, model, images):
     for options in (dict(narrow="int8/int4"), dict(narrow="int8/int4", metric=sum_of_errors)):
-        assert facts(qk.sensitivity(model, images, target=nearest, executor=pool, **options)) == facts(qk.sensitivity(model, images, target=nearest, **options))
+        assert facts(qk.sensitivity(model, images, executor=pool, **options)) == facts(qk.sensitivity(model, images, **options))
 
 
-def test_external_data_travels(model, images, nearest, tmp_path):
+def test_external_data_travels(model, images, tmp_path):
     onnx = pytest.importorskip("onnx")
     onnx.save(onnx.load(model), tmp_path / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
-    options = dict(target=nearest, narrow="int8/int4")
+    options = dict(narrow="int8/int4")
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         assert facts(qk.sensitivity(tmp_path / "m.onnx", images, executor=threads, **options)) == facts(qk.sensitivity(tmp_path / "m.onnx", images, **options))
 
@@ -69,8 +61,8 @@ class Losing(concurrent.futures.ThreadPoolExecutor):
         return super().submit(lost)
 
 
-def test_a_lost_trial_is_taken_again(model, images, nearest):
-    options = dict(target=nearest, narrow="int8/int4", target_l2=0.6, ranking="measured")
+def test_a_lost_trial_is_taken_again(model, images):
+    options = dict(narrow="int8/int4", target_l2=0.6, ranking="measured")
     with Losing(2) as pool:
         assert facts(qk.search(model, images, executor=pool, **options)) == facts(qk.search(model, images, **options))
         assert pool.count > 10
@@ -90,18 +82,18 @@ def test_a_lambda_in_a_pool_gets_a_sentence(pool, model, images):
 def test_what_cannot_travel_is_refused(model, images):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         with pytest.raises(qk.Error, match="do not go together"):
-            qk.search(model, images, narrow="int8/int4@compensated", target_l2=0.6, executor=pool)
+            qk.search(model, images, narrow="int8/int4", smooth_quant=0.5, target_l2=0.6, executor=pool)
         with pytest.raises(TypeError, match="eval_func"):
             qk.search(model, images, eval_func=lambda b: 0.0, executor=pool)
     with pytest.raises(TypeError, match="executor"):
         qk.search(model, images, executor=5)
 
 
-def test_dask_loses_a_worker(model, images, nearest):
+def test_dask_loses_a_worker(model, images):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
         with distributed.Client(cluster) as client:
-            options = dict(target=nearest, narrow=["int8/int8", "int8/int4"], target_l2=0.6, ranking="measured")
+            options = dict(narrow=["int8/int8", "int8/int4"], target_l2=0.6, ranking="measured")
             expected = facts(qk.search(model, images, **options))
             told = []
 

@@ -97,6 +97,7 @@ void place(graph::pipeline::mix_settings& mix) {
     mix.command = command_line();
     if (const caller* by = this_caller()) {
         mix.measure_outputs = by->measure_outputs;
+        mix.measures_any_samples = by->measures_any_samples;
         mix.measure_model = by->measure_model;
         mix.measure_name = by->measure_name;
         mix.elsewhere = by->elsewhere;

@@ -32,6 +32,7 @@ struct caller {
     graph::pipeline::progress_function progress;                 ///< may throw to end the verb
     std::atomic<bool> interrupted = false;                       ///< set: a search ends with the best so far
     graph::outputs_metric measure_outputs;                       ///< a metric of search and sensitivity; at most one of the two is set
+    bool measures_any_samples = false;                           ///< pipeline::mix_settings
     graph::model_metric measure_model;
     std::string measure_name;                                                 ///< that function's name
     std::function<void(const graph::pipeline::mix_settings&)> take_settings;  ///< gets what sensitivity would measure with, and throws

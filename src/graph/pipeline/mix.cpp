@@ -63,6 +63,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     if (!metric.empty() + !metric_command.empty() + !metric_server.empty() + bool(measure_outputs) + bool(measure_model) > 1)
         throw error("give one of --metric, --metric-command and --metric-server, or a function that measures");
     options.scoring.of_outputs = measure_outputs;
+    options.scoring.of_any_samples = measures_any_samples;
     if (elsewhere)
         options.scoring.elsewhere = [rounded = options.rounded, score = elsewhere](std::span<const precision_plan> plans) {
             std::vector<precision_plan> whole(plans.begin(), plans.end());

@@ -43,13 +43,10 @@ moved_values moved_between(const tensor& before, const tensor& now, const quanti
             if (!same_bits(a[i], b[i])) moved.place.push_back(static_cast<std::int64_t>(i)), moved.value.push_back(own[i]);
         return moved;
     };
-    if (q == nullptr) return differing(old, own);
+    // Scales of blocks follow from the values, and the same value may have another code at another scale.
+    if (q == nullptr || is_block_format(q->format)) return differing(old, own);
     const tensor wanted = applied(*q, now), read = applied(*q, before);
-    moved_values few = differing(read.as<float>(), wanted.as<float>());
-    tensor again = make_tensor<float>(before.shape(), copied(before));
-    for (std::size_t i = 0; i < few.place.size(); ++i) again.as<float>()[static_cast<std::size_t>(few.place[i])] = few.value[i];
-    const tensor same = applied(*q, again);
-    return differing(std::as_const(same).as<float>(), std::as_const(wanted).as<float>()).place.empty() ? few : differing(old, own);
+    return differing(std::as_const(read).as<float>(), std::as_const(wanted).as<float>());
 }
 
 constants_before::constants_before(const model& m) {

@@ -12,8 +12,8 @@
 
 namespace qk::graph {
 
-/// Returns where `now` has other values than `before`, both float32: where the quantizer, under which they are read, tells them apart; or
-/// everywhere, if that would not give the same (blocks whose scales follow from their values) or `q` is nullptr.
+/// Returns where `now` has other values than `before`, both float32: where the quantizer under which they are read tells them apart, or, of
+/// blocks whose scales follow from their values and with `q` nullptr, everywhere.
 moved_values moved_between(const tensor& before, const tensor& now, const quantizer* q);
 
 /// The constants of floats that nodes read, as they are before weights are rounded and biases corrected.

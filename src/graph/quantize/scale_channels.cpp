@@ -315,9 +315,12 @@ void scale_again(model& m, const scaled_channels& how, const std::string& label)
                         did_you_mean(layer, node_names(m)));
         const onnx::NodeProto& n = m.graph().node(index);
         const std::size_t k = detail::is_transposed(n) ? 1 : 0;
-        if (static_cast<std::size_t>(m.constant_shape(n.input(1))[k]) != how.factors.size() || n.input(0) != how.tensor)
+        if (n.input(0) != how.tensor)
+            throw error(label + ": \"scaled\" divides tensor '" + how.tensor + "' before layer '" + layer + "', which reads '" +
+                        n.input(0) + "': give the model that the plan was made for, in which nothing is scaled yet");
+        if (static_cast<std::size_t>(m.constant_shape(n.input(1))[k]) != how.factors.size())
             throw error(label + ": \"scaled\" has " + std::to_string(how.factors.size()) + " factors for tensor '" + how.tensor +
-                        "', and layer '" + layer + "' does not read so many channels of it");
+                        "', of which layer '" + layer + "' reads " + std::to_string(m.constant_shape(n.input(1))[k]) + " channels");
     }
     if (detail::hash_of_weights(m, how.layers) != how.weights)
         throw error(label + ": the channels of '" + how.tensor + "' were scaled for other weights than those of " + listed(how.layers) +

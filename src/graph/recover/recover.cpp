@@ -340,6 +340,7 @@ class plan_recovery {
         else if (links_.contains(n.input(0)) && is_guard(n)) found = links_.at(n.input(0));
         if (whole_.contains(n.output(0))) owned_[static_cast<std::size_t>(i)] = true;
         if (!found) return;
+        skip_guard(*found);
         if (n.domain().empty()) refine(found->how, n.doc_string());
         if (const auto value = constant(found->source); value && !found->value) {
             found->value = *value;
@@ -581,7 +582,7 @@ class plan_recovery {
         return link{q.input(0), how, std::nullopt};
     }
 
-    /// Skips the exporter's own guard, a Max of one input or with -Inf before a QuantizeLinear.
+    /// Skips the exporter's own guard before a quantizer, a Max of one input or with -Inf.
     void skip_guard(link& found) {
         const onnx::NodeProto* n = maker(found.source);
         if (n == nullptr || n->op_type() != "Max" || !is_guard(*n) || !marks::has(found.source, marks::guarded)) return;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -170,7 +171,10 @@ std::optional<double> scorer::peek(const precision_plan& candidate) {
 
 std::vector<score> scorer::operator()(std::span<const precision_plan> candidates) {
     if (options_.elsewhere) return options_.elsewhere(candidates);
-    if (options_.has_user()) return score_whole(candidates);
+    return options_.has_user() ? score_whole(candidates) : score_samples(candidates);
+}
+
+std::vector<score> scorer::score_samples(std::span<const precision_plan> candidates) {
     const std::size_t n = session_.samples();
     std::vector<metric_terms> terms(candidates.size() * n);
     std::vector<double> errors(candidates.size() * n);
@@ -190,10 +194,10 @@ std::vector<score> scorer::operator()(std::span<const precision_plan> candidates
 }
 
 std::optional<measured_difference> scorer::compare(const precision_plan& before, const precision_plan& after) {
-    if (options_.elsewhere || options_.server || options_.of_plan || options_.user) return std::nullopt;
+    if (options_.server || options_.of_plan || options_.user) return std::nullopt;
     const precision_plan both[] = {before, after};
-    if (options_.of_outputs) return compare_by_user(both);
-    (*this)(both);
+    if (options_.of_outputs) return options_.of_any_samples ? compare_by_user(both) : std::nullopt;
+    score_samples(both);  // here, wherever trials are measured
     const std::size_t n = last_terms_.size() / 2;
     return difference_of(metric_, std::span(last_terms_).first(n), std::span(last_terms_).last(n));
 }
@@ -225,8 +229,14 @@ std::optional<measured_difference> scorer::compare_by_user(std::span<const preci
     };
     std::vector<std::size_t> which(n);
     for (std::size_t i = 0; i < n; ++i) which[i] = i;
-    const auto [a, b] = measured(which);
-    return difference_by_draws(a, b, n, 40, measured);
+    try {
+        const auto start = std::chrono::steady_clock::now();
+        const auto [a, b] = measured(which);
+        const bool is_fast = std::chrono::steady_clock::now() - start < std::chrono::milliseconds(100);
+        return is_fast ? std::optional(difference_by_draws(a, b, n, 40, measured)) : std::nullopt;  // else the user would wait
+    } catch (const std::exception&) {  // the function wants the samples as they were given; the search is done
+        return std::nullopt;
+    }
 }
 
 void scorer::share(std::vector<double>& values) const {

@@ -222,7 +222,6 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     result.baseline_metric = run.history().front().result.metric;
     result.target = run.target;
     result.choice = outcome.best.choice;
-    if (!options.scoring.session.stop || !options.scoring.session.stop()) result.over_wide = problem.compare(space.all(0), result.choice);
     result.plan = problem.mix().plan(result.choice);
     result.weights = problem.rounded().take(result.plan);
     result.cost = outcome.best.cost;
@@ -241,6 +240,11 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     result.layer_evaluations = statistics.layer_evaluations;
     result.naive_layer_evaluations = statistics.naive_layer_evaluations;
     result.peak_bytes = statistics.peak_bytes;
+    try {
+        const bool stopped = options.scoring.session.stop && options.scoring.session.stop();
+        if (!stopped) result.over_wide = problem.compare(result.space.all(0), result.choice);
+    } catch (const search_stopped&) {  // what was found stays
+    }
     result.seconds = detail::seconds_since(start);
     return result;
 }

@@ -22,6 +22,12 @@ struct step_limits {
     double worth = 1;         ///< channels are scaled where the squared error falls below this share
 };
 
+/// One of `of` parts into which samples are cut by turns; none where `of` is 0.
+struct sample_part {
+    std::size_t part = 0, of = 0;
+    bool has(std::size_t sample) const { return of > 0 && sample % of == part; }
+};
+
 /// Each member is the command's option of the same name.
 struct data_settings {
     data_source inputs, calibration;  ///< files, arrays, or a function that gives batches
@@ -33,11 +39,8 @@ struct data_settings {
     position_options positions{};  ///< --mask, --next-token, --per-position, --ignore-label
     bool skip_bad_samples = false;
 
-    // No options: what a recipe keeps to judge by, and what it has read already.
-    struct {
-        std::size_t part = 0, of = 0;  ///< of the calibration samples this part of so many, cut by turns; of 0: none
-        bool has(std::size_t sample) const { return of > 0 && sample % of == part; }
-    } held_out{};
+    // No options:
+    sample_part held_out{};                              ///< calibration samples that a recipe keeps to judge by
     std::shared_ptr<const named_tensors> read_before{};  ///< what load_all_calibration() would return
 
     /// Returns the data for the model's inputs, preprocessed, cut to `samples`. Throws if there are fewer, or none, and where a sample

@@ -26,9 +26,10 @@ struct mix_settings {
     ranks together;       ///< processes that share this run; by default this one alone
     data_settings data;
     precision_settings precision;
-    outputs_metric measure_outputs{};  ///< a function of the caller's that measures, in place of `metric`: of the outputs,
-    model_metric measure_model{};      ///< or of the model that the export would write. At most one of the two
-    std::string measure_name{};        ///< that function's name
+    outputs_metric measure_outputs{};   ///< a function of the caller's that measures, in place of `metric`: of the outputs,
+    bool measures_any_samples = false;  ///< measure_outputs knows of samples what it is given: it may be asked about others of their number
+    model_metric measure_model{};       ///< or of the model that the export would write. At most one of the two
+    std::string measure_name{};         ///< that function's name
 
     remote_scores elsewhere{};  ///< measures the trials on other machines
     cancel_function cancel{};

@@ -40,6 +40,7 @@ struct score_options {
     user_metric user{};                                           ///< a user's function, instead of `metric`
     std::shared_ptr<metric_server> server = nullptr;              ///< a user's program, instead of `metric`
     outputs_metric of_outputs{};                                  ///< a user's function of all outputs, instead of `metric`
+    bool of_any_samples = false;                                  ///< of_outputs may be asked about samples that are drawn again
     std::function<double(const precision_plan& plan)> of_plan{};  ///< a user's function of what the plan makes, instead of `metric`
     remote_scores elsewhere{};                                    ///< scores every candidate; here only the reference is measured
     bool user_higher_is_better = false;
@@ -72,8 +73,8 @@ class scorer {
     /// Returns the terms of each sample for the last candidates that were scored, one candidate behind the other; none with a user's
     /// metric.
     std::span<const metric_terms> last_terms() const { return last_terms_; }
-    /// Measures two plans on the same samples, and what chance may make of it. With a user's metric of outputs by 40 draws of samples;
-    /// nullopt with one of another program's, or of whole models.
+    /// Measures two plans on the same samples, and what chance may make of it. With a user's metric of outputs by 40 draws of samples, if
+    /// it may be asked about them and a call takes less than 50 ms; else nullopt, and with another program's metric, or one of models.
     std::optional<measured_difference> compare(const precision_plan& before, const precision_plan& after);
     /// Returns the score of the reference itself: its error is 0, and its accuracy is the one that drops are counted from.
     score reference_score();
@@ -92,6 +93,7 @@ class scorer {
     /// Returns the terms of a sample and its mean squared error.
     std::pair<metric_terms, double> terms_of(std::size_t sample, std::span<const tensor> outputs) const;
     score finish(std::span<const metric_terms> terms, std::span<const double> errors) const;
+    std::vector<score> score_samples(std::span<const precision_plan> candidates);
     std::vector<score> score_whole(std::span<const precision_plan> candidates);
     std::vector<score> measure_whole(std::span<const precision_plan> candidates);
     double measure_user(const named_tensors& outputs, const precision_plan& plan) const;
