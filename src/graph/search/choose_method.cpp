@@ -19,11 +19,17 @@ method_choice choose_method(const std::function<precision_plan(range_method)>& p
     if (report) report(0, distinct.size());
     const std::vector<score> scores = measured(distinct);
     method_choice choice{.metric = std::string(measured.measure().name), .samples = measured.samples(), .tried = {}};
+    // The first method stays unless another does better by more than chance, as far as samples are measured one by one.
+    const std::span<const metric_terms> terms = measured.last_terms();
+    const std::size_t n = terms.size() / std::max<std::size_t>(distinct.size(), 1);
+    const auto is_noise = [&](std::size_t place) {
+        const std::size_t first = methods.front().second;
+        return n > 0 && difference_of(measured.measure(), terms.subspan(first * n, n), terms.subspan(place * n, n)).is_noise();
+    };
     for (const auto& [method, place] : methods) {
         choice.tried.push_back({method, scores[place].metric, scores[place].error});
         const method_choice::trial &now = choice.tried.back(), &best = choice.tried[choice.best];
-        const bool equal = now.metric == best.metric;
-        if (equal ? now.error < best.error : better(measured.measure(), now.metric, best.metric)) choice.best = choice.tried.size() - 1;
+        if (better(measured.measure(), now.metric, best.metric) && !is_noise(place)) choice.best = choice.tried.size() - 1;
     }
     return choice;
 }

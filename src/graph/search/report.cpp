@@ -174,6 +174,7 @@ std::string chance_text(const search_result& r) {
     const std::string range = "With as many other samples " + r.metric_name + " lies between " + html_number(d.metric.low) + " and " +
                               html_number(d.metric.high) + " in 95 of 100 cases.";
     if (r.choice == r.space.all(0)) return range;
+    if (d.value == 0) return range + " The mix and all wide measure the same.";
     return range + " The mix differs from all wide by " + html_number(d.value) + ", and other samples move that by up to " +
            html_number(d.chance) + (d.is_noise() ? ": it is noise." : ": it is no noise.");
 }

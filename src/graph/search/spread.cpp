@@ -84,8 +84,11 @@ double error_of_difference(const metric& m, std::span<const metric_terms> before
     return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
 }
 
+/// Returns the part of an interval in which a metric can lie.
+static interval within(const metric& m, interval i) { return m.is_accuracy ? interval{std::max(i.low, 0.0), std::min(i.high, 1.0)} : i; }
+
 measured_difference difference_of(const metric& m, std::span<const metric_terms> before, std::span<const metric_terms> after) {
-    return {.metric = bootstrapped(m, after),
+    return {.metric = within(m, bootstrapped(m, after)),
             .value = value_over(m, after) - value_over(m, before),
             .chance = student(1.959964, before.size()) * error_of_difference(m, before, after)};
 }
