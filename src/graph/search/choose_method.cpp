@@ -17,7 +17,7 @@ method_choice choose_method(const std::function<precision_plan(range_method)>& p
         methods.emplace_back(method, place);
     }
     if (report) report(0, distinct.size());
-    const std::vector<score> scores = measured(distinct);
+    const std::vector<score> scores = measured.here(distinct);
     method_choice choice{.metric = std::string(measured.measure().name), .samples = measured.samples(), .tried = {}};
     // The first method stays unless another does better by more than chance, as far as samples are measured one by one.
     const std::span<const metric_terms> terms = measured.last_terms();

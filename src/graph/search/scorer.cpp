@@ -170,7 +170,11 @@ std::optional<double> scorer::peek(const precision_plan& candidate) {
 }
 
 std::vector<score> scorer::operator()(std::span<const precision_plan> candidates) {
-    if (options_.elsewhere) return options_.elsewhere(candidates);
+    last_terms_.clear();  // nothing is known of what is measured elsewhere
+    return options_.elsewhere ? options_.elsewhere(candidates) : here(candidates);
+}
+
+std::vector<score> scorer::here(std::span<const precision_plan> candidates) {
     return options_.has_user() ? score_whole(candidates) : score_samples(candidates);
 }
 
@@ -197,7 +201,7 @@ std::optional<measured_difference> scorer::compare(const precision_plan& before,
     if (options_.server || options_.of_plan || options_.user) return std::nullopt;
     const precision_plan both[] = {before, after};
     if (options_.of_outputs) return options_.of_any_samples ? compare_by_user(both) : std::nullopt;
-    score_samples(both);  // here, wherever trials are measured
+    score_samples(both);
     const std::size_t n = last_terms_.size() / 2;
     return difference_of(metric_, std::span(last_terms_).first(n), std::span(last_terms_).last(n));
 }

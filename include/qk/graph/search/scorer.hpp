@@ -68,6 +68,8 @@ class scorer {
     void hold(const std::string& name, const quantizer& how, const tensor& value) { session_.hold(name, how, value); }
 
     std::vector<score> operator()(std::span<const precision_plan> candidates);
+    /// Scores plans in this process, also where trials are measured elsewhere.
+    std::vector<score> here(std::span<const precision_plan> candidates);
     /// Estimates a candidate's metric from a sixteenth of the samples. Returns nullopt where these are too few or a user's metric measures.
     std::optional<double> peek(const precision_plan& candidate);
     /// Returns the terms of each sample for the last candidates that were scored, one candidate behind the other; none with a user's
