@@ -9,3 +9,4 @@
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/quantize/remarks.hpp"
