@@ -66,15 +66,9 @@ quality_judge::quality_judge(const model& m, const data_settings& data, std::siz
     const int output = first_float_output(m).value_or(0);
     std::vector<std::int64_t> labels;
     if (labelled) labels = data.load_labels(m, all, output);
-    const std::size_t mine = held ? (count + data.held_out.of - 1 - data.held_out.part) / data.held_out.of : count;
-    std::size_t number = 0;
-    std::vector<bool> wanted(count);
-    for (std::size_t i = 0; i < count; ++i) {
-        if (held && !data.held_out.has(i)) continue;
-        const std::size_t k = number++;
-        wanted[i] = !labels.empty() || most == 0 || mine <= most || k * most / mine != (k + 1) * most / mine;
-    }
-    inputs_ = std::make_unique<named_tensors>(chosen_samples(m, all, [&](std::size_t i) { return wanted[i]; }));
+    const auto is_mine = [&](std::size_t sample) { return !held || data.held_out.has(sample); };
+    inputs_ = std::make_unique<named_tensors>(chosen_samples(m, all, is_mine));
+    if (labels.empty() && most > 0) *inputs_ = evenly_chosen(m, *inputs_, most);
     samples_ = samples_of(m, *inputs_).count;
     noise_ = std::make_unique<output_measure>(m, *inputs_, std::vector<std::string>{"sqnr"}, output, std::vector<std::int64_t>{},
                                               position_options{}, true);
@@ -83,9 +77,9 @@ quality_judge::quality_judge(const model& m, const data_settings& data, std::siz
         std::vector<std::int64_t> own;
         const std::size_t each = labels.size() / count;
         for (std::size_t i = 0; i < labels.size(); ++i)
-            if (wanted[i / each]) own.push_back(labels[i]);
+            if (is_mine(i / each)) own.push_back(labels[i]);
         right_ = std::make_unique<output_measure>(m, *inputs_, std::vector<std::string>{"top1"}, output, std::move(own),
-                                                  position_options{.ignore_label = data.positions.ignore_label}, true);
+                                                  position_options{.mask = {}, .ignore_label = data.positions.ignore_label}, true);
         consumer = both_of(consumer, right_->measured());
     }
     evaluator(m, {.threads = threads_, .keep_outputs = false}).run(*inputs_, {}, {}, {}, consumer);

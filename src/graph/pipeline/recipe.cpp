@@ -29,8 +29,8 @@ constexpr const char *measured_ranges = "calibration method by measurement",
 struct recipe_way {
     std::string name;  ///< as reports have it
     bool balanced;
-    std::function<bool(asked_precision&)> apply;  ///< returns false where that changes nothing
-    bool learns = false;                          ///< needs the component learn
+    std::function<void(asked_precision&)> apply;
+    bool learns = false;  ///< needs the component learn
 };
 
 /// A step that recipes may add. The rows stand in the order in which they are tried: what changes the model comes before what depends on
@@ -105,10 +105,9 @@ bool searches_numbers(const asked_precision& asked, const request& r) {
 bool block_scales_are_open(const asked_precision& asked, const model&) {
     return std::ranges::any_of(asked.requests, [&](const request& r) { return searches_blocks(asked, r); });
 }
-bool search_scales(asked_precision& asked, bool (*which)(const asked_precision&, const request&)) {
+void search_scales(asked_precision& asked, bool (*which)(const asked_precision&, const request&)) {
     for (request& r : asked.requests)
         if (which(asked, r)) r.what.scale_rule = scale_rule::search;
-    return true;
 }
 /// Are scales of weights searched, by an objective that nobody named?
 bool weighs_open(const asked_precision& asked, const request& r) {
@@ -127,33 +126,27 @@ bool biases_may_move(const asked_precision& asked, const model& m) {
            has_layer(m, {"Conv", "ConvTranspose", "Gemm"});
 }
 
-bool scale_by(asked_precision& asked, channel_scaling::rule how) {
+void scale_by(asked_precision& asked, channel_scaling::rule how) {
     asked.options.scaling = {how, std::nullopt};
     asked.limits.worth = worth_scaling;
-    return true;
-}
-bool rounds(asked_precision& asked, weight_rounding how) {
-    asked.narrow_rounding = how;
-    return true;
 }
 
-/// Returns a way for each calibration method.
+/// Returns a way for each calibration method but min_max, which is asked for where no method is.
 std::vector<recipe_way> ways_to_range() {
     std::vector<recipe_way> ways;
     for (const range_method method : all_range_methods())
-        ways.push_back({std::string("ranges by ") + name_of(method), true,
-                        [method](asked_precision& a) { return std::exchange(a.options.method, method) != method; }});
+        if (method != range_method::min_max)
+            ways.push_back(
+                {std::string("ranges by ") + name_of(method), true, [method](asked_precision& a) { a.options.method = method; }});
     return ways;
 }
 
 std::vector<recipe_row> every_recipe_row() {
     return {
-        {true,
-         channels_may_scale,
-         {{scaled_channels, true, [](asked_precision& a) { return scale_by(a, channel_scaling::rule::smooth_quant); }}}},
+        {true, channels_may_scale, {{scaled_channels, true, [](asked_precision& a) { scale_by(a, channel_scaling::rule::smooth_quant); }}}},
         {true,
          weights_may_scale,
-         {{"channels scaled for narrow weights (awq)", false, [](asked_precision& a) { return scale_by(a, channel_scaling::rule::awq); }}}},
+         {{"channels scaled for narrow weights (awq)", false, [](asked_precision& a) { scale_by(a, channel_scaling::rule::awq); }}}},
         {false,
          zero_points_are_open,
          {{"weights below 8 bits with zero points (asymmetric)", false,
@@ -162,34 +155,31 @@ std::vector<recipe_row> every_recipe_row() {
                    if (const integer* f = std::get_if<integer>(&r.what.format);
                        has(r.role, role::weight) && f != nullptr && f->bits < 8 && !f->symmetric && !f->pow2 && !r.what.symmetric)
                        r.what.symmetric = false;
-               return true;
            }}}},
         {false,
          weight_scales_are_open,
-         {{"scales of weights by squared error (mse)", false,
-           [](asked_precision& a) { return (a.options.weight_method = range_method::mse).has_value(); }},
-          {"scales of weights searched (search)", false, [](asked_precision& a) { return search_scales(a, searches_numbers); }}}},
+         {{"scales of weights by squared error (mse)", false, [](asked_precision& a) { a.options.weight_method = range_method::mse; }},
+          {"scales of weights searched (search)", false, [](asked_precision& a) { search_scales(a, searches_numbers); }}}},
         {false,
          block_scales_are_open,
-         {{"scales of weights' blocks searched (search)", true, [](asked_precision& a) { return search_scales(a, searches_blocks); }}}},
+         {{"scales of weights' blocks searched (search)", true, [](asked_precision& a) { search_scales(a, searches_blocks); }}}},
         {true,
          objective_is_open,
          {{"searched scales weighted by what layers read (weighted)", false,
            [](asked_precision& a) {
                for (request& r : a.requests)
                    if (weighs_open(a, r)) r.what.scale_objective = scale_objective::weighted;
-               return true;
            }}}},
         {false, ranges_are_chosen, ways_to_range()},
         {true,
          rounding_is_open,
-         {{compensates, true, [](asked_precision& a) { return rounds(a, weight_rounding::compensated); }},
-          {learns_rounding, false, [](asked_precision& a) { return rounds(a, weight_rounding::adaround); }, true},
+         {{compensates, true, [](asked_precision& a) { a.narrow_rounding = weight_rounding::compensated; }},
+          {learns_rounding, false, [](asked_precision& a) { a.narrow_rounding = weight_rounding::adaround; }, true},
           {"weights below 8 bits, scales and biases learn (adaquant)", false,
-           [](asked_precision& a) { return rounds(a, weight_rounding::adaquant); }, true}}},
+           [](asked_precision& a) { a.narrow_rounding = weight_rounding::adaquant; }, true}}},
         {true,
          biases_may_move,
-         {{"bias correction", true, [](asked_precision& a) { return a.options.correct_bias = a.quiet_bias = true; }, true}}},
+         {{"bias correction", true, [](asked_precision& a) { a.options.correct_bias = a.quiet_bias = true; }, true}}},
     };
 }
 const std::vector<recipe_row>& recipe_rows() {
@@ -320,15 +310,16 @@ mean_gain gain_of(const sample_quality& before, const sample_quality& after, dou
 
 /// Tries the ways of a step on top of what is chosen, and takes the best of those that gain more than chance may.
 void try_step(const recipe_row& row, held_out_trials& trials, recipe_choice& chosen, recipe_report& report) {
-    std::vector<std::pair<const recipe_way*, asked_precision>> ways;
+    std::vector<const recipe_way*> ways;
     for (const recipe_way& way : row.ways)
-        if (asked_precision next = chosen.asked; (report.how == recipe::best || way.balanced) && way.apply(next))
-            ways.emplace_back(&way, std::move(next));
+        if (report.how == recipe::best || way.balanced) ways.push_back(&way);
     // Of many ways one is more likely to look good by chance: 2 standard errors for one, 2.7 for six.
     const double z = 2 + 0.4 * std::log(static_cast<double>(std::max<std::size_t>(ways.size(), 1)));
     std::optional<recipe_choice> better;
     std::size_t kept = 0;
-    for (auto& [way, next] : ways) {
+    for (const recipe_way* way : ways) {
+        asked_precision next = chosen.asked;
+        way->apply(next);
         sample_quality made;
         try {
             made = trials(next);

@@ -49,6 +49,13 @@ moved_values moved_between(const tensor& before, const tensor& now, const quanti
     return differing(std::as_const(read).as<float>(), std::as_const(wanted).as<float>());
 }
 
+tensor with_moved(const tensor& stored, const moved_values& moved) {
+    const tensor own = ops::widened(stored);
+    tensor changed = make_tensor<float>(own.shape(), copied(own));
+    for (std::size_t i = 0; i < moved.place.size(); ++i) changed.as<float>()[static_cast<std::size_t>(moved.place[i])] = moved.value[i];
+    return ops::narrowed(changed, stored.type());
+}
+
 constants_before::constants_before(const model& m) {
     for (const auto& n : m.graph().node())
         for (const std::string& name : n.input()) {
@@ -79,12 +86,8 @@ void apply_moved(model& m, const precision_plan& plan) {
     for (auto& initializer : *m.graph().mutable_initializer()) {
         const auto found = plan.moved.find(initializer.name());
         if (found == plan.moved.end()) continue;
-        const tensor stored = m.constant(initializer.name());
-        const tensor own = ops::widened(stored);
-        const auto& [place, value] = found->second;
-        tensor changed = make_tensor<float>(own.shape(), copied(own));
-        for (std::size_t i = 0; i < place.size(); ++i) changed.as<float>()[static_cast<std::size_t>(place[i])] = value[i];
-        to_proto(ops::narrowed(changed, stored.type()), found->first, initializer);
+        const tensor changed = with_moved(m.constant(initializer.name()), found->second);
+        to_proto(changed, found->first, initializer);
     }
     m.reindex();
 }

@@ -16,6 +16,9 @@ namespace qk::graph {
 /// blocks whose scales follow from their values and with `q` nullptr, everywhere.
 moved_values moved_between(const tensor& before, const tensor& now, const quantizer* q);
 
+/// Returns a constant with moved values in the places of its own, in its type.
+tensor with_moved(const tensor& stored, const moved_values& moved);
+
 /// The constants of floats that nodes read, as they are before weights are rounded and biases corrected.
 class constants_before {
   public:

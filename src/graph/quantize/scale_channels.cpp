@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
 
+#include "graph/base/content_hash.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/quantize/divide_channels.hpp"
 #include "graph/quantize/scale_channels.hpp"
@@ -117,14 +117,14 @@ tensor times_factors(const tensor& weight, bool transposed, const std::vector<fl
     return w;
 }
 
-/// Returns 16 hexadecimal digits that tell these layers' weights from others (FNV-1a).
+/// Returns what tells these layers' weights from others.
 std::string hash_of_weights(const model& m, const std::vector<std::string>& layers) {
-    std::uint64_t h = 0xcbf29ce484222325u;
+    content_hash h;
     for (const std::string& layer : layers) {
         const tensor w = ops::widened(m.constant(m.graph().node(m.node_index(layer)).input(1)));
-        for (std::size_t i = 0; i < w.size_bytes(); ++i) h = (h ^ std::to_integer<std::uint64_t>(w.bytes()[i])) * 0x100000001b3u;
+        h.add(w.bytes(), w.size_bytes());
     }
-    return formatted("%016llx", static_cast<unsigned long long>(h));
+    return h.text();
 }
 
 /// Multiplies the weights of the layers, and makes the layers read x divided. Returns the node that took the factors.

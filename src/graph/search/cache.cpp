@@ -36,17 +36,6 @@ inline assignment assignment_of(const std::string& s) {
 
 }  // namespace detail
 
-void content_hash::add(std::string_view bytes) {
-    for (const char c : bytes) state_ = (state_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    state_ = (state_ ^ bytes.size()) * 0x100000001b3u;
-}
-
-std::string content_hash::text() const {
-    char text[24];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(state_));
-    return text;
-}
-
 search_cache::search_cache(std::filesystem::path file, std::string key, const ranks& together)
     : file_(std::move(file)), key_(std::move(key)) {
     if (file_.empty()) return;

@@ -2,27 +2,15 @@
 // Keeps the measurements of a search on disk, so that a search continues where it stopped, whatever stopped it.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 
+#include "graph/base/content_hash.hpp"
 #include "qk/graph/search/trials.hpp"
 
 namespace qk::graph {
-
-/// 64-bit FNV-1a over everything that decides a measurement: weights, data, formats, scales. http://www.isthe.com/chongo/tech/comp/fnv/
-class content_hash {
-  public:
-    void add(std::string_view bytes);
-    void add(const void* data, std::size_t bytes) { add({static_cast<const char*>(data), bytes}); }
-    std::string text() const;  ///< 16 hexadecimal digits
-
-  private:
-    std::uint64_t state_ = 0xcbf29ce484222325u;
-};
 
 /// A file with one JSON object per line: {"key": HASH, "choice": "0120...", "metric": "0x1.8p-3", "error": "0x..."}. Lines with other keys
 /// belong to other searches and stay. Each line is written whole and flushed right after its measurement; a torn last line is ignored.

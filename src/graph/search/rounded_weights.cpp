@@ -131,11 +131,7 @@ void rounded_weights::hold_moved(const model& m, precision_plan& plan, scorer& m
         }
         quantizer marked = q;
         marked.semantics.seed |= detail::safe_mark + known.size() * detail::next_ordinal;
-        const tensor own = ops::widened(m.constant(where.tensor));
-        tensor value = make_tensor<float>(own.shape(), std::vector<float>(own.as<float>().begin(), own.as<float>().end()));
-        for (std::size_t i = 0; i < found->second.place.size(); ++i)
-            value.as<float>()[static_cast<std::size_t>(found->second.place[i])] = found->second.value[i];
-        measure.hold(where.tensor, marked, ops::narrowed(value, m.constant_type(where.tensor)));
+        measure.hold(where.tensor, marked, with_moved(m.constant(where.tensor), found->second));
         known.emplace_back(marked, found->second);
         q = std::move(marked);
     }
