@@ -1,14 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The matrix units in docs/reference/numerics.md, "Devices", in Python with exact fractions: times a dot product of 16, makes golden cases.
+"""The matrix units in docs/reference/numerics.md, "Devices", in Python with exact fractions: makes cases of every algorithm, each
+device; a; b; c; scale_a; scale_b; d.
 
-    python3 bench/dot_python.py                      microseconds for one dot product of 16, this Python's and (where it is installed) MMA-Sim's
-    python3 bench/dot_python.py --golden 24 > FILE   cases of every algorithm for tests/data/dot_goldens.txt: device; a; b; c; scale_a; scale_b; d
+    python3 bench/dot_python.py > tests/data/dot_goldens.txt
 """
-import argparse
 import random
-import sys
-import time
 from fractions import Fraction
 from math import floor, trunc
 
@@ -213,38 +210,5 @@ def golden(count):
             print(name, line(a), line(b), "%x" % c, line(sa), line(sb), "%x" % d, sep=";")
 
 
-def timed(call, seconds=1.0):
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
-        call()
-        count += 1
-    return (time.perf_counter() - start) / count * 1e6
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--golden", type=int, metavar="N", help="print N cases for each algorithm")
-    given = parser.parse_args()
-    if given.golden:
-        return golden(given.golden)
-    rng = random.Random(1)
-    a, b = codes(rng, "f16", 16, 1), codes(rng, "f16", 16, 1)
-    unit = DEVICES["nvidia.hopper.mma.m16n8k16.f32.f16.f16.f32"][4]
-    print("one dot product of 16, Hopper fp16, microseconds")
-    print("  this Python        %10.1f" % timed(lambda: unit(a, b, 0)))
-    try:
-        import torch
-        from mmasim.nv_ptx import MMA  # PyPI: mmasim 2
-        torch.set_num_threads(1)
-        sim = MMA("Hopper", "m16n8k16.f32.f16.f16.f32")
-        x, y, z = torch.randn(16, 16).half(), torch.randn(16, 8).half(), torch.zeros(16, 8)
-        whole = timed(lambda: sim(x, y, z))
-        print("  MMA-Sim, the least it computes: an instruction of 128 %10.1f" % whole)
-        print("  MMA-Sim, the instruction over 128                     %10.1f" % (whole / 128))
-    except Exception as problem:
-        print("  MMA-Sim            not measured: %s" % problem, file=sys.stderr)
-    print("  qk                 see build/PRESET/bench/dot")
-
-
 if __name__ == "__main__":
-    main()
+    golden(16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures, for bench/keep_measurement.py: speed and error of int8 models in onnxruntime by what their weights' codes are.
+"""Measures speed and error of int8 models in onnxruntime by what their weights' codes are.
 
 usage: int8_speed.py QK SHARED [--seconds S] [--only NAME] [--emulated]
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times every named format of at most 16 bits at three working sets, beside two copies of the same buffers and the limits of limits.hpp.
+// Times every named format of at most 16 bits at three working sets, beside two copies of the same buffers and their limits.
 //   fake_quantize/FORMAT/BYTES  fake_quantize_axis/FORMAT/BYTES  encode/FORMAT/BYTES  decode/FORMAT/BYTES  copy/BYTES  copy_nt/BYTES
+//   operations/COUNT/BYTES: a copy that does COUNT otherwise useless operations on every vector, in the kernels' loop with its prefetching
 // BYTES is input plus output in float32; encode and decode work on as many values. bytes_per_second counts bytes read plus bytes written.
 #include <benchmark/benchmark.h>
 
 #include <string>
+#include <utility>
 
-#include "limits.hpp"
+#include "buffers.hpp"
 #include "program.hpp"
 #include "qk/codec.hpp"
 #include "qk/formats/catalogue.hpp"
+#include "qk/lanes/streaming.hpp"
 #include "qk/qk.hpp"
 
 namespace {
@@ -132,6 +135,53 @@ void add_all(std::index_sequence<I...>) {
     (one(std::integral_constant<std::size_t, I>()), ...);
 }
 
+/// Stores make(vector of x) to y, four vectors at a time.
+template <bool Streaming, class Make>
+void run_limit(benchmark::State& state, std::size_t bytes, const Make& given) {
+    using namespace kernels;
+    constexpr std::size_t w = lanes<native>;
+    const float* x = bench::buffers().x.floats();
+    float* y = bench::buffers().y.floats();
+    const Make make = given;
+    for (auto _ : state) {
+        for (std::size_t i = 0; i < bytes / 8; i += 4 * w) {
+            Streaming ? read_ahead<native, 4>(x + i) : own_ahead<native, 4>(y + i);
+            for (std::size_t k = 0; k < 4; ++k) {
+                const vf<native> v = make(load<native>(x + i + k * w));
+                Streaming ? stream<native>(y + i + k * w, v) : store<native>(y + i + k * w, v);
+            }
+        }
+        benchmark::ClobberMemory();
+    }
+    set_rate(state, bytes);
+}
+
+/// Adds a limit of Count operations that alternate between float addition and integer xor; each depends on the one before.
+template <std::size_t Count>
+void add_operations() {
+    using namespace kernels;
+    const auto make = [](vf<native> v) {
+        vf<native> one(1.0f);
+        vi<native> two(2);
+        asm volatile("" : "+x"(one.data), "+x"(two.data));  // hides the constants from the compiler
+        [&]<std::size_t... K>(std::index_sequence<K...>) { ((v = K % 2 == 0 ? v + one : as_float<native>(as_int<native>(v) ^ two)), ...); }
+        (std::make_index_sequence<Count>());
+        return v;
+    };
+    for (const std::size_t bytes : bench::working_sets) {
+        benchmark::RegisterBenchmark(
+            ("operations/" + std::to_string(Count) + "/" + std::to_string(bytes)).c_str(), [bytes, make](benchmark::State& state) {
+                bytes >= streaming_bytes ? run_limit<true>(state, bytes, make) : run_limit<false>(state, bytes, make);
+            });
+    }
+}
+
+/// Adds the limits of 0, 4, ... 20 operations.
+void add_all_operations() {
+    [&]<std::size_t... K>(std::index_sequence<K...>) { (add_operations<4 * K>(), ...); }
+    (std::make_index_sequence<6>());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -140,6 +190,6 @@ int main(int argc, char** argv) {
         benchmark::RegisterBenchmark(("copy_nt/" + std::to_string(bytes)).c_str(), copy, bytes, true);
     }
     add_all(std::make_index_sequence<std::size(catalogue)>());
-    bench::add_all_operations();
+    add_all_operations();
     return bench::run_program(argc, argv);
 }

@@ -16,9 +16,11 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import rows
+
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 DATA = RESULTS / "data" / "machines"
-LIMITS = "operations"
+COPIES = ["copy", "copy_nt"]
 KINDS = ["fake_quantize", "fake_quantize_axis", "encode", "decode"]
 SIZES = {262144: "256 KiB", 8388608: "8 MiB", 268435456: "256 MiB"}
 
@@ -42,8 +44,23 @@ def summary(path):
         sys.exit(f"{path}: no copy was measured; --benchmark_filter has to let copy/ and operations/ through")
     return {"processor": context["processor"], "instruction_set": context["instruction_set"], "compiler": context["compiler"], "date": context["date"],
             "processors": context["num_cpus"], "caches": [cache(c) for c in context["caches"]], "command": context["command"],
-            "limits": {n: round(statistics.median(v), 2) for n, v in rates.items() if n.startswith(LIMITS)},
-            "rates": {n: round(statistics.median(v), 2) for n, v in rates.items() if not n.startswith(LIMITS)}}
+            **tables({n: round(statistics.median(v), 2) for n, v in rates.items()})}
+
+
+def tables(rates):
+    """Rates by the benchmarks' names, as a table of the copies and one of the formats, both by size, and one of what N operations allow."""
+    copies, limits, formats = {}, [], {}
+    for name, rate in rates.items():
+        kind, *of, size = name.split("/")
+        size = int(size)
+        if kind == "operations":
+            limits.append({"operations": int(of[0]), "bytes": size, "rate": rate})
+        elif kind in COPIES:
+            copies.setdefault(size, {"bytes": size})[kind] = rate
+        elif kind in KINDS:
+            formats.setdefault((of[0], size), {"format": of[0], "bytes": size})[kind] = rate
+    return {"copies": rows.table(list(copies.values()), ["bytes", *COPIES]), "limits": rows.table(limits, ["operations", "bytes", "rate"]),
+            "rates": rows.table(list(formats.values()), ["format", "bytes", *KINDS])}
 
 
 def slug(s):
@@ -52,17 +69,16 @@ def slug(s):
 
 def keep(s):
     path = DATA / (slug(s) + ".json")
-    if path.exists() and json.loads(path.read_text())["date"] > s["date"]:
+    if path.exists() and rows.read(path)["date"] > s["date"]:
         print(f"{path.name} is newer than this run, and stays")
         return
     DATA.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(s, indent=1) + "\n")
+    rows.write(path, s)
 
 
 def copy_of(machine, size):
     """Returns the rate of the copy; beyond the caches, that of the copy which bypasses them."""
-    rates = machine["rates"]
-    return rates.get(f"copy_nt/{size}" if size == max(SIZES) else f"copy/{size}")
+    return next((copy.get("copy_nt" if size == max(SIZES) else "copy") for copy in rows.of(machine["copies"]) if copy["bytes"] == size), None)
 
 
 def cell(rate, copy):
@@ -79,14 +95,13 @@ def page(m):
         copy = copy_of(m, size)
         if not copy:
             continue
-        limits = {int(n.split("/")[1]): rate for n, rate in m["limits"].items() if n.endswith(f"/{size}")}
+        limits = {limit["operations"]: limit["rate"] for limit in rows.of(m["limits"]) if limit["bytes"] == size}
         lines += [f"## {label}", "", f"The copy: {copy:.1f} GB/s." + (" With N vector operations of no use for each vector, the most that this machine allows: " if limits else "") +
                   ", ".join(f"{n}: {rate / copy:.2f}" for n, rate in sorted(limits.items())) + ("." if limits else ""), ""]
-        rates = {kind: {n.split("/")[1]: rate for n, rate in m["rates"].items() if n.startswith(kind + "/") and n.endswith(f"/{size}")} for kind in KINDS}
-        kinds = [kind for kind in KINDS if rates[kind]]
+        formats = [row for row in rows.of(m["rates"]) if row["bytes"] == size]
+        kinds = [kind for kind in KINDS if any(kind in row for row in formats)]
         lines += ["| | " + " | ".join(kinds) + " |", "|---|" + "---:|" * len(kinds)]
-        for format in dict.fromkeys(f for kind in kinds for f in rates[kind]):
-            lines.append(f"| {format} | " + " | ".join(cell(rates[kind].get(format), copy) for kind in kinds) + " |")
+        lines += [f"| {row['format']} | " + " | ".join(cell(row.get(kind), copy) for kind in kinds) + " |" for row in formats]
         lines.append("")
     return "\n".join(lines)
 
@@ -96,7 +111,7 @@ def main():
         if path.startswith("-"):
             sys.exit(__doc__)
         keep(summary(path))
-    machines = [json.loads(p.read_text()) for p in sorted(DATA.glob("*.json"))]
+    machines = [rows.read(p) for p in sorted(DATA.glob("*.json"))]
     if not machines:
         sys.exit(f"{DATA}: no run yet; give one")
     (RESULTS / "machines").mkdir(exist_ok=True)

@@ -11,7 +11,6 @@ turns, and the least time counts, since other work on the machine only adds time
 """
 import argparse
 import importlib.metadata
-import json
 import os
 import pathlib
 import platform
@@ -24,11 +23,13 @@ import numpy as np
 
 import peers
 import qk
+import rows
 from machine import processor
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FORMATS = ["mxfp4", "mxfp8_e4m3", "fp8_e4m3fn", "bf16", "int8", "nvfp4", "bfp16"]
 SIZES = [1 << 10, 1 << 24]  # values
+TABLES = {"kernel": ["format", "values", "kernel", "out", "new"], "arrays": ["array", "format", "new"], "peers": ["format", "qk", "others"]}
 KERNEL = """
 #include <qk/dispatch.hpp>
 #include <qk/formats/parse.hpp>
@@ -209,7 +210,7 @@ def main():
     text = page(kept)
     print(text)
     if a.json:
-        pathlib.Path(a.json).write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+        rows.write(a.json, kept | {name: rows.table(kept[name], columns) for name, columns in TABLES.items()})
     if a.page:
         pathlib.Path(a.page).write_text(text)
 

@@ -57,11 +57,9 @@ def svg(kernels, peers, formats, copy, path):
         y = row * (i + 1) + 8
         v = kernels.get(f"fake_quantize/{f}/{size}", 0)
         rival = max([p for name, p in peers.items() if name.split(":")[1].split("/")[0] == f and name.endswith(f"/{size}")], default=0)
-        parts.append(f'<text x="{left - 6}" y="{y + 11}" text-anchor="end">{f}</text>')
-        parts.append(f'<rect x="{left}" y="{y}" width="{scale(v):.0f}" height="8" fill="#28588c"/>')
-        if rival:
-            parts.append(f'<rect x="{left}" y="{y + 8}" width="{scale(rival):.0f}" height="5" fill="#9dbbe0"/>')
-        parts.append(f'<text x="{left + scale(v) + 4:.0f}" y="{y + 9}">{v / 1e9:.1f}{f" / {rival / 1e9:.2f}" if rival else ""}</text>')
+        beside = f'<rect x="{left}" y="{y + 8}" width="{scale(rival):.0f}" height="5" fill="#9dbbe0"/>' if rival else ""
+        parts.append(f'<text x="{left - 6}" y="{y + 11}" text-anchor="end">{f}</text><rect x="{left}" y="{y}" width="{scale(v):.0f}" height="8" fill="#28588c"/>{beside}'
+                     f'<text x="{left + scale(v) + 4:.0f}" y="{y + 9}">{v / 1e9:.1f}{f" / {rival / 1e9:.2f}" if rival else ""}</text>')
     x = left + scale(copy[size])
     parts.append(f'<line x1="{x:.0f}" x2="{x:.0f}" y1="20" y2="{row * (len(formats) + 2)}" stroke="#a33"/></svg>')
     open(path, "w").write("\n".join(parts) + "\n")

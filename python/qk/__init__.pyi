@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Written by python/make_stubs.py; tests/python/test_stubs.py checks that it is current.
+# The verbs, last, are written by python/make_stubs.py; tests/python/test_stubs.py checks that they are current.
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -192,6 +192,8 @@ def from_nncf(ignored_scope: Any = ..., **config: Any) -> Imported: ...
 def from_aimet(encodings: Path | Mapping[str, Any]) -> Plan: ...
 def to_aimet(plan: Plan, version: str = ...) -> dict[str, Any]: ...
 def write_aimet(plan: Plan, file: Path, version: str = ...) -> None: ...
+
+# Verbs, written by python/make_stubs.py.
 def quantize(
     model: Any,
     data: Any = ...,

@@ -378,12 +378,12 @@ std::string quoted(const std::string& s) {
 }
 void write_results(const std::string& folder, const std::vector<judged_bug>& bugs, const counts& n, double seconds) {
     std::ofstream json(folder + "/data/diagnosis.json"), page(folder + "/diagnosis.md");
-    json << "{\n  \"bugs\": [\n";
+    // A row a line, as bench/rows.py writes it.
+    json << "{\n\"bugs\": [\n[\"kind\", \"format\", \"bug\", \"differences\", \"verdict\", \"headline\"]";
     for (const judged_bug& b : bugs)
-        json << "    {\"kind\": " << quoted(b.kind) << ", \"format\": " << quoted(b.format) << ", \"bug\": " << quoted(b.name)
-             << ", \"differences\": " << b.mismatches << ", \"verdict\": " << quoted(verdicts[static_cast<int>(b.how)])
-             << ", \"headline\": " << quoted(b.headline) << "}" << (&b == &bugs.back() ? "\n" : ",\n");
-    json << "  ],\n  \"processor_seconds_each\": " << seconds / static_cast<double>(bugs.size()) << "\n}\n";
+        json << ",\n[" << quoted(b.kind) << ", " << quoted(b.format) << ", " << quoted(b.name) << ", " << b.mismatches << ", "
+             << quoted(verdicts[static_cast<int>(b.how)]) << ", " << quoted(b.headline) << "]";
+    json << "\n],\n\"processor_seconds_each\": " << seconds / static_cast<double>(bugs.size()) << "\n}\n";
     page << "# Diagnosis: planted bugs\n\nHow often the headline of `qk compare` is right, on " << bugs.size()
          << " bugs that `tests/compare/corpus_test.cpp` draws from seeds and plants in a circuit of its own (`circuit.hpp`). Singles, "
             "pairs and triples are\n"

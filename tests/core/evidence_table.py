@@ -7,17 +7,20 @@ usage: evidence_table.py BUILD_FOLDER [--exhaustive] [--from ROWS.tsv ...]
   --from         adds rows that an earlier run recorded (of any test with QK_EVIDENCE=ROWS.tsv in its environment)
 """
 import argparse
-import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from rows import table, write  # noqa: E402
+
 BEGIN, END = "<!-- evidence: begin -->\n", "<!-- evidence: end -->\n"
 ISAS = ["scalar", "SSE2", "SSE4.2", "AVX2+FMA", "-O2 -mfma", "AVX2+FMA, clang", "AVX-512", "NEON"]
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "results" / "evidence.md"
 DATA = DOCUMENT.parent / "data" / "evidence.json"
+COLUMNS = ["evidence", "formats", "inputs", "mismatches"]
 
 
 def catalogue(build):
@@ -39,7 +42,8 @@ def human(count):
 
 
 def read(files, names):
-    """Returns the rows, in the catalogue's order: {"format", "evidence", "inputs": {instruction set: number}, "mismatches"}."""
+    """Returns the rows, in the catalogue's order: {"evidence", "formats", "inputs": {instruction set: number, of each format}, "mismatches"}. Formats on which
+    the same was done share a row."""
     rows = {}
     for file in files:
         for line in pathlib.Path(file).read_text().splitlines():
@@ -50,7 +54,11 @@ def read(files, names):
             row["inputs"][isa] = row["inputs"].get(isa, 0) + int(inputs)
             row["mismatches"] += int(mismatches)
     order = {name: i for i, name in enumerate(names)}
-    return sorted(rows.values(), key=lambda row: (order.get(row["format"], 1000), row["format"], row["evidence"]))
+    shared = {}
+    for row in sorted(rows.values(), key=lambda row: (order.get(row["format"], 1000), row["format"], row["evidence"])):
+        same = (row["evidence"], *sorted(row["inputs"].items()), row["mismatches"])
+        shared.setdefault(same, {"evidence": row["evidence"], "formats": [], "inputs": row["inputs"], "mismatches": row["mismatches"]})["formats"].append(row["format"])
+    return sorted(shared.values(), key=lambda row: row["evidence"])
 
 
 def summary(rows):
@@ -58,10 +66,10 @@ def summary(rows):
     kinds = {}
     for row in rows:
         kind = kinds.setdefault(row["evidence"], [set(), set(), 0, 0])
-        kind[0].add(row["format"])
+        kind[0].update(row["formats"])
         kind[1].update(row["inputs"])
-        kind[2] += sum(row["inputs"].values())
-        kind[3] += row["mismatches"]
+        kind[2] += sum(row["inputs"].values()) * len(row["formats"])
+        kind[3] += row["mismatches"] * len(row["formats"])
     lines = ["| compared with | formats | by | inputs | mismatches |", "|---|---:|---|---:|---:|"]
     for evidence, (formats, isas, inputs, wrong) in sorted(kinds.items(), key=lambda item: -item[1][2]):
         by = [isa for isa in ISAS if isa in isas] + sorted(isas - set(ISAS))
@@ -80,7 +88,7 @@ def main():
         rows = os.path.join(folder, "rows.tsv")
         status = run_tests(options.build, options.exhaustive, rows)
         found = read([rows, *options.recorded], catalogue(options.build))
-    DATA.write_text(json.dumps(found, indent=1) + "\n")
+    write(DATA, {"rows": table(found, COLUMNS)})
     wrong = sum(row["mismatches"] for row in found)
     document = DOCUMENT.read_text()
     head, rest = document.split(BEGIN)

@@ -3,7 +3,6 @@
 
     pages_test.py SOURCE_FOLDER
 """
-import json
 import re
 import subprocess
 import sys
@@ -162,10 +161,15 @@ def version(root, qk):
 
 
 def results_remade(root):
-    """Every title that is kept has a command in remake.md, and every title there is kept or is to be."""
-    titles = json.loads((root / "docs/results/data/measurements.json").read_text())
+    """Every title that is kept has a command in remake.md, and results are as bench/rows.py writes them."""
+    sys.path.insert(0, str(root / "bench"))
+    import rows
+
     text = (root / "docs/results/remake.md").read_text()
-    return [f"remake.md does not name '{title}' of measurements.json" for title in titles if title not in text]
+    kept = {path: rows.read(path) for path in sorted((root / "docs/results/data").rglob("*.json"))}
+    unwritten = [path for path, document in kept.items() if not isinstance(document, dict) or rows.text(document) != path.read_text()]
+    return [f"remake.md does not name '{title}' of measurements.json" for title in kept[root / "docs/results/data/measurements.json"] if title not in text] + \
+        [f"{path.relative_to(root)} is not as bench/rows.py writes it" for path in unwritten]
 
 
 def main():

@@ -8,6 +8,7 @@ the rows that --json keeps; --faults plants faults in each network's files and h
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,9 @@ try:
 except ImportError:
     openvino = None
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench"))
+from rows import of, read, table, write  # noqa: E402
+
 onnxruntime.set_default_logger_severity(4)
 QK, NETWORKS = sys.argv[1:3]
 KEPT = tempfile.TemporaryDirectory(prefix="qk_networks_")
@@ -37,6 +41,9 @@ MICROSOFT = ("onnxruntime, off", "onnxruntime, on")
 STYLES = {"portable": ([], FORMATS, EVERYWHERE[:3]), "qdq": (["--export", "qdq"], FORMATS, EVERYWHERE[:3]), "portable, inline": (["--inline"], FORMATS, EVERYWHERE),
           "for openvino": (["--target", "openvino"], FORMATS, ("openvino", "onnx.reference")), "qoperator": (["--export", "qoperator"], ("int8",), EVERYWHERE[:3]),
           "qinteger": (["--export", "qinteger"], ("int8",), EVERYWHERE[:3]), "nbits": (["--export", "nbits"], ("int4 weights",), MICROSOFT)}
+# The columns of --json.
+COLUMNS = {"rows": ("network", "format", "style", "recurrent", "remarks", "quantize", "evaluate", "beside the floats", "qk", *EVERYWHERE, "openvino, open shapes", "recovered", "wrong"),
+           "planted": ("network", "fault", "planted", "found", "rule", "wrong")}
 
 
 def at(name):
@@ -59,7 +66,8 @@ def listed(option, otherwise):
 
 
 def one_line(text):
-    return " ".join(str(text).split())[:400]
+    """A message without line ends and without the places in OpenVINO's sources that it came by."""
+    return re.sub(r"(Exception from|Check 'false' failed at) \S+:\d+: ", "", " ".join(str(text).split()))[:400]
 
 
 def qk(*arguments):
@@ -236,7 +244,7 @@ def page(rows, planted):
     if planted:
         lines += ["", "## Planted faults", "", "`qk diff` beside a file with one fault: the tensor that it names first, and the rule that explains it.", "",
                   "| network | fault | first tensor | as planted | rule |", "|---|---|---|---|---|"]
-        lines += [f"| {r['network']} | {r['fault']} | `{r['found']}` | {'no' if r['wrong'] else 'yes'} | {r.get('rule', '')} |" for r in planted]
+        lines += [f"| {r['network']} | {r['fault']} | `{r.get('found')}` | {'no' if r['wrong'] else 'yes'} | {r.get('rule', '')} |" for r in planted]
     return "\n".join(lines) + "\n"
 
 
@@ -245,12 +253,10 @@ def kept(rows, key):
     if "--json" not in sys.argv:
         return
     path = sys.argv[sys.argv.index("--json") + 1]
-    held = json.load(open(path)) if os.path.exists(path) else {}
+    held = {k: of(table) for k, table in read(path).items()} if os.path.exists(path) else {}
     name = lambda r: (r["network"], r.get("format"), r.get("style"), r.get("fault"))
     held[key] = sorted(({name(r): r for r in held.get(key, [])} | {name(r): r for r in rows}).values(), key=lambda r: r["network"])
-    with open(path, "w") as f:
-        json.dump(held, f, indent=0)
-        f.write("\n")
+    write(path, {k: table(v, COLUMNS[k]) for k, v in held.items()})
     if "--page" in sys.argv:
         with open(sys.argv[sys.argv.index("--page") + 1], "w") as f:
             f.write(page(held.get("rows", []), held.get("planted", [])))

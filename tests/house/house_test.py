@@ -3,7 +3,8 @@
 """Checks the house rules that a compiler does not: arrows of includes, short functions, clang-format, and that what is large says why.
 
 A file above 600 lines says in its first comment why its idea is that long. docs/design/architecture.md says what orders a folder of more
-than 25 files. A header of the graph module has more than one includer, tests counted; one alone is part of its includer.
+than 25 files. A header of the graph module has more than one includer, tests counted; one alone is part of its includer. Data have a row a
+line, not a number a line, and no JSON file is large.
 
     python3 tests/house/house_test.py SOURCE_FOLDER
 
@@ -32,14 +33,36 @@ ROWS = re.compile(r"constexpr (op_entry|backward_entry) \w+\[\]|class \w+_writer
 # src/disk alone opens files: regular ones for reading, parts for writing. What opens by itself says why:
 OPENERS = {"src/graph/base/process_memory.cpp": "what the system says of this process", "tools/options/standard_streams.cpp": "stand-ins of its own"}
 OPENING = re.compile(r"#include <(fstream|sys/mman\.h)>|\bstd::[io]?fstream\b|\bfopen\(|(?<!\w)::(open|openat|creat|mmap)\(")
+BYTES_OF_JSON = 200_000
+LINES_OF_DATA = 20
+# A line of data that has one value alone: a number, with or without its name, or one text of a list.
+ONE_VALUE = re.compile(r'(?:"[^"]*"\s*:\s*)?-?(?:\d[\d.]*(?:[eE][-+]?\d+)?|0x[0-9a-fA-F]+|inf|nan)|"(?:[^"\\]|\\.)*"', re.I)
 # Tables with one line for each entry, which clang-format would spoil.
 HAND_FORMATTED = {"src/hardware/compare/mistakes.cpp"}
 
 
+def files_of(root, *folders):
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", *folders], cwd=root, capture_output=True, text=True)
+    names = listed.stdout.split("\n") if listed.returncode == 0 else [str(p.relative_to(root)) for d in folders for p in (root / d).rglob("*")]
+    return [name for name in names if (root / name).is_file()]
+
+
 def sources(root):
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "include", "src", "tools", "tests", "bench", "examples"], cwd=root, capture_output=True, text=True)
-    names = listed.stdout.split("\n") if listed.returncode == 0 else [str(p.relative_to(root)) for d in ("include", "src", "tools", "tests", "bench", "examples") for p in (root / d).rglob("*")]
-    return [name for name in names if name.endswith((".hpp", ".cpp", ".h")) and (root / name).is_file()]
+    return [name for name in files_of(root, "include", "src", "tools", "tests", "bench", "examples") if name.endswith((".hpp", ".cpp", ".h"))]
+
+
+def unwieldy_data(root):
+    """Finds large files of JSON, and data with a value a line, where a change of one row moves a page of lines. Old versions wrote those of old_files."""
+    for name in files_of(root, "bench", "docs", "examples", "profiles", "python", "tests"):
+        if not name.endswith((".json", ".jsonl", ".txt", ".csv", ".tsv")) or name.startswith("tests/data/old_files/"):
+            continue
+        content = (root / name).read_bytes()
+        if name.endswith(".json") and len(content) > BYTES_OF_JSON:
+            yield f"{name}: {len(content)} bytes ({BYTES_OF_JSON} at most); a row a line, and shorter rows (bench/rows.py)"
+        lines = [line for raw in content.decode(errors="replace").split("\n") if (line := raw.strip(" \t\r[]{},"))]
+        alone = sum(bool(ONE_VALUE.fullmatch(line)) for line in lines)
+        if len(lines) > LINES_OF_DATA and alone * 2 > len(lines):
+            yield f"{name}: {alone} of {len(lines)} lines have one value alone; write a row a line (bench/rows.py)"
 
 
 def room_in_core(path):
@@ -151,6 +174,7 @@ def main():
     broken += [f"{folder}: {len(files)} files, and docs/design/architecture.md does not say what orders them" for folder, files in folders.items()
                if len(files) > FILES_THAT_ASK_WHY and f"`{folder}`" not in architecture]
     broken += only_one_includer(texts)
+    broken += unwieldy_data(root)
     broken += badly_formatted(root, names)
     print("\n".join(broken))
     print(f"{len(names)} sources, {len(folders)} folders, {len(broken)} broken rules")

@@ -95,7 +95,7 @@ class fusing_rules {
 
     /// Returns whether products of a layer's int8 weights may saturate on x86-64 with AVX2 and no VNNI, where onnxruntime's kernels of
     /// uint8 by int8 add two of them in 16 bits. Codes of up to 64 leave room; where no activation has 8 bits, for weights in blocks, and
-    /// for ConvTranspose, there is no such kernel. bench/int8_hazards.py.
+    /// for ConvTranspose, there is no such kernel. tests/graph/int8_evidence.py.
     bool may_saturate(const quantizer& q, const std::vector<model::use>& readers) const {
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr || container_of(*f).type != data_type::int8 || qmin(*f) >= -64 || !has_bytes_) return false;
