@@ -12,6 +12,7 @@ from pathlib import Path
 WORDS_OF_A_PARAGRAPH = 120
 WORDS_BEFORE_THE_EXAMPLE = 110
 LINES_OF_A_SCREEN = 40
+WIDTH_OF_A_ROW = 200
 PAPERS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"]
 
 
@@ -154,6 +155,11 @@ def version(root, qk):
     for section in re.split(r"^## ", changes, flags=re.M)[2:]:
         if section.count("\n") > 60:
             wrong.append(f"CHANGELOG.md: {section.split()[0]} has {section.count(chr(10))} lines; a release fits a screen")
+    newest = changes.split("\n## ")[2]
+    wrong += [f"CHANGELOG.md: '{entry[:50]}...' takes more than two rows of {WIDTH_OF_A_ROW}" for entry in re.findall(r"^- .*(?:\n  .*)*", newest, re.M)
+              if entry.count("\n") > 1 or max(map(len, entry.split("\n"))) > WIDTH_OF_A_ROW]
+    if not newest.split("\n### ")[1].startswith("Changed"):
+        wrong.append("CHANGELOG.md: the newest release begins with what a user may have to do")
     if qk:
         said = subprocess.run([qk, "--version"], capture_output=True, text=True).stdout.strip()
         if said.split()[-1:] != [wanted]:
