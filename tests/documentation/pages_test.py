@@ -3,6 +3,7 @@
 
     pages_test.py SOURCE_FOLDER
 """
+import fnmatch
 import json
 import re
 import subprocess
@@ -180,6 +181,29 @@ def tags(root, pages):
             (complete or not re.fullmatch(version_form, name))] + ([] if named else ["no document says what git takes"])
 
 
+def names(root, pages):
+    """Files, folders, headers, macros and names of C++ in documents are there. Capitals stand for a name of the reader's, * and {a,b} for several."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True).stdout.split()
+    files = [name for name in listed if (root / name).is_file()]
+    tree = {part for name in files for part in (name, name.removesuffix(Path(name).suffix), *map(str, Path(name).parents))}
+    words = set(re.findall(r"\w+", "\n".join((root / name).read_text() for name in files if re.search(r"\.([hc]pp|h|py|txt|cmake|in|sh)$|^dev$", name))))
+    folder = "|".join(sorted(re.escape(part) for part in tree if "/" not in part and part != "." and (root / part).is_dir()))
+    wrong, count = [], 0
+    for page in pages:
+        text = page.read_text()
+        paths = set(re.findall(rf"(?<![\w./-])(?:{folder})/[\w./*{{}},-]*[\w*}}]", text))
+        paths |= {f"include/{header}" for header in re.findall(r"(?<![\w./-])qk/[\w./]+\.(?:hpp|h)\b", text)} | {f"*{name}" for name in re.findall(r"`([\w/]+\.(?:hpp|cpp|inc|cmake))`", text)}
+        for path in sorted(paths):
+            choice = re.search(r"{(.*)}", path)
+            for one in [path.replace(choice[0], word) for word in choice[1].split(",")] if choice else [path]:
+                if one not in tree and not fnmatch.filter(tree, re.sub(r"[A-Z]{3,}(?=[/.]|$)", "*", one)):
+                    wrong.append(f"{page.relative_to(root)}: no file or folder is {one}")
+        used = set(re.findall(r"\bQK_[A-Z0-9_]+\b", text)) | {word for pair in re.findall(r"`(?:\w+::)*([a-z]\w*)::([a-z]\w*)", text) for word in pair if word != "std"}
+        wrong += [f"{page.relative_to(root)}: nothing is named {word}" for word in sorted(used - words)]
+        count += len(paths) + len(used)
+    return wrong + ([] if count > 500 else [f"documents name {count} things only"])
+
+
 def results_remade(root):
     """Every title that is kept has a command in remake.md, and every title there is kept or is to be."""
     titles = json.loads((root / "docs/results/data/measurements.json").read_text())
@@ -193,7 +217,7 @@ def main():
     pages = [root / name for name in PAPERS] + sorted((root / "docs").rglob("*.md"))
     broken, links = broken_links(root, pages)
     broken += list_of_pages(root) + long_paragraphs(root, pages) + first_screens(root) + lists_after_paragraphs(root, pages)
-    broken += share_of_results(root) + glossary(root) + version(root, qk) + tags(root, pages) + results_remade(root)
+    broken += share_of_results(root) + glossary(root) + version(root, qk) + tags(root, pages) + names(root, [page for page in pages if page.name != "CHANGELOG.md"]) + results_remade(root)
     print("\n".join(broken))
     print(f"{len(pages)} pages, {words_of(pages)} words, {links} links; {len(broken)} faults")
     sys.exit(bool(broken) or links < 50)
