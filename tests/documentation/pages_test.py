@@ -153,6 +153,8 @@ def version(root, qk):
     for text in (f"This is version {wanted}", f"find_package(qk {minor} "):
         if text not in readme:
             wrong.append(f"README.md: '{text}' is not there")
+    wrong += [f"{page.name}: find_package(qk {found}), version.hpp has {wanted}" for page in (root / "docs").rglob("*.md") for found in re.findall(r"find_package\(qk ([\d.]+)", page.read_text())
+              if found != minor]
     for section in re.split(r"^## ", changes, flags=re.M)[2:]:
         if section.count("\n") > 60:
             wrong.append(f"CHANGELOG.md: {section.split()[0]} has {section.count(chr(10))} lines; a release fits a screen")
