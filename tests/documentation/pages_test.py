@@ -13,6 +13,7 @@ from pathlib import Path
 WORDS_OF_A_PARAGRAPH = 120
 WORDS_BEFORE_THE_EXAMPLE = 110
 LINES_OF_A_SCREEN = 40
+WORDS_OF_A_FIRST_EVENING = 1000
 WIDTH_OF_A_ROW = 200
 PAPERS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"]
 
@@ -128,13 +129,18 @@ def share_of_results(root):
     return [f"docs/results has {results} of {docs} words of docs/: a quarter at most"] if results * 4 > docs else []
 
 
+def first_evening(root):
+    words = words_of([root / "docs/design/architecture.md"])
+    return [f"architecture.md has {words} words ({WORDS_OF_A_FIRST_EVENING} at most); rooms.md has the tables"] if words > WORDS_OF_A_FIRST_EVENING else []
+
+
 def glossary(root):
-    """One word has one meaning: architecture.md and glossary.md say the same of each."""
+    """One word has one meaning: rooms.md and glossary.md say the same of each."""
     def table(path):
         text = path.read_text()
         return dict((cell.strip() for cell in line.strip("|").split("|", 1)) for line in text[text.index("| word | meaning |"):].split("\n")[2:] if line.startswith("|"))
-    code, user = table(root / "docs/design/architecture.md"), table(root / "docs/reference/glossary.md")
-    wrong = [f"glossary.md: '{word}' is not there, or has another meaning than in architecture.md" for word, meaning in code.items() if user.get(word) != meaning]
+    code, user = table(root / "docs/design/rooms.md"), table(root / "docs/reference/glossary.md")
+    wrong = [f"glossary.md: '{word}' is not there, or has another meaning than in rooms.md" for word, meaning in code.items() if user.get(word) != meaning]
     order = [word.lower() for word in user]
     return wrong + ([] if order == sorted(order) and len(code) > 20 else ["glossary.md: words are not in the order of the alphabet, or a table was not read"])
 
@@ -219,7 +225,7 @@ def main():
     pages = [root / name for name in PAPERS] + sorted((root / "docs").rglob("*.md"))
     broken, links = broken_links(root, pages)
     broken += list_of_pages(root) + long_paragraphs(root, pages) + first_screens(root) + lists_after_paragraphs(root, pages)
-    broken += share_of_results(root) + glossary(root) + version(root, qk) + tags(root, pages) + names(root, [page for page in pages if page.name != "CHANGELOG.md"]) + results_remade(root)
+    broken += share_of_results(root) + first_evening(root) + glossary(root) + version(root, qk) + tags(root, pages) + names(root, [page for page in pages if page.name != "CHANGELOG.md"]) + results_remade(root)
     print("\n".join(broken))
     print(f"{len(pages)} pages, {words_of(pages)} words, {links} links; {len(broken)} faults")
     sys.exit(bool(broken) or links < 50)
