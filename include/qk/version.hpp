@@ -3,5 +3,5 @@
 #pragma once
 
 #define QK_VERSION_MAJOR 0
-#define QK_VERSION_MINOR 2
+#define QK_VERSION_MINOR 3
 #define QK_VERSION_PATCH 0

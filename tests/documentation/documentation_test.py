@@ -40,6 +40,11 @@ LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "values.hex", "./dev"
 BRIEFLY = (" --seconds 0", " --bytes 65536")
 
 
+OPTION = r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]"
+OTHER_PROGRAMS = r"\b(?:apt-get|cmake|conan|conda|convert_hf_to_gguf|ctest|git|mpirun|pip|pkg-config|rattler-build|vcpkg)\b"
+NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+
+
 def blocks(path, language):
     return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.S | re.M)
 
@@ -106,6 +111,27 @@ def run_as_it_stands(qk, source, page, counted):
     return [f"{page.name}, its blocks one after the other: status {r.returncode}\n{r.stderr[-1500:]}"] if r.returncode or not lines else []
 
 
+def unknown_options(source, pages, helps):
+    """Finds options in documents that no verb's help and no other program of this repository has. Lines about others' programs are their own."""
+    programs = [source / "dev", *(p for folder in ("bench", "tests", "examples") for p in (source / folder).rglob("*") if p.suffix in (".py", ".sh", ".cpp"))]
+    known = set(re.findall(OPTION, helps + "\n".join(p.read_text() for p in programs)))
+    return [f"{page.name}: no verb and no program has the option {option}" for page in pages for line in page.read_text().split("\n") if not re.search(OTHER_PROGRAMS, line)
+            for option in re.findall(OPTION, line) if option not in known]
+
+
+def wrong_counts(qk, source, pages):
+    """Counts again what documents count: devices by the command, drivers by their files."""
+    devices = len(json.loads(run(qk, source, "qk formats --devices --json").stdout)["devices"])
+    text, wrong = "\n".join(p.read_text() for p in pages), []
+    named = re.findall(r"lists (\d+) (?:devices|units)", text)
+    wrong += [f"a document has {n} devices, qk formats --devices {devices}" for n in named if int(n) != devices]
+    number, drivers = re.search(r"There are (\w+) drivers: (.*?)[.;]\s", text, re.S).groups()
+    drivers = re.findall(r"`(\w+)`", drivers)
+    if number != NUMBERS[len(drivers)] or not all((source / f"include/qk/kernels/drivers/{name}.hpp").exists() for name in drivers):
+        wrong.append(f"a document has {number} drivers: {drivers}")
+    return wrong + ([] if len(named) > 1 else ["no document counts the devices"])
+
+
 def main():
     qk, source, compiler = Path(sys.argv[1]).resolve(), Path(sys.argv[2]), sys.argv[3]
     # tests/tool/transformers.py runs the lines of language_models.md with models of its own.
@@ -130,15 +156,18 @@ def main():
                 failures.append(f"{page.name}: JSON: {e}\n{text}")
 
     verbs = re.findall(r"^  ([a-z]+) ", run(qk, source, "qk --help").stdout.split("Subcommands:")[-1], re.M)
-    shown, files = {}, {}
+    shown, files, operators = {}, {}, {}
     for page in pages:
         if page.name in AS_THEY_STAND:
             failures += run_as_it_stands(qk, source, page, counted)
             continue
         files[page.name] = files_of(page)
+        operators[page.name] = re.findall(r"^    (operators  .*)$", page.read_text(), re.M)
         shown[page.name] = [line for text in blocks(page, "sh") for line in text.splitlines()]
+    helps = {verb: run(qk, source, f"qk {verb} --help").stdout for verb in verbs}
+    failures += unknown_options(source, pages, "\n".join(helps.values())) + wrong_counts(qk, source, pages)
     for verb in verbs:
-        shown[f"qk {verb} --help"] = [line.strip() for line in run(qk, source, f"qk {verb} --help").stdout.splitlines() if re.match(r"^  (qk|mpirun|QK_ARCH=\w+ qk) ", line)]
+        shown[f"qk {verb} --help"] = [line.strip() for line in helps[verb].splitlines() if re.match(r"^  (qk|mpirun|QK_ARCH=\w+ qk) ", line)]
         if not shown[f"qk {verb} --help"]:
             failures.append(f"qk {verb} --help shows no example")
     with tempfile.TemporaryDirectory() as prepared:
@@ -148,6 +177,7 @@ def main():
                 shutil.copytree(prepared, folder, dirs_exist_ok=True)
                 for name, text in files.get(where, []):
                     (Path(folder) / name).write_text(text)
+                printed = ""
                 for line in lines:  # in order: a line may read what the lines before it wrote
                     for_x86 = line.startswith("QK_ARCH=") and platform.machine() == "x86_64"
                     if not (line.startswith("qk ") or for_x86) or any(part in line for part in LEFT_OUT):
@@ -158,10 +188,12 @@ def main():
                     if "layout=nhwc" in line:
                         np.save(Path(folder) / "x.npy", np.load(Path(folder) / "x.npy").transpose(0, 2, 3, 1))
                     r = run(qk, folder, line)
+                    printed += r.stdout
                     if r.returncode not in (0, 1):  # 1: a comparison or a target failed
                         failures.append(f"{where}: {line}\n  status {r.returncode}: {r.stderr.strip()}")
                     if "layout=nhwc" in line:
                         shutil.copy(Path(prepared) / "x.npy", folder)
+                failures += [f"{where}: no line of the page prints '{line}'" for line in operators.get(where, []) if line not in printed]
     for f in failures:
         print(f, file=sys.stderr)
     print(", ".join(f"{n} {what}" for what, n in counted.items()), f"tried; {len(failures)} failed")

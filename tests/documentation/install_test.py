@@ -3,7 +3,8 @@
 
     install_test.py SOURCE_FOLDER COMPILER
 
-Installs the headers alone, which needs no build, into an empty folder; then builds a program by each of the README's blocks.
+Installs the headers alone, which needs no build, into an empty folder; then builds a program by each of the README's blocks. FetchContent clones a
+repository of these sources by the README's own lines.
 """
 import os
 import re
@@ -32,6 +33,18 @@ def run(what, *words, **more):
     return done.stdout
 
 
+def repository(source, at):
+    """Makes a repository at `at` that has these sources on main, whatever branch, depth and changes this checkout has."""
+    for name in run("the project's files", "git", "ls-files", "-co", "--exclude-standard", "-z", cwd=source).split("\0"):
+        if (source / name).is_file():
+            (at / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / name, at / name)
+    run("a repository", "git", "init", "--quiet", "--initial-branch=main", at)
+    run("a repository", "git", "add", "--all", cwd=at)
+    run("a repository", "git", "-c", "user.name=qk", "-c", "user.email=qk", "commit", "--quiet", "--message=all", cwd=at)
+    return at
+
+
 def main():
     source, compiler = Path(sys.argv[1]).resolve(), sys.argv[2]
     readme = (source / "README.md").read_text()
@@ -46,6 +59,7 @@ def main():
         run("configure", "cmake", "-S", source, "-B", at / "build", *generator, f"-DCMAKE_CXX_COMPILER={compiler}", *(f"-DQK_BUILD_{part}=OFF" for part in PARTS))
         run("install", "cmake", "--install", at / "build", "--prefix", at / "first")
         (at / "first").rename(at / "moved here")  # what was installed may be moved, and its place may have a space
+        clone = repository(source, at / "clone")
         for number, block in enumerate(blocks):
             app = at / f"app{number}"
             app.mkdir()
@@ -53,7 +67,7 @@ def main():
             head, _, link = block.rpartition("target_link_libraries")
             (app / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.25)\nproject(app CXX)\n{head}add_executable(app app.cpp)\ntarget_link_libraries{link}")
             run(f"README's block {number + 1} of CMake", "cmake", "-S", app, "-B", app / "build", *generator, f"-DCMAKE_CXX_COMPILER={compiler}",
-                f"-DCMAKE_PREFIX_PATH={at / 'moved here'}", f"-DFETCHCONTENT_SOURCE_DIR_QK={source}", "-DQK_REPOSITORY=none")
+                f"-DCMAKE_PREFIX_PATH={at / 'moved here'}", f"-DQK_REPOSITORY={clone}")
             run(f"README's block {number + 1} of CMake", "cmake", "--build", app / "build")
             run(f"README's block {number + 1} of CMake", app / "build" / "app")
         if not shutil.which("pkg-config"):

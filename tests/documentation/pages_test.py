@@ -3,6 +3,7 @@
 
     pages_test.py SOURCE_FOLDER
 """
+import fnmatch
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 WORDS_OF_A_PARAGRAPH = 120
 WORDS_BEFORE_THE_EXAMPLE = 110
 LINES_OF_A_SCREEN = 40
+WORDS_OF_A_FIRST_EVENING = 1000
+WIDTH_OF_A_ROW = 200
 PAPERS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"]
 
 
@@ -125,13 +128,18 @@ def share_of_results(root):
     return [f"docs/results has {results} of {docs} words of docs/: a quarter at most"] if results * 4 > docs else []
 
 
+def first_evening(root):
+    words = words_of([root / "docs/design/architecture.md"])
+    return [f"architecture.md has {words} words ({WORDS_OF_A_FIRST_EVENING} at most); rooms.md has the tables"] if words > WORDS_OF_A_FIRST_EVENING else []
+
+
 def glossary(root):
-    """One word has one meaning: architecture.md and glossary.md say the same of each."""
+    """One word has one meaning: rooms.md and glossary.md say the same of each."""
     def table(path):
         text = path.read_text()
         return dict((cell.strip() for cell in line.strip("|").split("|", 1)) for line in text[text.index("| word | meaning |"):].split("\n")[2:] if line.startswith("|"))
-    code, user = table(root / "docs/design/architecture.md"), table(root / "docs/reference/glossary.md")
-    wrong = [f"glossary.md: '{word}' is not there, or has another meaning than in architecture.md" for word, meaning in code.items() if user.get(word) != meaning]
+    code, user = table(root / "docs/design/rooms.md"), table(root / "docs/reference/glossary.md")
+    wrong = [f"glossary.md: '{word}' is not there, or has another meaning than in rooms.md" for word, meaning in code.items() if user.get(word) != meaning]
     order = [word.lower() for word in user]
     return wrong + ([] if order == sorted(order) and len(code) > 20 else ["glossary.md: words are not in the order of the alphabet, or a table was not read"])
 
@@ -147,17 +155,60 @@ def version(root, qk):
         wrong.append("CHANGELOG.md: headings are [Unreleased], then [VERSION] - YEAR-MONTH-DAY")
     elif not headings[1].startswith(f"[{wanted}]"):
         wrong.append(f"CHANGELOG.md: the newest release is {headings[1]}, version.hpp has {wanted}")
-    for text in (f"This is version {wanted}", f"find_package(qk {minor} ", f"GIT_TAG v{wanted}"):
+    for text in (f"This is version {wanted}", f"find_package(qk {minor} "):
         if text not in readme:
             wrong.append(f"README.md: '{text}' is not there")
+    wrong += [f"{page.name}: find_package(qk {found}), version.hpp has {wanted}" for page in (root / "docs").rglob("*.md") for found in re.findall(r"find_package\(qk ([\d.]+)", page.read_text())
+              if found != minor]
     for section in re.split(r"^## ", changes, flags=re.M)[2:]:
         if section.count("\n") > 60:
             wrong.append(f"CHANGELOG.md: {section.split()[0]} has {section.count(chr(10))} lines; a release fits a screen")
+    newest = changes.split("\n## ")[2]
+    wrong += [f"CHANGELOG.md: '{entry[:50]}...' takes more than two rows of {WIDTH_OF_A_ROW}" for entry in re.findall(r"^- .*(?:\n  .*)*", newest, re.M)
+              if entry.count("\n") > 1 or max(map(len, entry.split("\n"))) > WIDTH_OF_A_ROW]
+    if not newest.split("\n### ")[1].startswith("Changed"):
+        wrong.append("CHANGELOG.md: the newest release begins with what a user may have to do")
     if qk:
         said = subprocess.run([qk, "--version"], capture_output=True, text=True).stdout.strip()
         if said.split()[-1:] != [wanted]:
             wrong.append(f"qk --version says '{said}', version.hpp has {wanted}")
     return wrong
+
+
+def tags(root, pages):
+    """What documents tell git to take is there: the branch main, a tag, or in RELEASING.md the tag to come. A clone of a part of the history (CI's) may lack
+    the tags: there the form of a version is enough."""
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True).stdout.split()
+    version_form = r"v\d+\.\d+\.\d+"
+    there, complete = {"main", *git("tag")}, git("rev-parse", "--is-shallow-repository") == ["false"]
+    coming = "v" + ".".join(re.findall(r"^#define QK_VERSION_\w+ (\d+)$", (root / "include/qk/version.hpp").read_text(), re.M))
+    named = [(page.name, name) for page in pages for name in sorted(set(re.findall(rf"(?<=GIT_TAG )[^\s)]+|\b{version_form}\b", page.read_text())))]
+    return [f"{page}: git has no {name}" for page, name in named if name not in there and (page, name) != ("RELEASING.md", coming) and
+            (complete or not re.fullmatch(version_form, name))] + ([] if named else ["no document says what git takes"])
+
+
+def names(root, pages):
+    """Files, folders, headers, macros and names of C++ in documents are there. Capitals stand for a name of the reader's, * and {a,b} for several."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True).stdout.split()
+    files = [name for name in listed if (root / name).is_file()]
+    tree = {part for name in files for part in (name, name.removesuffix(Path(name).suffix), *map(str, Path(name).parents))}
+    words = set(re.findall(r"\w+", "\n".join((root / name).read_text() for name in files if re.search(r"\.([hc]pp|h|py|txt|cmake|in|sh)$|^dev$", name))))
+    folder = "|".join(sorted(re.escape(part) for part in tree if "/" not in part and part != "." and (root / part).is_dir()))
+    wrong, count = [], 0
+    for page in pages:
+        text = page.read_text()
+        paths = set(re.findall(rf"(?<![\w./-])(?:{folder})/[\w./*{{}},-]*[\w*}}]", text))
+        paths |= {f"include/{header}" for header in re.findall(r"(?<![\w./-])qk/[\w./]+\.(?:hpp|h)\b", text)} | {f"*{name}" for name in re.findall(r"`([\w/]+\.(?:hpp|cpp|inc|cmake))`", text)}
+        for path in sorted(paths):
+            choice = re.search(r"{(.*)}", path)
+            for one in [path.replace(choice[0], word) for word in choice[1].split(",")] if choice else [path]:
+                if one not in tree and not fnmatch.filter(tree, re.sub(r"[A-Z]{3,}(?=[/.]|$)", "*", one)):
+                    wrong.append(f"{page.relative_to(root)}: no file or folder is {one}")
+        used = set(re.findall(r"\bQK_[A-Z0-9_]+\b", text)) | {word for pair in re.findall(r"`(?:\w+::)*([a-z]\w*)::([a-z]\w*)", text) for word in pair if word != "std"}
+        wrong += [f"{page.relative_to(root)}: nothing is named {word}" for word in sorted(used - words)]
+        count += len(paths) + len(used)
+    return wrong + ([] if count > 500 else [f"documents name {count} things only"])
 
 
 def results_remade(root):
@@ -178,7 +229,7 @@ def main():
     pages = [root / name for name in PAPERS] + sorted((root / "docs").rglob("*.md"))
     broken, links = broken_links(root, pages)
     broken += list_of_pages(root) + long_paragraphs(root, pages) + first_screens(root) + lists_after_paragraphs(root, pages)
-    broken += share_of_results(root) + glossary(root) + version(root, qk) + results_remade(root)
+    broken += share_of_results(root) + first_evening(root) + glossary(root) + version(root, qk) + tags(root, pages) + names(root, [page for page in pages if page.name != "CHANGELOG.md"]) + results_remade(root)
     print("\n".join(broken))
     print(f"{len(pages)} pages, {words_of(pages)} words, {links} links; {len(broken)} faults")
     sys.exit(bool(broken) or links < 50)

@@ -25,7 +25,7 @@ def run(*words, root):
 
 
 def workflows(root):
-    """Presets, targets and options that the workflows name are there; every job has a limit and no more rights than it needs."""
+    """Presets, targets and options that the workflows name are there, so are those of documents; every job has a limit and no more rights than it needs."""
     import yaml
     wrong, presets = [], {p["name"] for p in json.loads((root / "CMakePresets.json").read_text())["configurePresets"] if not p.get("hidden")}
     cmake = "\n".join(p.read_text() for p in [root / "CMakeLists.txt", *(root / "tests").rglob("*.cmake"), *(root / "tests").rglob("CMakeLists.txt")])
@@ -43,9 +43,12 @@ def workflows(root):
             used += [word for word in re.findall(r"\./dev build (\w+)", "\n".join(step.get("run", "") for step in job["steps"]))]
             wrong += [f"{path.name}: job {name}: no preset is named {word}" for word in used if word not in presets]
             wrong += [f"{path.name}: job {name}: {step['uses']} has no version" for step in job["steps"] if "uses" in step and "@" not in step["uses"]]
-        wrong += [f"{path.name}: ./dev has no {word}" for word in re.findall(r"\./dev (\w+)", text) if word not in verbs]
         wrong += [f"{path.name}: no option is named {word}" for word in re.findall(r"-D ?(QK_\w+)", text) if f"option({word} " not in cmake]
         wrong += [f"{path.name}: no target is named {word}" for word in re.findall(r"--target (\w+)", text) if word not in cmake]
+    for path in [*(root / ".github/workflows").glob("*.yml"), *root.glob("*.md"), *(root / "docs").rglob("*.md")]:
+        text = path.read_text()
+        wrong += [f"{path.name}: ./dev has no {word}" for word in re.findall(r"\./dev (\w+)", text) if word not in verbs]
+        wrong += [f"{path.name}: no preset is named {word}" for word in re.findall(r"--preset (\w+)", text) if word not in presets]
     return wrong
 
 

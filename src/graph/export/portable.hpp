@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Style portable: qdq where that can write the quantizer, otherwise a model-local function of standard operators. docs/guide/export.md.
+// Style portable: qdq where that can write the quantizer, otherwise a model-local function of standard operators.
+// docs/reference/export_styles.md.
 // This file is long because each family of formats has a function body of its own, and the writer names them all.
 #pragma once
 
@@ -76,8 +77,8 @@ operand in_blocks(function_builder& f, const operand& x, block_layout layout, st
 
 // What distinguishes the functions of one export, and the bodies of those that quantize.
 
-// Builds exact arithmetic from standard operators: the power of two below a value, and rounding in every mode. docs/guide/export.md has it
-// under "How the functions compute".
+// Builds exact arithmetic from standard operators: the power of two below a value, and rounding in every mode. docs/reference/
+// export_styles.md has it under "How the functions compute".
 
 /// Operators on values of one floating type, float32 or float64.
 class arithmetic {

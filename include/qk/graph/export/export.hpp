@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns a model and a precision plan into a model that other runtimes run. docs/guide/export.md says which operators each style writes.
+// Turns a model and a precision plan into a model that other runtimes run. docs/reference/export_styles.md has the operators of each style.
 #pragma once
 
 #include <string>
