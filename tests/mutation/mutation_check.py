@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-# (what it stands for, file below include/qk/kernels or, if it names its folder, include/qk; text, replacement)
+# (what it stands for, file below include/qk; text, replacement)
 DEFECTS = [
     ("half-even ties go to the odd code", "kernels/rounding/general.hpp", "((rest == half) & odd)", "((rest == half) & ~odd)"),
     ("half-away is half-up", "kernels/rounding/general.hpp", "up = rest >= half; break;", "up = (rest > half) | ((rest == half) & ~negative); break;"),
@@ -58,7 +58,7 @@ DEFECTS = [
     ("columns: a row of codes lies where the first one does", "codec/encode/fast_columns.hpp", "return element + j * stride + i;", "return element + i;"),
     ("what fills a short block up is what was there", "codec/encode/blocks.hpp", "divide_up(piece.count, coder.packed.block_size) * g.size(), 0.0f);", "piece.count, 0.0f);"),
     ("gathered rows take the random bits of the first one", "codec/encode/blocks.hpp", "kernels::random_source(how), piece.at,", "kernels::random_source(how), 0,"),
-    ("codes that start within a byte are read from its first bit", "codec/layout/narrow_codes.hpp", "V(width) + V(from)", "V(width)"),
+    ("codes that start within a byte are read from its first bit", "memory/narrow_codes.hpp", "V(width) + V(from)", "V(width)"),
     ("columns: rows share the factors of the block's first", "codec/decode/blocks.hpp", "decoder.factors(p, a, o, l, i, n, factor);\n                    if", "decoder.factors(p, a, o, 0, i, n, factor);\n                    if"),
     ("16-bit floats: ties of subnormals go down", "lanes/code_lanes.hpp", "fraction + (whole & one) > half", "fraction > half"),
     ("subnormal maxima have no exponent", "formats/microscaling/step.hpp", "const V amax = normalised<Arch>(select(", "const V amax = (select("),
@@ -66,15 +66,15 @@ DEFECTS = [
     ("P3109: SatPropagate saturates infinities", "formats/floating/step.hpp", "r.infinity = how.overflow == overflow_rule::propagate && has_infinity(f) ? infinity_bits : beyond;", "r.infinity = beyond;"),
     ("tables: the rule `lower` goes up", "formats/table/step.hpp", "case table_ties::lower: break;", "case table_ties::lower: tie_goes_up = true; break;"),
     ("searched scales: none above the rule's is tried", "kernels/drivers/scale_shortlist.hpp", "going = going & (now < load<Arch>(end.at));", "going = going & (now < load<Arch>(first.at));"),
-    ("planes: longer ones are taken to their ends", "codec/layout/layout.hpp", "p.scales.first(l.scales.bytes())", "p.scales"),
+    ("planes: longer ones are taken to their ends", "memory/planes.hpp", "p.scales.first(l.scales.bytes())", "p.scales"),
     ("scalar lanes: right shifts lose the sign", "lanes/scalar.hpp", "operator>>(batch a, batch n) noexcept { return T(a.data >> n.data); }", "operator>>(batch a, batch n) noexcept { return T(wrapping(a.data) >> n.data); }"),
     ("a row's second piece is decoded under the scales of its first", "codec/decode/elements.hpp", "s.fill(p, a, o, l, 0, n);\n            s.multiply(to, done)", "s.fill(p, a, o, 0, 0, n);\n            s.multiply(to, done)"),
     ("a row's codes begin at the first column's scale", "codec/encode/short_planes.hpp", "each_row ? scale + first + k : scale + l", "each_row ? scale + first + k : scale + k"),
     ("the last codes of a row across the axis are read a code too early", "codec/decode/fast_values.hpp", "groups(n - count, bit_of(n - count))", "groups(n - count, bit_of(n - count - 1))"),
-    ("stored: each row of a block in two dimensions has scales of its own", "codec/layout/parameters.hpp", "(o / block_rows * ((a.length", "(o * ((a.length"),
+    ("stored: each row of a block in two dimensions has scales of its own", "parameters.hpp", "(o / block_rows * ((a.length", "(o * ((a.length"),
     ("stored: scales in 16 bits are a tile's first one", "codec/layout/scales_of_tile.hpp", "own_scale_ + end, p.scale[entry]);", "own_scale_ + end, p.scale[at]);"),
     ("stored: zero points in bytes are the first one", "codec/layout/scaled_pieces.hpp", "p.zero_point[p.zero_point.empty() ? 0 : entry + k]", "p.zero_point[0]"),
-    ("stored: rows with a pitch run on into the gap", "codec/layout/parameters.hpp", "left = columns - i % columns", "left = pitch - i % columns"),
+    ("stored: rows with a pitch run on into the gap", "memory/values.hpp", "left = columns - i % columns", "left = pitch - i % columns"),
     ("stored: random bits are those of the piece", "codec/layout/scaled_pieces.hpp", "kernel(from, to, s, from_element(how, s.first));", "kernel(from, to, s, how);"),
     ("stored: columns take the random bits of their first row", "codec/layout/scaled_pieces.hpp", "first + j * a.inner, n, words + j * n);", "first, n, words + j * n);"),
     ("stored: gradients of all blocks go to a piece's first", "./backward.hpp", "total.scale : by.scale[piece.entry + entry]", "total.scale : by.scale[piece.entry]"),
@@ -140,7 +140,7 @@ def failed_cases(output):
 
 
 def path_of(file):
-    return "include/qk/" + (file if "/" in file else "kernels/" + file)
+    return "include/qk/" + file
 
 
 def check(defect, source, compiler, flags):
@@ -164,7 +164,7 @@ def check(defect, source, compiler, flags):
             names = ["decode_values_test"]
         elif file.endswith("scalar.hpp"):
             names, flags = ["lanes_test"], [*flags, "-DQK_SCALAR"]
-        elif file.startswith("codec/") or file.endswith("codes.hpp"):
+        elif file.startswith(("codec/", "memory/")) or file.endswith("codes.hpp"):
             names = ["codec_test"]
         elif file.startswith("product/"):
             names = ["product_test", "product_attention_test"]

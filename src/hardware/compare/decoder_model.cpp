@@ -10,6 +10,7 @@
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/catalogue.hpp"
+#include "qk/memory/bits.hpp"
 
 namespace qk::compare {
 namespace {

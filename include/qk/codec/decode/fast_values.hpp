@@ -9,14 +9,14 @@
 #include "qk/codec/decode/byte_values.hpp"
 #include "qk/codec/decode/sixteen_values.hpp"
 #include "qk/codec/decode/word_values.hpp"
-#include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/compile_time_facts.hpp"
 #include "qk/codec/layout/groups.hpp"
-#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/formats/codes.hpp"
 #include "qk/lanes/streaming.hpp"
+#include "qk/memory/bits.hpp"
+#include "qk/memory/narrow_codes.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {

@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include "qk/codec/decode/half_values.hpp"
-#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/code_lanes.hpp"
+#include "qk/memory/narrow_codes.hpp"
 
 namespace qk::detail {
 

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/simd.hpp"
+#include "qk/memory/narrow_codes.hpp"
 
 namespace qk::detail {
 

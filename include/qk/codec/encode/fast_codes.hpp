@@ -3,14 +3,14 @@
 // do what the fast forms cannot.
 #pragma once
 
-#include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/byte_codes.hpp"
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/compile_time_facts.hpp"
-#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/formats/codes.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/lanes/streaming.hpp"
+#include "qk/memory/bits.hpp"
+#include "qk/memory/narrow_codes.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {

@@ -5,9 +5,9 @@
 
 #include "qk/codec/encode/blocks.hpp"
 #include "qk/codec/encode/fast_blocks.hpp"
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/codec/layout/pieces.hpp"
 #include "qk/kernels/drivers/block_columns.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk::detail {
 

@@ -7,9 +7,9 @@
 #pragma once
 
 #include "qk/codec/layout/code.hpp"
-#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/formats/integer/fast.hpp"
 #include "qk/lanes/code_lanes.hpp"
+#include "qk/memory/narrow_codes.hpp"
 
 namespace qk::detail {
 

@@ -10,11 +10,10 @@
 #include <cstring>
 #include <limits>
 
-#include "qk/codec/layout/parameters.hpp"
-#include "qk/codec/layout/pieces.hpp"
 #include "qk/inline.hpp"
 #include "qk/kernels/rounding/fast.hpp"
 #include "qk/lanes/code_lanes.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk::detail {
 

@@ -7,12 +7,17 @@
 #include <cstring>
 #include <type_traits>
 
-#include "qk/codec/layout/bits.hpp"
-#include "qk/codec/layout/compile_time_facts.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/code_lanes.hpp"
+#include "qk/memory/bits.hpp"
 
 namespace qk::detail {
+
+inline constexpr int any_width = 0;  ///< known only at run time
+
+/// Are true unless what is known rules out a code of this width, or a narrow code (at most 7 bits).
+constexpr bool may_be_wide(int known, int width) { return known == any_width || known == width; }
+constexpr bool may_be_narrow(int known) { return known == any_width || known < 8; }
 
 /// Is true when this architecture has narrow_reader and narrow_writer. Others use join_codes and eight_codes of bits.hpp, on 64-bit words.
 template <class Arch>
