@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/unpack.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/code_lanes.hpp"

@@ -3,10 +3,10 @@
 // do what the fast forms cannot.
 #pragma once
 
-#include "qk/codec/layout/byte_codes.hpp"
-#include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/compile_time_facts.hpp"
 #include "qk/formats/codes.hpp"
+#include "qk/formats/codes/byte_codes.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/lanes/streaming.hpp"
 #include "qk/memory/bits.hpp"

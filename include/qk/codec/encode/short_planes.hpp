@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/unpack.hpp"
 #include "qk/inline.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/lanes/simd.hpp"

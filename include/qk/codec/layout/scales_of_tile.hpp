@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/unpack.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/simd.hpp"
 #include "qk/memory/values.hpp"

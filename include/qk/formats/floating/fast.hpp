@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast forms of floating formats (kernels/rounding/fast.hpp says why they are exact), and which of them applies. Half-even by sums;
+// The fast forms of floating formats (steps/fast.hpp says why they are exact), and which of them applies. Half-even by sums;
 // other roundings by counting an element in steps of its grid, which is exact: the fraction of the count decides which way it goes.
 #pragma once
 
 #include <concepts>
 
 #include "qk/formats/floating/step.hpp"
-#include "qk/kernels/rounding/counting.hpp"
-#include "qk/kernels/rounding/fast.hpp"
-#include "qk/kernels/rounding/scale_table.hpp"
+#include "qk/steps/counting.hpp"
+#include "qk/steps/fast.hpp"
+#include "qk/steps/scale_table.hpp"
 
 namespace qk::kernels {
 

@@ -14,9 +14,9 @@
 #include "qk/inline.hpp"
 #include "qk/kernels/drivers/general.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
-#include "qk/kernels/rounding/blocks.hpp"
 #include "qk/lanes/maxima.hpp"
 #include "qk/lanes/streaming.hpp"
+#include "qk/steps/blocks.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::kernels {

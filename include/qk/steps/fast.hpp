@@ -16,7 +16,7 @@
 #include <bit>
 
 #include "qk/inline.hpp"
-#include "qk/kernels/rounding/general.hpp"
+#include "qk/steps/general.hpp"
 
 namespace qk::kernels {
 

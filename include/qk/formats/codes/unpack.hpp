@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "qk/codec/layout/code.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/memory/bits.hpp"
 #include "qk/storage.hpp"
 
