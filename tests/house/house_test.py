@@ -33,6 +33,9 @@ ROWS = re.compile(r"constexpr (op_entry|backward_entry) \w+\[\]|class \w+_writer
 # src/disk alone opens files: regular ones for reading, parts for writing. What opens by itself says why:
 OPENERS = {"src/graph/base/process_memory.cpp": "what the system says of this process", "tools/options/standard_streams.cpp": "stand-ins of its own"}
 OPENING = re.compile(r"#include <(fstream|sys/mman\.h)>|\bstd::[io]?fstream\b|\bfopen\(|(?<!\w)::(open|openat|creat|mmap)\(")
+# include/qk/lanes alone names instruction sets; others ask it by what they mean: QK_HAS(BYTE_SHUFFLES). What lanes itself stands on names them, too.
+INSTRUCTION_SETS = re.compile(r"\b__(AVX|SSE|F16C|FMA|BMI|ARM_NEON|aarch64|wasm|riscv)\w*")
+BELOW_LANES = "include/qk/exact/"
 # Tables with one line for each entry, which clang-format would spoil.
 HAND_FORMATTED = {"src/hardware/compare/mistakes.cpp"}
 
@@ -107,6 +110,13 @@ def opens_files(name, text):
             for number, line in enumerate(text.split("\n"), 1) if OPENING.search(line.split("//")[0])]
 
 
+def names_instruction_sets(name, text):
+    if not name.startswith("include/qk/") or name.startswith(("include/qk/lanes/", BELOW_LANES)):
+        return []
+    return [f"{name}:{number}: names an instruction set; qk/lanes/instructions.hpp has words for what it can do" for number, line in enumerate(text.split("\n"), 1)
+            if INSTRUCTION_SETS.search(line.split("//")[0])]
+
+
 def only_one_includer(texts):
     """Finds headers of the graph module that one file alone includes, or none."""
     includers = {}
@@ -166,7 +176,7 @@ def main():
     for name in names:
         texts[name] = text = (root / name).read_text()
         folders.setdefault(str(Path(name).parent), []).append(name)
-        broken += arrows_up(name, text) + long_functions(name, text) + opens_files(name, text)
+        broken += arrows_up(name, text) + long_functions(name, text) + opens_files(name, text) + names_instruction_sets(name, text)
         lines = text.count("\n")
         if lines > LINES_THAT_ASK_WHY and "long because" not in text[:1500]:
             broken.append(f"{name}: {lines} lines, and its first comment does not say what it is long because of ('long because')")

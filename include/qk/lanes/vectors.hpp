@@ -9,6 +9,7 @@
 #pragma once
 
 #include "qk/exact/flags.hpp"
+#include "qk/lanes/instructions.hpp"
 #include "qk/lanes/intrinsics.hpp"
 
 // RISC-V's registers have a length that the compiler must know (-mrvv-vector-bits); qk has lanes for 128 to 512 bits.

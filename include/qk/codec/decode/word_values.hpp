@@ -21,7 +21,7 @@ constexpr bool has_word_values() noexcept {
 /// From so many codes on the table is worth its filling.
 inline constexpr std::size_t least_for_words = 1024;
 
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#if QK_HAS(MASKED_BYTES)
 
 template <class Arch>
 class word_values {

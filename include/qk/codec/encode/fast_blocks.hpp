@@ -139,7 +139,7 @@ struct rounded_codes {
         const V held = min(code, rounded.uses_lowest ? most - negative : most);
         return ((held ^ negative) - negative) & V(static_cast<std::int32_t>(low_bits(width)));
     }
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
     /// Returns the codes of four vectors, the first at position i. The width is at most 8.
     template <class Form>
     QK_INLINE __m256i bytes(std::size_t i, const kernels::vf<Arch>* x, const typename Form::shared_type* own,
@@ -232,7 +232,7 @@ struct codes_of_blocks {
             if (writer.width() < 8) writer.put_joined(out.elements.data() + writer.bytes(i), apart, n);
         }
     }
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
     /// Writes the shifts of four vectors.
     QK_INLINE void pairs(std::size_t i, const kernels::vi<Arch>* exponents, const kernels::vi<Arch>* least) const noexcept {
         const std::uint16_t bits = kernels::bits_of_pairs_of_four<Arch>(exponents, least);

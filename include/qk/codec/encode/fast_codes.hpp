@@ -54,7 +54,7 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
                 continue;
             }
         }
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
         if constexpr (has_byte_codes<Arch>() && Known <= 8 && requires { coder.serves_bytes(); }) {
             if (in_bytes) {
                 if constexpr (places) writer.put_packed(out + writer.bytes(i), coder.bytes(v, i));

@@ -20,7 +20,7 @@ class step_bytes;
 template <class Arch>
 class integer_bytes;
 
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
 
 /// Returns a byte for each element of four vectors, all ones where the element is negative. No element is NaN.
 template <class Arch>

@@ -355,8 +355,8 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
     constexpr bool Pairs = Step == element_step::pair, Grid = Step == element_step::element;
     using V = vi<Arch>;
     using shape_type = tile_shape<Arch, Fit, Each, Pairs>;
-    constexpr bool late =
-        Out::traits.reads_ahead && Fit == block_fit::many && !Pairs;  // prefetches evenly, not in the short time of a survey
+    // Prefetches evenly, not in the short time of a survey.
+    constexpr bool late = Out::traits.reads_ahead && Fit == block_fit::many && !Pairs;
     const std::size_t tiles = blocks / w;
     if (tiles == 0) return 0;
     const Form q = form;  // a copy, whose constants stay in registers
