@@ -9,8 +9,10 @@
 #include <span>
 
 #include "qk/codec/encode/encodable.hpp"
-#include "qk/codec/layout/parameters.hpp"
+#include "qk/codec/layout/layout.hpp"
 #include "qk/formats/format.hpp"
+#include "qk/memory/planes.hpp"
+#include "qk/memory/values.hpp"
 #include "qk/parameters.hpp"
 #include "qk/product/options.hpp"
 #include "qk/product/pieces.hpp"

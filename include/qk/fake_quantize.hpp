@@ -17,10 +17,10 @@
 #include <limits>
 #include <span>
 
-#include "qk/codec/layout/scaled_pieces.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/kernels/choose.hpp"
+#include "qk/kernels/scaled_pieces.hpp"
 #include "qk/parameters.hpp"
 #include "qk/preconditions.hpp"
 #include "qk/semantics.hpp"

@@ -16,9 +16,9 @@
 #include <span>
 #include <type_traits>
 
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/expect.hpp"
 #include "qk/formats/floating.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk {
 

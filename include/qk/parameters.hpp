@@ -143,6 +143,32 @@ struct per_block {
     std::size_t block_rows = 1;
 };
 
+/// Holds the axis of blocks, or the scales that the caller supplies; converts from any of the structs of parameters.hpp. Packed bytes do
+/// not hold the scales that a caller supplies (integers, scaled floats): pass them to decode again.
+struct codec_parameters {
+    along_axis axis;  ///< of the blocks, or of the entries of `scale`
+    affine one;       ///< scale of the tensor; NVFP4: 0 computes it
+    bool has_one = false;
+    scales_in scale;  ///< empty: use `one`
+    zero_points_in zero_point;
+    std::size_t group = 0;       ///< values along the axis that share an entry of `scale`; 0: per channel
+    std::size_t block_rows = 1;  ///< neighbours along `outer` that do, too
+
+    constexpr codec_parameters() = default;
+    constexpr codec_parameters(along_axis a) : axis(a) {}
+    constexpr codec_parameters(affine a) : one(a), has_one(true) {}
+    constexpr codec_parameters(along_axis a, affine t) : axis(a), one(t), has_one(true) {}
+    constexpr codec_parameters(const per_channel& p) : axis(p.axis), scale(p.scale), zero_point(p.zero_point) {}
+    constexpr codec_parameters(const per_block& p)
+        : axis(p.axis), scale(p.scale), zero_point(p.zero_point), group(p.block_size), block_rows(p.block_rows) {}
+
+    constexpr bool one_scale() const { return scale.empty(); }
+    /// Returns the entry of `scale` for the value at (o, l, i). `a` is the resolved() axis.
+    constexpr std::size_t index(along_axis a, std::size_t o, std::size_t l, std::size_t i) const {
+        return group == 0 ? l : (o / block_rows * ((a.length + group - 1) / group) + l / group) * a.inner + i;
+    }
+};
+
 /// Gradients of the loss with respect to scale and zero point, summed over the span (qk/backward.hpp).
 struct scale_gradient {
     double scale = 0;

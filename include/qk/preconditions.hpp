@@ -12,10 +12,10 @@
 #include <span>
 #include <type_traits>
 
-#include "qk/codec/layout/layout.hpp"
 #include "qk/expect.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/inline.hpp"
+#include "qk/memory/planes.hpp"
 #include "qk/parameters.hpp"
 
 namespace qk::detail {

@@ -20,9 +20,9 @@
 #include <limits>
 #include <span>
 
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/formats/format.hpp"
+#include "qk/memory/values.hpp"
 #include "qk/observe.hpp"
 
 namespace qk {

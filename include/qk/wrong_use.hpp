@@ -7,8 +7,9 @@
 #include <span>
 #include <type_traits>
 
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/formats/format.hpp"
+#include "qk/memory/planes.hpp"
+#include "qk/memory/values.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/compare/conversion.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk::python {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "parts.hpp"
-#include "qk/codec/layout/code.hpp"
+#include "qk/formats/codes/code.hpp"
 
 namespace qk::checkpoint {
 namespace {

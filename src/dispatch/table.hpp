@@ -2,8 +2,9 @@
 // The kernels of one instruction set, as a table of functions.
 #pragma once
 
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/formats/format.hpp"
+#include "qk/memory/planes.hpp"
+#include "qk/memory/values.hpp"
 #include "qk/parameters.hpp"
 #include "qk/product/call.hpp"
 #include "qk/semantics.hpp"

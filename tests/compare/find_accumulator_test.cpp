@@ -7,9 +7,9 @@
 #include <cstdlib>
 
 #include "dot_questions.hpp"
-#include "qk/codec/layout/code.hpp"
 #include "qk/compare/dot.hpp"
 #include "qk/dot/text.hpp"
+#include "qk/formats/codes/code.hpp"
 
 namespace {
 

@@ -6,8 +6,8 @@
 
 #include <cmath>
 #include "qk/codec/encode/encodable.hpp"
-#include "qk/codec/layout/bits.hpp"
-#include "qk/codec/layout/code.hpp"
+#include "qk/formats/codes/code.hpp"
+#include "qk/memory/bits.hpp"
 #include "qk/reference.hpp"
 #include "quotient_ties.hpp"
 #include "test_formats.hpp"

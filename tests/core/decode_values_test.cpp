@@ -10,13 +10,13 @@
 #include <limits>
 
 #include "compare_bits.hpp"
-#include "qk/codec/layout/bits.hpp"
-#include "qk/codec/layout/code.hpp"
 #include "qk/formats/catalogue.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/formats/codes.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/formats/p3109.hpp"
 #include "qk/formats/parse.hpp"
+#include "qk/memory/bits.hpp"
 #include "test_inputs.hpp"
 #include "under_test.hpp"
 

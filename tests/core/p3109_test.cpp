@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "qk/codec/layout/code.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/option_names.hpp"
 #include "qk/reference/codes.hpp"

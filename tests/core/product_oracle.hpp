@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "qk/codec/layout/layout.hpp"
-#include "qk/codec/layout/parameters.hpp"
+#include "qk/memory/values.hpp"
 #include "qk/reference/codes.hpp"
 #include "test_inputs.hpp"
 

@@ -13,7 +13,7 @@
 
 namespace qk {
 
-/// Returns a float whose significand lies within 18 of a multiple of 2^zeros, for zeros from 6 to 23. kernels/rounding/fast.hpp may
+/// Returns a float whose significand lies within 18 of a multiple of 2^zeros, for zeros from 6 to 23. steps/fast.hpp may
 /// divide by a product for some of these, and must not for others.
 inline float scale_by_a_coarse_one(generator& g, int trial) {
     const int zeros = 6 + trial % 18, off = trial / 18 * 4 - 17 + static_cast<int>(g.below(4));

@@ -8,7 +8,7 @@
 
 #include "compare_bits.hpp"
 #include "qk/codec/encode/encodable.hpp"
-#include "qk/codec/layout/code.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/option_names.hpp"
 #include "qk/reference.hpp"
 #include "test_formats.hpp"

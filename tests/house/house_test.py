@@ -17,9 +17,10 @@ from pathlib import Path
 
 # Lowest first (docs/design/rooms.md): a room includes only itself and rooms before it.
 ROOMS = ["base", "files", "model", "ops", "plan", "evaluate", "calibrate", "gradient", "quantize", "export", "report", "recover", "search", "pipeline"]
-# The same for the core; encode and decode do not include each other.
+# The same within the core; encode and decode do not include each other. Which folder stands above which follows from the includes (arrows_back).
 # A family's room has files on three levels: its format and text, its step and fast forms, its codes.
-CORE = ["formats", "lanes", "kernels/rounding", "formats/*/step", "kernels/drivers", "codec/layout", "formats/*/codes", "codec/encode codec/decode", "product"]
+CORE = ["memory", "formats", "lanes", "memory/narrow_codes.hpp", "steps", "formats/*/step", "kernels/drivers", "kernels", "formats/*/codes", "codec/layout",
+        "codec/encode codec/decode", "product"]
 LEVEL_OF_FILE = {"step.hpp": "formats/*/step", "fast.hpp": "formats/*/step", "codes.hpp": "formats/*/codes"}
 # Components that the graph module can do without stand above these rooms.
 COMPONENTS = {"src/hardware/devices/": "evaluate", "src/learn/": "quantize", "include/qk/graph/learn/": "quantize", "src/absent/": "quantize"}
@@ -37,6 +38,9 @@ BYTES_OF_JSON = 200_000
 LINES_OF_DATA = 20
 # A line of data that has one value alone: a number, with or without its name, or one text of a list.
 ONE_VALUE = re.compile(r'(?:"[^"]*"\s*:\s*)?-?(?:\d[\d.]*(?:[eE][-+]?\d+)?|0x[0-9a-fA-F]+|inf|nan)|"(?:[^"\\]|\\.)*"', re.I)
+# include/qk/lanes alone names instruction sets; others ask it by what they mean: QK_HAS(BYTE_SHUFFLES). What lanes itself stands on names them, too.
+INSTRUCTION_SETS = re.compile(r"\b__(AVX|SSE|F16C|FMA|BMI|ARM_NEON|aarch64|wasm|riscv)\w*")
+BELOW_LANES = "include/qk/exact/"
 # Tables with one line for each entry, which clang-format would spoil.
 HAND_FORMATTED = {"src/hardware/compare/mistakes.cpp"}
 
@@ -67,6 +71,10 @@ def unwieldy_data(root):
 
 def room_in_core(path):
     folder, _, file = path.rpartition("/")
+    if path in LEVELS:
+        return path
+    if folder == "formats/codes":
+        return LEVEL_OF_FILE["codes.hpp"]
     if folder == "formats":
         return LEVEL_OF_FILE["codes.hpp"] if file == "codes.hpp" else folder
     return LEVEL_OF_FILE.get(file, "formats") if folder.startswith("formats/") else folder
@@ -77,12 +85,30 @@ def arrows_up_in_core(name, text):
     own = room_in_core(name.removeprefix("include/qk/"))
     broken = [f"{name}: the core includes qk/{m}" for m in included if m.startswith("graph/")]
     if own == "reference":  # the oracle never asks the code under test
-        broken += [f"{name}: the oracle includes qk/{m}" for m in included if m.startswith(("kernels/", "lanes/", "codec/")) or room_in_core(m).startswith("formats/")]
+        broken += [f"{name}: the oracle includes qk/{m}" for m in included if m.startswith(("kernels/", "lanes/", "codec/", "memory/", "steps/")) or room_in_core(m).startswith("formats/")]
     for m in included:
         room = room_in_core(m)
         if own in LEVELS and room in LEVELS and room != own and LEVELS[room] >= LEVELS[own]:
             broken.append(f"{name}: {own} includes qk/{m}, which is not below it")
     return broken
+
+
+def arrows_back(texts):
+    """Finds folders of include/qk (each with the door of its name) and headers beside them whose includes go round in a circle: no order has all of them point down."""
+    def room(path):
+        return path.split("/")[0].split(".")[0]
+    arrows = {}
+    for name, text in texts.items():
+        if name.startswith("include/qk/"):
+            own = room(name.removeprefix("include/qk/"))
+            for included in re.findall(r'#include [<"]qk/([^">]+)[">]', text):
+                if room(included) != own:
+                    arrows.setdefault((own, room(included)), []).append(f"{name} includes qk/{included}")
+    left, before = set(arrows), None
+    while left != before:  # an arrow that no other leads to, or that none goes on from, is in no circle
+        before = left
+        left = {(a, b) for a, b in left if any(to == a for _, to in left) and any(of == b for of, _ in left)}
+    return [f"in a circle of folders: {of} to {to}, {len(arrows[of, to])} includes, such as {arrows[of, to][0]}" for of, to in sorted(left, key=lambda pair: len(arrows[pair]))]
 
 
 def arrows_up(name, text):
@@ -105,6 +131,13 @@ def opens_files(name, text):
         return []
     return [f"{name}:{number}: opens a file by itself; src/disk does it for all (qk/graph/files.hpp for the graph module and the command)"
             for number, line in enumerate(text.split("\n"), 1) if OPENING.search(line.split("//")[0])]
+
+
+def names_instruction_sets(name, text):
+    if not name.startswith("include/qk/") or name.startswith(("include/qk/lanes/", BELOW_LANES)):
+        return []
+    return [f"{name}:{number}: names an instruction set; qk/lanes/instructions.hpp has words for what it can do" for number, line in enumerate(text.split("\n"), 1)
+            if INSTRUCTION_SETS.search(line.split("//")[0])]
 
 
 def only_one_includer(texts):
@@ -166,7 +199,7 @@ def main():
     for name in names:
         texts[name] = text = (root / name).read_text()
         folders.setdefault(str(Path(name).parent), []).append(name)
-        broken += arrows_up(name, text) + long_functions(name, text) + opens_files(name, text)
+        broken += arrows_up(name, text) + long_functions(name, text) + opens_files(name, text) + names_instruction_sets(name, text)
         lines = text.count("\n")
         if lines > LINES_THAT_ASK_WHY and "long because" not in text[:1500]:
             broken.append(f"{name}: {lines} lines, and its first comment does not say what it is long because of ('long because')")
@@ -175,7 +208,7 @@ def main():
         broken.append("docs/design/rooms.md: the rooms of the graph module are not those of this test")
     broken += [f"{folder}: {len(files)} files, and docs/design/rooms.md does not say what orders them" for folder, files in folders.items()
                if len(files) > FILES_THAT_ASK_WHY and f"`{folder}`" not in rooms]
-    broken += only_one_includer(texts)
+    broken += arrows_back(texts) + list(only_one_includer(texts))
     broken += unwieldy_data(root)
     broken += badly_formatted(root, names)
     print("\n".join(broken))

@@ -15,11 +15,11 @@ import subprocess
 import sys
 import tempfile
 
-# (what it stands for, file below include/qk/kernels or, if it names its folder, include/qk; text, replacement)
+# (what it stands for, file below include/qk; text, replacement)
 DEFECTS = [
-    ("half-even ties go to the odd code", "kernels/rounding/general.hpp", "((rest == half) & odd)", "((rest == half) & ~odd)"),
-    ("half-away is half-up", "kernels/rounding/general.hpp", "up = rest >= half; break;", "up = (rest > half) | ((rest == half) & ~negative); break;"),
-    ("toward zero looks at the sign", "kernels/rounding/general.hpp", "up = (rest > zero) & negative; break;", "up = (rest > zero) & ~negative; break;"),
+    ("half-even ties go to the odd code", "steps/general.hpp", "((rest == half) & odd)", "((rest == half) & ~odd)"),
+    ("half-away is half-up", "steps/general.hpp", "up = rest >= half; break;", "up = (rest > half) | ((rest == half) & ~negative); break;"),
+    ("toward zero looks at the sign", "steps/general.hpp", "up = (rest > zero) & negative; break;", "up = (rest > zero) & ~negative; break;"),
     ("stochastic bits of the wrong element", "kernels/drivers/general.hpp", "g.position + j * g.element_stride, g.lane_stride", "g.position + j, g.lane_stride"),
     ("integers reach one code too high", "formats/integer/step.hpp", "high(static_cast<float>(r.highest - zero))", "high(static_cast<float>(r.highest + 1 - zero))"),
     ("integers multiply where they must divide", "formats/integer/step.hpp", ": quotient<Arch>(finite, scale)", ": opaque<Arch>(finite * quotient<Arch>(vf<Arch>(1.0f), scale))"),
@@ -30,11 +30,11 @@ DEFECTS = [
     ("a block float does not saturate", "formats/block_float/step.hpp", "min(round(bits, b, random), limit(b, bits < V(0)))", "round(bits, b, random)"),
     ("a pair never shifts", "formats/block_float/step.hpp", "V(0)), V(largest_shift))", "V(0)), V(0))"),
     ("MX scales are one binade too small", "formats/microscaling/step.hpp", "exponent - V(127 + top_exponent)", "exponent - V(128 + top_exponent)"),
-    ("Inf does not make its block NaN", "kernels/rounding/blocks.hpp", "select(worst >= V(infinity_bits), V(nan_bits), y); break;", "select(worst > V(infinity_bits), V(nan_bits), y); break;"),
-    ("zeros lose their sign", "kernels/rounding/blocks.hpp", "case zero_sign::kept: break;", "case zero_sign::kept: zero = V(0); break;"),
+    ("Inf does not make its block NaN", "steps/blocks.hpp", "select(worst >= V(infinity_bits), V(nan_bits), y); break;", "select(worst > V(infinity_bits), V(nan_bits), y); break;"),
+    ("zeros lose their sign", "steps/blocks.hpp", "case zero_sign::kept: break;", "case zero_sign::kept: zero = V(0); break;"),
     ("fast form: integers are not clamped", "formats/integer/fast.hpp", "min(max(as_int<Arch>(t + vf<Arch>(middle)), by.lowest), by.highest)", "as_int<Arch>(t + vf<Arch>(middle))"),
-    ("fast form: every integer's quotient is a product", "kernels/rounding/fast.hpp", "((near > V(32)) | (near == V(16)))", "(near >= V(0))"),
-    ("fast form: the reciprocal is one float", "kernels/rounding/fast.hpp", "fma<Arch>(x, r.high, x * r.low)", "x * r.high"),
+    ("fast form: every integer's quotient is a product", "steps/fast.hpp", "((near > V(32)) | (near == V(16)))", "(near >= V(0))"),
+    ("fast form: the reciprocal is one float", "steps/fast.hpp", "fma<Arch>(x, r.high, x * r.low)", "x * r.high"),
     ("fast form: ties of truncated floats go up", "formats/floating/fast.hpp", "bits + below_half + ((bits >> shift) & one);", "bits + below_half + one;"),
     ("fast form: floats pass the largest value", "formats/floating/fast.hpp", "clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest)", "to_grid<Arch>(x, least, magic)"),
     ("fast form: Inf and NaN reach it", "kernels/drivers/rows.hpp", "any(most > V(p.limit))", "any(most > V(0x7fffffff))"),
@@ -48,9 +48,9 @@ DEFECTS = [
     ("fast form: the last columns of blocks are forgotten", "kernels/drivers/block_columns.hpp", "Width == 1 ? i < p.columns :", "Width == 1 ? i + w <= p.columns :"),
     ("fast form: a panel takes the maxima of more rows than it has", "kernels/drivers/block_columns.hpp", "left >= rows ||", "left > 0 ||"),
     ("fast form: columns take the random bits of their first row", "kernels/drivers/block_columns.hpp", "return position + j * stride + i;", "return position + i;"),
-    ("fast form: two's complement ends at its positive end", "kernels/rounding/blocks.hpp", "(further & (u >> 31))", "vi<Arch>(0)"),
-    ("fast form: half-even with other signs of zeros has steps twice as long", "kernels/rounding/blocks.hpp", "V(23 << 23) - step_below", "V(24 << 23) - step_below"),
-    ("fast form: zeros keep the sign of a lost quotient", "kernels/rounding/counting.hpp", "lost(rule == zero_sign::underflow_positive ? -1 : 0)", "lost(-1)"),
+    ("fast form: two's complement ends at its positive end", "steps/blocks.hpp", "(further & (u >> 31))", "vi<Arch>(0)"),
+    ("fast form: half-even with other signs of zeros has steps twice as long", "steps/blocks.hpp", "V(23 << 23) - step_below", "V(24 << 23) - step_below"),
+    ("fast form: zeros keep the sign of a lost quotient", "steps/counting.hpp", "lost(rule == zero_sign::underflow_positive ? -1 : 0)", "lost(-1)"),
     ("codes in other roundings forget their binade", "codec/encode/fast_blocks.hpp", "((c.binade - kernels::as_int<Arch>(b.base)) >> (23 - form.mantissa_bits))", "kernels::vi<Arch>(0)"),
     ("blocks of zeros have the code of their elements' largest exponent", "codec/encode/fast_blocks.hpp", "if (element_max_exponent(f) < 0) return 0;", ""),
     ("blocks of zeros have shifts", "codec/encode/fast_blocks.hpp", "if (__builtin_expect(zeros == 0, 1)) return;", "if (zeros < 0x10000u) return;"),
@@ -58,31 +58,31 @@ DEFECTS = [
     ("columns: a row of codes lies where the first one does", "codec/encode/fast_columns.hpp", "return element + j * stride + i;", "return element + i;"),
     ("what fills a short block up is what was there", "codec/encode/blocks.hpp", "divide_up(piece.count, coder.packed.block_size) * g.size(), 0.0f);", "piece.count, 0.0f);"),
     ("gathered rows take the random bits of the first one", "codec/encode/blocks.hpp", "kernels::random_source(how), piece.at,", "kernels::random_source(how), 0,"),
-    ("codes that start within a byte are read from its first bit", "codec/layout/narrow_codes.hpp", "V(width) + V(from)", "V(width)"),
+    ("codes that start within a byte are read from its first bit", "memory/narrow_codes.hpp", "V(width) + V(from)", "V(width)"),
     ("columns: rows share the factors of the block's first", "codec/decode/blocks.hpp", "decoder.factors(p, a, o, l, i, n, factor);\n                    if", "decoder.factors(p, a, o, 0, i, n, factor);\n                    if"),
     ("16-bit floats: ties of subnormals go down", "lanes/code_lanes.hpp", "fraction + (whole & one) > half", "fraction > half"),
     ("subnormal maxima have no exponent", "formats/microscaling/step.hpp", "const V amax = normalised<Arch>(select(", "const V amax = (select("),
-    ("to odd: odd codes go on to even ones", "kernels/rounding/general.hpp", "case rounding::to_odd: up = (rest > zero) & ~odd;", "case rounding::to_odd: up = (rest > zero) & odd;"),
+    ("to odd: odd codes go on to even ones", "steps/general.hpp", "case rounding::to_odd: up = (rest > zero) & ~odd;", "case rounding::to_odd: up = (rest > zero) & odd;"),
     ("P3109: SatPropagate saturates infinities", "formats/floating/step.hpp", "r.infinity = how.overflow == overflow_rule::propagate && has_infinity(f) ? infinity_bits : beyond;", "r.infinity = beyond;"),
     ("tables: the rule `lower` goes up", "formats/table/step.hpp", "case table_ties::lower: break;", "case table_ties::lower: tie_goes_up = true; break;"),
     ("searched scales: none above the rule's is tried", "kernels/drivers/scale_shortlist.hpp", "going = going & (now < load<Arch>(end.at));", "going = going & (now < load<Arch>(first.at));"),
-    ("planes: longer ones are taken to their ends", "codec/layout/layout.hpp", "p.scales.first(l.scales.bytes())", "p.scales"),
+    ("planes: longer ones are taken to their ends", "memory/planes.hpp", "p.scales.first(l.scales.bytes())", "p.scales"),
     ("scalar lanes: right shifts lose the sign", "lanes/scalar.hpp", "operator>>(batch a, batch n) noexcept { return T(a.data >> n.data); }", "operator>>(batch a, batch n) noexcept { return T(wrapping(a.data) >> n.data); }"),
     ("a row's second piece is decoded under the scales of its first", "codec/decode/elements.hpp", "s.fill(p, a, o, l, 0, n);\n            s.multiply(to, done)", "s.fill(p, a, o, 0, 0, n);\n            s.multiply(to, done)"),
     ("a row's codes begin at the first column's scale", "codec/encode/short_planes.hpp", "each_row ? scale + first + k : scale + l", "each_row ? scale + first + k : scale + k"),
     ("the last codes of a row across the axis are read a code too early", "codec/decode/fast_values.hpp", "groups(n - count, bit_of(n - count))", "groups(n - count, bit_of(n - count - 1))"),
-    ("stored: each row of a block in two dimensions has scales of its own", "codec/layout/parameters.hpp", "(o / block_rows * ((a.length", "(o * ((a.length"),
+    ("stored: each row of a block in two dimensions has scales of its own", "parameters.hpp", "(o / block_rows * ((a.length", "(o * ((a.length"),
     ("stored: scales in 16 bits are a tile's first one", "codec/layout/scales_of_tile.hpp", "own_scale_ + end, p.scale[entry]);", "own_scale_ + end, p.scale[at]);"),
-    ("stored: zero points in bytes are the first one", "codec/layout/scaled_pieces.hpp", "p.zero_point[p.zero_point.empty() ? 0 : entry + k]", "p.zero_point[0]"),
-    ("stored: rows with a pitch run on into the gap", "codec/layout/parameters.hpp", "left = columns - i % columns", "left = pitch - i % columns"),
-    ("stored: random bits are those of the piece", "codec/layout/scaled_pieces.hpp", "kernel(from, to, s, from_element(how, s.first));", "kernel(from, to, s, how);"),
-    ("stored: columns take the random bits of their first row", "codec/layout/scaled_pieces.hpp", "first + j * a.inner, n, words + j * n);", "first, n, words + j * n);"),
+    ("stored: zero points in bytes are the first one", "kernels/scaled_pieces.hpp", "p.zero_point[p.zero_point.empty() ? 0 : entry + k]", "p.zero_point[0]"),
+    ("stored: rows with a pitch run on into the gap", "memory/values.hpp", "left = columns - i % columns", "left = pitch - i % columns"),
+    ("stored: random bits are those of the piece", "kernels/scaled_pieces.hpp", "kernel(from, to, s, from_element(how, s.first));", "kernel(from, to, s, how);"),
+    ("stored: columns take the random bits of their first row", "kernels/scaled_pieces.hpp", "first + j * a.inner, n, words + j * n);", "first, n, words + j * n);"),
     ("stored: gradients of all blocks go to a piece's first", "./backward.hpp", "total.scale : by.scale[piece.entry + entry]", "total.scale : by.scale[piece.entry]"),
-    ("stored: vectors of a tile have the scale of its first", "codec/layout/groups.hpp", "after[k] = k * w >> shift;", "after[k] = 0 * (k * w >> shift);"),
-    ("stored: the first scale of a piece begins there", "codec/layout/groups.hpp", "begun = l % p.group / at.values", "begun = l % p.group * 0"),
-    ("runs' divisors always have a product", "codec/layout/groups.hpp", "select(fast, kernels::as_int<Arch>(r.high), nan)", "kernels::as_int<Arch>(r.high)"),
-    ("stored: all runs have the zero point of the first", "codec/layout/groups.hpp", "zero[k] = static_cast<std::int32_t>(z[first + k]) + plus;", "zero[k] = static_cast<std::int32_t>(z[first]) + plus;"),
-    ("stored: factors of float16 do not fit float32", "codec/layout/groups.hpp", "return !any(most >= V(kernels::infinity_bits));", "return true;"),
+    ("stored: vectors of a tile have the scale of its first", "formats/codes/groups.hpp", "after[k] = k * w >> shift;", "after[k] = 0 * (k * w >> shift);"),
+    ("stored: the first scale of a piece begins there", "formats/codes/groups.hpp", "begun = l % p.group / at.values", "begun = l % p.group * 0"),
+    ("runs' divisors always have a product", "formats/codes/groups.hpp", "select(fast, kernels::as_int<Arch>(r.high), nan)", "kernels::as_int<Arch>(r.high)"),
+    ("stored: all runs have the zero point of the first", "formats/codes/groups.hpp", "zero[k] = static_cast<std::int32_t>(z[first + k]) + plus;", "zero[k] = static_cast<std::int32_t>(z[first]) + plus;"),
+    ("stored: factors of float16 do not fit float32", "formats/codes/groups.hpp", "return !any(most >= V(kernels::infinity_bits));", "return true;"),
     ("stored: codes of 6 bits have their mantissa a bit too high", "codec/decode/half_values.hpp", "down = _mm_cvtsi32_si128(m);", "down = _mm_cvtsi32_si128(m - 1);"),
     ("stored: what is decoded as float16 lacks a power of two", "codec/decode/half_values.hpp", "exact_power(15 - f.bias)", "exact_power(14 - f.bias)"),
     ("stored: vectors of a group of 32 have the factor of the first", "codec/decode/fast_values.hpp", "v * factor(k / w), streaming); });\n    }\n    return i;", "v * factor(0), streaming); });\n    }\n    return i;"),
@@ -111,7 +111,7 @@ DEFECTS = [
     ("products: whole numbers of a half block have the other's factor", "product/integers.hpp", "const std::size_t half = i < 2 ? 0 : factors - 1;", "const std::size_t half = i < 2 ? factors - 1 : 0;"),
     ("products: whole numbers of x beside the middle of two", "product/integers.hpp", "!any(farthest > V(std::bit_cast<std::int32_t>(near)))", "!any(farthest > V(std::bit_cast<std::int32_t>(1.0f)))"),
     ("products: NaN in x counts as a zero", "product/integers.hpp", "finite ? s[b] * unit : std::numeric_limits<float>::quiet_NaN();", "finite ? s[b] * unit : 0.0f;"),
-    ("values: an Inf that is one code is a NaN", "codec/layout/unpack.hpp", "has_lone_infinity(f) ? special", "!has_lone_infinity(f) ? special"),
+    ("values: an Inf that is one code is a NaN", "formats/codes/unpack.hpp", "has_lone_infinity(f) ? special", "!has_lone_infinity(f) ? special"),
     ("values: an Inf that is one code has its neighbour's bits", "formats/floating/codes.hpp", "(code & magnitude) == special, V(", "(code & magnitude) > special, V("),
     ("AVX-512 values: codes from 64 on are looked up below", "codec/decode/word_values.hpp", "_mm512_set1_epi16(64)", "_mm512_set1_epi16(32)"),
     ("AVX-512 values: tables lose the lower halves of numbers", "codec/decode/word_values.hpp", "_mm512_set1_epi32(0xffff)) == 0", "_mm512_set1_epi32(0)) == 0"),
@@ -140,7 +140,7 @@ def failed_cases(output):
 
 
 def path_of(file):
-    return "include/qk/" + (file if "/" in file else "kernels/" + file)
+    return "include/qk/" + file
 
 
 def check(defect, source, compiler, flags):
@@ -164,7 +164,7 @@ def check(defect, source, compiler, flags):
             names = ["decode_values_test"]
         elif file.endswith("scalar.hpp"):
             names, flags = ["lanes_test"], [*flags, "-DQK_SCALAR"]
-        elif file.startswith("codec/") or file.endswith("codes.hpp"):
+        elif file.startswith(("codec/", "memory/", "formats/codes/")) or file.endswith("codes.hpp"):
             names = ["codec_test"]
         elif file.startswith("product/"):
             names = ["product_test", "product_attention_test"]

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/layout.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/error.hpp"
 

@@ -9,8 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "qk/codec/layout/parameters.hpp"
+#include "qk/codec/layout/layout.hpp"
 #include "qk/formats/format.hpp"
+#include "qk/memory/values.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
 

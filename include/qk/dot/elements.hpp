@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <span>
 
-#include "qk/codec/layout/bits.hpp"
-#include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/layout.hpp"
 #include "qk/dot/numbers.hpp"
+#include "qk/formats/codes/code.hpp"
+#include "qk/memory/bits.hpp"
 
 namespace qk::detail {
 

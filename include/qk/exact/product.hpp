@@ -7,20 +7,27 @@
 
 namespace qk {
 
-/// Returns a * b, rounded.
-QK_INLINE double rounded_product(double a, double b) noexcept {
-    double product = a * b;
+namespace detail {
+
+/// Returns v, and keeps a compiler from contracting the product that it is with a sum.
+template <class T>
+QK_INLINE T kept(T v) noexcept {
 #if defined(__SSE2__)
-    asm("" : "+x"(product));
+    asm("" : "+x"(v));
 #elif defined(__ARM_NEON) && defined(__aarch64__)
-    asm("" : "+w"(product));
+    asm("" : "+w"(v));
 #elif defined(__riscv_flen)
-    asm("" : "+f"(product));
+    asm("" : "+f"(v));
 #else
-    volatile double hidden = product;
-    product = hidden;
+    volatile T hidden = v;
+    v = hidden;
 #endif
-    return product;
+    return v;
 }
+
+}  // namespace detail
+
+/// Returns a * b, rounded.
+QK_INLINE double rounded_product(double a, double b) noexcept { return detail::kept(a * b); }
 
 }  // namespace qk

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rooms of families share: how a check says what is wrong, what a table of formats says about each, and what a packed tensor has
-// of each.
+// What the rooms of families share: how a check says what is wrong, and what a table of formats says about each.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
 
+#include "qk/memory/planes.hpp"
 #include "qk/semantics.hpp"
 #include "qk/text.hpp"
 
@@ -41,14 +41,6 @@ constexpr message first_of(std::initializer_list<message> candidates) {
 }
 
 inline constexpr int largest_block = 1 << 20;
-
-/// The widths and block sizes of a format's planes. Code that only walks planes takes this, so it is compiled once for all formats.
-struct packing {
-    int element_width = 0;                   ///< bits of a value's code
-    int block_size = 0, scale_width = 0;     ///< block formats: values of a block, bits of its shared code
-    int sub_block_size = 0, shift_bits = 0;  ///< microexponents: values of a sub-block, bits of its shift
-    bool has_tensor_scale = false;           ///< NVFP4
-};
 
 }  // namespace detail
 

@@ -7,6 +7,7 @@
 
 #include "qk/formats/block_float/step.hpp"
 #include "qk/formats/floating/fast.hpp"
+#include "qk/formats/format.hpp"
 #include "qk/formats/integer/fast.hpp"
 #include "qk/formats/microexponent/step.hpp"
 #include "qk/formats/microscaling/step.hpp"

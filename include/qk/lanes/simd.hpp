@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels do with vectors beyond their operators (vectors.hpp): loads and stores of some lanes, stores past the caches, moves
-// between lanes, masks as bits.
+// between lanes, masks as bits, and how the processor rounds.
 #pragma once
 
+#include <bit>
 #include <type_traits>
 #include <utility>
 
@@ -345,5 +346,23 @@ QK_INLINE vf<Arch> load_in_turn(const float* p) noexcept {
     return v;
 }
 #undef QK_IN_VECTOR_REGISTER
+
+/// Is true when the processor rounds to nearest even and flushes nothing, as the fast forms require.
+template <class Arch>
+bool default_environment() noexcept {
+#if defined(__SSE2__)
+    return (_mm_getcsr() & 0xe040u) == 0;  // rounding control, flush to zero, denormals are zero
+#elif defined(__aarch64__)
+    std::uint64_t fpcr;
+    asm volatile("mrs %0, fpcr" : "=r"(fpcr));
+    return (fpcr & 0x03c00000u) == 0;
+#else
+    // Sums that are ties, and a product and a sum of subnormals: another rounding or a flush gives other bits.
+    volatile float one = 1.0f, tie = 0x1p-24f, next = 0x1.000002p+0f, least = 0x1p-126f, half = 0.5f, subnormal = 0x1p-149f;
+    const float down = one + tie, up = next + tie, made = least * half, kept = subnormal + subnormal;
+    return std::bit_cast<std::uint32_t>(down) == 0x3f800000u && std::bit_cast<std::uint32_t>(up) == 0x3f800002u &&
+           std::bit_cast<std::uint32_t>(made) == 0x00400000u && std::bit_cast<std::uint32_t>(kept) == 0x00000002u;
+#endif
+}
 
 }  // namespace qk::kernels

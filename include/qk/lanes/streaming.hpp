@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "qk/inline.hpp"
 #include "qk/lanes/simd.hpp"
@@ -43,6 +44,10 @@ template <class Arch>
 bool streams(const float* x, const float* y, std::size_t n) noexcept {
     return x != y && exceeds_caches(n);
 }
+
+/// Where a loop of its own stores: an argument whose type says it.
+inline constexpr std::true_type past_caches;
+inline constexpr std::false_type through_caches;
 
 /// Stores a result, past the caches if `streaming`: seldom, and then memory is what takes the time.
 template <class Arch>

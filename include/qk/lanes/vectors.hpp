@@ -9,6 +9,7 @@
 #pragma once
 
 #include "qk/exact/flags.hpp"
+#include "qk/lanes/instructions.hpp"
 #include "qk/lanes/intrinsics.hpp"
 
 // RISC-V's registers have a length that the compiler must know (-mrvv-vector-bits); qk has lanes for 128 to 512 bits.
@@ -36,15 +37,17 @@ namespace qk::kernels {
 template <class Arch>
 inline constexpr std::size_t lanes = vf<Arch>::size;
 
+#if defined(__aarch64__)
+inline constexpr bool four_lanes_are_least = false;  // NEON's registers have no wider ones beside them
+#else
+inline constexpr bool four_lanes_are_least = true;
+#endif
+
 /// Is true for the least that a processor has: x86 without AVX2, and one value a vector. It gets the fast forms for half-even only, and
 /// other code that differs only in speed is left out, too: nobody measures there, and everybody who includes qk without naming an
 /// instruction set compiles it.
 template <class Arch>
-inline constexpr bool is_baseline = lanes<Arch> == 1 || (lanes<Arch> == 4
-#if defined(__aarch64__)
-                                                         && false
-#endif
-                                                        );
+inline constexpr bool is_baseline = lanes<Arch> == 1 || (lanes<Arch> == 4 && four_lanes_are_least);
 
 /// Calls call(k) for k = 0 .. N - 1, each a constant: an array of vectors that is indexed by constants stays in registers.
 template <std::size_t N, class Call>

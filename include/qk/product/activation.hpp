@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "qk/exact/product.hpp"
 #include "qk/inline.hpp"
 
 namespace qk {
@@ -18,16 +19,6 @@ enum class activation : std::uint8_t { none, relu, silu, gelu, gelu_tanh };
 
 namespace detail {
 
-/// Returns v, and keeps a compiler from contracting the product that it is with a sum.
-template <class T>
-QK_INLINE T kept(T v) noexcept {
-#if defined(__SSE2__)
-    asm("" : "+x"(v));
-#elif defined(__aarch64__)
-    asm("" : "+w"(v));
-#endif
-    return v;
-}
 /// Returns a * b + c with both roundings.
 QK_INLINE double multiply_add(double a, double b, double c) noexcept { return kept(a * b) + c; }
 

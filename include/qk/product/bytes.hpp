@@ -12,7 +12,7 @@
 
 namespace qk::detail {
 
-#if defined(__AVX2__) && (defined(__FMA__) || defined(__AVX512F__))
+#if QK_HAS(BYTE_SHUFFLES) && QK_HAS(FUSED_SUMS)
 
 inline constexpr bool has_integer_bytes = true;
 

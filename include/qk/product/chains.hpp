@@ -34,7 +34,7 @@ QK_APART void add_chains(const float* w, std::size_t w_stride, const float* x, s
     });
 }
 
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
 
 /// Writes eight times eight values of x, from[i][k], to to[k * stride + i].
 QK_INLINE void transpose_eight(const float* const* from, std::size_t k, float* to, std::size_t stride) noexcept {
@@ -114,7 +114,7 @@ class chains_walk : product_ends<Arch> {
                 }
             }
             std::size_t j = 0;
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
             if constexpr (panel % at_once == 0) {
                 float* const to = x_ + m / panel * panel * depth + m % panel;
                 for (; some == at_once && j + at_once <= n; j += at_once) transpose_eight(from, j, to + j * panel, panel);

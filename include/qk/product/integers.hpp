@@ -79,7 +79,7 @@ struct integer_input {
     std::int32_t *lane_eight, *lane_more;
 };
 
-#if defined(__AVX2__) && (defined(__FMA__) || defined(__AVX512F__))
+#if QK_HAS(BYTE_SHUFFLES) && QK_HAS(FUSED_SUMS)
 
 inline constexpr bool has_fast_integers = true;
 
@@ -216,9 +216,9 @@ QK_APART void add_whole(const std::int32_t* element, const std::int8_t* q, std::
     }
 }
 
-#if defined(__AVX2__) && (defined(__FMA__) || defined(__AVX512F__))
+#if QK_HAS(BYTE_SHUFFLES) && QK_HAS(FUSED_SUMS)
 
-#if defined(__AVX512VNNI__) && defined(QK_MASK_REGISTERS)
+#if QK_HAS(WIDE_BYTE_PRODUCTS) && defined(QK_MASK_REGISTERS)
 inline constexpr bool has_wide_integers = true;
 #else
 inline constexpr bool has_wide_integers = false;
@@ -265,7 +265,7 @@ QK_APART void order_lanes(std::size_t n, int width, std::int32_t lowest, const i
 /// Returns the sums of four products of bytes each. |weights| may be 128, |q| is at most 127: two products fit 16 bits.
 QK_INLINE __m256i sums_of_four(__m256i weights, __m256i q) noexcept {
     const __m256i magnitude = _mm256_abs_epi8(weights), with_sign = _mm256_sign_epi8(q, weights);
-#if defined(__AVXVNNI__)
+#if QK_HAS(BYTE_PRODUCTS)
     return _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), magnitude, with_sign);
 #else
     return _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, with_sign), _mm256_set1_epi16(1));
@@ -281,7 +281,7 @@ struct integer_codes {
     std::int32_t lowest;
 };
 
-#if defined(__AVX512VNNI__) && defined(QK_MASK_REGISTERS)
+#if QK_HAS(WIDE_BYTE_PRODUCTS) && defined(QK_MASK_REGISTERS)
 
 /// Adds R rows, four blocks at a time, whose sixteen sums are in order.
 template <class Arch, std::size_t R, integer_kind Kind, std::size_t Factors, bool Zero>

@@ -36,7 +36,7 @@ struct nibble_table {
     }
 };
 
-#if defined(__AVX2__) && (defined(__FMA__) || defined(__AVX512F__))
+#if QK_HAS(BYTE_SHUFFLES) && QK_HAS(FUSED_SUMS)
 
 inline constexpr bool has_nibbles = true;
 

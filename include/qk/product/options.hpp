@@ -7,7 +7,8 @@
 #include <limits>
 #include <span>
 
-#include "qk/codec/layout/parameters.hpp"
+#include "qk/memory/planes.hpp"
+#include "qk/memory/values.hpp"
 #include "qk/product/activation.hpp"
 
 namespace qk {

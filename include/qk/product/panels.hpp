@@ -15,7 +15,7 @@
 
 namespace qk::detail {
 
-#if defined(__AVX512VNNI__) && defined(QK_MASK_REGISTERS)
+#if QK_HAS(WIDE_BYTE_PRODUCTS) && defined(QK_MASK_REGISTERS)
 
 /// Sixteen vectors of x: for each four columns their bytes, for each eight the sums of these, for each block of 32 their scales.
 struct panel_of_input {

@@ -15,7 +15,7 @@
 
 namespace qk::detail {
 
-#if defined(__AVX512VBMI__) && defined(QK_MASK_REGISTERS)
+#if QK_HAS(BYTE_LOOKUPS) && defined(QK_MASK_REGISTERS)
 
 inline constexpr bool has_permuted = true;
 

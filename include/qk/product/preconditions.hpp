@@ -2,6 +2,7 @@
 // Asserts what the caller of a product promises (qk/preconditions.hpp).
 #pragma once
 
+#include "qk/codec/layout/layout.hpp"
 #include "qk/preconditions.hpp"
 #include "qk/product/call.hpp"
 

@@ -11,8 +11,8 @@
 
 #include "qk/codec/decode/blocks.hpp"
 #include "qk/codec/decode/elements.hpp"
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/inline.hpp"
+#include "qk/memory/values.hpp"
 #include "qk/product/bytes.hpp"
 #include "qk/product/options.hpp"
 #include "qk/product/packed_piece.hpp"

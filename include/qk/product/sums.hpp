@@ -14,11 +14,7 @@ namespace qk::detail {
 /// Partial sums of a row: weight k is added to number k % 16, whatever the width of a vector.
 inline constexpr std::size_t partial_sums = 16;
 
-#if defined(__aarch64__) || defined(__AVX512F__)
-inline constexpr bool has_many_registers = true;
-#else
-inline constexpr bool has_many_registers = false;
-#endif
+inline constexpr bool has_many_registers = QK_HAS(MANY_REGISTERS);
 
 template <class Arch>
 inline constexpr std::size_t vectors_of_sums = partial_sums / kernels::lanes<Arch>;
@@ -63,17 +59,17 @@ QK_INLINE float joined(const float* sum) noexcept {
 /// Returns v. Keeps a compiler from loading it again for each product, which takes more loads than a processor has room for.
 template <class Arch>
 QK_INLINE kernels::vf<Arch> in_register(kernels::vf<Arch> v) noexcept {
-#if defined(__AVX512F__)
+#if QK_HAS(SIXTEEN_LANES)
     if constexpr (sizeof v == 64) asm("" : "+v"(v.data));
-#elif defined(__AVX2__)
+#elif QK_HAS(BYTE_SHUFFLES)
     if constexpr (sizeof v == 32) asm("" : "+x"(v.data));
 #endif
     return v;
 }
 
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
 QK_INLINE __m256i in_register(__m256i v) noexcept {
-#if defined(__AVX512F__)
+#if QK_HAS(SIXTEEN_LANES)
     asm("" : "+v"(v));
 #else
     asm("" : "+x"(v));
@@ -82,7 +78,7 @@ QK_INLINE __m256i in_register(__m256i v) noexcept {
 }
 QK_INLINE __m256 in_register(__m256 v) noexcept { return _mm256_castsi256_ps(in_register(_mm256_castps_si256(v))); }
 #endif
-#if defined(__AVX512F__)
+#if QK_HAS(SIXTEEN_LANES)
 QK_INLINE __m512 in_register(__m512 v) noexcept {
     asm("" : "+v"(v));
     return v;

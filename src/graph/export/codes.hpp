@@ -7,7 +7,7 @@
 
 #include "graph/base/kernel_calls.hpp"
 #include "graph/export/writer.hpp"
-#include "qk/codec/layout/code.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/reference.hpp"
 
 namespace qk::graph::detail {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "diagnose.hpp"
-#include "qk/codec/layout/code.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/reference.hpp"
 
 namespace qk::compare {

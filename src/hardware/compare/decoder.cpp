@@ -9,7 +9,7 @@
 #include "decoder_model.hpp"
 #include "diagnose.hpp"
 #include "qk/codec.hpp"
-#include "qk/codec/layout/code.hpp"
+#include "qk/formats/codes/code.hpp"
 
 namespace qk::compare {
 

@@ -7,9 +7,10 @@
 
 #include "diagnose.hpp"
 #include "mistaken_lanes.hpp"
-#include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/catalogue.hpp"
+#include "qk/formats/codes/code.hpp"
+#include "qk/memory/bits.hpp"
 
 namespace qk::compare {
 namespace {

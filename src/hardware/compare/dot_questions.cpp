@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "qk/codec/layout/code.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/reference.hpp"
 
 namespace qk::compare {

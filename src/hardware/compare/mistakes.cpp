@@ -5,7 +5,7 @@
 #include "mistaken_lanes.hpp"
 #include "mistaken_scales.hpp"
 #include "mistaken_words.hpp"
-#include "qk/codec/layout/code.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/option_names.hpp"
 

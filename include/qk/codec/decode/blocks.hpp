@@ -7,11 +7,11 @@
 #include "qk/codec/decode/fast_blocks.hpp"
 #include "qk/codec/decode/fast_values.hpp"
 #include "qk/codec/layout/layout.hpp"
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/codec/layout/pieces.hpp"
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/unpack.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/lanes/streaming.hpp"
+#include "qk/memory/values.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {

@@ -20,10 +20,7 @@ namespace qk::detail {
 /// Is true when this architecture has byte_values.
 template <class Arch>
 constexpr bool has_byte_values() noexcept {
-#if defined(__AVX2__)
-    if (kernels::lanes<Arch> == 8) return true;
-#endif
-    return false;
+    return QK_HAS(BYTE_SHUFFLES) && kernels::lanes<Arch> == 8;
 }
 
 /// Is true when byte_values supports the format. Subnormal magnitudes have hhh = 0, and the lower byte of (1) does not depend on hhh. (1)
@@ -37,7 +34,7 @@ QK_INLINE constexpr bool in_bytes(floating f) noexcept {
     return width == 4 ? f.specials == specials::none : width == 8 && is_signed(f) && f.mantissa_bits <= 3;
 }
 
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
 
 template <class Arch>
 class byte_values {

@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "qk/codec/decode/fast_values.hpp"
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/codec/layout/pieces.hpp"
 #include "qk/codec/layout/scales_of_tile.hpp"
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/unpack.hpp"
 #include "qk/lanes/streaming.hpp"
+#include "qk/memory/values.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {

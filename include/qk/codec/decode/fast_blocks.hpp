@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "qk/codec/decode/fast_values.hpp"
-#include "qk/codec/layout/layout.hpp"
 #include "qk/lanes/streaming.hpp"
+#include "qk/memory/planes.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/unpack.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/code_lanes.hpp"
@@ -19,13 +19,8 @@ namespace qk::detail {
 /// Is true when this architecture has half_values.
 template <class Arch>
 constexpr bool has_half_values() noexcept {
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
-    if (kernels::lanes<Arch> == 16) return true;
-#endif
-#if defined(__AVX2__) && defined(__F16C__)
-    if (kernels::lanes<Arch> == 8) return true;
-#endif
-    return false;
+    return (QK_HAS(MASKED_BYTES) && kernels::lanes<Arch> == 16) ||
+           (QK_HAS(BYTE_SHUFFLES) && QK_HAS(HALF_CONVERSIONS) && kernels::lanes<Arch> == 8);
 }
 
 /// How codes become codes of float16.
@@ -54,7 +49,7 @@ QK_INLINE constexpr half_form half_form_of(floating f) {
 /// Returns the power of two by which half_values' results must still be multiplied.
 QK_INLINE constexpr float half_unit(floating f) { return exact_power(15 - f.bias); }
 
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
 
 /// Returns the 32 codes of 6 bits at `in`, a byte each: three bytes hold four of them. Reads nothing behind the codes.
 QK_INLINE __m256i codes_of_six(const std::byte* in) noexcept {
@@ -80,7 +75,7 @@ QK_INLINE __m256i codes_of_four(const std::byte* in) noexcept {
 
 #endif
 
-#if defined(__AVX2__) && (defined(__F16C__) || defined(__AVX512BW__))
+#if QK_HAS(BYTE_SHUFFLES) && (QK_HAS(HALF_CONVERSIONS) || QK_HAS(MASKED_BYTES))
 
 template <class Arch>
 class half_values {
@@ -132,17 +127,17 @@ class half_values {
 
     template <half_form Form, int Width, class Put>
     QK_INLINE void each(const std::byte* in, const Put& put) const {
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#if QK_HAS(MASKED_BYTES)
         if constexpr (kernels::lanes<Arch> == 16)
             return kernels::unrolled<2>([&](auto k)
                                             QK_INLINE_CALL { put(16 * k, kernels::vf<Arch>(_mm512_cvtph_ps(sixteen<Form, k>(in)))); });
 #endif
-#if defined(__F16C__)
+#if QK_HAS(HALF_CONVERSIONS)
         if constexpr (kernels::lanes<Arch> == 8) each_by_bytes<Form>(in, put);
 #endif
     }
 
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#if QK_HAS(MASKED_BYTES)
     /// Makes float16 from the first (0) or the last (1) sixteen of the 32 codes at `in`.
     template <half_form Form, std::size_t Half>
     QK_INLINE __m256i sixteen(const std::byte* in) const noexcept {
@@ -163,7 +158,7 @@ class half_values {
     }
 #endif
 
-#if defined(__F16C__)
+#if QK_HAS(HALF_CONVERSIONS)
     template <half_form Form, class Put>
     QK_INLINE void each_by_bytes(const std::byte* in, const Put& put) const {
         if constexpr (Form == half_form::as_is) {

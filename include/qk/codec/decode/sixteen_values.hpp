@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include "qk/codec/decode/half_values.hpp"
-#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/code_lanes.hpp"
+#include "qk/memory/narrow_codes.hpp"
 
 namespace qk::detail {
 
@@ -38,9 +38,9 @@ struct sixteen_numbers {
 template <class Arch>
 class sixteen_values {
   public:
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
     QK_INLINE explicit sixteen_values(const float* numbers) noexcept {
-#if defined(__AVX512F__)
+#if QK_HAS(SIXTEEN_LANES)
         if constexpr (kernels::lanes<Arch> == 16) {
             table = _mm512_loadu_ps(numbers);
             return;
@@ -55,14 +55,14 @@ class sixteen_values {
     /// Calls put(k, values from number k on) for each vector of the 32 codes at `in`. Reads nothing behind the codes.
     template <class Put>
     QK_INLINE void each(const std::byte* in, const Put& put) const {
-#if defined(__AVX512F__)
+#if QK_HAS(SIXTEEN_LANES)
         if constexpr (kernels::lanes<Arch> == 16) return by_lanes(in, put);
 #endif
         if constexpr (kernels::lanes<Arch> == 8) by_bytes(codes_of_four(in), put);
     }
 
   private:
-#if defined(__AVX512F__)
+#if QK_HAS(SIXTEEN_LANES)
     /// Eight lanes get four bytes of codes; each shifts its own down, and the table ignores those above.
     template <class Put>
     QK_INLINE void by_lanes(const std::byte* in, const Put& put) const {

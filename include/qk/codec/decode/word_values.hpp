@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/simd.hpp"
+#include "qk/memory/narrow_codes.hpp"
 
 namespace qk::detail {
 
@@ -21,7 +21,7 @@ constexpr bool has_word_values() noexcept {
 /// From so many codes on the table is worth its filling.
 inline constexpr std::size_t least_for_words = 1024;
 
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#if QK_HAS(MASKED_BYTES)
 
 template <class Arch>
 class word_values {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "qk/codec/encode/elements.hpp"
-#include "qk/codec/layout/shared_code.hpp"
 #include "qk/formats/codes.hpp"
+#include "qk/formats/codes/shared_code.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {

@@ -139,7 +139,7 @@ struct rounded_codes {
         const V held = min(code, rounded.uses_lowest ? most - negative : most);
         return ((held ^ negative) - negative) & V(static_cast<std::int32_t>(low_bits(width)));
     }
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
     /// Returns the codes of four vectors, the first at position i. The width is at most 8.
     template <class Form>
     QK_INLINE __m256i bytes(std::size_t i, const kernels::vf<Arch>* x, const typename Form::shared_type* own,
@@ -172,11 +172,19 @@ constexpr int shift_width(const Format& f) {
     else return 0;
 }
 
+template <class Elements>
+concept rounds_in_any_way = requires(const Elements& e) {
+    e.rounded;
+};
+
 /// Writes the codes of blocks. `Elements` makes the codes of elements, `Scales` those of scales and shared exponents.
 template <class Arch, int Known, class Elements, class Scales>
 struct codes_of_blocks {
-    static constexpr bool flat = false, any_rounding = requires(const Elements&e) { e.rounded; }
-    , in_fours = has_byte_codes<Arch>(), may_stream = false, reads_ahead = true, compact = kernels::is_baseline<Arch>;
+    static constexpr kernels::output_traits traits{
+        .unrolls = kernels::is_baseline<Arch> ? kernels::unrolled_part::nothing : kernels::unrolled_part::two_vectors,
+        .any_rounding = rounds_in_any_way<Elements>,
+        .in_fours = has_byte_codes<Arch>(),
+        .reads_ahead = true};
     using elements_type = Elements;
     Elements elements;
     Scales scales;
@@ -206,7 +214,7 @@ struct codes_of_blocks {
         if constexpr (Known <= 8) {
             if (writer.width() <= 8) {
                 const auto codes = [&]() QK_INLINE_CALL {
-                    if constexpr (any_rounding) return elements.bytes(i, x, own, form);
+                    if constexpr (traits.any_rounding) return elements.bytes(i, x, own, form);
                     else return elements.bytes(x, own, form);
                 }();
                 if (writer.width() < 8) return writer.put_apart(apart, codes);
@@ -224,7 +232,7 @@ struct codes_of_blocks {
             if (writer.width() < 8) writer.put_joined(out.elements.data() + writer.bytes(i), apart, n);
         }
     }
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
     /// Writes the shifts of four vectors.
     QK_INLINE void pairs(std::size_t i, const kernels::vi<Arch>* exponents, const kernels::vi<Arch>* least) const noexcept {
         const std::uint16_t bits = kernels::bits_of_pairs_of_four<Arch>(exponents, least);
@@ -247,7 +255,7 @@ struct codes_of_blocks {
     }
     template <class Form>
     QK_INLINE void finish(std::size_t first, kernels::vi<Arch> amax, kernels::vf<Arch> ratio, const Form& form) const noexcept {
-        if constexpr (!in_fours) put_shared(first, amax, ratio, form);
+        if constexpr (!traits.in_fours) put_shared(first, amax, ratio, form);
         if (shift_bits != 0) clear_shifts_of_zeros(first, amax);
         if (writer.waits()) writer.put_waiting(out.elements.data() + writer.bytes(first * block_size), waiting, tile_values());
     }
@@ -271,8 +279,7 @@ inline constexpr std::size_t largest_tile = 16 * 8 * 16;  ///< values: 16 blocks
 /// their own are rare and slower, so they are compiled once for all widths.
 template <class Elements, kernels::element_step OfElement>
 constexpr compile_time_facts known_to(compile_time_facts known) {
-    constexpr bool any_rounding = requires(const Elements& e) { e.rounded; };
-    return any_rounding && OfElement != kernels::element_step::block ? compile_time_facts{any_width, known.blocks} : known;
+    return rounds_in_any_way<Elements> && OfElement != kernels::element_step::block ? compile_time_facts{any_width, known.blocks} : known;
 }
 
 /// Calls call.template operator()<element_step>(form, codes_of_blocks) with the fast form that applies, for half-even or for every

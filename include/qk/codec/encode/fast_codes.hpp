@@ -3,14 +3,14 @@
 // do what the fast forms cannot.
 #pragma once
 
-#include "qk/codec/layout/bits.hpp"
-#include "qk/codec/layout/byte_codes.hpp"
-#include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/compile_time_facts.hpp"
-#include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/formats/codes.hpp"
+#include "qk/formats/codes/byte_codes.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/lanes/streaming.hpp"
+#include "qk/memory/bits.hpp"
+#include "qk/memory/narrow_codes.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {
@@ -54,7 +54,7 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
                 continue;
             }
         }
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
         if constexpr (has_byte_codes<Arch>() && Known <= 8 && requires { coder.serves_bytes(); }) {
             if (in_bytes) {
                 if constexpr (places) writer.put_packed(out + writer.bytes(i), coder.bytes(v, i));

@@ -5,9 +5,9 @@
 
 #include "qk/codec/encode/blocks.hpp"
 #include "qk/codec/encode/fast_blocks.hpp"
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/codec/layout/pieces.hpp"
 #include "qk/kernels/drivers/block_columns.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk::detail {
 
@@ -33,7 +33,7 @@ QK_INLINE void put_lanes(std::span<std::byte> plane, std::size_t first, std::siz
 /// plane. `scale` and `shift` are the numbers of column 0's scale and first shift; its next shift is `stride` further.
 template <class Arch, class Codes>
 struct codes_of_columns {
-    static constexpr bool looks_ahead = false, any_rounding = Codes::any_rounding;
+    static constexpr bool looks_ahead = false, any_rounding = Codes::traits.any_rounding;
     const Codes& codes;
     typename Codes::elements_type elements;
     std::size_t element, scale, shift, stride;

@@ -6,8 +6,9 @@
 #include <concepts>
 #include <type_traits>
 
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/unpack.hpp"
 #include "qk/kernels/choose.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk::detail {
 

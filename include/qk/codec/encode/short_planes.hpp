@@ -6,11 +6,11 @@
 
 #include <algorithm>
 
-#include "qk/codec/layout/parameters.hpp"
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/unpack.hpp"
 #include "qk/inline.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/lanes/simd.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk::detail {
 

@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "qk/codec/encode/rounded_values.hpp"
-#include "qk/codec/layout/pack.hpp"
+#include "qk/formats/codes/pack.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 
 namespace qk::detail {

@@ -4,10 +4,9 @@
 
 #include "qk/codec/layout/layout.hpp"
 #include "qk/kernels/choose.hpp"
+#include "qk/memory/narrow_codes.hpp"
 
 namespace qk::detail {
-
-inline constexpr int any_width = 0;  ///< known only at run time
 
 /// Facts about a format; the default knows nothing.
 struct compile_time_facts {
@@ -20,9 +19,5 @@ constexpr compile_time_facts known_of(const Format& f) {
     if constexpr (kernels::is_block_family<Format>) return {element_width(f), kernels::shape_of(f)};
     else return {element_width(f), {}, kernels::kind_of(f)};
 }
-
-/// Are true unless what is known rules out a code of this width, or a narrow code (at most 7 bits).
-constexpr bool may_be_wide(int known, int width) { return known == any_width || known == width; }
-constexpr bool may_be_narrow(int known) { return known == any_width || known < 8; }
 
 }  // namespace qk::detail

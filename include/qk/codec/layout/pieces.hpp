@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "qk/codec/layout/layout.hpp"
-#include "qk/codec/layout/unpack.hpp"
 #include "qk/inline.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk::detail {
 
@@ -28,8 +28,6 @@ QK_INLINE void for_each_run(along_axis a, std::size_t align, Visit visit) {
     }
 }
 
-/// Number of 16-bit values that are converted to or from float together.
-inline constexpr std::size_t widened = 4 * tile;
 inline constexpr std::size_t widened_block = widened / 16;  ///< the largest block of which at least 16 fit
 
 /// Calls visit(first, n, planes of the piece) for pieces of a row of blocks; each piece begins at whole bytes of every plane.

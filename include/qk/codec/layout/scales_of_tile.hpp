@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "qk/codec/layout/parameters.hpp"
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/unpack.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/simd.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk::detail {
 

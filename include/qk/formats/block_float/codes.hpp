@@ -2,9 +2,9 @@
 // Codes of block float: sign and magnitude, or two's complement, under a shared exponent.
 #pragma once
 
-#include "qk/codec/layout/shared_code.hpp"
-#include "qk/codec/layout/unpack.hpp"
 #include "qk/formats/block_float/step.hpp"
+#include "qk/formats/codes/shared_code.hpp"
+#include "qk/formats/codes/unpack.hpp"
 
 namespace qk::detail {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step of block float, and of microexponents: general form, and the constants of its fast form (kernels/rounding/blocks.hpp).
+// The step of block float, and of microexponents: general form, and the constants of its fast form (steps/blocks.hpp).
 #pragma once
 
 #include <algorithm>
 
 #include "qk/formats/block_float/format.hpp"
-#include "qk/kernels/rounding/blocks.hpp"
+#include "qk/steps/blocks.hpp"
 
 namespace qk::kernels {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codes of floating formats from the fast forms, a vector at a time, and back.
 //
-// A sum's bits (kernels/rounding/fast.hpp) are those of c * K plus the rounded element counted in steps of its binade. So the code of a
+// A sum's bits (steps/fast.hpp) are those of c * K plus the rounded element counted in steps of its binade. So the code of a
 // float is that count, plus 2^m for each binade above the lowest; the mantissa carries into the exponent by itself.
 #pragma once
 
-#include "qk/codec/layout/byte_codes.hpp"
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/byte_codes.hpp"
+#include "qk/formats/codes/unpack.hpp"
 #include "qk/formats/floating/fast.hpp"
 #include "qk/lanes/code_lanes.hpp"
 

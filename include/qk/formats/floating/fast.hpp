@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast forms of floating formats (kernels/rounding/fast.hpp says why they are exact), and which of them applies. Half-even by sums;
+// The fast forms of floating formats (steps/fast.hpp says why they are exact), and which of them applies. Half-even by sums;
 // other roundings by counting an element in steps of its grid, which is exact: the fraction of the count decides which way it goes.
 #pragma once
 
 #include <concepts>
 
 #include "qk/formats/floating/step.hpp"
-#include "qk/kernels/rounding/counting.hpp"
-#include "qk/kernels/rounding/fast.hpp"
-#include "qk/kernels/rounding/scale_table.hpp"
+#include "qk/steps/counting.hpp"
+#include "qk/steps/fast.hpp"
+#include "qk/steps/scale_table.hpp"
 
 namespace qk::kernels {
 
@@ -267,22 +267,30 @@ struct floating_rows {
     fast_power_of_two<Arch> power;
     bool flushes, other_rounding, usable, scales_apply, streaming;
 
-    floating_rows(floating f, const semantics& how, bool, bool stream_rows) noexcept
+    floating_rows(floating f, const semantics& how, bool /*one_scale*/, bool stream_rows) noexcept
         : rules(rules_of(f, how)),
           fast(without_flush(rules)),
           power(rules),
           flushes(kernels::flushes(rules)),
-          // Rounding to nearest makes subnormal inputs zero anyway, except in formats with float32's exponents; results are flushed by the
-          // forms of the other roundings.
-          other_rounding(!power.usable() &&
-                         (rules.how != rounding::half_even || rules.random.used || rules.flush_below != 0 || (fast.shift != 0 && flushes))),
+          other_rounding(!power.usable() && asks_other_rounding()),
+          usable(is_served()),
           scales_apply(f != fp32),
-          streaming(stream_rows) {
-        // A step of the grid, and the factor that counts in steps, must be normal numbers.
-        const bool countable = rules.powers_of_two || fast.shift != 0 || !any(fast.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
-        usable =
-            default_environment<Arch>() && !rules.general &&
-            (power.usable() || ((fast.limit != no_value || rules.powers_of_two) && (!other_rounding || (countable && !is_baseline<Arch>))));
+          streaming(stream_rows) {}
+    /// Is true where the sums of `fast` round otherwise than asked. Rounding to nearest makes subnormal inputs zero anyway, except in
+    /// formats with float32's exponents; results are flushed by the forms of the other roundings.
+    bool asks_other_rounding() const noexcept {
+        return rules.how != rounding::half_even || rules.random.used || rules.flush_below != 0 || (fast.shift != 0 && flushes);
+    }
+    /// Is true where the other roundings have a form: a step of the grid, and the factor that counts in steps, must be normal numbers.
+    bool is_counted() const noexcept {
+        if (is_baseline<Arch>) return false;
+        return rules.powers_of_two || fast.shift != 0 || !any(fast.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
+    }
+    /// Is true where one of the fast forms applies.
+    bool is_served() const noexcept {
+        if (!default_environment<Arch>() || rules.general) return false;
+        if (power.usable()) return true;
+        return (fast.limit != no_value || rules.powers_of_two) && (!other_rounding || is_counted());
     }
     std::int32_t limit_of(float scale) const noexcept {
         if (power.usable()) return power.limit;

@@ -7,8 +7,8 @@
 
 #include "qk/formats/floating/format.hpp"
 #include "qk/inline.hpp"
-#include "qk/kernels/rounding/general.hpp"
 #include "qk/semantics.hpp"
+#include "qk/steps/general.hpp"
 
 namespace qk::kernels {
 

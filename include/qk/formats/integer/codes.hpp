@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "qk/codec/layout/byte_codes.hpp"
-#include "qk/codec/layout/groups.hpp"
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/byte_codes.hpp"
+#include "qk/formats/codes/groups.hpp"
+#include "qk/formats/codes/unpack.hpp"
 #include "qk/formats/integer/fast.hpp"
 
 namespace qk::detail {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast forms of integers, and which of them applies (kernels/rounding/fast.hpp says why they are exact).
+// The fast forms of integers, and which of them applies (steps/fast.hpp says why they are exact).
 #pragma once
 
 #include <concepts>
 
 #include "qk/formats/floating/fast.hpp"
 #include "qk/formats/integer/step.hpp"
-#include "qk/kernels/rounding/counting.hpp"
-#include "qk/kernels/rounding/fast.hpp"
-#include "qk/kernels/rounding/scale_table.hpp"
+#include "qk/steps/counting.hpp"
+#include "qk/steps/fast.hpp"
+#include "qk/steps/scale_table.hpp"
 
 namespace qk::kernels {
 

@@ -7,9 +7,9 @@
 #pragma once
 
 #include "qk/formats/integer/format.hpp"
-#include "qk/kernels/rounding/general.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
+#include "qk/steps/general.hpp"
 
 namespace qk::kernels {
 

@@ -2,9 +2,10 @@
 // Codes of microscaling formats: those of floats or of two's complement, under an E8M0 scale.
 #pragma once
 
-#include "qk/codec/layout/shared_code.hpp"
+#include "qk/formats/codes/shared_code.hpp"
 #include "qk/formats/floating/codes.hpp"
 #include "qk/formats/microscaling/step.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk::detail {
 

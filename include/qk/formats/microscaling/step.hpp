@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step of microscaling formats: general form, the constants of its fast form (kernels/rounding/blocks.hpp), and the step whose scales
+// The step of microscaling formats: general form, the constants of its fast form (steps/blocks.hpp), and the step whose scales
 // are searched.
 #pragma once
 
@@ -7,8 +7,8 @@
 
 #include "qk/formats/floating/step.hpp"
 #include "qk/formats/microscaling/format.hpp"
-#include "qk/kernels/rounding/blocks.hpp"
-#include "qk/kernels/rounding/search.hpp"
+#include "qk/steps/blocks.hpp"
+#include "qk/steps/search.hpp"
 
 namespace qk::kernels {
 

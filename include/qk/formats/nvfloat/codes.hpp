@@ -2,7 +2,7 @@
 // Codes of NVFP4 and its like: those of floats, under scales that are floats.
 #pragma once
 
-#include "qk/codec/layout/shared_code.hpp"
+#include "qk/formats/codes/shared_code.hpp"
 #include "qk/formats/floating/codes.hpp"
 #include "qk/formats/nvfloat/fast.hpp"
 

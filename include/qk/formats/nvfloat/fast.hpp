@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast forms of NVFP4 and its like (kernels/rounding/fast.hpp says why they are exact).
+// The fast forms of NVFP4 and its like (steps/fast.hpp says why they are exact).
 #pragma once
 
 #include "qk/formats/nvfloat/step.hpp"
-#include "qk/kernels/rounding/blocks.hpp"
+#include "qk/steps/blocks.hpp"
 
 namespace qk::kernels {
 
@@ -23,7 +23,7 @@ struct nvfloat_shared<Arch, false> {
 // Where the semantics flushes subnormals: under scales from 2^-100 on, subnormal elements lie below half of a step of 2^-20.
 
 /// The fast form of NVFP4 and its like: divides by the scale of the block, then rounds to the grid of the element. `Product`: the quotient
-/// is computed as a product (kernels/rounding/fast.hpp), which is exact enough for half-even alone.
+/// is computed as a product (steps/fast.hpp), which is exact enough for half-even alone.
 template <class Arch, bool Product = has_fused<Arch>()>
 struct fast_nvfloat {
     using shared_type = nvfloat_shared<Arch, Product>;

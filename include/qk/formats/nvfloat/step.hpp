@@ -7,8 +7,8 @@
 
 #include "qk/formats/floating/step.hpp"
 #include "qk/formats/nvfloat/format.hpp"
-#include "qk/kernels/rounding/blocks.hpp"
-#include "qk/kernels/rounding/search.hpp"
+#include "qk/steps/blocks.hpp"
+#include "qk/steps/search.hpp"
 
 namespace qk::kernels {
 

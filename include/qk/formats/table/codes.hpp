@@ -46,7 +46,7 @@ struct listed_values {
             if (size <= 16) return kernels::as_float<Arch>(kernels::looked_up<16, Arch>(p, code));
             if (size <= 32) return kernels::as_float<Arch>(kernels::looked_up<32, Arch>(p, code));
         }
-#if defined(__AVX512F__)
+#if QK_HAS(SIXTEEN_LANES)
         if constexpr (kernels::lanes<Arch> == 16) return _mm512_i32gather_ps((code & kernels::vi<Arch>(255)).data, numbers, sizeof(float));
 #endif
         alignas(64) std::int32_t at[kernels::lanes<Arch>];

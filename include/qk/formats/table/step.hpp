@@ -9,9 +9,9 @@
 
 #include "qk/formats/floating/fast.hpp"
 #include "qk/formats/table/format.hpp"
-#include "qk/kernels/rounding/general.hpp"
-#include "qk/kernels/rounding/scale_table.hpp"
 #include "qk/lanes/code_lanes.hpp"
+#include "qk/steps/general.hpp"
+#include "qk/steps/scale_table.hpp"
 
 namespace qk::kernels {
 

@@ -11,6 +11,15 @@
 
 namespace qk::kernels {
 
+/// Calls Form::share for blocks that lie in a lane each. `Pairs`: they may have sub-blocks.
+template <class Arch, bool Pairs, class Form>
+QK_INLINE bool share_in_lanes(const Form& form, vi<Arch> amax, typename Form::shared_type& b) noexcept {
+    if constexpr (Pairs) {
+        if (form.sub_block_size > 0) return form.template share<1>(amax, form.ratio(amax), b);
+    }
+    return form.template share<0>(amax, form.ratio(amax), b);
+}
+
 /// Neighbouring columns, each with a block of its own down the axis: row j of column k is x[j * stride + k]. `next` is the x of a panel of
 /// the same shape that comes after this one, or null.
 struct column_panel {
@@ -65,13 +74,13 @@ struct words_of_rows {
 /// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1
 /// leaves a remainder; Width == 1 masks it. `form` computes what a block shares. `given` receives that, column by column (scales, shifts),
 /// and then every row of a block (row); random words are made for several rows at a time. general(first, n) runs the columns that the form
-/// does not cover. `surveyed` brings the maxima of the first columns, if they are taken, and takes those of the next panel's. `Pairs`:
-/// blocks may have sub-blocks.
-template <class Arch, std::size_t Width, bool Grid, bool Pairs, class Form, class Out>
+/// does not cover. `surveyed` brings the maxima of the first columns, if they are taken, and takes those of the next panel's. `Step` is
+/// `pair` where blocks may have sub-blocks.
+template <class Arch, std::size_t Width, element_step Step, class Form, class Out>
 std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& form, const Out& given, const range_call& general,
                                   column_maxima<Arch, Width>& surveyed) noexcept {
     constexpr std::size_t w = lanes<Arch>;
-    constexpr bool looks_ahead = Out::looks_ahead;  // the maxima of the next columns are taken while these are rounded
+    constexpr bool Pairs = Step == element_step::pair, Grid = Step == element_step::element;
     using vectors = column_maxima<Arch, Width>;
     const Form q = form;
     Out out = given;
@@ -107,7 +116,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
         // While these columns are rounded, the next ones are surveyed and those after them prefetched. (At the very end to no use.)
         const float* ahead = more ? x + count : following;
         const float* later = !more ? following + count : are_there(next + next_count) ? x + count + next_count : following;
-        most.are_taken = looks_ahead && (more || p.next != nullptr);
+        most.are_taken = Out::looks_ahead && (more || p.next != nullptr);
         for (std::size_t begin = 0, number = 0; begin < p.rows; begin += sub, ++number) {
             const std::size_t end = std::min(begin + sub, p.rows);
             unrolled<Width>([&](auto k) QK_INLINE_CALL { mine[k] = shared[k]; });
@@ -120,15 +129,15 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
                     });
                 }
             }
-            const auto round_rows = [&]<bool Streaming>() QK_INLINE_CALL {
+            const auto round_rows = [&](auto streams) QK_INLINE_CALL {
                 for (std::size_t j = begin; j < end; ++j, x += p.stride, ahead += p.stride) {
                     words.use(out, j, i, p.rows, count);
-                    out.template row<Width, Grid, Streaming>(
+                    out.template row<Width, Grid, streams>(
                         j, i, count, [&](std::size_t k) QK_INLINE_CALL { return opaque<Arch>(vectors::values(x + k * w, count)); }, mine,
                         q);
-                    if constexpr (looks_ahead) {
+                    if constexpr (Out::looks_ahead) {
                         if constexpr (Width > 1 && !Out::any_rounding) {  // other roundings have no registers left
-                            const float* soon = Streaming && too_near ? x + beyond : later;
+                            const float* soon = streams && too_near ? x + beyond : later;
                             unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(soon + k * w); });
                             later += p.stride;
                         }
@@ -136,13 +145,13 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
                     }
                 }
             };
-            if constexpr (Width > 1 && looks_ahead) {
+            if constexpr (Width > 1 && Out::looks_ahead) {
                 if (out.values.streaming) {
-                    round_rows.template operator()<true>();
+                    round_rows(past_caches);
                     continue;
                 }
             }
-            round_rows.template operator()<false>();
+            round_rows(through_caches);
         }
     }
     surveyed = most;
@@ -153,35 +162,37 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
 template <class Arch, element_step Known, class Form, class Out>
 void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const range_call& general,
                          column_maxima<Arch, 4>& surveyed) noexcept {
-    const auto run = [&]<bool Grid, bool Pairs>() {
-        const std::size_t i = run_columns_of_blocks<Arch, 4, Grid, Pairs>(p, 0, form, out, general, surveyed);
+    const auto run = [&]<element_step Step>() {
+        const std::size_t i = run_columns_of_blocks<Arch, 4, Step>(p, 0, form, out, general, surveyed);
         if (i == p.columns) return;
         if constexpr (!is_baseline<Arch>) {
             column_maxima<Arch, 1> none;
-            run_columns_of_blocks<Arch, 1, Grid, Pairs>({p.x, p.stride, p.rows, p.columns}, i, form, out, general, none);
+            run_columns_of_blocks<Arch, 1, Step>({p.x, p.stride, p.rows, p.columns}, i, form, out, general, none);
         } else {
             general(i, p.columns - i);
         }
     };
     QK_TRACE("block_columns", out.number(0, 0), p.rows * p.columns, Form, Out);
+    using enum element_step;
     constexpr bool may_have_pairs = may_pair<Arch, Form>(Known);
-    if constexpr (Known == element_step::element && !Out::any_rounding) {
-        run.template operator()<true, false>();
+    if constexpr (Known == element && !Out::any_rounding) {
+        run.template operator()<element>();
     } else {
-        if constexpr (Known == element_step::unknown && !Out::any_rounding) {
-            if (form.grid) return run.template operator()<true, false>();
+        if constexpr (Known == unknown && !Out::any_rounding) {
+            if (form.grid) return run.template operator()<element>();
         }
-        if constexpr (Known == element_step::unknown && may_have_pairs) {
-            if (form.sub_block_size == 0) return run.template operator()<false, false>();
+        if constexpr (Known == unknown && may_have_pairs) {
+            if (form.sub_block_size == 0) return run.template operator()<block>();
         }
-        run.template operator()<false, may_have_pairs>();
+        run.template operator()<may_have_pairs ? pair : block>();
     }
 }
 
 /// The output of run_columns_of_blocks that stores values: `values` rounds them and knows where they are stored.
 template <class Arch, class Values>
 struct values_of_columns {
-    static constexpr bool looks_ahead = true, any_rounding = Values::any_rounding;
+    static constexpr bool looks_ahead = true;  ///< takes the maxima of the next columns while it rounds these
+    static constexpr bool any_rounding = Values::traits.any_rounding;
     Values values;
     std::size_t stride, position;  ///< of rows; of the panel in the caller's span
 

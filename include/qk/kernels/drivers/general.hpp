@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "qk/kernels/rounding/blocks.hpp"
 #include "qk/parameters.hpp"
+#include "qk/steps/blocks.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::kernels {

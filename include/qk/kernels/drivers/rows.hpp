@@ -3,8 +3,8 @@
 #pragma once
 
 #include "qk/kernels/drivers/general.hpp"
-#include "qk/kernels/rounding/scale_table.hpp"
 #include "qk/lanes/streaming.hpp"
+#include "qk/steps/scale_table.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::kernels {

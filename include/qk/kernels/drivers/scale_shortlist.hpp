@@ -14,7 +14,7 @@
 #include <limits>
 
 #include "qk/kernels/drivers/general.hpp"
-#include "qk/kernels/rounding/search.hpp"
+#include "qk/steps/search.hpp"
 
 namespace qk::kernels {
 

@@ -13,7 +13,7 @@
 #include "qk/exact/product.hpp"
 #include "qk/kernels/drivers/general.hpp"
 #include "qk/kernels/drivers/scale_shortlist.hpp"
-#include "qk/kernels/rounding/search.hpp"
+#include "qk/steps/search.hpp"
 
 namespace qk::kernels {
 

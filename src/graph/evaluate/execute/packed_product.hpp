@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/graph/base/tensor.hpp"
 #include "qk/graph/plan/plan.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk::graph::execute {
 

@@ -8,7 +8,7 @@
 #include "graph/base/kernel_calls.hpp"
 #include "graph/evaluate/execute/quantize_value.hpp"
 #include "graph/export/codes.hpp"
-#include "qk/codec/layout/parameters.hpp"
+#include "qk/codec/layout/layout.hpp"
 #include "qk/reference/codes.hpp"
 
 namespace qk::graph::detail {

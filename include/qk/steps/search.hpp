@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "qk/kernels/rounding/general.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
+#include "qk/steps/general.hpp"
 
 namespace qk::kernels {
 

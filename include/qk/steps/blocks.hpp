@@ -3,14 +3,13 @@
 // and carries what its block shares.
 //
 // Each step answers three questions: what must be known of the elements of a block (`seen`), what it shares (`plan`), and what becomes of
-// an element (`apply`). The driver asks them along any axis. The fast forms take signed values by the sums of rounding/fast.hpp: they are
+// an element (`apply`). The driver asks them along any axis. The fast forms take signed values by the sums of steps/fast.hpp: they are
 // as exact, and x - x = +0 is the zero of formats without -0.
 #pragma once
 
-#include "qk/formats/format.hpp"
-#include "qk/kernels/rounding/counting.hpp"
-#include "qk/kernels/rounding/fast.hpp"
 #include "qk/semantics.hpp"
+#include "qk/steps/counting.hpp"
+#include "qk/steps/fast.hpp"
 
 namespace qk::kernels {
 
@@ -106,7 +105,7 @@ vi<Arch> ordinary_magnitude(vi<Arch> bits, std::int32_t least_input) noexcept {
 /// Formats whose blocks share what follows from amax alone.
 template <class Arch>
 struct block_shared {
-    vf<Arch> base{};     ///< M, or the least c (rounding/fast.hpp)
+    vf<Arch> base{};     ///< M, or the least c (steps/fast.hpp)
     vf<Arch> largest{};  ///< largest magnitude
     static constexpr vf<Arch> block_shared::*parts[] = {&block_shared::base, &block_shared::largest};
 };

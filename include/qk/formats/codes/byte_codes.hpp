@@ -6,10 +6,10 @@
 // tests/core/encode_codes_test.cpp compares every family, width and place in a vector with the codes of fake-quantized values.
 #pragma once
 
-#include "qk/codec/layout/code.hpp"
-#include "qk/codec/layout/narrow_codes.hpp"
+#include "qk/formats/codes/code.hpp"
 #include "qk/formats/integer/fast.hpp"
 #include "qk/lanes/code_lanes.hpp"
+#include "qk/memory/narrow_codes.hpp"
 
 namespace qk::detail {
 
@@ -20,7 +20,7 @@ class step_bytes;
 template <class Arch>
 class integer_bytes;
 
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
 
 /// Returns a byte for each element of four vectors, all ones where the element is negative. No element is NaN.
 template <class Arch>
@@ -30,7 +30,7 @@ QK_INLINE __m256i negative_bytes(const kernels::vf<Arch>* x) noexcept {
     return _mm256_cmpgt_epi8(_mm256_setzero_si256(), kernels::packed_bytes<Arch>(u));
 }
 
-/// Makes codes of small floats. In the bits of t = |x| + c * K (kernels/rounding/fast.hpp) the upper word has c's exponent field from bit 7
+/// Makes codes of small floats. In the bits of t = |x| + c * K (steps/fast.hpp) the upper word has c's exponent field from bit 7
 /// on, and the lower word has the count of steps. So upper + count * 2^(7 - m), one `vpmaddwd`, is the code times 2^(7 - m), plus a
 /// constant for all elements with the same lowest binade. magic_of() makes K smaller by as many steps as cancel that constant. Their number
 /// is even, so ties go where they went; without mantissa bits it would be odd, and such formats are not supported.

@@ -5,14 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "qk/codec/layout/bits.hpp"
-#include "qk/codec/layout/code.hpp"
+#include "qk/formats/codes/code.hpp"
+#include "qk/memory/bits.hpp"
 #include "qk/storage.hpp"
 
 namespace qk::detail {
-
-/// Values per pass: the buffers are on the stack and stay in the first-level cache.
-inline constexpr std::size_t tile = 512;
 
 QK_INLINE constexpr float as_float(std::uint32_t u) { return std::bit_cast<float>(u); }
 QK_INLINE constexpr std::uint32_t as_bits(float v) { return std::bit_cast<std::uint32_t>(v); }

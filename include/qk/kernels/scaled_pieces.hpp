@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "qk/codec/layout/parameters.hpp"
 #include "qk/inline.hpp"
 #include "qk/kernels/choose.hpp"
 #include "qk/lanes/code_lanes.hpp"
+#include "qk/memory/values.hpp"
 
 namespace qk::detail {
 

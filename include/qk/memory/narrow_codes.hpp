@@ -7,32 +7,28 @@
 #include <cstring>
 #include <type_traits>
 
-#include "qk/codec/layout/bits.hpp"
-#include "qk/codec/layout/compile_time_facts.hpp"
 #include "qk/inline.hpp"
 #include "qk/lanes/code_lanes.hpp"
+#include "qk/memory/bits.hpp"
 
 namespace qk::detail {
+
+inline constexpr int any_width = 0;  ///< known only at run time
+
+/// Are true unless what is known rules out a code of this width, or a narrow code (at most 7 bits).
+constexpr bool may_be_wide(int known, int width) { return known == any_width || known == width; }
+constexpr bool may_be_narrow(int known) { return known == any_width || known < 8; }
 
 /// Is true when this architecture has narrow_reader and narrow_writer. Others use join_codes and eight_codes of bits.hpp, on 64-bit words.
 template <class Arch>
 constexpr bool has_narrow_codes() noexcept {
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
-    if (kernels::lanes<Arch> == 16) return true;
-#endif
-#if defined(__AVX2__)
-    if (kernels::lanes<Arch> == 8) return true;
-#endif
-    return false;
+    return (QK_HAS(MASKED_BYTES) && kernels::lanes<Arch> == 16) || (QK_HAS(BYTE_SHUFFLES) && kernels::lanes<Arch> == 8);
 }
 
 /// Is true when codes of at most 8 bits are made 32 at a time (byte_codes.hpp).
 template <class Arch>
 constexpr bool has_byte_codes() noexcept {
-#if defined(__AVX2__)
-    if (kernels::lanes<Arch> == 8) return true;
-#endif
-    return false;
+    return QK_HAS(BYTE_SHUFFLES) && kernels::lanes<Arch> == 8;
 }
 
 template <class Arch>
@@ -44,7 +40,7 @@ struct nothing {
     explicit constexpr nothing(int, int = 0) noexcept {}
 };
 
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
 
 /// Reads codes of `width` bits, a vector of which fills whole bytes. The first code starts at bit `from` of its byte.
 template <class Arch>
@@ -61,7 +57,7 @@ class narrow_reader {
     /// Returns the codes at `in`, one in each lane. Reads nothing from `end` on.
     QK_INLINE kernels::vi<Arch> load(const std::byte* in, const std::byte* end) const noexcept {
         using V = kernels::vi<Arch>;
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#if QK_HAS(MASKED_BYTES)
         if constexpr (kernels::lanes<Arch> == 16) {
             // Bytes behind the codes are loaded but not used. A masked load would be as correct, but memory is not prefetched for it.
             const __m128i plane = end - in >= 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(in))
@@ -148,7 +144,7 @@ class narrow_writer {
         });
     }
     static QK_INLINE __m128i lowest_bytes(kernels::vi<Arch> code) noexcept {
-#if defined(__AVX512F__)
+#if QK_HAS(SIXTEEN_LANES)
         if constexpr (kernels::lanes<Arch> == 16) return _mm512_cvtepi32_epi8(code.data);
 #endif
         if constexpr (kernels::lanes<Arch> == 8) return kernels::lowest_bytes(code.data);
@@ -183,7 +179,7 @@ struct code_writer {
         return codes * static_cast<std::size_t>(width()) / 8;
     }
 
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
     /// Writes four vectors of codes of at most 8 bits, in the order of kernels::packed_bytes.
     QK_INLINE void put_packed(std::byte* to, __m256i codes) const noexcept {
         if constexpr (may_be_wide(Known, 8)) {
@@ -204,7 +200,7 @@ struct code_writer {
     template <std::size_t Vectors>
     QK_INLINE void put(std::byte* to, const kernels::vi<Arch>* code) const noexcept {
         constexpr std::size_t w = kernels::lanes<Arch>;
-#if defined(__AVX2__)
+#if QK_HAS(BYTE_SHUFFLES)
         if constexpr (has_byte_codes<Arch>() && Vectors == 4 && Known <= 8) {
             if (width() <= 8) return put_packed(to, kernels::packed_codes<Arch>(code));
         }

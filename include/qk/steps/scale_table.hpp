@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "qk/kernels/rounding/fast.hpp"
+#include "qk/steps/fast.hpp"
 
 namespace qk::kernels {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes codes of 1 to 32 bits in a plane (layout.hpp). One rule covers every width; common widths have loops of their own.
+// Reads and writes codes of 1 to 32 bits in a plane (planes.hpp). One rule covers every width; common widths have loops of their own.
 #pragma once
 
 #include "qk/inline.hpp"

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "qk/codec/layout/pack.hpp"
-#include "qk/kernels/rounding/blocks.hpp"
+#include "qk/formats/codes/pack.hpp"
 #include "qk/semantics.hpp"
+#include "qk/steps/blocks.hpp"
 
 namespace qk::detail {
 

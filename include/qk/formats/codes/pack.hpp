@@ -2,7 +2,7 @@
 // Turns values of a format into codes: the loops of `encode`. The values are on the format's grid already; nothing rounds here.
 #pragma once
 
-#include "qk/codec/layout/unpack.hpp"
+#include "qk/formats/codes/unpack.hpp"
 
 namespace qk::detail {
 

@@ -9,34 +9,10 @@
 // Both hold while the sums are finite, and in the default floating-point environment, which the drivers check.
 #pragma once
 
-#if defined(__SSE2__)
-#include <xmmintrin.h>
-#endif
-
-#include <bit>
-
 #include "qk/inline.hpp"
-#include "qk/kernels/rounding/general.hpp"
+#include "qk/steps/general.hpp"
 
 namespace qk::kernels {
-
-/// Is true when the processor rounds to nearest even and flushes nothing, as the fast forms require.
-template <class Arch>
-bool default_environment() noexcept {
-#if defined(__SSE2__)
-    return (_mm_getcsr() & 0xe040u) == 0;  // rounding control, flush to zero, denormals are zero
-#elif defined(__aarch64__)
-    std::uint64_t fpcr;
-    asm volatile("mrs %0, fpcr" : "=r"(fpcr));
-    return (fpcr & 0x03c00000u) == 0;
-#else
-    // Sums that are ties, and a product and a sum of subnormals: another rounding or a flush gives other bits.
-    volatile float one = 1.0f, tie = 0x1p-24f, next = 0x1.000002p+0f, least = 0x1p-126f, half = 0.5f, subnormal = 0x1p-149f;
-    const float down = one + tie, up = next + tie, made = least * half, kept = subnormal + subnormal;
-    return std::bit_cast<std::uint32_t>(down) == 0x3f800000u && std::bit_cast<std::uint32_t>(up) == 0x3f800002u &&
-           std::bit_cast<std::uint32_t>(made) == 0x00400000u && std::bit_cast<std::uint32_t>(kept) == 0x00000002u;
-#endif
-}
 
 inline constexpr std::int32_t exponent_mask = 0x7f800000;
 inline constexpr std::int32_t half_bit = 0x00400000;  ///< with an exponent field: 1.5 times that power of two

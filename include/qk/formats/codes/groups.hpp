@@ -10,11 +10,10 @@
 #include <cstring>
 #include <limits>
 
-#include "qk/codec/layout/parameters.hpp"
-#include "qk/codec/layout/pieces.hpp"
 #include "qk/inline.hpp"
-#include "qk/kernels/rounding/fast.hpp"
 #include "qk/lanes/code_lanes.hpp"
+#include "qk/memory/values.hpp"
+#include "qk/steps/fast.hpp"
 
 namespace qk::detail {
 
@@ -148,7 +147,7 @@ struct table_factors {
     QK_INLINE auto of_tile(std::size_t i) const noexcept { return numbers_of_tile<Whole, kernels::vf<Arch>>(entry, at, i); }
 };
 
-/// Divisors of a piece, with their reciprocals in two floats where the quotient may be a product (kernels/rounding/fast.hpp); else `high`
+/// Divisors of a piece, with their reciprocals in two floats where the quotient may be a product (steps/fast.hpp); else `high`
 /// is NaN, so that no tile passes its test before it is divided.
 template <class Arch>
 class divisor_table : public group_table<Arch> {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "qk/inline.hpp"
-#include "qk/kernels/rounding/general.hpp"
+#include "qk/steps/general.hpp"
 
 namespace qk::kernels {
 
