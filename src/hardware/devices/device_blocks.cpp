@@ -29,7 +29,7 @@ tensor as_operand(const node_view& v, const tensor& t, const char* turned) {
 
 }  // namespace
 
-void device_layer::check_blocks(const quantizer& q, const tensor& t, bool weights) const {
+void unit_layer::check_blocks(const quantizer& q, const tensor& t, bool weights) const {
     const node_view& v = node_->view;
     const int rank = static_cast<int>(t.rank()), axis = q.axis < 0 ? q.axis + rank : q.axis;
     const bool conv = v.op_type() == "Conv", turned = v.op_type() == "Gemm" && v.get_int(weights ? "transB" : "transA", 0) != 0;
@@ -43,8 +43,8 @@ void device_layer::check_blocks(const quantizer& q, const tensor& t, bool weight
         fail(which + " reach over groups of " + std::to_string(t.dim(1) / group) + " channels");
 }
 
-packed_operand device_layer::pack(std::span<const float> values, const operand_codes& how, along_axis sum, std::span<const float> scale,
-                                  along_axis channels) const {
+packed_operand unit_layer::pack(std::span<const float> values, const operand_codes& how, along_axis sum, std::span<const float> scale,
+                                along_axis channels) const {
     packed_operand o{how.format, how.zero_point, sum, std::vector<std::byte>(packed_bytes(how.format, sum))};
     const std::vector<std::int64_t> zero_points(scale.size(), how.zero_point);
     const codec_parameters p = is_block_format(how.format) ? codec_parameters(sum, affine{how.tensor_scale, 0})
@@ -55,13 +55,13 @@ packed_operand device_layer::pack(std::span<const float> values, const operand_c
     return o;
 }
 
-std::int64_t device_layer::padded_channels(std::int64_t channels) const {
+std::int64_t unit_layer::padded_channels(std::int64_t channels) const {
     const auto block = [&](bool weights) { return std::max<std::int64_t>(block_size(format_of(weights)), 1); };
     const std::int64_t step = std::lcm(block(false), block(true));
     return (channels + step - 1) / step * step;
 }
 
-std::vector<packed_operand> device_layer::pack_weights(const tensor& w, const operand_codes& how) const {
+std::vector<packed_operand> unit_layer::pack_weights(const tensor& w, const operand_codes& how) const {
     const node_view& v = node_->view;
     std::vector<packed_operand> packed;
     if (v.op_type() != "Conv") {
@@ -93,7 +93,7 @@ std::vector<packed_operand> device_layer::pack_weights(const tensor& w, const op
     return packed;
 }
 
-unit_operand device_layer::take_blocks(const packed_operand& packed, std::size_t lines, std::size_t k, bool columns) const {
+unit_operand unit_layer::take_blocks(const packed_operand& packed, std::size_t lines, std::size_t k, bool columns) const {
     unit_operand o;
     o.format = packed.format;
     o.block = block_size(packed.format);
@@ -131,12 +131,12 @@ unit_operand device_layer::take_blocks(const packed_operand& packed, std::size_t
     return o;
 }
 
-unit_operand device_layer::take_weights(const packed_operand& packed) const {
+unit_operand unit_layer::take_weights(const packed_operand& packed) const {
     const bool columns = node_->view.op_type() != "Conv";
     return take_blocks(packed, columns ? packed.axis.inner : packed.axis.outer, packed.axis.length, columns);
 }
 
-tensor device_layer::run_blocks(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
+tensor unit_layer::run_blocks(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
     const node_view& v = node_->view;
     const operand_codes x_codes = codes_of(x, false), w_codes = codes_of(w, true);
     const std::vector<packed_operand> made = packed_weights_.empty() ? pack_weights(w, w_codes) : std::vector<packed_operand>{};
