@@ -84,7 +84,9 @@ def reaches_inside(name, text):
         return []
     rooms, own = COMPONENTS[folder].split(), Path(folder).parts[1]
     may = re.compile(rf"disk/|{own}/|[^/]+$|" + (rf"qk/|graph/({'|'.join(rooms)})/" if rooms else "qk/(?!graph/)"))
-    return [f"{name}: includes {m}, which is inside another component" for m in re.findall(r'#include "([^"]+)"', text) if not may.match(m)]
+    broken = [f"{name}: includes {m}, which is inside another component" for m in re.findall(r'#include "([^"]+)"', text) if not may.match(m)]
+    hidden = re.compile(r"\bqk::detail\b" if "gradient" in rooms else r"(?<![\w:])(qk::)?detail::")
+    return broken + [f"{name}:{number}: uses qk::detail, which is not public" for number, line in enumerate(text.split("\n"), 1) if hidden.search(line.split("//")[0])]
 
 
 def opens_files(name, text):

@@ -197,4 +197,18 @@ QK_INLINE constexpr std::uint64_t stored_code(floating f, std::uint64_t code) {
 }
 
 }  // namespace detail
+
+/// Returns a value, rounded once and half to even to a register's format, as the stored code that dot takes and gives.
+constexpr std::uint64_t stored_code_of(floating f, double value) {
+    detail::events ignored;
+    return detail::stored_code(f, detail::round_to(f, rounding::half_even, accumulator{}, value, ignored));
+}
+
+/// The parts of a device's sum, for who computes sums in an order or in lanes of his own: src/hardware/devices does so.
+namespace arithmetic {
+
+/// What happened in one sum; its code in a register as it is stored; the code of NaN.
+using detail::events, detail::stored_code, detail::nan_of;
+
+}  // namespace arithmetic
 }  // namespace qk

@@ -107,8 +107,8 @@ unit_operand unit_layer::prepare(const tensor& t, bool weights) const {
         fail(std::string(weights ? "the weights" : "the input") + " have values without a code in " + to_string(o.format) +
              " under these semantics");
     o.codes.resize(t.size());
-    const int width = qk::detail::with_family(o.format, [](const auto& f) { return qk::detail::element_width(f); });
-    if (t.size() != 0) qk::detail::get_codes(std::span<const std::byte>(packed), 0, t.size(), width, o.codes.data());
+    const int width = element_width(o.format);
+    if (t.size() != 0) get_codes(std::span<const std::byte>(packed), 0, t.size(), width, o.codes.data());
     take_apart(how_, o);
     if (node_->view.op_type() == "Gemm") {
         if (o.shape.size() != 2) fail("A and B must be matrices");
@@ -125,12 +125,12 @@ void unit_layer::multiply_general(const packed_operand& rows, const packed_opera
 
 float unit_layer::general_sum(const packed_operand& rows, const packed_operand& columns, std::size_t row, std::size_t column) const {
     const packed_matrix a = rows.view(), b = columns.view();
-    const qk::detail::operand x{rows.format, a, rows.axis, how_}, y{columns.format, b, columns.axis, how_};
+    const arithmetic::operand x{rows.format, a, rows.axis, how_}, y{columns.format, b, columns.axis, how_};
     const float scale = how_.sum == summation::exact ? 1.0f : x.tensor_scale() * y.tensor_scale();
     std::uint64_t stored = 0;
     x.with_row(row, 0, [&](const auto& p) {
         y.with_row(0, column, [&](const auto& q) {
-            stored = qk::detail::one_sum(how_, qk::detail::source_of(p), qk::detail::source_of(q), rows.axis.length, 0, scale, nullptr);
+            stored = arithmetic::one_sum(how_, arithmetic::source_of(p), arithmetic::source_of(q), rows.axis.length, 0, scale, nullptr);
         });
     });
     return stored_value(how_, stored);
@@ -206,10 +206,10 @@ tensor unit_layer::product_of_matrices(const dims& x, const dims& w, const opera
 namespace {
 /// Packs the codes of a matrix into a plane.
 packed_operand packed_codes(const operand_codes& o, const std::uint32_t* from, along_axis axis) {
-    const int width = qk::detail::with_family(o.format, [](const auto& g) { return qk::detail::element_width(g); });
+    const int width = element_width(o.format);
     const std::size_t count = axis.outer * axis.length * axis.inner;
     packed_operand p{o.format, o.zero_point, axis, std::vector<std::byte>(packed_bytes(o.format, axis))};
-    for (std::size_t i = 0; i < count; ++i) qk::detail::put_code(p.bytes, i, width, from[i] & qk::detail::low_bits(width));
+    for (std::size_t i = 0; i < count; ++i) put_code(p.bytes, i, width, from[i] & low_bits(width));
     return p;
 }
 
