@@ -78,15 +78,16 @@ def arrows_up(name, text):
 
 
 def reaches_inside(name, text):
-    """Finds what a component uses of others beside their public headers."""
-    folder = next((folder for folder in COMPONENTS if name.startswith(folder)), None)
-    if folder is None:
-        return []
+    """Finds what a component, or the command, uses of others beside their public names."""
+    folder = next((folder for folder in COMPONENTS if name.startswith(folder)), "")
+    hidden = re.compile(r"(?<![\w:])(qk::)?detail::" if folder not in ("", "src/learn/") else r"\bqk::detail\b")
+    broken = [f"{name}:{number}: uses qk::detail, which is not public" for number, line in enumerate(text.split("\n"), 1)
+              if (folder or name.startswith("tools/")) and hidden.search(line.split("//")[0])]
+    if not folder:
+        return broken
     rooms, own = COMPONENTS[folder].split(), Path(folder).parts[1]
     may = re.compile(rf"disk/|{own}/|[^/]+$|" + (rf"qk/|graph/({'|'.join(rooms)})/" if rooms else "qk/(?!graph/)"))
-    broken = [f"{name}: includes {m}, which is inside another component" for m in re.findall(r'#include "([^"]+)"', text) if not may.match(m)]
-    hidden = re.compile(r"\bqk::detail\b" if "gradient" in rooms else r"(?<![\w:])(qk::)?detail::")
-    return broken + [f"{name}:{number}: uses qk::detail, which is not public" for number, line in enumerate(text.split("\n"), 1) if hidden.search(line.split("//")[0])]
+    return broken + [f"{name}: includes {m}, which is inside another component" for m in re.findall(r'#include "([^"]+)"', text) if not may.match(m)]
 
 
 def opens_files(name, text):
