@@ -104,7 +104,7 @@ int addend_bits(const accumulator& a) { return code_bits(a, a.addend); }
 bool same_result(const accumulator& a, std::uint64_t x, std::uint64_t y) {
     if (x == y || a.sum == summation::integer) return x == y;
     const floating f = result_bits(a) == 32 ? fp32 : a.result;
-    const auto nan = [&](std::uint64_t v) { return arithmetic::is_nan_code(f, v); };
+    const auto nan = [&](std::uint64_t v) { return device_sums::is_nan_code(f, v); };
     return nan(x) && nan(y);
 }
 

@@ -25,12 +25,12 @@ constexpr bool is_wide_unsigned(const format& f) {
 
 }  // namespace detail
 
-namespace arithmetic {
+namespace device_sums {
 
 /// kind_of(format): what is the same for all elements of an operand in this format.
 using detail::kind_of;
 
-}  // namespace arithmetic
+}  // namespace device_sums
 
 constexpr message check_operands(const format& a, const format& b, const accumulator& acc) {
     const message own = check(acc);

@@ -168,14 +168,14 @@ constexpr sum_type<Acc> value_of_stored(std::uint64_t code) {
 
 }  // namespace qk::detail
 
-namespace qk::arithmetic {
+namespace qk::device_sums {
 
 /// An operand, whose rows are read as a device reads them.
 using detail::operand;
 /// source_of(row): a row as a sum reads it. one_sum: the stored code of one element of D. scaled_code: a sum's code times a scale.
 using detail::source_of, detail::one_sum, detail::scaled_code;
 
-}  // namespace qk::arithmetic
+}  // namespace qk::device_sums
 
 namespace qk {
 

@@ -205,10 +205,10 @@ constexpr std::uint64_t stored_code_of(floating f, double value) {
 }
 
 /// The parts of a device's sum, for who computes sums in an order or in lanes of his own: src/hardware/devices does so.
-namespace arithmetic {
+namespace device_sums {
 
 /// What happened in one sum; its code in a register as it is stored; the code of NaN, and whether a code is one.
 using detail::events, detail::is_nan_code, detail::nan_of, detail::stored_code;
 
-}  // namespace arithmetic
+}  // namespace device_sums
 }  // namespace qk

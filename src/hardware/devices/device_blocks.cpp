@@ -98,24 +98,24 @@ unit_operand unit_layer::take_blocks(const packed_operand& packed, std::size_t l
     o.format = packed.format;
     o.block = block_size(packed.format);
     const packed_matrix matrix = packed.view();
-    const arithmetic::operand operand{packed.format, matrix, packed.axis, how_};
-    o.kind = arithmetic::kind_of(packed.format);
+    const device_sums::operand operand{packed.format, matrix, packed.axis, how_};
+    o.kind = device_sums::kind_of(packed.format);
     o.factor = how_.sum == summation::exact ? 1.0f : operand.tensor_scale();
     const bool in_terms = how_.sum == summation::exact && operand.tensor_scale() != 1, bundled = how_.bundle > 1;
-    if (in_terms || o.kind.width > 15 || (bundled && arithmetic::bits_in_block(o.kind) > 15)) return o;
+    if (in_terms || o.kind.width > 15 || (bundled && device_sums::bits_in_block(o.kind) > 15)) return o;
     o.n.resize(lines * k), o.exponent.resize(lines * k);
     const std::size_t line_step = columns ? 1 : k, step = columns ? lines : 1;
-    int lowest = arithmetic::first_special, highest = -arithmetic::first_special;
+    int lowest = device_sums::first_special, highest = -device_sums::first_special;
     bool special = false;
-    arithmetic::element_tile t;
+    device_sums::element_tile t;
     for (std::size_t line = 0; line < lines && !special; ++line)
         operand.with_row(columns ? 0 : line, columns ? line : 0, [&](const auto& row) {
-            for (std::size_t first = 0; first < k; first += arithmetic::dot_tile) {
-                const std::size_t count = std::min(arithmetic::dot_tile, k - first);
+            for (std::size_t first = 0; first < k; first += device_sums::dot_tile) {
+                const std::size_t count = std::min(device_sums::dot_tile, k - first);
                 row.load(first, count, t);
                 std::size_t at = line * line_step + first * step;
                 for (std::size_t i = 0; i < count; ++i, at += step) {
-                    special = special || t.exponent[i] >= arithmetic::first_special;
+                    special = special || t.exponent[i] >= device_sums::first_special;
                     if (special) return;
                     const int e = t.exponent[i], place = bundled ? e - t.base[i] - o.kind.lowest : 0;
                     o.n[at] = static_cast<std::int16_t>(t.n[i] == 0 ? 0 : t.n[i] * (1 << place));

@@ -125,12 +125,12 @@ void unit_layer::multiply_general(const packed_operand& rows, const packed_opera
 
 float unit_layer::general_sum(const packed_operand& rows, const packed_operand& columns, std::size_t row, std::size_t column) const {
     const packed_matrix a = rows.view(), b = columns.view();
-    const arithmetic::operand x{rows.format, a, rows.axis, how_}, y{columns.format, b, columns.axis, how_};
+    const device_sums::operand x{rows.format, a, rows.axis, how_}, y{columns.format, b, columns.axis, how_};
     const float scale = how_.sum == summation::exact ? 1.0f : x.tensor_scale() * y.tensor_scale();
     std::uint64_t stored = 0;
     x.with_row(row, 0, [&](const auto& p) {
         y.with_row(0, column, [&](const auto& q) {
-            stored = arithmetic::one_sum(how_, arithmetic::source_of(p), arithmetic::source_of(q), rows.axis.length, 0, scale, nullptr);
+            stored = device_sums::one_sum(how_, device_sums::source_of(p), device_sums::source_of(q), rows.axis.length, 0, scale, nullptr);
         });
     });
     return stored_value(how_, stored);
