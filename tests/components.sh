@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds qk without each component that may be left out, quantizes and searches with what remains, and asks for what is missing.
 #
-#     tests/components.sh BUILD_FOLDER
+#     tests/components.sh BUILD_FOLDER [--tests]
 #
-# It compiles the graph module three times (a quarter of an hour on two cores), so it belongs to the exhaustive tests.
+# It compiles the graph module three times (a quarter of an hour on two cores), so it belongs to the exhaustive tests. --tests also builds and
+# runs the tests of what is left, without each component of src (.github/workflows/deep.yml).
 set -euo pipefail
 source_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$1
+tests=${2:-}
 digits=$source_folder/examples/digits
 
 says() { # says TEXT COMMAND...: the command exits with 2 and its message holds the text
@@ -20,11 +22,20 @@ says() { # says TEXT COMMAND...: the command exits with 2 and its message holds 
     fi
 }
 
-without() { # without COMPONENT...: builds the command without them, in the preset quick
-    local build=$work/without_$1 options=()
-    local component
+configure() { # configure COMPONENT...: a build folder of the preset quick without them; with --tests it is all built and tested
+    build=$work/without_$1
+    local component options=(-DQK_BUILD_TESTS=OFF)
+    if [ "$tests" = --tests ]; then options=(-DQK_BUILD_TESTS=ON); fi
     for component in "$@"; do options+=("-DQK_BUILD_${component^^}=OFF"); done
-    cmake -S "$source_folder" --preset quick -B "$build" -DQK_DISPATCH_ISAS=native -DQK_BUILD_TESTS=OFF -DQK_BUILD_BENCH=OFF "${options[@]}" >/dev/null
+    cmake -S "$source_folder" --preset quick -B "$build" -DQK_DISPATCH_ISAS=native -DQK_BUILD_BENCH=OFF "${options[@]}" >/dev/null
+    if [ "$tests" = --tests ]; then
+        cmake --build "$build" -j "$(nproc)" >/dev/null
+        ctest --test-dir "$build" -LE exhaustive -E "^skipped_test$|^tidy_test$" -j "$(nproc)" --output-on-failure
+    fi
+}
+
+without() { # without COMPONENT...: builds the command without them
+    configure "$@"
     cmake --build "$build" -j "$(nproc)" --target qk_tool >/dev/null
     qk=$build/qk
     "$qk" quantize "$digits/digits.onnx" -o "$build/int8.onnx" --inputs "$digits/train_images.npy" --activation int8 --weight int8 --overwrite >/dev/null
@@ -42,4 +53,12 @@ without hardware
 says "component hardware" "$qk" vectors fp8_e4m3fn
 without learn
 says "component learn" "$qk" quantize "$digits/digits.onnx" -o "$work/x.onnx" --calibration "$digits/train_images.npy" --activation int8 --weight int8 --rotation hadamard
-echo "built without hardware and learn, without hardware, without learn; each quantizes and searches"
+# The command reads checkpoints and knows other systems, so it is left out with either.
+for component in checkpoint systems; do
+    configure $component
+    if [ -e "$work/without_$component/qk" ]; then
+        echo "a command without $component" >&2
+        exit 1
+    fi
+done
+echo "built without hardware and learn, without hardware, without learn; each quantizes and searches. Configured without checkpoint, without systems"

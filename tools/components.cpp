@@ -6,6 +6,13 @@
 #include "qk/graph/error.hpp"
 #include "verbs.hpp"
 
+#ifdef QK_HAVE_HARDWARE
+#include "qk/graph/hardware.hpp"
+#endif
+#ifdef QK_HAVE_LEARN
+#include "qk/graph/learn.hpp"
+#endif
+
 namespace qk::tool {
 namespace {
 
@@ -23,6 +30,15 @@ void need_hardware([[maybe_unused]] const std::string& what) {
 void need_learn([[maybe_unused]] const std::string& what) {
 #ifndef QK_HAVE_LEARN
     left_out(what, "learn", "QK_BUILD_LEARN");
+#endif
+}
+
+void enter_components() {
+#ifdef QK_HAVE_HARDWARE
+    hardware::enter();
+#endif
+#ifdef QK_HAVE_LEARN
+    learn::enter();
 #endif
 }
 

@@ -27,6 +27,7 @@ namespace qk::tool {
 
 int run_program(int argc, char** argv) {
     remember_command_line(argc, argv);
+    enter_components();
 #if defined(__GLIBC__)
     // Returns blocks of half a megabyte and more to the system when they are freed. By default the C library would keep ever larger blocks.
     ::mallopt(M_MMAP_THRESHOLD, 1 << 19);

@@ -33,6 +33,9 @@ struct with_json : Settings {
 #undef QK_HARDWARE_VERB
 #undef QK_LEARN_VERB
 
+/// Lets the graph module ask the components that this build has. A program or a module calls it before anything else.
+void enter_components();
+
 /// Adds every verb of verbs.inc to a command. Throws if `word`, which the user gave, is a verb of a component that this build leaves out.
 void add_verbs(command& app, verb_result& result, std::string_view word);
 

@@ -433,6 +433,7 @@ int run_program(std::vector<std::string> words) {
 }  // namespace
 
 void add_verbs(nb::module_& m) {
+    tool::enter_components();
     nb::class_<call>(m, "Call", nb::is_weak_referenceable())
         .def(nb::init<std::vector<std::string>, std::string, nb::object, nb::object, bool, bool, nb::object, const nb::dict&, bool>(),
              nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg())

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <set>
 
-#include "bounded_json.hpp"
+#include "disk/bounded_json.hpp"
 #include "parts.hpp"
 
 namespace qk::checkpoint {

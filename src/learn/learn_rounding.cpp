@@ -342,12 +342,14 @@ class learner {
 
 }  // namespace
 
-bool has_learn() { return true; }
+}  // namespace qk::graph
 
-std::vector<learned_weight> learn_rounding(model& m, precision_plan& plan, const named_tensors& samples,
-                                           const std::function<weight_rounding(const std::string&)>& how, const learn_options& options,
-                                           const progress& report) {
-    return learner(m, plan, samples, how, options).run(report);
+namespace qk::learn {
+
+std::vector<graph::learned_weight> learn_rounding(graph::model& m, graph::precision_plan& plan, const graph::named_tensors& samples,
+                                                  const std::function<graph::weight_rounding(const std::string&)>& how,
+                                                  const graph::learn_options& options, const graph::progress& report) {
+    return graph::learner(m, plan, samples, how, options).run(report);
 }
 
-}  // namespace qk::graph
+}  // namespace qk::learn

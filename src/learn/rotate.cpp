@@ -10,15 +10,16 @@
 #include "graph/ops/widened.hpp"
 #include "graph/quantize/divide_channels.hpp"
 #include "learn/stream.hpp"
-#include "qk/graph/base/names.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/plan/layers.hpp"
 
-namespace qk::graph {
+namespace qk::learn {
 namespace {
 
-using detail::constant_use;
-using detail::stream;
+using namespace graph;
+
+using graph::detail::constant_use;
+using graph::detail::stream;
 
 /// Returns the tensor with every run of H values along the last axis (`along_rows`), or the one before it, replaced by (run * gain) Q.
 tensor rotated(const tensor& given, const rotation& q, bool along_rows, const std::vector<float>& gain) {
@@ -37,13 +38,14 @@ tensor rotated(const tensor& given, const rotation& q, bool along_rows, const st
     return y;
 }
 
-bool has_transposed_weights(const onnx::NodeProto& n) { return n.op_type() == "Gemm" && detail::int_attribute(n, "transB", 0) != 0; }
+bool has_transposed_weights(const onnx::NodeProto& n) { return n.op_type() == "Gemm" && graph::detail::int_attribute(n, "transB", 0) != 0; }
 
 void rotate_constant(model& m, const constant_use& at, const rotation& q, bool reads, const std::vector<float>& gain = {}) {
     const onnx::NodeProto& n = m.graph().node(at.node);
     const bool weights = at.input == 1 && (n.op_type() == "MatMul" || n.op_type() == "Gemm");
     const bool along_rows = !weights || reads == has_transposed_weights(n);
-    detail::replace_constant(m, at.node, at.input, rotated(ops::widened(m.constant(n.input(at.input))), q, along_rows, gain), "rotated");
+    graph::detail::replace_constant(m, at.node, at.input, rotated(ops::widened(m.constant(n.input(at.input))), q, along_rows, gain),
+                                    "rotated");
 }
 
 /// Removes Mul nodes by a gain: readers of their outputs read their inputs instead.
@@ -59,9 +61,9 @@ void take_out(model& m, const std::set<int>& nodes) {
         gone[static_cast<std::size_t>(index)] = true;
     }
     if (nodes.empty()) return;
-    detail::remove_nodes(m.graph(), gone);
+    graph::detail::remove_nodes(m.graph(), gone);
     m.reindex();
-    detail::drop_unused_initializers(m);
+    graph::detail::drop_unused_initializers(m);
 }
 
 void apply(model& m, const stream& s, const rotation& q) {
@@ -70,7 +72,7 @@ void apply(model& m, const stream& s, const rotation& q) {
     for (const constant_use& at : s.gains) {
         tensor ones(data_type::float32, m.constant_shape(m.graph().node(at.node).input(at.input)));
         std::ranges::fill(ones.as<float>(), 1.0f);
-        detail::replace_constant(m, at.node, at.input, ones, "taken_over");
+        graph::detail::replace_constant(m, at.node, at.input, ones, "taken_over");
     }
     take_out(m, s.gain_nodes);
     m.reindex();
@@ -82,8 +84,8 @@ std::vector<std::string> normalized(const model& m) {
     for (const onnx::NodeProto& n : m.graph().node()) {
         const std::string& op = n.op_type();
         if (n.input_size() == 0 || n.input(0).empty() || m.is_constant(n.input(0))) continue;
-        const bool one = detail::one_of(op, {"RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization",
-                                             "LayerNormalization", "SkipLayerNormalization"});
+        const bool one = graph::detail::one_of(op, {"RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization",
+                                                    "LayerNormalization", "SkipLayerNormalization"});
         const bool square = (op == "Pow" || (op == "Mul" && n.input(0) == n.input(1))) && n.output_size() == 1 &&
                             std::ranges::all_of(m.uses(n.output(0)), [&](const auto& u) {
                                 return u.node >= 0 && m.graph().node(u.node).op_type() == "ReduceMean";
@@ -114,18 +116,4 @@ std::vector<rotated_stream> rotate_streams(model& m, std::uint64_t seed) {
     return results;
 }
 
-void add_to(quantize_report& report, const std::vector<rotated_stream>& done) {
-    for (const rotated_stream& r : done) {
-        const bool refused = !r.refused.empty();
-        const std::string said = refused ? "its channels cannot be rotated: " + r.refused
-                                         : std::to_string(r.channels) + " channels were rotated: written by " + listed(r.writers) +
-                                               ", read by " + listed(r.readers);
-        report.notes.push_back(
-            {refused ? plan_note::kind::unrealised : plan_note::kind::rotated, "stream '" + r.tensor + "'", said, "rotation"});
-    }
-    if (done.empty())
-        report.notes.push_back({plan_note::kind::unrealised, "rotation",
-                                "the model has no stream that a normalization reads: nothing was rotated", "rotation"});
-}
-
-}  // namespace qk::graph
+}  // namespace qk::learn

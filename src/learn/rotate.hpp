@@ -15,25 +15,14 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/quantize/learning.hpp"
 
-namespace qk::graph {
+namespace qk::learn {
 
-struct rotated_stream {
-    std::string tensor;                         ///< the input of the stream's first normalization
-    std::size_t channels = 0;                   ///< 0: unknown, for the stream was refused early
-    std::vector<std::string> readers, writers;  ///< nodes whose weights changed
-    std::string refused;                        ///< why it stays as it is; empty: it was rotated
-};
-
-/// Rotates every stream that a normalization reads and that can be rotated. Needs no samples.
-std::vector<rotated_stream> rotate_streams(model& m, std::uint64_t seed = 0);
-
-/// Adds a note for each stream: `rotated`, or `unrealised` with the reason. A model without any stream gets one `unrealised` note.
-void add_to(quantize_report& report, const std::vector<rotated_stream>& done);
+/// What qk::graph::rotate_streams() (qk/graph/quantize/learning.hpp) says.
+std::vector<graph::rotated_stream> rotate_streams(graph::model& m, std::uint64_t seed);
 
 /// The matrix Q of equation (4), kept as its factors.
 class rotation {
@@ -48,4 +37,4 @@ class rotation {
     std::vector<double> hartley_;
 };
 
-}  // namespace qk::graph
+}  // namespace qk::learn

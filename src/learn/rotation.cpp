@@ -5,7 +5,7 @@
 
 #include "learn/rotate.hpp"
 
-namespace qk::graph {
+namespace qk::learn {
 namespace {
 
 /// splitmix64: https://prng.di.unimi.it/splitmix64.c
@@ -50,4 +50,4 @@ void rotation::times(std::span<double> row) const {
     }
 }
 
-}  // namespace qk::graph
+}  // namespace qk::learn

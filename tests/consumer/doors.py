@@ -6,7 +6,7 @@
 
 Every installed header must be reachable from a door (a header directly in qk/graph), and every door must compile in a program that has
 only the installed tree, by g++ and clang, as C++20 and C++23. A new door raises the two numbers below in the commit that adds it; nothing
-else does: what is not reached from a door belongs to src/graph.
+else does: what is not reached from a door belongs to src/graph. The components above, which a build may leave out, are not counted.
 """
 import concurrent.futures
 import os
@@ -17,8 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-HEADERS = 96
-LINES = 5100  # at most
+HEADERS = 97
+LINES = 5120  # at most
+ABOVE = re.compile(r"qk/graph/(learn|hardware)[./]")
 STANDARDS = {"g++": ["-std=c++20", "-std=c++23"], "clang++": ["-std=c++20", "-std=c++2b"]}
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 
@@ -52,11 +53,12 @@ def main():
         installed = {str(h.relative_to(include)) for h in (include / "qk/graph").rglob("*.hpp")}
         doors = sorted(h for h in installed if h.count("/") == 2)
         wrong += [f"{h} is installed and reached from no door" for h in sorted(installed - reached(include, doors))]
-        lines = sum(len((include / h).read_text().splitlines()) for h in installed)
-        print(f"{len(doors)} doors, {len(installed)} headers, {lines} lines")
-        if len(installed) != HEADERS or lines > LINES:
-            wrong.append(f"{len(installed)} headers and {lines} lines are installed; this test says {HEADERS} and at most {LINES}")
-        programs = {p.stem: p for p in (here / "doors").glob("*.cpp")}
+        counted = [h for h in installed if not ABOVE.match(h)]
+        lines = sum(len((include / h).read_text().splitlines()) for h in counted)
+        print(f"{len(doors)} doors, {len(installed)} headers, {len(counted)} of the module itself, {lines} lines")
+        if len(counted) != HEADERS or lines > LINES:
+            wrong.append(f"{len(counted)} headers and {lines} lines are installed; this test says {HEADERS} and at most {LINES}")
+        programs = {p.stem: p for p in (here / "doors").glob("*.cpp") if f"qk/graph/{p.stem}.hpp" in doors or not ABOVE.match(f"qk/graph/{p.stem}.hpp")}
         wrong += [f"door {Path(d).stem} has no program in tests/consumer/doors" for d in doors if Path(d).stem not in programs]
         for name, program in programs.items():
             if included(program) != [f"qk/graph/{name}.hpp"]:

@@ -8,8 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "feed_checkpoint.hpp"
-#include "feed_hardware.hpp"
 #include "graph/search/cache.hpp"
 #include "graph/search/latency.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
@@ -26,8 +24,30 @@
 #include "support/packed_file.hpp"
 #include "temporary.hpp"
 
+#ifdef QK_HAVE_CHECKPOINT
+#include "feed_checkpoint.hpp"
+#endif
+#ifdef QK_HAVE_HARDWARE
+#include "feed_hardware.hpp"
+#include "qk/graph/hardware.hpp"
+#endif
+#ifdef QK_HAVE_LEARN
+#include "qk/graph/learn.hpp"
+#endif
+
 namespace qk_fuzz {
 namespace {
+
+#ifndef QK_HAVE_CHECKPOINT
+void feed_config(std::string_view) {}
+void feed_index(std::string_view) {}
+#endif
+#ifndef QK_HAVE_HARDWARE
+void read_hex(std::string_view) {}
+void read_stream(std::string_view) {}
+void read_dot_case(std::string_view) {}
+void read_accumulator(std::string_view, const qk::graph::model&, const qk::graph::named_tensors&) {}
+#endif
 
 using namespace qk::graph;
 
@@ -216,6 +236,12 @@ void feed_input(std::string_view bytes) {
                                         read_format,   read_labels,    read_picture,        read_hex,         read_stream,
                                         read_dot_case, read_unit,      feed_config,         feed_index};
     if (bytes.empty()) return;
+#ifdef QK_HAVE_HARDWARE
+    qk::hardware::enter();  // a fuzzer's main is not ours
+#endif
+#ifdef QK_HAVE_LEARN
+    qk::learn::enter();
+#endif
     const auto which = static_cast<std::size_t>(static_cast<unsigned char>(bytes[0]) - '0') % readers.size();
     try {
         readers[which](bytes.substr(1));

@@ -10,9 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "feed_checkpoint.hpp"
 #include "feed_inputs.hpp"
 #include "feed_model.hpp"
+
+#ifdef QK_HAVE_CHECKPOINT
+#include "feed_checkpoint.hpp"
+#endif
 
 namespace fs = std::filesystem;
 
@@ -58,6 +61,7 @@ TEST_CASE("so do other files, and those cut short anywhere") {
     }
 }
 
+#ifdef QK_HAVE_CHECKPOINT
 TEST_CASE("and checkpoints, those cut short anywhere, and those with a changed byte") {
     for (const auto& [kind, feed] : {std::pair("safetensors", &qk_fuzz::feed_safetensors), std::pair("gguf", &qk_fuzz::feed_gguf)}) {
         const auto files = files_in(corpus / kind);
@@ -75,3 +79,4 @@ TEST_CASE("and checkpoints, those cut short anywhere, and those with a changed b
         }
     }
 }
+#endif

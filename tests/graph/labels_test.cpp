@@ -6,12 +6,14 @@
 #include <map>
 
 #include "build_model.hpp"
-#include "learn/learn_rounding.hpp"
 #include "qk/graph/evaluate/accuracy.hpp"
 #include "qk/graph/gradient.hpp"
-#include "qk/graph/learn/finetune.hpp"
 #include "qk/graph/pipeline.hpp"
 #include "qk/graph/search/report.hpp"
+
+#ifdef QK_HAVE_LEARN
+#include "qk/graph/learn.hpp"
+#endif
 
 using namespace qk::graph;
 namespace pipeline = qk::graph::pipeline;
@@ -109,13 +111,14 @@ std::map<std::string, std::string> doors(const logits& l, const pipeline::array_
         l.give(s.data, labels, ignore);
         pipeline::gradient(s);
     });
-    if (has_learn())
-        ask("finetune", [&] {
-            pipeline::finetune_settings s;
-            s.model = l.m, s.epochs = 1, s.precision.activation = "int8", s.precision.weight = "int8";
-            l.give(s.data, labels, ignore);
-            pipeline::finetune(s);
-        });
+#ifdef QK_HAVE_LEARN
+    ask("finetune", [&] {
+        pipeline::finetune_settings s;
+        s.model = l.m, s.epochs = 1, s.precision.activation = "int8", s.precision.weight = "int8";
+        l.give(s.data, labels, ignore);
+        pipeline::finetune(s);
+    });
+#endif
     return said;
 }
 
@@ -243,11 +246,12 @@ TEST_CASE("gradients and fine-tuning leave ignored samples out") {
         CHECK(g.gradients.at("x").as<float>()[8 + i] == doctest::Approx(h.gradients.at("x").as<float>()[4 + i]));
     }
     CHECK_THROWS_WITH_AS(loss_gradient(m, {{"x", l.x}}, classes{1, 2, 3, 4, 0}), doctest::Contains("label 4 at index 3"), error);
-    if (!has_learn()) return;
+#ifdef QK_HAVE_LEARN
     const finetune_result r = finetune(m, {}, {{"x", l.x}}, all, {.epochs = 1});
     CHECK(r.learned_from + r.held_out == 3);
     CHECK_THROWS_WITH_AS(finetune(m, {}, {{"x", l.x}}, classes{1, 2, 3, 4, 0}), doctest::Contains("label 4 at index 3"), error);
     CHECK_THROWS_WITH_AS(finetune(m, {}, {{"x", l.x}}, classes{-100, -100, 3, -100, -100}), doctest::Contains("two samples"), error);
+#endif
 }
 
 TEST_CASE("the gradient of positions is that of their mean loss") {

@@ -9,13 +9,16 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "learn/learn_rounding.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
 #include "qk/graph/pipeline.hpp"
 #include "qk/graph/search/report.hpp"
 #include "small_graph.hpp"
+
+#ifdef QK_HAVE_LEARN
+#include "qk/graph/learn.hpp"
+#endif
 
 using namespace qk::graph;
 namespace pipeline = qk::graph::pipeline;
@@ -231,7 +234,7 @@ TEST_CASE("finetune and gradient: the same values") {
     g.data.labels = {}, g.vector = slopes.result.output;
     CHECK(pipeline::gradient(g).result.gradients.size() == slopes.result.gradients.size());
 
-    if (!has_learn()) return;
+#ifdef QK_HAVE_LEARN
     pipeline::finetune_settings f;
     f.model = model_file, f.data.inputs = {images}, f.data.samples = 32, f.epochs = 1;
     f.precision.activation = "int8", f.precision.weight = "int2", f.output = folder / "learned.onnx";
@@ -240,6 +243,7 @@ TEST_CASE("finetune and gradient: the same values") {
     const pipeline::finetune_outcome done = pipeline::finetune(f);
     CHECK((done.model == read_file(folder / "learned.onnx")));
     CHECK((to_json(done.result.plan) == to_json(files.result.plan)));
+#endif
 }
 
 TEST_CASE("what is wrong in memory is said in a sentence") {
@@ -319,9 +323,10 @@ TEST_CASE("a function ends each call") {
                           ->second);
     ends(
         g, [](const auto& s) { pipeline::gradient(s); }, "gradient");
+#ifdef QK_HAVE_LEARN
     pipeline::finetune_settings f;
     f.precision = q.precision, f.epochs = 1;
-    if (has_learn())
-        ends(
-            f, [](const auto& s) { pipeline::finetune(s); }, "finetune");
+    ends(
+        f, [](const auto& s) { pipeline::finetune(s); }, "finetune");
+#endif
 }

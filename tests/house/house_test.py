@@ -22,8 +22,10 @@ ROOMS = ["base", "files", "model", "ops", "plan", "evaluate", "calibrate", "grad
 CORE = ["memory", "formats", "lanes", "memory/narrow_codes.hpp", "steps", "formats/*/step", "kernels/drivers", "kernels", "formats/*/codes", "codec/layout",
         "codec/encode codec/decode", "product"]
 LEVEL_OF_FILE = {"step.hpp": "formats/*/step", "fast.hpp": "formats/*/step", "codes.hpp": "formats/*/codes"}
-# Components that the graph module can do without stand above these rooms.
-COMPONENTS = {"src/hardware/devices/": "evaluate", "src/learn/": "quantize", "include/qk/graph/learn/": "quantize", "src/absent/": "quantize"}
+# Components that a build may leave out include public headers, their own, and src/disk. Those above the graph module also look into some of its rooms.
+COMPONENTS = {"src/hardware/devices/": "base ops evaluate", "src/hardware/": "", "src/learn/": "base model ops evaluate gradient quantize pipeline",
+              "src/checkpoint/": "", "src/systems/": ""}
+ABOVE_GRAPH = re.compile(r'#include "((?:qk/graph/)?(?:hardware|learn)[./][^"]+|(?:qk/)?(?:checkpoint|compare|systems)[./][^"]+)"')
 LEVELS = {room: level for level, rooms in enumerate(CORE) for room in rooms.split()}
 LINES_THAT_ASK_WHY = 600
 LINES_OF_A_FUNCTION = 80
@@ -114,16 +116,27 @@ def arrows_back(texts):
 def arrows_up(name, text):
     if name.startswith("include/qk/") and not name.startswith("include/qk/graph"):
         return arrows_up_in_core(name, text)
-    if name.startswith(("src/checkpoint/", "src/disk/")):
-        above = r'#include "((?:qk/)?graph/[^"]+)"' if name.startswith("src/checkpoint/") else r'#include "(?!disk/)([^"]+)"'
-        return [f"{name}: includes {m}, which is not below it" for m in re.findall(above, text)]
-    room = next((of for folder, of in COMPONENTS.items() if name.startswith(folder)), None)
+    if name.startswith("src/disk/"):
+        return [f"{name}: includes {m}, which is not below it" for m in re.findall(r'#include "(?!disk/)([^"]+)"', text)]
     found = re.match(r"(?:include/qk/graph|src/graph)/(\w+)/", name)
-    room = room or (found and found[1])
-    if not room:
+    if not found or found[1] == "learn":
         return []
-    level = ROOMS.index(room)
-    return [f"{name}: {room} includes {m}, a room above it" for m in re.findall(r'#include "(?:qk/)?graph/(\w+)/', text) if m != "learn" and ROOMS.index(m) > level]
+    level = ROOMS.index(found[1])
+    broken = [f"{name}: the graph module includes {m}, of a component that a build may leave out" for m in ABOVE_GRAPH.findall(text)]
+    return broken + [f"{name}: {found[1]} includes {m}, a room above it" for m in re.findall(r'#include "(?:qk/)?graph/(\w+)/', text) if m in ROOMS and ROOMS.index(m) > level]
+
+
+def reaches_inside(name, text):
+    """Finds what a component, or the command, uses of others beside their public names."""
+    folder = next((folder for folder in COMPONENTS if name.startswith(folder)), "")
+    hidden = re.compile(r"(?<![\w:])(qk::)?detail::" if folder not in ("", "src/learn/") else r"\bqk::detail\b")
+    broken = [f"{name}:{number}: uses qk::detail, which is not public" for number, line in enumerate(text.split("\n"), 1)
+              if (folder or name.startswith("tools/")) and hidden.search(line.split("//")[0])]
+    if not folder:
+        return broken
+    rooms, own = COMPONENTS[folder].split(), Path(folder).parts[1]
+    may = re.compile(rf"disk/|{own}/|[^/]+$|" + (rf"qk/|graph/({'|'.join(rooms)})/" if rooms else "qk/(?!graph/)"))
+    return broken + [f"{name}: includes {m}, which is inside another component" for m in re.findall(r'#include "([^"]+)"', text) if not may.match(m)]
 
 
 def opens_files(name, text):
@@ -199,7 +212,8 @@ def main():
     for name in names:
         texts[name] = text = (root / name).read_text()
         folders.setdefault(str(Path(name).parent), []).append(name)
-        broken += arrows_up(name, text) + long_functions(name, text) + opens_files(name, text) + names_instruction_sets(name, text)
+        broken += arrows_up(name, text) + reaches_inside(name, text) + long_functions(name, text) + opens_files(name, text)
+        broken += names_instruction_sets(name, text)
         lines = text.count("\n")
         if lines > LINES_THAT_ASK_WHY and "long because" not in text[:1500]:
             broken.append(f"{name}: {lines} lines, and its first comment does not say what it is long because of ('long because')")

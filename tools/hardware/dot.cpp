@@ -83,12 +83,10 @@ void multiply_values(const dot_arguments& given, const multiplier& by) {
             throw error(
                 fmt::format("{} has shape {}; C is [m,n], here [{},{}]", given.files[2], graph::to_string(t.shape()), shape.m, shape.n));
         for (const double v : values_of(t, given.files[2])) {
-            qk::detail::events ignored;
             if (whole) c.push_back(static_cast<std::uint64_t>(static_cast<std::int64_t>(v)));
             else if (by.how.addend == fp64) c.push_back(std::bit_cast<std::uint64_t>(v));
             else  // rounds once, straight to the format of C's register
-                c.push_back(qk::detail::stored_code(
-                    by.how.addend, qk::detail::round_to(by.how.addend, rounding::half_even, qk::accumulator{}, v, ignored)));
+                c.push_back(stored_code_of(by.how.addend, v));
         }
     }
     const along_axis rows{shape.m, shape.k, 1}, columns{1, shape.k, shape.n};

@@ -18,7 +18,7 @@ using graph::tensor;
 
 void put(std::vector<std::byte>& plane, std::size_t i, int width, std::uint64_t code) {
     if (width == 64) std::memcpy(plane.data() + 8 * i, &code, 8);
-    else qk::detail::put_code(plane, i, width, static_cast<std::uint32_t>(code));
+    else put_code(plane, i, width, static_cast<std::uint32_t>(code));
 }
 std::vector<std::byte> packed(const std::vector<std::uint64_t>& codes, int width) {
     std::vector<std::byte> plane((codes.size() * static_cast<std::size_t>(width) + 7) / 8);
@@ -104,7 +104,7 @@ int addend_bits(const accumulator& a) { return code_bits(a, a.addend); }
 bool same_result(const accumulator& a, std::uint64_t x, std::uint64_t y) {
     if (x == y || a.sum == summation::integer) return x == y;
     const floating f = result_bits(a) == 32 ? fp32 : a.result;
-    const auto nan = [&](std::uint64_t v) { return qk::detail::is_nan_code(f, v); };
+    const auto nan = [&](std::uint64_t v) { return device_sums::is_nan_code(f, v); };
     return nan(x) && nan(y);
 }
 
@@ -147,15 +147,14 @@ dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::stri
         if (std::holds_alternative<microexponent>(f))
             throw error(fmt::format("{}: cases hold no shifts of microexponents; give the operands as values", file));
         const tensor& scale = matrix("scale_" + name);
-        const auto blocks = static_cast<std::int64_t>(qk::detail::divide_up(k, block_size(f)));
+        const auto blocks = static_cast<std::int64_t>(layout_of(f, along_axis{1, k, 1}).scales.count);
         const graph::dims wanted =
             rows ? graph::dims{static_cast<std::int64_t>(lines), blocks} : graph::dims{blocks, static_cast<std::int64_t>(lines)};
         if (scale.shape() != wanted)
             throw error(fmt::format("{}: scale_{} has shape {}, not {}; k is {}{}", file, name, graph::to_string(scale.shape()),
                                     graph::to_string(wanted), k,
                                     half_a || half_b ? ", since codes of 4 bits stand two to a byte along k" : ""));
-        o.scales = packed(codes_of(scale, fmt::format("{}: scale_{}", file, name), qk::detail::packing_of(f).scale_width),
-                          qk::detail::packing_of(f).scale_width);
+        o.scales = packed(codes_of(scale, fmt::format("{}: scale_{}", file, name), scale_width(f)), scale_width(f));
         return o;
     };
     p.a = operand(a, "a", by.a, half_a, true);
@@ -230,8 +229,8 @@ std::vector<graph::named_tensor> make_case(const multiplier& by, std::size_t row
         const std::size_t held = half ? k / 2 : k;
         arrays.push_back({name, codes_tensor(codes, by_rows ? lines : held, by_rows ? held : lines, half ? 8 : width_of(f))});
         if (!is_block_format(f)) return;
-        const std::size_t blocks = qk::detail::divide_up(k, block_size(f));
-        const int width = qk::detail::packing_of(f).scale_width;
+        const std::size_t blocks = layout_of(f, along_axis{1, k, 1}).scales.count;
+        const int width = scale_width(f);
         std::vector<std::uint64_t> scales(lines * blocks);
         for (std::size_t i = 0; i < scales.size(); ++i) {
             const std::uint64_t any = random(), middle = std::uint64_t{1} << (width - 1);

@@ -44,7 +44,7 @@ const graph::tensor* find_array(const std::vector<graph::named_tensor>& arrays, 
 dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const multiplier& by);
 
 /// Returns the bits of one element's code.
-inline int width_of(const format& f) { return qk::detail::packing_of(f).element_width; }
+inline int width_of(const format& f) { return element_width(f); }
 
 /// Returns an array of whole numbers as codes of at most `bits` bits; errors call it `what`.
 std::vector<std::uint64_t> codes_of(const graph::tensor& t, const std::string& what, int bits);

@@ -72,10 +72,7 @@ class coded {
         const packed_layout l = layout_of(p.how, x.size());
         hex_row w(cases * codes.size());
         for_each_code(
-            l, cases,
-            [&](std::span<std::byte> plane, std::size_t at, int bits, std::size_t word) {
-                w[word] = qk::detail::get_code(plane, at, bits);
-            },
+            l, cases, [&](std::span<std::byte> plane, std::size_t at, int bits, std::size_t word) { w[word] = get_code(plane, at, bits); },
             planes_of(l, std::span(p.bytes)));
         return w;
     }
@@ -187,7 +184,7 @@ class decoder_kind : public case_kind {
         if (bits > 16 && level == "exhaustive") throw error("--level exhaustive: codes of more than 16 bits are too many; give --level 2");
         const std::uint64_t all = std::uint64_t{1} << std::min(bits, 16);
         std::uint64_t drawn = 0;
-        const auto any = [&](int width) { return random_bits(seed, drawn++) & qk::detail::low_bits(width); };
+        const auto any = [&](int width) { return random_bits(seed, drawn++) & low_bits(width); };
         const bool blocks = operands.size() > format_.size;
         const std::uint64_t scales = !blocks ? 1 : level == "1" ? 32 : std::uint64_t{1} << operands[format_.size];
         // Every element, under some or all scales; shifts at random. Each scale begins with another code, so that a place sees several.
@@ -266,7 +263,7 @@ class device_kind : public case_kind {
         : by_(multiplier_of(given.device, "", "", "")), k_(2 * static_cast<std::size_t>(find_device(given.device)->k)) {
         for (const qk::format& f : {by_.a, by_.b}) {
             operands.insert(operands.end(), k_, width_of(f));
-            if (is_block_format(f)) operands.insert(operands.end(), blocks_of(f), qk::detail::packing_of(f).scale_width);
+            if (is_block_format(f)) operands.insert(operands.end(), blocks_of(f), scale_width(f));
         }
         operands.push_back(addend_bits(by_.how));
         results = {result_bits(by_.how)};
@@ -305,7 +302,7 @@ class device_kind : public case_kind {
 
   private:
     std::uint64_t mask() const { return results.front() >= 64 ? no_number : (std::uint64_t{1} << results.front()) - 1; }
-    std::size_t blocks_of(const qk::format& f) const { return qk::detail::divide_up(k_, block_size(f)); }
+    std::size_t blocks_of(const qk::format& f) const { return layout_of(f, along_axis{1, k_, 1}).scales.count; }
     dot_case case_at(const hex_row& asked, std::size_t at) const {
         std::vector<graph::named_tensor> arrays;
         const auto operand = [&](const std::string& which, const qk::format& f, bool row) {
@@ -320,7 +317,7 @@ class device_kind : public case_kind {
             if (!is_block_format(f)) return;
             add("scale_" + which,
                 {asked.begin() + static_cast<std::ptrdiff_t>(at), asked.begin() + static_cast<std::ptrdiff_t>(at + blocks_of(f))},
-                qk::detail::packing_of(f).scale_width);
+                scale_width(f));
             at += blocks_of(f);
         };
         operand("a", by_.a, true);

@@ -35,8 +35,7 @@ std::string hex_lines(std::span<const float> values) {
 }
 std::string hex_codes(std::span<const std::byte> plane, std::size_t count, int width) {
     std::string s;
-    for (std::size_t i = 0; i < count; ++i)
-        fmt::format_to(std::back_inserter(s), "{:0{}x}\n", qk::detail::get_code(plane, i, width), (width + 3) / 4);
+    for (std::size_t i = 0; i < count; ++i) fmt::format_to(std::back_inserter(s), "{:0{}x}\n", get_code(plane, i, width), (width + 3) / 4);
     return s;
 }
 
@@ -142,7 +141,7 @@ void write_vectors(const vectors_arguments& given) {
                        std::bit_cast<std::uint32_t>(y));
         if (has_codes)
             fmt::format_to(std::back_inserter(csv), "{:x}",
-                           qk::detail::get_code(planes_of(l, std::span<const std::byte>(packed.bytes)).elements, i, l.elements.bits));
+                           get_code(planes_of(l, std::span<const std::byte>(packed.bytes)).elements, i, l.elements.bits));
         csv += '\n';
     }
     files.emplace_back("vectors.csv", csv);

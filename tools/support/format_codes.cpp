@@ -103,10 +103,9 @@ struct of_family {
         if (has_integer_elements(f)) return {f.integer_bits, signed_codes(f.integer_bits, true, f.integer_bits - 2), each_code(e8m0)};
         return {bits(f.element), each_code(f.element), each_code(e8m0)};
     }
-    template <qk::detail::under_floating_scales Format>
-    format_codes operator()(const Format& f) const {
-        return {bits(f.element), each_code(f.element), each_code(f.scale)};
-    }
+    template <class Format>
+    requires requires(const Format& f) { f.scale; }
+    format_codes operator()(const Format& f) const { return {bits(f.element), each_code(f.element), each_code(f.scale)}; }
 };
 
 constexpr int cells = 96;
@@ -152,9 +151,9 @@ code_value value_of(const code_number& n) {
 }
 
 format_codes codes_of(const qk::format& f) {
-    const int width = qk::detail::packing_of(f).element_width;
+    const int width = element_width(f);
     if (width > 16) throw error(fmt::format("--codes lists formats of up to 16 bits; {} has {}", to_text(f).view(), width));
-    return qk::detail::with_family(f, of_family());
+    return std::visit(of_family(), f);
 }
 
 std::string pairs_of(const std::vector<code_value>& codes) {

@@ -6,7 +6,7 @@
 
 #include "options/data_options.hpp"
 #include "options/precision_options.hpp"
-#include "qk/graph/pipeline.hpp"
+#include "qk/graph/learn.hpp"
 #include "support/caller.hpp"
 #include "support/checkpoints.hpp"
 #include "support/console.hpp"

@@ -280,6 +280,11 @@ constexpr message check_integer(const accumulator& a) {
 
 }  // namespace detail
 
+/// What a register may be, what a result may be beside that, and the register of partial sums where only the result is said.
+using detail::is_register, detail::is_narrow_result, detail::usual_partial;
+/// meaningful(a): a with the fields at their defaults that mean nothing for its kind of sum.
+using detail::meaningful;
+
 /// Returns a sentence that says why the accumulator cannot be computed, empty if it can.
 constexpr message check(const accumulator& a) {
     const message common = detail::first_of({detail::in_range("groups", a.groups, 0, detail::largest_block),

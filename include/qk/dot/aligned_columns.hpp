@@ -222,3 +222,13 @@ QK_INLINE bool store_exact(const accumulator& how, std::int64_t sum, int lsb, st
 }
 
 }  // namespace qk::detail
+
+namespace qk::device_sums {
+
+/// Sums of a row times columns side by side, in lanes: which accumulators and operands each way serves, and the ways.
+using detail::aligned_columns, detail::bundled_columns, detail::exact_columns, detail::store_exact;
+using detail::serves_aligned_columns, detail::serves_bundled_columns, detail::serves_exact_columns;
+/// What they read: columns taken apart, the bits of their products, of an element within its block, and the shift of a bundle.
+using detail::aligned_bits, detail::apart, detail::bits_in_block, detail::bundle_raise;
+
+}  // namespace qk::device_sums

@@ -25,6 +25,13 @@ constexpr bool is_wide_unsigned(const format& f) {
 
 }  // namespace detail
 
+namespace device_sums {
+
+/// kind_of(format): what is the same for all elements of an operand in this format.
+using detail::kind_of;
+
+}  // namespace device_sums
+
 constexpr message check_operands(const format& a, const format& b, const accumulator& acc) {
     const message own = check(acc);
     if (!own.empty()) return own;

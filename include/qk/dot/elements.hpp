@@ -251,3 +251,13 @@ inline row_source held_source(const element_tile& held, const row_source& of) no
 }
 
 }  // namespace qk::detail
+
+namespace qk::device_sums {
+
+/// Elements taken apart into whole numbers and exponents, at most dot_tile at once; exponents from first_special on are Inf, from first_nan
+/// on NaN.
+using detail::element_tile, detail::dot_tile, detail::first_special, detail::first_nan;
+/// What is the same for all elements of an operand, and how a device reads them; take_codes takes codes apart.
+using detail::element_kind, detail::reading, detail::take_codes;
+
+}  // namespace qk::device_sums

@@ -132,3 +132,10 @@ void stopping_columns(const accumulator& how, std::size_t k, const std::int32_t*
 }
 
 }  // namespace qk::detail
+
+namespace qk::device_sums {
+
+/// The same for groups that are joined with the register, and for registers that saturate after every group.
+using detail::joined_columns, detail::serves_joined_columns, detail::serves_stopping_columns, detail::stopping_columns;
+
+}  // namespace qk::device_sums

@@ -154,10 +154,9 @@ void multiply(const accumulator& how, const format& fa, const format& fb, produc
 /// Turn values into stored codes and back.
 template <accumulator Acc>
 constexpr std::uint64_t stored_of(sum_type<Acc> v) {
-    events ignored;
     if constexpr (Acc.sum == summation::integer) return static_cast<std::uint64_t>(v);
     else if constexpr (Acc.addend == fp64) return std::bit_cast<std::uint64_t>(v);
-    else return stored_code(Acc.addend, round_to(Acc.addend, rounding::half_even, accumulator{}, static_cast<double>(v), ignored));
+    else return stored_code_of(Acc.addend, static_cast<double>(v));
 }
 template <accumulator Acc>
 constexpr sum_type<Acc> value_of_stored(std::uint64_t code) {
@@ -168,6 +167,15 @@ constexpr sum_type<Acc> value_of_stored(std::uint64_t code) {
 }
 
 }  // namespace qk::detail
+
+namespace qk::device_sums {
+
+/// An operand, whose rows are read as a device reads them.
+using detail::operand;
+/// source_of(row): a row as a sum reads it. one_sum: the stored code of one element of D. scaled_code: a sum's code times a scale.
+using detail::source_of, detail::one_sum, detail::scaled_code;
+
+}  // namespace qk::device_sums
 
 namespace qk {
 

@@ -197,4 +197,18 @@ QK_INLINE constexpr std::uint64_t stored_code(floating f, std::uint64_t code) {
 }
 
 }  // namespace detail
+
+/// Returns a value, rounded once and half to even to a register's format, as the stored code that dot takes and gives.
+constexpr std::uint64_t stored_code_of(floating f, double value) {
+    detail::events ignored;
+    return detail::stored_code(f, detail::round_to(f, rounding::half_even, accumulator{}, value, ignored));
+}
+
+/// The parts of a device's sum, for who computes sums in an order or in lanes of his own: src/hardware/devices does so.
+namespace device_sums {
+
+/// What happened in one sum; its code in a register as it is stored; the code of NaN, and whether a code is one.
+using detail::events, detail::is_nan_code, detail::nan_of, detail::stored_code;
+
+}  // namespace device_sums
 }  // namespace qk

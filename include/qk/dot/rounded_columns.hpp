@@ -159,3 +159,10 @@ void rounded_row(const accumulator& how, std::size_t k, const float* row, const 
 }
 
 }  // namespace qk::detail
+
+namespace qk::device_sums {
+
+/// The same for devices whose every step is float32.
+using detail::rounded_row, detail::serves_rounded_columns;
+
+}  // namespace qk::device_sums

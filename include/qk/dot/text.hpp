@@ -280,6 +280,11 @@ inline message unknown_key(std::string_view name) {
 
 }  // namespace detail
 
+/// The keys of an accumulator's text, in its order: each reads its value and prints it.
+using detail::accumulator_key, detail::accumulator_keys;
+/// register_text(f): "fp32", "e8m13", "fp8_e4m3fn", as an accumulator's text says it.
+using detail::register_text;
+
 inline parsed<accumulator> parse_accumulator(std::string_view text) {
     if (text.empty()) return {{}, "the accumulator is empty; say for instance groups=16,align=25,round=toward-zero, or a device's name"};
     if (const device* d = find_device(text)) return {d->accumulator, {}};

@@ -6,7 +6,6 @@
 #include "qk/graph/pipeline/evaluate.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
-#include "qk/graph/pipeline/finetune.hpp"
 #include "qk/graph/pipeline/gradient.hpp"
 #include "qk/graph/pipeline/quantize.hpp"
 #include "qk/graph/pipeline/search.hpp"

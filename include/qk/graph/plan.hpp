@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/plan/device_layer.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/plan/plan.hpp"
 #include "qk/graph/plan/requests.hpp"

@@ -6,6 +6,7 @@
 
 #include "qk/graph/quantize/compensate.hpp"
 #include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/quantize/learning.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"

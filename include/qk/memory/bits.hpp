@@ -244,3 +244,12 @@ QK_INLINE void with_width(int width, const Call& call) {
 }
 
 }  // namespace qk::detail
+
+namespace qk {
+
+/// Codes of `width` bits (1 to 32) in a plane: read number i, write number i (no other bit changes), read numbers [first, first + n).
+using detail::get_code, detail::put_code, detail::get_codes;
+/// low_bits(n): the n lowest bits, which a code of n bits may have.
+using detail::low_bits;
+
+}  // namespace qk

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bounded_json.hpp"
+#include "disk/bounded_json.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph::detail {

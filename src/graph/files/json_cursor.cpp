@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "bounded_json.hpp"
+#include "disk/bounded_json.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/base/printable.hpp"
 #include "qk/graph/files/file.hpp"

@@ -10,8 +10,8 @@
 
 #include "graph/pipeline/bad_samples.hpp"
 #include "graph/search/options.hpp"
-#include "learn/learn_rounding.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/quantize/learning.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
@@ -183,13 +183,12 @@ std::vector<recipe_row> every_recipe_row() {
     };
 }
 const std::vector<recipe_row>& recipe_rows() {
-    static const std::vector<recipe_row> rows = [] {
-        std::vector<recipe_row> all = every_recipe_row();
-        if (!has_learn())
-            for (recipe_row& row : all) std::erase_if(row.ways, [](const recipe_way& way) { return way.learns; });
-        return all;
+    static const std::vector<recipe_row> all = every_recipe_row(), without_learning = [] {
+        std::vector<recipe_row> rows = all;
+        for (recipe_row& row : rows) std::erase_if(row.ways, [](const recipe_way& way) { return way.learns; });
+        return rows;
     }();
-    return rows;
+    return learn_component.is_entered() ? all : without_learning;
 }
 
 /// Fewer samples than these tell nothing from chance: nothing is held out, and nothing is chosen.

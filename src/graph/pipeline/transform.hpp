@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "graph/quantize/scale_channels.hpp"
-#include "learn/rotate.hpp"
 #include "qk/graph/pipeline/data.hpp"
+#include "qk/graph/quantize/learning.hpp"
 
 namespace qk::graph::pipeline {
 

@@ -5,6 +5,7 @@
 
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/model/torch_names.hpp"
+#include "qk/graph/plan/device_layer.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {
@@ -23,6 +24,10 @@ bool means(const accumulator_request& r, const onnx::NodeProto& n, const std::st
 }
 
 }  // namespace
+
+void check_accumulator_text(const std::string& text, const std::string& origin) {
+    device_component.functions_for(origin + ": an accumulator").check(text, origin);
+}
 
 accumulator_request parse_accumulator_request(const std::string& text, const std::string& origin) {
     accumulator_request r{.origin = origin};

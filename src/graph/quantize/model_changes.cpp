@@ -12,8 +12,8 @@
 #include "graph/ops/widened.hpp"
 #include "graph/quantize/missing_biases.hpp"
 #include "graph/quantize/scale_channels.hpp"
-#include "learn/rotate.hpp"
 #include "qk/graph/calibrate/scales.hpp"
+#include "qk/graph/quantize/learning.hpp"
 
 namespace qk::graph {
 namespace {

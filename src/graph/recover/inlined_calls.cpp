@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "bounded_json.hpp"
+#include "disk/bounded_json.hpp"
 #include "graph/export/marks.hpp"
 #include "graph/model/edit.hpp"
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "bounded_json.hpp"
+#include "disk/bounded_json.hpp"
 #include "graph/search/cache.hpp"
 #include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/files/file.hpp"

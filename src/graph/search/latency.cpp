@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "bounded_json.hpp"
+#include "disk/bounded_json.hpp"
 #include "graph/search/latency.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/files/file.hpp"

@@ -6,7 +6,7 @@
 #include "graph/ops/widened.hpp"
 #include "graph/quantize/model_changes.hpp"
 #include "graph/quantize/pair_safe.hpp"
-#include "learn/learn_rounding.hpp"
+#include "qk/graph/quantize/learning.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
 
 namespace qk::graph {

@@ -255,12 +255,12 @@ qk_status qk_fake_quantize_backward_values(const qk_conversion* how, const qk_va
 uint32_t qk_get_code(const void* plane, int bits, size_t index) {
     if (plane == nullptr || bits < 1 || bits > 32) return 0;
     const std::size_t end = ((index + 1) * static_cast<std::size_t>(bits) + 7) / 8;
-    return qk::detail::get_code({static_cast<const std::byte*>(plane), end}, index, bits);
+    return qk::get_code({static_cast<const std::byte*>(plane), end}, index, bits);
 }
 void qk_put_code(void* plane, int bits, size_t index, uint32_t code) {
     if (plane == nullptr || bits < 1 || bits > 32) return;
     const std::size_t end = ((index + 1) * static_cast<std::size_t>(bits) + 7) / 8;
-    qk::detail::put_code({static_cast<std::byte*>(plane), end}, index, bits, code & qk::detail::low_bits(bits));
+    qk::put_code({static_cast<std::byte*>(plane), end}, index, bits, code & qk::low_bits(bits));
 }
 
 }  // extern "C"

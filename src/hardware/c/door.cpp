@@ -21,10 +21,17 @@ void read_flag(bool& flag, std::string_view key, std::string_view value, bool ha
     flag = value != "0";
 }
 
+/// Takes the text before the first `separator`, or all of it, off the front.
+std::string_view up_to(char separator, std::string_view& rest) {
+    const std::string_view first = rest.substr(0, rest.find(separator));
+    rest.remove_prefix(std::min(rest.size(), first.size() + 1));
+    return first;
+}
+
 /// Applies one change, such as "seed=7", to a semantics.
 void change(semantics& how, std::string_view item) {
     const bool has_value = item.find('=') != std::string_view::npos;
-    const std::string_view key = detail::take_until(item, '=');
+    const std::string_view key = up_to('=', item);
     constexpr const char* what = "semantics";
     if (key == "rounding") how.rounding = parsed_or_refused(parse_rounding(item), what);
     else if (key == "scale-rule") how.scale_rule = parsed_or_refused(parse_scale_rule(item), what);
@@ -121,9 +128,9 @@ semantics semantics_of(const char* text) {
     const std::string_view first = rest.substr(0, rest.find(','));
     if (first.find('=') == std::string_view::npos && first.find('-') == std::string_view::npos) {
         how = parsed_or_refused(parse_semantics(first), "semantics");
-        detail::take_until(rest, ',');
+        up_to(',', rest);
     }
-    while (!rest.empty()) change(how, detail::take_until(rest, ','));
+    while (!rest.empty()) change(how, up_to(',', rest));
     return how;
 }
 accumulator accumulator_of(const char* text) { return parsed_or_refused(parse_accumulator(text_of(text, "accumulator")), "accumulator"); }

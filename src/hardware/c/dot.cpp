@@ -24,7 +24,7 @@ std::vector<std::byte> packed_codes(const std::uint64_t* codes, std::size_t n, i
             throw refused{QK_BAD_ARGUMENT, what + "[" + std::to_string(i) + "] is " + std::to_string(codes[i]) + ", which is no code of " +
                                                std::to_string(width) + " bits"};
         if (width == 64) std::memcpy(plane.data() + 8 * i, &codes[i], 8);
-        else detail::put_code(plane, i, width, static_cast<std::uint32_t>(codes[i]));
+        else put_code(plane, i, width, static_cast<std::uint32_t>(codes[i]));
     }
     return plane;
 }
@@ -59,12 +59,12 @@ void add_counts(qk_dot_counts* to, const dot_counts& from) {
 const_planes planes_of(const qk_const_planes* given, const format& f, along_axis axis, const char* what) {
     expect_array(given, 1, what);
     const std::size_t values = axis.outer * axis.length * axis.inner;
-    const packed_layout l = detail::is_fp64(f) ? packed_layout{} : qk::layout_of(f, axis);
+    const packed_layout l = (f == format(fp64)) ? packed_layout{} : qk::layout_of(f, axis);
     const auto one = [&](const void* data, std::size_t bytes) {
         expect_array(data, bytes, what);
         return std::span(static_cast<const std::byte*>(data), bytes);
     };
-    return {one(given->elements, detail::is_fp64(f) ? 8 * values : l.elements.bytes()), one(given->scales, l.scales.bytes()),
+    return {one(given->elements, (f == format(fp64)) ? 8 * values : l.elements.bytes()), one(given->scales, l.scales.bytes()),
             one(given->shifts, l.shifts.bytes()),
             given->tensor == nullptr ? std::span<const std::byte>{} : one(given->tensor, l.tensor.bytes())};
 }
@@ -140,11 +140,11 @@ packed_operand packed_of(const format& f, const std::uint64_t* codes, const std:
         throw refused{QK_BAD_ARGUMENT, std::string(what) + ": microexponents have shifts; give the operands packed, or as values"};
     expect_array(codes, lines * k, what);
     packed_operand o;
-    o.elements = packed_codes(codes, lines * k, detail::packing_of(f).element_width, what);
+    o.elements = packed_codes(codes, lines * k, element_width(f), what);
     if (!is_block_format(f)) return o;
-    const std::size_t blocks = lines * detail::divide_up(k, block_size(f));
+    const std::size_t blocks = qk::layout_of(f, along_axis{lines, k, 1}).scales.count;
     expect_array(scales, blocks, "the scales of blocks");
-    o.scales = packed_codes(scales, blocks, detail::packing_of(f).scale_width, std::string("scale_") + what);
+    o.scales = packed_codes(scales, blocks, scale_width(f), std::string("scale_") + what);
     return o;
 }
 
@@ -202,11 +202,7 @@ qk_status qk_multiply_add_values(const qk_product* product, const float* a, cons
         const std::size_t size = s.m * s.n;
         expect_array(d, size, "d");
         std::vector<std::uint64_t> start(c == nullptr ? 0 : size), result(size);
-        for (std::size_t i = 0; i < start.size(); ++i) {
-            qk::detail::events ignored;
-            start[i] = qk::detail::stored_code(by.how.addend, qk::detail::round_to(by.how.addend, qk::rounding::half_even,
-                                                                                   qk::accumulator{}, static_cast<double>(c[i]), ignored));
-        }
+        for (std::size_t i = 0; i < start.size(); ++i) start[i] = qk::stored_code_of(by.how.addend, static_cast<double>(c[i]));
         multiply(*product, by, qk::planes_of(qk::layout_of(by.a, rows_of(s)), std::span<const std::byte>(x)),
                  qk::planes_of(qk::layout_of(by.b, columns_of(s)), std::span<const std::byte>(y)), start.empty() ? nullptr : start.data(),
                  result.data(), counts);

@@ -25,9 +25,7 @@ namespace {
 using namespace qk::c;
 using qk::compare::dot_case;
 
-std::size_t blocks_of(const qk::format& f, std::size_t k) {
-    return qk::is_block_format(f) ? qk::detail::divide_up(k, qk::block_size(f)) : 0;
-}
+std::size_t blocks_of(const qk::format& f, std::size_t k) { return qk::layout_of(f, qk::along_axis{1, k, 1}).scales.count; }
 dot_case empty_question(const qk_dot_scoreboard& b) {
     const std::size_t k = b.task.k;
     return {{1, 1, k},

@@ -134,8 +134,8 @@ void expect_codes(qk_scoreboard& b, std::int64_t position) {
     if (done != qk::encode_status::done) throw refused{QK_NO_CODE, "this semantics gives values for which the format has no code"};
     const qk::const_planes p = qk::planes_of(l, std::span<const std::byte>(packed));
     b.expected.clear(), b.expected_scales.clear();
-    for (std::size_t i = 0; i < n; ++i) b.expected.push_back(qk::detail::get_code(p.elements, i, l.elements.bits));
-    for (std::size_t i = 0; i < l.scales.count; ++i) b.expected_scales.push_back(qk::detail::get_code(p.scales, i, l.scales.bits));
+    for (std::size_t i = 0; i < n; ++i) b.expected.push_back(qk::get_code(p.elements, i, l.elements.bits));
+    for (std::size_t i = 0; i < l.scales.count; ++i) b.expected_scales.push_back(qk::get_code(p.scales, i, l.scales.bits));
     b.first_expected = first;
 }
 /// Returns pick(board), or all ones where it is refused.

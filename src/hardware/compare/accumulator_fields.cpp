@@ -28,7 +28,7 @@ void set_register(accumulator& a, int v) {
     a.*Member = register_of(v);
 }
 /// Sets partial sums and result alike, for devices whose registers have one format.
-void set_registers(accumulator& a, int v) { a.partial = qk::detail::usual_partial(a.result = register_of(v)); }
+void set_registers(accumulator& a, int v) { a.partial = usual_partial(a.result = register_of(v)); }
 /// Sets lanes of neighbouring terms.
 void set_chunks(accumulator& a, int v) {
     a.lanes = v;
@@ -61,8 +61,7 @@ std::vector<int> result_registers(const dot_task& task, const seen_results& seen
         for (const int kind : width >= 8 ? std::array{0, 1, 2, 3} : std::array{0, 2, 1, 3}) {
             for (int e = 1; e <= std::min(8, width - 1); ++e) {
                 const int code = coded_register(e, width - 1 - e, kind);
-                if (kind == 0 ? qk::detail::is_register(register_of(code)) : qk::detail::is_narrow_result(register_of(code)))
-                    v.push_back(code);
+                if (kind == 0 ? is_register(register_of(code)) : is_narrow_result(register_of(code))) v.push_back(code);
             }
         }
         return v;
@@ -77,7 +76,7 @@ std::vector<int> result_registers(const dot_task& task, const seen_results& seen
 std::vector<int> partial_registers(const std::vector<int>& results) {
     std::vector<int> v;
     for (const int r : results) {
-        if (qk::detail::is_register(register_of(r))) v.push_back(r);
+        if (is_register(register_of(r))) v.push_back(r);
     }
     for (const floating f : {fp32, e8m13, tf32, fp16, bf16}) v.push_back(coded_register(f));
     for (int m = 4; m <= 22; ++m) v.push_back(coded_register(8, m));
@@ -171,7 +170,7 @@ std::vector<accumulator> seeds_of(const dot_task& task, const seen_results& seen
     std::vector<accumulator> all;
     const auto add = [&](accumulator a) {
         a.addend = task.c;
-        a = qk::detail::meaningful(a);
+        a = meaningful(a);
         if (check(a).empty() && check_operands(task.a, task.b, a).empty() && std::find(all.begin(), all.end(), a) == all.end())
             all.push_back(a);
     };
@@ -183,9 +182,9 @@ std::vector<accumulator> seeds_of(const dot_task& task, const seen_results& seen
     const bool narrow = task.d_bits <= 16;
     for (const int code : result_registers(task, seen)) {
         const floating r = register_of(code);
-        if (qk::detail::is_register(r) && !narrow) add_reversed(r, static_cast<int>(task.k), add);
+        if (is_register(r) && !narrow) add_reversed(r, static_cast<int>(task.k), add);
         for (const rounding round : {rounding::half_even, rounding::toward_zero}) {
-            if (narrow) add({.partial = qk::detail::usual_partial(r), .result = r, .partial_round = round, .round = round});
+            if (narrow) add({.partial = usual_partial(r), .result = r, .partial_round = round, .round = round});
         }
     }
     std::vector<floating> results{narrow ? fp16 : fp32, narrow ? bf16 : e8m13};
@@ -197,7 +196,7 @@ std::vector<accumulator> seeds_of(const dot_task& task, const seen_results& seen
         results = {register_of(result_registers(task, seen).front()), {8, seen.mantissa, 127, specials::ieee}};
     if (results[0] == results[1]) results.pop_back();
     for (const floating r : results) {
-        for (const floating partial : {fp32, qk::detail::usual_partial(r)}) {
+        for (const floating partial : {fp32, usual_partial(r)}) {
             for (const rounding round : {rounding::half_even, rounding::toward_zero}) {
                 const accumulator plain{.partial = partial, .result = r, .partial_round = round, .round = round};
                 accumulator a = plain;

@@ -7,7 +7,7 @@
 #ifdef QK_COMPARE_DISPATCH
 #include "qk/dispatch.hpp"
 #endif
-#include "qk/codec.hpp"
+#include "qk/codec/block_factors.hpp"
 
 namespace qk::compare {
 #ifdef QK_COMPARE_DISPATCH
@@ -86,23 +86,7 @@ std::vector<float> units_of_blocks(const conversion& c, std::span<const float> x
     std::vector<std::byte> packed(packed_bytes(c.format, c.blocks));
     if (kernels_here::encode(c.format, x, std::span(packed), parameters_of(c), how) != encode_status::done) return unit;
     const const_planes planes = planes_of(layout_of(c.format, c.blocks), std::span<const std::byte>(packed));
-    qk::detail::with_family(c.format, [&](const auto& f) {
-        if constexpr (requires { f.block_size; }) {
-            float tensor = 1;
-            if (planes.tensor.size() == sizeof tensor) std::memcpy(&tensor, planes.tensor.data(), sizeof tensor);
-            const qk::detail::packing packed_as = qk::detail::packing_of(f);
-            const along_axis a = c.blocks;
-            qk::detail::for_each_run(a, static_cast<std::size_t>(f.block_size),
-                                     [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
-                                         const auto across = [&](std::size_t j, std::size_t k, std::size_t count, float* to) {
-                                             qk::detail::factors_across<kernels::native>(f, planes, scale_index(packed_as, a, o, j, k),
-                                                                                         shift_index(packed_as, a, o, j, k), count, tensor,
-                                                                                         to);
-                                         };
-                                         qk::detail::factors_of(packed_as, a, l, i, n, unit.data() + first, across);
-                                     });
-        }
-    });
+    block_factors(c.format, planes, c.blocks, unit);
     return unit;
 }
 

@@ -18,7 +18,7 @@ std::vector<float> decoded(const conversion& c, const coded_values& codes) {
     std::vector<std::byte> bytes(l.bytes());
     const planes to = planes_of(l, std::span(bytes));
     const auto put = [](std::span<std::byte> plane, int width, const std::vector<std::uint32_t>& from) {
-        for (std::size_t k = 0; k < from.size(); ++k) qk::detail::put_code(plane, k, width, from[k] & qk::detail::low_bits(width));
+        for (std::size_t k = 0; k < from.size(); ++k) put_code(plane, k, width, from[k] & low_bits(width));
     };
     put(to.elements, l.elements.bits, codes.elements);
     put(to.scales, l.scales.bits, codes.scales);

@@ -27,8 +27,7 @@ std::uint32_t mirrored(std::uint32_t code, int width) {
 /// Returns a code as the number that its fields would be without special values.
 double plain_number(floating f, std::uint32_t code, bool hidden) {
     const int magnitude_bits = f.exponent_bits + f.mantissa_bits;
-    const std::uint32_t m = code & qk::detail::low_bits(f.mantissa_bits),
-                        e = code >> f.mantissa_bits & qk::detail::low_bits(f.exponent_bits);
+    const std::uint32_t m = code & low_bits(f.mantissa_bits), e = code >> f.mantissa_bits & low_bits(f.exponent_bits);
     const bool negative = f.is_signed && (code >> magnitude_bits & 1u) != 0;
     const double one = std::ldexp(1.0, f.mantissa_bits);
     const double v = e == 0 && !hidden ? std::ldexp(m, 1 - f.bias - f.mantissa_bits)
@@ -47,7 +46,7 @@ decoder_model::decoder_model(const conversion& c, const coded_values& codes)
     : c_(c),
       codes_(codes),
       block_(std::max<std::size_t>(1, static_cast<std::size_t>(block_size(c.format)))),
-      width_(qk::detail::packing_of(c.format).element_width) {}
+      width_(element_width(c.format)) {}
 
 double decoder_model::floating_element(floating f, std::uint32_t code, const decoder_rules& r) const {
     double v = static_cast<double>(value_of(f, code));
@@ -66,8 +65,7 @@ double decoder_model::floating_element(floating f, std::uint32_t code, const dec
     };
     if (std::isnan(v)) v = as(r.nan_is, v);
     else if (std::isinf(v)) v = as(r.infinity_is, v);
-    const std::uint32_t m = code & qk::detail::low_bits(f.mantissa_bits),
-                        e = code >> f.mantissa_bits & qk::detail::low_bits(f.exponent_bits);
+    const std::uint32_t m = code & low_bits(f.mantissa_bits), e = code >> f.mantissa_bits & low_bits(f.exponent_bits);
     if (!special && e == 0 && f.subnormals) {
         if (r.subnormal == decoder_rules::hidden) v = plain_number(f, code, true);
         if (m != 0 && r.subnormal == decoder_rules::flushed) v = sign * 0.0;
@@ -80,7 +78,7 @@ double decoder_model::floating_element(floating f, std::uint32_t code, const dec
 
 double decoder_model::element(std::uint32_t code, const decoder_rules& r) const {
     if (r.bits_reversed) code = mirrored(code, width_);
-    code = (code | r.ones) & ~r.zeros & qk::detail::low_bits(width_);
+    code = (code | r.ones) & ~r.zeros & low_bits(width_);
     double v = 0;
     const std::uint32_t top = std::uint32_t{1} << (width_ - 1);
     if (const floating* f = number_float(c_.format)) {
@@ -116,9 +114,8 @@ double decoder_model::factor(std::size_t i, const decoder_rules& r) const {
     if (r.scale_ignored) return tensor;
     const auto blocks = static_cast<std::ptrdiff_t>(codes_.scales.size());
     const std::ptrdiff_t at = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(i / block_) + r.scale_of, 0, blocks - 1);
-    const int width = qk::detail::packing_of(c_.format).scale_width;
-    const std::uint32_t code =
-        ((codes_.scales[static_cast<std::size_t>(at)] | r.scale_ones) & ~r.scale_zeros) & qk::detail::low_bits(width);
+    const int width = scale_width(c_.format);
+    const std::uint32_t code = ((codes_.scales[static_cast<std::size_t>(at)] | r.scale_ones) & ~r.scale_zeros) & low_bits(width);
     if (code == 0 && r.scale_zero_is_zero) return 0;
     double v = 0;
     if (const floating* scale = scale_float(c_.format)) {
@@ -133,7 +130,7 @@ double decoder_model::factor(std::size_t i, const decoder_rules& r) const {
         const int exponent_bits = b != nullptr ? b->exponent_bits : x->exponent_bits;
         const int mantissa = b != nullptr ? b->mantissa_bits : x->mantissa_bits, bias = (1 << (exponent_bits - 1)) - 1;
         int e = static_cast<int>(code) - bias - (mantissa - 1);
-        if (code == qk::detail::low_bits(width) && !r.scale_nan_is_number) return not_a_number;
+        if (code == low_bits(width) && !r.scale_nan_is_number) return not_a_number;
         if (x != nullptr && !codes_.shifts.empty()) {
             const std::size_t each = codes_.shifts.size() / codes_.scales.size();
             const std::size_t which = r.shift == decoder_rules::first_shift ? 0 : i % block_ / static_cast<std::size_t>(x->sub_block_size);
@@ -261,7 +258,7 @@ void add_block_mistakes(const conversion& c, std::vector<decoder_mistake>& all) 
     add(lanes_of, "the elements of a block come in reverse order", setting<&r::lane, r::reversed>());
     add(lanes_of, "the elements of a block are rotated by one: each is its neighbour behind", setting<&r::lane, r::next>());
     add(lanes_of, "the elements of a block are rotated by one: each is its neighbour before", setting<&r::lane, r::previous>());
-    const int width = qk::detail::packing_of(c.format).scale_width;
+    const int width = scale_width(c.format);
     for (int k = 0; k < width; ++k) {
         add(scale_bits, "bit " + std::to_string(k) + " of the scale's code is stuck at 0",
             [k](r& rules) { rules.scale_zeros |= std::uint32_t{1} << k; });
@@ -315,7 +312,7 @@ std::vector<decoder_mistake> decoder_mistakes(const problem& p) {
     if (!c.scale.empty()) add(of_offsets, "the scale of the tensor is left out", setting<&r::tensor_ignored, true>());
     if (is_block_format(c.format)) add_block_mistakes(c, all), add_mixed_lanes(p, all);
     add(code_bits, "the bits of a code come in reverse order", setting<&r::bits_reversed, true>());
-    for (int k = 0; k < std::min(16, qk::detail::packing_of(c.format).element_width); ++k) {
+    for (int k = 0; k < std::min(16, element_width(c.format)); ++k) {
         add(code_bits, "bit " + std::to_string(k) + " of an element's code is stuck at 0",
             [k](r& rules) { rules.zeros |= std::uint32_t{1} << k; });
         add(code_bits, "bit " + std::to_string(k) + " of an element's code is stuck at 1",

@@ -276,7 +276,7 @@ questions::questions(const dot_task& task, const dot_case& asked) : task_(task),
         const packed_layout l = layout_of(f, along_axis{1, k_, 1});
         std::vector<std::byte> bytes(l.bytes());
         const planes p = planes_of(l, std::span(bytes));
-        for (std::size_t i = 0; i < k_; ++i) put(p.elements, i, qk::detail::packing_of(f).element_width, code_at(i));
+        for (std::size_t i = 0; i < k_; ++i) put(p.elements, i, element_width(f), code_at(i));
         for (std::size_t s = 0; s < l.scales.count; ++s) put(p.scales, s, l.scales.bits, scale_at(s));
         if (!p.tensor.empty()) put(p.tensor, 0, 32, std::bit_cast<std::uint32_t>(1.0f));  // the tensor scale of NVFP4 is always 1
         return bytes;

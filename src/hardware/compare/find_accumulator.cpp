@@ -66,7 +66,7 @@ class finder {
             for (const int v : f.values) {
                 accumulator b = a;
                 f.set(b, v);
-                b = qk::detail::meaningful(b);
+                b = meaningful(b);
                 if (!(b == a) && allowed(b)) all.push_back(b);
             }
         }
@@ -102,12 +102,12 @@ class finder {
         simple.align = simple.join = 0;
         for (const qk::place where : {qk::place::inside, qk::place::after}) {
             simple.place = where;
-            simple = qk::detail::meaningful(simple);
+            simple = meaningful(simple);
             if (c.a.sum == summation::aligned && allowed(simple) && missed(simple, c.missed) <= c.missed) c.a = simple;
         }
         const accumulator plain{.sum = c.a.sum,
                                 .addend = c.a.addend,
-                                .partial = qk::detail::usual_partial(c.a.result),
+                                .partial = usual_partial(c.a.result),
                                 .result = c.a.result,
                                 .partial_round = c.a.round,
                                 .round = c.a.round};
@@ -162,7 +162,7 @@ class finder {
                 for (const qk::place where : {qk::place::inside, qk::place::after}) {
                     accumulator b = a;
                     b.sum = summation::aligned, b.align = align, b.cut = cut, b.place = where;
-                    add(qk::detail::meaningful(b));
+                    add(meaningful(b));
                 }
         return all;
     }
@@ -189,7 +189,7 @@ class finder {
     }
     /// Sets a.nan if the device's NaN has all bits set, as NVIDIA's has; comparisons of answers do not show it.
     void take_nan(accumulator& a) const {
-        if (qk::detail::is_narrow_result(a.result)) return;
+        if (is_narrow_result(a.result)) return;
         for (const answered& batch : answers_) {
             for (const std::uint64_t d : batch.d) {
                 const std::uint64_t ones = task_.d_bits < 32 ? (std::uint64_t{1} << (task_.d_bits - 1)) - 1 : 0x7fffffff;
@@ -205,7 +205,7 @@ class finder {
     void take(candidate& c, const accumulator& from, auto... members) const {
         accumulator b = c.a;
         ((b.*members = from.*members), ...);
-        b = qk::detail::meaningful(b);
+        b = meaningful(b);
         if (!(b == c.a) && allowed(b) && missed(b, c.missed) <= c.missed) c.a = b;
     }
     void take_each(candidate& c, const accumulator& from, auto... members) const { (take(c, from, members), ...); }

@@ -221,8 +221,7 @@ void nvfloat_scales_rounded(const problem&, const conversion& c, std::span<const
     if (c.given == conversion::granularity::none) {
         std::visit(
             [&](const auto& f) {
-                if constexpr (qk::detail::under_floating_scales<std::remove_cvref_t<decltype(f)>>)
-                    tensor = reference::tensor_scale(f, x, c.how);
+                if constexpr (requires { f.scale; }) tensor = reference::tensor_scale(f, x, c.how);
             },
             c.format);
     }

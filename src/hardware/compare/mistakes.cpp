@@ -117,7 +117,7 @@ template <int Size>
 void with_size(conversion& c, const problem&) {
     std::visit(
         [](auto& f) {
-            if constexpr (qk::detail::has_blocks<std::remove_cvref_t<decltype(f)>>) f.block_size = Size;
+            if constexpr (requires { f.block_size; }) f.block_size = Size;
         },
         c.format);
 }
@@ -179,7 +179,7 @@ float largest_for_specials(float x) {
 }
 
 /// Returns the bits of an element's code.
-int code_bits(const conversion& c) { return qk::detail::element_width(c.format); }
+int code_bits(const conversion& c) { return element_width(c.format); }
 std::uint32_t with_bit(std::uint32_t code, int bit, bool one) { return one ? code | 1u << bit : code & ~(1u << bit); }
 
 /// A bit of the element's code is always 0 or always 1.

@@ -55,7 +55,7 @@ std::string causes_of(const report& r) {
 
 /// Returns the value of a key that a text leaves out.
 std::string default_of(std::string_view key, const accumulator& a) {
-    if (key == "partial") return std::string(qk::detail::register_text(a.result).view());
+    if (key == "partial") return std::string(register_text(a.result).view());
     if (key == "partial-round") return std::string(to_text(a.round));
     if (key == "c") return a.result == fp64 ? "fp64" : "fp32";
     constexpr std::pair<std::string_view, const char*> words[] = {
@@ -81,11 +81,11 @@ std::string to_text(const report& r) {
 
 std::string difference_between(const accumulator& device, const accumulator& expected) {
     std::string s;
-    const auto value = [](const qk::detail::accumulator_key& k, const accumulator& a) {
+    const auto value = [](const accumulator_key& k, const accumulator& a) {
         const auto said = k.print(a);
         return said.empty() ? default_of(k.name, a) : std::string(said.view());
     };
-    for (const qk::detail::accumulator_key& k : qk::detail::accumulator_keys) {
+    for (const accumulator_key& k : accumulator_keys) {
         const std::string here = value(k, device), there = value(k, expected);
         if (here == there) continue;
         s += (s.empty() ? "" : ", ") + std::string(k.name) + "=" + here + " where " + there + " is expected";

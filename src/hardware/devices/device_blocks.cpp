@@ -29,7 +29,7 @@ tensor as_operand(const node_view& v, const tensor& t, const char* turned) {
 
 }  // namespace
 
-void device_layer::check_blocks(const quantizer& q, const tensor& t, bool weights) const {
+void unit_layer::check_blocks(const quantizer& q, const tensor& t, bool weights) const {
     const node_view& v = node_->view;
     const int rank = static_cast<int>(t.rank()), axis = q.axis < 0 ? q.axis + rank : q.axis;
     const bool conv = v.op_type() == "Conv", turned = v.op_type() == "Gemm" && v.get_int(weights ? "transB" : "transA", 0) != 0;
@@ -43,8 +43,8 @@ void device_layer::check_blocks(const quantizer& q, const tensor& t, bool weight
         fail(which + " reach over groups of " + std::to_string(t.dim(1) / group) + " channels");
 }
 
-packed_operand device_layer::pack(std::span<const float> values, const operand_codes& how, along_axis sum, std::span<const float> scale,
-                                  along_axis channels) const {
+packed_operand unit_layer::pack(std::span<const float> values, const operand_codes& how, along_axis sum, std::span<const float> scale,
+                                along_axis channels) const {
     packed_operand o{how.format, how.zero_point, sum, std::vector<std::byte>(packed_bytes(how.format, sum))};
     const std::vector<std::int64_t> zero_points(scale.size(), how.zero_point);
     const codec_parameters p = is_block_format(how.format) ? codec_parameters(sum, affine{how.tensor_scale, 0})
@@ -55,13 +55,13 @@ packed_operand device_layer::pack(std::span<const float> values, const operand_c
     return o;
 }
 
-std::int64_t device_layer::padded_channels(std::int64_t channels) const {
+std::int64_t unit_layer::padded_channels(std::int64_t channels) const {
     const auto block = [&](bool weights) { return std::max<std::int64_t>(block_size(format_of(weights)), 1); };
     const std::int64_t step = std::lcm(block(false), block(true));
     return (channels + step - 1) / step * step;
 }
 
-std::vector<packed_operand> device_layer::pack_weights(const tensor& w, const operand_codes& how) const {
+std::vector<packed_operand> unit_layer::pack_weights(const tensor& w, const operand_codes& how) const {
     const node_view& v = node_->view;
     std::vector<packed_operand> packed;
     if (v.op_type() != "Conv") {
@@ -93,29 +93,29 @@ std::vector<packed_operand> device_layer::pack_weights(const tensor& w, const op
     return packed;
 }
 
-unit_operand device_layer::take_blocks(const packed_operand& packed, std::size_t lines, std::size_t k, bool columns) const {
+unit_operand unit_layer::take_blocks(const packed_operand& packed, std::size_t lines, std::size_t k, bool columns) const {
     unit_operand o;
     o.format = packed.format;
     o.block = block_size(packed.format);
     const packed_matrix matrix = packed.view();
-    const qk::detail::operand operand{packed.format, matrix, packed.axis, how_};
-    o.kind = qk::detail::with_family(packed.format, [](const auto& f) { return qk::detail::kind_of(f); });
+    const device_sums::operand operand{packed.format, matrix, packed.axis, how_};
+    o.kind = device_sums::kind_of(packed.format);
     o.factor = how_.sum == summation::exact ? 1.0f : operand.tensor_scale();
     const bool in_terms = how_.sum == summation::exact && operand.tensor_scale() != 1, bundled = how_.bundle > 1;
-    if (in_terms || o.kind.width > 15 || (bundled && qk::detail::bits_in_block(o.kind) > 15)) return o;
+    if (in_terms || o.kind.width > 15 || (bundled && device_sums::bits_in_block(o.kind) > 15)) return o;
     o.n.resize(lines * k), o.exponent.resize(lines * k);
     const std::size_t line_step = columns ? 1 : k, step = columns ? lines : 1;
-    int lowest = qk::detail::first_special, highest = -qk::detail::first_special;
+    int lowest = device_sums::first_special, highest = -device_sums::first_special;
     bool special = false;
-    qk::detail::element_tile t;
+    device_sums::element_tile t;
     for (std::size_t line = 0; line < lines && !special; ++line)
         operand.with_row(columns ? 0 : line, columns ? line : 0, [&](const auto& row) {
-            for (std::size_t first = 0; first < k; first += qk::detail::dot_tile) {
-                const std::size_t count = std::min(qk::detail::dot_tile, k - first);
+            for (std::size_t first = 0; first < k; first += device_sums::dot_tile) {
+                const std::size_t count = std::min(device_sums::dot_tile, k - first);
                 row.load(first, count, t);
                 std::size_t at = line * line_step + first * step;
                 for (std::size_t i = 0; i < count; ++i, at += step) {
-                    special = special || t.exponent[i] >= qk::detail::first_special;
+                    special = special || t.exponent[i] >= device_sums::first_special;
                     if (special) return;
                     const int e = t.exponent[i], place = bundled ? e - t.base[i] - o.kind.lowest : 0;
                     o.n[at] = static_cast<std::int16_t>(t.n[i] == 0 ? 0 : t.n[i] * (1 << place));
@@ -131,12 +131,12 @@ unit_operand device_layer::take_blocks(const packed_operand& packed, std::size_t
     return o;
 }
 
-unit_operand device_layer::take_weights(const packed_operand& packed) const {
+unit_operand unit_layer::take_weights(const packed_operand& packed) const {
     const bool columns = node_->view.op_type() != "Conv";
     return take_blocks(packed, columns ? packed.axis.inner : packed.axis.outer, packed.axis.length, columns);
 }
 
-tensor device_layer::run_blocks(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
+tensor unit_layer::run_blocks(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
     const node_view& v = node_->view;
     const operand_codes x_codes = codes_of(x, false), w_codes = codes_of(w, true);
     const std::vector<packed_operand> made = packed_weights_.empty() ? pack_weights(w, w_codes) : std::vector<packed_operand>{};

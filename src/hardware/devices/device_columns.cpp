@@ -15,9 +15,9 @@ namespace {
 constexpr int lanes = 16;
 constexpr float infinity = std::numeric_limits<float>::infinity(), not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-bool is_special(const qk::detail::element_tile& t, std::size_t i) { return t.exponent[i] >= qk::detail::first_special; }
-float special_value(const qk::detail::element_tile& t, std::size_t i) {
-    if (t.exponent[i] >= qk::detail::first_nan || t.n[i] == 0) return not_a_number;
+bool is_special(const device_sums::element_tile& t, std::size_t i) { return t.exponent[i] >= device_sums::first_special; }
+float special_value(const device_sums::element_tile& t, std::size_t i) {
+    if (t.exponent[i] >= device_sums::first_nan || t.n[i] == 0) return not_a_number;
     return t.n[i] < 0 ? -infinity : infinity;
 }
 /// Returns what stands for a finite number beside special values: its sign.
@@ -26,7 +26,7 @@ float sign_of(N n) {
     return static_cast<float>((n > 0) - (n < 0));
 }
 /// Returns element i as a float32, which holds it exactly (holds_float32s).
-float value_at(const qk::detail::element_tile& t, std::size_t i, int fraction) {
+float value_at(const device_sums::element_tile& t, std::size_t i, int fraction) {
     if (is_special(t, i)) return special_value(t, i);
     if (t.n[i] == 0) return t.negative[i] != 0 ? -0.0f : 0.0f;
     return static_cast<float>(t.n[i] * power_of_two(t.exponent[i] - fraction));
@@ -35,24 +35,25 @@ float value_at(const qk::detail::element_tile& t, std::size_t i, int fraction) {
 /// Calls take(tile, how many, position of the first) for all codes of o, which has no blocks, until it returns false.
 template <class Take>
 void each_tile(const accumulator& how, const unit_operand& o, const Take& take) {
-    const qk::detail::reading reading{how.operand_bits, how.flush_inputs, o.zero_point};
-    qk::detail::with_family(o.format, [&](const auto& f) {
-        if constexpr (!qk::detail::has_blocks<std::remove_cvref_t<decltype(f)>>) {
-            qk::detail::element_tile t;
-            for (std::size_t i = 0; i < o.codes.size(); i += qk::detail::dot_tile) {
-                const std::size_t count = std::min(qk::detail::dot_tile, o.codes.size() - i);
-                qk::detail::take_codes(f, o.codes.data() + i, count, reading, t);
+    const device_sums::reading reading{how.operand_bits, how.flush_inputs, o.zero_point};
+    const auto of_family = [&](const auto& f) {
+        if constexpr (!requires { f.block_size; }) {
+            device_sums::element_tile t;
+            for (std::size_t i = 0; i < o.codes.size(); i += device_sums::dot_tile) {
+                const std::size_t count = std::min(device_sums::dot_tile, o.codes.size() - i);
+                device_sums::take_codes(f, o.codes.data() + i, count, reading, t);
                 if (!take(t, count, i)) return;
             }
         }
-    });
+    };
+    std::visit(of_family, o.format);
 }
 
 /// Splits elements of at most 15 bits (integers: 16) into whole numbers and exponents. `drop` is the number of low bits that operands lose.
 void take_numbers(const accumulator& how, unit_operand& o, int drop) {
     o.n.resize(o.codes.size()), o.exponent.resize(o.codes.size());
     bool fits = true;
-    each_tile(how, o, [&](const qk::detail::element_tile& t, std::size_t count, std::size_t at) {
+    each_tile(how, o, [&](const device_sums::element_tile& t, std::size_t count, std::size_t at) {
         for (std::size_t j = 0; j < count; ++j) {
             const bool special = is_special(t, j);
             if (special && o.special.empty()) {
@@ -77,7 +78,7 @@ class column_product {
         const bool exact = way == column_way::exact;
         if (way == column_way::aligned || way == column_way::joined) {
             raise_ = how.align - rows.kind.fraction - kind.kind.fraction;
-            chunk_ = std::size_t{1} << (31 - qk::detail::aligned_bits(how, rows.kind, kind.kind));
+            chunk_ = std::size_t{1} << (31 - device_sums::aligned_bits(how, rows.kind, kind.kind));
         }
         if (exact) lsb_ = rows.kind.lowest + kind.kind.lowest - rows.kind.fraction - kind.kind.fraction;
     }
@@ -133,7 +134,7 @@ class column_product {
 
     /// Multiplies one row by the panel. Returns false if a register overflowed.
     bool sums(std::size_t i, std::size_t first_row, std::uint64_t* stored) const {
-        using namespace qk::detail;
+        using namespace device_sums;
         const std::int32_t *a = row_.data() + i * s_.k, *e = row_exponent_.data() + i * s_.k;
         const apart b{n_.data(), exponent_.data()};
         const bool down = how_.cut == rounding::down;
@@ -183,7 +184,7 @@ class column_product {
         for (int l = 0; l < lanes; ++l) {
             if (std::isfinite(sum[l])) continue;
             known[l] = std::isnan(sum[l]);  // Inf may meet an Inf that a register overflowed to
-            stored[l] = qk::detail::stored_code(how_.result, qk::detail::nan_of(how_.result, how_.nan));
+            stored[l] = device_sums::stored_code(how_.result, device_sums::nan_of(how_.result, how_.nan));
         }
     }
 
@@ -201,41 +202,42 @@ class column_product {
 }  // namespace
 
 void take_apart(const accumulator& how, unit_operand& o) {
-    qk::detail::with_family(o.format, [&](const auto& f) {
+    const auto of_family = [&](const auto& f) {
         using family = std::remove_cvref_t<decltype(f)>;
-        o.kind = qk::detail::kind_of(f);
+        o.kind = device_sums::kind_of(f);
         int drop = 0;
         if constexpr (std::is_same_v<family, floating>) {
             drop = how.operand_bits == 0 ? 0 : std::max(0, f.mantissa_bits - how.operand_bits);
             o.kind.fraction -= drop, o.kind.width -= drop;  // those bits are zeros
         }
-        if constexpr (!qk::detail::has_blocks<family>) {
-            qk::detail::element_tile t;
+        if constexpr (!requires { f.block_size; }) {
+            device_sums::element_tile t;
             const std::uint32_t zero = is_integer_format(o.format) ? static_cast<std::uint32_t>(o.zero_point) : 0;
-            qk::detail::take_codes(f, &zero, 1, {how.operand_bits, how.flush_inputs, o.zero_point}, t);
+            device_sums::take_codes(f, &zero, 1, {how.operand_bits, how.flush_inputs, o.zero_point}, t);
             o.zero_exponent = static_cast<std::int16_t>(t.exponent[0]);
         }
-        if (qk::detail::serves_rounded_columns(how, o.format, o.format)) {
+        if (device_sums::serves_rounded_columns(how, o.format, o.format)) {
             o.value.resize(o.codes.size());
             const int fraction = o.kind.fraction + drop;
-            each_tile(how, o, [&](const qk::detail::element_tile& t, std::size_t count, std::size_t at) {
+            each_tile(how, o, [&](const device_sums::element_tile& t, std::size_t count, std::size_t at) {
                 for (std::size_t j = 0; j < count; ++j) o.value[at + j] = value_at(t, j, fraction);
                 return true;
             });
         } else if (o.kind.width <= (is_integer_format(o.format) ? 16 : 15)) {
             take_numbers(how, o, drop);
         }
-    });
+    };
+    std::visit(of_family, o.format);
 }
 
 column_way way_of(const accumulator& how, const unit_operand& a, const unit_operand& b, std::size_t k) {
-    if (qk::detail::serves_rounded_columns(how, a.format, b.format)) return column_way::rounded;
+    if (device_sums::serves_rounded_columns(how, a.format, b.format)) return column_way::rounded;
     if ((a.n.empty() && !a.codes.empty()) || (b.n.empty() && !b.codes.empty())) return column_way::none;
-    if (qk::detail::serves_exact_columns(how, a.kind, b.kind, k)) return column_way::exact;
-    if (qk::detail::serves_stopping_columns(how, a.kind, b.kind)) return column_way::stopping;
-    if (qk::detail::serves_aligned_columns(how, a.kind, b.kind)) return column_way::aligned;
-    if (qk::detail::serves_joined_columns(how, a.kind, b.kind)) return column_way::joined;
-    if (qk::detail::serves_bundled_columns(how, a.kind, a.block, b.kind, b.block)) return column_way::bundled;
+    if (device_sums::serves_exact_columns(how, a.kind, b.kind, k)) return column_way::exact;
+    if (device_sums::serves_stopping_columns(how, a.kind, b.kind)) return column_way::stopping;
+    if (device_sums::serves_aligned_columns(how, a.kind, b.kind)) return column_way::aligned;
+    if (device_sums::serves_joined_columns(how, a.kind, b.kind)) return column_way::joined;
+    if (device_sums::serves_bundled_columns(how, a.kind, a.block, b.kind, b.block)) return column_way::bundled;
     return column_way::none;
 }
 

@@ -29,7 +29,7 @@ struct unit_operand : operand_codes {
     std::vector<float> value;               ///< values in float32, if the unit rounds every sum to float32
     std::vector<float> special;             ///< if there is an Inf or NaN: special values (their n is 0), and the sign of all others
     std::int16_t zero_exponent = 0;         ///< of padding
-    qk::detail::element_kind kind;
+    device_sums::element_kind kind;
     std::int64_t block = 0;  ///< values under one scale
     float factor = 1;        ///< multiplies the sum: NVFP4's tensor scale
 };

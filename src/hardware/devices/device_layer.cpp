@@ -37,8 +37,7 @@ float largest(std::span<const float> x) {
 
 }  // namespace
 
-device_layer::device_layer(const net_node& node, const std::string& accumulator, const quantizer* x, const quantizer* w,
-                           const tensor& weights)
+unit_layer::unit_layer(const net_node& node, const std::string& accumulator, const quantizer* x, const quantizer* w, const tensor& weights)
     : node_(&node), name_(accumulator) {
     const auto parsed = parse_accumulator(accumulator);
     if (!parsed) fail(std::string(parsed.error.view()));
@@ -54,18 +53,18 @@ device_layer::device_layer(const net_node& node, const std::string& accumulator,
     } else weights_ = prepare(weights, true);
 }
 
-void device_layer::fail(const std::string& sentence) const { node_->view.fail(sentence); }
+void unit_layer::fail(const std::string& sentence) const { node_->view.fail(sentence); }
 
-const qk::format& device_layer::format_of(bool weights) const {
+const qk::format& unit_layer::format_of(bool weights) const {
     static const qk::format plain = fp32;
     const std::optional<quantizer>& q = weights ? w_ : x_;
     const std::optional<qk::format>& own = weights ? b_ : a_;
     return q ? q->format : own ? *own : plain;
 }
 
-bool device_layer::has_blocks() const { return is_block_format(format_of(false)) || is_block_format(format_of(true)); }
+bool unit_layer::has_blocks() const { return is_block_format(format_of(false)) || is_block_format(format_of(true)); }
 
-operand_codes device_layer::codes_of(const tensor& t, bool weights) const {
+operand_codes unit_layer::codes_of(const tensor& t, bool weights) const {
     if (t.type() != data_type::float32) fail(std::string("an accumulator multiplies float32 values, not ") + graph::name_of(t.type()));
     const quantizer* q = weights ? (w_ ? &*w_ : nullptr) : (x_ ? &*x_ : nullptr);
     operand_codes o;
@@ -95,7 +94,7 @@ operand_codes device_layer::codes_of(const tensor& t, bool weights) const {
     return o;
 }
 
-unit_operand device_layer::prepare(const tensor& t, bool weights) const {
+unit_operand unit_layer::prepare(const tensor& t, bool weights) const {
     unit_operand o;
     static_cast<operand_codes&>(o) = codes_of(t, weights);
     o.shape = t.shape();
@@ -108,8 +107,8 @@ unit_operand device_layer::prepare(const tensor& t, bool weights) const {
         fail(std::string(weights ? "the weights" : "the input") + " have values without a code in " + to_string(o.format) +
              " under these semantics");
     o.codes.resize(t.size());
-    const int width = qk::detail::with_family(o.format, [](const auto& f) { return qk::detail::element_width(f); });
-    if (t.size() != 0) qk::detail::get_codes(std::span<const std::byte>(packed), 0, t.size(), width, o.codes.data());
+    const int width = element_width(o.format);
+    if (t.size() != 0) get_codes(std::span<const std::byte>(packed), 0, t.size(), width, o.codes.data());
     take_apart(how_, o);
     if (node_->view.op_type() == "Gemm") {
         if (o.shape.size() != 2) fail("A and B must be matrices");
@@ -118,20 +117,20 @@ unit_operand device_layer::prepare(const tensor& t, bool weights) const {
     return o;
 }
 
-void device_layer::multiply_general(const packed_operand& rows, const packed_operand& columns, product_shape s, float* d) const {
+void unit_layer::multiply_general(const packed_operand& rows, const packed_operand& columns, product_shape s, float* d) const {
     std::vector<std::uint64_t> result(s.m * s.n);
     matrix_multiply_add(rows.format, columns.format, how_, s, rows.view(), columns.view(), {}, result);
     for (std::size_t i = 0; i < result.size(); ++i) d[i] = stored_value(how_, result[i]);
 }
 
-float device_layer::general_sum(const packed_operand& rows, const packed_operand& columns, std::size_t row, std::size_t column) const {
+float unit_layer::general_sum(const packed_operand& rows, const packed_operand& columns, std::size_t row, std::size_t column) const {
     const packed_matrix a = rows.view(), b = columns.view();
-    const qk::detail::operand x{rows.format, a, rows.axis, how_}, y{columns.format, b, columns.axis, how_};
+    const device_sums::operand x{rows.format, a, rows.axis, how_}, y{columns.format, b, columns.axis, how_};
     const float scale = how_.sum == summation::exact ? 1.0f : x.tensor_scale() * y.tensor_scale();
     std::uint64_t stored = 0;
     x.with_row(row, 0, [&](const auto& p) {
         y.with_row(0, column, [&](const auto& q) {
-            stored = qk::detail::one_sum(how_, qk::detail::source_of(p), qk::detail::source_of(q), rows.axis.length, 0, scale, nullptr);
+            stored = device_sums::one_sum(how_, device_sums::source_of(p), device_sums::source_of(q), rows.axis.length, 0, scale, nullptr);
         });
     });
     return stored_value(how_, stored);
@@ -145,8 +144,8 @@ float finished(float sum, float x_scale, const std::vector<float>& w_scale, std:
 }
 }  // namespace
 
-tensor device_layer::convolution(const dims& x, const dims& w, const operand_codes& x_codes, const operand_codes& w_codes,
-                                 const tensor& bias, allocator& memory, const multiply_function& multiply) const {
+tensor unit_layer::convolution(const dims& x, const dims& w, const operand_codes& x_codes, const operand_codes& w_codes, const tensor& bias,
+                               allocator& memory, const multiply_function& multiply) const {
     const std::int64_t group = node_->view.get_int("group", 1);
     const ops::window window = ops::check_conv(node_->view, x, w, bias.empty() ? nullptr : &bias, group);
     const auto out = static_cast<std::size_t>(w[0] / group), places = static_cast<std::size_t>(ops::product(window.output));
@@ -172,8 +171,8 @@ tensor device_layer::convolution(const dims& x, const dims& w, const operand_cod
     return y;
 }
 
-tensor device_layer::product_of_matrices(const dims& x, const dims& w, const operand_codes& x_codes, const operand_codes& w_codes,
-                                         const tensor& bias, allocator& memory, const multiply_function& multiply) const {
+tensor unit_layer::product_of_matrices(const dims& x, const dims& w, const operand_codes& x_codes, const operand_codes& w_codes,
+                                       const tensor& bias, allocator& memory, const multiply_function& multiply) const {
     const node_view& v = node_->view;
     const bool gemm = v.op_type() == "Gemm";
     const ops::matmul_plan p = ops::plan_matmul(v, x, w);
@@ -207,10 +206,10 @@ tensor device_layer::product_of_matrices(const dims& x, const dims& w, const ope
 namespace {
 /// Packs the codes of a matrix into a plane.
 packed_operand packed_codes(const operand_codes& o, const std::uint32_t* from, along_axis axis) {
-    const int width = qk::detail::with_family(o.format, [](const auto& g) { return qk::detail::element_width(g); });
+    const int width = element_width(o.format);
     const std::size_t count = axis.outer * axis.length * axis.inner;
     packed_operand p{o.format, o.zero_point, axis, std::vector<std::byte>(packed_bytes(o.format, axis))};
-    for (std::size_t i = 0; i < count; ++i) qk::detail::put_code(p.bytes, i, width, from[i] & qk::detail::low_bits(width));
+    for (std::size_t i = 0; i < count; ++i) put_code(p.bytes, i, width, from[i] & low_bits(width));
     return p;
 }
 
@@ -229,7 +228,7 @@ bool pads(const ops::window& w) {
 }
 }  // namespace
 
-tensor device_layer::run_elements(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
+tensor unit_layer::run_elements(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
     const unit_operand input = prepare(x, false);
     const unit_operand made = weights_ ? unit_operand{} : prepare(w, true);
     const unit_operand& weights = weights_ ? *weights_ : made;
@@ -292,7 +291,7 @@ tensor device_layer::run_elements(const tensor& x, const tensor& w, const tensor
                        });
 }
 
-tensor device_layer::run(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
+tensor unit_layer::run(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
     if (const message m = check_operands(format_of(false), format_of(true), how_); !m.empty()) fail(name_ + ": " + std::string(m.view()));
     return has_blocks() ? run_blocks(x, w, bias, memory) : run_elements(x, w, bias, memory);
 }

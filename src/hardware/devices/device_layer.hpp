@@ -10,7 +10,7 @@
 
 #include "graph/evaluate/execute/network.hpp"
 #include "hardware/devices/device_columns.hpp"
-#include "qk/graph/plan/plan.hpp"
+#include "qk/graph/plan/device_layer.hpp"
 
 namespace qk::graph::execute {
 
@@ -23,13 +23,12 @@ struct packed_operand {
     packed_matrix view() const { return {planes_of(layout_of(format, axis), std::span<const std::byte>(bytes)), zero_point}; }
 };
 
-class device_layer {
+class unit_layer final : public device_layer {
   public:
-    /// `accumulator` is a device's name or an accumulator's text. `x` and `w` are the quantizers of the operands; if one is null, that
-    /// operand gets the format that the device multiplies, or float32. A constant `weights` is prepared here; otherwise it is empty.
-    device_layer(const net_node& node, const std::string& accumulator, const quantizer* x, const quantizer* w, const tensor& weights);
+    /// The arguments are those of device_functions::make.
+    unit_layer(const net_node& node, const std::string& accumulator, const quantizer* x, const quantizer* w, const tensor& weights);
 
-    tensor run(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const;
+    tensor run(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const override;
 
   private:
     using multiply_function = std::function<void(std::int64_t first, std::int64_t second, const product_shape& shape, float* d)>;

@@ -27,6 +27,9 @@ constexpr int scale_width(const Format& f) {
 
 }  // namespace detail
 
+/// Bits of the code of an element, and of the scale or exponent that a block shares (0 for a format without blocks).
+using detail::element_width, detail::scale_width;
+
 /// Returns the planes of a tensor of outer * length * inner values in a format (qk::format or a family's struct) with blocks along an axis.
 template <class Format>
 constexpr packed_layout layout_of(const Format& f, along_axis a) {

@@ -28,7 +28,7 @@ enum class pow2_rule : std::uint8_t {
 };
 
 /// How weights become codes: each rounded to the nearest; rounded by linear algebra so that the layer's output stays
-/// (quantize/compensate.hpp); or with rounding learned, layer by layer, so that it stays (quantize/learn_rounding.hpp).
+/// (quantize/compensate.hpp); or with rounding learned, layer by layer, so that it stays (quantize/learning.hpp).
 enum class weight_rounding : std::uint8_t { nearest, compensated, adaround, adaquant };
 
 /// A format and everything else that may be requested about how a value is stored. What is not set follows the defaults of the value's

@@ -24,7 +24,7 @@ struct channel_scaling {
     bool any() const { return how != rule::none; }
 };
 
-/// Rotation of residual streams (rotate.hpp). It changes the model before channels are scaled.
+/// Rotation of residual streams (learning.hpp). It changes the model before channels are scaled.
 enum class stream_rotation : std::uint8_t { none, hadamard };
 
 struct quantize_options {

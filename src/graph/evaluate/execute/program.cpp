@@ -223,7 +223,8 @@ class program_builder {
             cache_.node_number(n), x, w, bias, by_x ? cache_.intern(*by_x) : -1, by_w ? cache_.intern(*by_w) : -1, number};
         put_layer({step_key::kind::device, key}, n.outputs[0], 1, c, [&, x = x, w = w, by_x = by_x, by_w = by_w](step& t) {
             t.node = &n, t.in = {x, w, bias};
-            t.device = std::make_shared<device_layer>(n, unit->second, by_x, by_w, w < no_slot ? cache_.constant(w) : tensor());
+            t.device = device_component.functions_for("a plan's accumulator " + unit->second)
+                           .make(n, unit->second, by_x, by_w, w < no_slot ? cache_.constant(w) : tensor());
         });
         return true;
     }

@@ -16,7 +16,7 @@
 #include "graph/evaluate/execute/dense_unit.hpp"
 #include "graph/evaluate/execute/layout.hpp"
 #include "graph/evaluate/execute/network.hpp"
-#include "hardware/devices/device_layer.hpp"
+#include "qk/graph/plan/device_layer.hpp"
 
 namespace qk::graph::execute {
 

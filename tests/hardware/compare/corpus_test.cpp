@@ -14,7 +14,7 @@
 #include <fstream>
 #include <map>
 
-#include "../core/test_inputs.hpp"
+#include "../../core/test_inputs.hpp"
 #include "circuit.hpp"
 #include "diagnose.hpp"
 #include "expected_causes.hpp"
@@ -385,7 +385,8 @@ void write_results(const std::string& folder, const std::vector<judged_bug>& bug
              << quoted(verdicts[static_cast<int>(b.how)]) << ", " << quoted(b.headline) << "]";
     json << "\n],\n\"processor_seconds_each\": " << seconds / static_cast<double>(bugs.size()) << "\n}\n";
     page << "# Diagnosis: planted bugs\n\nHow often the headline of `qk compare` is right, on " << bugs.size()
-         << " bugs that `tests/compare/corpus_test.cpp` draws from seeds and plants in a circuit of its own (`circuit.hpp`). Singles, "
+         << " bugs that `tests/hardware/compare/corpus_test.cpp` draws from seeds and plants in a circuit of its own (`circuit.hpp`). "
+            "Singles, "
             "pairs and triples are\n"
             "mistakes as the table has them; \"circuit\" faults are drawn by stage, fault and lane, and no row was written for "
             "them.\n\nA headline is tried on values that it has not seen:\n"

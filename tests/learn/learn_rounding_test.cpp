@@ -7,11 +7,11 @@
 #include <cmath>
 
 #include "graph/quantize/missing_biases.hpp"
-#include "learn/learn_rounding.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/export/export.hpp"
+#include "qk/graph/quantize/learning.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "rounded_weights.hpp"
 #include "small_graph.hpp"

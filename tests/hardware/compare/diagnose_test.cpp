@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "../core/test_inputs.hpp"
+#include "../../core/test_inputs.hpp"
 #include "expected_causes.hpp"
 #include "faulty_device.hpp"
 #include "model.hpp"

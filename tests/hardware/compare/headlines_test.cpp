@@ -6,7 +6,7 @@
 #include <cmath>
 #include <functional>
 
-#include "../core/test_inputs.hpp"
+#include "../../core/test_inputs.hpp"
 #include "diagnose.hpp"
 #include "expected_causes.hpp"
 #include "faulty_device.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qk/graph/pipeline/finetune.hpp"
+#include "qk/graph/learn/finetune_verb.hpp"
 
 #include "graph/model/model_bytes.hpp"
 #include "graph/pipeline/cancelling.hpp"

@@ -3,7 +3,7 @@
 // wrong results beyond the range, subnormals, NVFP4's scales, zero points of channels.
 #include <doctest/doctest.h>
 
-#include "../core/test_inputs.hpp"
+#include "../../core/test_inputs.hpp"
 
 #include <cmath>
 #include "expected_causes.hpp"
