@@ -18,7 +18,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   check_cxx_compiler_flag("-mmove-max=128 -mstore-max=128" QK_HAS_MOVE_MAX)
 endif()
 
-option(QK_QUICK "for people who change qk: -Og, and sources of the graph module and the command compiled together; the build takes half the time, the programs are slow" OFF)
+option(QK_QUICK "for people who change qk: -Og; the build takes half the time, the programs are slow" OFF)
 
 # qk_own(target [LOOPS]) adds the compiler flags of qk's own builds; no target passes them on to users. Release is -O2 with loops of any
 # length vectorised, whatever the source. LOOPS is for a target whose loops run for each value of each sample: -O3, under QK_QUICK too.
@@ -60,10 +60,12 @@ function(qk_own target)
   qk_instrument(${target})
 endfunction()
 
-# qk_together(target) compiles the target's sources several at a time under QK_QUICK: names in their unnamed namespaces must differ.
+# qk_together(target) compiles the target's sources QK_TOGETHER at a time, which parses what they share once: names in their unnamed namespaces
+# must differ.
+set(QK_TOGETHER 8 CACHE STRING "how many sources of the graph module, checkpoints and the command are compiled at a time; 1: each by itself")
 function(qk_together target)
-  if(QK_QUICK)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 31)
+  if(QK_TOGETHER GREATER 1)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${QK_TOGETHER})
   endif()
 endfunction()
 

@@ -22,10 +22,11 @@
 
 namespace qk::dispatch {
 
-/// Returns the instruction set in use, by its name above.
+/// Returns the instruction set in use, by its name above, or "none" where this processor has none of those that were built.
 const char* architecture() noexcept;
 
-/// Returns a sentence if QK_ARCH names something that this build or this processor lacks (the best one is used then), else null.
+/// Returns a sentence if QK_ARCH names something that this build or this processor lacks (the best one is used then), or if the
+/// architecture is "none" (a kernel that is called then says so and ends the process); else null.
 const char* problem() noexcept;
 
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how = semantics::ocp) noexcept;

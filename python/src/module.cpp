@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension module qk._qk: arrays and verbs. Users see the package qk, which is written in Python around it.
+#include <string_view>
+
 #include "arrays.hpp"
 #include "interpreter_lock.hpp"
 #include "qk/dispatch.hpp"
@@ -21,6 +23,7 @@ NB_MODULE(_qk, m) {
         }
     });
     m.attr("version") = QK_VERSION;
+    if (std::string_view(qk::dispatch::architecture()) == "none") throw nb::import_error(qk::dispatch::problem());
     if (const char* problem = qk::dispatch::problem()) PyErr_WarnEx(PyExc_RuntimeWarning, problem, 1);
     qk::python::add_arrays(m);
     qk::python::add_backward(m);

@@ -60,7 +60,8 @@ class planner {
 
     std::vector<planned_tensor> plan() {
         for (const auto& [glob, format] : asked_.rules)
-            if (std::ranges::none_of(c_.weights, [&](const weight& w) { return named_by(glob, w); }))
+            if (std::ranges::none_of(c_.weights,
+                                     [&, &wanted = glob](const weight& w) { return named_by(wanted, w); }))  // clang 14 captures no binding
                 throw error("no weight of " + c_.path.string() + " fits '" + glob + "', for which format " + format + " is asked");
         if (like_ != nullptr) as_like();
         else by_formats();

@@ -2,6 +2,7 @@
 // Chooses the instruction set, once.
 #include "qk/dispatch.hpp"
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -51,8 +52,19 @@ constexpr candidate candidates[] = {
 #endif
 };
 
+/// The names of the instruction sets of this build, or of those that run here.
+std::array<char, 64> names_of(bool running) noexcept {
+    std::array<char, 64> names{};
+    for (const candidate& c : candidates) {
+        if (running && !c.runs()) continue;
+        if (names[0] != '\0') std::strncat(names.data(), ", ", names.size() - std::strlen(names.data()) - 1);
+        std::strncat(names.data(), c.name, names.size() - std::strlen(names.data()) - 1);
+    }
+    return names;
+}
+
 struct choice {
-    const candidate* chosen = nullptr;
+    const candidate* chosen = nullptr;  ///< null: none of this build's runs here
     char problem[256] = {};
 
     choice() noexcept {
@@ -63,19 +75,21 @@ struct choice {
             if (wanted != nullptr && std::strcmp(c.name, wanted) == 0) named = &c;
             if (chosen == nullptr && c.runs()) chosen = &c;
         }
+        if (chosen == nullptr) {
+            std::snprintf(problem, sizeof problem,
+                          "this qk was built for %s alone, which this processor lacks: build it here, or install a package, "
+                          "which has the kernels of every instruction set",
+                          names_of(false).data());
+            return;
+        }
         if (wanted == nullptr) return;
         if (named != nullptr && named->runs()) {
             chosen = named;
             return;
         }
-        char names[64] = {};
-        for (const candidate& c : candidates) {
-            if (!c.runs()) continue;
-            if (names[0] != '\0') std::strncat(names, ", ", sizeof names - std::strlen(names) - 1);
-            std::strncat(names, c.name, sizeof names - std::strlen(names) - 1);
-        }
         std::snprintf(problem, sizeof problem, "QK_ARCH=%.32s: %s; set it to one of %s, or leave it unset for the best", wanted,
-                      named != nullptr ? "this processor lacks that instruction set" : "this build has no such instruction set", names);
+                      named != nullptr ? "this processor lacks that instruction set" : "this build has no such instruction set",
+                      names_of(true).data());
     }
 };
 
@@ -85,7 +99,13 @@ const choice& choose() noexcept {
 }
 
 const kernel_table& kernels() noexcept {
-    static const kernel_table table = choose().chosen->table();
+    static const kernel_table table = [] {
+        if (choose().chosen == nullptr) {
+            std::fprintf(stderr, "qk: %s\n", choose().problem);
+            std::abort();
+        }
+        return choose().chosen->table();
+    }();
     return table;
 }
 
@@ -121,7 +141,7 @@ scale_gradient backward(const format& f, const values_in& x, const values_in& gr
 
 }  // namespace
 
-const char* architecture() noexcept { return choose().chosen->name; }
+const char* architecture() noexcept { return choose().chosen != nullptr ? choose().chosen->name : "none"; }
 const char* problem() noexcept { return choose().problem[0] != '\0' ? choose().problem : nullptr; }
 
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how) noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Labels: which count, and that a label of no class, of no sample or of no whole number is an error wherever labels are read.
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <map>

@@ -36,7 +36,7 @@ def main():
         added = [place / "added_by_a_test.cpp" for place in sorted((copy / "src/graph").rglob("*")) if place.is_dir()]
         for source in added:
             source.write_text("// SPDX-License-Identifier: Apache-2.0\n")
-        done = subprocess.run(["cmake", "--preset", "release"], cwd=copy, capture_output=True, text=True)
+        done = subprocess.run(["cmake", "--preset", "release", "-DQK_TOGETHER=1"], cwd=copy, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"cmake --preset release failed:\n{done.stderr}")
         commands = json.loads((copy / "build/release/compile_commands.json").read_text())

@@ -28,7 +28,7 @@ def watched_module(also):
     link = link.split("&&")[1]  # behind it stand the copies of third parties' libraries, which are there
     objects = []
     for line in lines:
-        source = re.search(r" -c (\S+\.cpp)$", line)
+        source = re.search(r" -c (\S+\.c(?:pp|xx))$", line)  # .cxx: several sources together
         if source is None or not ("/python/src/" in source[1] or also and re.search(also, os.path.relpath(source[1], ROOT))):
             continue
         target = re.search(r" -o (\S+\.o) ", line)[1]

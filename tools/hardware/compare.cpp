@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `qk compare`: compares a device's results with what the format prescribes.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <memory>

@@ -2,6 +2,7 @@
 #include "hardware/compare_dot.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "hardware/ask_device.hpp"
 #include "options/format_options.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `qk dot`: a matrix product as a device computes it, of values or of codes.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <memory>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `qk vectors`: test vectors for a converter in hardware, with the results that the format prescribes.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cstring>
 #include <filesystem>

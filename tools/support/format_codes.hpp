@@ -2,7 +2,7 @@
 // Every code of a format with its value, and a drawing of its numbers: what `qk formats --codes` prints.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <string>
 #include <vector>

@@ -2,6 +2,7 @@
 #include "support/system_rules.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>

@@ -2,7 +2,7 @@
 // `qk inspect --tensors`: every name in a model's file that a request may use, and what folding makes of it.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>

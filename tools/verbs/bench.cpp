@@ -2,6 +2,7 @@
 // `qk bench`: how fast fake_quantize, encode and decode are on this machine, compared with memcpy; with --product, how fast packed weights
 // are multiplied, compared with reading them. bench/kernels measures more.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <charconv>

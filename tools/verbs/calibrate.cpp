@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `qk calibrate`: the range of each activation by every method, and the error of each method.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `qk diff`: tensor by tensor, where another runtime departs from what the network says.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <memory>

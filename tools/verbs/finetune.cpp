@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `qk finetune`: trains weights, biases and scales under a plan.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <memory>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `qk formats`: the catalogue, or the facts of given formats, as a table; or the devices.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <bit>

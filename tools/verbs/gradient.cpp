@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `qk gradient`: gradients of an output with respect to a model's inputs and weights.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <memory>
 

@@ -2,6 +2,7 @@
 // `qk inspect`: a model's inputs and outputs, its operators, its layers and the size of their weights.
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>

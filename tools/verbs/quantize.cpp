@@ -2,6 +2,7 @@
 // `qk quantize`: makes a plan from requests and calibration, and a model from the plan; `qk explain`: says why a tensor has its precision.
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <memory>

@@ -2,6 +2,7 @@
 #include "qk/graph/pipeline/diff.hpp"
 
 #include <onnx/onnx_pb.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -2,6 +2,7 @@
 #include "qk/graph/pipeline/file_quality.hpp"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "graph/pipeline/bad_samples.hpp"
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <filesystem>
 #include <mutex>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
