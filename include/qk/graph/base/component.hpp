@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A component stands above the graph module, which a build or a program may have without it. The module keeps a table of what it asks the
-// component for; one call of the program, enter(), fills it. docs/design/architecture.md, Components.
+// component for; one call of the program, enter(), fills it. docs/design/rooms.md, Components.
 #pragma once
 
 #include <atomic>
