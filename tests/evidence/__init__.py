@@ -14,6 +14,6 @@
 `python tests/tool/NAME.py [QK] [-k PART]` runs one file, `build/venv/bin/pytest tests -k NAME` finds it from the root. The command is QK,
 or $QK_COMMAND, or build/release/qk. evidence.graphs writes ONNX models and needs onnx; evidence.runtimes runs them in onnxruntime or OpenVINO.
 """
-from .running import ROOT, TESTS, at, check, command, equal, evaluated, folder, main, needs, ok, option, qk, qk_json, run, saved, skip, start
+from .running import ROOT, TESTS, at, build, check, command, equal, evaluated, folder, main, needs, ok, option, program, qk, qk_json, run, saved, skip, start
 from .data import folders, residual_network
 from .values import close, decibels, same, same_bits

@@ -4,15 +4,15 @@ project. Tests run on both."""
 import importlib.util
 from pathlib import Path
 
-from .running import ROOT, TESTS, command
+from .running import ROOT, TESTS, build
 
 
 def folders(what):
     """Returns those of the two folders of data that have a folder `what`; at least one has."""
-    places = Path(command()).parent / "test_data", ROOT.parent / "shared"
+    places = build() / "test_data", ROOT.parent / "shared"
     found = [f for f in places if (f / what).is_dir()]
     if not found:
-        raise FileNotFoundError(f"{what} is missing in test_data beside {command()}, which cmake fills from tests/data")
+        raise FileNotFoundError(f"{what} is missing in {build()}/test_data, which cmake fills from tests/data")
     return found
 
 

@@ -20,6 +20,17 @@ def command():
     return str(path)
 
 
+def build():
+    """Returns the folder of the build that the command, or a program of its tests, is of."""
+    folder = Path(command()).parent
+    return folder.parent if folder.name == "tests" else folder
+
+
+def program(name):
+    """Returns the path of a program of the tests: the argument, or what the build has."""
+    return command() if Path(command()).stem == name else str(build() / "tests" / name)
+
+
 # ---- what a test found. tests/conftest.py begins and ends each test.
 
 class Test:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import ROOT, check
+from evidence import ROOT, check, program
 from evidence.runtimes import session
 import opset_cases
 import opset_changes
@@ -120,7 +120,7 @@ def raise_all(jobs):
                     with open(files[data], "wb") as out:
                         out.write(data)
                 f.write(f"{files[data]}\t{opset}\t{folder}/raised{i}.onnx\n")
-        done = subprocess.run([program(), f"{folder}/jobs"], capture_output=True, text=True, check=True)
+        done = subprocess.run([program("raise_models"), f"{folder}/jobs"], capture_output=True, text=True, check=True)
         errors = done.stdout.split("\n")[:-1]
         assert len(errors) == len(jobs), f"{len(errors)} answers to {len(jobs)} models"
         result = []
@@ -129,11 +129,6 @@ def raise_all(jobs):
             assert there == (error == ""), f"a file where there is an error, or none where there is none: {error}"
             result.append(error if error else onnx.load(f"{folder}/raised{i}.onnx"))
         return result
-
-
-def program():
-    given = Path(evidence.command())  # or the command of the build that has it
-    return given if given.name == "raise_models" else given.parent / "tests" / "raise_models"
 
 
 def check_cases(cases):
