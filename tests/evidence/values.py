@@ -20,8 +20,7 @@ def close(found, expected, tolerance=1e-5):
 def same_bits(a, b):
     """Compares value by value: the signs of zeros count, and NaN equals NaN."""
     bits = f"u{a.itemsize}"
-    equal = a.view(bits) == b.view(bits)
-    return equal | (np.isnan(a) & np.isnan(b)) if a.dtype.kind == "f" else equal
+    return (a.view(bits) == b.view(bits)) | (np.isnan(a) & np.isnan(b))
 
 
 def same(a, b):
