@@ -2,7 +2,6 @@
 """Where the data of tests lies: what tests/data packs is unpacked beside the built command; ../shared, which has more, may lie beside the
 project. Tests run on both."""
 import importlib.util
-from pathlib import Path
 
 from .running import ROOT, TESTS, build
 

@@ -121,12 +121,14 @@ def saved(name, **arrays):
 
 
 def evaluated(model, data, *more, output=None):
-    """Returns what `qk evaluate` writes: the output of that name, or the only one."""
+    """Returns what `qk evaluate` writes: the output of that name, those of a list of names, or the only one."""
     import numpy as np
-    to = Path(tempfile.mkdtemp(dir=folder()))
-    qk("evaluate", model, "--inputs", data, "--output-dir", to, *more)
-    (file,) = [to / f"{output}.npy"] if output else to.glob("*.npy")
-    return np.load(file)
+    with tempfile.TemporaryDirectory(dir=folder()) as place:
+        qk("evaluate", model, "--inputs", data, "--output-dir", place, *more)
+        if isinstance(output, list):
+            return [np.load(Path(place) / f"{name}.npy") for name in output]
+        (file,) = [Path(place) / f"{output}.npy"] if output else Path(place).glob("*.npy")
+        return np.load(file)
 
 
 # ---- one file

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import at, check, folders, qk
+from evidence import at, check, evaluated, folders, qk
 from evidence.runtimes import in_openvino, session
 
 import numpy as np
@@ -58,9 +58,8 @@ def test_every_case():
         for model in sorted(folder.glob("*.onnx")):
             for style, options in STYLES.items():
                 qk("quantize", model, "-o", at("q.onnx"), "--calibration", data, "--recipe", "fast", "--overwrite", *options)
-                qk("evaluate", at("q.onnx"), "--inputs", data, "--output-dir", at("out"), "--overwrite")
                 written = onnx.load(at("q.onnx"))
-                outputs = [np.load(at(f"out/{o.name}.npy")) for o in written.graph.output]
+                outputs = evaluated(at("q.onnx"), data, output=[o.name for o in written.graph.output])
                 for name, run in runtimes(at("q.onnx"), folder.name):
                     try:
                         told = min(map(decibels, in_batches(run, inputs, written), outputs))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import ROOT, at, check, decibels, folders, qk, qk_json, residual_network
+from evidence import ROOT, at, check, decibels, evaluated, folders, qk, qk_json, residual_network
 from evidence import runtimes as runs
 from evidence.graphs import save
 
@@ -173,10 +173,7 @@ class Case:
         self.plain = runs.run(path, x, "off")
         data = [] if "dynamic" in options else ["--calibration", at("calibration.npy")]
         self.notes = qk_json("quantize", "--recipe", "fast", path, "-o", self.file, "--save-plan", at("plan.json"), *data, *options)["export_notes"]
-        qk("evaluate", path, "--plan", at("plan.json"), "--inputs", at("x.npy"), "--output-dir", at("out"), *(["--batch", self.batch] if self.batch else []))
-        (result,) = os.listdir(at("out"))
-        self.planned = decibels(np.load(os.path.join(at("out"), result)), self.plain)
-        os.remove(os.path.join(at("out"), result))
+        self.planned = decibels(evaluated(path, at("x.npy"), "--plan", at("plan.json"), *(["--batch", self.batch] if self.batch else [])), self.plain)
 
     @cached_property
     def off(self):

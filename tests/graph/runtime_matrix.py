@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import check, decibels, folder, option, qk, qk_json
+from evidence import check, decibels, folder, option, qk_json
 from evidence.graphs import Graph
 from evidence.runtimes import in_openvino, outputs
 
@@ -227,9 +227,8 @@ def quantized(m, setting, folder):
     np.savez(folder / "x.npz", **m.feeds)
     written = qk_json("quantize", folder / "float.onnx", "-o", folder / "q.onnx", "--calibration", folder / "x.npz", "--save-plan", folder / "plan.json", "--overwrite", *words_of(setting))
     own = []
-    for which, words in (("float", []), ("own", ["--plan", folder / "plan.json"])):
-        qk("evaluate", folder / "float.onnx", *words, "--inputs", folder / "x.npz", "--output-dir", folder / which, "--overwrite", "--threads", 1)
-        own.append({n: np.load(folder / which / f"{n}.npy") for n in m.outputs})
+    for words in ([], ["--plan", folder / "plan.json"]):
+        own.append(dict(zip(m.outputs, evaluated(folder / "float.onnx", folder / "x.npz", *words, "--threads", 1, output=m.outputs))))
     return folder / "q.onnx", *own, written["export_notes"] + [n["text"] for n in written["notes"]]
 
 

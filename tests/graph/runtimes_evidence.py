@@ -60,8 +60,7 @@ def runs(model, inputs, onnxruntime_has):
 
 def qk_evaluate(model, inputs, count, *more):
     np.save(at("x.npy"), inputs["x"])
-    qk("evaluate", model, "--inputs", at("x.npy"), "--output-dir", at("out"), "--threads", 1, "--batch", inputs["x"].shape[0], *more)
-    return [np.load(at(f"out/y{i}.npy")) for i in range(count)]
+    return evidence.evaluated(model, at("x.npy"), "--threads", 1, "--batch", inputs["x"].shape[0], *more, output=[f"y{i}" for i in range(count)])
 
 
 def compare(what, model, inputs, expected, onnxruntime_has, bits=False):

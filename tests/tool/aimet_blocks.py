@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import check, close, qk
+from evidence import check, close, evaluated, qk
 from evidence.graphs import model as made
 from evidence.runtimes import outputs
 
@@ -106,8 +106,7 @@ def test_there_and_back(folder, layer):
     files |= {f"blocks {f['version']}": f for f in blockwise(layer, products)}
     for name, file in files.items():
         (folder / "e.json").write_text(json.dumps(file))
-        qk("evaluate", model, "--inputs", folder / "x.npy", "--plan", folder / "e.json", "--output-dir", folder / "out", "--overwrite")
-        ours = np.load(folder / "out" / "y.npy")
+        ours = evaluated(model, folder / "x.npy", "--plan", folder / "e.json")
         check(close(ours, wanted), f"{layer}, {name}: evaluated")
         for version in ("1.0.0", "2.0.0"):
             qk("quantize", model, "--plan", folder / "e.json", "--encodings", folder / "again.json", "--encodings-version", version, "--overwrite")
@@ -116,8 +115,7 @@ def test_there_and_back(folder, layer):
             check("per_block_int_scale" in entry, f"{layer}, {name}: written as LPBQ of {version}")
             if version == "2.0.0":
                 check(np.array_equal(products_of(again), products), f"{layer}, {name}: the same scales in {version}")
-            qk("evaluate", model, "--inputs", folder / "x.npy", "--plan", folder / "again.json", "--output-dir", folder / "out", "--overwrite")
-            check(np.array_equal(np.load(folder / "out" / "y.npy"), ours), f"{layer}, {name}: {version} evaluates to the same")
+            check(np.array_equal(evaluated(model, folder / "x.npy", "--plan", folder / "again.json"), ours), f"{layer}, {name}: {version} evaluates to the same")
         for style in ("qdq", "portable"):
             qk("quantize", model, "--plan", folder / "e.json", "--export", style, "-o", folder / "q.onnx", "--overwrite")
             check(close(run(folder / "q.onnx", x), wanted), f"{layer}, {name}: {style} in onnxruntime")

@@ -20,6 +20,7 @@ import onnx
 import pytest
 
 import language_models as models
+from language_models import logits
 
 rng = np.random.default_rng(11)
 VOCABULARY, HIDDEN, LAYERS, GROUPS = 2000, 512, 11, 4
@@ -108,18 +109,13 @@ def test_a_metric_keeps_sums():
     texts = data(at("many.npz"), wide["vocabulary"], 2, 4, 32, samples=samples, length=64)
     with np.load(texts) as arrays:
         np.savez(at("few.npz"), **{k: v[:few] for k, v in arrays.items()})
-    logits = 64 * wide["vocabulary"] * 4  # bytes of a text's logits
-    check((samples - few) * logits > 6 * wide_weights, f"{samples * logits / 1e6:.0f} MB of logits, {wide_weights / 1e6:.0f} MB of weights")
+    logit_bytes = 64 * wide["vocabulary"] * 4  # bytes of a text's logits
+    check((samples - few) * logit_bytes > 6 * wide_weights, f"{samples * logit_bytes / 1e6:.0f} MB of logits, {wide_weights / 1e6:.0f} MB of weights")
     for formats, metrics, options in (("float", "loss,perplexity,top1", []), ("int4 weights", "perplexity,kl,agreement,sqnr", W4)):
         asked = ["--next-token", "--metric", metrics, *options]
         more = over("evaluate", many, ["--inputs", texts, *asked], many, ["--inputs", at("few.npz"), *asked])
         check(more <= 0.3 * wide_weights + 16 * 2 ** 20, f"qk evaluate --metric {metrics}, {formats}, {samples} texts: {more / 1e6:.1f} MB more than {few}")
-    by_hand = at("by_hand")
-    os.makedirs(by_hand)
-    qk("evaluate", many, "--inputs", texts, *W4, "--output-dir", by_hand)
-    planned = np.load(os.path.join(by_hand, "logits.npy")).astype(np.float64)
-    qk("evaluate", many, "--inputs", texts, "--output-dir", by_hand, "--overwrite")
-    plain = np.load(os.path.join(by_hand, "logits.npy")).astype(np.float64)
+    planned, plain = (logits(many, texts, *more).astype(np.float64) for more in (W4, []))
     wanted = {"sqnr": 10 * np.log10((plain**2).sum() / ((planned - plain) ** 2).sum()), "agreement": (planned.argmax(-1) == plain.argmax(-1)).mean()}
     asked = ["--inputs", texts, "--metric", "sqnr,agreement", *W4]
     got = {threads: qk_json("evaluate", many, *asked, "--threads", threads) for threads in (1, 3)}
@@ -133,9 +129,7 @@ def test_outputs_do_not_depend_on_the_place(made):
     # Outputs do not depend on where the weights are stored, and agree with onnxruntime's.
     got = {}
     for name, model in files.items():
-        os.makedirs(at("out"), exist_ok=True)
-        qk("evaluate", model, "--inputs", x, "--output-dir", at("out"), "--overwrite")
-        got[name] = np.load(at("out/logits.npy"))
+        got[name] = logits(model, x)
     runs = session(files["inside"])
     expected = np.concatenate([runs.run(["logits"], {k: v[i:i + 1] for k, v in np.load(x).items()})[0] for i in range(2)])
     check(np.abs(got["inside"] - expected).max() <= 1e-4 * np.abs(expected).max(), "logits are onnxruntime's")
@@ -172,8 +166,7 @@ def test_packed_weights_in_onnxruntime(made):
         check(load <= 1.5 * float_load and run <= 1.5 * float_run, f"onnxruntime, {what}: {load:.0f} MB to load, {run:.0f} MB after three runs; the float model {float_load:.0f}, {float_run:.0f}")
         disk = os.path.getsize(at("portable.onnx"))
         check(disk < packed * weights, f"{what}: {disk / weights:.2f} of the float weights on disk")
-        qk("evaluate", files["inside"], "--inputs", x, *options, "--output-dir", at("out"), "--overwrite")
-        wanted = np.load(at("out/logits.npy"))[:1]
+        wanted = logits(files["inside"], x, *options)[:1]
         worst = np.abs(y - wanted).max() / np.abs(wanted).max()
         check(worst < 1e-3, f"onnxruntime computes what the plan of {what} says, with activations in float: {worst:.1e}")
         qk("inspect", at("portable.onnx"), "--save-plan", at("back.json"), "--save-float", at("back.onnx"), "--overwrite")

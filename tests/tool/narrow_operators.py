@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import check, decibels, qk
+from evidence import check, decibels, evaluated, qk
 from evidence.graphs import model as made, save
 from evidence.runtimes import outputs
 
@@ -31,8 +31,7 @@ def model(folder, node, inputs, constants, shape):
 def both(folder, file, inputs):
     """What qk and onnxruntime compute."""
     np.savez(folder / "x.npz", **inputs)
-    qk("evaluate", file, "--inputs", folder / "x.npz", "--output-dir", folder / "out", "--overwrite")
-    return np.load(folder / "out" / "y.npy"), outputs(file, inputs)[0]
+    return evaluated(file, folder / "x.npz"), outputs(file, inputs)[0]
 
 
 def test_experts(folder):
@@ -115,12 +114,10 @@ def there_and_back(folder, name, source, inputs, arguments, wanted, beside_runti
     written = onnx.load(folder / "n.onnx")
     check(sum(n.op_type == wanted for n in written.graph.node) == 1, f"{name} becomes {wanted}")
     check(decibels(theirs, ours) > beside_runtime, f"{name}: onnxruntime at {decibels(theirs, ours):.1f} dB beside qk")
-    qk("evaluate", source, "--plan", folder / "p.json", "--inputs", folder / "x.npz", "--output-dir", folder / "planned", "--overwrite")
-    planned = decibels(ours, np.load(folder / "planned" / "y.npy"))
+    planned = decibels(ours, evaluated(source, folder / "x.npz", "--plan", folder / "p.json"))
     check(planned > 60 if ours.dtype == np.float16 else planned > 110, f"{name}: the file at {planned:.1f} dB beside the plan")
     qk("inspect", folder / "n.onnx", "--save-plan", folder / "back.json", "--save-float", folder / "plain.onnx", "--overwrite")
-    qk("evaluate", folder / "plain.onnx", "--plan", folder / "back.json", "--inputs", folder / "x.npz", "--output-dir", folder / "back", "--overwrite")
-    back = decibels(np.load(folder / "back" / "y.npy"), ours)
+    back = decibels(evaluated(folder / "plain.onnx", folder / "x.npz", "--plan", folder / "back.json"), ours)
     check(back > 60 if ours.dtype == np.float16 else back > 110, f"{name}: what was read back at {back:.1f} dB beside the file")
     plain = onnx.load(folder / "plain.onnx")
     check(not any(n.op_type == wanted for n in plain.graph.node), f"{name}: the float model has no {wanted}")
@@ -221,7 +218,6 @@ def test_other_experts(folder):
             attributes |= {"swiglu_limit_after_activation": 1}
         file = model(folder, h.make_node("QMoE", names, ["y"], domain="com.microsoft", name="experts", **attributes), infos, first + second, [8, hidden])
         np.savez(folder / "x.npz", x=x, p=p)
-        qk("evaluate", file, "--inputs", folder / "x.npz", "--output-dir", folder / "out", "--overwrite")
         share = np.exp(p - p.max(1, keepdims=True))
         share = (share / share.sum(1, keepdims=True)).max(1)
 
@@ -237,12 +233,11 @@ def test_other_experts(folder):
             gate = np.minimum(gate, 0.5)
             return gate / (1 + np.exp(-gate)) * linear
         exact = np.stack([share[t] * (v2[e] @ between(v1[e] @ x[t])) for t, e in enumerate(p.argmax(1))])
-        found = decibels(np.load(folder / "out" / "y.npy"), exact)
+        found = decibels(evaluated(file, folder / "x.npz"), exact)
         check(found > 110, f"QMoE, {name}: {found:.1f} dB beside its formula")
         if activation == "swiglu" and not name.startswith("fp8"):
             qk("inspect", file, "--save-plan", folder / "p.json", "--save-float", folder / "plain.onnx", "--overwrite")
-            qk("evaluate", folder / "plain.onnx", "--plan", folder / "p.json", "--inputs", folder / "x.npz", "--output-dir", folder / "out", "--overwrite")
-            found = decibels(np.load(folder / "out" / "y.npy"), exact)
+            found = decibels(evaluated(folder / "plain.onnx", folder / "x.npz", "--plan", folder / "p.json"), exact)
             check(found > 110, f"QMoE, {name}: read back at {found:.1f} dB beside its formula")
 
 

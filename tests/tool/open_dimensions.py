@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import evidence
-from evidence import at, decibels, qk
+from evidence import at, decibels, evaluated, qk
 from evidence.graphs import Graph
 from evidence.runtimes import outputs
 
@@ -382,12 +382,12 @@ def test_data():
     np.save(at("recordings/0.npy"), np.zeros(3, np.float32))
     np.save(at("recordings/1.npy"), np.ones(2, np.float32))
     for more in ([], ["--batch-axis", "none"]):
-        qk("evaluate", mean, "--inputs", at("recordings"), "--output-dir", at("y"), "--overwrite", *more)
-        assert np.array_equal(np.load(at("y/y.npy")), [0, 1]), f"two recordings with means 0 and 1 {more}: {np.load(at('y/y.npy'))}"
+        y = evaluated(mean, at("recordings"), *more)
+        assert np.array_equal(y, [0, 1]), f"two recordings with means 0 and 1 {more}: {y}"
     np.save(at("x.npy"), np.arange(4, dtype=np.float32))
     for axis, wanted in (("none", [1.5]), ("0", [0, 1, 2, 3])):
-        qk("evaluate", mean, "--inputs", at("x.npy"), "--output-dir", at("y"), "--overwrite", "--batch-axis", axis)
-        assert np.array_equal(np.load(at("y/y.npy")), wanted), f"--batch-axis {axis}: {np.load(at('y/y.npy'))}"
+        y = evaluated(mean, at("x.npy"), "--batch-axis", axis)
+        assert np.array_equal(y, wanted), f"--batch-axis {axis}: {y}"
     wrong = qk("evaluate", mean, "--inputs", at("x.npy"), "--batch-axis", "rows", status=2)
     assert "neither none nor an axis" in wrong.stderr, wrong.stderr
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import at, check, qk, qk_json, same_bits as same
+from evidence import at, check, evaluated, qk, qk_json, same_bits as same
 from evidence.graphs import save
 from evidence.runtimes import outputs
 
@@ -28,10 +28,8 @@ def catalogue():
 
 
 def evaluate(model, x, count, *more):
-    out = at("out")
     np.save(at("x.npy"), x)
-    qk("evaluate", model, "--inputs", at("x.npy"), "--output-dir", out, "--threads", 1, "--batch", x.shape[0], *more)
-    return [np.load(os.path.join(out, f"y{i}.npy")) for i in range(count)]
+    return evaluated(model, at("x.npy"), "--threads", 1, "--batch", x.shape[0], *more, output=[f"y{i}" for i in range(count)])
 
 
 def first_difference(x, got, expected):

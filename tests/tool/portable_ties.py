@@ -5,13 +5,12 @@ Every activation is quantized (--placement every) and ONNX Runtime's optimizer i
 Follows the quantizers in order: among samples that agree so far, both sides differ before a quantizer by the order of float sums, and
 behind it only in elements that lay between two codes. Samples without such an element have equal outputs.
 """
-import os
 import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import at, check, qk
+from evidence import at, check, evaluated, qk
 from evidence.graphs import save
 from evidence.runtimes import keeps, outputs, run
 
@@ -67,8 +66,8 @@ def both_sides(model, names, x):
     shown.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names)
     onnx.save(shown, at("shown.onnx"))
     theirs = outputs(at("shown.onnx"), {"x": x}, "off", names)
-    qk("evaluate", at("shown.onnx"), "--inputs", at("x.npy"), "--output-dir", at("out"))
-    return {n: (t.astype(np.float64), np.load(os.path.join(at("out"), n + ".npy")).astype(np.float64)) for n, t in zip(names, theirs)}
+    ours = evaluated(at("shown.onnx"), at("x.npy"), output=names)
+    return {n: (t.astype(np.float64), o.astype(np.float64)) for n, t, o in zip(names, theirs, ours)}
 
 
 @pytest.mark.parametrize("f, elementwise", (("int8", True), ("uint8", True), ("fp8_e4m3fn", True), ("mxfp8_e4m3", False), ("bfp16", False), ("mx6", False)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import check, decibels, qk
+from evidence import check, decibels, evaluated, qk
 from evidence.graphs import save
 from evidence.runtimes import outputs
 
@@ -48,9 +48,7 @@ def quantizers(plan):
 
 def same_as_plan(folder, what, least=60):
     """The file computes the plan, in qk, and in onnxruntime where it has the operators; its plan comes back."""
-    for which, words in (("plan", [folder / "float.onnx", "--plan", folder / "plan.json"]), ("file", [folder / "out.onnx"])):
-        qk("evaluate", *words, "--inputs", folder / "x.npy", "--output-dir", folder / which, "--overwrite")
-    a, b = (np.load(folder / which / "y.npy") for which in ("plan", "file"))
+    a, b = evaluated(folder / "float.onnx", folder / "x.npy", "--plan", folder / "plan.json"), evaluated(folder / "out.onnx", folder / "x.npy")
     check(decibels(b, a) > least, f"{what}: the file is {decibels(b, a):.1f} dB beside the plan")
     qk("inspect", folder / "out.onnx", "--save-plan", folder / "again.json", "--overwrite")
     formats = lambda plan: {t: q["format"] for t, q in quantizers(plan).items() if not t.endswith("b")}
@@ -73,7 +71,7 @@ def test_tensorrt(folder):
     check("Max" not in nodes_of(model) and not model.functions, f"nothing stands between pairs and layers: {nodes_of(model)}")
     same_as_plan(folder, "tensorrt int8")
     run = outputs(folder / "out.onnx", {"x": np.load(folder / "x.npy")}, "off")[0]  # the optimizer would make products of int8 that saturate without VNNI
-    check(decibels(run, np.load(folder / "plan" / "y.npy")) > 60, "it runs in onnxruntime, too")
+    check(decibels(run, evaluated(folder / "float.onnx", folder / "x.npy", "--plan", folder / "plan.json")) > 60, "it runs in onnxruntime, too")
 
     _, plan, notes = made(folder, "tensorrt", "--activation", "uint8", "--weight", "int8")
     check(not quantizers(plan) and "tensorrt has no Conv with activation uint8" in notes, f"no uint8: {notes[:300]}")
