@@ -40,10 +40,10 @@ class Graph:
     def __init__(self, seed, dtype=np.float32):
         self.nodes, self.held, self.rng, self.dtype, self.prefix = [], {}, np.random.default_rng(seed), dtype, ""
 
-    def op(self, kind, *inputs, outputs=1, name=None, to=None, domain="", **attributes):
-        """Adds a node. `to` names its only result, which is the node's name and "/y" otherwise."""
+    def op(self, kind, *inputs, outputs=1, name=None, result=None, domain="", **attributes):
+        """Adds a node. `result` names its only one, which is the node's name and "/y" otherwise."""
         name = self.prefix + (name or f"{kind}_{len(self.nodes)}")
-        made = [to] if to else [f"{name}/y{i}" if i else f"{name}/y" for i in range(outputs)]
+        made = [result] if result else [f"{name}/y{i}" if i else f"{name}/y" for i in range(outputs)]
         self.nodes.append(helper.make_node(kind, list(inputs), made, name=name, domain=domain, **attributes))
         return made[0] if outputs == 1 else made
 

@@ -94,6 +94,7 @@ def run(*words, **how):
 
 def qk(*words, status=0, **how):
     """Runs the command, which has to end with the status, or one of several."""
+    __tracebackhide__ = True  # pytest shows the line that calls
     done = run(*words, **how)
     Test.all_checks += 1
     if done.returncode not in ((status,) if isinstance(status, int) else status):

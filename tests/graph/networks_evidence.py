@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))

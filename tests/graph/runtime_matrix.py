@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import check, decibels, folder, option, qk_json
+from evidence import check, decibels, evaluated, folder, option, qk_json
 from evidence.graphs import Graph
 from evidence.runtimes import in_openvino, outputs
 

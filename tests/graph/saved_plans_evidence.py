@@ -28,7 +28,7 @@ class Network(Graph):
         self.at, self.shape, self.input = "x", list(shape), list(shape)
 
     def node(self, kind, inputs=(), **attributes):
-        self.at = self.op(kind, self.at, *inputs, name=f"{kind.lower()}{len(self.nodes)}", to=f"t{len(self.nodes)}", **attributes)
+        self.at = self.op(kind, self.at, *inputs, name=f"{kind.lower()}{len(self.nodes)}", result=f"t{len(self.nodes)}", **attributes)
         return self
 
     def constant(self, *shape, like=None):

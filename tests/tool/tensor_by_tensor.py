@@ -38,7 +38,7 @@ class Network(Graph):
         return self.hold(name, nh.from_array(np.asarray(value), name))
 
     def node(self, kind, inputs, output, **more):
-        return self.op(kind, *inputs, name="node_" + output, to=output, **more)
+        return self.op(kind, *inputs, name="node_" + output, result=output, **more)
 
     def pair(self, x, scale, zero=0, kind=np.int8):
         s, z = self.constant(x + "_scale", np.float32(scale)), self.constant(x + "_zero", np.array(zero, kind))
