@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import make_files as make
+from make_files import stored
 
 
 def same(a, b):
@@ -40,14 +41,6 @@ def decodes(file, wanted, folder):
         check(name in got.files, f"{file}: {name} is not in the .npz")
         if name in got.files:
             check(same(rounded(got[name], key), wanted[key]), f"{file}: {key} has other values")
-
-
-def stored(file):
-    """Type, shape and bytes of each tensor, by a reader of our own."""
-    raw = Path(file).read_bytes()
-    size = struct.unpack("<Q", raw[:8])[0]
-    head = json.loads(raw[8 : 8 + size])
-    return {k: (v["dtype"], v["shape"], raw[8 + size + v["data_offsets"][0] : 8 + size + v["data_offsets"][1]]) for k, v in head.items() if k != "__metadata__"}
 
 
 def written_again(file, folder):

@@ -4,7 +4,6 @@
 AWQ's and GPTQ's words are decoded by numpy, too; tests/checkpoint/peers.py has the other systems' own readers do it.
 """
 import json
-import struct
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 
 import llama_files as llama
 import make_files as make
+from make_files import stored
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 # Scheme: decibels that weights of normal numbers keep at least.
@@ -35,14 +35,6 @@ def refused(what, *arguments, says=()):
     done = run("convert", *arguments)
     check(done.returncode == 2 and all(word in done.stderr for word in says), f"{what}: exit {done.returncode}: {done.stderr.strip()}")
     check({f: f.read_bytes() for f in Path(arguments[1]).parent.iterdir()} == before, f"{what}: something was written")
-
-
-def stored(file):
-    """Type, shape and bytes of each tensor, by a reader of our own."""
-    raw = Path(file).read_bytes()
-    size = struct.unpack("<Q", raw[:8])[0]
-    head = json.loads(raw[8 : 8 + size])
-    return {k: (v["dtype"], v["shape"], raw[8 + size + v["data_offsets"][0] : 8 + size + v["data_offsets"][1]]) for k, v in head.items() if k != "__metadata__"}
 
 
 def decoded(file, folder):

@@ -12,8 +12,12 @@ def decibels(found, expected):
     return float(min(200.0, 10 * np.log10(max(signal, 1e-300) / max(noise, 1e-20 * signal))))
 
 
+def difference(found, expected):
+    """Returns the largest difference as a share of the largest value."""
+    return np.abs(found.astype(np.float64) - expected).max() / np.abs(expected).max()
+
+
 def close(found, expected, tolerance=1e-5):
-    """Is true where no value is further away than `tolerance` of the largest."""
     return found.shape == expected.shape and bool(np.abs(found.astype(np.float64) - expected).max() <= tolerance * np.abs(expected).max())
 
 

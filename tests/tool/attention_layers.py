@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import at, check, qk, qk_json, saved
+from evidence import at, check, difference, qk, qk_json, saved
 from evidence.graphs import Graph
 from evidence.runtimes import outputs
 
@@ -86,10 +86,6 @@ def evaluated(model, data, *more, output="y"):
 
 def by_onnxruntime(path, data):
     return outputs(path, data, names=["y"])[0].astype(np.float64)
-
-
-def difference(a, b):
-    return np.abs(a - b).max() / np.abs(b).max()
 
 
 CASES = {

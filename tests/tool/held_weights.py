@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import at, check, qk, qk_json
+from evidence import at, check, difference, qk, qk_json
 from evidence.graphs import Graph
 from evidence.runtimes import outputs
 
@@ -24,10 +24,6 @@ def evaluated(model, data, *more):
 
 def by_onnxruntime(path, data):
     return outputs(path, data, names=["y"])[0].astype(np.float64)
-
-
-def difference(a, b):
-    return np.abs(a - b).max() / np.abs(b).max()
 
 
 def holds(name, model, data, weights, tables=()):

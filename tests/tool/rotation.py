@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import at, check, decibels, qk, qk_json, saved
+from evidence import at, check, decibels, difference, qk, qk_json, saved
 from evidence.runtimes import outputs
 
 import numpy as np
@@ -32,10 +32,6 @@ def evaluated(*words):
 
 def by_onnxruntime(path, data):
     return outputs(path, data)[0].astype(np.float64)
-
-
-def difference(a, b):
-    return np.abs(a - b).max() / np.abs(b).max()
 
 
 def notes(report, kind):
