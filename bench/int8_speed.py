@@ -24,8 +24,8 @@ except ImportError as missing:
     print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
     sys.exit(0)
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "graph"))
-import onnxruntime_runs as runs
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from evidence import runtimes as runs
 
 
 def pictures(file, mean, deviation):

@@ -18,10 +18,10 @@ import time
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "graph"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests"))
 try:
     import onnxruntime
-    import onnxruntime_runs
+    from evidence import runtimes as onnxruntime_runs
 except ImportError as missing:
     print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
     sys.exit(0)

@@ -22,7 +22,7 @@ if [ "${1:-}" = torch ]; then
     fi
     if [ ! -x "$older" ]; then
         python3 -m venv build/torch25
-        build/torch25/bin/pip install --quiet numpy onnx==1.17.0 'onnxscript<0.2' 'protobuf<5' torch==2.5.1
+        build/torch25/bin/pip install --quiet numpy onnx==1.17.0 'onnxscript<0.2' 'protobuf<5' torch==2.5.1 pytest
     fi
     qk=$(realpath "${2:-build/release/qk}")
     export PYTHONPATH=${QK_PACKAGE:-$(dirname "$qk")/python/package} QK_COMMAND=$qk PYTHONDONTWRITEBYTECODE=1

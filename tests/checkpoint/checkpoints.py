@@ -1,8 +1,5 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """qk reads checkpoints of every system to the floats that they mean, writes them again with the same bytes, and says what is wrong with bad ones.
-
-    python3 tests/checkpoint/checkpoints.py QK
 
 The files are made by make_files.py, which decodes them by numpy; those of ../shared/checkpoints are read, too, where they are.
 """
@@ -11,21 +8,22 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import ROOT, check, command, decibels, ok, run
+
 import numpy as np
+import pytest
 
 import make_files as make
-from command import check, finish, ok, qk, run
-
-ROOT = Path(__file__).resolve().parents[2]
+from make_files import stored
 
 
 def same(a, b):
-    a, b = np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32)
-    return a.shape == b.shape and bool(((a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))).all())
+    return evidence.same(*(np.ascontiguousarray(v, np.float32) for v in (a, b)))
 
 
 def rounded(values, key):
@@ -43,14 +41,6 @@ def decodes(file, wanted, folder):
         check(name in got.files, f"{file}: {name} is not in the .npz")
         if name in got.files:
             check(same(rounded(got[name], key), wanted[key]), f"{file}: {key} has other values")
-
-
-def stored(file):
-    """Type, shape and bytes of each tensor, by a reader of our own."""
-    raw = Path(file).read_bytes()
-    size = struct.unpack("<Q", raw[:8])[0]
-    head = json.loads(raw[8 : 8 + size])
-    return {k: (v["dtype"], v["shape"], raw[8 + size + v["data_offsets"][0] : 8 + size + v["data_offsets"][1]]) for k, v in head.items() if k != "__metadata__"}
 
 
 def written_again(file, folder):
@@ -73,9 +63,13 @@ def written_again(file, folder):
         check(json.loads(done.stdout)["equal"], f"{file}: qk compare finds differences from its copy")
 
 
-def made_files(folder):
-    root = folder / "made"
-    make.main(root)
+@pytest.fixture(scope="module")
+def root(shared):
+    make.main(shared / "made")
+    return shared / "made"
+
+
+def test_made_files(root, folder):
     files = sorted(root.glob("*/model.safetensors")) + sorted(root.glob("gguf/*.gguf"))
     for file in files:
         decoded = file.parent / "decoded.npz" if file.suffix == ".safetensors" else file.with_suffix(".decoded.npz")
@@ -86,10 +80,9 @@ def made_files(folder):
         shown = ok("inspect", file, "--json")
         if shown.returncode == 0:
             check(len(json.loads(shown.stdout)["weights"]) >= 1, f"{file}: qk inspect shows no weights")
-    return root
 
 
-def shards(folder):
+def test_shards(folder):
     """Codes in one shard, scales in the other; a GGUF in two parts."""
     made = make.Checkpoints(3)
     tensors, config, floats = made.modelopt_nvfp4()
@@ -125,7 +118,7 @@ def shards(folder):
     check(done.returncode == 2 and "m-00002-of-00002.gguf" in done.stderr, f"a split GGUF without its second part: {done.stderr}")
 
 
-def sharded_output(root, folder):
+def test_sharded_output(root, folder):
     """--shard-size: several files and their index, with the tensors that one file has; a split GGUF; nothing half done, no input lost."""
     place = folder / "cut"
     place.mkdir()
@@ -167,7 +160,7 @@ def sharded_output(root, folder):
         check((place / "h.gguf").exists() and (place / "h.gguf").read_bytes() == whole.read_bytes(), "a GGUF that was split and put together is another file")
 
 
-def lone_files(root, folder):
+def test_lone_files(root, folder):
     """Without a config, names and types tell most systems; the others' errors name the config."""
     needs = ("mlx_affine", "gptq")
     for file in sorted(root.glob("*/model.safetensors")):
@@ -190,7 +183,7 @@ def without(tensors, name):
     return {k: v for k, v in tensors.items() if k != name}
 
 
-def findings(folder):
+def test_findings(folder):
     """Files that read without complaint and are wrong: lint exits with 1 and names tensor and kind."""
     made = make.Checkpoints(9)
     nvfp4, config, _ = made.modelopt_nvfp4()
@@ -257,7 +250,7 @@ def findings(folder):
         check(done.returncode == 0, f"{what}: {done.stdout}")
 
 
-def broken_files(folder):
+def test_broken_files(folder):
     """Whatever the bytes, an error with a sentence: exit status 2, nothing written."""
     tensors, _, _ = make.Checkpoints(1).modelopt_nvfp4(8, 64)
     good = make.safetensors(tensors)
@@ -308,7 +301,7 @@ def broken_files(folder):
     check(not [f for f in place.iterdir() if "npz" in f.name], "a conversion that failed leaves a file")
 
 
-def other_formats(root, folder):
+def test_other_formats(root, folder):
     """Codes that move to other layouts, and floats that are stored otherwise."""
     place = folder / "other"
     place.mkdir()
@@ -389,7 +382,7 @@ def transcoded(source, wanted, target, config, place):
     return row, own, place / out.name
 
 
-def transcodings(folder):
+def test_transcodings(folder):
     """Codes are moved where the other layout holds code, scale and zero point; scales and biases are rounded where that is less than
     quantizing anew; the rest is quantized anew; and each says how many decibels it cost."""
     place = folder / "transcoded"
@@ -457,7 +450,7 @@ def transcodings(folder):
     check(back[0]["how"] == "moved", f"MLX to q4_0: {back[0]}")
 
 
-def what_conversions_say(folder):
+def test_what_conversions_say(folder):
     """One line for whatever is true of many weights; numbers of floats that are rounded; --json and the options that exclude each other."""
     place = folder / "said"
     place.mkdir()
@@ -489,7 +482,7 @@ def what_conversions_say(folder):
         check(done.returncode == 2 and option in done.stderr and not (place / "y.npy").exists(), f"{option} for an array: {done.stderr}")
 
 
-def stopped_and_resumed(folder):
+def test_stopped_and_resumed(folder):
     """A run that is killed is taken up by the next, and the file is that of a run that was not."""
     place = folder / "resumed"
     place.mkdir()
@@ -498,7 +491,7 @@ def stopped_and_resumed(folder):
     (place / "a.safetensors").write_bytes(make.safetensors(tensors))
     ok("convert", place / "a.safetensors", place / "whole.npz")
     for _ in range(20):
-        working = subprocess.Popen([qk, "convert", place / "a.safetensors", place / "b.npz"], stderr=subprocess.DEVNULL)
+        working = subprocess.Popen([command(), "convert", place / "a.safetensors", place / "b.npz"], stderr=subprocess.DEVNULL)
         while working.poll() is None and not any(f.stat().st_size > 60_000_000 for f in place.glob(".b.npz.qk-*.part")):
             time.sleep(0.001)
         working.send_signal(signal.SIGKILL)
@@ -511,7 +504,7 @@ def stopped_and_resumed(folder):
     check(not list(place.glob(".*.part")), "a resumed conversion leaves its part")
     # A forked process counts the memory of this one, so a small one starts the command.
     measure = "import resource, subprocess, sys; subprocess.run(sys.argv[1:]); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    done = subprocess.run([sys.executable, "-c", measure, qk, "convert", place / "a.safetensors", place / "c.npz"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", measure, command(), "convert", place / "a.safetensors", place / "c.npz"], capture_output=True, text=True)
     peak = int(done.stdout.split()[-1])
     check(peak < 150_000, f"converting 200 MB takes {peak} kB of memory at its peak")
 
@@ -529,7 +522,7 @@ def gguf_data(file):
     return raw[at + -at % 32 :]
 
 
-def encoded_by_ggml(folder):
+def test_encoded_by_ggml(folder):
     """Where ggml's answers are: the blocks that qk writes are those that ggml made."""
     goldens = ROOT.parent / "shared" / "goldens2"
     for codes in sorted(goldens.glob("ggml.*.normal256.codes.npy")):
@@ -542,7 +535,7 @@ def encoded_by_ggml(folder):
             check(gguf_data(folder / "x.gguf")[: len(wanted)] == wanted, f"{kind}: other blocks than ggml's")
 
 
-def formats_for_a_size(folder):
+def test_formats_for_a_size(folder):
     """sensitivity ranks formats by their error, search keeps to its bytes, and convert takes the plan."""
     rng = np.random.default_rng(8)
     tensors = {"a.weight": ("F32", rng.standard_normal((16, 512)).astype(np.float32)), "b.weight": ("F32", rng.standard_normal((64, 512)).astype(np.float32) ** 3), "n.weight": ("F32", rng.random(8).astype(np.float32))}
@@ -567,7 +560,7 @@ def formats_for_a_size(folder):
     check(done.returncode == 2 and "--weights-only" in done.stderr, f"a checkpoint without --weights-only: {done.stderr}")
 
 
-def like_other_systems(root, folder):
+def test_like_other_systems(root, folder):
     """Floats become what another checkpoint has, by its system's own rule: what is already on its grid keeps its values."""
     place = folder / "like"
     place.mkdir()
@@ -596,7 +589,7 @@ def like_other_systems(root, folder):
         check(db > 6 * bits - 9, f"{name}: {db:.1f} dB after quantizing like it")
 
 
-def codes_of_fp8(folder):
+def test_codes_of_fp8(folder):
     """Floats become FP8 to nearest, ties to the even code, with -0; Inf is the largest number; NaN is 0x7f with its sign, as PyTorch has it."""
     place = folder / "fp8"
     place.mkdir()
@@ -622,7 +615,7 @@ def codes_of_fp8(folder):
         check(wrong.size == 0, f"{kind}: {wrong.size} other codes, first of {x[wrong[:1]]}")
 
 
-def shared_files(folder):
+def test_shared_files(folder):
     root = ROOT.parent / "shared" / "checkpoints"
     if not root.is_dir():
         return
@@ -645,21 +638,5 @@ def shared_files(folder):
         check(done.returncode == wanted and (wanted == 0 or len(done.stdout + done.stderr) > 20), f"{file}: exit {done.returncode}, {done.stdout}{done.stderr}")
 
 
-with tempfile.TemporaryDirectory() as name:
-    folder = Path(name)
-    stopped_and_resumed(folder)
-    root = made_files(folder)
-    shards(folder)
-    sharded_output(root, folder)
-    lone_files(root, folder)
-    findings(folder)
-    broken_files(folder)
-    other_formats(root, folder)
-    transcodings(folder)
-    what_conversions_say(folder)
-    like_other_systems(root, folder)
-    codes_of_fp8(folder)
-    formats_for_a_size(folder)
-    encoded_by_ggml(folder)
-    shared_files(folder)
-finish()
+if __name__ == "__main__":
+    evidence.main()

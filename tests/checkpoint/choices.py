@@ -1,20 +1,17 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What is chosen for a checkpoint is what is written: importance, budgets, groups that share a format, threads, and what a .gguf says of itself.
-
-    python3 tests/checkpoint/choices.py QK
-"""
+"""What is chosen for a checkpoint is what is written: importance, budgets, groups that share a format, threads, and what a .gguf says of itself."""
 import json
 import struct
-import tempfile
+import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import ROOT, check, ok, run
 
 import numpy as np
 
 import make_files as make
-from command import check, finish, ok, run
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def refused(words, *arguments):
@@ -71,7 +68,7 @@ def formats_in(file):
     return {w["name"]: w["format"] for w in json.loads(ok("inspect", file, "--json").stdout)["weights"]}
 
 
-def importance(folder):
+def test_importance(folder):
     """Blocks are those of ggml with the importance, by whatever file it comes and by whatever way they are written."""
     rng = np.random.default_rng(3)
     x, v = rng.standard_normal((48, 512)).astype(np.float32), rng.lognormal(0, 2, 512).astype(np.float32)
@@ -139,7 +136,7 @@ def importance(folder):
     check("unused: --importance" in done.stderr, f"a format that looks at no importance: {done.stderr!r}")
 
 
-def ggml_with_importance(folder):
+def test_ggml_with_importance(folder):
     """Where ggml's answers are: the blocks of a checkpoint with an importance are those that ggml made."""
     goldens = ROOT.parent / "shared" / "goldens2"
     if not (goldens / "ggml.imatrix256.npy").exists():
@@ -153,7 +150,7 @@ def ggml_with_importance(folder):
             check(read_gguf(folder / "x.gguf")[1]["x.weight"][1][: len(wanted)] == wanted, f"{codes.name}: other blocks than ggml's")
 
 
-def budgets_and_shares(folder):
+def test_budgets_and_shares(folder):
     rng = np.random.default_rng(4)
     spread = lambda scale: (rng.standard_normal((16, 256)) * np.exp(scale * rng.standard_normal((16, 256)))).astype(np.float32)
     tensors = {f"model.layers.{n}.self_attn.{p}_proj.weight": spread(s) for n in (0, 1, 10) for p, s in zip("qkvo", (0, 0.5, 1.5, 1))}
@@ -192,7 +189,7 @@ def budgets_and_shares(folder):
     check(all(len({formats_in(folder / "o.gguf")[k] for k in group}) == 1 for group in experts), "--share: -o has several formats in a group")
 
 
-def other_families(folder):
+def test_other_families(folder):
     """Formats that a .gguf has no place for are measured; -o says so before anything is measured."""
     rng = np.random.default_rng(5)
     x = rng.standard_normal((8, 256)).astype(np.float32)
@@ -217,7 +214,7 @@ def other_families(folder):
     check(not (folder / "never.gguf").exists(), "a refused search leaves a file")
 
 
-def threads(folder):
+def test_threads(folder):
     """Bytes and choices do not depend on threads."""
     rng = np.random.default_rng(6)
     (folder / "m.safetensors").write_bytes(floats({"a.weight": rng.standard_normal((301, 512)), "b.weight": rng.standard_normal((3, 5, 256)), "c.weight": rng.standard_normal((1, 1024))}))
@@ -236,7 +233,7 @@ TYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q2_k": 10, "q3_
 GGML = {"f32": 0, "f16": 1, "q4_0": 2, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20}
 
 
-def what_a_gguf_says(folder):
+def test_what_a_gguf_says(folder):
     """general.file_type follows the type of most matrices, general.quantization_version what was quantized; other keys stay."""
     rng = np.random.default_rng(7)
     matrices = {f"blk.{k}.ffn_up.weight": rng.standard_normal((4, 256)).astype(np.float32) for k in range(3)} | {"blk.0.norm.weight": rng.standard_normal(256).astype(np.float32)}
@@ -283,7 +280,7 @@ def what_a_gguf_says(folder):
     check(not (folder / "never.gguf").exists(), "an unknown format leaves a file")
 
 
-def names(folder):
+def test_names(folder):
     """A .gguf of a Hugging Face model is refused; globs and names that fit nothing are errors."""
     rng = np.random.default_rng(8)
     x = rng.standard_normal((4, 256)).astype(np.float32)
@@ -331,7 +328,5 @@ def names(folder):
     refused(["mlx.mxfp5"], "convert", folder / "b.gguf", folder / "never.gguf", "--system", "mlx.mxfp5")
 
 
-for part in (importance, ggml_with_importance, budgets_and_shares, other_families, threads, what_a_gguf_says, names):
-    with tempfile.TemporaryDirectory() as name:
-        part(Path(name))
-finish()
+if __name__ == "__main__":
+    evidence.main()

@@ -410,6 +410,14 @@ def gguf_tensors(seed, order="<", kinds=None):
     return tensors, floats
 
 
+def stored(file):
+    """Type, shape and bytes of each tensor, by a reader of our own."""
+    raw = Path(file).read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    head = json.loads(raw[8 : 8 + size])
+    return {k: (v["dtype"], v["shape"], raw[8 + size + v["data_offsets"][0] : 8 + size + v["data_offsets"][1]]) for k, v in head.items() if k != "__metadata__"}
+
+
 def main(folder, seed=7):
     folder = Path(folder)
     for name, (tensors, config, floats) in Checkpoints(seed).all().items():

@@ -1,24 +1,31 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A conversion of a checkpoint keeps every factor of a weight, or ends with exit status 2; what it cannot keep of single numbers it says; lint sees it.
-
-    python3 tests/checkpoint/nothing_lost.py QK
 
 Values are computed here by numpy, those of each system's own layout by make_files.py.
 """
 import itertools
 import json
 import re
-import tempfile
+import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import check, run
+
 import numpy as np
+import pytest
 
 import make_files as make
-from command import check, finish, run
 
 rng = np.random.default_rng(3)
 place = None
+
+
+@pytest.fixture(autouse=True)
+def in_place(folder):
+    global place
+    place = folder
 
 
 def save(name, tensors, config=None):
@@ -47,7 +54,7 @@ def keeps(a, b, least, what):
     check(a.shape == b.shape and db > least, f"{what}: {db:.1f} dB, a factor of {(a * b).sum() / power:.4g}")
 
 
-def every_pair_of_layouts():
+def test_every_pair_of_layouts():
     """All layouts of one shape, each written --like each: the same values, or exit status 2."""
     made = make.Checkpoints(21)
     n, k = 128, 256
@@ -87,7 +94,7 @@ def every_pair_of_layouts():
     check(moved > len(files) * 6, f"only {moved} pairs are converted")
 
 
-def factors_of_the_input():
+def test_factors_of_the_input():
     """ModelOpt's pre_quant_scale is in the values wherever the target has no place for it, and dropped there; else it stays beside."""
     made = make.Checkpoints(5)
     for maker in (made.modelopt_int4_awq, made.modelopt_nvfp4):
@@ -120,7 +127,7 @@ def factors_of_the_input():
     check(("m.w.pre_quant_scale", "wrong_shape") in findings(save("short_factor", tensors, config)), "a factor of another length is found")
 
 
-def scales_beside_fp8():
+def test_scales_beside_fp8():
     codes = rng.integers(0, 126, (8, 32)).astype(np.uint8)
     for leaf, more in (("scale_weight", {"scaled_fp8": ("F8_E4M3", np.zeros(0, np.uint8)), "a.scale_input": ("F32", np.float32(1))}), ("qscale_weight", {"a.qscale_act": ("F32", np.float32(1))})):
         for scale in (np.float32(0.001), (rng.random((8, 1)) * 0.01 + 1e-4).astype(np.float32)):
@@ -130,7 +137,7 @@ def scales_beside_fp8():
             check(not findings(file), f"{leaf}: {findings(file)}")
 
 
-def scale_of_a_gguf():
+def test_scale_of_a_gguf():
     """llama.cpp multiplies what comes out of NAME.weight by NAME.scale; one for each expert where there are several."""
     for kind in ("NVFP4", "Q8_0", "F16"):
         for shape, scale in (((4, 256), np.array([0.25], np.float32)), ((3, 4, 256), np.array([0.5, 3.0, 0.01], np.float32))):
@@ -155,7 +162,7 @@ def scale_of_a_gguf():
             check((place / "s.gguf").read_bytes() == (place / "u.gguf").read_bytes(), f"{kind}: written like itself")
 
 
-def numbers_that_a_format_has_not():
+def test_numbers_that_a_format_has_not():
     """The sentences count what really happened: finite numbers that became Inf or NaN, and NaN and Inf that became numbers."""
     x = rng.standard_normal((4, 512)).astype(np.float64)
     x[1, 7], x[2, 300:340] = 1e5, -3e4
@@ -196,7 +203,7 @@ def numbers_that_a_format_has_not():
     check(done.returncode == 2 or "m.w.weight: 192 of" in done.stderr, f"scales that become Inf: {done.returncode} {done.stderr}")
 
 
-def packings_of_auto_round():
+def test_packings_of_auto_round():
     """Zero points as each of its packings stores them (auto_round/inference/backend.py), at every width it has."""
     for bits, packing in itertools.product((2, 4, 8), ("auto_round:auto_gptq", "auto_round:gptqmodel", "auto_round", None, "auto")):
         q, z, s = rng.integers(0, 1 << bits, (32, 64)), rng.integers(1, 1 << bits, (32, 2)), (rng.random((32, 2)) * 0.1 + 0.01).astype(np.float16)
@@ -227,7 +234,7 @@ def packings_of_auto_round():
     keeps(want["m.w.weight"], got.get("m.w.weight", np.zeros(1)), 200, f"auto-round's mlx: {said}")
 
 
-def what_is_not_read():
+def test_what_is_not_read():
     """Codes of writers and packings that are not known are refused by every conversion, in a sentence that names them."""
     gptq, _, _ = make.Checkpoints(2).gptq(4, 64)
     mx4, _, _ = make.Checkpoints(2).compressed_mxfp4()
@@ -259,7 +266,7 @@ def what_is_not_read():
     check("exl3" in done.stderr, f"a file in which no weight is known: {done.stderr}")
 
 
-def what_lint_finds():
+def test_what_lint_finds():
     base = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": True}
     for bits, version, stored in itertools.product((2, 3, 4, 8), ("gptq", "gptq_v2"), (-1, 0)):
         middle = 1 << (bits - 1)
@@ -305,8 +312,5 @@ def what_lint_finds():
         check(run("lint", index / "m-00001-of-00002.safetensors").returncode == wrong, "a shard that its index puts elsewhere")
 
 
-with tempfile.TemporaryDirectory() as name:
-    place = Path(name)
-    for test in (factors_of_the_input, scales_beside_fp8, scale_of_a_gguf, packings_of_auto_round, what_is_not_read, what_lint_finds, numbers_that_a_format_has_not, every_pair_of_layouts):
-        test()
-finish()
+if __name__ == "__main__":
+    evidence.main()

@@ -10,24 +10,24 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import json
-import subprocess
 import sys
 import tempfile
 import warnings
 from pathlib import Path
 
-import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
 import llama_files as llama
 import make_files as make
 
-qk = str(Path(sys.argv[1]).resolve())
+import numpy as np
+
+evidence.start()
 rows, missing, failed = [], [], 0
 
 
 def run(*arguments):
-    done = subprocess.run([qk, *map(str, arguments)], capture_output=True, text=True)
+    done = evidence.run(*arguments)
     if done.returncode != 0:
         sys.exit(f"qk {' '.join(map(str, arguments))}: {done.stderr}")
 

@@ -1,21 +1,22 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """qk convert --to SYSTEM:SCHEME makes checkpoints that lint finds nothing in, that decode to about the same floats, and whose config fits.
-
-    python3 tests/checkpoint/schemes.py QK
 
 AWQ's and GPTQ's words are decoded by numpy, too; tests/checkpoint/peers.py has the other systems' own readers do it.
 """
 import json
-import struct
-import tempfile
+import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import check, decibels, ok, run
+
 import numpy as np
+import pytest
 
 import llama_files as llama
 import make_files as make
-from command import check, finish, ok, run
+from make_files import stored
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 # Scheme: decibels that weights of normal numbers keep at least.
@@ -36,22 +37,9 @@ def refused(what, *arguments, says=()):
     check({f: f.read_bytes() for f in Path(arguments[1]).parent.iterdir()} == before, f"{what}: something was written")
 
 
-def stored(file):
-    """Type, shape and bytes of each tensor, by a reader of our own."""
-    raw = Path(file).read_bytes()
-    size = struct.unpack("<Q", raw[:8])[0]
-    head = json.loads(raw[8 : 8 + size])
-    return {k: (v["dtype"], v["shape"], raw[8 + size + v["data_offsets"][0] : 8 + size + v["data_offsets"][1]]) for k, v in head.items() if k != "__metadata__"}
-
-
 def decoded(file, folder):
     out = folder / "decoded.npz"
     return dict(np.load(out)) if ok("convert", file, out).returncode == 0 else {}
-
-
-def decibels(x, y):
-    x, y = x.astype(np.float64), y.astype(np.float64)
-    return 10 * np.log10((x**2).sum() / max(((x - y) ** 2).sum(), 1e-300))
 
 
 def same(a, b):
@@ -130,7 +118,17 @@ def config_fits(scheme, config, left, original, folder):
         check(named == left - {"lm_head"} and q["desc_act"] is False and q["sym"] is True, f"{scheme}: {q}")
 
 
-def round_trips(folder):
+@pytest.fixture(scope="module")
+def folder(shared):
+    """A folder for all tests: the same model in each type, files of other systems, and a plan."""
+    for kind in ("BF16", "F16", "F32"):
+        llama.write(shared / kind, kind, outliers=0)
+    make.main(shared / "made")
+    (shared / "plan.json").write_text(json.dumps({"requests": [{"layer": "*mlp*", "weight": "bf16"}]}))
+    return shared
+
+
+def test_round_trips(folder):
     for kind in ("BF16", "F16", "F32"):
         source = folder / kind
         floats = llama.write(source, kind, outliers=0)
@@ -156,14 +154,14 @@ def round_trips(folder):
                     check(len(left) > 1 or name in said, f"{kind} {scheme}: nothing is said of {name}")
                     left.add(module)
                 check(shown[name]["quantized"] == quantized, f"{kind} {scheme}: {name} is {shown[name]['format']}")
-                check(same(got[name], x) if not quantized else decibels(x, got[name]) > least, f"{kind} {scheme}: {name}: {decibels(x, got[name]):.1f} dB" if quantized else f"{kind} {scheme}: {name} is another")
+                check(same(got[name], x) if not quantized else decibels(got[name], x) > least, f"{kind} {scheme}: {name}: {decibels(got[name], x):.1f} dB" if quantized else f"{kind} {scheme}: {name} is another")
                 if quantized and scheme.startswith(("awq", "gptq")):
                     check(same(by_formula(scheme, tensors, module), got[name]), f"{kind} {scheme}: {name} by its formula")
             config_fits(scheme, json.loads((file.parent / "config.json").read_text()), left, original, file.parent)
         check(json.loads((source / "config.json").read_text()) == original, "the source's config was changed")
 
 
-def requests(folder):
+def test_requests(folder):
     """--tensor overrules what a system leaves and takes; words of any case; a plan file."""
     source = folder / "BF16" / "model.safetensors"
     place = folder / "asked"
@@ -176,13 +174,12 @@ def requests(folder):
     check("lm_head.weight_packed" in tensors and "lm_head" not in config["ignore"], f"a scheme's own word quantizes lm_head: {config['ignore']}")
     check({"model.layers.0.self_attn.q_proj", "model.layers.1.mlp.up_proj"} <= set(config["ignore"]) and not any("norm" in m for m in config["ignore"]), f"ignore: {config['ignore']}")
     check(run("lint", out).returncode == 0, "lint after requests")
-    (folder / "plan.json").write_text(json.dumps({"requests": [{"layer": "*mlp*", "weight": "bf16"}]}))
     ok("convert", source, out, "--to", "mlx:4,64", "--plan", folder / "plan.json")
     config = json.loads((place / "config.json").read_text())["quantization"]
     check({k.split(".")[-1] for k, v in config.items() if v is False} == {"gate_proj", "up_proj", "down_proj"}, f"a plan's requests: {config}")
 
 
-def shards(folder):
+def test_shards(folder):
     """Sources of several files, and outputs."""
     source = folder / "BF16"
     place, out = folder / "cut", folder / "cut_out"
@@ -190,6 +187,7 @@ def shards(folder):
     (place / "config.json").write_bytes((source / "config.json").read_bytes())
     ok("convert", source / "model.safetensors", place / "model.safetensors", "--shard-size", "300KB")
     whole = folder / "BF16-gptq-4-128" / "model.safetensors"
+    whole.parent.mkdir(exist_ok=True)
     ok("convert", source / "model.safetensors", whole, "--to", "gptq:4,128")
     ok("convert", place / "model.safetensors.index.json", out / "model.safetensors", "--to", "gptq:4,128", "--shard-size", "200KB")
     index = json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]
@@ -200,9 +198,10 @@ def shards(folder):
     check((out / "config.json").read_bytes() == (whole.parent / "config.json").read_bytes() and run("lint", out / "model.safetensors.index.json").returncode == 0, "shards have another config")
 
 
-def quantized_sources(folder):
+def test_quantized_sources(folder):
     """From one system to another: moved where both hold the same codes, else quantized anew; what described the source is gone."""
     source = folder / "BF16-compressed-tensors-MXFP4A16" / "model.safetensors"
+    source.parent.mkdir(exist_ok=True)
     ok("convert", folder / "BF16" / "model.safetensors", source, "--to", "compressed-tensors:MXFP4A16")
     x = decoded(source, folder)
     for scheme in ("mlx:mxfp4", "modelopt:nvfp4", "compressed-tensors:MXFP4A16"):
@@ -213,7 +212,6 @@ def quantized_sources(folder):
         check(all((x[k] == y[k]).all() for k in x if k.split(".")[-2] in PROJECTIONS), f"MXFP4A16 to {scheme} is not without loss")
         check(run("lint", place / "model.safetensors").returncode == 0, f"MXFP4A16 to {scheme}: lint")
     root = folder / "made"
-    make.main(root)
     for name in ("gptq_v1_int4_order", "modelopt_nvfp4", "modelopt_fp8", "compressed_w4g64", "awq", "deepseek"):
         want = np.load(root / name / "decoded.npz")["m.w.weight"]
         for scheme in ("gptq:4,32", "mlx:8,32", "compressed-tensors:FP8_DYNAMIC", "modelopt:nvfp4"):
@@ -227,12 +225,12 @@ def quantized_sources(folder):
                 check("quantized anew" in done.stderr or "do not fit" in done.stderr or "no whole words" in done.stderr, f"{name} to {scheme}: {done.stderr}")
                 continue
             got = decoded(out, folder)["m.w.weight"]
-            check(decibels(want, got) > {"gptq:4,32": 8, "mlx:8,32": 30, "compressed-tensors:FP8_DYNAMIC": 20, "modelopt:nvfp4": 10}[scheme], f"{name} to {scheme}: {decibels(want, got):.1f} dB")
+            check(decibels(got, want) > {"gptq:4,32": 8, "mlx:8,32": 30, "compressed-tensors:FP8_DYNAMIC": 20, "modelopt:nvfp4": 10}[scheme], f"{name} to {scheme}: {decibels(got, want):.1f} dB")
             check(run("lint", out).returncode == 0, f"{name} to {scheme}: {run('lint', out).stdout}")
             check("input_scale" not in str(sorted(stored(out))), f"{name} to {scheme}: scales of activations of another system")
 
 
-def refusals(folder):
+def test_refusals(folder):
     source = folder / "BF16" / "model.safetensors"
     place = folder / "never"
     place.mkdir()
@@ -261,7 +259,7 @@ def refusals(folder):
     refused("no scale of zeros", folder / "large" / "model.safetensors", out, "--to", "modelopt:nvfp4", says=("m.z.weight", "--tensor"))
 
 
-def configs(folder):
+def test_configs(folder):
     """A config.json is never replaced, unless it is one that qk made of the same source."""
     source = folder / "BF16"
     out = source / "quantized.safetensors"
@@ -292,12 +290,5 @@ def configs(folder):
     check(not list(folder.rglob(".*.part")), "parts are left")
 
 
-with tempfile.TemporaryDirectory() as name:
-    folder = Path(name)
-    round_trips(folder)
-    requests(folder)
-    shards(folder)
-    quantized_sources(folder)
-    refusals(folder)
-    configs(folder)
-finish()
+if __name__ == "__main__":
+    evidence.main()

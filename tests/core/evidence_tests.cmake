@@ -9,7 +9,7 @@ function(python_evidence name argument)
   set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no")
 endfunction()
 python_evidence(ml_dtypes_evidence $<TARGET_FILE:oracle_tool>)
-python_evidence(goldens_evidence ${QK_TEST_DATA})
+python_evidence(goldens_evidence $<TARGET_FILE:oracle_tool>)
 python_evidence(p3109_evidence $<TARGET_FILE:oracle_tool>)
 
 # The compiler refuses wrong use with a clear sentence.

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remakes the golden files of ml_dtypes and ONNX Runtime from these packages: they give every bit of what tests/data packs.
-
-    python3 tests/core/goldens_evidence.py build/release/test_data
 """
 import sys
+from collections import Counter
 from pathlib import Path
 
-try:
-    import ml_dtypes
-    import numpy as np
-    import onnx
-    import onnxruntime
-    from onnx import TensorProto, helper
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import check, equal, folders, same
+from evidence.graphs import model
+from evidence.runtimes import outputs
+
+evidence.needs("ml_dtypes")
+
+import ml_dtypes
+import numpy as np
+from onnx import TensorProto, helper
 
 CASTS = {"bf16": "bfloat16", "fp16": "float16", "fp4_e2m1fn": "float4_e2m1fn", "fp6_e2m3fn": "float6_e2m3fn", "fp6_e3m2fn": "float6_e3m2fn", "fp8_e3m4": "float8_e3m4", "fp8_e4m3": "float8_e4m3",
          "fp8_e4m3b11fnuz": "float8_e4m3b11fnuz", "fp8_e4m3fn": "float8_e4m3fn", "fp8_e4m3fnuz": "float8_e4m3fnuz", "fp8_e5m2": "float8_e5m2", "fp8_e5m2fnuz": "float8_e5m2fnuz"}
@@ -38,30 +39,23 @@ def round_trip(name, x, row_scales):
             helper.make_tensor("zero", code, [len(x)] if per_row else [], [0] * len(x) if per_row else [int(zero or 0)])]
     where = {"axis": 0} if per_row else {}
     nodes = [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"], **where), helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"], **where)]
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)], [helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape)], held)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    settings = onnxruntime.SessionOptions()
-    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    made = model(nodes, {"x": x.shape}, {"y": x.shape}, held, opset=21)
+    return outputs(made.SerializeToString(), {"x": x}, "off")[0]
 
 
-def main():
-    folder = Path(sys.argv[1]) / "goldens"
-    row_scales = np.load(folder / "scales.per_row.npy")
-    counts, wrong = {}, []
+def test_goldens():
+    folder = folders("goldens")[0] / "goldens"
+    row_scales, counts = np.load(folder / "scales.per_row.npy"), Counter()
     for file in sorted(folder.glob("*.npy")):
         system, _, rest = file.stem.partition(".")
         if system not in ("ml_dtypes", "onnxruntime"):
             continue
         name, _, case = rest.rpartition(".")
-        x, known = np.load(folder / f"input.{case}.npy"), np.load(file)
-        y = cast(name, x) if system == "ml_dtypes" else round_trip(name, x, row_scales)
-        if not ((y.view(np.uint32) == known.view(np.uint32)) | (np.isnan(y) & np.isnan(known))).all():
-            wrong.append(file.name)
-        counts[system] = counts.get(system, 0) + 1
-    print(f"{counts}, of {len(wrong)} of which the packages give other bits: {' '.join(wrong)}")
-    return 1 if wrong or sorted(counts.values()) != [90, 120] else 0
+        x = np.load(folder / f"input.{case}.npy")
+        check(same(cast(name, x) if system == "ml_dtypes" else round_trip(name, x, row_scales), np.load(file)), f"{file.name}: the package gives other bits")
+        counts[system] += 1
+    equal(sorted(counts.values()), [90, 120], "files of each package")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    evidence.main()

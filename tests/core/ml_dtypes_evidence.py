@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the oracle with ml_dtypes and numpy: the value of every code, and the codes of many floats.
 
-usage: ml_dtypes_evidence.py ORACLE_TOOL
+    ml_dtypes_evidence.py ORACLE_TOOL    # build/release/tests/oracle_tool
+
 The floats are every value, every middle between neighbours, the floats beside those, and 2^22 random bit patterns.
-Exit status 1 when anything differs. QK_EVIDENCE names a file that gets a row for each comparison.
+QK_EVIDENCE names a file that gets a row for each comparison.
 """
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import check, program, same_bits as same
+
+evidence.needs("ml_dtypes")
+
+import ml_dtypes
 import numpy as np
-
-try:
-    import ml_dtypes
-except ImportError:
-    print("skipped: no ml_dtypes in this Python")
-    sys.exit(0)
+import pytest
 
 TYPES = {
     "fp16": np.float16, "bf16": "bfloat16", "fp8_e4m3fn": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2", "fp8_e4m3fnuz": "float8_e4m3fnuz",
@@ -25,12 +29,8 @@ TYPES = {
 
 
 def oracle(verb, name, data=b"", dtype=np.float32):
-    done = subprocess.run([sys.argv[1], verb, name, "ml_dtypes"], input=data, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([program("oracle_tool"), verb, name, "ml_dtypes"], input=data, stdout=subprocess.PIPE, check=True)
     return np.frombuffer(done.stdout, dtype)
-
-
-def same(a, b):
-    return (a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))
 
 
 def inputs(values):
@@ -44,20 +44,20 @@ def inputs(values):
     return np.concatenate([*beside, bits, special])
 
 
-def report(name, evidence, count, mismatches):
-    print(f"{name}: {evidence}: {count} compared, {mismatches} mismatches")
+def report(name, evidence, count, mismatches, examples=""):
+    check(mismatches == 0, f"{name}: {evidence}: {count} compared, {mismatches} mismatches{examples}")
     if "QK_EVIDENCE" in os.environ:
         with open(os.environ["QK_EVIDENCE"], "a") as file:
             file.write(f"{name}\t{evidence}\tscalar\t{count}\t{mismatches}\n")
-    return mismatches
 
 
-def compare(name, dtype):
+@pytest.mark.parametrize("name, dtype", TYPES.items())
+def test_format(name, dtype):
     dtype = np.dtype(getattr(ml_dtypes, dtype) if isinstance(dtype, str) else dtype)
     ours = oracle("values", name)
     word = np.uint16 if dtype.itemsize == 2 else np.uint8
     theirs = np.arange(len(ours), dtype=word).view(dtype).astype(np.float32)
-    wrong = report(name, "ml_dtypes / numpy: the value of every code", len(ours), int(np.count_nonzero(~same(ours, theirs))))
+    report(name, "ml_dtypes / numpy: the value of every code", len(ours), int(np.count_nonzero(~same(ours, theirs))))
 
     x = inputs(ours)
     if name == "e8m0":  # ml_dtypes rounds subnormal floats up, and 0 to the smallest power of two
@@ -68,10 +68,9 @@ def compare(name, dtype):
         their_codes = x.astype(dtype).view(word).astype(np.uint32)
     our_codes = oracle("codes", name, x.tobytes(), np.uint32)
     differ = (their_codes != our_codes) & ~(np.isnan(theirs[their_codes]) & np.isnan(ours[our_codes]))
-    for i in np.flatnonzero(differ)[:4]:
-        print(f"  {name}: x {float(x[i]).hex()} ml_dtypes {their_codes[i]:#x} oracle {our_codes[i]:#x}")
-    return wrong + report(name, "ml_dtypes / numpy: codes of every boundary and 2^22 floats", len(x), int(np.count_nonzero(differ)))
+    examples = "".join(f"\n  x {float(x[i]).hex()} ml_dtypes {their_codes[i]:#x} oracle {our_codes[i]:#x}" for i in np.flatnonzero(differ)[:4])
+    report(name, "ml_dtypes / numpy: codes of every boundary and 2^22 floats", len(x), int(np.count_nonzero(differ)), examples)
 
 
 if __name__ == "__main__":
-    sys.exit(1 if sum(compare(name, dtype) for name, dtype in TYPES.items()) else 0)
+    evidence.main()

@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the oracle with gfloat on the formats of IEEE P3109: codes of 3 to 15 bits, roundings of 3 to 8 bits.
 
-usage: p3109_evidence.py ORACLE_TOOL
+    p3109_evidence.py ORACLE_TOOL    # build/release/tests/oracle_tool
+
 Takes gfloat from this Python, or what it gave from ../shared/goldens2 (gfloat.p3109.*.npz): tables, roundings, stochastic roundings. What
 gfloat does with negative values in formats without a sign, and where it raises an error (65535), is its own: the draft's text decides.
-Exit status 1 when anything differs. QK_EVIDENCE names a file that gets a row for each comparison.
+QK_EVIDENCE names a file that gets a row for each comparison.
 """
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import ROOT, check, program, skip
 
 import numpy as np
-
-np.seterr(over="ignore")
+import pytest
 
 try:
     import gfloat
@@ -20,11 +25,11 @@ try:
     from gfloat.types import Domain, Signedness
 except ImportError:
     gfloat = None
-GOLDENS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "shared", "goldens2")
-SHARED = os.path.exists(os.path.join(GOLDENS, "gfloat.p3109.tables.npz"))
+GOLDENS = ROOT.parent / "shared" / "goldens2"
+SHARED = (GOLDENS / "gfloat.p3109.tables.npz").exists()
+with_goldens = pytest.mark.skipif(not SHARED, reason="what gfloat gave is not beside the project")
 if gfloat is None and not SHARED:
-    print("skipped: no gfloat in this Python")
-    sys.exit(0)
+    skip("no gfloat in this Python")
 
 MODES = ["toward-zero", "down", "up", "half-even", "half-away"]  # in the order of the goldens
 STOCHASTIC = {"StochasticFastest": "stochastic", "StochasticFast": "stochastic-b", "Stochastic": "stochastic-c"}
@@ -35,7 +40,7 @@ def names(least, most):
 
 
 def oracle(*arguments, data=b"", dtype=np.uint32):
-    done = subprocess.run([sys.argv[1], *map(str, arguments)], input=data, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([program("oracle_tool"), *map(str, arguments)], input=data, stdout=subprocess.PIPE, check=True)
     return np.frombuffer(done.stdout, dtype)
 
 
@@ -55,12 +60,10 @@ def values(name):
 
 
 def report(name, evidence, count, mismatches):
-    if mismatches:
-        print(f"{name}: {evidence}: {count} compared, {mismatches} mismatches")
+    check(mismatches == 0, f"{name}: {evidence}: {count} compared, {mismatches} mismatches")
     if "QK_EVIDENCE" in os.environ:
         with open(os.environ["QK_EVIDENCE"], "a") as file:
             file.write(f"{name}\t{evidence}\tscalar\t{count}\t{mismatches}\n")
-    return mismatches
 
 
 def differ(ours, theirs):
@@ -80,19 +83,21 @@ def of_package(name):
     return [one(code) for code in range(1 << int(k))]
 
 
-wrong, compared = 0, 0
-if gfloat is not None:
+@pytest.mark.skipif(gfloat is None, reason="gfloat is not here; what it gave is compared")
+def test_every_code():
     for name in names(3, 15):
         theirs = of_package(name)
-        compared += len(theirs)
-        wrong += report(name, "gfloat: the value of every code", len(theirs), differ(values(name), theirs))
-if SHARED:
-    tables = np.load(os.path.join(GOLDENS, "gfloat.p3109.tables.npz"))
-    roundings = np.load(os.path.join(GOLDENS, "gfloat.p3109.rounding.npz"))
+        report(name, "gfloat: the value of every code", len(theirs), differ(values(name), theirs))
+
+
+@with_goldens
+@np.errstate(over="ignore")
+def test_tables_and_roundings():
+    tables = np.load(GOLDENS / "gfloat.p3109.tables.npz")
+    roundings = np.load(GOLDENS / "gfloat.p3109.rounding.npz")
     assert sorted(tables.files) == sorted(names(3, 8))
     for name in tables.files:
-        compared += len(tables[name])
-        wrong += report(name, "gfloat: the value of every code", len(tables[name]), differ(values(name), tables[name]))
+        report(name, "gfloat: the value of every code", len(tables[name]), differ(values(name), tables[name]))
         x = roundings[name + ".x"]
         for mode, rounding in enumerate(MODES):
             for saturate, overflow in enumerate(["ieee", "saturate"]):
@@ -104,9 +109,12 @@ if SHARED:
                     own |= (x.astype(np.float32) != x) & (beside.astype(np.float32) == beside)
                 if "u" in name[6:]:
                     own |= np.signbit(x) & (x != 0)
-                compared += int((~own).sum())
-                wrong += report(name, f"gfloat: {rounding}, {overflow}", int((~own).sum()), int(((ours != theirs) & ~own).sum()))
-    chances = np.load(os.path.join(GOLDENS, "gfloat.p3109.stochastic.npz"))
+                report(name, f"gfloat: {rounding}, {overflow}", int((~own).sum()), int(((ours != theirs) & ~own).sum()))
+
+
+@with_goldens
+def test_stochastic_roundings():
+    chances = np.load(GOLDENS / "gfloat.p3109.stochastic.npz")
     for key in chances.files:
         if not key.endswith(".codes"):
             continue
@@ -116,7 +124,8 @@ if SHARED:
         count, x, theirs = int(bits[4:]), chances[f"{name}.{bits}.x"], chances[key]
         for word in range(len(theirs)):
             ours = oracle("project", name, STOCHASTIC[variant], "ieee", count, word << (32 - count), data=x.tobytes())
-            compared += len(x)
-            wrong += report(name, f"gfloat: {STOCHASTIC[variant]}, {count} bits", len(x), int((ours != theirs[word]).sum()))
-print(f"{compared} codes and roundings compared, {wrong} mismatches")
-sys.exit(1 if wrong else 0)
+            report(name, f"gfloat: {STOCHASTIC[variant]}, {count} bits", len(x), int((ours != theirs[word]).sum()))
+
+
+if __name__ == "__main__":
+    evidence.main()

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs every row of docs/guide/samples.md: what says the same here as a line of another system's page, on the network that is shipped.
 
-    samples_test.py QK SOURCE_FOLDER
-
 Where ../shared has the pages, each key and option of their samples must stand in a row's left column.
 """
 import json
@@ -11,12 +9,15 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-import numpy as np
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import ROOT as SOURCE, check
 
-QK, SOURCE = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+import numpy as np
+import pytest
+
 TOP1 = """import sys
 import numpy as np
 y, labels = np.load(sys.argv[1]), np.load("y.npy")
@@ -79,7 +80,7 @@ def command(fragment, folder):
 
 
 def run(line, folder):
-    paths = f"{QK.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    paths = f"{Path(evidence.command()).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, env={**os.environ, "PATH": paths})
 
 
@@ -94,38 +95,46 @@ def keys_of_pages(documents):
     return found - OTHERS
 
 
-def main():
-    failures, tried = [], 0
-    page = list(rows())
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        prepare(folder)
-        for section, left, right in page:
-            own = 0
-            for fragment in re.findall(r"`([^`]+)`", right):
-                try:
-                    line = command(fragment, folder)
-                except ValueError as wrong:
-                    line = None
-                    failures.append(f"{section}: {fragment}: {wrong}")
-                if line is None:
-                    continue
-                own += 1
-                r = run(line, folder)
-                if r.returncode or "unused: option" in r.stderr:
-                    failures.append(f"{section}: {left}\n  {line}\n  status {r.returncode}: {r.stderr.strip()[-600:]}")
-            tried += own
-            if own == 0 and "C++" not in right:
-                failures.append(f"{section}: {left}: nothing in the right column runs")
-    documents, missing = SOURCE.parent / "shared" / "documents", set()
-    if documents.exists():
-        left = " ".join(cells[1] for cells in page)
-        missing = {k for k in keys_of_pages(documents) if not re.search(rf"\b{k}\b", left)}
-        failures += [f"the pages' '{k}' stands in no row" for k in sorted(missing)]
-    for f in failures:
-        print(f, file=sys.stderr)
-    print(f"{len(page)} rows, {tried} commands tried; {len(failures)} failed")
-    sys.exit(bool(failures) or tried < 40)
+PAGE = list(rows())
 
 
-main()
+@pytest.fixture(scope="module")
+def folder(shared):
+    """A folder for all rows: some read what those before them wrote."""
+    prepare(shared)
+    return shared
+
+
+@pytest.mark.parametrize("section, left, right", PAGE, ids=range(len(PAGE)))
+def test_row(folder, section, left, right):
+    own = 0
+    for fragment in re.findall(r"`([^`]+)`", right):
+        try:
+            line = command(fragment, folder)
+        except ValueError as wrong:
+            line = None
+            check(False, f"{section}: {fragment}: {wrong}")
+        if line is None:
+            continue
+        own += 1
+        r = run(line, folder)
+        check(not r.returncode and "unused: option" not in r.stderr, f"{section}: {left}\n  {line}\n  status {r.returncode}: {r.stderr.strip()[-600:]}")
+    check(own > 0 or "C++" in right, f"{section}: {left}: nothing in the right column runs")
+
+
+def test_the_page_is_whole():
+    fragments = [f for _, _, right in PAGE for f in re.findall(r"`([^`]+)`", right) if f.startswith(("{", "qk ", "quantize ", "search ", "-"))]
+    assert len(fragments) >= 40, f"{len(fragments)} commands in {len(PAGE)} rows"
+
+
+def test_keys_of_the_pages_stand_in_rows():
+    documents = SOURCE.parent / "shared" / "documents"
+    if not documents.exists():
+        pytest.skip("the pages are not beside the project")
+    left = " ".join(cells[1] for cells in PAGE)
+    for k in sorted(keys_of_pages(documents)):
+        check(re.search(rf"\b{k}\b", left), f"the pages' '{k}' stands in no row")
+
+
+if __name__ == "__main__":
+    evidence.main()

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares com.microsoft's operators of language models in qk and onnxruntime: attention, rotary positions, embeddings, MatMulNBits.
-
-usage: attention_evidence.py QK    (the built command)
-"""
+"""Compares com.microsoft's operators of language models in qk and onnxruntime: attention, rotary positions, embeddings, MatMulNBits."""
 import os
 import sys
 import tempfile
+from pathlib import Path
 
-from evidence import FOLDER, at, qk
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import at, check, folder, run
+from evidence.graphs import save
+from evidence.runtimes import outputs as in_onnxruntime
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
-import onnxruntime
+from onnx import helper
 
 rng = np.random.default_rng(11)
-failures = 0
 
 
 def floats(*shape, scale=1.0):
@@ -24,28 +24,20 @@ def floats(*shape, scale=1.0):
 
 def compare(what, kind, inputs, outputs, constants=(), tolerance=2e-5, compared=None, **attributes):
     """Runs one node in both. `inputs`: name to value or None; those in `constants` are initializers. `outputs`: names, "" for none."""
-    global failures
     given = {k: v for k, v in inputs.items() if v is not None}
     node = helper.make_node(kind, [k if v is not None else "" for k, v in inputs.items()], outputs, name="n", domain="com.microsoft", **attributes)
     fed = {k: v for k, v in given.items() if k not in constants}
-    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in fed.items()],
-                              [onnx.ValueInfoProto(name=o) for o in outputs if o], [numpy_helper.from_array(given[k], k) for k in constants if k in given])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)], ir_version=9)
-    path = at("m.onnx")
-    onnx.save(model, path)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
+    infos = [(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in fed.items()]
+    path = save(at("m.onnx"), [node], infos, [onnx.ValueInfoProto(name=o) for o in outputs if o], {k: given[k] for k in constants if k in given}, domains=["com.microsoft"], ir_version=9)
     try:
-        wanted = dict(zip([o for o in outputs if o], onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, fed)))
+        wanted = dict(zip([o for o in outputs if o], in_onnxruntime(path, fed, "off")))
     except Exception as refused:  # onnxruntime's CPU kernels lack some forms
         if "not implemented for CPU" not in str(refused) and "NOT_IMPLEMENTED" not in str(refused):
             raise
-        print(f"----  {what}: not in onnxruntime on the CPU")
         return
     np.savez(at("x.npz"), **fed)
-    out = tempfile.mkdtemp(dir=FOLDER)
-    done = qk("evaluate", path, "--inputs", at("x.npz"), "--output-dir", out, statuses=(0, 2))
+    out = tempfile.mkdtemp(dir=folder())
+    done = run("evaluate", path, "--inputs", at("x.npz"), "--output-dir", out)
     problem = done.stderr if done.returncode else ""
     for name, value in wanted.items():
         if problem:
@@ -57,11 +49,10 @@ def compare(what, kind, inputs, outputs, constants=(), tolerance=2e-5, compared=
             problem = f"{name} has shape {got.shape}, not {value.shape}"
         elif not np.abs(got.astype(np.float64) - value).max() <= tolerance * max(1, np.abs(value.astype(np.float64)).max()):
             problem = f"{name} differs by {np.abs(got.astype(np.float64) - value).max():.3g}"
-    print(("WRONG " if problem else "ok    ") + what + (": " + problem.strip() if problem else ""), flush=True)
-    failures += bool(problem)
+    check(not problem, f"{what}: {problem.strip()}")
 
 
-def multi_head():
+def test_multi_head():
     b, s, n, h = 2, 5, 4, 8
     q, k, v = floats(b, s, n * h), floats(b, s, n * h), floats(b, s, n * h)
     y = ["y"]
@@ -79,7 +70,7 @@ def multi_head():
     compare("a key of rank 4", "MultiHeadAttention", {"q": q, "k": floats(b, n, 6, h), "v": floats(b, n, 6, h)}, y, num_heads=n)
 
 
-def attention():
+def test_attention():
     b, s, n, h, width = 2, 5, 2, 8, 12
     x, w, bias = floats(b, s, width), floats(width, 3 * n * h, scale=0.3), floats(3 * n * h)
     c = ("w", "b")
@@ -93,7 +84,7 @@ def attention():
     compare("values of another width", "Attention", {"x": x, "w": floats(width, 2 * 16 + 8), "b": floats(2 * 16 + 8)}, ["y"], c, num_heads=n, qkv_hidden_sizes=[16, 16, 8])
 
 
-def group_query():
+def test_group_query():
     b, n, g, h, longest = 2, 4, 2, 16, 12
     angles = np.outer(np.arange(longest), 1 / 10 ** np.arange(0, 1, 2 / h))
     cosine, sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
@@ -122,7 +113,7 @@ def group_query():
         compare(what + ", smooth softmax", "GroupQueryAttention", inputs(rotary=False), outputs, smooth_softmax=1, **heads)
 
 
-def rotary():
+def test_rotary():
     angles = np.outer(np.arange(9), 1 / 10 ** np.arange(0, 1, 0.25))
     caches = {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
     compare("RotaryEmbedding, rank 3", "RotaryEmbedding", {"x": floats(2, 5, 24), "at": np.array([2], np.int64), **caches}, ["y"])
@@ -130,7 +121,7 @@ def rotary():
     compare("a part of each head", "RotaryEmbedding", {"x": floats(2, 5, 3 * 12), "at": rng.integers(0, 9, (2, 5)), **caches}, ["y"], num_heads=3, rotary_embedding_dim=8)
 
 
-def embeddings():
+def test_embeddings():
     ids, kinds = rng.integers(0, 11, (2, 5)).astype(np.int32), rng.integers(0, 2, (2, 5)).astype(np.int32)
     tables = {"word": floats(11, 8), "place": floats(6, 8), "segment": floats(2, 8), "gamma": floats(8), "beta": floats(8)}
     mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
@@ -144,7 +135,7 @@ def embeddings():
         compare("with zero points", "GatherBlockQuantized", {"d": data, "i": rng.integers(0, 9, (2, 3)), "s": scales, "z": zeros}, ["y"], ("d", "s", "z"), block_size=32, bits=bits, quantize_axis=1, gather_axis=0)
 
 
-def nbits():
+def test_nbits():
     k, n, block = 96, 24, 32
     for bits in (2, 4, 8):
         data = rng.integers(0, 256, (n, k // block, block * bits // 8)).astype(np.uint8)
@@ -162,7 +153,7 @@ def nbits():
             compare("at accuracy level 4", "MatMulNBits", {"x": x, "b": data, "s": scales}, ["y"], c, tolerance=1e-3, accuracy_level=4, **sizes)
 
 
-def experts():
+def test_experts():
     e, h, n, t = 4, 16, 32, 6
     for activation in ("relu", "gelu", "silu", "identity", "swiglu"):
         wide = 2 * n if activation == "swiglu" else n
@@ -194,7 +185,7 @@ def experts():
                         **({"block_size": block} if block else {}))
 
 
-def decoder():
+def test_decoder():
     b, n, h, room, filled = 2, 4, 8, 9, 3
     q, k, v = floats(b, 1, n * h), floats(b, 1, n * h), floats(b, 1, n * h)
     cache = {f"p{i}": np.where(np.arange(room)[:, None] < filled, floats(b, n, room, h), 0).astype(np.float32) for i in "kv"}
@@ -208,13 +199,5 @@ def decoder():
     compare("biases", what, {**inputs, "beams": None, "at": None, "bias": bias}, ["y", "k2", "v2"], num_heads=n, past_present_share_buffer=1, scale=0.4)
 
 
-multi_head()
-experts()
-decoder()
-attention()
-group_query()
-rotary()
-embeddings()
-nbits()
-print(f"{failures} wrong")
-sys.exit(failures != 0)
+if __name__ == "__main__":
+    evidence.main()

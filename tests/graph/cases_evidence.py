@@ -1,25 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the smallest models of reported defects (tests/data/cases.tar.xz), quantized for OpenVINO and in block formats, in onnxruntime with its optimizer off and on and in
 OpenVINO: each gives what `qk evaluate` gives for the file.
-
-    cases_evidence.py QK FOLDER_OF_CASES
 """
-import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
+from evidence import at, check, evaluated, folders, qk
+from evidence.runtimes import in_openvino, session
+
 import numpy as np
 import onnx
-import onnxruntime
-from evidence import at, check, qk
 
-try:
-    import openvino
-except ImportError:
-    openvino = None
-
-onnxruntime.set_default_logger_severity(4)
 STYLES = {"for openvino": ["--target", "openvino"], "mxfp8_e4m3 and mxfp4, inline": ["--inline", "--activation", "mxfp8_e4m3", "--weight", "mxfp4"]}
 # The float networks are other ones there: OpenVINO reads no sparse initializers, its RoiAlign samples elsewhere, and it does not round to float16 between nodes of float16.
 NOT_IN_OPENVINO = ("sparse", "roialign", "pair_float16")
@@ -37,16 +31,10 @@ def in_batches(run, inputs, model):
 
 
 def runtimes(file, case):
-    for name, level in (("optimizer off", onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL), ("optimizer on", onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)):
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level, options.intra_op_num_threads = level, 1
-        yield f"onnxruntime, {name}", lambda x, o=options: onnxruntime.InferenceSession(file, o, providers=["CPUExecutionProvider"]).run(None, x)
-    if openvino is not None and case not in NOT_IN_OPENVINO:
-        def run(x):
-            compiled = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
-            result = compiled(x)
-            return [result[i] for i in range(len(compiled.outputs))]
-        yield "openvino", run
+    for level in ("off", "on"):
+        yield f"onnxruntime, optimizer {level}", lambda x, level=level: session(file, level).run(None, x)
+    if find_spec("openvino") and case not in NOT_IN_OPENVINO:
+        yield "openvino", lambda x: in_openvino(file, x)
 
 
 def decibels(got, wanted):
@@ -63,20 +51,23 @@ def decibels(got, wanted):
     return np.inf if error == 0 else 10 * np.log10(np.sum(wanted[finite] ** 2) / error)
 
 
-for folder in sorted(p for p in Path(sys.argv[2]).iterdir() if p.is_dir()):
-    data = folder / "x.npz"
-    inputs = dict(np.load(data))
-    for model in sorted(folder.glob("*.onnx")):
-        for style, options in STYLES.items():
-            qk("quantize", model, "-o", at("q.onnx"), "--calibration", data, "--recipe", "fast", "--overwrite", *options)
-            qk("evaluate", at("q.onnx"), "--inputs", data, "--output-dir", at("out"), "--overwrite")
-            written = onnx.load(at("q.onnx"))
-            outputs = [np.load(at(f"out/{o.name}.npy")) for o in written.graph.output]
-            for name, run in runtimes(at("q.onnx"), folder.name):
-                try:
-                    told = min(map(decibels, in_batches(run, inputs, written), outputs))
-                except Exception as error:
-                    told = -np.inf
-                    print("   ", " ".join(str(error).split())[:300])
-                check(told > 40, f"{folder.name}/{model.stem}, {style}: {name} {told:.1f} dB beside qk")
-sys.exit(1 if evidence.failures else 0)
+def test_every_case():
+    for folder in sorted(p for p in folders("cases")[0].joinpath("cases").iterdir() if p.is_dir()):
+        data = folder / "x.npz"
+        inputs = dict(np.load(data))
+        for model in sorted(folder.glob("*.onnx")):
+            for style, options in STYLES.items():
+                qk("quantize", model, "-o", at("q.onnx"), "--calibration", data, "--recipe", "fast", "--overwrite", *options)
+                written = onnx.load(at("q.onnx"))
+                outputs = evaluated(at("q.onnx"), data, output=[o.name for o in written.graph.output])
+                for name, run in runtimes(at("q.onnx"), folder.name):
+                    try:
+                        told = min(map(decibels, in_batches(run, inputs, written), outputs))
+                        said = ""
+                    except Exception as error:
+                        told, said = -np.inf, " ".join(str(error).split())[:300]
+                    check(told > 40, f"{folder.name}/{model.stem}, {style}: {name} {told:.1f} dB beside qk {said}")
+
+
+if __name__ == "__main__":
+    evidence.main()

@@ -7,26 +7,24 @@ operator assumes, and with such that do not. For each island and each style: wit
 most 1 dB above that with the optimizer off, no element is further than a step away, `qk evaluate` of the plan gives the same, and where
 all agrees the fused operator is there.
 
-usage: fusions_enumerated.py QK [all]    (the built command; `all` prints every island's operators)
+    fusions_enumerated.py QK [--all]    # prints every island's operators
 """
 import json
-import os
-import subprocess
 import sys
-import tempfile
+from pathlib import Path
 
-try:
-    import numpy as np
-    import onnx
-    import onnxruntime as ort
-    import onnxruntime_runs
-    from onnx import TensorProto, helper, numpy_helper
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import check
+from evidence.graphs import model as made
+from evidence.runtimes import keeps, session
 
-QK = sys.argv[1] if len(sys.argv) > 1 else ""
-ort.set_default_logger_severity(4)
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 FLOAT = TensorProto.FLOAT
 BITS = {"int4": 4, "uint4": 4, "int:bits=7": 7, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32}
 
@@ -171,18 +169,11 @@ def whole(every, opset):
         held += [numpy_helper.from_array(np.asarray(v), i.own(k)) for k, v in i.held.items() if k in used]
         inputs += [helper.make_tensor_value_info(i.own(k), FLOAT, s) for k, s in i.inputs.items()]
         outputs.append(helper.make_tensor_value_info(i.own("y"), i.output_type(), None))
-    m = helper.make_model(helper.make_graph(nodes, "islands", inputs, outputs, held), opset_imports=[helper.make_opsetid("", opset)], ir_version=10 if opset > 20 else 8)
-    m = onnx.shape_inference.infer_shapes(m, strict_mode=True)
-    return m
+    return onnx.shape_inference.infer_shapes(made(nodes, inputs, outputs, held, opset=opset, ir_version=10 if opset > 20 else 8), strict_mode=True)
 
 
 def run(path, feeds, optimize, optimized=None):
-    o = ort.SessionOptions()
-    o.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL if optimize else ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    o.intra_op_num_threads = 1
-    if optimized:
-        o.optimized_model_filepath = optimized
-    s = ort.InferenceSession(path, o, providers=["CPUExecutionProvider"])
+    s = session(path, "on" if optimize else "off", optimized)
     return dict(zip([y.name for y in s.get_outputs()], s.run(None, feeds)))
 
 
@@ -341,7 +332,7 @@ DRAWS = [
 
 class Checker:
     def __init__(self, folder):
-        self.folder, self.failures, self.count = folder, 0, 0
+        self.folder = folder
         self.made = {}  # fused operators by island
         self.models = {}
 
@@ -365,13 +356,11 @@ class Checker:
             self.models[opset] = (fit, path, feeds, {**feeds, **run(inner.SerializeToString(), feeds, False)})
         return self.models[opset]
 
-    def fail(self, what, i, plan, text):
-        self.failures += 1
-        print(f"WRONG {what}, {i.name if i else 'the model'}: {text}")
-        if i:
-            print("      " + json.dumps({t: q for t, q in plan.items() if t.startswith(i.own("x")[:-1])})[:1500])
+    def hold(self, text, what, i, plan):
+        """Checks that nothing is wrong with an island, or with the model."""
+        check(not text, f"{what}, {i.name if i else 'the model'}: {text}" + ("\n      " + json.dumps({t: q for t, q in plan.items() if t.startswith(i.own("x")[:-1])})[:1500] if i and text else ""))
 
-    def check(self, every, how, style, seed):
+    def compare(self, every, how, style, seed):
         fit, path, feeds, seen = self.model(every, how.opset)
         plan, rng = {}, np.random.default_rng(seed)
         for i in fit:
@@ -380,30 +369,28 @@ class Checker:
             json.dump({"qk": "plan", "version": 1, "tensors": plan, "edges": []}, f)
         what = f"{how.name}, {style}"
         out = self.file("q.onnx")
-        done = subprocess.run([QK, "quantize", path, "-o", out, "--plan", self.file("p.json"), "--export", style, *how.options], capture_output=True, text=True)
+        done = evidence.run("quantize", path, "-o", out, "--plan", self.file("p.json"), "--export", style, *how.options)
         if done.returncode != 0:
-            return self.fail(what, None, plan, done.stderr[:400])
+            return self.hold(done.stderr[:400], what, None, plan)
         try:
             off, on = run(out, feeds, False), run(out, feeds, True, self.file("o.onnx"))
         except Exception as failed:
-            return self.fail(what, None, plan, str(failed)[:400])
+            return self.hold(str(failed)[:400] or "an error", what, None, plan)
         evaluated = {}
         if style == "portable":
-            done = subprocess.run([QK, "evaluate", path, "--plan", self.file("p.json"), "--inputs", self.file(f"x{how.opset}.npz"), "--output-dir", self.file("y")], capture_output=True, text=True)
+            done = evidence.run("evaluate", path, "--plan", self.file("p.json"), "--inputs", self.file(f"x{how.opset}.npz"), "--output-dir", self.file("y"))
             if done.returncode != 0:
-                return self.fail(what, None, plan, done.stderr[:400])
-            evaluated = {f.split(".npy")[0]: np.load(self.file(f"y/{f}")) for f in os.listdir(self.file("y"))}
-        problems = 0
+                return self.hold(done.stderr[:400], what, None, plan)
+            evaluated = {f.name.split(".npy")[0]: np.load(f) for f in Path(self.file("y")).iterdir()}
         makers = {o: n for n in onnx.load(self.file("o.onnx")).graph.node for o in n.output}
         for i in fit:
             y = i.own("y")
-            self.count += 1
             text = ""
             made = operators(makers, i)
             if i.output_type() == FLOAT:
                 # Styles other than portable leave MatMulNBits to those who want its speed; its 8-bit activations cost up to 3 dB.
                 coarse = style != "portable" and "MatMulNBits" in made
-                kept, said = onnxruntime_runs.keeps(on[y], off[y], seen[y], 3.5 if coarse else 1.0)
+                kept, said = keeps(on[y], off[y], seen[y], 3.5 if coarse else 1.0)
                 text += "" if kept else said + "; "
                 text += "" if coarse else wrong(on[y], off[y], plan, i)
                 if y in evaluated:
@@ -415,32 +402,34 @@ class Checker:
             self.made.setdefault(i.name, set()).update(fused)
             if how.agrees and i.fused and i.fused not in made:
                 text += f" is not fused to {i.fused}, but {sorted(made)}"
-            if text:
-                problems += 1
-                self.fail(what, i, plan, text)
-        print(f"{'ok   ' if problems == 0 else '     '} {what}: {len(fit) - problems} of {len(fit)} operators")
+            self.hold(text, what, i, plan)
 
 
-def main():
-    every = islands(np.random.default_rng(3))
-    with tempfile.TemporaryDirectory() as folder:
-        checker = Checker(folder)
-        for k, how in enumerate(DRAWS):
-            for s, style in enumerate(("portable", "qdq", "qoperator")):
-                checker.check(every, how, style, 100 * k + s)
-    if "all" in sys.argv:
-        for name, made in checker.made.items():
-            print(f"{name}: {', '.join(sorted(made)) or '-'}")
-    made = set().union(*checker.made.values())
-    left = runtime_operators() - made - NOT_OF_PAIRS
-    if left:
-        checker.failures += 1
-        print(f"WRONG the runtime has operators on codes that no island becomes: {', '.join(sorted(left))}")
-    print(f"fused operators seen: {', '.join(sorted(made))}")
-    print(f"{checker.count - checker.failures} of {checker.count} hold")
-    return 1 if checker.failures else 0
+@pytest.fixture(scope="module")
+def islands_and_checker(shared):
+    return islands(np.random.default_rng(3)), Checker(shared)
+
+
+@pytest.mark.parametrize("k, how", list(enumerate(DRAWS)), ids=[how.name for how in DRAWS])
+def test_draw(islands_and_checker, k, how):
+    every, checker = islands_and_checker
+    for s, style in enumerate(("portable", "qdq", "qoperator")):
+        checker.compare(every, how, style, 100 * k + s)
+    seen.add(k)
+
+
+seen = set()
+
+
+def test_every_operator_of_the_runtime_was_made(islands_and_checker):
+    checker = islands_and_checker[1]
+    if "--all" in sys.argv:
+        print("\n".join(f"{name}: {', '.join(sorted(made)) or '-'}" for name, made in checker.made.items()))
+    if len(seen) < len(DRAWS):
+        pytest.skip("some draws were left out")
+    left = runtime_operators() - set().union(*checker.made.values()) - NOT_OF_PAIRS
+    check(not left, f"the runtime has operators on codes that no island becomes: {', '.join(sorted(left))}")
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.exit(main())
+    evidence.main("--all")

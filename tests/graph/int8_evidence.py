@@ -2,8 +2,6 @@
 """int8 models in stock onnxruntime are as accurate with its optimizer as without, on this processor and on one that has AVX2 but no VNNI,
 where products of uint8 by int8 saturate.
 
-usage: int8_evidence.py QK    (the built command)
-
 Bounds are in dB of the outputs against float32: with the optimizer a model may lose 1 dB, the mean of all 0.2; without it 0.5 to the plan.
 Weights are int8 and pair-safe by default; `operators` has a small model for each operator whose kernel pairs, with weights that saturate.
 qemu-x86_64 emulates the other processor if it is installed; weights kept signed show that products saturate there.
@@ -11,30 +9,27 @@ qemu-x86_64 emulates the other processor if it is installed; weights kept signed
 import json
 import os
 import sys
+from functools import cached_property
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import at, check, qk, qk_json
+from evidence import ROOT, at, check, decibels, evaluated, folders, qk, qk_json, residual_network
+from evidence import runtimes as runs
+from evidence.graphs import save
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+import pytest
+from onnx import TensorProto, helper
 
-import onnxruntime_runs as runs
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-import data_folders
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-DIGITS = os.path.join(HERE, "..", "..", "examples", "digits")
+DIGITS = str(ROOT / "examples" / "digits")
 rng = np.random.default_rng(5)
 node = helper.make_node
 
 
 def model(name, nodes, held, x_shape, y_shape):
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *x_shape])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", *y_shape])],
-                              [numpy_helper.from_array(np.asarray(v), k) for k, v in held.items()])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), at(name + ".onnx"))
-    return at(name + ".onnx")
+    return save(at(name + ".onnx"), nodes, {"x": ["N", *x_shape]}, {"y": ["N", *y_shape]}, held)
 
 
 def w(*shape):
@@ -76,14 +71,14 @@ def networks():
         yield make.__name__, path, x, x[:8]
     digits = np.load(os.path.join(DIGITS, "test_images.npy"))[:64]
     yield "digits", os.path.join(DIGITS, "digits.onnx"), digits, digits[:16]
-    for folder in data_folders.folders(sys.argv[1], "reference"):
+    for folder in folders("reference"):
         if (folder / "data" / "speech_mfcc_119x98x40_f32.npy").exists():
             speech = np.load(folder / "data" / "speech_mfcc_119x98x40_f32.npy")
             yield "kwt1", str(folder / "models" / "kwt1_mfcc.onnx"), speech[::10], speech[:4]
         else:
             features = np.load(folder / "reference" / "transformer_made.input.features.npy")
             yield "transformer_made", str(folder / "models" / "transformer_made.onnx"), features, features
-        path, samples = data_folders.residual_network(folder)
+        path, samples = residual_network(folder)
         yield path.stem, str(path), samples(40), samples(8)
 
 
@@ -123,10 +118,8 @@ def pair_models():
     ends = [node("DequantizeLinear", ["yq", "step", "zero"], ["y"])]
     begin = [node("QuantizeLinear", ["x", "one", "zero"], ["xq"])]
 
-    def save(name, nodes, weights, x, groups=1):
-        graph = helper.make_graph([*begin, *nodes], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *x.shape[1:]])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-                                  [numpy_helper.from_array(np.asarray(v), k) for k, v in {**held, "w": weights}.items()])
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)], ir_version=8), at(f"pairs {name}.onnx"))
+    def saved(name, nodes, weights, x, groups=1):
+        save(at(f"pairs {name}.onnx"), [*begin, *nodes], {"x": ["N", *x.shape[1:]]}, {"y": None}, {**held, "w": weights}, domains=["com.microsoft"])
         return name, at(f"pairs {name}.onnx"), x, groups
 
     def places(length):
@@ -137,12 +130,12 @@ def pair_models():
         rows = places(channels * taps).reshape(-1, taps, channels)  # the place of the kernel, then the channel
         weights = np.concatenate([np.moveaxis(rows, 2, 1).reshape(-1, channels, *kernel)] * group)
         operands = ["xq", "one", "zero", "w", "one", "zero8", "step", "zero"]
-        yield save(f"QLinearConv of {channels} channels, {kernel}, {group} groups", [node("QLinearConv", operands, ["yq"], group=group), *ends], weights, np.full((1, channels * group, *kernel), 255, np.float32), group)
+        yield saved(f"QLinearConv of {channels} channels, {kernel}, {group} groups", [node("QLinearConv", operands, ["yq"], group=group), *ends], weights, np.full((1, channels * group, *kernel), 255, np.float32), group)
     for length, rows in ((9, 1), (9, 4), (32, 1), (600, 5)):
         x = np.full((rows, length), 255, np.float32)
-        yield save(f"QLinearMatMul of {length}, {rows} rows", [node("QLinearMatMul", ["xq", "one", "zero", "w", "one", "zero8", "step", "zero"], ["yq"]), *ends], places(length).T.copy(), x)
-        yield save(f"QGemm of {length}, {rows} rows", [node("QGemm", ["xq", "one", "zero", "w", "one", "zero8", "", "step", "zero"], ["yq"], domain="com.microsoft", transB=1), *ends], places(length), x)
-        yield save(f"MatMulInteger of {length}, {rows} rows", [node("MatMulInteger", ["xq", "w", "zero", "zero8"], ["i"]), node("Cast", ["i"], ["y"], to=TensorProto.FLOAT)], places(length).T.copy(), x)
+        yield saved(f"QLinearMatMul of {length}, {rows} rows", [node("QLinearMatMul", ["xq", "one", "zero", "w", "one", "zero8", "step", "zero"], ["yq"]), *ends], places(length).T.copy(), x)
+        yield saved(f"QGemm of {length}, {rows} rows", [node("QGemm", ["xq", "one", "zero", "w", "one", "zero8", "", "step", "zero"], ["yq"], domain="com.microsoft", transB=1), *ends], places(length), x)
+        yield saved(f"MatMulInteger of {length}, {rows} rows", [node("MatMulInteger", ["xq", "w", "zero", "zero8"], ["i"]), node("Cast", ["i"], ["y"], to=TensorProto.FLOAT)], places(length).T.copy(), x)
 
 
 def kernel_order(where, emulated):
@@ -151,7 +144,6 @@ def kernel_order(where, emulated):
     results = runs.run_all([{"model": path, "x": x} for _, path, x, _ in models], emulated)
     seen = [(groups, y if isinstance(y, str) else np.asarray(y).reshape(len(x), -1)[0] < 1.5 * 255 * 127) for (_, _, x, groups), y in zip(models, results)]
     if not emulated and not any(np.any(pairs) for _, pairs in seen if not isinstance(pairs, str)):
-        print(f"{where}: products do not saturate")
         return
     for (name, *_), (groups, pairs) in zip(models, seen):
         fits = not isinstance(pairs, str) and all(p == (j % (len(pairs) // groups) % 2 == 0) for j, p in enumerate(pairs))
@@ -173,19 +165,20 @@ STYLES = {  # name: (options, batch, whether the file itself names integer opera
 class Case:
     """A network exported in a style: its files, and its decibels as they are measured."""
 
-    def __init__(self, name, style, path, calibration, x, more=()):
+    def __init__(self, folder, name, style, path, calibration, x):
         options, self.batch, self.integer = STYLES[style]
-        options = [*options, *more]
-        self.name, self.style, self.x, self.file = name, style, x, at(f"{name} {style}.onnx")
+        self.name, self.style, self.x, self.file = name, style, x, str(folder / f"{name} {style}.onnx")
         np.save(at("calibration.npy"), calibration)
         np.save(at("x.npy"), x)
         self.plain = runs.run(path, x, "off")
         data = [] if "dynamic" in options else ["--calibration", at("calibration.npy")]
         self.notes = qk_json("quantize", "--recipe", "fast", path, "-o", self.file, "--save-plan", at("plan.json"), *data, *options)["export_notes"]
-        qk("evaluate", path, "--plan", at("plan.json"), "--inputs", at("x.npy"), "--output-dir", at("out"), *(["--batch", self.batch] if self.batch else []))
-        (result,) = os.listdir(at("out"))
-        self.planned = runs.decibels(np.load(os.path.join(at("out"), result)), self.plain)
-        os.remove(os.path.join(at("out"), result))
+        self.planned = decibels(evaluated(path, at("x.npy"), "--plan", at("plan.json"), *(["--batch", self.batch] if self.batch else [])), self.plain)
+
+    @cached_property
+    def off(self):
+        """Decibels without the optimizer on this processor."""
+        return decibels(runs.run(self.file, self.x, "off", self.batch), self.plain)
 
     def code_types(self):
         """Returns the types of the weights' codes in the file, by the name of the weight."""
@@ -204,7 +197,7 @@ def compare(cases, where, emulated):
         if isinstance(y, str):
             check(False, f"{what}: {y}")
             continue
-        got = runs.decibels(y, c.plain)
+        got = decibels(y, c.plain)
         if job["level"] == "off":
             c.off = got
             check(got >= c.planned - 0.5, f"{what}: {got:.1f} dB, the plan {c.planned:.1f}")
@@ -237,7 +230,7 @@ def signed_by_request():
     return path, x[:8]
 
 
-def recovered():
+def test_recovered():
     """A plan recovered from a model with uint8 weights, or pair-safe ones, has int8 again, symmetric and with the same scales."""
     path, x = convolutions()
     np.save(at("calibration.npy"), x)
@@ -263,36 +256,44 @@ def tried(name, style):
     return name not in ("kwt1", "resnet20") or style == "portable" or (name == "resnet20" and style == "qoperator")
 
 
-def main():
-    cases = [Case(name, style, path, calibration, x) for name, path, calibration, x in networks() for style in STYLES
-             if tried(name, style)]
+@pytest.fixture(scope="module")
+def cases(shared):
+    """The networks and operators in the styles that they are tried in."""
+    cases = [Case(shared, name, style, path, calibration, x) for name, path, calibration, x in networks() for style in STYLES if tried(name, style)]
     for name, path, calibration, x in operators():
         for style in STYLES:
             dynamic = style in ("dynamic", "qinteger")
             if "keep-int8" not in style and not (dynamic and "conv" in name):
-                cases.append(Case(name, style, path, calibration, x))
+                cases.append(Case(shared, name, style, path, calibration, x))
+    return cases
+
+
+def test_types_of_codes(cases):
     for c in cases:
         # A Conv with dynamic scales is no product of uint8 by int8: its weights stay uint8.
         kept = {k: t for k, t in c.code_types().items() if t == TensorProto.UINT8 and not (c.style in ("dynamic", "qinteger") and c.name.startswith(("convolutions", "digits", "resnet20", "kwt1")))}
         if "keep-int8" not in c.style:
             check(not kept, f"{c.name}, {c.style}: pair-safe weights are int8 in the file, and not {kept}")
-    path, x = signed_by_request()
-    recovered()
+
+
+def test_this_processor(cases):
+    signed_by_request()
     kernel_order("this processor", False)
     compare(cases, "this processor", False)
+
+
+def test_avx2_without_vnni(cases):
     command, why = runs.emulator()
     if command is None:
-        print(f"not tried on AVX2 without VNNI: {why}")
-    else:
-        plain = runs.run(path, x, "off")
-        (y,) = runs.run_all([{"model": at("signed.onnx"), "x": x, "level": "on"}], True)
-        seen = isinstance(y, np.ndarray) and runs.decibels(y, plain) < runs.decibels(runs.run(at("signed.onnx"), x, "off"), plain) - 3
-        check(seen, f"AVX2 without VNNI, emulated by {' '.join(command)}: signed weights lose there, so that this test sees what it is for")
-        kernel_order("AVX2 without VNNI", True)
-        compare(cases, "AVX2 without VNNI", True)
-    print(f"{evidence.failures} failures")
-    return 1 if evidence.failures else 0
+        pytest.skip(f"not tried on AVX2 without VNNI: {why}")
+    path, x = signed_by_request()
+    plain = runs.run(path, x, "off")
+    (y,) = runs.run_all([{"model": at("signed.onnx"), "x": x, "level": "on"}], True)
+    seen = isinstance(y, np.ndarray) and decibels(y, plain) < decibels(runs.run(at("signed.onnx"), x, "off"), plain) - 3
+    check(seen, f"AVX2 without VNNI, emulated by {' '.join(command)}: signed weights lose there, so that this test sees what it is for")
+    kernel_order("AVX2 without VNNI", True)
+    compare(cases, "AVX2 without VNNI", True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    evidence.main()

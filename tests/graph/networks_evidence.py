@@ -10,26 +10,24 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import at, run
+from evidence.runtimes import in_openvino as fixed_or_open, outputs as in_onnxruntime
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx.reference import ReferenceEvaluator
-
-try:
-    import openvino
-except ImportError:
-    openvino = None
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench"))
 from rows import of, read, table, write  # noqa: E402
 
-onnxruntime.set_default_logger_severity(4)
-QK, NETWORKS = sys.argv[1:3]
-KEPT = tempfile.TemporaryDirectory(prefix="qk_networks_")
+evidence.start()
+NETWORKS = sys.argv[1]
 BLOCKS_IN_NBITS = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "32"]
 # Formats: the options that ask for them, and whether onnxruntime's CPU has kernels for the types that style qdq writes them in.
 FORMATS = {"int8": (["--activation", "int8", "--weight", "int8"], True), "bfp16": (["--activation", "bfp16", "--weight", "bfp16"], True),
@@ -44,10 +42,6 @@ STYLES = {"portable": ([], FORMATS, EVERYWHERE[:3]), "qdq": (["--export", "qdq"]
 # The columns of --json.
 COLUMNS = {"rows": ("network", "format", "style", "recurrent", "remarks", "quantize", "evaluate", "beside the floats", "qk", *EVERYWHERE, "openvino, open shapes", "recovered", "wrong"),
            "planted": ("network", "fault", "planted", "found", "rule", "wrong")}
-
-
-def at(name):
-    return os.path.join(KEPT.name, name)
 
 
 def networks():
@@ -71,7 +65,7 @@ def one_line(text):
 
 
 def qk(*arguments):
-    done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
+    done = run(*arguments)
     if done.returncode < 0 or done.returncode > 2:
         raise RuntimeError(f"status {done.returncode}: {one_line(done.stderr)}")
     if done.returncode:
@@ -86,26 +80,12 @@ def evaluate(model, inputs, outputs, *more):
     return [np.load(at(f"out/{n}.npy")) for n in outputs]
 
 
-def in_onnxruntime(model, inputs, optimizer):
-    options = onnxruntime.SessionOptions()
-    level = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimizer else level.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, inputs)
-
-
 def in_openvino(model, inputs, fixed=True):
     """With the shapes of the data, as docs/reference/targets.md advises for int8, or with the model's own."""
-    core = openvino.Core()
-    read = core.read_model(model)
-    if fixed:
-        read.reshape({i.any_name: list(inputs[i.any_name].shape) for i in read.inputs})
-    compiled = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
-    result = compiled(inputs)
-    return [result[i] for i in range(len(compiled.outputs))]
+    return fixed_or_open(model, inputs, fixed)
 
 
-RUNTIMES = {"onnxruntime, off": lambda f, x: in_onnxruntime(f, x, False), "onnxruntime, on": lambda f, x: in_onnxruntime(f, x, True),
+RUNTIMES = {"onnxruntime, off": lambda f, x: in_onnxruntime(f, x, "off"), "onnxruntime, on": in_onnxruntime,
             "onnx.reference": lambda f, x: ReferenceEvaluator(onnx.load(f)).run(None, x), "openvino": in_openvino}
 
 
@@ -151,10 +131,10 @@ def row_of(network, name, style, floats):
     row["beside the floats"] = decibels(expected, floats)
     row["qk"] = tried(lambda: beside(evaluate(at("cell.onnx"), data, outputs), expected, floats))
     for runtime, run in RUNTIMES.items():
-        if (runtime != "openvino" or openvino is not None) and not (runtime == "onnx.reference" and "--no-reference" in sys.argv):
+        if (runtime != "openvino" or find_spec("openvino")) and not (runtime == "onnx.reference" and "--no-reference" in sys.argv):
             row[runtime] = tried(lambda: beside(run(at("cell.onnx"), inputs), expected, floats))
 
-    if openvino is not None:
+    if find_spec("openvino"):
         row["openvino, open shapes"] = tried(lambda: beside(in_openvino(at("cell.onnx"), inputs, False), expected, floats))
 
     def recovered():
@@ -348,7 +328,7 @@ def faults():
                 if row["planted"] is None:  # a network without a bias
                     continue
                 onnx.save(faulty, at("faulty.onnx"))
-                done = subprocess.run([QK, "diff", at(f"{name}.onnx"), "--against", at("faulty.onnx"), "--inputs", data, "--samples", "4", "--json"], capture_output=True, text=True)
+                done = run("diff", at(f"{name}.onnx"), "--against", at("faulty.onnx"), "--inputs", data, "--samples", "4", "--json")
                 side = json.loads(done.stdout)["sides"][0]
                 row["found"] = side["first"]
                 row["rule"] = next((t.get("rule", "") for t in side["tensors"] if t["name"] == side["first"]), "")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Raises a model of every operator of ai.onnx at every opset from 7 to 25 to each of those that an export may ask for, and runs both in onnxruntime.
 
-usage: opset_evidence.py RAISE_MODELS    (the program of raise_models.cpp)
+    opset_evidence.py RAISE_MODELS    # the program of raise_models.cpp, build/release/tests/raise_models
 
 The answers must be equal. The cases are those of opset_cases.py, the changes those of opset_changes.py, whose document must be the one in docs/.
 Every operator must have a case at every opset, and every attribute that went or whose default moved a case that has it, or leaves it out.
@@ -11,24 +11,21 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import ROOT, check, program
+from evidence.runtimes import session
+import opset_cases
+import opset_changes
 
 import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
 
-try:
-    import onnx
-    import onnxruntime as ort
-    from onnx.reference import ReferenceEvaluator
-except ImportError as missing:
-    print(f"skipped: no {missing.name}")
-    sys.exit(0)
-
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import opset_cases  # noqa: E402
-import opset_changes  # noqa: E402
-
-ort.set_default_logger_severity(4)
 TARGETS = (10, 12, 13, 19, 21, 25)  # those that formats and styles ask for, and the newest
-DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "reference", "opset_changes.md")
+DOCUMENT = ROOT / "docs" / "reference" / "opset_changes.md"
 
 # onnxruntime has these up to an older opset, from which on only the list of types grew. The same nodes run there under that opset.
 OLDER_KERNEL = {"GlobalLpPool": 21, "MaxRoiPool": 21, "RoiAlign": 21, "Bernoulli": 21, "Multinomial": 21, "RandomNormal": 21, "RandomNormalLike": 21, "RandomUniform": 21,
@@ -37,13 +34,6 @@ OLDER_KERNEL = {"GlobalLpPool": 21, "MaxRoiPool": 21, "RoiAlign": 21, "Bernoulli
 ONLY_REFERENCE = {"Clip-double", "Swish", "Swish-alpha", "RNN-layout", "GRU-layout", "LSTM-layout"}
 # Nothing here runs these: the nodes must stay as they are.
 NOWHERE = {"ImageDecoder": "decodes images"}
-
-
-def session(data):
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
 def stamped(model, opset):
@@ -62,7 +52,7 @@ def run(case, model):
         return ReferenceEvaluator(model).run(None, case.feeds)
     if case.op in OLDER_KERNEL:
         model = stamped(model, OLDER_KERNEL[case.op])
-    return session(model.SerializeToString()).run(None, case.feeds)
+    return session(model.SerializeToString(), "off").run(None, case.feeds)
 
 
 def difference(got, want):
@@ -119,7 +109,7 @@ def all_nodes(model):
         yield from inside(f.node)
 
 
-def raise_all(program, jobs):
+def raise_all(jobs):
     """jobs: (bytes of a model, opset). Returns the raised model or the text of an error for each."""
     with tempfile.TemporaryDirectory() as folder:
         files = {}
@@ -130,7 +120,7 @@ def raise_all(program, jobs):
                     with open(files[data], "wb") as out:
                         out.write(data)
                 f.write(f"{files[data]}\t{opset}\t{folder}/raised{i}.onnx\n")
-        done = subprocess.run([program, f"{folder}/jobs"], capture_output=True, text=True, check=True)
+        done = subprocess.run([program("raise_models"), f"{folder}/jobs"], capture_output=True, text=True, check=True)
         errors = done.stdout.split("\n")[:-1]
         assert len(errors) == len(jobs), f"{len(errors)} answers to {len(jobs)} models"
         result = []
@@ -141,7 +131,7 @@ def raise_all(program, jobs):
         return result
 
 
-def check_cases(program, cases):
+def check_cases(cases):
     jobs, who, wrong = [], [], []
     for c in cases:
         for opset in range(max(c.first, opset_cases.FIRST), c.last + 1):
@@ -150,7 +140,7 @@ def check_cases(program, cases):
                 if target > opset:
                     jobs.append((data, target))
                     who.append((c, opset, target))
-    raised = raise_all(program, jobs)
+    raised = raise_all(jobs)
     answers, compared, refused = {}, 0, 0
     for (data, _), (c, opset, target), m in zip(jobs, who, raised):
         label = f"{c.name} of opset {opset} raised to {target}"
@@ -177,19 +167,22 @@ def check_cases(program, cases):
     return wrong, compared, refused
 
 
-def main():
-    cases = opset_cases.cases()
-    with open(DOCUMENT) as f:
-        documented = f.read()
-    wrong = [] if documented.endswith(opset_changes.MARK + "\n\n" + opset_changes.table()) else ["docs/reference/opset_changes.md is old: run opset_changes.py with it"]
-    wrong += check_coverage(cases)
-    failures, compared, refused = check_cases(sys.argv[1], cases)
-    wrong += failures
+def test_the_table_in_docs():
+    documented = DOCUMENT.read_text()
+    assert documented.endswith(opset_changes.MARK + "\n\n" + opset_changes.table()), "docs/reference/opset_changes.md is old: run opset_changes.py with it"
+
+
+def test_every_operator_and_change_has_a_case():
+    for line in check_coverage(opset_cases.cases()):
+        check(False, line)
+
+
+def test_raised_models_give_the_same():
+    wrong, compared, refused = check_cases(opset_cases.cases())
     for line in wrong:
-        print(line)
-    print(f"{compared} raised models of {len(cases)} cases compared with the old ones, {refused} errors as they should be: {len(wrong)} wrong")
-    sys.exit(1 if wrong else 0)
+        check(False, line)
+    check(compared > 0 and refused > 0, f"{compared} raised models compared with the old ones, {refused} errors as they should be")
 
 
 if __name__ == "__main__":
-    main()
+    evidence.main()

@@ -2,23 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares `qk gradient` of LSTM and GRU models with the standard's formulas in numpy, differentiated by complex steps in float64.
 
-    python3 tests/graph/recurrent_gradient_evidence.py QK
-
 f(x + i h) has the imaginary part h f'(x). No difference is taken, so the derivative is exact to the last digits of float64.
 """
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-import numpy as np
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import at, check, qk
+from evidence.graphs import save
 
-try:
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-except ImportError:
-    print("skipped: no onnx")
-    sys.exit(0)
+import numpy as np
+import pytest
+from onnx import helper
 
 LENGTH, BATCH, WIDTH, HIDDEN = 5, 2, 3, 4
 LENGTHS = np.array([5, 3], np.int32)
@@ -79,7 +75,11 @@ def gru(linear_first):
     return forward
 
 
-def check(tool, folder, name, forward, inputs, attributes):
+@pytest.mark.parametrize("name, forward, more, attributes", (
+    ("LSTM", lstm, ["c", "p"], {}),
+    *((f"GRU linear_before_reset={first}", gru(first), [], {"linear_before_reset": first}) for first in (0, 1))))
+def test_gradients(name, forward, more, attributes):
+    inputs = ["x", "w", "r", "b", "lengths", "h", *more]
     gates = {"LSTM": 4, "GRU": 3}[name.split()[0]]
     random = np.random.default_rng(3)
     shapes = {"x": (LENGTH, BATCH, WIDTH), "w": (2, gates * HIDDEN, WIDTH), "r": (2, gates * HIDDEN, HIDDEN), "b": (2, 2 * gates * HIDDEN),
@@ -87,41 +87,23 @@ def check(tool, folder, name, forward, inputs, attributes):
     p = {k: random.uniform(-1, 1, shapes[k]).astype(np.float32).astype(complex) for k in inputs if k in shapes}
     v = random.uniform(-1, 1, (LENGTH, 2, BATCH, HIDDEN)).astype(np.float32)
     names = [k if k in p else "lengths" if k == "lengths" else "" for k in inputs]
-    graph = helper.make_graph(
-        [helper.make_node(name.split()[0], names, ["y"], hidden_size=HIDDEN, direction="bidirectional", **attributes)], "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shapes["x"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, v.shape)],
-        [numpy_helper.from_array(p[k].real.astype(np.float32), k) for k in p if k != "x"] + [numpy_helper.from_array(LENGTHS, "lengths")])
-    files = {k: str(Path(folder) / k) for k in ("m.onnx", "x.npy", "v.npy", "g.npz")}
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8), files["m.onnx"])
-    np.save(files["x.npy"], p["x"].real.astype(np.float32))
-    np.save(files["v.npy"], v)
-    done = subprocess.run([tool, "gradient", files["m.onnx"], "--inputs", files["x.npy"], "--vector", files["v.npy"], "-o", files["g.npz"],
-                           "--overwrite"], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{name}: {done.stderr}")
-    ours = np.load(files["g.npz"])
+    nodes = [helper.make_node(name.split()[0], names, ["y"], hidden_size=HIDDEN, direction="bidirectional", **attributes)]
+    save(at("m.onnx"), nodes, {"x": shapes["x"]}, {"y": v.shape}, {**{k: p[k].real.astype(np.float32) for k in p if k != "x"}, "lengths": LENGTHS}, opset=14)
+    np.save(at("x.npy"), p["x"].real.astype(np.float32))
+    np.save(at("v.npy"), v)
+    qk("gradient", at("m.onnx"), "--inputs", at("x.npy"), "--vector", at("v.npy"), "-o", at("g.npz"))
+    ours = np.load(at("g.npz"))
     worst = 0.0
     for k, value in p.items():
         exact = np.zeros(value.shape)
-        for at in np.ndindex(value.shape):
+        for place in np.ndindex(value.shape):
             moved = dict(p)
             moved[k] = value.copy()
-            moved[k][at] += 1e-30j
-            exact[at] = np.sum(v * forward(moved).imag) / 1e-30
+            moved[k][place] += 1e-30j
+            exact[place] = np.sum(v * forward(moved).imag) / 1e-30
         worst = max(worst, np.linalg.norm(ours[k] - exact) / np.linalg.norm(exact))
-    print(f"{name:32} {len(p)} arrays, worst relative error {worst:.1e}")
-    return worst <= 1e-5
-
-
-def main():
-    with tempfile.TemporaryDirectory() as folder:
-        good = [check(sys.argv[1], folder, "LSTM", lstm, ["x", "w", "r", "b", "lengths", "h", "c", "p"], {})]
-        for linear_first in (0, 1):
-            good.append(check(sys.argv[1], folder, f"GRU linear_before_reset={linear_first}", gru(linear_first),
-                              ["x", "w", "r", "b", "lengths", "h"], {"linear_before_reset": linear_first}))
-    sys.exit(0 if all(good) else 1)
+    check(worst <= 1e-5, f"{name}: {len(p)} arrays, worst relative error {worst:.1e}")
 
 
 if __name__ == "__main__":
-    main()
+    evidence.main()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a matrix of small quantized networks in onnxruntime and OpenVINO, and finds where a runtime computes other values than qk.
 
-usage: runtime_matrix.py QK [--full [PART/PARTS] | --seed N] [--show]
+    runtime_matrix.py QK [--full [--part PART/PARTS] | --seed N] [--show]
 
 A setting says how a file is written: style or target, formats of activations and weights, zero points or none, scales for each channel or
 one. A network says what is quantized: a layer with weights, its groups, filters, strides, padding, channels and bias, what stands behind
@@ -19,22 +19,20 @@ import random
 import sys
 import tempfile
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
 
-from evidence import check, qk
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
+from evidence import check, decibels, evaluated, folder, option, qk_json
+from evidence.graphs import Graph
+from evidence.runtimes import in_openvino, outputs
 
 import numpy as np
 import onnx
-import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+import pytest
+from onnx import TensorProto
 
-try:
-    import openvino
-except ImportError:
-    openvino = None
-
-onnxruntime.set_default_logger_severity(4)
 BATCH = 4
 # Without these instructions products of int8 codes saturate in onnxruntime, unless weights are pair-safe, and in OpenVINO, whose files nobody
 # has judged on such a processor yet: its departures are shown and do not count there.
@@ -94,26 +92,20 @@ def pairs(axes, seed, fits=lambda row: True, settings=()):
     return rows
 
 
-class Model:
+class Model(Graph):
     """Networks side by side; each has an input and an output of its own."""
 
     def __init__(self):
-        self.nodes, self.constants, self.inputs, self.outputs, self.feeds, self.rows = [], [], [], [], {}, []
-
-    def constant(self, value):
-        self.constants.append(numpy_helper.from_array(np.array(value, order="C"), f"c{len(self.constants)}"))
-        return self.constants[-1].name
+        super().__init__(0)
+        self.inputs, self.outputs, self.feeds, self.rows = [], [], {}, []
 
     def node(self, kind, inputs, outputs=1, **more):
-        names = [f"t{len(self.nodes)}_{i}" for i in range(outputs)]
-        self.nodes.append(helper.make_node(kind, inputs, names, name=f"{kind.lower()}{len(self.nodes)}", **more))
-        return names[-1]
+        made = self.op(kind, *inputs, outputs=outputs, name=f"{kind.lower()}{len(self.nodes)}", **more)
+        return made if outputs == 1 else made[-1]
 
-    def save(self, file, fixed=False):
+    def write(self, file, fixed=False):
         batch = lambda shape: [BATCH if fixed and n == "N" else n for n in shape]
-        graph = helper.make_graph(self.nodes, "g", [helper.make_tensor_value_info(n, t, batch(s)) for n, t, s in self.inputs],
-                                  [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in self.outputs], self.constants)
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+        return self.save(file, [(n, t, batch(s)) for n, t, s in self.inputs], {n: None for n in self.outputs})
 
 
 def add_network(m, row):
@@ -212,38 +204,18 @@ def add_network(m, row):
     m.rows.append(row)
 
 
-def decibels(a, b):
-    error, whole = np.sum((np.asarray(a, np.float64) - b) ** 2), np.sum(np.asarray(a, np.float64) ** 2)
-    return np.inf if error == 0 else 10 * np.log10(whole / error) if np.isfinite(error) else -np.inf
+def named(file, values):
+    return dict(zip((o.name for o in onnx.load(file).graph.output), values))
 
 
-def in_onnxruntime(file, feeds, optimizer):
-    options, level = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimizer else level.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    names = [o.name for o in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds)))
-
-
-def in_openvino(file, feeds, fixed, config):
-    core = openvino.Core()
-    model = core.read_model(str(file))
-    if fixed:
-        model.reshape({n: list(v.shape) for n, v in feeds.items()})
-    compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, **config})
-    result = compiled(feeds)
-    return {name: np.array(result[o]) for o in compiled.outputs for name in o.get_names() if name.startswith("y")}
-
-
-RUNTIMES = {"onnxruntime, optimizer off": lambda f, x, c: in_onnxruntime(f, x, False), "onnxruntime, optimizer on": lambda f, x, c: in_onnxruntime(f, x, True)}
-if openvino is not None:
-    RUNTIMES |= {"openvino, open batch": lambda f, x, c: in_openvino(f, x, False, c), "openvino, fixed batch": lambda f, x, c: in_openvino(f, x, True, c)}
+RUNTIMES = {f"onnxruntime, optimizer {level}": lambda f, x, c, level=level: named(f, outputs(f, x, level)) for level in ("off", "on")}
+if find_spec("openvino"):
+    RUNTIMES |= {f"openvino, {name} batch": lambda f, x, c, fixed=fixed: named(f, in_openvino(f, x, fixed, **c)) for name, fixed in (("open", False), ("fixed", True))}
 
 
 def words_of(setting):
     weight, _, block = setting["weight"].partition("/")
-    words = ["--weight", weight, "--recipe", "fast", "--overwrite", *(["--weight-block", block] if block else [])]
+    words = ["--weight", weight, "--recipe", "fast", *(["--weight-block", block] if block else [])]
     words += ["--approach", "weight_only"] if setting["activation"] == "float" else ["--activation", setting["activation"]]
     words += {"openvino": ["--target", "openvino"], "signed": ["--keep-int8"]}.get(setting["style"], ["--export", setting["style"]])
     return words + ["--symmetric"] * (setting["zeros"] == "symmetric") + ["--per-tensor"] * (setting["scales"] == "tensor")
@@ -251,13 +223,12 @@ def words_of(setting):
 
 def quantized(m, setting, folder):
     """Writes the model under the setting; returns the file, the float outputs, qk's own, and the notes on writing."""
-    m.save(folder / "float.onnx")
+    m.write(folder / "float.onnx")
     np.savez(folder / "x.npz", **m.feeds)
-    written = json.loads(qk("quantize", folder / "float.onnx", "-o", folder / "q.onnx", "--calibration", folder / "x.npz", "--save-plan", folder / "plan.json", "--json", *words_of(setting)).stdout)
+    written = qk_json("quantize", folder / "float.onnx", "-o", folder / "q.onnx", "--calibration", folder / "x.npz", "--save-plan", folder / "plan.json", "--overwrite", *words_of(setting))
     own = []
-    for which, words in (("float", []), ("own", ["--plan", folder / "plan.json"])):
-        qk("evaluate", folder / "float.onnx", *words, "--inputs", folder / "x.npz", "--output-dir", folder / which, "--overwrite", "--threads", 1)
-        own.append({n: np.load(folder / which / f"{n}.npy") for n in m.outputs})
+    for words in ([], ["--plan", folder / "plan.json"]):
+        own.append(dict(zip(m.outputs, evaluated(folder / "float.onnx", folder / "x.npz", *words, "--threads", 1, output=m.outputs))))
     return folder / "q.onnx", *own, written["export_notes"] + [n["text"] for n in written["notes"]]
 
 
@@ -266,7 +237,7 @@ def difference(floats, own, there):
     if there.size != own.size:
         return f"gives shape {list(there.shape)} for {list(own.shape)}"
     there = there.reshape(own.shape)
-    quality, its, beside = decibels(floats, own), decibels(floats, there), decibels(own, there)
+    quality, its, beside = decibels(own, floats), decibels(there, floats), decibels(there, own)
     return f"{its:.1f} dB for {quality:.1f}, {beside:.1f} beside qk's" if its < quality - 1 and beside < quality + 6 and beside < 60 else ""
 
 
@@ -298,8 +269,8 @@ def alone(row, setting, runtime):
     """Yields what departures() does of a network in a model of its own."""
     single = Model()
     add_network(single, row)
-    with tempfile.TemporaryDirectory() as folder:
-        yield from (found for found in departures(single, setting, Path(folder)) if found[0] == runtime)
+    with tempfile.TemporaryDirectory(dir=folder()) as place:
+        yield from (found for found in departures(single, setting, Path(place)) if found[0] == runtime)
 
 
 def cases(full, seed=2):
@@ -316,30 +287,24 @@ def cases(full, seed=2):
             yield dict(zip(SETTINGS, values)), rows[first:first + 100]
 
 
-def main():
-    part, parts = 0, 1
-    if after := [w for w in sys.argv if w.count("/") == 1 and w.replace("/", "").isdigit()]:
-        part, parts = (int(n) for n in after[0].split("/"))
-    seed = int(sys.argv[sys.argv.index("--seed") + 1]) if "--seed" in sys.argv else 2
-    run, silent = 0, 0
-    for setting, rows in itertools.islice(cases("--full" in sys.argv, seed), part, None, parts):
-        m = Model()
-        for row in rows:
-            add_network(m, row)
-        with tempfile.TemporaryDirectory() as folder:
-            wrong = []
-            for runtime, row, what, notes in departures(m, setting, Path(folder)):
-                told = runtime.startswith("openvino") and setting["style"] != "openvino" and (what.startswith(LOUD) or any("OpenVINO" in n for n in notes))
-                told = told or setting["style"] == "signed" and (what.startswith(LOUD) or any("saturate" in n for n in notes) and not HAS_VNNI)
-                told = told or runtime.startswith("openvino") and not HAS_VNNI
-                wrong += [] if told else [(runtime, row, what)]
-                if "--show" in sys.argv or not told:
-                    print("   ", "told  " if told else "silent", *setting.values(), "|", runtime, "|", *row.values(), "|", what, flush=True)
-        run, silent = run + len(m.rows), silent + len(wrong)
-        check(not wrong, f"{' '.join(setting.values())}: {len(m.rows)} networks, {len(wrong)} silent departures")
-    print(f"{run} networks in {', '.join(RUNTIMES)}: {silent} silent departures")
-    return bool(evidence.failures)
+def chosen():
+    part, parts = (int(n) for n in option("--part", "0/1").split("/"))
+    return itertools.islice(cases("--full" in sys.argv, int(option("--seed", 2))), part, None, parts)
+
+
+@pytest.mark.parametrize("setting, rows", [pytest.param(setting, rows, id="-".join(setting.values())) for setting, rows in chosen()])
+def test_setting(folder, setting, rows):
+    m = Model()
+    for row in rows:
+        add_network(m, row)
+    for runtime, row, what, notes in departures(m, setting, folder):
+        told = runtime.startswith("openvino") and setting["style"] != "openvino" and (what.startswith(LOUD) or any("OpenVINO" in n for n in notes))
+        told = told or setting["style"] == "signed" and (what.startswith(LOUD) or any("saturate" in n for n in notes) and not HAS_VNNI)
+        told = told or runtime.startswith("openvino") and not HAS_VNNI
+        if "--show" in sys.argv:
+            print("   ", "told  " if told else "silent", *setting.values(), "|", runtime, "|", *row.values(), "|", what, flush=True)
+        check(told, f"{' '.join(setting.values())} | {runtime} | {' '.join(map(str, row.values()))} | a silent departure: {what}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    evidence.main("--full", "--show", "--seed=", "--part=")

@@ -1,28 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs block formats as styles qdq and portable write them in onnx's checker and reference evaluator, in onnxruntime and in OpenVINO.
 
-usage: runtimes_evidence.py QK [--exhaustive | --table]
+    runtimes_evidence.py QK [--exhaustive | --table]
+
 Each runtime must give the values of `qk evaluate --plan` on the float model, and the file's plan must come back from it. OpenVINO is tried
 where it is installed (tests/peers.sh install). --exhaustive tries every format in every shape; --table prints the decibels of 22 formats in each style and runtime.
 """
 import json
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
-from evidence import QK, at, check, qk
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
+from evidence import at, check, decibels, graphs, qk, run
+from evidence.runtimes import in_openvino, outputs
 
 import numpy as np
 import onnx
-import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-try:
-    import openvino
-except ImportError:
-    openvino = None
-
-onnxruntime.set_default_logger_severity(4)
 EXHAUSTIVE = "--exhaustive" in sys.argv
 # Formats, and whether onnxruntime's CPU has kernels for the types that style qdq writes them in.
 WEIGHTS = {"mxfp4": False, "mxfp8_e4m3": False, "mxfp8_e5m2": False, "mxfp6_e2m3": False, "mxfp6_e3m2": False, "mxint8": True, "nvfp4": False,
@@ -30,13 +28,11 @@ WEIGHTS = {"mxfp4": False, "mxfp8_e4m3": False, "mxfp8_e5m2": False, "mxfp6_e2m3
            "bfp:block=16,exponent=8,mantissa=4,bump": True, "bfp:block=16,exponent=8,mantissa=11": True, "mxfp4_e1m2": True}
 
 
-def save(nodes, inputs, outputs, constants, name, opset=17):
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs],
-                              [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs],
-                              [numpy_helper.from_array(v, n) for n, v in constants.items()])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    onnx.save(model, at(name))
-    return at(name)
+OPENVINO = find_spec("openvino") is not None
+
+
+def save(nodes, inputs, outputs, constants, name, **more):
+    return graphs.save(at(name), nodes, dict(inputs), dict(outputs), constants, **more)
 
 
 def write_plan(edges):
@@ -46,18 +42,7 @@ def write_plan(edges):
 
 
 def in_onnxruntime(model, inputs, optimizer):
-    options = onnxruntime.SessionOptions()
-    level = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimizer else level.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, inputs)
-
-
-def in_openvino(model, inputs):
-    core = openvino.Core()
-    compiled = core.compile_model(core.read_model(model), "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
-    result = compiled(inputs)
-    return [result[i] for i in range(len(compiled.outputs))]
+    return outputs(model, inputs, "on" if optimizer else "off")
 
 
 def runs(model, inputs, onnxruntime_has):
@@ -69,14 +54,13 @@ def runs(model, inputs, onnxruntime_has):
     if onnxruntime_has:
         yield "onnxruntime, optimizer off", lambda: in_onnxruntime(model, inputs, False)
         yield "onnxruntime, optimizer on", lambda: in_onnxruntime(model, inputs, True)
-    if openvino is not None:
+    if OPENVINO:
         yield "openvino", lambda: in_openvino(model, inputs)
 
 
 def qk_evaluate(model, inputs, count, *more):
     np.save(at("x.npy"), inputs["x"])
-    qk("evaluate", model, "--inputs", at("x.npy"), "--output-dir", at("out"), "--threads", 1, "--batch", inputs["x"].shape[0], *more)
-    return [np.load(at(f"out/y{i}.npy")) for i in range(count)]
+    return evidence.evaluated(model, at("x.npy"), "--threads", 1, "--batch", inputs["x"].shape[0], *more, output=[f"y{i}" for i in range(count)])
 
 
 def compare(what, model, inputs, expected, onnxruntime_has, bits=False):
@@ -93,9 +77,7 @@ def compare(what, model, inputs, expected, onnxruntime_has, bits=False):
             if not (np.array_equal(a.view(np.uint32), b.view(np.uint32)) if bits and name != "openvino" else np.array_equal(a, b)):
                 at_place = tuple(np.argwhere(a != b)[0]) if (a != b).any() else "a zero"
                 wrong.append(f"{name}: output {i} differs in {np.sum(a != b)} of {a.size}, first at {at_place}")
-    for line in wrong[:6]:
-        print("   ", line)
-    check(not wrong, what)
+    check(not wrong, "\n    ".join([what, *wrong[:6]]))
 
 
 def told(plan):
@@ -105,7 +87,7 @@ def told(plan):
     return {e["tensor"]: of(e["quantizer"]) for e in plan["edges"]} | {t: of(q) for t, q in plan["tensors"].items()}
 
 
-def weights_in_blocks():
+def test_weights_in_blocks():
     """Constants under each format: a matrix along each axis, with whole and short blocks, and filters that are flattened."""
     r = np.random.default_rng(3)
     shapes = [("matrix", (8, 64), [{"axis": 1}, {"axis": 0}]), ("short blocks", (40, 37), [{"axis": 1}, {"axis": 0}]),
@@ -156,11 +138,10 @@ ACTIVATIONS = ["bfp16", "mxfp8_e4m3", "mxfp4", "mxint8", "mx9", "mx6", "nvfp4", 
                "fp8_e3m4", "int:bits=12", "uint4", "bfp:block=8,exponent=8,mantissa=5,bump", "mx:element=int4,block=8", "nvfp:block=8"]
 
 
-def functions_everywhere():
+def test_functions_everywhere():
     """Activations and constants in style portable without functions: one file with an output for each way of seeing blocks."""
     shapes = [((6, 64), ["N", 64], 1), ((6, 37), ["N", 37], 1), ((6, 37), ["N", "C"], 1), ((4, 20, 3), ["N", 20, 3], 1)]
     for name in ACTIVATIONS if EXHAUSTIVE else ACTIVATIONS[:11]:
-        wrong = evidence.failures
         for shape, declared, axis in shapes:
             q = {"format": name, "axis": axis}
             if "int" in name and not name.startswith("mx"):
@@ -177,13 +158,14 @@ def functions_everywhere():
             compare(f"{name} {declared}: without functions in every runtime", at("inline.onnx"), inputs, expected, True, bits=True)
             qk("inspect", at("inline.onnx"), "--save-plan", at("again.json"))
             check(told(json.load(open(at("again.json")))) == told(json.load(open(plan))), f"{name} {declared}: the plan comes back")
-        if evidence.failures > wrong:
-            print(f"    {name}: {evidence.failures - wrong} failures", flush=True)
 
 
-def decibels(got, expected):
-    error = np.sum((got.astype(np.float64) - expected) ** 2)
-    return np.inf if error == 0 else 10 * np.log10(np.sum(expected.astype(np.float64) ** 2) / error)
+def beside(run, expected):
+    """Returns the decibels of a run's first output, and what was said where it did not run."""
+    try:
+        return decibels(run()[0], expected), ""
+    except Exception as error:
+        return -np.inf, " ".join(str(error).split())[:400]
 
 
 def network():
@@ -227,21 +209,22 @@ def table():
                  "mxfp8_e4m3", "mxfp6_e2m3", "mxfp4", "nvfp4"]:
         for style, flags in styles.items():
             done = qk("quantize", source, "-o", at("cell.onnx"), "--activation", name, "--weight", name, "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), *flags, "--overwrite",
-                      statuses=(0, 1, 2))
+                      status=(0, 1, 2))
             cells = []
             if done.returncode == 0:
                 expected = qk_evaluate(source, inputs, 1, "--plan", at("plan.json"))[0]
-                for run in kinds.values():
+                for runtime in kinds.values():
                     try:
-                        cells.append(f"{decibels(np.asarray(run(at('cell.onnx'))[0]), expected):.1f}")
+                        told = decibels(runtime(at("cell.onnx"))[0], expected)
+                        cells.append("inf" if told == 200 else f"{told:.1f}")
                     except Exception:
                         cells.append("no")
             print(f"| {name} | {style} | " + " | ".join(cells or ["an error"] * len(kinds)) + " |", flush=True)
 
 
-def network_for_openvino():
+def test_network_for_openvino():
     """A small network with `--target openvino`: what OpenVINO computes beside the plan."""
-    if openvino is None:
+    if not OPENVINO:
         return
     source, inputs = network()
     pairs = [("int8", "int8"), ("int16", "int8"), ("fp8_e4m3fn", "fp8_e4m3fn"), ("bfp16", "bfp16"), ("mxfp8_e4m3", "mxfp4"), ("nvfp4", "nvfp4"), ("uint8", "int4"), ("bf16", "mx6"),
@@ -252,16 +235,12 @@ def network_for_openvino():
         expected = qk_evaluate(source, inputs, 1, "--plan", at("plan.json"))[0]
         onnx.checker.check_model(onnx.load(at("openvino.onnx")), full_check=True)
         own = qk_evaluate(at("openvino.onnx"), inputs, 1)[0]
-        try:
-            got = decibels(in_openvino(at("openvino.onnx"), inputs)[0], expected)
-        except Exception as error:
-            got = -np.inf
-            print("   ", " ".join(str(error).split())[:400])
+        got, said = beside(lambda: in_openvino(at("openvino.onnx"), inputs), expected)
         check(got > 35 and decibels(own, expected) > 35 and not onnx.load(at("openvino.onnx")).functions,
-              f"{activation}, {weight}: OpenVINO {got:.1f} dB beside the plan, qk {decibels(own, expected):.1f} dB")
+              f"{activation}, {weight}: OpenVINO {got:.1f} dB beside the plan, qk {decibels(own, expected):.1f} dB {said}")
 
 
-def taps_behind_reshape():
+def test_taps_behind_reshape():
     """Conv of one tap whose input a Reshape makes, and weights whose last block is short: OpenVINO makes a MatMul of the first, and loads no DequantizeLinear of the second."""
     r = np.random.default_rng(23)
     w = {"m": (r.standard_normal((12, 16)) * 0.3).astype(np.float32), "shape": np.array([0, 16, 1, 1], np.int64), "c1": (r.standard_normal((24, 16, 1, 1)) * 0.3).astype(np.float32),
@@ -281,17 +260,13 @@ def taps_behind_reshape():
             qk("inspect", at("taps.onnx"), "--save-plan", at("again.json"), "--save-float", at("again.onnx"), "--overwrite")
             again = qk_evaluate(at("again.onnx"), inputs, 1, "--plan", at("again.json"))[0]
             check(np.array_equal(again, expected), f"{' '.join(words + style)}: the plan comes back")
-            if openvino is None:
+            if not OPENVINO:
                 continue
-            try:
-                told = decibels(in_openvino(at("taps.onnx"), inputs)[0], expected)
-            except Exception as error:
-                told = -np.inf
-                print("   ", " ".join(str(error).split())[:400])
-            check(told > 35, f"{' '.join(words + style)}: OpenVINO {told:.1f} dB beside the plan")
+            told, said = beside(lambda: in_openvino(at("taps.onnx"), inputs), expected)
+            check(told > 35, f"{' '.join(words + style)}: OpenVINO {told:.1f} dB beside the plan {said}")
 
 
-def static_shapes():
+def test_static_shapes():
     """OpenVINO fuses more where shapes are static, a product with the difference behind it, too: formats find their scales all the same."""
     r = np.random.default_rng(37)
     formats = ["bfp16", "mxfp8_e4m3", "mxfp4", "nvfp4", "mx9", "fp8_e4m3", "mxint8"] + (["mx6", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8_e5m2", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1", "amdfp4", "bf16", "fp8_e5m2", "mx4"] if EXHAUSTIVE else [])
@@ -304,22 +279,16 @@ def static_shapes():
             qk("quantize", source, "-o", at("static_out.onnx"), "--activation", name, "--weight", "mxint8", "--inline", "--recipe", "fast", "--calibration", at("calibration.npy"), "--save-plan", at("plan.json"), "--overwrite")
             expected = qk_evaluate(source, inputs, 1, "--plan", at("plan.json"))[0]
             for runtime, run in runs(at("static_out.onnx"), inputs, True):
-                try:
-                    told = decibels(run()[0], expected)
-                except Exception as error:
-                    told = -np.inf
-                    print("   ", " ".join(str(error).split())[:400])
-                check(told > 100 or (name == "bf16" and runtime == "openvino"), f"static shapes, {width} columns in {name}: {runtime} {told:.1f} dB beside the plan")
+                told, said = beside(run, expected)
+                check(told > 100 or (name == "bf16" and runtime == "openvino"), f"static shapes, {width} columns in {name}: {runtime} {told:.1f} dB beside the plan {said}")
 
 
-def inputs_of_doubles():
+def test_inputs_of_doubles():
     """A network of float64: OpenVINO's CPU has no operator for a Cast from float64 with a pair behind it, and takes the file with a guard between them."""
     r = np.random.default_rng(31)
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["h"], name="matmul"), helper.make_node("Relu", ["h"], ["t"], name="relu"), helper.make_node("Gemm", ["t", "v", "b"], ["y0"], name="gemm")], "g",
-                              [helper.make_tensor_value_info("x", TensorProto.DOUBLE, ["N", 16])], [helper.make_tensor_value_info("y0", TensorProto.DOUBLE, ["N", 6])],
-                              [numpy_helper.from_array(r.standard_normal(s), n) for n, s in (("w", (16, 24)), ("v", (24, 6)), ("b", (6,)))])
     source = at("doubles.onnx")
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), source)
+    graphs.save(source, [helper.make_node("MatMul", ["x", "w"], ["h"], name="matmul"), helper.make_node("Relu", ["h"], ["t"], name="relu"), helper.make_node("Gemm", ["t", "v", "b"], ["y0"], name="gemm")],
+         [("x", TensorProto.DOUBLE, ["N", 16])], [("y0", TensorProto.DOUBLE, ["N", 6])], {n: r.standard_normal(s) for n, s in (("w", (16, 24)), ("v", (24, 6)), ("b", (6,)))})
     inputs = {"x": r.standard_normal((8, 16))}
     np.save(at("calibration.npy"), inputs["x"])
     for activation, weight in (("int8", "int8"), ("uint8", "int4"), ("mxfp8_e4m3", "mxfp4"), ("fp8_e4m3fn", "int8")):
@@ -329,27 +298,21 @@ def inputs_of_doubles():
         again = qk_evaluate(at("again.onnx"), inputs, 1, "--plan", at("again.json"))[0]
         check(np.array_equal(again, expected), f"float64, {activation}, {weight}: the plan comes back")
         for name, run in runs(at("doubles_out.onnx"), inputs, True):
-            try:
-                told = decibels(run()[0], expected)
-            except Exception as error:
-                told = -np.inf
-                print("   ", " ".join(str(error).split())[:400])
+            told, said = beside(run, expected)
             if name == "openvino" or told > -np.inf:  # the others do not have every type's DequantizeLinear
-                check(told > 35, f"float64, {activation}, {weight}: {name} {told:.1f} dB beside the plan")
+                check(told > 35, f"float64, {activation}, {weight}: {name} {told:.1f} dB beside the plan {said}")
 
 
-def functions_of_the_model():
+def test_functions_of_the_model():
     """A function of the model's own without layers, and one that calls it: files for runtimes without functions have neither."""
     half = helper.make_function("own", "Half", ["a"], ["b"], [helper.make_node("Constant", [], ["c"], value_float=0.5), helper.make_node("Mul", ["a", "c"], ["b"])],
                                 [helper.make_opsetid("", 17)])
     outer = helper.make_function("own", "Outer", ["a"], ["b"], [helper.make_node("Half", ["a"], ["c"], domain="own"), helper.make_node("Tanh", ["c"], ["b"])],
                                  [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)])
     r = np.random.default_rng(29)
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["h"], name="matmul"), helper.make_node("Outer", ["h"], ["y0"], name="outer", domain="own")], "g",
-                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 8])], [helper.make_tensor_value_info("y0", TensorProto.FLOAT, ["N", 4])],
-                              [numpy_helper.from_array(r.standard_normal((8, 4)).astype(np.float32), "w")])
     source = at("own.onnx")
-    onnx.save(helper.make_model(graph, functions=[half, outer], opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("own", 1)], ir_version=8), source)
+    graphs.save(source, [helper.make_node("MatMul", ["x", "w"], ["h"], name="matmul"), helper.make_node("Outer", ["h"], ["y0"], name="outer", domain="own")], {"x": ["N", 8]},
+         {"y0": ["N", 4]}, {"w": r.standard_normal((8, 4)).astype(np.float32)}, domains=["own"], functions=[half, outer])
     inputs = {"x": r.standard_normal((4, 8)).astype(np.float32)}
     np.save(at("calibration.npy"), inputs["x"])
     for style in (["--target", "openvino"], ["--inline"]):
@@ -359,20 +322,14 @@ def functions_of_the_model():
         check(not held.functions and not [n for n in held.graph.node if n.domain == "own"], f"{' '.join(style)}: the model's own functions are opened")
         told = decibels(in_onnxruntime(at("without.onnx"), inputs, True)[0], expected)
         check(told > 60, f"{' '.join(style)}: onnxruntime {told:.1f} dB beside the plan")
-        if openvino is not None and not held.functions:
+        if OPENVINO and not held.functions:
             told = decibels(in_openvino(at("without.onnx"), inputs)[0], expected)
             check(told > 35, f"{' '.join(style)}: OpenVINO {told:.1f} dB beside the plan")
 
 
 if __name__ == "__main__":
     if "--table" in sys.argv:
+        evidence.start()
         table()
-        sys.exit(0)
-    weights_in_blocks()
-    functions_everywhere()
-    network_for_openvino()
-    taps_behind_reshape()
-    static_shapes()
-    inputs_of_doubles()
-    functions_of_the_model()
-    sys.exit(1 if evidence.failures else 0)
+    else:
+        evidence.main("--exhaustive")

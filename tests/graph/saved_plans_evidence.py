@@ -2,48 +2,37 @@
 """Takes the saved plans of twenty networks, changes every scale in them at random, as someone does who edits a plan by hand, and exports
 them again: with onnxruntime's optimizer on, the error against the float model is at most 1 dB above that with the optimizer off, and `qk
 evaluate` of the plan gives the same error.
-
-usage: saved_plans_evidence.py QK    (the built command)
 """
 import json
-import os
-import subprocess
 import sys
-import tempfile
+from pathlib import Path
 
-try:
-    import numpy as np
-    import onnx
-    import onnxruntime as ort
-    import onnxruntime_runs
-    from onnx import TensorProto, helper, numpy_helper
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import at, check, decibels, evaluated, folders, qk
+from evidence.graphs import Graph
+from evidence.runtimes import keeps, run
 
-QK = sys.argv[1] if len(sys.argv) > 1 else ""
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-import data_folders
+import numpy as np
+import onnx
+import pytest
 
-ort.set_default_logger_severity(4)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-class Network:
+class Network(Graph):
     """A network under construction: `at` is the tensor that the next node reads, `shape` its shape without the batch."""
 
     def __init__(self, rng, shape):
-        self.rng, self.nodes, self.held, self.at, self.shape, self.input = rng, [], {}, "x", list(shape), list(shape)
+        super().__init__(rng)
+        self.at, self.shape, self.input = "x", list(shape), list(shape)
 
-    def node(self, op, inputs=(), **attributes):
-        name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, [self.at, *inputs], [name], f"{op.lower()}{len(self.nodes)}", **attributes))
-        self.at = name
+    def node(self, kind, inputs=(), **attributes):
+        self.at = self.op(kind, self.at, *inputs, name=f"{kind.lower()}{len(self.nodes)}", result=f"t{len(self.nodes)}", **attributes)
         return self
 
     def constant(self, *shape, like=None):
-        name = f"c{len(self.held)}"
-        self.held[name] = like if like is not None else (self.rng.standard_normal(shape) / np.sqrt(max(np.prod(shape[1:]), 1))).astype(np.float32)
-        return name
+        return self.hold(f"c{len(self.held)}", like if like is not None else (self.rng.standard_normal(shape) / np.sqrt(max(np.prod(shape[1:]), 1))).astype(np.float32))
 
     def conv(self, channels, size=3, group=1, bias=True):
         inputs = [self.constant(channels, self.shape[0] // group, size, size)] + ([self.constant(channels, 1, like=(0.3 * self.rng.standard_normal(channels)).astype(np.float32))] if bias else [])
@@ -73,12 +62,11 @@ class Network:
         self.shape = [int(np.prod(self.shape))]
         return self.node("Flatten")
 
-    def model(self):
-        self.nodes[-1].output[0] = "y"
-        held = [numpy_helper.from_array(np.asarray(v), k) for k, v in self.held.items()]
-        graph = helper.make_graph(self.nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *self.input])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], held)
-        m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        return onnx.shape_inference.infer_shapes(m)
+    def write(self, file):
+        self.rename("y")
+        self.save(file, {"x": ["N", *self.input]}, {"y": None})
+        onnx.save(onnx.shape_inference.infer_shapes(onnx.load(file)), file)
+        return file
 
 
 def convolutions(rng):
@@ -126,13 +114,13 @@ def attention(rng):
 
 
 def networks():
-    """Yields (name, path or model, samples)."""
+    """Yields (name, path, samples)."""
     for k in range(17):
         rng = np.random.default_rng(k)
         net = (convolutions, layers, attention)[(0, 0, 1, 0, 2)[k % 5]](rng)
-        yield f"{('convolutions', 'convolutions', 'layers', 'convolutions', 'attention')[k % 5]} {k}", net.model(), rng.standard_normal((16, *net.input)).astype(np.float32)
+        yield f"{('convolutions', 'convolutions', 'layers', 'convolutions', 'attention')[k % 5]} {k}", net.write(at("m.onnx")), rng.standard_normal((16, *net.input)).astype(np.float32)
     rng = np.random.default_rng(99)
-    for folder in data_folders.folders(QK, "reference"):
+    for folder in folders("reference"):
         for name in ("mnist-8", "resnet20_cifar10_folded", "kwt1_mfcc") if (folder / "models" / "mnist-8.onnx").exists() else ("old_made", "resnet20_made_folded", "transformer_made"):
             path = str(folder / "models" / f"{name}.onnx")
             shape = [d.dim_value or 8 for d in onnx.load(path, load_external_data=False).graph.input[0].type.tensor_type.shape.dim]
@@ -148,82 +136,58 @@ def edited(plan, rng):
     return plan
 
 
-def of_changed_models(folder):
-    """Yields (what, whether it holds) for plans of models that the command itself changes."""
-    file = lambda name: os.path.join(folder, name)
+def test_edited_plans():
+    for k, (name, path, x) in enumerate(networks()):
+        np.save(at("x.npy"), x)
+        plain = run(path, x, "off")
+        rng = np.random.default_rng(1000 + k)
+        for style, options in (("portable", ["--per-channel"]), ("qdq", []), ("qoperator", ["--per-channel"])):
+            try:
+                qk("quantize", path, "-o", at("q.onnx"), "--activation", "int8", "--weight", "int8", *options, "--calibration", at("x.npy"), "--save-plan", at("p.json"))
+                with open(at("p.json")) as f:
+                    plan = edited(json.load(f), rng)
+                with open(at("e.json"), "w") as f:
+                    json.dump(plan, f)
+                qk("quantize", path, "-o", at("q.onnx"), "--plan", at("e.json"), "--export", style)
+                on, off = (run(at("q.onnx"), x, level) for level in ("on", "off"))
+                kept, said = keeps(on, off, plain)
+                if style == "portable":
+                    ours = decibels(evaluated(path, at("x.npy"), "--plan", at("e.json")), plain)
+                    kept, said = kept and abs(ours - decibels(off, plain)) <= 1, f"{said}, {ours:.1f} by qk"
+            except Exception as failed:
+                kept, said = False, str(failed)[:300]
+            check(kept, f"{name}, {style}: {said}")
+
+
+def test_plans_of_changed_models():
+    """Plans of models that the command itself changes."""
     rng = np.random.default_rng(5)
     net = Network(rng, (3, 8, 8)).conv(6, bias=False).node("Relu").conv(5, bias=False)
     x = rng.standard_normal((16, 3, 8, 8)).astype(np.float32)
-    onnx.save(net.model(), file("m.onnx"))
-    np.save(file("x.npy"), x)
-    plain = onnxruntime_runs.run(file("m.onnx"), x, "off")
-    bytes_of = lambda name: open(file(name), "rb").read()
-    error = lambda name: onnxruntime_runs.decibels(onnxruntime_runs.run(file(name), x, "off"), plain)
-    asked = ["--activation", "int8", "--weight", "int4", "--calibration", file("x.npy"), "--recipe", "fast"]
-    qk("quantize", file("m.onnx"), "-o", file("q.onnx"), *asked, "--bias-correction", "--save-plan", file("p.json"))
-    qk("quantize", file("m.onnx"), "-o", file("n.onnx"), *asked)
-    qk("quantize", file("m.onnx"), "-o", file("again.onnx"), "--plan", file("p.json"))
-    yield "the plan of corrected biases and its own model are the file", bytes_of("again.onnx") == bytes_of("q.onnx") and error("q.onnx") > error("n.onnx")
+    net.write(at("m.onnx"))
+    np.save(at("x.npy"), x)
+    plain = run(at("m.onnx"), x, "off")
+    bytes_of = lambda name: open(at(name), "rb").read()
+    error = lambda name: decibels(run(at(name), x, "off"), plain)
+    asked = ["--activation", "int8", "--weight", "int4", "--calibration", at("x.npy"), "--recipe", "fast"]
+    qk("quantize", at("m.onnx"), "-o", at("q.onnx"), *asked, "--bias-correction", "--save-plan", at("p.json"))
+    qk("quantize", at("m.onnx"), "-o", at("n.onnx"), *asked)
+    qk("quantize", at("m.onnx"), "-o", at("again.onnx"), "--plan", at("p.json"))
+    check(bytes_of("again.onnx") == bytes_of("q.onnx") and error("q.onnx") > error("n.onnx"), "the plan of corrected biases and its own model are the file")
 
     net = Network(rng, (6, 8)).matmul(8)
     net.node("LayerNormalization", [net.constant(like=np.ones(8, np.float32)), net.constant(like=np.zeros(8, np.float32))]).matmul(12).node("Relu").matmul(5)
     x = (rng.standard_normal((16, 6, 8)) * 2 ** rng.uniform(-2, 3, 8)).astype(np.float32)
-    onnx.save(net.model(), file("m.onnx"))
-    np.save(file("x.npy"), x)
-    plain = onnxruntime_runs.run(file("m.onnx"), x, "off")
-    qk("quantize", file("m.onnx"), "-o", file("q.onnx"), *asked, "--smooth-quant", "0.5", "--save-plan", file("p.json"))
-    qk("quantize", file("m.onnx"), "-o", file("again.onnx"), "--plan", file("p.json"))
-    yield "the plan of scaled channels and its own model are the file", bytes_of("again.onnx") == bytes_of("q.onnx")
-    qk("inspect", file("q.onnx"), "--save-float", file("f.onnx"))
-    done = subprocess.run([QK, "quantize", file("f.onnx"), "-o", file("no.onnx"), "--plan", file("p.json")], capture_output=True, text=True)
-    yield f"channels are not scaled twice: {done.stderr.strip()}", done.returncode == 2 and "nothing is scaled yet" in done.stderr
-
-
-def qk(*arguments):
-    done = subprocess.run([QK, *arguments], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr[:300])
-
-
-def main():
-    failures = count = 0
-    with tempfile.TemporaryDirectory() as folder:
-        file = lambda name: os.path.join(folder, name)
-        for k, (name, m, x) in enumerate(networks()):
-            path = m if isinstance(m, str) else file("m.onnx")
-            if path is not m:
-                onnx.save(m, path)
-            np.save(file("x.npy"), x)
-            plain = onnxruntime_runs.run(path, x, "off")
-            rng = np.random.default_rng(1000 + k)
-            for style, options in (("portable", ["--per-channel"]), ("qdq", []), ("qoperator", ["--per-channel"])):
-                count += 1
-                try:
-                    qk("quantize", path, "-o", file("q.onnx"), "--activation", "int8", "--weight", "int8", *options, "--calibration", file("x.npy"), "--save-plan", file("p.json"))
-                    with open(file("p.json")) as f:
-                        plan = edited(json.load(f), rng)
-                    with open(file("e.json"), "w") as f:
-                        json.dump(plan, f)
-                    qk("quantize", path, "-o", file("q.onnx"), "--plan", file("e.json"), "--export", style)
-                    on, off = (onnxruntime_runs.run(file("q.onnx"), x, level) for level in ("on", "off"))
-                    kept, said = onnxruntime_runs.keeps(on, off, plain)
-                    if style == "portable":
-                        qk("evaluate", path, "--plan", file("e.json"), "--inputs", file("x.npy"), "--output-dir", file("y"))
-                        (made,) = os.listdir(file("y"))
-                        ours = onnxruntime_runs.decibels(np.load(file(f"y/{made}")), plain)
-                        os.remove(file(f"y/{made}"))
-                        kept, said = kept and abs(ours - onnxruntime_runs.decibels(off, plain)) <= 1, f"{said}, {ours:.1f} by qk"
-                except Exception as failed:
-                    kept, said = False, str(failed)
-                failures += not kept
-                print(f"{'ok   ' if kept else 'WRONG'} {name}, {style}: {said}")
-        for said, kept in of_changed_models(folder):
-            count, failures = count + 1, failures + (not kept)
-            print(f"{'ok   ' if kept else 'WRONG'} {said}")
-    print(f"{count - failures} of {count} hold")
-    return 1 if failures else 0
+    net.write(at("m.onnx"))
+    np.save(at("x.npy"), x)
+    plain = run(at("m.onnx"), x, "off")
+    qk("quantize", at("m.onnx"), "-o", at("q.onnx"), *asked, "--smooth-quant", "0.5", "--save-plan", at("p.json"))
+    qk("quantize", at("m.onnx"), "-o", at("again.onnx"), "--plan", at("p.json"))
+    check(bytes_of("again.onnx") == bytes_of("q.onnx"), "the plan of scaled channels and its own model are the file")
+    qk("inspect", at("q.onnx"), "--save-float", at("f.onnx"))
+    done = evidence.run("quantize", at("f.onnx"), "-o", at("no.onnx"), "--plan", at("p.json"))
+    check(done.returncode == 2 and "nothing is scaled yet" in done.stderr, f"channels are not scaled twice: {done.stderr.strip()}")
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.exit(main())
+    evidence.main()

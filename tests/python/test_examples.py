@@ -227,13 +227,11 @@ def test_aimets_encodings_are_those_of_the_command(model, images, tmp_path):
 
 def test_an_encodings_axis_is_kept():
     """A square weight has scales along the axis that version 2.0.0 names, whichever a product would have chosen."""
-    from onnx import TensorProto, helper, numpy_helper
+    from evidence import graphs
+    from onnx import helper
 
     w = np.arange(1, 17, dtype=np.float32).reshape(4, 4)
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g",
-                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])], [numpy_helper.from_array(w, "w")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    model = graphs.model([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], {"x": ["n", 4]}, {"y": ["n", 4]}, {"w": w}, opset=21)
     scale = [0.5, 1.0, 2.0, 4.0]
     for axis in (0, 1):
         entry = {"name": "w", "output_dtype": "int8", "y_scale": scale, "axis": axis}
@@ -284,12 +282,12 @@ def test_aimets_first_version_and_wrong_ones(tmp_path):
 
 
 def test_aimets_blocks_are_read_with_the_model(tmp_path):
+    from evidence import graphs
+
     onnx = pytest.importorskip("onnx")
     w = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
     node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
-    info = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph([node], "g", [info("x", 1, [2, 64])], [info("y", 1, [2, 8])], [onnx.numpy_helper.from_array(w, "w")])
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    model = graphs.model([node], {"x": [2, 64]}, {"y": [2, 8]}, {"w": w}, opset=21)
     channels, blocks = np.linspace(0.01, 0.02, 8), np.arange(1, 17).reshape(2, 8)
     file = {"version": "2.0.0", "encodings": [{"name": "w", "output_dtype": "int4", "axis": 0, "block_size": 32,
                                                "per_channel_float_scale": channels.reshape(1, 8).tolist(), "per_block_int_scale": blocks.tolist()}]}

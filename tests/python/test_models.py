@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from evidence import graphs
 
 import qk
 
@@ -290,9 +291,7 @@ def two_names():
     nodes = [helper.make_node("Identity", ["x"], ["same/as:x"]), helper.make_node("Relu", ["x"], ["a/b"]),
              helper.make_node("Cast", ["x"], ["half"], to=TensorProto.BFLOAT16)]
     outputs = [("same/as:x", TensorProto.FLOAT), ("a/b", TensorProto.FLOAT), ("half", TensorProto.BFLOAT16)]
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-                              [helper.make_tensor_value_info(n, t, shape) for n, t in outputs])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return graphs.model(nodes, {"x": shape}, [(n, t, shape) for n, t in outputs])
 
 
 def test_outputs_are_the_callers_own():
@@ -663,10 +662,9 @@ def test_searches_in_several_threads(model, images):
 def test_a_vector_of_one_block_runs_in_onnxruntime(images):
     """A bias that is one block has one scale, which onnxruntime takes for the tensor's: with a block_size beside it, it refuses to run."""
     random = np.random.default_rng(3)
-    weights = [onnx.numpy_helper.from_array(random.standard_normal(s).astype(np.float32), n) for n, s in (("w", (3, 1, 3, 3)), ("b", (3,)))]
-    declared = [onnx.helper.make_tensor_value_info(n, 1, ["N", c, s, s]) for n, c, s in (("x", 1, 8), ("y", 3, 6))]
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Conv", ["x", "w", "b"], ["y"], "conv")], "g", declared[:1], declared[1:], weights)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    weights = {n: random.standard_normal(s).astype(np.float32) for n, s in (("w", (3, 1, 3, 3)), ("b", (3,)))}
+    nodes = [onnx.helper.make_node("Conv", ["x", "w", "b"], ["y"], "conv")]
+    model = graphs.model(nodes, {"x": ["N", 1, 8, 8]}, {"y": ["N", 3, 6, 6]}, weights).SerializeToString()
     made = qk.quantize(model, images[:4], activation="bfp16", weight="bfp16", placement="all", export="qdq")
     ours = qk.evaluate(model, images[:4], plan=made.plan, outputs=True).outputs["y"]
     theirs = onnxruntime.InferenceSession(made.model.bytes).run(None, {"x": images[:4]})[0]

@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AIMET's encodings with scales of blocks (LPBQ and others): read into a plan, evaluated and exported beside numpy, written again in both versions.
-
-    aimet_blocks.py QK
-"""
+"""AIMET's encodings with scales of blocks (LPBQ and others): read into a plan, evaluated and exported beside numpy, written again in both versions."""
 import copy
 import json
-import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import FOLDER, check, qk
+from evidence import check, close, evaluated, qk
+from evidence.graphs import model as made
+from evidence.runtimes import outputs
 
 import numpy as np
 import onnx
-import onnxruntime
-from onnx import TensorProto as T
+import pytest
 from onnx import helper as h
-from onnx import numpy_helper as nh
 
 random = np.random.default_rng(4)
-folder = Path(FOLDER)
 # Operator, shape of the input, shape of the weights, its axes of channels and blocks, attributes.
 LAYERS = {
     "matmul": ("MatMul", [3, 64], [64, 24], 1, 0, {}),
@@ -35,9 +30,13 @@ BLOCK = 16
 
 def network(layer, weights):
     op, x, shape, _, _, attributes = LAYERS[layer]
-    graph = h.make_graph([h.make_node(op, ["x", "w"], ["y"], name="layer", **attributes)], "g", [h.make_tensor_value_info("x", T.FLOAT, x)],
-                         [h.make_tensor_value_info("y", T.FLOAT, [None] * len(x))], [nh.from_array(weights, "w")])
-    return h.make_model(graph, opset_imports=[h.make_opsetid("", 21)], ir_version=10)
+    return made([h.make_node(op, ["x", "w"], ["y"], name="layer", **attributes)], {"x": x}, {"y": [None] * len(x)}, {"w": weights}, opset=21)
+
+
+def written(folder, layer):
+    w = random.normal(size=LAYERS[layer][2]).astype(np.float32) * 0.1
+    onnx.save(network(layer, w), folder / f"{layer}.onnx")
+    return folder / f"{layer}.onnx", w
 
 
 def scales(layer):
@@ -82,15 +81,7 @@ def blockwise(layer, products):
 
 
 def run(model, x):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # on, int4 weights become a MatMulNBits, which rounds x to int8
-    data = model if isinstance(model, str) else model.SerializeToString()
-    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
-
-
-def close(a, b):
-    return a.shape == b.shape and np.abs(a.astype(np.float64) - b).max() < 1e-5 * np.abs(b).max()
+    return outputs(model, {"x": x}, "off")[0]  # on, int4 weights become a MatMulNBits, which rounds x to int8
 
 
 def products_of(file):
@@ -101,23 +92,21 @@ def products_of(file):
     return None
 
 
-def there_and_back(layer):
-    _, x_shape, shape, _, block, _ = LAYERS[layer]
-    w = random.normal(size=shape).astype(np.float32) * 0.1
+@pytest.mark.parametrize("layer", LAYERS)
+def test_there_and_back(folder, layer):
+    _, x_shape, _, _, block, _ = LAYERS[layer]
+    model, w = written(folder, layer)
     x = random.normal(size=x_shape).astype(np.float32)
-    model = folder / f"{layer}.onnx"
-    onnx.save(network(layer, w), model)
     np.save(folder / "x.npy", x)
     floats, integers = scales(layer)
     products = floats * integers.astype(np.float32)
     each = np.repeat(products, BLOCK, axis=block)
-    wanted = run(network(layer, np.clip(np.rint(w / each), -8, 7).astype(np.float32) * each), x)
+    wanted = run(network(layer, np.clip(np.rint(w / each), -8, 7).astype(np.float32) * each).SerializeToString(), x)
     files = {"LPBQ 1.0.0": old(layer, floats, integers), "LPBQ 2.0.0": new(layer, floats, integers), "LPBQ 2.1.0": newest(layer, floats, integers)}
     files |= {f"blocks {f['version']}": f for f in blockwise(layer, products)}
     for name, file in files.items():
         (folder / "e.json").write_text(json.dumps(file))
-        qk("evaluate", model, "--inputs", folder / "x.npy", "--plan", folder / "e.json", "--output-dir", folder / "out", "--overwrite")
-        ours = np.load(folder / "out" / "y.npy")
+        ours = evaluated(model, folder / "x.npy", "--plan", folder / "e.json")
         check(close(ours, wanted), f"{layer}, {name}: evaluated")
         for version in ("1.0.0", "2.0.0"):
             qk("quantize", model, "--plan", folder / "e.json", "--encodings", folder / "again.json", "--encodings-version", version, "--overwrite")
@@ -126,17 +115,16 @@ def there_and_back(layer):
             check("per_block_int_scale" in entry, f"{layer}, {name}: written as LPBQ of {version}")
             if version == "2.0.0":
                 check(np.array_equal(products_of(again), products), f"{layer}, {name}: the same scales in {version}")
-            qk("evaluate", model, "--inputs", folder / "x.npy", "--plan", folder / "again.json", "--output-dir", folder / "out", "--overwrite")
-            check(np.array_equal(np.load(folder / "out" / "y.npy"), ours), f"{layer}, {name}: {version} evaluates to the same")
+            check(np.array_equal(evaluated(model, folder / "x.npy", "--plan", folder / "again.json"), ours), f"{layer}, {name}: {version} evaluates to the same")
         for style in ("qdq", "portable"):
             qk("quantize", model, "--plan", folder / "e.json", "--export", style, "-o", folder / "q.onnx", "--overwrite")
-            check(close(run(str(folder / "q.onnx"), x), wanted), f"{layer}, {name}: {style} in onnxruntime")
+            check(close(run(folder / "q.onnx", x), wanted), f"{layer}, {name}: {style} in onnxruntime")
 
 
-def other_scales():
+def test_other_scales(folder):
     """Blocks whose scales have no common floats stay blocks."""
     products = random.uniform(0.01, 0.03, (4, 24)).astype(np.float32)
-    model = folder / "matmul.onnx"
+    model = written(folder, "matmul")[0]
     for file in blockwise("matmul", products):
         (folder / "e.json").write_text(json.dumps(file))
         qk("quantize", model, "--plan", folder / "e.json", "--encodings", folder / "a.json", "--encodings-version", "2.0.0", "--overwrite")
@@ -146,9 +134,9 @@ def other_scales():
         check(entry["enc_type"] == "PER_BLOCK" and np.array_equal(np.float32(entry["scale"]).reshape(24, 4).T, products), f"{file['version']} becomes PER_BLOCK")
 
 
-def malformed():
+def test_malformed(folder):
     floats, integers = scales("matmul")
-    model = folder / "matmul.onnx"
+    model = written(folder, "matmul")[0]
 
     def wrong(file, words, **changes):
         file = copy.deepcopy(file)
@@ -159,7 +147,7 @@ def malformed():
             else:
                 entry[key] = value
         (folder / "wrong.json").write_text(json.dumps(file))
-        done = qk("quantize", model, "--plan", folder / "wrong.json", "--save-plan", folder / "never.json", statuses=(1, 2))
+        done = qk("quantize", model, "--plan", folder / "wrong.json", "--save-plan", folder / "never.json", status=(1, 2))
         check(words in done.stderr and "w" in done.stderr, f"{changes}: {words}\n      {done.stderr.strip()}")
 
     first, second = old("matmul", floats, integers), new("matmul", floats, integers)
@@ -188,11 +176,8 @@ def malformed():
     wrong(second, "output_dtype", output_dtype="int99")
     wrong(second, "colour", colour="red")
     (folder / "wrong.json").write_text(json.dumps({"version": "2.2.0", "encodings": []}))
-    check("2.2.0" in qk("quantize", model, "--plan", folder / "wrong.json", "--save-plan", folder / "never.json", statuses=(1, 2)).stderr, "a later version is refused")
+    check("2.2.0" in qk("quantize", model, "--plan", folder / "wrong.json", "--save-plan", folder / "never.json", status=(1, 2)).stderr, "a later version is refused")
 
 
-for each in LAYERS:
-    there_and_back(each)
-other_scales()
-malformed()
-sys.exit(bool(evidence.failures))
+if __name__ == "__main__":
+    evidence.main()

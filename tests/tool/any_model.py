@@ -1,25 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers in functions, in Ifs and Loops that constants decide, of float64, and behind operators that qk does not have, are quantized or said to stay.
-
-    any_model.py QK
-"""
+"""Layers in functions, in Ifs and Loops that constants decide, of float64, and behind operators that qk does not have, are quantized or said to stay."""
 import json
-import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import FOLDER, check, qk
+from evidence import check, decibels, qk
+from evidence.graphs import save as save_model, value
+from evidence.runtimes import outputs
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper as nh
 
-os.environ.setdefault("QK_PYTHON", sys.executable)  # --run-with asks it
 random = np.random.default_rng(7)
 
 
@@ -27,28 +23,12 @@ def weight(name, *shape, kind=np.float32):
     return nh.from_array((random.normal(size=shape) * 0.4).astype(kind), name)
 
 
-def value(name, *shape, kind=T.FLOAT):
-    return h.make_tensor_value_info(name, kind, list(shape))
-
-
-def save(folder, nodes, inputs, outputs, constants, functions=(), domains=(), opset=17):
-    graph = h.make_graph(nodes, "g", inputs, outputs, list(constants))
-    file = folder / "m.onnx"
-    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", opset), *(h.make_opsetid(d, 1) for d in domains)], functions=list(functions), ir_version=8), file)
-    return file
+def save(folder, *parts, **more):
+    return save_model(folder / "m.onnx", *parts, **more)
 
 
 def run(file, x):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]).run(None, {"x": x})
-
-
-def decibels(a, b):
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    error = np.sum((a - b) ** 2)
-    return np.inf if error == 0 else 10 * np.log10(np.sum(a ** 2) / error)
+    return outputs(file, {"x": x}, "off")
 
 
 def quantized(folder, file, x, *words, formats=("int8", "int8")):
@@ -64,13 +44,13 @@ def quantized(folder, file, x, *words, formats=("int8", "int8")):
 
 def as_planned(folder, file, x, what, least=25):
     for a, b in zip(run(file, x), run(folder / "q.onnx", x)):
-        check(a.dtype == b.dtype and decibels(a, b) > least, f"{what}: the file is {decibels(a, b):.1f} dB beside the float model")
+        check(a.dtype == b.dtype and decibels(b, a) > least, f"{what}: the file is {decibels(b, a):.1f} dB beside the float model")
     qk("evaluate", file, "--plan", folder / "p.json", "--inputs", folder / "x.npy", "--output-dir", folder / "out", "--overwrite")
     for f, b in zip(sorted((folder / "out").glob("*.npy")), run(folder / "q.onnx", x)):
-        check(decibels(np.load(f), b) > 40, f"{what}: the saved plan gives {decibels(np.load(f), b):.1f} dB beside the file")
+        check(decibels(b, np.load(f)) > 40, f"{what}: the saved plan gives {decibels(b, np.load(f)):.1f} dB beside the file")
 
 
-def functions(folder):
+def test_functions(folder):
     attribute = h.make_node("LeakyRelu", ["h"], ["o"])
     a = attribute.attribute.add()
     a.name, a.ref_attr_name, a.type = "alpha", "slope", onnx.AttributeProto.FLOAT
@@ -80,7 +60,7 @@ def functions(folder):
     old = h.make_function("pkg", "Old", ["a", "b"], ["o"], [h.make_node("MatMul", ["a", "b"], ["h"]), h.make_node("Softmax", ["h"], ["o"])], [h.make_opsetid("", 11)])
     file = save(folder, [h.make_node("Twice", ["x", "w", "v"], ["t"], domain="pkg", name="call"), h.make_node("Old", ["t", "u"], ["s"], domain="pkg", name="aged"),
                          h.make_node("MatMul", ["s", "z"], ["y"], name="last")],
-                [value("x", "N", 8)], [value("y", "N", 4)], [weight("w", 8, 8), weight("v", 8, 8), weight("u", 8, 8), weight("z", 8, 4)], [lin, twice, old], ["pkg"])
+                [value("x", "N", 8)], [value("y", "N", 4)], [weight("w", 8, 8), weight("v", 8, 8), weight("u", 8, 8), weight("z", 8, 4)], functions=[lin, twice, old], domains=["pkg"])
     x = random.normal(size=(16, 8)).astype(np.float32)
     formats, notes = quantized(folder, file, x)
     check({"x", "w", "v", "u", "z", "t"} <= set(formats) and set(formats.values()) == {"int8"}, f"layers in functions are layers: {formats}")
@@ -89,7 +69,7 @@ def functions(folder):
     as_planned(folder, file, x, "functions")
 
 
-def bodies(folder):
+def test_bodies(folder):
     then = h.make_graph([h.make_node("MatMul", ["x", "w"], ["then_y"], name="inside")], "then", [], [value("then_y", "N", 8)])
     other = h.make_graph([h.make_node("Identity", ["x"], ["else_y"])], "else", [], [value("else_y", "N", 8)])
     body = h.make_graph([h.make_node("MatMul", ["state", "v"], ["m"], name="turned"), h.make_node("Tanh", ["m"], ["next"]), h.make_node("Identity", ["go"], ["go_on"])], "body",
@@ -112,7 +92,7 @@ def bodies(folder):
     check({"a", "z"} == set(formats) and "1 layers in the bodies of If, Loop or Scan" in notes, f"a condition of data: {formats} {notes}")
 
 
-def doubles(folder):
+def test_doubles(folder):
     file = save(folder, [h.make_node("MatMul", ["x", "w"], ["m"], name="first"), h.make_node("Mul", ["m", "two"], ["k"], name="mul"), h.make_node("Relu", ["k"], ["r"], name="relu"),
                          h.make_node("MatMul", ["r", "v"], ["y"], name="second")],
                 [value("x", "N", 8, kind=T.DOUBLE)], [value("y", "N", 4, kind=T.DOUBLE)], [weight("w", 8, 8, kind=np.float64), weight("v", 8, 4, kind=np.float64), nh.from_array(np.float64(2), "two")])
@@ -122,10 +102,10 @@ def doubles(folder):
     check("computes in float64: planned and written in float32" in notes, f"a remark says so: {notes}")
     as_planned(folder, file, x, "float64")
     qk("quantize", file, "-o", folder / "w.onnx", "--approach", "weight_only", "--weight", "fp32", "--activation", "fp32", "--overwrite")
-    check(decibels(run(file, x)[0], run(folder / "w.onnx", x)[0]) > 120, "in float32 the model gives its own values")
+    check(decibels(run(folder / "w.onnx", x)[0], run(file, x)[0]) > 120, "in float32 the model gives its own values")
 
 
-def doubles_in_bodies(folder):
+def test_doubles_in_bodies(folder):
     """A body inside of a body reads an output of the graph."""
     deep = h.make_graph([h.make_node("Add", ["m", "one"], ["a"], name="add")], "deep", [], [value("a", None, kind=T.DOUBLE)])
     flat = [h.make_graph([h.make_node("Identity", ["m"], [name], name=name + "_same")], name, [], [value(name, None, kind=T.DOUBLE)]) for name in ("b", "d")]
@@ -140,14 +120,14 @@ def doubles_in_bodies(folder):
     as_planned(folder, file, x, "float64 in nested bodies")
 
 
-def foreign(folder):
+def test_foreign(folder):
     # An operator of nobody's: what runs before it has ranges, what stands behind stays.
     custom = [h.make_node("MatMul", ["x", "w"], ["a"], name="before"), h.make_node("Odd", ["a"], ["b"], name="odd", domain="my.ops"), h.make_node("MatMul", ["b", "v"], ["y"], name="behind")]
     file = save(folder, custom, [value("x", "N", 8)], [value("y", "N", 4)], [weight("w", 8, 8), weight("v", 8, 4)], domains=["my.ops"])
     x = random.normal(size=(16, 8)).astype(np.float32)
     formats, notes = quantized(folder, file, x)
     check(set(formats) == {"x", "w"} and "my.ops:Odd" in notes and "1 layer behind stays float32" in notes, f"before and behind: {formats} {notes}")
-    r = qk("quantize", file, "-o", folder / "n.onnx", "--activation", "int8", "--weight", "int8", "--calibration", folder / "x.npy", "--run-with", "tensorflow", statuses=(2,))
+    r = qk("quantize", file, "-o", folder / "n.onnx", "--activation", "int8", "--weight", "int8", "--calibration", folder / "x.npy", "--run-with", "tensorflow", status=2)
     check("onnxruntime" in r.stderr, r.stderr)
     # The operator stands in a body, which alone reads what was made before.
     odd = h.make_graph([h.make_node("Odd", ["a"], ["t"], name="odd", domain="my.ops")], "then", [], [value("t", "N", 8)])
@@ -166,7 +146,7 @@ def foreign(folder):
     formats, notes = quantized(folder, file, x)
     check({"x", "w"} <= set(formats), f"a sequence stops nothing: {formats} {notes}")
     for a, b in zip(run(file, x), run(folder / "q.onnx", x)):
-        check(decibels(a, b) > 25, f"sequence: {decibels(a, b):.1f} dB")
+        check(decibels(b, a) > 25, f"sequence: {decibels(b, a):.1f} dB")
     nodes = [h.make_node("MatMul", ["x", "w"], ["a"], name="before"), h.make_node("Scaler", ["a"], ["b"], name="scaler", domain="ai.onnx.ml", scale=[0.5] * 8, offset=[0.1] * 8),
              h.make_node("MatMul", ["b", "v"], ["y"], name="behind")]
     file = save(folder, nodes, [value("x", "N", 8)], [value("y", "N", 4)], [weight("w", 8, 8), weight("v", 8, 4)], domains=["ai.onnx.ml"])
@@ -175,10 +155,8 @@ def foreign(folder):
     formats, notes = quantized(folder, file, x, "--run-with", "onnxruntime")
     check({"x", "w", "b", "v"} <= set(formats), f"calibrated in onnxruntime: {formats} {notes}")
     for a, b in zip(run(file, x), run(folder / "q.onnx", x)):
-        check(decibels(a, b) > 25, f"calibrated in onnxruntime: {decibels(a, b):.1f} dB")
+        check(decibels(b, a) > 25, f"calibrated in onnxruntime: {decibels(b, a):.1f} dB")
 
 
-folder = Path(FOLDER)
-for part in (functions, bodies, doubles, doubles_in_bodies, foreign):
-    part(folder)
-sys.exit(bool(evidence.failures))
+if __name__ == "__main__":
+    evidence.main()

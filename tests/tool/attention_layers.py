@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ai.onnx Attention (from opset 23 on) as a layer: its two products are quantized, exported, recovered and searched; results are preserved.
-
-usage: attention_layers.py QK    (the built command)
-"""
+"""ai.onnx Attention (from opset 23 on) as a layer: its two products are quantized, exported, recovered and searched; results are preserved."""
 import json
 import os
 import sys
-import tempfile
+from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import FOLDER, at, check, qk, qk_json
+from evidence import at, check, difference, qk, qk_json, saved
+from evidence.graphs import Graph
+from evidence.runtimes import outputs
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-import onnxruntime
-
-from language_models import Graph
 
 rng = np.random.default_rng(5)
 NARROW = ["--activation", "int8", "--weight", "int8", "--per-channel"]
@@ -66,7 +62,7 @@ def model(name, heads=4, groups=2, width=8, rank=3, dtype=np.float32, opset=23, 
         x = g.op("Add", x, linear(y if rank == 3 else g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3]), g.ints(0, 0, hidden)), "o", hidden))
     g.prefix = ""
     g.op("Identity", x)
-    g.nodes[-1].output[0] = "y"
+    g.rename("y")
     return g.save(at(name + ".onnx"), inputs, [("y", own, ["N", "S", hidden])] + outputs, opset=opset)
 
 
@@ -81,22 +77,15 @@ def data(name, batch=2, queries=6, past=0, groups=2, width=8, dtype=np.float32, 
         held["valid"] = np.array(valid, np.int64)
     if past:
         held |= {f"past_{kind}{i}": rng.standard_normal((batch, groups, past, width)).astype(dtype) for i in range(2) for kind in ("key", "value")}
-    np.savez(at(name), **held)
-    return at(name)
+    return saved(name, **held)
 
 
 def evaluated(model, data, *more, output="y"):
-    folder = tempfile.mkdtemp(dir=FOLDER)
-    qk("evaluate", model, "--inputs", data, "--batch", "2", "--output-dir", folder, *more)
-    return np.load(os.path.join(folder, output + ".npy")).astype(np.float64)
+    return evidence.evaluated(model, data, "--batch", 2, *more, output=output).astype(np.float64)
 
 
 def by_onnxruntime(path, data):
-    return onnxruntime.InferenceSession(path).run(["y"], dict(np.load(data)))[0].astype(np.float64)
-
-
-def difference(a, b):
-    return np.abs(a - b).max() / np.abs(b).max()
+    return outputs(path, data, names=["y"])[0].astype(np.float64)
 
 
 CASES = {
@@ -112,7 +101,7 @@ CASES = {
 }
 
 
-def same_function():
+def test_same_function():
     for name, (how, fed) in CASES.items():
         m, d = model(name, **how), data(name + ".npz", **fed)
         plain = evaluated(m, d)
@@ -132,14 +121,14 @@ def same_function():
         check(difference(evaluated(at("back.onnx"), d, "--plan", at("back.json")), planned) < max(1e-3, noise / 2), f"{name}: its plan is recovered")
 
 
-def shown():
+def test_shown():
     for mode in range(4):
         m, d = model(f"mode{mode}", mask="float", softcap=1.5, debug=True, qk_matmul_output_mode=mode), data("mode.npz", mask="float")
         plain, fine = (evaluated(m, d, *more, output="shown") for more in ([], ["--activation", "int16", "--weight", "int16"]))
         check(difference(fine, plain) < 1e-3, f"qk_matmul_output_mode {mode} is shown by the products, too")
 
 
-def requests():
+def test_requests():
     m, d = model("asked", past=True, is_causal=1), data("asked.npz", past=4)
 
     def ops(*more):
@@ -170,7 +159,5 @@ def requests():
     check("0/a/scores" in found["layers"] and os.path.exists(at("mixed.onnx")), "and a search chooses their formats")
 
 
-for part in (same_function, shown, requests):
-    part()
-print(f"{evidence.failures} wrong")
-sys.exit(evidence.failures != 0)
+if __name__ == "__main__":
+    evidence.main()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qk compare --dot --command` runs a device, here a numpy program, on its questions and names the device's accumulator.
-
-    compare_dot.py QK
-"""
-import json
-import subprocess
+"""`qk compare --dot --command` runs a device, here a numpy program, on its questions and names the device's accumulator."""
 import sys
-import tempfile
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import qk, qk_json
+
+import pytest
 
 DEVICE = """
 import sys
@@ -57,38 +57,39 @@ np.savez(sys.argv[2], d=d.view(np.uint32))
 """
 
 
-def main():
-    qk = Path(sys.argv[1]).resolve()
-    with tempfile.TemporaryDirectory() as place:
-        device = Path(place) / "device.py"
-        device.write_text(DEVICE)
-        command = [qk, "compare", "--dot", "--command", f"{sys.executable} {device}", "--a-format", "fp16", "--b-format", "fp16", "--k", "8"]
-        asked = subprocess.run([*command, "--json"], capture_output=True, text=True)
-        assert asked.returncode == 0, asked.stderr
-        found = json.loads(asked.stdout)
-        assert found["accumulator"] == "sum=sequential", found
-        assert found["complete"] and found["unexplained"] == 0 and found["questions"] <= 10000, found
-        text = subprocess.run([*command, "--accumulator", "sum=pairwise"], capture_output=True, text=True)
-        assert text.returncode == 1 and text.stdout.splitlines()[-1] == "sum=sequential", text
-        for bits in (30, 33):
-            device.write_text(CUT.replace("BITS", str(bits)))
-            asked = subprocess.run([*command, "--json"], capture_output=True, text=True)
-            assert asked.returncode == 0, asked.stderr
-            cut = json.loads(asked.stdout)
-            assert cut["complete"] and cut["questions"] <= 10000, cut
-            assert f"align={bits}" in cut["accumulator"] and "cut=down" in cut["accumulator"], cut
-        device.write_text(TFLITE)
-        integers = [qk, "compare", "--dot", "--command", f"{sys.executable} {device}", "--a-format", "int8", "--b-format", "int8", "--k", "16"]
-        codes = subprocess.run([*integers, "--json"], capture_output=True, text=True)
-        assert codes.returncode == 0, codes.stderr
-        tflite = json.loads(codes.stdout)
-        assert tflite["complete"] and tflite["questions"] <= 10000, tflite
-        assert "requantize=gemmlowp" in tflite["accumulator"] and "shift=-7,zero-point=-11" in tflite["accumulator"], tflite
-        broken = subprocess.run([qk, "compare", "--dot", "--command", "false", "--a-format", "fp16", "--b-format", "fp16"], capture_output=True, text=True)
-        assert broken.returncode == 2 and "failed with status 1" in broken.stderr, broken
-        nothing = subprocess.run([qk, "compare", "--dot"], capture_output=True, text=True)
-        assert nothing.returncode == 2 and "--command" in nothing.stderr, nothing
-    print("the accumulator of a numpy program: sum=sequential,", found["questions"], "questions; of a quantized one:", tflite["accumulator"])
+def found(device, a_format, k):
+    return qk_json("compare", "--dot", "--command", f"{sys.executable} {device}", "--a-format", a_format, "--b-format", a_format, "--k", k)
 
 
-main()
+def test_a_sequential_device(folder):
+    device = folder / "device.py"
+    device.write_text(DEVICE)
+    told = found(device, "fp16", 8)
+    assert told["accumulator"] == "sum=sequential", told
+    assert told["complete"] and told["unexplained"] == 0 and told["questions"] <= 10000, told
+    text = qk("compare", "--dot", "--command", f"{sys.executable} {device}", "--a-format", "fp16", "--b-format", "fp16", "--k", 8, "--accumulator", "sum=pairwise", status=1)
+    assert text.stdout.splitlines()[-1] == "sum=sequential", text
+
+
+@pytest.mark.parametrize("bits", (30, 33))
+def test_cut_products(folder, bits):
+    (folder / "device.py").write_text(CUT.replace("BITS", str(bits)))
+    cut = found(folder / "device.py", "fp16", 8)
+    assert cut["complete"] and cut["questions"] <= 10000, cut
+    assert f"align={bits}" in cut["accumulator"] and "cut=down" in cut["accumulator"], cut
+
+
+def test_a_quantized_device(folder):
+    (folder / "device.py").write_text(TFLITE)
+    tflite = found(folder / "device.py", "int8", 16)
+    assert tflite["complete"] and tflite["questions"] <= 10000, tflite
+    assert "requantize=gemmlowp" in tflite["accumulator"] and "shift=-7,zero-point=-11" in tflite["accumulator"], tflite
+
+
+def test_devices_that_do_not_answer():
+    assert "failed with status 1" in qk("compare", "--dot", "--command", "false", "--a-format", "fp16", "--b-format", "fp16", status=2).stderr
+    assert "--command" in qk("compare", "--dot", status=2).stderr
+
+
+if __name__ == "__main__":
+    evidence.main()

@@ -1,44 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests qk dot, qk formats --devices and qk vectors --device: every recorded case of a device, exit statuses, files.
-
-    python3 tests/tool/dot_evidence.py QK
-"""
+"""Tests qk dot, qk formats --devices and qk vectors --device: every recorded case of a device, exit statuses, files."""
 import json
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-try:
-    import numpy as np
-except ImportError:
-    print("skipped: no numpy")
-    sys.exit(0)
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import check, folders, qk_json, run as qk
 
-QK = sys.argv[1]
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import data_folders
-
-failures = []
+import numpy as np
 
 
-def qk(*arguments):
-    return subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
-
-
-def check(condition, what):
-    if not condition:
-        failures.append(what)
-
-
-def recorded_cases(folder):
-    places = [f / "mma" for f in data_folders.folders(QK, "mma")]
+def test_recorded_cases(folder):
+    places = [f / "mma" for f in folders("mma")]
     packed = {f.name: f.read_bytes() for f in places[0].glob("*.npz")}
     files = sorted(places[0].glob("*.npz")) + sorted(f for place in places[1:] for f in place.glob("*.npz") if packed.get(f.name) != f.read_bytes())
     for file in files:
         r = qk("dot", "--case", file, "--device", file.stem)
         check(r.returncode == 0, f"{file.stem}: status {r.returncode}: {r.stdout}{r.stderr}")
-    print(f"{len(files)} recorded cases, bit for bit")
     check(len(files) >= 154, "all recorded cases are there")
     file = places[0] / "nvidia.hopper.wgmma.m64n8k32.f32.e4m3.e4m3.npz"
     out = folder / "out.npz"
@@ -48,9 +27,9 @@ def recorded_cases(folder):
     check(ours.dtype == theirs.dtype and ((ours == theirs) | (nan(ours) & nan(theirs))).all(), "-o writes the device's d")
 
 
-def made_cases(folder):
+def test_made_cases(folder):
     device = "amd.cdna3.mfma.f32_f16"
-    listed = json.loads(qk("formats", "--devices", "--json").stdout)["devices"]
+    listed = qk_json("formats", "--devices")["devices"]
     check(len(listed) == 170 and all(d["accumulator"] and d["source"] for d in listed), "formats --devices")
     for name in (device, "nvidia.hopper.mma.f64.f64.f64.f64", "x86.avx512_vnni.vpdpbusds", "nvidia.rtx_blackwell.mma_block_scale.block16.f32.e2m1.e2m1.f32.ue4m3",
                  "nvidia.rtx_blackwell.mma_block_scale.block32.f32.e4m3.e5m2.f32.ue8m0", "nvidia.turing.mma.f16.f16.f16.f16"):
@@ -87,7 +66,7 @@ def made_cases(folder):
     check(r.returncode == 2 and "-o" in r.stderr, "no d and no -o")
 
 
-def values(folder):
+def test_values(folder):
     rng = np.random.default_rng(3)
     a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((5, 70), (70, 3), (5, 3)))
     for name, x in (("a", a), ("b", b), ("c", c)):
@@ -115,11 +94,5 @@ def values(folder):
     check(r.returncode == 2 and not (folder / "none.npy").exists(), "shapes that do not fit")
 
 
-with tempfile.TemporaryDirectory() as name:
-    recorded_cases(Path(name))
-    made_cases(Path(name))
-    values(Path(name))
-for f in failures:
-    print(f, file=sys.stderr)
-print(f"{len(failures)} failures")
-sys.exit(bool(failures))
+if __name__ == "__main__":
+    evidence.main()

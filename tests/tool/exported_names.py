@@ -4,13 +4,16 @@
 
     exported_names.py QK      # with the torch that is installed; tests/peers.sh torch runs it with the newest and with 2.5
 """
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import warnings
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import at, equal, qk_json
+
+evidence.needs("torch")
+
+import pytest
 import torch
 from torch import nn
 
@@ -41,30 +44,23 @@ class Network(nn.Module):
         return self.head(torch.relu(self.norm1d(self.first(y))))
 
 
-def main():
+@pytest.mark.parametrize("dynamo", (True, False))
+@pytest.mark.filterwarnings("ignore")
+def test_names(dynamo):
     torch.manual_seed(0)
-    network, failed = Network().eval(), 0
+    network, file = Network().eval(), at("network.onnx")
     for m in network.modules():
         if hasattr(m, "running_var"):
             m.running_var.uniform_(0.5, 2)
             m.running_mean.normal_()
     layers = [n for n, m in network.named_modules() if isinstance(m, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear))]
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for dynamo in (True, False):
-            file = os.path.join(folder, "network.onnx")
-            if dynamo:
-                torch.onnx.export(network, (torch.randn(2, 3, 8, 8),), dynamo=True).save(file)
-            else:
-                torch.onnx.export(network, (torch.randn(2, 3, 8, 8),), file, dynamo=False)
-            found = json.loads(subprocess.run([sys.argv[1], "inspect", file, "--json"], capture_output=True, text=True, check=True).stdout)["layers"]
-            names = [layer["module"] for layer in found]
-            operators = {layer["name"]: layer["op_type"] for layer in found}
-            failed += names != layers
-            print(f"torch {torch.__version__}, dynamo={dynamo}: {len(names)} layers, {'as they are named' if names == layers else f'{names}, not {layers}'}; {operators}")
-    print("failed" if failed else "passed")
-    return 1 if failed else 0
+    if dynamo:
+        torch.onnx.export(network, (torch.randn(2, 3, 8, 8),), dynamo=True).save(file)
+    else:
+        torch.onnx.export(network, (torch.randn(2, 3, 8, 8),), file, dynamo=False)
+    found = qk_json("inspect", file)["layers"]
+    equal([layer["module"] for layer in found], layers, f"torch {torch.__version__}, dynamo={dynamo}: {({layer['name']: layer['op_type'] for layer in found})}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    evidence.main()

@@ -1,33 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests qk formats --codes: every code with its value, for formats of the catalogue and for IEEE P3109's by their rule.
-
-usage: format_codes.py QK
-"""
+"""Tests qk formats --codes: every code with its value, for formats of the catalogue and for IEEE P3109's by their rule."""
 import json
-import math
 import os
-import subprocess
 import sys
-import tempfile
+from pathlib import Path
 from fractions import Fraction
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import at, check, qk, qk_json
+
 import numpy as np
-
-failed = 0
-
-
-def check(condition, what):
-    global failed
-    if not condition:
-        failed += 1
-        print("FAILED:", what)
-
-
-def qk(*arguments, status=0):
-    done = subprocess.run([sys.argv[1], *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    check(done.returncode == status, f"qk {' '.join(arguments)} exits with {done.returncode}: {done.stderr}")
-    return done
-
 
 def listed(*names):
     # Numbers that float64 lacks are numbers in JSON, too: they are read as exact decimals here.
@@ -59,62 +42,70 @@ def near(given, wanted):
     return float(given) == float(wanted) if exact else abs(Fraction(given) / wanted - 1) < Fraction(1, 10**15)
 
 
-catalogue = [f["name"] for f in json.loads(qk("formats", "--json").stdout)["formats"]]
-for name in ("ue5m3", "ue4m3", "amdfp4", "nvfp4_e5m3", "fp4_e3m0", "fp4_e1m2", "mxfp4_e3m0", "mxfp4_e1m2", "nvfp4_e3m0", "nvfp4_e1m2"):
-    check(name in catalogue, f"{name} is in the catalogue")
-narrow = [n for n in catalogue if n not in ("fp32", "int32", "uint32")]
-for f in listed(*narrow):
-    codes = [pair[0] for pair in f["codes"]]
-    check(codes == list(range(len(codes))) and len(codes).bit_count() == 1, f"{f['name']} lists its codes in order")
-    numbers = [float(v) for _, v in f["codes"] if not isinstance(v, str)]
-    if f["block_size"] == 0:
-        check(max(numbers) == float(f["largest"]) and min(numbers) == float(f["lowest"]), f"{f['name']} reaches from its lowest to its largest")
-        check(("nan" in (v for _, v in f["codes"])) == f["nan"], f"{f['name']} has NaN or has it not")
-    else:
-        check(len(f["scale_codes"]) >= 4, f"{f['name']} lists the codes of its scales")
+def test_catalogue():
+    catalogue = [f["name"] for f in qk_json("formats")["formats"]]
+    for name in ("ue5m3", "ue4m3", "amdfp4", "nvfp4_e5m3", "fp4_e3m0", "fp4_e1m2", "mxfp4_e3m0", "mxfp4_e1m2", "nvfp4_e3m0", "nvfp4_e1m2"):
+        check(name in catalogue, f"{name} is in the catalogue")
+    narrow = [n for n in catalogue if n not in ("fp32", "int32", "uint32")]
+    for f in listed(*narrow):
+        codes = [pair[0] for pair in f["codes"]]
+        check(codes == list(range(len(codes))) and len(codes).bit_count() == 1, f"{f['name']} lists its codes in order")
+        numbers = [float(v) for _, v in f["codes"] if not isinstance(v, str)]
+        if f["block_size"] == 0:
+            check(max(numbers) == float(f["largest"]) and min(numbers) == float(f["lowest"]), f"{f['name']} reaches from its lowest to its largest")
+            check(("nan" in (v for _, v in f["codes"])) == f["nan"], f"{f['name']} has NaN or has it not")
+        else:
+            check(len(f["scale_codes"]) >= 4, f"{f['name']} lists the codes of its scales")
 
-for width in (3, 5, 8, 11, 15):
-    for precision in range(1, width + 1, 1 if width <= 8 else 5):
-        for sign in "su":
-            for domain in "ef":
-                if sign == "s" and precision == width:
-                    continue
-                name = f"binary{width}p{precision}{sign}{domain}"
-                (f,) = listed(name)
-                check(f["name"] == name, f"{name} is called by its name")
-                wanted = drafted(width, precision, sign == "s", domain == "e")
-                wrong = sum(not near(value, w) for (_, value), w in zip(f["codes"], wanted))
-                check(len(f["codes"]) == len(wanted) and wrong == 0, f"{name}: {wrong} codes have other values")
-                # Numbers that float64 lacks are text here, so that readers of float64 see no Inf.
-                numbers = sorted(w for w in wanted if not isinstance(w, str))
-                for key, number in (("largest", numbers[-1]), ("lowest", numbers[0]), ("smallest_subnormal", next(n for n in numbers if n > 0))):
-                    check(near(Fraction(f[key]), number), f"{name}: {key} is {f[key]}")
 
-(f,) = listed("table:values=0.5/nan/-1,ties=upper")
-check(f["codes"] == [[0, 0.5], [1, "nan"], [2, -1]], f"a table's codes are its values: {f['codes']}")
-check(f["family"] == "table" and f["bits_per_value"] == 2 and f["largest"] == 0.5 and f["lowest"] == -1, "and its facts follow from them")
-(f,) = listed("nf4")
-check([v for _, v in f["codes"]] == sorted(v for _, v in f["codes"]) and f["codes"][7] == [7, 0], "nf4 is in order, 0 is code 7")
-(f,) = listed("posit8")
-check(f["codes"][0x40] == [0x40, 1] and f["codes"][0x7F] == [0x7F, 2**24] and f["codes"][0x81] == [0x81, -(2**24)] and float(f["codes"][1][1]) == 2.0**-24, "posits")
-check("is no number of a table" in qk("formats", "table:values=1/x", "--codes", status=2).stderr, "a value that is no number")
+def test_p3109():
+    for width in (3, 5, 8, 11, 15):
+        for precision in range(1, width + 1, 1 if width <= 8 else 5):
+            for sign in "su":
+                for domain in "ef":
+                    if sign == "s" and precision == width:
+                        continue
+                    name = f"binary{width}p{precision}{sign}{domain}"
+                    (f,) = listed(name)
+                    check(f["name"] == name, f"{name} is called by its name")
+                    wanted = drafted(width, precision, sign == "s", domain == "e")
+                    wrong = sum(not near(value, w) for (_, value), w in zip(f["codes"], wanted))
+                    check(len(f["codes"]) == len(wanted) and wrong == 0, f"{name}: {wrong} codes have other values")
+                    # Numbers that float64 lacks are text here, so that readers of float64 see no Inf.
+                    numbers = sorted(w for w in wanted if not isinstance(w, str))
+                    for key, number in (("largest", numbers[-1]), ("lowest", numbers[0]), ("smallest_subnormal", next(n for n in numbers if n > 0))):
+                        check(near(Fraction(f[key]), number), f"{name}: {key} is {f[key]}")
 
-text = qk("formats", "binary15p1se", "binary14p2sf", "binary15p1uf", "binary12p1se").stdout
-for part in ("+-2^8190 ", " 2^-8191 ", "+-3*2^2046 ", "0 to 2^16382 ", " 2^-16383 ", "+-2^1022 ", " 2^-1023 "):
-    check(part in text, f"the table has{part}exactly: {text}")
-(f,) = json.loads(qk("formats", "binary15p1se", "--json").stdout)["formats"]
-check(f["largest"].endswith("e+2465") and f["lowest"] == "-" + f["largest"] and f["smallest_subnormal"].endswith("e-2466"), f"numbers beyond float64 are text: {f}")
-check(json.loads(qk("formats", "binary12p1se", "--json").stdout)["formats"][0]["largest"] == 2.0**1022, "float64 has the numbers of 11 exponent bits")
 
-text = qk("formats", "fp4_e2m1", "--codes").stdout
-check("     7  0x7  0111  6" in text and "    15  0xf  1111  -6" in text, "a line for each code")
-check("by size" in text and "by exponent" in text and "7 numbers above 0" in text, "and a drawing of the numbers")
-check("binaryKpP" in qk("formats").stdout, "the catalogue's table names P3109's rule")
-check("up to 16 bits" in qk("formats", "fp32", "--codes", status=2).stderr, "32 bits are too many to list")
-check("codes of given formats" in qk("formats", "--codes", status=2).stderr, "without a format there is nothing to list")
+def test_tables_and_posits():
+    (f,) = listed("table:values=0.5/nan/-1,ties=upper")
+    check(f["codes"] == [[0, 0.5], [1, "nan"], [2, -1]], f"a table's codes are its values: {f['codes']}")
+    check(f["family"] == "table" and f["bits_per_value"] == 2 and f["largest"] == 0.5 and f["lowest"] == -1, "and its facts follow from them")
+    (f,) = listed("nf4")
+    check([v for _, v in f["codes"]] == sorted(v for _, v in f["codes"]) and f["codes"][7] == [7, 0], "nf4 is in order, 0 is code 7")
+    (f,) = listed("posit8")
+    check(f["codes"][0x40] == [0x40, 1] and f["codes"][0x7F] == [0x7F, 2**24] and f["codes"][0x81] == [0x81, -(2**24)] and float(f["codes"][1][1]) == 2.0**-24, "posits")
+    check("is no number of a table" in qk("formats", "table:values=1/x", "--codes", status=2).stderr, "a value that is no number")
 
-with tempfile.TemporaryDirectory() as folder:
-    x, y = os.path.join(folder, "x.npy"), os.path.join(folder, "y.npy")
+
+def test_text():
+    text = qk("formats", "binary15p1se", "binary14p2sf", "binary15p1uf", "binary12p1se").stdout
+    for part in ("+-2^8190 ", " 2^-8191 ", "+-3*2^2046 ", "0 to 2^16382 ", " 2^-16383 ", "+-2^1022 ", " 2^-1023 "):
+        check(part in text, f"the table has{part}exactly: {text}")
+    (f,) = qk_json("formats", "binary15p1se")["formats"]
+    check(f["largest"].endswith("e+2465") and f["lowest"] == "-" + f["largest"] and f["smallest_subnormal"].endswith("e-2466"), f"numbers beyond float64 are text: {f}")
+    check(qk_json("formats", "binary12p1se")["formats"][0]["largest"] == 2.0**1022, "float64 has the numbers of 11 exponent bits")
+
+    text = qk("formats", "fp4_e2m1", "--codes").stdout
+    check("     7  0x7  0111  6" in text and "    15  0xf  1111  -6" in text, "a line for each code")
+    check("by size" in text and "by exponent" in text and "7 numbers above 0" in text, "and a drawing of the numbers")
+    check("binaryKpP" in qk("formats").stdout, "the catalogue's table names P3109's rule")
+    check("up to 16 bits" in qk("formats", "fp32", "--codes", status=2).stderr, "32 bits are too many to list")
+    check("codes of given formats" in qk("formats", "--codes", status=2).stderr, "without a format there is nothing to list")
+
+
+def test_converting():
+    x, y = at("x.npy"), at("y.npy")
     np.save(x, np.array([1.0, 1.0625, 1.25, 1.3, -1.3, 100.0, 1e9, -1e9, np.inf, 0.0], np.float32))
     for overflow, large in (("saturate", [49152, -49152, 49152]), ("propagate", [49152, -49152, np.inf]), ("ieee", [np.inf, -np.inf, np.inf])):
         qk("convert", x, y, "--format", "binary8p3se", "--rounding", "to-odd", "--overflow", overflow)
@@ -128,5 +119,7 @@ with tempfile.TemporaryDirectory() as folder:
         os.remove(y)
     qk("convert", x, y, "--format", "ue5m3")
     check(np.array_equal(np.load(y), np.array([1, 1, 1.25, 1.25, 0, 96, 114688, 0, 114688, 0], np.float32)), f"unsigned: {np.load(y)}")
-print("format_codes:", "failed" if failed else "passed")
-sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    evidence.main()

@@ -1,39 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generation with deployed files: with the cache of a quantized file, with a Concat of one input in front of the cache, beside an encoder,
 and with masks that cover the cache first.
-
-usage: generation.py QK    (the built command)
 """
-import os
 import sys
+from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
 from evidence import at, check, qk, qk_json
+from evidence.graphs import Graph
+from evidence.runtimes import outputs, session
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-import onnxruntime
 
 import language_models as models
-from language_models import Graph
 
 rng = np.random.default_rng(17)
 
 
 def by_onnxruntime(path, prompt, steps):
     """Returns greedy tokens; each step gets the cache of the step before."""
-    session, fed, tokens = onnxruntime.InferenceSession(path), dict(prompt), []
-    names = [o.name for o in session.get_outputs()]
+    runs, fed, tokens = session(path), dict(prompt), []
+    names = [o.name for o in runs.get_outputs()]
     for _ in range(steps):
-        made = dict(zip(names, session.run(None, fed)))
+        made = dict(zip(names, runs.run(None, fed)))
         tokens.append(int(made["logits"][0, -1].argmax()))
         fed = {"input_ids": np.array([[tokens[-1]]]), "position_ids": fed["position_ids"][:, -1:] + 1, **{k.replace("present", "past"): v for k, v in made.items() if k != "logits"}}
     return tokens
 
 
-def deployed():
+def test_deployed():
     model = models.llama(at("float.onnx"), dtype=np.float32)
     prompt = {"input_ids": rng.integers(0, 61, (1, 7)), "position_ids": np.arange(7)[None], **models.cache(dtype=np.float32)}
     np.savez(at("prompt.npz"), **prompt)
@@ -55,42 +53,42 @@ def deployed():
         check(made["tokens"][0] == by_onnxruntime(file, prompt, 6), f"{name}: the quantized file goes on with its own cache: {made['tokens'][0]}")
 
 
-def beside_an_encoder():
+def test_beside_an_encoder():
     g = Graph(6)
     x = g.op("Gather", g.weight("table", 23, 16, scale=0.5), "input_ids")
     seen = g.op("MatMul", g.op("Softmax", g.op("MatMul", x, g.op("Transpose", "encoder_hidden_states", perm=[0, 2, 1])), axis=-1), "encoder_hidden_states")
     g.op("MatMul", g.op("Add", x, seen), g.weight("head", 16, 23), name="head")
-    g.nodes[-1].output[0] = "logits"
+    g.rename("logits")
     model = g.save(at("decoder.onnx"), [("input_ids", TensorProto.INT64, ["N", "S"]), ("encoder_hidden_states", TensorProto.FLOAT, ["N", "E", 16]), ("encoder_attention_mask", TensorProto.INT64, ["N", "E"])],
                    [("logits", TensorProto.FLOAT, ["N", "S", 23])])
     fed = {"input_ids": rng.integers(0, 23, (1, 4)), "encoder_hidden_states": rng.standard_normal((1, 6, 16)).astype(np.float32), "encoder_attention_mask": np.ones((1, 6), np.int64)}
     np.savez(at("decoder.npz"), **fed)
-    session, ids = onnxruntime.InferenceSession(model), fed["input_ids"]
+    runs, ids = session(model), fed["input_ids"]
     for _ in range(3):
-        ids = np.concatenate([ids, session.run(None, {**fed, "input_ids": ids})[0][:, -1].argmax(-1)[None]], 1)
+        ids = np.concatenate([ids, runs.run(None, {**fed, "input_ids": ids})[0][:, -1].argmax(-1)[None]], 1)
     made = qk_json("evaluate", model, "--inputs", at("decoder.npz"), "--generate", "3")["tokens"][0]
     check(made == list(ids[0, 4:]), f"what a decoder looks at stays: {made}")
-    refused = qk("evaluate", model, "--inputs", at("decoder.npz"), "--next-token", "--mask", "encoder_attention_mask", statuses=(2,))
+    refused = qk("evaluate", model, "--inputs", at("decoder.npz"), "--next-token", "--mask", "encoder_attention_mask", status=2)
     check("mask of another sequence" in refused.stderr, "the encoder's mask is none of the decoder's positions")
 
 
-def masks_with_a_cache():
+def test_masks_with_a_cache():
     g = Graph(7)
     x = g.op("Gather", g.weight("table", 23, 16, scale=0.5), "input_ids")
     g.op("Concat", "past", g.op("Unsqueeze", x, g.ints(1)), axis=2)
-    g.nodes[-1].output[0] = "present"
+    g.rename("present")
     bias = g.op("Unsqueeze", g.op("Mul", g.op("Sub", g.op("Cast", "attention_mask", to=TensorProto.FLOAT), g.number(1.0)), g.number(100.0)), g.ints(1))
     keys = g.op("Squeeze", "present", g.ints(1))
     weights = g.op("Softmax", g.op("Add", g.op("MatMul", x, g.op("Transpose", keys, perm=[0, 2, 1])), bias), axis=-1)
     g.op("MatMul", g.op("Add", x, g.op("MatMul", weights, keys)), g.weight("head", 16, 23), name="head")
-    g.nodes[-1].output[0] = "logits"
+    g.rename("logits")
     model = g.save(at("cached.onnx"), [("input_ids", TensorProto.INT64, ["N", "S"]), ("attention_mask", TensorProto.INT64, ["N", "T"]), ("past", TensorProto.FLOAT, ["N", 1, "P", 16])],
                    [("logits", TensorProto.FLOAT, ["N", "S", 23]), ("present", TensorProto.FLOAT, ["N", 1, "T", 16])])
     mask = np.ones((2, 9), np.int64)
     mask[0, 7:] = mask[1, :2] = 0  # one sample is padded at its end, the other at the start of its cache
     fed = {"input_ids": rng.integers(0, 23, (2, 6)), "attention_mask": mask, "past": rng.standard_normal((2, 1, 3, 16)).astype(np.float32)}
     np.savez(at("cached.npz"), **fed)
-    y = onnxruntime.InferenceSession(model).run(["logits"], fed)[0].astype(np.float64)
+    y = outputs(model, fed, names=["logits"])[0].astype(np.float64)
     p = y - np.log(np.exp(y).sum(-1, keepdims=True))
     real = mask[:, 3:]
     losses = [-p[n, t, fed["input_ids"][n, t + 1]] for n in range(2) for t in range(5) if real[n, t] and real[n, t + 1]]
@@ -98,7 +96,7 @@ def masks_with_a_cache():
     check(abs(made - np.mean(losses)) < 1e-5, f"a mask that begins with the cache ends where the positions do: {made:.5f}")
 
 
-def merged():
+def test_merged():
     """One file for all steps: an If on `use_cache_branch`, as optimum merges decoders. The first step makes the keys of the encoder's
     output."""
     g = Graph(8)
@@ -125,16 +123,14 @@ def merged():
     fed = {"input_ids": rng.integers(0, 23, (1, 1)), "encoder_hidden_states": rng.standard_normal((1, 5, 16)).astype(np.float32), "past.decoder.key": np.zeros((1, 1, 0, 16), np.float32),
            "past.encoder.key": np.zeros((1, 1, 0, 16), np.float32), "use_cache_branch": np.array([False])}
     np.savez(at("merged.npz"), **fed)
-    session, tokens = onnxruntime.InferenceSession(model), []
+    runs, tokens = session(model), []
     for _ in range(5):
-        logits, own, others = session.run(None, fed)
+        logits, own, others = runs.run(None, fed)
         tokens.append(int(logits[0, -1].argmax()))
         fed = {**fed, "input_ids": np.array([[tokens[-1]]]), "past.decoder.key": own, "past.encoder.key": others if others.size else fed["past.encoder.key"], "use_cache_branch": np.array([True])}
     made = qk_json("evaluate", model, "--inputs", at("merged.npz"), "--generate", "5")["tokens"][0]
     check(made == tokens, f"a merged decoder goes on in the branch that reads the cache: {made}")
 
 
-for part in (deployed, beside_an_encoder, masks_with_a_cache, merged):
-    part()
-print(f"{evidence.failures} wrong")
-sys.exit(evidence.failures != 0)
+if __name__ == "__main__":
+    evidence.main()

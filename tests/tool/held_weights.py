@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that are not direct operands of a product: a fused BERT's, and experts that a router chooses; also a Concat with an empty cache.
-
-usage: held_weights.py QK    (the built command)
-"""
+"""Weights that are not direct operands of a product: a fused BERT's, and experts that a router chooses; also a Concat with an empty cache."""
 import json
-import os
 import sys
-import tempfile
+from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import FOLDER, at, check, qk, qk_json
+from evidence import at, check, difference, qk, qk_json
+from evidence.graphs import Graph
+from evidence.runtimes import outputs
 
 import numpy as np
 from onnx import TensorProto
-import onnxruntime
-
-from language_models import Graph
 
 rng = np.random.default_rng(9)
 FORMATS = {"int8": ["--activation", "int8", "--weight", "int8", "--per-channel"], "mx": ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"],
@@ -24,17 +19,11 @@ FORMATS = {"int8": ["--activation", "int8", "--weight", "int8", "--per-channel"]
 
 
 def evaluated(model, data, *more):
-    folder = tempfile.mkdtemp(dir=FOLDER)
-    qk("evaluate", model, "--inputs", data, "--output-dir", folder, *more)
-    return np.load(os.path.join(folder, "y.npy")).astype(np.float64)
+    return evidence.evaluated(model, data, *more, output="y").astype(np.float64)
 
 
 def by_onnxruntime(path, data):
-    return onnxruntime.InferenceSession(path).run(["y"], dict(np.load(data)))[0].astype(np.float64)
-
-
-def difference(a, b):
-    return np.abs(a - b).max() / np.abs(b).max()
+    return outputs(path, data, names=["y"])[0].astype(np.float64)
 
 
 def holds(name, model, data, weights, tables=()):
@@ -57,7 +46,7 @@ def holds(name, model, data, weights, tables=()):
     return report
 
 
-def fused():
+def test_fused():
     g = Graph(1)
     hidden, ms = 32, {"domain": "com.microsoft"}
     tables = [g.weight(n, rows, hidden, scale=0.3) for n, rows in (("word", 61), ("place", 16), ("kind", 2))]
@@ -68,7 +57,7 @@ def fused():
         y = g.op("MatMul", y, g.weight("out", hidden, hidden), name="out")
         x = g.op("SkipLayerNormalization", y, x, g.hold(f"gain{i}", np.ones(hidden, np.float32)), g.weight("skip_shift", hidden, scale=0.02), name="skip", **ms)
     g.op("Identity", x)
-    g.nodes[-1].output[0] = "y"
+    g.rename("y")
     ids = ["N", "S"]
     model = g.save(at("fused.onnx"), [("input_ids", TensorProto.INT32, ids), ("segment_ids", TensorProto.INT32, ids)], [("y", TensorProto.FLOAT, ["N", "S", hidden])], domains=["com.microsoft"])
     np.savez(at("fused.npz"), input_ids=rng.integers(0, 61, (1, 9)).astype(np.int32), segment_ids=rng.integers(0, 2, (1, 9)).astype(np.int32))
@@ -84,7 +73,7 @@ def fused():
     check(not any("no layers to search" in r for r in qk_json("sensitivity", model, *common, "--plan", at("fixed.json"))["remarks"]), "fused: and nothing where a request gives them a format")
 
 
-def experts():
+def test_experts():
     g = Graph(2)
     hidden, count = 32, 4
     scores = g.op("MatMul", "x", g.weight("router.weight", hidden, count), name="router")
@@ -96,7 +85,7 @@ def experts():
     column = g.op("Transpose", g.op("Mul", one, two), perm=[0, 2, 1])
     y = g.op("MatMul", g.op("GatherND", g.weight("down", count, hidden, 64, scale=0.1), g.op("Unsqueeze", chosen, g.ints(1)), name="down_rows"), column, name="down")  # [out, in] first
     g.op("Squeeze", y, g.ints(2))
-    g.nodes[-1].output[0] = "y"
+    g.rename("y")
     model = g.save(at("experts.onnx"), [("x", TensorProto.FLOAT, ["N", hidden])], [("y", TensorProto.FLOAT, ["N", hidden])])
     np.savez(at("experts.npz"), x=rng.standard_normal((1, hidden)).astype(np.float32))
     report = holds("experts", model, at("experts.npz"), {"router", "up_rows", "gate_rows", "down_rows"})
@@ -106,13 +95,13 @@ def experts():
     check(moving == {"router", "up", "gate", "down"}, "experts: the other operand of each product is an activation")
 
 
-def empty_cache():
+def test_empty_cache():
     g = Graph(4)
     past = g.op("Concat", "past", axis=1, name="alone")
     total = g.op("Concat", past, g.op("MatMul", "x", g.weight("k", 8, 8), name="k"), axis=1, name="join")
-    g.nodes[-1].output[0] = "present"
+    g.rename("present")
     g.op("MatMul", "x", g.op("Transpose", "present", perm=[0, 2, 1]), name="scores")
-    g.nodes[-1].output[0] = "y"
+    g.rename("y")
     del total
     shape = ["N", "S", 8]
     model = g.save(at("cache.onnx"), [("x", TensorProto.FLOAT, shape), ("past", TensorProto.FLOAT, ["N", "P", 8])], [("y", TensorProto.FLOAT, ["N", "S", "T"]), ("present", TensorProto.FLOAT, ["N", "T", 8])])
@@ -124,7 +113,5 @@ def empty_cache():
     check(difference(by_onnxruntime(at("cache_q.onnx"), at("cache.npz")), evaluated(model, at("cache.npz"), *FORMATS["int8"])) < 5e-2, "the file runs as planned")
 
 
-for part in (fused, experts, empty_cache):
-    part()
-print(f"{evidence.failures} wrong")
-sys.exit(evidence.failures != 0)
+if __name__ == "__main__":
+    evidence.main()

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics over the positions of a language model agree with their definitions in NumPy, also for samples of different lengths.
-
-usage: language_metrics.py QK    (the built command)
-"""
+"""Metrics over the positions of a language model agree with their definitions in NumPy, also for samples of different lengths."""
 import os
 import sys
+from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import at, check, qk, qk_json
+from evidence import at, check, qk, qk_json, saved
 
 import numpy as np
 import onnx
 
-from language_files import evaluated, saved, softmax_log
 import language_models as models
+from language_models import logits as evaluated, softmax_log
 
 rng = np.random.default_rng(7)
 
@@ -36,7 +34,7 @@ def numbers(y, r, labels, mask, next_token):
             "agreement": (y.argmax(-1) == r.argmax(-1))[compared].mean(), "kl": (np.exp(q) * (q - p)).sum(-1)[compared].mean()}
 
 
-def positions():
+def test_positions():
     gpt = models.gpt(at("gpt.onnx"))
     ids = rng.integers(0, 61, (4, 11)).astype(np.int32)  # int32 for an input of int64
     lengths = [11, 7, 3, 9]
@@ -74,11 +72,11 @@ def positions():
     mixed = qk_json("search", gpt, *common, "--wide", "mxfp8_e4m3/mxfp8_e4m3", "--narrow", "mxfp4/mxfp4", "--target-perplexity", str(1.05 * plain))
     check(mixed["metric"] == "perplexity" or mixed.get("metric_name") == "perplexity", "search --target-perplexity")
 
-    bad = qk("evaluate", gpt, *common[:2], "--mask", "attention_maks", "--next-token", statuses=(2,)).stderr
+    bad = qk("evaluate", gpt, *common[:2], "--mask", "attention_maks", "--next-token", status=2).stderr
     check("attention_mask" in bad, "a mask that is no input names the nearest")
 
 
-def ragged():
+def test_ragged():
     gpt = models.gpt(at("gpt2.onnx"))
     lengths = [9, 4, 7]
     rows = [rng.integers(0, 61, (1, n)) for n in lengths]
@@ -109,11 +107,11 @@ def ragged():
     for i in fixed.graph.input:
         i.type.tensor_type.shape.dim[1].dim_value = 9
     onnx.save(fixed, at("fixed.onnx"))
-    message = qk("evaluate", at("fixed.onnx"), "--inputs", at("folder"), statuses=(2,)).stderr
+    message = qk("evaluate", at("fixed.onnx"), "--inputs", at("folder"), status=2).stderr
     check("[1,4]" in message and "[1,9]" in message, "a model of one length says which lengths it was given")
 
 
-def words():
+def test_words():
     """bert: labels count at their own positions, and -100 is ignored."""
     bert = models.bert(at("bert.onnx"))
     ids = rng.integers(0, 61, (3, 8))
@@ -127,8 +125,5 @@ def words():
     check(abs(got["top1"] - (y.argmax(-1) == labels)[labels >= 0].mean()) < 1e-9, "bert: top1 of tokens, -100 ignored")
 
 
-positions()
-ragged()
-words()
-print(f"{evidence.failures} wrong")
-sys.exit(evidence.failures != 0)
+if __name__ == "__main__":
+    evidence.main()

@@ -5,46 +5,25 @@ gpt(): tied embedding behind a Transpose, fused query, key and value, masks of -
 llama(): float16 weights, RMS normalization in float32, rotary positions, grouped heads, a cache, tied embedding.
 whisper(): an encoder behind two convolutions and a decoder that looks at it, tied embedding.
 """
+import sys
+from functools import partial
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence.graphs import Graph
+
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 LOWEST = np.float32(-3.4028234663852886e38)
+logits = partial(evidence.evaluated, output="logits")  # of a model and data, with options of `qk evaluate`
 
 
-class Graph:
-    """Builds a graph node by node; every call returns the name of its result."""
-
-    def __init__(self, seed, dtype=np.float32):
-        self.nodes, self.held, self.rng, self.dtype, self.prefix = [], {}, np.random.default_rng(seed), dtype, ""
-
-    def op(self, kind, *inputs, outputs=1, name=None, domain="", **attributes):
-        name = self.prefix + (name or f"{kind}_{len(self.nodes)}")
-        made = [f"{name}/y{i}" if i else f"{name}/y" for i in range(outputs)]
-        self.nodes.append(helper.make_node(kind, list(inputs), made, name=name, domain=domain, **attributes))
-        return made[0] if outputs == 1 else made
-
-    def hold(self, name, value):
-        self.held[name] = np.asarray(value)
-        return name
-
-    def ints(self, *values):
-        return self.hold(f"i{len(self.held)}", np.array(values, np.int64))
-
-    def number(self, value, dtype=None):
-        return self.hold(f"c{len(self.held)}", np.array(value, dtype or self.dtype))
-
-    def weight(self, name, *shape, scale=None):
-        scale = scale if scale is not None else 1 / np.sqrt(shape[0])
-        return self.hold(self.prefix + name, (self.rng.standard_normal(shape, np.float32) * np.float32(scale)).astype(self.dtype))
-
-    def save(self, path, inputs, outputs, opset=17, domains=(), outside=False):
-        """Writes the model; with `outside` the weights go into a file beside it."""
-        graph = helper.make_graph(self.nodes, "g", [helper.make_tensor_value_info(*i) for i in inputs], [helper.make_tensor_value_info(*o) for o in outputs],
-                                  [numpy_helper.from_array(v, k) for k, v in self.held.items()])
-        opsets = [helper.make_opsetid("", opset)] + [helper.make_opsetid(d, 1) for d in domains]
-        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=11 if opset > 22 else 9), path, save_as_external_data=outside)
-        return str(path)
+def softmax_log(x):
+    x = x.astype(np.float64)
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
 def heads(g, x, count, width):
@@ -104,7 +83,7 @@ def gpt(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, seed=1, o
     g.prefix = ""
     head = g.op("Transpose", wte, perm=[1, 0], name="tied")
     g.op("MatMul", norm(g, x, "ln_f", hidden), head, name="lm_head")
-    g.nodes[-1].output[0] = "logits"
+    g.rename("logits")
     ids = ["N", "S"]
     return g.save(path, [("input_ids", TensorProto.INT64, ids), ("attention_mask", TensorProto.INT64, ids)], [("logits", TensorProto.FLOAT, ["N", "S", vocabulary])])
 
@@ -128,7 +107,7 @@ def bert(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, classes=
         x = norm(g, g.op("Add", x, linear(gelu(g, linear(x, "up", hidden, 4 * hidden)), "down", 4 * hidden, hidden)), "ln_2", hidden)
     g.prefix = ""
     linear(x, "classifier", hidden, classes)
-    g.nodes[-1].output[0] = "logits"
+    g.rename("logits")
     ids = ["N", "S"]
     return g.save(path, [(n, TensorProto.INT64, ids) for n in ("input_ids", "attention_mask", "token_type_ids")], [("logits", TensorProto.FLOAT, ["N", "S", classes])])
 
@@ -184,9 +163,9 @@ def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=6
         y = rms(x, "input_norm")
         q = rotary(heads(g, linear(y, "q_proj", hidden, hidden), count, width))
         k = g.op("Concat", f"past.{i}.key", rotary(heads(g, linear(y, "k_proj", hidden, groups * width), groups, width)), axis=2)
-        g.nodes[-1].output[0] = k = f"present.{i}.key"
+        k = g.rename(f"present.{i}.key")
         v = g.op("Concat", f"past.{i}.value", heads(g, linear(y, "v_proj", hidden, groups * width), groups, width), axis=2)
-        g.nodes[-1].output[0] = v = f"present.{i}.value"
+        v = g.rename(f"present.{i}.value")
         outputs += [k, v]
 
         def repeated(x):
@@ -199,7 +178,7 @@ def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=6
         x = g.op("Add", x, linear(g.op("Mul", g.op("Mul", gate, g.op("Sigmoid", gate)), linear(y, "up_proj", hidden, 2 * hidden)), "down_proj", 2 * hidden, hidden))
     g.prefix = ""
     g.op("MatMul", rms(x, "norm"), g.op("Transpose", table, perm=[1, 0], name="tied"), name="lm_head")
-    g.nodes[-1].output[0] = "logits"
+    g.rename("logits")
     cache = ["N", groups, "P", width]
     inputs = [("input_ids", TensorProto.INT64, ["N", "S"]), ("position_ids", TensorProto.INT64, ["N", "S"])]
     inputs += [(f"past.{i}.{kind}", own, cache) for i in range(layers) for kind in ("key", "value")]
@@ -248,7 +227,7 @@ def whisper(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, mels=
         x = feed_forward(g.op("Add", x, attention(norm(g, x, "cross_norm", hidden), heard, "cross", "")))
     g.prefix = ""
     g.op("MatMul", norm(g, x, "decoder.norm", hidden), g.op("Transpose", table, perm=[1, 0]), name="proj_out")
-    g.nodes[-1].output[0] = "logits"
+    g.rename("logits")
     return g.save(path, [("input_features", TensorProto.FLOAT, ["N", mels, "F"]), ("input_ids", TensorProto.INT64, ["N", "S"])], [("logits", TensorProto.FLOAT, ["N", "S", vocabulary])])
 
 

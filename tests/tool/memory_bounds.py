@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds every verb of the command to its bound on memory (docs/reference/malformed_input.md) on small files that were made to take much.
 
-usage: memory_bounds.py QK    (the built command)
-
 Each run gets the bound as a limit of the process's address space, and must end with a result or one sentence that is not "out of memory".
 A bound is what the same command takes of nothing in particular, 256 MB, and a number for each byte of the files that it reads.
 """
@@ -16,11 +14,13 @@ import subprocess
 import sys
 import time
 import zipfile
+from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
-from evidence import FOLDER, QK, at, check
-
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
+from evidence import at, check, command, qk
+from evidence.graphs import save, value
+
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
@@ -30,7 +30,7 @@ ENVIRONMENT = {**os.environ, "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"}
 
 def start_of():
     """Returns the address space that the command takes of itself."""
-    with subprocess.Popen([QK, "ver", "int8", "--decode"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT) as waits:
+    with subprocess.Popen([command(), "ver", "int8", "--decode"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT) as waits:
         time.sleep(0.5)
         size = int(re.search(r"VmPeak:\s+(\d+)", open(f"/proc/{waits.pid}/status").read())[1]) << 10
         waits.stdin.close()
@@ -46,24 +46,15 @@ def run(words, limit, stdin=b""):
     with open(at("stdin"), "wb") as f:
         f.write(stdin)
     with open(at("out"), "wb") as out, open(at("err"), "wb") as err, open(at("stdin"), "rb") as given:
-        process = subprocess.Popen([QK, *map(str, words)], stdin=given, stdout=out, stderr=err, preexec_fn=bounded, env=ENVIRONMENT)
+        process = subprocess.Popen([command(), *map(str, words)], stdin=given, stdout=out, stderr=err, preexec_fn=bounded, env=ENVIRONMENT)
         _, status, used = os.wait4(process.pid, 0)
     return os.waitstatus_to_exitcode(status), open(at("err"), errors="replace").read(), used.ru_maxrss << 10
 
 
 # --- models ---
 
-def value(name, *shape, kind=TensorProto.FLOAT):
-    return helper.make_tensor_value_info(name, kind, list(shape))
-
-
 def model(name, nodes, functions=(), initializers=(), inputs=None, outputs=None, imports=(), **more):
-    graph = helper.make_graph(list(nodes), "g", inputs or [value("x", "n", 4)], outputs or [value("y", "n", 3)], list(initializers), **more)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("my", 1), *imports], functions=list(functions))
-    made.ir_version = 8
-    with open(at(name), "wb") as f:
-        f.write(made.SerializeToString())
-    return at(name)
+    return save(at(name), nodes, inputs or {"x": ["n", 4]}, outputs or {"y": ["n", 3]}, initializers, functions=functions, domains=["my", *imports], **more)
 
 
 W = numpy_helper.from_array(np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3), "w")
@@ -133,7 +124,7 @@ def models():
     yield "20,000 initializers", model("initializers.onnx", [*relus(2), LAST], (), [W, *(numpy_helper.from_array(np.float32(k), f"i{k}") for k in range(20000))])
     yield "20,000 outputs", model("outputs.onnx", [*relus(2), LAST], (), [W], outputs=[value("y", "n", 3), *(value("a", "n", 4) for _ in range(20000))])
     yield "20,000 entries of value_info", model("infos.onnx", [*relus(2), LAST], (), [W], value_info=[value(f"i{k}", "n", 4) for k in range(20000)])
-    yield "20,000 imports", model("imports.onnx", [*relus(2), LAST], (), [W], imports=[helper.make_opsetid(f"d{k}", 1) for k in range(20000)])
+    yield "20,000 imports", model("imports.onnx", [*relus(2), LAST], (), [W], imports=[f"d{k}" for k in range(20000)])
     yield "2,000 functions that nobody calls", model("functions.onnx", [*relus(2), LAST], chain(0) + [function(f"G{i}", [node("Relu", ["X"], ["Y"])]) for i in range(2000)], [W])
     yield "20,000 attributes", model("attributes.onnx", [node("Relu", ["x"], ["a"], **{f"k{k}": k for k in range(20000)}), LAST], (), [W])
     yield "names of 100 kB", model("names.onnx", [node("Relu", ["x"], ["a"], name="r" * 100000), node("MatMul", ["a", "w"], ["t" * 100000], name="m" * 100000),
@@ -238,9 +229,8 @@ def readers_of_json(file, plain, data, out):
     yield ["convert", at("plain.safetensors"), out + ".gguf", "--plan", file, "--overwrite"]
 
 
-def main():
+def test_every_verb_keeps_its_bound():
     base = start_of()
-    print(f"the command itself: {base >> 20} MB of address space")
     seen, worst, refused = set(), {}, 0
     given = np.linspace(-1, 1, 20, dtype=np.float32).reshape(5, 4)
     np.savez(at("x.npz"), x=given)
@@ -249,15 +239,15 @@ def main():
     plain = model("plain.onnx", [node("Relu", ["x"], ["a"]), LAST], (), [W])
     safetensors("plain.safetensors", {"t.weight": {"dtype": "F32", "shape": [2, 32], "data_offsets": [0, 256]}}, b"\0" * 256)
 
-    def hold(what, words, files, factor=FACTOR, stdin=b"", statuses=(0, 1, 2)):
+    def hold(what, words, files, factor=FACTOR, stdin=b"", allowed=(0, 1, 2)):
         nonlocal refused
         size = sum(os.path.getsize(f) for f in files) + len(stdin) + sum(len(str(w)) for w in words)
         begun = time.time()
         status, message, used = run(words, base + SLACK + factor * size, stdin)
         seen.add(words[0])
         refused += status == 2
-        name = f"{what}: qk {' '.join(str(w)[:30].replace(FOLDER + '/', '') for w in words[:4])}"
-        good = status in statuses and "out of memory" not in message and "bad_alloc" not in message and "json.exception" not in message and "unexpected error" not in message
+        name = f"{what}: qk {' '.join(str(w)[:30].replace(at(''), '') for w in words[:4])}"
+        good = status in allowed and "out of memory" not in message and "bad_alloc" not in message and "json.exception" not in message and "unexpected error" not in message
         short = all(len(line) < 6000 for line in message.splitlines())
         key = words[0]
         worst[key] = max(worst.get(key, (0, "")), (used, what))
@@ -299,15 +289,15 @@ def main():
     for words in (["formats", long], ["gen", long], ["vectors", "--format", long, "--out", at("vectors")], ["bench", long], ["completion", long], ["dot", long, long, long, "--device", long],
                   [long], ["formats", "--" + long], ["quantize", long, "-o", at("made.onnx"), "--weight", long], ["evaluate", plain, "--inputs", long], ["search", plain, "--inputs", at("x.npy"), "--narrow", long]):
         hold("a word of 100 kB", words, [])
-    hold("nothing", ["gen", "int4"], [], statuses=(0,))
-    hold("nothing", ["completion", "bash"], [], statuses=(0,))
+    hold("nothing", ["gen", "int4"], [], allowed=(0,))
+    hold("nothing", ["completion", "bash"], [], allowed=(0,))
 
-    verbs = set(re.findall(r"^  ([a-z]+) ", re.search(r"Verbs:\n(.*?)\n\n", subprocess.run([QK, "--help"], capture_output=True, text=True).stdout, re.S)[1], re.M))
+    verbs = set(re.findall(r"^  ([a-z]+) ", re.search(r"Verbs:\n(.*?)\n\n", qk("--help").stdout, re.S)[1], re.M))
     check(verbs <= seen, f"every verb was held to its bound (not {sorted(verbs - seen)})")
     check(refused > 0, "sentences were among the answers")
     for verb, (used, what) in sorted(worst.items()):
         print(f"{verb[:20]}: at most {used >> 20} MB resident ({what})")
-    sys.exit(evidence.failures > 0)
 
 
-main()
+if __name__ == "__main__":
+    evidence.main()

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""com.microsoft's operators on codes of 2, 4 and 8 bits: QMoE, GatherBlockQuantized and MatMulNBits, evaluated beside onnxruntime, written from plans and read back.
-
-    narrow_operators.py QK
-"""
+"""com.microsoft's operators on codes of 2, 4 and 8 bits: QMoE, GatherBlockQuantized and MatMulNBits, evaluated beside onnxruntime, written from plans and read back."""
 import json
-import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import FOLDER, check, qk
+from evidence import check, decibels, evaluated, qk
+from evidence.graphs import model as made, save
+from evidence.runtimes import outputs
 
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper as nh
@@ -25,29 +22,19 @@ FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 FP4 = np.concatenate([FP4, -FP4])
 
 
-def decibels(a, b):
-    error = np.sum((np.asarray(a, np.float64) - b) ** 2)
-    return np.inf if error == 0 else 10 * np.log10(np.sum(np.asarray(a, np.float64) ** 2) / error)
-
-
 def model(folder, node, inputs, constants, shape):
-    graph = h.make_graph([node], "g", inputs, [h.make_tensor_value_info("y", T.FLOAT, shape)], constants)
     file = folder / "m.onnx"
-    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 24), h.make_opsetid("com.microsoft", 1)], ir_version=11), file)
+    save(file, [node], inputs, {"y": shape}, constants, opset=24, domains=["com.microsoft"])
     return file
 
 
 def both(folder, file, inputs):
     """What qk and onnxruntime compute."""
     np.savez(folder / "x.npz", **inputs)
-    qk("evaluate", file, "--inputs", folder / "x.npz", "--output-dir", folder / "out", "--overwrite")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    theirs = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]).run(None, inputs)[0]
-    return np.load(folder / "out" / "y.npy"), theirs
+    return evaluated(file, folder / "x.npz"), outputs(file, inputs)[0]
 
 
-def experts(folder):
+def test_experts(folder):
     count, hidden, inner = 3, 64, 96
     for kind, block in (("fp4", 32), ("nvfp4", 16)):
         def layer(out, inputs):
@@ -75,12 +62,12 @@ def experts(folder):
             gate, linear = np.minimum(u[0::2], 7), np.clip(u[1::2], -7, 7)
             return gate / (1 + np.exp(-1.702 * gate)) * (linear + 1)
         exact = np.stack([share[t] * (v2[e].astype(np.float64) @ gated(v1[e].astype(np.float64) @ x[t])) for t, e in enumerate(p.argmax(1))])
-        check(decibels(exact, ours) > 110, f"QMoE {kind}: {decibels(exact, ours):.1f} dB beside its formula")
+        check(decibels(ours, exact) > 110, f"QMoE {kind}: {decibels(ours, exact):.1f} dB beside its formula")
         # onnxruntime rounds activations to int8 there.
-        check(decibels(exact, theirs) > 35, f"QMoE {kind}: onnxruntime is {decibels(exact, theirs):.1f} dB beside the formula")
+        check(decibels(theirs, exact) > 35, f"QMoE {kind}: onnxruntime is {decibels(theirs, exact):.1f} dB beside the formula")
 
 
-def tables(folder):
+def test_tables(folder):
     rows, width = 20, 64
     table = (random.normal(size=(rows, width)) * 2).astype(np.float32)
     inputs = [h.make_tensor_value_info("i", T.INT64, [5])]
@@ -93,10 +80,10 @@ def tables(folder):
             node = h.make_node("GatherBlockQuantized", ["t", "i", "s"], ["y"], domain="com.microsoft", name="table", block_size=block, gather_axis=0, quantize_axis=1)
             file = model(folder, node, inputs, [h.make_tensor("t", kind, [rows, width], packed.tobytes(), raw=True), nh.from_array(scales, "s")], [5, width])
             ours, theirs = both(folder, file, {"i": i})
-            check(np.array_equal(ours, theirs), f"{name} in blocks of {block} under scales {shape}: {decibels(theirs, ours):.1f} dB beside onnxruntime")
+            check(np.array_equal(ours, theirs), f"{name} in blocks of {block} under scales {shape}: {decibels(ours, theirs):.1f} dB beside onnxruntime")
 
 
-def two_bits(folder):
+def test_two_bits(folder):
     out, inputs, block = 24, 64, 32
     codes = random.integers(0, 4, (out, inputs)).astype(np.uint8)
     packed = codes[:, 0::4] | codes[:, 1::4] << 2 | codes[:, 2::4] << 4 | codes[:, 3::4] << 6
@@ -107,18 +94,17 @@ def two_bits(folder):
     x = random.normal(size=(8, inputs)).astype(np.float32)
     ours, theirs = both(folder, file, {"x": x})
     exact = x.astype(np.float64) @ ((codes.astype(np.float64) - 2) * np.repeat(scales, block, axis=1)).T
-    check(decibels(exact, ours) > 110, f"2-bit MatMulNBits: {decibels(exact, ours):.1f} dB beside its formula")
-    check(decibels(exact, theirs) > 35, f"2-bit MatMulNBits: onnxruntime is {decibels(exact, theirs):.1f} dB beside the formula")
+    check(decibels(ours, exact) > 110, f"2-bit MatMulNBits: {decibels(ours, exact):.1f} dB beside its formula")
+    check(decibels(theirs, exact) > 35, f"2-bit MatMulNBits: onnxruntime is {decibels(theirs, exact):.1f} dB beside the formula")
     # Written from a plan, and read back.
     w = nh.from_array((random.normal(size=(inputs, out)) * 0.3).astype(np.float32), "w")
-    graph = h.make_graph([h.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g", [h.make_tensor_value_info("x", T.FLOAT, [8, inputs])], [h.make_tensor_value_info("y", T.FLOAT, [8, out])], [w])
-    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "f.onnx")
+    save(folder / "f.onnx", [h.make_node("MatMul", ["x", "w"], ["y"], name="product")], {"x": [8, inputs]}, {"y": [8, out]}, [w])
     qk("quantize", folder / "f.onnx", "-o", folder / "n.onnx", "--export", "nbits", "--weight", "int2", "--approach", "weight_only", "--weight-block", "32", "--save-plan",
        folder / "p.json", "--overwrite")
     nodes = [n for n in onnx.load(folder / "n.onnx").graph.node if n.op_type == "MatMulNBits"]
     check(len(nodes) == 1 and {a.name: a.i for a in nodes[0].attribute}["bits"] == 2, "a plan of int2 becomes MatMulNBits of 2 bits")
     ours, theirs = both(folder, folder / "n.onnx", {"x": x})
-    check(decibels(ours, theirs) > 35, f"written 2-bit MatMulNBits: {decibels(ours, theirs):.1f} dB")
+    check(decibels(theirs, ours) > 35, f"written 2-bit MatMulNBits: {decibels(theirs, ours):.1f} dB")
 
 
 def there_and_back(folder, name, source, inputs, arguments, wanted, beside_runtime):
@@ -127,13 +113,11 @@ def there_and_back(folder, name, source, inputs, arguments, wanted, beside_runti
     ours, theirs = both(folder, folder / "n.onnx", inputs)
     written = onnx.load(folder / "n.onnx")
     check(sum(n.op_type == wanted for n in written.graph.node) == 1, f"{name} becomes {wanted}")
-    check(decibels(ours, theirs) > beside_runtime, f"{name}: onnxruntime at {decibels(ours, theirs):.1f} dB beside qk")
-    qk("evaluate", source, "--plan", folder / "p.json", "--inputs", folder / "x.npz", "--output-dir", folder / "planned", "--overwrite")
-    planned = decibels(np.load(folder / "planned" / "y.npy"), ours)
+    check(decibels(theirs, ours) > beside_runtime, f"{name}: onnxruntime at {decibels(theirs, ours):.1f} dB beside qk")
+    planned = decibels(ours, evaluated(source, folder / "x.npz", "--plan", folder / "p.json"))
     check(planned > 60 if ours.dtype == np.float16 else planned > 110, f"{name}: the file at {planned:.1f} dB beside the plan")
     qk("inspect", folder / "n.onnx", "--save-plan", folder / "back.json", "--save-float", folder / "plain.onnx", "--overwrite")
-    qk("evaluate", folder / "plain.onnx", "--plan", folder / "back.json", "--inputs", folder / "x.npz", "--output-dir", folder / "back", "--overwrite")
-    back = decibels(ours, np.load(folder / "back" / "y.npy"))
+    back = decibels(evaluated(folder / "plain.onnx", folder / "x.npz", "--plan", folder / "back.json"), ours)
     check(back > 60 if ours.dtype == np.float16 else back > 110, f"{name}: what was read back at {back:.1f} dB beside the file")
     plain = onnx.load(folder / "plain.onnx")
     check(not any(n.op_type == wanted for n in plain.graph.node), f"{name}: the float model has no {wanted}")
@@ -161,13 +145,11 @@ def moe(activation, hidden=64, inner=96, bias=False, half=False, third=False):
         names += ["w3"]
     more = {"swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 7.0} if fused else {}
     node = h.make_node("MoE", names, ["y"], domain="com.microsoft", name="experts", k=2, activation_type=activation, normalize_routing_weights=1, **more)
-    graph = h.make_graph([node], "g", [h.make_tensor_value_info("x", kind, [8, hidden]), h.make_tensor_value_info("p", kind, [8, count])],
-                         [h.make_tensor_value_info("y", kind, [8, hidden])], constants)
     inputs = {"x": random.normal(size=(8, hidden)).astype(number), "p": random.normal(size=(8, count)).astype(number)}
-    return h.make_model(graph, opset_imports=[h.make_opsetid("", 17), h.make_opsetid("com.microsoft", 1)], ir_version=8), inputs
+    return made([node], [("x", kind, [8, hidden]), ("p", kind, [8, count])], [("y", kind, [8, hidden])], constants, domains=["com.microsoft"]), inputs
 
 
-def written_experts(folder):
+def test_written_experts(folder):
     exact, bytes_in_blocks = 100, 25  # onnxruntime rounds activations to int8 for some codes
     cases = [("int4", (), "silu", exact), ("int4", ("--weight-block", "32"), "silu", exact), ("uint4", ("--weight-block", "16"), "gelu", exact), ("int4", ("--weight-block", "48"), "relu", exact),
              ("int4", ("--weight-block", "64"), "swiglu", exact), ("int8", (), "identity", exact), ("int8", ("--weight-block", "32"), "relu", bytes_in_blocks),
@@ -193,7 +175,7 @@ def written_experts(folder):
         check(words in done.stderr and "MoE" in [n.op_type for n in onnx.load(folder / "n.onnx").graph.node], f"{name}: experts stay MoE, and a remark says {words!r}")
 
 
-def other_experts(folder):
+def test_other_experts(folder):
     """Forms that onnxruntime runs on other devices alone: evaluated beside their formulas."""
     count, hidden, inner, block = 3, 64, 32, 32
     x, p = random.normal(size=(8, hidden)).astype(np.float32), random.normal(size=(8, count)).astype(np.float32)
@@ -236,7 +218,6 @@ def other_experts(folder):
             attributes |= {"swiglu_limit_after_activation": 1}
         file = model(folder, h.make_node("QMoE", names, ["y"], domain="com.microsoft", name="experts", **attributes), infos, first + second, [8, hidden])
         np.savez(folder / "x.npz", x=x, p=p)
-        qk("evaluate", file, "--inputs", folder / "x.npz", "--output-dir", folder / "out", "--overwrite")
         share = np.exp(p - p.max(1, keepdims=True))
         share = (share / share.sum(1, keepdims=True)).max(1)
 
@@ -252,41 +233,35 @@ def other_experts(folder):
             gate = np.minimum(gate, 0.5)
             return gate / (1 + np.exp(-gate)) * linear
         exact = np.stack([share[t] * (v2[e] @ between(v1[e] @ x[t])) for t, e in enumerate(p.argmax(1))])
-        found = decibels(exact, np.load(folder / "out" / "y.npy"))
+        found = decibels(evaluated(file, folder / "x.npz"), exact)
         check(found > 110, f"QMoE, {name}: {found:.1f} dB beside its formula")
         if activation == "swiglu" and not name.startswith("fp8"):
             qk("inspect", file, "--save-plan", folder / "p.json", "--save-float", folder / "plain.onnx", "--overwrite")
-            qk("evaluate", folder / "plain.onnx", "--plan", folder / "p.json", "--inputs", folder / "x.npz", "--output-dir", folder / "out", "--overwrite")
-            found = decibels(exact, np.load(folder / "out" / "y.npy"))
+            found = decibels(evaluated(folder / "plain.onnx", folder / "x.npz", "--plan", folder / "p.json"), exact)
             check(found > 110, f"QMoE, {name}: read back at {found:.1f} dB beside its formula")
 
 
-def written_products(folder):
+def test_written_products(folder):
     """MatMulNBits of every width, with zero points, blocks that the inputs do not fill, and accuracy levels."""
     for bits in (2, 4, 8):
         for format, block, depth in ((f"int{bits}", "32", 64), (f"uint{bits}", "32", 80), (f"uint{bits}", "16", 72), (f"int{bits}", "128", 200)):
             w = nh.from_array((random.normal(size=(depth, 24)) * 0.3 + 0.1).astype(np.float32), "w")
-            graph = h.make_graph([h.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g", [h.make_tensor_value_info("x", T.FLOAT, [8, depth])],
-                                 [h.make_tensor_value_info("y", T.FLOAT, [8, 24])], [w])
-            onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "f.onnx")
+            save(folder / "f.onnx", [h.make_node("MatMul", ["x", "w"], ["y"], name="product")], {"x": [8, depth]}, {"y": [8, 24]}, [w])
             x = random.normal(size=(8, depth)).astype(np.float32)
             there_and_back(folder, f"product of {format} in blocks of {block}, {depth} inputs", folder / "f.onnx", {"x": x}, ("--weight", format, "--weight-block", block),
                            "MatMulNBits", 25 if bits == 2 else 100)
 
 
-def written_tables(folder):
+def test_written_tables(folder):
     for format, block in (("int2", "16"), ("int4", "32"), ("uint4", "32"), ("int8", "16"), ("uint8", "32"), ("fp8_e4m3fn", "32"), ("fp8_e5m2", ""), ("fp4_e2m1", "16"), ("mxfp4", ""), ("nvfp4", ""),
                           ("mxfp8_e4m3", "")):
         table, w = (nh.from_array((random.normal(size=shape) * 0.3).astype(np.float32), n) for n, shape in (("table", (40, 64)), ("w", (64, 16))))
         nodes = [h.make_node("Gather", ["table", "i"], ["e"], name="embedding"), h.make_node("MatMul", ["e", "w"], ["y"], name="head")]
-        graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("i", T.INT64, [7])], [h.make_tensor_value_info("y", T.FLOAT, [7, 16])], [table, w])
-        onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), folder / "f.onnx")
+        save(folder / "f.onnx", nodes, [("i", T.INT64, [7])], {"y": [7, 16]}, [table, w])
         asked = {"format": format, "block_size": int(block)} if block else format
         (folder / "r.json").write_text(json.dumps({"qk": "requests", "version": 1, "requests": [{"tensor": "table", "format": asked}]}))
         there_and_back(folder, f"a table of {format} {block}", folder / "f.onnx", {"i": np.array([0, 3, 39, 3, 7, 12, 1], np.int64)}, ("--plan", folder / "r.json"), "GatherBlockQuantized", 110)
 
 
-folder = Path(FOLDER)
-for part in (experts, tables, two_bits, written_experts, other_experts, written_products, written_tables):
-    part(folder)
-sys.exit(bool(evidence.failures))
+if __name__ == "__main__":
+    evidence.main()

@@ -2,28 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """No option is passed over: for each verb, option and kind of input, the option is read for that kind, or it is an error that names it.
 
-    python3 tests/tool/option_kinds.py QK
-
 `qk VERB --help` says for which kinds an option is where it is not for all. With every other kind the command ends with status 2 and a
 sentence. For the kinds under EFFECTS each option that is read has a line that shows what it does: another output, or another exit status.
 """
 import re
 import sys
-import tempfile
 from pathlib import Path
 
-import numpy as np
+sys.path += [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "checkpoint")]
+import evidence
+from evidence import check
+from evidence.graphs import save
+import make_files as make
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "checkpoint"))
-sys.path.insert(0, str(ROOT / "tests" / "tool"))
-import command  # noqa: E402
-import make_files as make  # noqa: E402
-from command import check, finish  # noqa: E402
+import numpy as np
+import pytest
+from onnx import helper
 
 
 def run(folder, *arguments, stdin=""):
-    return command.run(*arguments, cwd=folder, input=stdin)
+    return evidence.run(*arguments, cwd=folder, input=stdin)
 
 
 def options_of(verb):
@@ -107,11 +105,7 @@ def make_inputs(folder):
     run(folder, "convert", "c.safetensors", "c2.gguf", "--format", "f32")
     np.savez(folder / "v.npz", **{"a.weight": rng.lognormal(0, 2, 256).astype(np.float32)})
     (folder / "plan.json").write_text('{"requests": [{"weight": "q8_0"}]}')
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-    graph = helper.make_graph([helper.make_node("MatMul", ["in", "w"], ["out"], name="fc")], "g", [helper.make_tensor_value_info("in", TensorProto.FLOAT, ["n", 256])],
-                              [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["n", 8])], [numpy_helper.from_array(x[:8].T.copy(), "w")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "m.onnx")
+    save(folder / "m.onnx", [helper.make_node("MatMul", ["in", "w"], ["out"], name="fc")], {"in": ["n", 256]}, {"out": ["n", 8]}, {"w": x[:8].T.copy()})
 
 
 def refused(folder, verb, kind, base, name, takes_value):
@@ -151,9 +145,13 @@ def has_effect(folder, verb, kind, base, name):
     check(outcome(folder, verb, words) != outcome(folder, verb, plain), f"qk {verb} {' '.join(words)} does what the same does without {name}")
 
 
-with tempfile.TemporaryDirectory() as place:
-    folder = Path(place)
+@pytest.fixture
+def folder(folder):
     make_inputs(folder)
+    return folder
+
+
+def test_every_option_of_every_verb(folder):
     verbs = re.findall(r"^  ([a-z]+) {2,}", run(folder, "--help").stdout, re.M)
     for verb in verbs:
         options = options_of(verb)
@@ -168,6 +166,9 @@ with tempfile.TemporaryDirectory() as place:
                         refused(folder, verb, kind, base, name, takes_value)
                 elif (verb, kind) in EFFECTS:
                     has_effect(folder, verb, kind, base, name)
+
+
+def test_models_alone_and_missing_files(folder):
     for verb in MODELS_ALONE:
         done = run(folder, verb, "c2.gguf", *(["x"] if verb == "explain" else []), *(["--inputs", "x.npy"] if verb not in ("quantize", "explain") else []), *(["-o", "out"] if verb in ("gradient", "finetune") else []))
         if "there is no verb" not in done.stderr:
@@ -182,4 +183,6 @@ with tempfile.TemporaryDirectory() as place:
     done = run(folder, "formats", "--devices", "--codes")
     check(done.returncode == 2 and "--codes" in done.stderr, f"formats --devices --codes: {done.stderr!r}")
 
-finish()
+
+if __name__ == "__main__":
+    evidence.main()

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """`qk compare --dot --command` finds accumulators that no table has: units of one's own, drawn from seeds and computed by numpy.
 
-    own_accumulators.py QK [--exhaustive] [--show] [--results FOLDER] [NUMBER...]
+    own_accumulators.py QK [--exhaustive] [--show] [--results FOLDER] [-k 'unit[NUMBER]']
 
 Registers of any width, groups of any size, either order, trees of two levels, widths that saturate or wrap, requantization that drops bits,
 truncates, and clamps at zero or at minus the largest; results of 3 to 8 bits, and bare multipliers. A few are asked; with --exhaustive all
 of them. What is found is tried on a case of its own. --results asks all and writes FOLDER/accumulators.md.
 """
 import json
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import check, run
+
+evidence.needs("ml_dtypes")
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 TYPES = {"fp16": (np.uint16, np.float16), "bf16": (np.uint16, ml_dtypes.bfloat16), "fp8_e4m3fn": (np.uint8, ml_dtypes.float8_e4m3fn), "fp8_e5m2": (np.uint8, ml_dtypes.float8_e5m2)}
 LEAST = {"fp16": -14, "bf16": -126, "fp8_e4m3fn": -6, "fp8_e5m2": -14}
@@ -204,26 +209,26 @@ def fresh_case(unit, random):
     return {"a": of((m, k), unit["a"]), "b": of((k, n), unit["b"]), "c": random.standard_normal((m, n)).astype(np.float32).view(np.uint32)}
 
 
-def ask(qk, number, place):
+def ask(number, place):
     unit = drawn(number)
     bare = ["--c-format", "none"] if unit["kind"] == "multiplier" else []
-    command = [qk, "compare", "--dot", "--command", f"{sys.executable} {Path(__file__).resolve()} --device {number}", "--a-format", unit["a"], "--b-format", unit["b"], "--k", str(unit["k"]), "--json", *bare]
-    done = subprocess.run(command, capture_output=True, text=True)
+    words = ["compare", "--dot", "--command", f"{sys.executable} {Path(__file__).resolve()} --device {number}", "--a-format", unit["a"], "--b-format", unit["b"], "--k", str(unit["k"]), "--json", *bare]
+    done = run(*words)
     assert done.stdout, (unit, done.stderr)
     found = json.loads(done.stdout)
     if "--show" in sys.argv:
         print(number, unit, found["accumulator"], found["questions"], found["unexplained"], flush=True)
-    if not found["complete"]:
-        return f"{number}: {unit}: {found['accumulator']} leaves {found['unexplained']} of {found['questions']}"
+    if not check(found["complete"], f"{number}: {unit}: {found['accumulator']} leaves {found['unexplained']} of {found['questions']}"):
+        return
     assert found["questions"] <= 10000, found
     case = fresh_case(unit, np.random.default_rng(number))
     d = answer(unit, case)
     if bare:
         case.pop("c")  # where a sum has one term, none is -0
     np.savez(place / "case.npz", **case, d=d)
-    again = subprocess.run([qk, "dot", "--case", place / "case.npz", "--accumulator", found["accumulator"], "--a-format", unit["a"], "--b-format", unit["b"]], capture_output=True, text=True)
-    FOUND.append((number, unit, found["accumulator"], found["questions"]))
-    return None if again.returncode == 0 else f"{number}: {unit}: {found['accumulator']} fails on other operands: {again.stdout} {again.stderr}"
+    again = run("dot", "--case", place / "case.npz", "--accumulator", found["accumulator"], "--a-format", unit["a"], "--b-format", unit["b"])
+    if check(again.returncode == 0, f"{number}: {unit}: {found['accumulator']} fails on other operands: {again.stdout} {again.stderr}"):
+        FOUND.append((number, unit, found["accumulator"], found["questions"]))
 
 
 FOUND = []
@@ -248,20 +253,23 @@ def write_results(folder):
     (folder / "accumulators.md").write_text("\n".join(lines))
 
 
-def main():
-    if sys.argv[1] == "--device":
+RESULTS = Path(evidence.option("--results")) if "--results" in sys.argv else None
+
+
+@pytest.mark.parametrize("number", range(ASKED) if "--exhaustive" in sys.argv or RESULTS else QUICK)
+def test_unit(folder, number):
+    ask(number, folder)
+
+
+def test_page_of_results():
+    if RESULTS:
+        assert len(FOUND) == ASKED
+        write_results(RESULTS)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--device"]:
         case = np.load(sys.argv[3])
         np.savez(sys.argv[4], d=answer(drawn(int(sys.argv[2])), case))
-        return
-    qk = Path(sys.argv[1]).resolve()
-    results = Path(sys.argv[sys.argv.index("--results") + 1]) if "--results" in sys.argv else None
-    chosen = [int(v) for v in sys.argv[2:] if v.isdigit()] or (range(ASKED) if "--exhaustive" in sys.argv or results else QUICK)
-    with tempfile.TemporaryDirectory() as folder:
-        failed = [said for said in (ask(qk, n, Path(folder)) for n in chosen) if said]
-    assert not failed, "\n".join(failed)
-    if results:
-        write_results(results)
-    print(f"{len(chosen)} units that no table has were found")
-
-
-main()
+    else:
+        evidence.main("--exhaustive", "--show", "--results=")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantizes a small network with every kind of layer in every format of the catalogue and by every approach.
 
-usage: portable_networks.py QK
 It has odd numbers of channels, grouped and depthwise filters, a transposed convolution, Gemm, MatMul with weights and of two activations,
 and any batch size. ONNX Runtime (optimizer off and on, weights packed and float) and `qk evaluate` on the exported model agree with
 `qk evaluate --plan` on the float model up to the order of sums. That flips few roundings, so the median error stays small; with a wrong
@@ -10,27 +9,27 @@ rounding, scale or axis it does not.
 import json
 import os
 import sys
+from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
-from evidence import at, qk
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import at, check, evaluated, qk, qk_json
+from evidence.graphs import model
+from evidence.runtimes import keeps, session
 
 import numpy as np
 import onnx
-import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
-
-import onnxruntime_runs
-
-onnxruntime.set_default_logger_severity(3)
+import pytest
+from onnx import helper
 
 
 def network(opset):
     r = np.random.default_rng(7)
-    constants, nodes = [], []
+    constants, nodes = {}, []
 
     def weight(name, *shape):
         fan = int(np.prod(shape[1:])) if len(shape) > 1 else 4
-        constants.append(numpy_helper.from_array((r.standard_normal(shape) / np.sqrt(fan)).astype(np.float32), name))
+        constants[name] = (r.standard_normal(shape) / np.sqrt(fan)).astype(np.float32)
         return name
 
     def layer(op, inputs, output, **attributes):
@@ -49,36 +48,27 @@ def network(opset):
     layer("Gemm", ["g1", weight("w5b", 33, 33), weight("b5b", 33)], "g")
     layer("MatMul", ["g", weight("w6", 33, 17)], "m")
     layer("Add", ["m", weight("b6", 17)], "a")
-    constants.append(numpy_helper.from_array(np.array([0, 1, 17], np.int64), "row"))
+    constants["row"] = np.array([0, 1, 17], np.int64)
     layer("Reshape", ["a", "row"], "q")
     layer("Transpose", ["q"], "k", perm=[0, 2, 1])
     layer("MatMul", ["k", "q"], "y")
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 9, 9])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 17, 17])], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    model.ir_version = 8
-    return model
+    return model(nodes, {"x": ["N", 3, 9, 9]}, {"y": ["N", 17, 17]}, constants, opset=opset)
 
 
 def run(model, parts, optimizer):
-    options = onnxruntime.SessionOptions()
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimizer else levels.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return np.concatenate([session.run(None, {"x": part})[0] for part in parts])
+    runs = session(model, "on" if optimizer else "off")
+    return np.concatenate([runs.run(None, {"x": part})[0] for part in parts])
 
 
 def evaluate(model, *more):
-    qk("evaluate", model, "--inputs", at("x.npy"), "--output-dir", at("out"), *more)
-    return np.load(os.path.join(at("out"), "y.npy"))
+    return evaluated(model, at("x.npy"), *more)
 
 
 class Comparison:
     """Compares models that `qk quantize` writes, run by ONNX Runtime and by `qk evaluate`, with the plan on the float model."""
 
     def __init__(self, x):
-        self.x, self.failures, self.plain = x, 0, {}
+        self.x, self.plain = x, {}
         np.save(at("x.npy"), x)
 
     def model(self, opset):
@@ -101,39 +91,47 @@ class Comparison:
             results[f"optimizer {'on' if optimizer else 'off'}"] = run(at("quantized.onnx"), parts, optimizer)
         for how, got in results.items():
             error = np.abs(got - expected).reshape(len(self.x), -1).max(1) / scale
-            if not (np.median(error) <= median and error.max() <= max(largest, spread if largest > median else 0)):
-                self.failures += 1
-                print(f"{label}, {how}: median {np.median(error):.1e}, largest {error.max():.1e}; quantizing moves the output by {spread:.1e}")
-        kept, said = onnxruntime_runs.keeps(results["optimizer on"], results["optimizer off"], self.plain[self.opset])
-        if not kept:
-            self.failures += 1
-            print(f"{label}: {said}")
-        if spread == 0:
-            self.failures += 1
-            print(f"{label}: nothing was quantized")
+            check(np.median(error) <= median and error.max() <= max(largest, spread if largest > median else 0),
+                  f"{label}, {how}: median {np.median(error):.1e}, largest {error.max():.1e}; quantizing moves the output by {spread:.1e}")
+        kept, said = keeps(results["optimizer on"], results["optimizer off"], self.plain[self.opset])
+        check(kept, f"{label}: {said}")
+        check(spread != 0, f"{label}: nothing was quantized")
         return os.path.getsize(at("quantized.onnx"))
 
 
-def main():
-    formats = [f["name"] for f in json.loads(qk("formats", "--json").stdout)["formats"] if f["name"] not in ("e8m0", "fp32")]
+def catalogue():
+    return [f["name"] for f in qk_json("formats")["formats"] if f["name"] not in ("e8m0", "fp32")]
+
+
+@pytest.fixture
+def c():
     c = Comparison(np.random.default_rng(8).standard_normal((40, 3, 9, 9)).astype(np.float32))
-    for i, f in enumerate(formats + ["bfp:block=16,exponent=8,mantissa=10", "mx:element=fp6_e2m3,block=16", "float:exponent=4,mantissa=2"]):
+    c.model(13)
+    return c
+
+
+def test_every_format(c):
+    for i, f in enumerate(catalogue() + ["bfp:block=16,exponent=8,mantissa=10", "mx:element=fp6_e2m3,block=16", "float:exponent=4,mantissa=2"]):
         c.model((13, 18, 11)[i % 3])  # ReduceMax and ReduceSum changed between these opsets
         flags = ["--activation", f, "--weight", f, *(["--per-channel"] if i % 2 else [])]
-        packed, whole = (c.hold(f"{f}, {storage}", flags + ["--weights", storage]) for storage in ("packed", "float"))
-        print(f"{f}: {packed} bytes packed, {whole} in float32", flush=True)
-    c.model(13)
+        for storage in ("packed", "float"):
+            c.hold(f"{f}, {storage}", flags + ["--weights", storage])
+
+
+def test_casts(c):
     floats = os.path.getsize(at("float.onnx"))
     # 16-bit floats are written as Cast, with no other new operator, in half the bytes.
     for f in ("fp16", "bf16"):
         size = c.hold(f"{f}, qdq", ["--activation", f, "--weight", f, "--export", "qdq"])
         operators = {n.op_type for n in onnx.load(at("quantized.onnx")).graph.node} - {n.op_type for n in onnx.load(at("float.onnx")).graph.node}
-        if operators != {"Cast"} or size > 0.75 * floats:
-            c.failures += 1
-            print(f"{f}: new operators {operators}, {size} bytes of {floats}")
+        check(operators == {"Cast"} and size <= 0.75 * floats, f"{f}: new operators {operators}, {size} bytes of {floats}")
+
+
+def test_pairs(c):
     # Pairs that onnxruntime's optimizer would fuse into operators of other types or requantize; also each format with one other format
     # (QK_EXHAUSTIVE=1: with all others), as activation and weight and in neighbouring layers.
     pairs = [("int4", "int8"), ("uint4", "uint8"), ("uint8", "fp8_e4m3fn"), ("int8", "int32"), ("int16", "int8"), ("uint8", "fp16"), ("uint8", "mxfp4"), ("int16", "fp32"), ("uint8", "int2")]
+    formats = catalogue()
     n = len(formats)
     for k in range(1, n) if "QK_EXHAUSTIVE" in os.environ else (n // 2,):
         pairs += [(f, formats[(i + k) % n]) for i, f in enumerate(formats)]
@@ -144,24 +142,35 @@ def main():
             with open(at("requests.json"), "w") as f:
                 json.dump({"default": {"activation": activation, "weight": activation}, "requests": every_other, "boundary": "dual" if i % 2 else "wider"}, f)
             c.hold(f"{activation} beside {weight}", ["--plan", at("requests.json")])
-    # Zero points above the lowest code behind a Relu, and a Clip that qk writes in front of QuantizeLinear.
+
+
+def test_zero_points(c):
+    """Zero points above the lowest code behind a Relu, and a Clip that qk writes in front of QuantizeLinear."""
     for f in ("int8", "uint8", "int4", "uint4", "int16", "int:bits=3", "int:bits=5", "int:bits=12"):
         c.hold(f"{f}, symmetric", ["--activation", f, "--weight", "int8", "--symmetric", "--keep-int8", "--per-tensor"])  # full range in every channel saturates without VNNI
-    # Only weights: onnxruntime's optimizer has other fusions for float activations.
+
+
+def test_weights_alone(c):
+    """Only weights: onnxruntime's optimizer has other fusions for float activations."""
     for f in ("int8", "uint8", "int4", "uint4", "int16", "fp8_e4m3fn", "fp16", "bf16", "mxfp4", "nvfp4"):
         for how in ([], ["--per-channel"], ["--weight-block", "16"] if "fp4" not in f and "16" not in f else ["--weights", "float"]):
             c.hold(f"weights {f} {how}", ["--weight", f, "--approach", "weight_only", *how], median=1e-5, largest=1e-5)
     for f in ("fp16", "bf16"):  # not int8: onnxruntime would make MatMulNBits of it, which rounds activations
         c.hold(f"weights {f}, qdq", ["--weight", f, "--approach", "weight_only", "--per-channel", "--export", "qdq"])
-    # Dynamic scales of each sample: a different rounding of a tensor's largest value moves all its other values.
+
+
+def test_dynamic_scales(c):
+    """Dynamic scales of each sample: a different rounding of a tensor's largest value moves all its other values."""
     for f in ("int8", "uint8", "int4", "int16", "int:bits=5", "fp8_e4m3fn", "fp8_e5m2", "fp6_e2m3", "nvfp4", "fp16"):
         c.hold(f"dynamic {f}", ["--activation", f, "--weight", f, "--per-channel", "--approach", "dynamic"], alone=True)
     for flags in ([], ["--per-channel"]):
         c.hold(f"dynamic uint8, qinteger {flags}", ["--activation", "uint8", "--weight", "int8", "--approach", "dynamic", "--export", "qinteger", *flags], alone=True)
+
+
+def test_static_styles(c):
     for style in ("qdq", "qoperator"):
         c.hold(f"static uint8, {style}", ["--activation", "uint8", "--weight", "int8", "--per-channel", "--export", style])
-    print(f"{c.failures} failures")
-    return 1 if c.failures else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    evidence.main()

@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX Runtime and `qk evaluate` differ on a quantized network with normalizations and pools only where a value lies on a tie.
 
-usage: portable_ties.py QK
 Every activation is quantized (--placement every) and ONNX Runtime's optimizer is off; with it on, outputs are no further from float32's.
 Follows the quantizers in order: among samples that agree so far, both sides differ before a quantizer by the order of float sums, and
 behind it only in elements that lay between two codes. Samples without such an element have equal outputs.
 """
-import os
 import sys
+from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
-from evidence import at, qk
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import at, check, evaluated, qk
+from evidence.graphs import save
+from evidence.runtimes import keeps, outputs, run
 
 import numpy as np
 import onnx
-import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
-
-import onnxruntime_runs
+import pytest
+from onnx import helper
 
 SAMPLES = 300
 
 
-def network(r):
-    constants = []
+def network(r, file):
+    constants = {}
 
     def weight(name, *shape, scale=0.3, mean=0.0):
-        constants.append(numpy_helper.from_array((mean + scale * r.standard_normal(shape)).astype(np.float32), name))
+        constants[name] = (mean + scale * r.standard_normal(shape)).astype(np.float32)
         return name
 
     nodes = [helper.make_node(op, inputs, [output], output + "_node", **attributes) for op, inputs, output, attributes in (
@@ -41,9 +41,7 @@ def network(r):
         ("LayerNormalization", ["f", weight("g2", 48, scale=0.1, mean=1), weight("s2", 48)], "l2", {"axis": -1}),
         ("Gemm", ["l2", weight("w3", 10, 48), weight("b3", 10)], "g", {"transB": 1}),
         ("Softmax", ["g"], "y", {}))]
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 16, 16])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 10])], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return save(file, nodes, {"x": ["N", 3, 16, 16]}, {"y": ["N", 10]}, constants)
 
 
 def quantizers(model):
@@ -67,44 +65,38 @@ def both_sides(model, names, x):
     del shown.graph.output[:]
     shown.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names)
     onnx.save(shown, at("shown.onnx"))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    theirs = onnxruntime.InferenceSession(at("shown.onnx"), options, providers=["CPUExecutionProvider"]).run(names, {"x": x})
-    qk("evaluate", at("shown.onnx"), "--inputs", at("x.npy"), "--output-dir", at("out"))
-    return {n: (t.astype(np.float64), np.load(os.path.join(at("out"), n + ".npy")).astype(np.float64)) for n, t in zip(names, theirs)}
+    theirs = outputs(at("shown.onnx"), {"x": x}, "off", names)
+    ours = evaluated(at("shown.onnx"), at("x.npy"), output=names)
+    return {n: (t.astype(np.float64), o.astype(np.float64)) for n, t, o in zip(names, theirs, ours)}
 
 
-def main():
+@pytest.mark.parametrize("f, elementwise", (("int8", True), ("uint8", True), ("fp8_e4m3fn", True), ("mxfp8_e4m3", False), ("bfp16", False), ("mx6", False)))
+def test_values_differ_on_ties_alone(f, elementwise):
     r = np.random.default_rng(1)
-    onnx.save(network(r), at("float.onnx"))
+    network(r, at("float.onnx"))
     x = r.standard_normal((SAMPLES, 3, 16, 16)).astype(np.float32)
     np.save(at("x.npy"), x)
-    failures = 0
-    for f, elementwise in (("int8", True), ("uint8", True), ("fp8_e4m3fn", True), ("mxfp8_e4m3", False), ("bfp16", False), ("mx6", False)):
-        qk("quantize", at("float.onnx"), "-o", at("quantized.onnx"), "--activation", f, "--weight", f, "--placement", "every", "--calibration", at("x.npy"))
-        model = onnx.load(at("quantized.onnx"))
-        pairs = quantizers(model)
-        values = both_sides(model, sorted({t for pair in pairs for t in pair}), x)
-        equal, flips, furthest, ties = np.ones(SAMPLES, bool), 0, 0.0, 0.0
-        for before, after in pairs:
-            (u, v), (s, t) = ([side.reshape(SAMPLES, -1)[equal] for side in values[name]] for name in (before, after))
-            largest = np.abs(v).max()
-            furthest = max(furthest, np.abs(u - v).max() / largest)
-            apart = s != t
-            if elementwise and apart.any():
-                ties = max(ties, np.abs((u + v) / 2 - (s + t) / 2)[apart].max() / largest)
-            flips += int(apart.sum())
-            equal[np.flatnonzero(equal)[apart.any(1)]] = False
-        ends = np.abs(values["y"][0] - values["y"][1])[equal].max() if equal.any() else 0.0
-        good = len(pairs) >= 9 and furthest < 1e-5 and ties < 1e-5 and ends == 0 and equal.sum() >= SAMPLES / 4
-        failures += not good
-        kept, said = onnxruntime_runs.keeps(*(onnxruntime_runs.run(at("quantized.onnx"), x, level) for level in ("on", "off")), onnxruntime_runs.run(at("float.onnx"), x))
-        failures += not kept
-        if not kept:
-            print(f"{f}: {said}")
-        print(f"{f}: {len(pairs)} quantizers; apart in front of one by at most {furthest:.1e} of the largest; {flips} elements on a tie"
-              + (f" (within {ties:.1e})" if elementwise else "") + f" in {SAMPLES - equal.sum()} of {SAMPLES} samples; the others end apart by {ends:.1e}" + ("" if good else "  <- FAILED"))
-    return 1 if failures else 0
+    qk("quantize", at("float.onnx"), "-o", at("quantized.onnx"), "--activation", f, "--weight", f, "--placement", "every", "--calibration", at("x.npy"))
+    model = onnx.load(at("quantized.onnx"))
+    pairs = quantizers(model)
+    values = both_sides(model, sorted({t for pair in pairs for t in pair}), x)
+    equal, flips, furthest, ties = np.ones(SAMPLES, bool), 0, 0.0, 0.0
+    for before, after in pairs:
+        (u, v), (s, t) = ([side.reshape(SAMPLES, -1)[equal] for side in values[name]] for name in (before, after))
+        largest = np.abs(v).max()
+        furthest = max(furthest, np.abs(u - v).max() / largest)
+        apart = s != t
+        if elementwise and apart.any():
+            ties = max(ties, np.abs((u + v) / 2 - (s + t) / 2)[apart].max() / largest)
+        flips += int(apart.sum())
+        equal[np.flatnonzero(equal)[apart.any(1)]] = False
+    ends = np.abs(values["y"][0] - values["y"][1])[equal].max() if equal.any() else 0.0
+    good = len(pairs) >= 9 and furthest < 1e-5 and ties < 1e-5 and ends == 0 and equal.sum() >= SAMPLES / 4
+    check(good, f"{f}: {len(pairs)} quantizers; apart in front of one by at most {furthest:.1e} of the largest; {flips} elements on a tie"
+          + (f" (within {ties:.1e})" if elementwise else "") + f" in {SAMPLES - equal.sum()} of {SAMPLES} samples; the others end apart by {ends:.1e}")
+    kept, said = keeps(*(run(at("quantized.onnx"), x, level) for level in ("on", "off")), run(at("float.onnx"), x))
+    check(kept, f"{f}: {said}")
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    evidence.main()

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotation of residual streams keeps the function, lowers noise if some channels are large, or is refused; searches run after it.
-
-usage: rotation.py QK    (the built command)
-"""
+"""Rotation of residual streams keeps the function, lowers noise if some channels are large, or is refused; searches run after it."""
 import json
 import os
 import sys
-import tempfile
+from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import FOLDER, at, check, qk, qk_json
+from evidence import at, check, decibels, difference, qk, qk_json, saved
+from evidence.runtimes import outputs
 
 import numpy as np
 import onnx
-import onnxruntime
 
 import language_models as models
 
@@ -26,34 +23,22 @@ FORMATS = {"int8": ["--activation", "int8", "--weight", "int8", "--per-channel"]
 
 def texts(name, dtype=np.float32, samples=3, length=9, width=8):
     past = {k: np.zeros((samples, 2, 0, width), dtype) for k in models.cache()}
-    np.savez(at(name), input_ids=rng.integers(0, 61, (samples, length)), position_ids=np.arange(length)[None].repeat(samples, 0), **past)
-    return at(name)
+    return saved(name, input_ids=rng.integers(0, 61, (samples, length)), position_ids=np.arange(length)[None].repeat(samples, 0), **past)
 
 
-def evaluated(model, data, *more):
-    """Returns the logits computed by qk."""
-    folder = tempfile.mkdtemp(dir=FOLDER)
-    qk("evaluate", model, "--inputs", data, "--output-dir", folder, *more)
-    return np.load(os.path.join(folder, "logits.npy")).astype(np.float64)
+def evaluated(*words):
+    return models.logits(*words).astype(np.float64)
 
 
 def by_onnxruntime(path, data):
-    return onnxruntime.InferenceSession(path).run(None, dict(np.load(data)))[0].astype(np.float64)
-
-
-def difference(a, b):
-    return np.abs(a - b).max() / np.abs(b).max()
-
-
-def decibels(a, b):
-    return 10 * np.log10((b**2).sum() / ((a - b) ** 2).sum())
+    return outputs(path, data)[0].astype(np.float64)
 
 
 def notes(report, kind):
     return [n["text"] for n in report["notes"] if n["kind"] == kind]
 
 
-def same_function():
+def test_same_function():
     for name, how in {"parts": {}, "RMSNormalization": {"norm": "RMSNormalization"}, "SimplifiedLayerNormalization": {"norm": "SimplifiedLayerNormalization", "transposed": False},
                       "three": {"hidden": 48, "count": 4}, "float16": {"dtype": np.float16}}.items():
         how = {"dtype": np.float32, "outliers": 30.0 if name != "float16" else 1.0, **how}
@@ -71,7 +56,7 @@ def same_function():
         check(after[1] <= before[1], f"{name}: without a node more")
 
 
-def outliers():
+def test_outliers():
     model = models.llama(at("outliers.onnx"), dtype=np.float32, outliers=30.0, hidden=64)
     seen, other = texts("seen.npz", samples=8, width=16), texts("other.npz", samples=8, width=16)
     plain = evaluated(model, other)
@@ -92,26 +77,25 @@ def outliers():
     check(both > decibels(evaluated(model, other, *four), plain) + 4, f"with --smooth-quant behind it: {both:.1f} dB")
 
 
-def refusals():
+def test_refusals():
     gpt = models.gpt(at("gpt.onnx"))
     report = qk_json("quantize", "--recipe", "fast", gpt, "-o", at("gpt_q.onnx"), *FORMATS["mxfp4"], *HADAMARD)
     check(len(notes(report, "unrealised")) == 1 and "subtracts the mean" in notes(report, "unrealised")[0], "a LayerNormalization forbids it, and a remark says so")
-    data = at("gpt.npz")
-    np.savez(data, input_ids=rng.integers(0, 61, (2, 9)), attention_mask=np.ones((2, 9), np.int64))
+    data = saved("gpt.npz", input_ids=rng.integers(0, 61, (2, 9)), attention_mask=np.ones((2, 9), np.int64))
     check(difference(evaluated(gpt, data, *FORMATS["mxfp4"], *HADAMARD), evaluated(gpt, data, *FORMATS["mxfp4"])) == 0, "the model stays as it is")
-    strict = qk("quantize", "--recipe", "fast", gpt, "-o", at("strict.onnx"), *FORMATS["mxfp4"], *HADAMARD, "--strict", statuses=(2,))
+    strict = qk("quantize", "--recipe", "fast", gpt, "-o", at("strict.onnx"), *FORMATS["mxfp4"], *HADAMARD, "--strict", status=2)
     check("subtracts the mean" in strict.stderr and not os.path.exists(at("strict.onnx")), "--strict makes an error of it")
 
-    model = onnx.load(at("parts.onnx"))
+    model = onnx.load(models.llama(at("parts.onnx"), dtype=np.float32, outliers=30.0))
     gain = next(n for n in model.graph.node if any(i == "norm" for i in n.input))
     model.graph.output.append(onnx.helper.make_tensor_value_info(gain.output[0], onnx.TensorProto.FLOAT, None))
     onnx.save(model, at("watched.onnx"))
     report = qk_json("quantize", "--recipe", "fast", at("watched.onnx"), "-o", at("watched_q.onnx"), *FORMATS["mxfp4"], *HADAMARD)
     check("is an output of the model" in " ".join(notes(report, "unrealised")), "an output of the model forbids it")
-    check("none" in qk("quantize", "--recipe", "fast", gpt, "-o", at("x.onnx"), "--weight", "int8", "--rotation", "givens", statuses=(2,)).stderr, "a name that means nothing is an error that names those that do")
+    check("none" in qk("quantize", "--recipe", "fast", gpt, "-o", at("x.onnx"), "--weight", "int8", "--rotation", "givens", status=2).stderr, "a name that means nothing is an error that names those that do")
 
 
-def searches():
+def test_searches():
     model, data = models.llama(at("search.onnx"), dtype=np.float32, outliers=30.0), texts("search.npz")
     common = ["--inputs", data, "--next-token", "--metric", "kl", "--wide", "mxfp8_e4m3/mxfp8_e4m3", "--narrow", "mxfp4/mxfp4"]
     with open(at("asked.json"), "w") as f:
@@ -128,7 +112,5 @@ def searches():
     check(abs(mixed["kl"] - report["metric"]) < 0.02 * report["metric"] + 1e-6, f"its file and its plan are of the rotated model: {mixed['kl']:.4g}, {report['metric']:.4g} in the search")
 
 
-for part in (same_function, outliers, refusals, searches):
-    part()
-print(f"{evidence.failures} wrong")
-sys.exit(evidence.failures != 0)
+if __name__ == "__main__":
+    evidence.main()

@@ -1,29 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qk gen FORMAT | device | qk ver FORMAT` with devices written in numpy: right ones pass, each wrong case is counted.
-
-    streams.py QK
-"""
+"""`qk gen FORMAT | device | qk ver FORMAT` with devices written in numpy: right ones pass, each wrong case is counted."""
 import json
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import qk, qk_json, run
+
+evidence.needs("ml_dtypes")
 
 import ml_dtypes
 import numpy as np
 
-QK = Path(sys.argv[1]).resolve()
-
 
 def gen(*arguments):
-    made = subprocess.run([QK, "gen", *arguments], capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    return [line.split() for line in made.stdout.splitlines()]
+    return [line.split() for line in qk("gen", *arguments).stdout.splitlines()]
 
 
 def ver(lines, *arguments):
-    text = "".join(" ".join(words) + "\n" for words in lines)
-    return subprocess.run([QK, "ver", *arguments], input=text, capture_output=True, text=True)
+    return run("ver", *arguments, input="".join(" ".join(words) + "\n" for words in lines))
 
 
 def passes(lines, *arguments):
@@ -41,8 +37,8 @@ def differ(lines, count, *arguments):
 
 
 def fails(words, *arguments, text=""):
-    done = subprocess.run([QK, *arguments], input=text, capture_output=True, text=True)
-    assert done.returncode == 2 and words in done.stderr, (arguments, done)
+    done = qk(*arguments, input=text, status=2)
+    assert words in done.stderr, (arguments, done)
 
 
 def floats(lines):
@@ -53,7 +49,7 @@ def appended(lines, columns, digits):
     return [words + [f"{int(v):0{digits}x}" for v in row] for words, row in zip(lines, columns)]
 
 
-def converters():
+def test_converters():
     lines = gen("fp8_e4m3fn")
     with np.errstate(all="ignore"):
         codes = floats(lines).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
@@ -72,7 +68,7 @@ def converters():
     assert len(gen("bf16", "--level", "2")) > 10 * len(lines)
 
 
-def nan_without_a_guard():
+def test_nan_without_a_guard():
     """A converter that rounds NaN like a number makes Inf of it where the payload is dropped, and a number where a carry passes the exponent: level 1 has both."""
     for name, mantissa in (("bf16", 7), ("fp16", 10), ("fp8_e5m2", 2), ("fp8_e4m3fn", 3)):
         for kind, bits, has in (("fp32", 32, 23), ("fp16", 16, 10)):
@@ -105,7 +101,7 @@ def encoded_mxfp4(x):
     return codes
 
 
-def blocks():
+def test_blocks():
     lines = gen("mxfp4")
     codes = encoded_mxfp4(floats(lines))
     assert all(len(words) == 32 for words in lines)
@@ -129,7 +125,7 @@ def blocks():
     passes(appended(every, y.view(np.uint32)[:, None], 8), "fp8_e5m2", "--decode")
 
 
-def products():
+def test_products():
     for name, dtype in (("fp8_e4m3fn", ml_dtypes.float8_e4m3fn), ("fp8_e5m2", ml_dtypes.float8_e5m2)):
         lines = gen("fp8_e4m3fn", "--pairs", name)
         assert len(lines) == 65536
@@ -145,34 +141,33 @@ def products():
     differ(appended(lines, p.view(np.uint32)[:, None], 8), 1, "int8", "--pairs", "uint8")
 
 
-def devices(place):
+def test_devices(folder):
     for name, k, types in (("amd.cdna3.mfma.f32_f16", None, (np.uint16, np.uint16)), ("nvidia.hopper.wgmma.f32.e4m3.e4m3", None, (np.uint8, np.uint8))):
         lines = gen("--device", name, "--seed", "3")
         k = (len(lines[0]) - 1) // 2
         results = []
         w = np.array([[int(v, 16) for v in words] for words in lines[:32]], np.uint64)
-        np.savez(place / "case.npz", a=w[:1, :k].astype(types[0]), b=w[:, k : 2 * k].T.astype(types[1]).copy(), c=w[:, 2 * k :].T.astype(np.uint32).copy())
-        done = subprocess.run([QK, "dot", "--case", place / "case.npz", "--device", name, "-o", place / "d.npz", "--overwrite"], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        d = np.load(place / "d.npz")["d"].reshape(-1, 1)
+        np.savez(folder / "case.npz", a=w[:1, :k].astype(types[0]), b=w[:, k : 2 * k].T.astype(types[1]).copy(), c=w[:, 2 * k :].T.astype(np.uint32).copy())
+        qk("dot", "--case", folder / "case.npz", "--device", name, "-o", folder / "d.npz", "--overwrite")
+        d = np.load(folder / "d.npz")["d"].reshape(-1, 1)
         passes(appended(lines[:32], d, 8), "--device", name)  # 32 cases of the first row of a
         d[5] ^= 1
         differ(appended(lines[:32], d, 8), 1, "--device", name)
 
 
-def memories(place):
+def test_memories(folder):
     lines = gen("fp8_e4m3fn", "--decode")
     y = np.array([int(words[0], 16) for words in lines], np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32).view(np.uint32)
-    (place / "in.hex").write_text("// codes\n@0\n" + " ".join(words[0] for words in lines) + "\n")
+    (folder / "in.hex").write_text("// codes\n@0\n" + " ".join(words[0] for words in lines) + "\n")
     out = [f"{int(v):08x}" for v in y]
-    (place / "out.hex").write_text("@00000000\n" + "\n".join(f"{v[:4]}_{v[4:]}" for v in out) + "\n")
-    files = ["ver", "fp8_e4m3fn", "--decode", "--file", place / "in.hex", "--results", place / "out.hex"]
-    assert subprocess.run([QK, *files], capture_output=True, text=True).stdout == "256 cases, 0 differ\n"
+    (folder / "out.hex").write_text("@00000000\n" + "\n".join(f"{v[:4]}_{v[4:]}" for v in out) + "\n")
+    files = ["ver", "fp8_e4m3fn", "--decode", "--file", folder / "in.hex", "--results", folder / "out.hex"]
+    assert qk(*files).stdout == "256 cases, 0 differ\n"
     out[7] = "xxxxxxxx"  # a simulator that drives nothing there
-    (place / "out.hex").write_text("\n".join(out))
-    done = subprocess.run([QK, *files], capture_output=True, text=True)
-    assert done.returncode == 1 and "device xxxxxxxx" in done.stdout and done.stdout.endswith("256 cases, 1 differ\n"), done
-    (place / "out.hex").write_text("\n".join(out[:-1]))
+    (folder / "out.hex").write_text("\n".join(out))
+    done = qk(*files, status=1)
+    assert "device xxxxxxxx" in done.stdout and done.stdout.endswith("256 cases, 1 differ\n"), done
+    (folder / "out.hex").write_text("\n".join(out[:-1]))
     fails("256 words and", *files)
     fails("no list of all cases", "gen", "mxfp4", "--level", "exhaustive")
     fails("exclude each other", "gen", "int8", "--decode", "--pairs", "int8")
@@ -184,12 +179,12 @@ def memories(place):
     passes(appended(lines, y[:, None], 8), "fp8_e4m3fn", "--decode", "--level", "exhaustive", "--seed", "3")  # the words of gen
 
 
-def compared(place):
+def test_compared(folder):
     """`qk compare` reads float32 words and codes, of values and of blocks."""
     for name, codes in (("fp8_e5m2", None), ("mxfp4", encoded_mxfp4)):
         lines = [words for words in gen(name) if np.isfinite(floats([words])).all()]
         x = floats(lines)
-        (place / "x.hex").write_text("".join(" ".join(words) + "\n" for words in lines))
+        (folder / "x.hex").write_text("".join(" ".join(words) + "\n" for words in lines))
         if codes is None:
             y = np.clip(x, -57344, 57344).astype(ml_dtypes.float8_e5m2).view(np.uint8)
             y[::40] ^= 1
@@ -198,13 +193,11 @@ def compared(place):
             y = codes(x)
             y[::40, 0] ^= 8
             text = "".join("".join(f"{c:x}\n" for c in row[:32]) + f"{row[32]:02x}\n" for row in y)
-        (place / "y.hex").write_text(text)
-        done = subprocess.run([QK, "compare", place / "x.hex", place / "y.hex", "--format", name, "--json"], capture_output=True, text=True)
-        assert done.returncode == 1, done.stderr
-        report = json.loads(done.stdout)
+        (folder / "y.hex").write_text(text)
+        report = qk_json("compare", folder / "x.hex", folder / "y.hex", "--format", name, status=1)
         assert report["values"] == x.size and 0 < report["mismatches"] <= len(y[::40]), report["mismatches"]
-    (place / "y.hex").write_text("1\n2\n")
-    fails("has 2 words; for", "compare", place / "x.hex", place / "y.hex", "--format", "mxfp4")
+    (folder / "y.hex").write_text("1\n2\n")
+    fails("has 2 words; for", "compare", folder / "x.hex", folder / "y.hex", "--format", "mxfp4")
 
 
 def decoder_of_floats(e_bits, m_bits, has_nan, **fault):
@@ -245,7 +238,7 @@ DECODERS = (
 )
 
 
-def decoders_diagnosed(place):
+def test_decoders_diagnosed(folder):
     """Faults of decoders are named, in what `compare --decode` reads: .hex and .npy."""
     for name, fault, sentences in DECODERS:
         lines = gen(name, "--decode", "--level", "2")
@@ -265,80 +258,73 @@ def decoders_diagnosed(place):
             y = decoder_of_floats(4, 3, True, **fault)(w).astype(np.float32)
         if fault.get("results") == "flushed":
             y = np.where(np.abs(y) < 2.0**-126, np.copysign(np.float32(0), y), y)
-        (place / "codes.hex").write_text("".join(" ".join(words) + "\n" for words in lines))
-        (place / "values.hex").write_text("".join(f"{v:08x}\n" for v in np.ascontiguousarray(y, np.float32).view(np.uint32).ravel()))
-        np.save(place / "codes.npy", w.astype(np.uint8))
-        np.save(place / "values.npy", y.astype(np.float32))
+        (folder / "codes.hex").write_text("".join(" ".join(words) + "\n" for words in lines))
+        (folder / "values.hex").write_text("".join(f"{v:08x}\n" for v in np.ascontiguousarray(y, np.float32).view(np.uint32).ravel()))
+        np.save(folder / "codes.npy", w.astype(np.uint8))
+        np.save(folder / "values.npy", y.astype(np.float32))
         reports = []
         for kind in ("hex", "npy"):
-            done = subprocess.run([QK, "compare", place / f"codes.{kind}", place / f"values.{kind}", "--format", name, "--decode", "--json"], capture_output=True, text=True)
-            assert done.returncode == 1, (name, fault, done)
-            reports.append(json.loads(done.stdout))
+            reports.append(qk_json("compare", folder / f"codes.{kind}", folder / f"values.{kind}", "--format", name, "--decode", status=1))
         assert reports[0] == reports[1] and reports[0]["mismatches"] > 0 and reports[0]["unexplained"] == 0, (name, fault, reports[0])
         said = [k["sentence"] + " " + k["where"] for k in reports[0]["causes"]]
         for k in sentences:
             assert any(k in s for s in said + reports[0]["alternatives"]), (name, fault, said, reports[0]["alternatives"])
         assert len(said) == (1 if "lane" in fault else len(sentences)), (name, fault, said)
     right = [words[0] for words in gen("fp8_e4m3fn", "--decode")]
-    (place / "codes.hex").write_text("\n".join(right))
+    (folder / "codes.hex").write_text("\n".join(right))
     y = np.array([int(v, 16) for v in right], np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
-    np.save(place / "values.npy", y)
-    assert subprocess.run([QK, "compare", place / "codes.hex", place / "values.npy", "--format", "fp8_e4m3fn", "--decode"], capture_output=True).returncode == 0
-    np.save(place / "values.npy", np.random.default_rng(1).standard_normal(256).astype(np.float32))
-    noise = subprocess.run([QK, "compare", place / "codes.hex", place / "values.npy", "--format", "fp8_e4m3fn", "--decode"], capture_output=True, text=True)
-    assert noise.returncode == 1 and noise.stdout.startswith("no known mistake explains it"), noise
-    fails("a decoder gives a value for each", "compare", place / "codes.npy", place / "values.npy", "--format", "mxfp4", "--decode")
-    fails("is no code of 4 bits", "compare", place / "codes.hex", place / "values.npy", "--format", "fp4_e2m1", "--decode")
+    np.save(folder / "values.npy", y)
+    qk("compare", folder / "codes.hex", folder / "values.npy", "--format", "fp8_e4m3fn", "--decode")
+    np.save(folder / "values.npy", np.random.default_rng(1).standard_normal(256).astype(np.float32))
+    noise = qk("compare", folder / "codes.hex", folder / "values.npy", "--format", "fp8_e4m3fn", "--decode", status=1)
+    assert noise.stdout.startswith("no known mistake explains it"), noise
+    fails("a decoder gives a value for each", "compare", folder / "codes.npy", folder / "values.npy", "--format", "mxfp4", "--decode")
+    fails("is no code of 4 bits", "compare", folder / "codes.hex", folder / "values.npy", "--format", "fp4_e2m1", "--decode")
 
 
-def narrow_inputs(place):
+def test_narrow_inputs(folder):
     """Inputs of 16 bits as .hex, and codes of one byte each as .npy."""
     for kind, dtype in (("fp16", np.float16), ("bf16", ml_dtypes.bfloat16)):
         words = [w[0] for w in gen("fp8_e5m2", "--input", kind)]
         x = np.array([int(w, 16) for w in words], np.uint16).view(dtype)
         finite = np.isfinite(x.astype(np.float32))
-        (place / "x.hex").write_text("\n".join(w for w, good in zip(words, finite) if good))
+        (folder / "x.hex").write_text("\n".join(w for w, good in zip(words, finite) if good))
         with np.errstate(all="ignore"):
             codes = np.clip(x[finite].astype(np.float32), -57344, 57344).astype(ml_dtypes.float8_e5m2).view(np.uint8)
-        np.save(place / "y.npy", codes)
-        done = subprocess.run([QK, "compare", place / "x.hex", place / "y.npy", "--format", "fp8_e5m2", "--input", kind], capture_output=True, text=True)
-        assert done.returncode == 0, done
-        fails("words of 8 digits (--input fp32)", "compare", place / "x.hex", place / "y.npy", "--format", "fp8_e5m2")
+        np.save(folder / "y.npy", codes)
+        qk("compare", folder / "x.hex", folder / "y.npy", "--format", "fp8_e5m2", "--input", kind)
+        fails("words of 8 digits (--input fp32)", "compare", folder / "x.hex", folder / "y.npy", "--format", "fp8_e5m2")
 
 
-def random_words(place):
+def test_random_words(folder):
     """A unit's own random words, as .npy and as text: the same bits; words that come one value late are named."""
     random = np.random.default_rng(4)
     x, words = random.standard_normal((64, 32)).astype(np.float32), random.integers(0, 1 << 32, (64, 32), dtype=np.uint32)
-    np.save(place / "x.npy", x)
-    np.save(place / "w.npy", words)
-    np.save(place / "late.npy", np.roll(words.ravel(), 1))
-    (place / "w.hex").write_text("// of the unit\n" + "".join(f"{w:08x}\n" for w in words.ravel()))
+    np.save(folder / "x.npy", x)
+    np.save(folder / "w.npy", words)
+    np.save(folder / "late.npy", np.roll(words.ravel(), 1))
+    (folder / "w.hex").write_text("// of the unit\n" + "".join(f"{w:08x}\n" for w in words.ravel()))
     stochastic = ["--format", "mxfp8_e5m2", "--rounding", "stochastic", "--random-words"]
 
-    def run(*arguments):
-        return subprocess.run([QK, *arguments], cwd=place, capture_output=True, text=True)
-
     for name in ("w.npy", "w.hex", "late.npy"):
-        done = run("convert", "x.npy", f"{name}.out.npy", *stochastic, name, "--overwrite")
-        assert done.returncode == 0, done.stderr
-    y = np.load(place / "w.npy.out.npy")
-    assert np.array_equal(y, np.load(place / "w.hex.out.npy")) and (y != x).any()
-    assert run("compare", "x.npy", "w.npy.out.npy", *stochastic, "w.hex").returncode == 0
-    late = run("compare", "x.npy", "late.npy.out.npy", *stochastic, "w.hex")
-    assert late.returncode == 1 and late.stdout.startswith("likely cause: its random words come one value late"), late
-    (place / "few.hex").write_text("01234567\n")
+        qk("convert", "x.npy", f"{name}.out.npy", *stochastic, name, "--overwrite", cwd=folder)
+    y = np.load(folder / "w.npy.out.npy")
+    assert np.array_equal(y, np.load(folder / "w.hex.out.npy")) and (y != x).any()
+    qk("compare", "x.npy", "w.npy.out.npy", *stochastic, "w.hex", cwd=folder)
+    late = qk("compare", "x.npy", "late.npy.out.npy", *stochastic, "w.hex", cwd=folder, status=1)
+    assert late.stdout.startswith("likely cause: its random words come one value late"), late
+    (folder / "few.hex").write_text("01234567\n")
     for words_of, rounding, sentence in (("few.hex", "stochastic", "has 1 words"), ("w.npy", "half-even", "is for --rounding stochastic"), ("x.npy", "stochastic", "are uint32")):
-        bad = run("compare", "x.npy", "w.npy.out.npy", "--format", "mxfp8_e5m2", "--rounding", rounding, "--random-words", words_of)
-        assert bad.returncode == 2 and sentence in bad.stderr, bad
+        bad = qk("compare", "x.npy", "w.npy.out.npy", "--format", "mxfp8_e5m2", "--rounding", rounding, "--random-words", words_of, cwd=folder, status=2)
+        assert sentence in bad.stderr, bad
 
 
-def unknown_words(place):
+def test_unknown_words(folder):
     """Stochastic rounding whose words nobody knows: right units pass, and each fault is told by what it does."""
     random = np.random.default_rng(8)
     n = 1 << 16
     x = random.standard_normal(n).astype(np.float32)
-    np.save(place / "x.npy", x)
+    np.save(folder / "x.npy", x)
     fair = random.integers(0, 1 << 32, n, dtype=np.uint64)
     state, lfsr = 1, []
     for _ in range(n):  # 10 bits, x^10 + x^7 + 1
@@ -355,48 +341,29 @@ def unknown_words(place):
     )
     for number_format in ("fp8_e5m2", "mxfp8_e4m3"):
         for words, sentence in units:
-            np.save(place / "w.npy", words.astype(np.uint32))
+            np.save(folder / "w.npy", words.astype(np.uint32))
             common = ["--format", number_format, "--rounding", "stochastic", "--random-words"]
-            made = subprocess.run([QK, "convert", place / "x.npy", place / "y.npy", *common, place / "w.npy", "--overwrite"], capture_output=True, text=True)
-            assert made.returncode == 0, made
-            done = subprocess.run([QK, "compare", place / "x.npy", place / "y.npy", *common, "unknown", "--json"], capture_output=True, text=True)
-            report = json.loads(done.stdout)
-            assert done.returncode == (sentence is not None) and report["plausible"] == (sentence is None), (number_format, sentence, report)
+            qk("convert", folder / "x.npy", folder / "y.npy", *common, folder / "w.npy", "--overwrite")
+            report = qk_json("compare", folder / "x.npy", folder / "y.npy", *common, "unknown", status=int(sentence is not None))
+            assert report["plausible"] == (sentence is None), (number_format, sentence, report)
             if sentence:
                 assert sentence in report["found"][0]["sentence"] and report["found"][0]["error_probability"] < 1e-6, (sentence, report)
-        even = subprocess.run([QK, "convert", place / "x.npy", place / "y.npy", "--format", number_format, "--overwrite"], capture_output=True, text=True)
-        assert even.returncode == 0
-        done = subprocess.run([QK, "compare", place / "x.npy", place / "y.npy", *common, "unknown"], capture_output=True, text=True)
-        assert done.returncode == 1 and done.stdout.startswith("it rounds half-even"), done
+        qk("convert", folder / "x.npy", folder / "y.npy", "--format", number_format, "--overwrite")
+        done = qk("compare", folder / "x.npy", folder / "y.npy", *common, "unknown", status=1)
+        assert done.stdout.startswith("it rounds half-even"), done
     # Where the words are known, the bits tell.
     n = 1 << 12
-    np.save(place / "x.npy", x[:n])
+    np.save(folder / "x.npy", x[:n])
     fair = fair[:n]
     for rounding in ("stochastic", "stochastic-b", "stochastic-c"):
         known = ["--format", "fp8_e5m2", "--rounding", rounding, "--random-words"]
         for words, sentence in ((np.resize(fair[:127], n), "repeat after 127"), (fair | 1 << 31, "bit 31 of its random words is stuck at 1"), (np.roll(fair, 1), "come one value late")):
-            np.save(place / "w.npy", words.astype(np.uint32))
-            np.save(place / "right.npy", fair.astype(np.uint32))
-            made = subprocess.run([QK, "convert", place / "x.npy", place / "y.npy", *known, place / "w.npy", "--overwrite"], capture_output=True, text=True)
-            assert made.returncode == 0, made
-            told = subprocess.run([QK, "compare", place / "x.npy", place / "y.npy", *known, place / "right.npy"], capture_output=True, text=True)
-            assert told.returncode == 1 and sentence in told.stdout.splitlines()[0], (rounding, sentence, told.stdout[:300])
+            np.save(folder / "w.npy", words.astype(np.uint32))
+            np.save(folder / "right.npy", fair.astype(np.uint32))
+            qk("convert", folder / "x.npy", folder / "y.npy", *known, folder / "w.npy", "--overwrite")
+            told = qk("compare", folder / "x.npy", folder / "y.npy", *known, folder / "right.npy", status=1)
+            assert sentence in told.stdout.splitlines()[0], (rounding, sentence, told.stdout[:300])
 
 
-def main():
-    with tempfile.TemporaryDirectory() as folder:
-        converters()
-        nan_without_a_guard()
-        blocks()
-        products()
-        devices(Path(folder))
-        memories(Path(folder))
-        compared(Path(folder))
-        decoders_diagnosed(Path(folder))
-        narrow_inputs(Path(folder))
-        random_words(Path(folder))
-        unknown_words(Path(folder))
-    print("streams: converters, decoders, products, devices, memories, compare, random words")
-
-
-main()
+if __name__ == "__main__":
+    evidence.main()

@@ -1,40 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qk diff` finds a planted fault by its tensor's name, and says of clean files that nothing departs; `qk evaluate --dump` writes every tensor.
-
-    tensor_by_tensor.py QK
-"""
+"""`qk diff` finds a planted fault by its tensor's name, and says of clean files that nothing departs; `qk evaluate --dump` writes every tensor."""
 import json
-import os
-import subprocess
 import sys
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-try:
-    import numpy as np
-    import onnx
-    import onnxruntime
-    from onnx import TensorProto as T
-    from onnx import helper as h
-    from onnx import numpy_helper as nh
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import check, decibels, run as qk
+from evidence.graphs import Graph
+from evidence.runtimes import outputs
 
-QK = sys.argv[1]
-ENVIRONMENT = {**os.environ, "QK_PYTHON": os.environ.get("QK_PYTHON", sys.executable)}
-failures = []
-
-
-def check(holds, what):
-    if not holds:
-        failures.append(what)
-        print("FAILED:", what, flush=True)
-
-
-def qk(*words):
-    return subprocess.run([QK, *map(str, words)], capture_output=True, text=True, env=ENVIRONMENT)
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper as nh
 
 
 def diff(*words):
@@ -43,23 +25,20 @@ def diff(*words):
     return r.returncode, json.loads(r.stdout) if r.returncode in (0, 1) else {"sides": [{"against": "?", "first": "?", "tensors": []}]}
 
 
-class Network:
-    """A graph that is written node by node; every tensor has a name."""
+class Network(Graph):
+    """A graph in which every tensor has a name."""
 
     def __init__(self, seed, shape):
-        self.random = np.random.default_rng(seed)
-        self.nodes, self.initializers, self.shape = [], {}, shape
+        super().__init__(seed)
+        self.shape = shape
 
     def constant(self, name, value, kind=None):
         if kind is not None:
-            self.initializers[name] = h.make_tensor(name, kind, np.shape(value), np.asarray(value).flatten().tolist())
-        else:
-            self.initializers[name] = nh.from_array(np.asarray(value), name)
-        return name
+            return self.hold(name, h.make_tensor(name, kind, np.shape(value), np.asarray(value).flatten().tolist()))
+        return self.hold(name, nh.from_array(np.asarray(value), name))
 
-    def node(self, kind, inputs, output, domain="", **attributes):
-        self.nodes.append(h.make_node(kind, inputs, [output], name="node_" + output, domain=domain, **attributes))
-        return output
+    def node(self, kind, inputs, output, **more):
+        return self.op(kind, *inputs, name="node_" + output, result=output, **more)
 
     def pair(self, x, scale, zero=0, kind=np.int8):
         s, z = self.constant(x + "_scale", np.float32(scale)), self.constant(x + "_zero", np.array(zero, kind))
@@ -67,22 +46,20 @@ class Network:
 
     def weight(self, name, shape, axis=0, bits=8):
         most = 63 if bits == 8 else 7  # with 127, sums of two products saturate in onnxruntime on x86-64 without VNNI
-        codes = self.random.integers(-most, most + 1, shape)
-        scales = (self.random.uniform(0.5, 1.5, shape[axis]) / most / np.sqrt(np.prod(shape) / shape[axis])).astype(np.float32)
+        codes = self.rng.integers(-most, most + 1, shape)
+        scales = (self.rng.uniform(0.5, 1.5, shape[axis]) / most / np.sqrt(np.prod(shape) / shape[axis])).astype(np.float32)
         self.constant(name, codes.astype(np.int8), T.INT4 if bits == 4 else None)
         return self.node("DequantizeLinear", [name, self.constant(name + "_scale", scales)], name + "_dq", axis=axis)
 
-    def save(self, file, output):
-        graph = h.make_graph(self.nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, self.shape)],
-                             [h.make_tensor_value_info(output, T.FLOAT, None)], list(self.initializers.values()))
-        onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)], ir_version=10), file)
+    def write(self, file, output):
+        self.save(file, {"x": self.shape}, {output: None}, opset=21, domains=["com.microsoft"])
         return file
 
 
 def picture(seed, quantized):
     """Two convolutions with Relu, a mean, a Gemm; under Q/DQ pairs or in float32."""
     n = Network(seed, ["N", 3, 8, 8])
-    r = n.random
+    r = n.rng
     def weight(name, shape):
         return n.weight(name, shape) if quantized else n.constant(name, (r.normal(size=shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32))
     def pair(t, scale, zero=0, kind=np.int8):
@@ -98,19 +75,19 @@ def picture(seed, quantized):
 
 def int4_blocks(seed, zero_points=False):
     n = Network(seed, ["N", 32])
-    n.constant("w", n.random.integers(-7, 8, [32, 16]).astype(np.int8), T.INT4)
-    read = ["w", n.constant("w_scale", n.random.uniform(0.01, 0.03, [2, 16]).astype(np.float32))]
+    n.constant("w", n.rng.integers(-7, 8, [32, 16]).astype(np.int8), T.INT4)
+    read = ["w", n.constant("w_scale", n.rng.uniform(0.01, 0.03, [2, 16]).astype(np.float32))]
     if zero_points:  # those of neighbours differ
         read.append(n.constant("w_zero", (np.arange(32).reshape(2, 16) % 3 - 1).astype(np.int8), T.INT4))
     a = n.node("MatMul", ["x", n.node("DequantizeLinear", read, "w_dq", axis=0, block_size=16)], "product")
-    n.node("Add", [a, n.constant("bias", n.random.normal(size=16).astype(np.float32))], "y")
+    n.node("Add", [a, n.constant("bias", n.rng.normal(size=16).astype(np.float32))], "y")
     return n
 
 
 def nbits(seed):
     n = Network(seed, ["N", 32])
-    n.constant("w", n.random.integers(0, 256, [16, 1, 16]).astype(np.uint8))
-    n.constant("w_scale", n.random.uniform(0.01, 0.03, [16]).astype(np.float32))
+    n.constant("w", n.rng.integers(0, 256, [16, 1, 16]).astype(np.uint8))
+    n.constant("w_scale", n.rng.uniform(0.01, 0.03, [16]).astype(np.float32))
     a = n.node("MatMulNBits", ["x", "w", "w_scale"], "product", domain="com.microsoft", K=32, N=16, bits=4, block_size=32)
     n.node("Softmax", [a], "y")
     return n
@@ -118,15 +95,15 @@ def nbits(seed):
 
 def change(n, name, edit):
     """Returns the initializer as it was, and puts another one in its place."""
-    old = n.initializers[name]
+    old = n.held[name]
     value = nh.to_array(old)
-    n.initializers[name] = nh.from_array(np.asarray(edit(value.copy())).astype(value.dtype), name)
+    n.held[name] = nh.from_array(np.asarray(edit(value.copy())).astype(value.dtype), name)
     return old
 
 
 def swap_nibbles(n, name):
     """Swaps the codes of the first byte that has two different ones."""
-    old = n.initializers[name]
+    old = n.held[name]
     new = onnx.TensorProto()
     new.CopyFrom(old)
     if old.data_type == T.INT4:
@@ -141,7 +118,7 @@ def swap_nibbles(n, name):
         at = next(i for i, b in enumerate(flat) if b >> 4 != b & 15)
         flat[at] = (flat[at] >> 4) | (flat[at] & 15) << 4
         new = nh.from_array(value, name)
-    n.initializers[name] = new
+    n.held[name] = new
     return old
 
 
@@ -180,18 +157,18 @@ for name, value in zip(made, session.run(made, {"x": numpy.load(os.path.join(sys
 """
 
 
-def faults(folder):
+def test_faults(folder):
     for number, (make, name, edit, first, word) in enumerate(FAULTS):
         what = f"fault {number}, {name}"
         n = make()
-        x = n.random.normal(size=[4, *n.shape[1:]]).astype(np.float32)
+        x = n.rng.normal(size=[4, *n.shape[1:]]).astype(np.float32)
         np.save(folder / "x.npy", x)
-        clean, faulty = n.save(folder / "clean.onnx", "y"), folder / "faulty.onnx"
+        clean, faulty = n.write(folder / "clean.onnx", "y"), folder / "faulty.onnx"
         if edit is None:
             swap_nibbles(n, name)
         else:
             change(n, name, edit)
-        n.save(faulty, "y")
+        n.write(faulty, "y")
         status, told = diff(clean, "--inputs", folder / "x.npy", "--against", faulty)
         side = told["sides"][0]
         check(status == 1 and side["first"] == first, f"{what}: beside the model's file {side['first']} departs first, not {first}")
@@ -207,18 +184,18 @@ def faults(folder):
         check(status == 0, f"{what}: {told['sides'][0]['first']} departs from its own dump")
         # A runtime with the fault: it gets the clean file and runs the faulty one.
         (folder / "runtime.py").write_text(RUNTIME)
-        command = f"{ENVIRONMENT['QK_PYTHON']} {folder / 'runtime.py'} {faulty}"
+        command = f"{sys.executable} {folder / 'runtime.py'} {faulty}"
         if number % 3 == 0:
             status, told = diff(clean, "--inputs", folder / "x.npy", "--command", command)
             check(status == 1 and told["sides"][0]["first"] == first, f"{what}: in a runtime {told['sides'][0]['first']} departs first, not {first}")
 
 
-def clean_files(folder):
+def test_clean_files(folder):
     for name, make in (("quantized", lambda: picture(11, True)), ("float", lambda: picture(12, False)), ("int4", lambda: int4_blocks(13)),
                        ("nbits", lambda: nbits(14))):
         n = make()
-        np.save(folder / "x.npy", n.random.normal(size=[16, *n.shape[1:]]).astype(np.float32))
-        file = n.save(folder / f"{name}.onnx", "y")
+        np.save(folder / "x.npy", n.rng.normal(size=[16, *n.shape[1:]]).astype(np.float32))
+        file = n.write(folder / f"{name}.onnx", "y")
         status, told = diff(file, "--inputs", folder / "x.npy", "--against", "onnxruntime", "--report", folder / "r.html")
         first = [s["first"] for s in told["sides"]]
         if name == "int4":  # the optimizer makes MatMulNBits of it, which onnxruntime lets round activations to int8 unless a session says otherwise
@@ -234,13 +211,13 @@ def clean_files(folder):
         check("optimizer on" in page and "y" in page and (folder / "r.json").exists(), f"{name}: the page")
 
 
-def dumps(folder):
+def test_dumps(folder):
     n = picture(21, False)
     n.shape = [1, 3, 8, 8]  # one row a run
     n.nodes[0].output[0] = n.nodes[1].input[0] = "c1/a:b"
     n.nodes[2].output[0] = n.nodes[3].input[0] = "c1_a/b"
-    n.save(folder / "m.onnx", "y")
-    x = n.random.normal(size=[3, 3, 8, 8]).astype(np.float32)
+    n.write(folder / "m.onnx", "y")
+    x = n.rng.normal(size=[3, 3, 8, 8]).astype(np.float32)
     np.save(folder / "x.npy", x)
     r = qk("evaluate", folder / "m.onnx", "--inputs", folder / "x.npy", "--dump", folder / "d", "--json")
     check(r.returncode == 0 and json.loads(r.stdout)["dumped"] == 8, f"dump: {r.stdout} {r.stderr}")
@@ -279,7 +256,7 @@ def dumps(folder):
 def residual(seed):
     """Adds behind convolutions, which runtimes compute inside of them."""
     n = Network(seed, ["N", 8, 16, 16])
-    r = n.random
+    r = n.rng
     def conv(t, output):
         w = n.constant("w_" + output, (r.normal(size=[8, 8, 3, 3]) / 8.5).astype(np.float32))
         return n.node("Conv", [t, w], output, pads=[1, 1, 1, 1])
@@ -290,25 +267,24 @@ def residual(seed):
     return n
 
 
-def in_openvino(folder):
+def test_in_openvino(folder):
     if find_spec("openvino") is None:
-        print("openvino is not here: left out")
-        return
+        pytest.skip("openvino is not here")
     for name, make in (("quantized", lambda: picture(31, True)), ("float", lambda: picture(32, False)), ("int4", lambda: int4_blocks(33)),
                        ("residual", lambda: residual(34))):
         n = make()
-        np.save(folder / "x.npy", n.random.normal(size=[4, *n.shape[1:]]).astype(np.float32))
-        status, told = diff(n.save(folder / f"{name}.onnx", "y"), "--inputs", folder / "x.npy", "--against", "openvino")
+        np.save(folder / "x.npy", n.rng.normal(size=[4, *n.shape[1:]]).astype(np.float32))
+        status, told = diff(n.write(folder / f"{name}.onnx", "y"), "--inputs", folder / "x.npy", "--against", "openvino")
         check(status == 0 and len(told["sides"]) == 2, f"{name}: in openvino {[s['first'] for s in told['sides']]} departs")
 
 
-def accuracy_levels(folder):
+def test_accuracy_levels(folder):
     """The level is written, and its price is what onnxruntime's outputs say."""
     n = Network(41, ["N", 64])
-    w = n.constant("w", (n.random.normal(size=[64, 32]) / 8).astype(np.float32))
+    w = n.constant("w", (n.rng.normal(size=[64, 32]) / 8).astype(np.float32))
     n.node("MatMul", ["x", w], "y")
-    file = n.save(folder / "wide.onnx", "y")
-    x = n.random.normal(size=[8, 64]).astype(np.float32)
+    file = n.write(folder / "wide.onnx", "y")
+    x = n.rng.normal(size=[8, 64]).astype(np.float32)
     np.save(folder / "x.npy", x)
     words = ("--weight", "int4", "--weight-block", 32, "--approach", "weight_only", "--calibration", folder / "x.npy", "--json")
     prices = {}
@@ -319,11 +295,10 @@ def accuracy_levels(folder):
         nodes = [m for m in onnx.load(folder / f"level{level}.onnx").graph.node if m.op_type == "MatMulNBits"]
         written = [a.i for m in nodes for a in m.attribute if a.name == "accuracy_level"]
         check(len(nodes) == 1 and written == ([level] if level else []), f"level {level}: {written} is written")
-    run = {k: onnxruntime.InferenceSession(str(f), providers=["CPUExecutionProvider"]).run(["y"], {"x": x})[0]
-           for k, f in (("float", file), (1, folder / "level1.onnx"), (4, folder / "level4.onnx"))}
+    run = {k: outputs(f, {"x": x}, names=["y"])[0] for k, f in (("float", file), (1, folder / "level1.onnx"), (4, folder / "level4.onnx"))}
     for level in (1, 4):
-        decibels = 10 * np.log10(np.sum(run["float"].astype(np.float64) ** 2) / np.sum((run["float"].astype(np.float64) - run[level]) ** 2))
-        check(abs(decibels - prices[level]["sqnr"]) < 0.05, f"level {level}: {decibels} dB, not {prices[level]}")
+        found = decibels(run[level], run["float"])
+        check(abs(found - prices[level]["sqnr"]) < 0.05, f"level {level}: {found} dB, not {prices[level]}")
     check(prices[1]["price"] < 0.01 < prices[4]["price"] and prices[4]["sqnr_without"] == prices[1]["sqnr_without"], f"prices {prices}")
     status, told = diff(folder / "level4.onnx", "--inputs", folder / "x.npy", "--against", "onnxruntime")
     check(status == 0, f"level 4 is evaluated as onnxruntime computes it: {[s['first'] for s in told['sides']]} departs")
@@ -331,7 +306,9 @@ def accuracy_levels(folder):
     check(r.returncode == 2 and "MatMulNBits" in r.stderr and not (folder / "none.onnx").exists(), f"a file without such a node: {r.stderr}")
 
 
-def wrong_use(folder):
+def test_wrong_use(folder):
+    picture(21, False).write(folder / "m.onnx", "y")
+    np.save(folder / "x.npy", np.zeros((4, 3, 8, 8), np.float32))
     for words, part in (((), "--against"), (("--against", "tensorflow"), "onnxruntime, openvino"),
                         (("--against", "onnxruntime", "--command", "true"), "--against"), (("--command", "false"), "false"),
                         (("--against", "onnxruntime", "--optimizer", "maybe"), "maybe"), (("--command", "true"), "no tensor")):
@@ -339,8 +316,5 @@ def wrong_use(folder):
         check(r.returncode == 2 and part in r.stderr, f"{words}: status {r.returncode}, {r.stderr}")
 
 
-with tempfile.TemporaryDirectory() as name:
-    for part in (faults, clean_files, dumps, wrong_use, in_openvino, accuracy_levels):
-        part(Path(name))
-print("failed:", len(failures)) if failures else print("ok")
-sys.exit(bool(failures))
+if __name__ == "__main__":
+    evidence.main()

@@ -1,39 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers by the names that they have in torch: modules, groups as prefixes of them, types, and positions from either end.
 
-usage: torch_names.py QK
 Makes one small network as torch's two exporters write it, as the new one does where its optimizer folded a BatchNorm into a convolution, whose
 node then tells of the BatchNorm, and as it does once an optimizer has dropped what it writes beside nodes.
 The same requests mean the same layers in all of them.
 """
 import json
 import os
-import subprocess
 import sys
-import tempfile
+from pathlib import Path
 
-try:
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import at, check, qk, qk_json
+from evidence.graphs import model as made
 
-QK = sys.argv[1]
-FAILED = []
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
 # Module, its type, operator, shape of the weight. The first convolution of a block is a list in a list, as in mobilenet_v2.
 LAYERS = [("features.0.0", "torch.nn.modules.conv.Conv2d", "Conv", (4, 3, 3, 3)),
           ("features.1.conv.0.0", "torch.nn.modules.conv.Conv2d", "Conv", (6, 4, 1, 1)),
           ("features.1.conv.1", "torch.nn.modules.conv.Conv2d", "Conv", (4, 6, 1, 1)),
           ("features.10.conv.1", "torch.nn.modules.conv.Conv2d", "Conv", (8, 4, 1, 1)),
           ("classifier.1", "torch.nn.modules.linear.Linear", "Gemm", (5, 8))]
-
-
-def check(good, what):
-    if not good:
-        FAILED.append(what)
-        print("FAILED:", what)
 
 
 def scopes(path):
@@ -94,21 +85,12 @@ def network(how):
         if op == "Conv":
             nodes.append(helper.make_node("Relu", [value], [f"relu_{i}"], name=f"{os.path.dirname(legacy_name(path, op))}_{i}/Relu" if how == "legacy" else f"node_relu_{i}"))
             value = f"relu_{i}"
-    graph = helper.make_graph(nodes, "main_graph", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])], weights)
-    m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    m = made(nodes, {"x": ["n", 3, 8, 8]}, {"y": ["n", 5]}, weights, opset=18, ir_version=10)
     onnx.checker.check_model(m)
     return m
 
 
-def run(*words, status=0):
-    done = subprocess.run([QK, *words], capture_output=True, text=True)
-    check(done.returncode == status, f"qk {' '.join(words)}: exit status {done.returncode}\n{done.stderr}")
-    return done
-
-
-def main(folder):
-    at = lambda name: os.path.join(folder, name)
+def test_names_of_torch():
     np.save(at("x.npy"), np.random.default_rng(1).normal(size=(16, 3, 8, 8)).astype(np.float32))
     answers = {}
     for how in ("dynamo", "legacy", "weights", "folded"):
@@ -119,13 +101,11 @@ def main(folder):
         def quantize(requests, *more, status=0):
             with open(at("requests.json"), "w") as f:
                 json.dump({"default": {"activation": "int8", "weight": "int8"}, "requests": requests}, f)
-            return run("quantize", model, "--plan", at("requests.json"), "--calibration", at("x.npy"), "-o", at("q.onnx"), "--overwrite", "--json", *more, status=status)
+            return qk("quantize", model, "--plan", at("requests.json"), "--calibration", at("x.npy"), "-o", at("q.onnx"), "--overwrite", "--json", *more, status=status)
 
         done = quantize([{"layer": "features.1.conv.0.0", "activation": "int16", "weight": "int16"}, {"group": "features.10", "activation": "int16", "weight": "int16"},
                          {"op_type": "AvgPool2d", "activation": "int16"}, {"model_input": -1, "format": "int16"}, {"model_output": -1, "format": "int16"},
                          {"layer": -1, "weight": "int4"}, {"layer": 0, "weight": "uint8"}], "--strict")
-        if done.returncode:
-            continue
         formats = {}
         for e in json.loads(done.stdout)["edges"]:
             who = e["module"] or {"ReduceMean": "pool", "GlobalAveragePool": "pool"}.get(e["op_type"], e["role"])
@@ -153,20 +133,18 @@ def main(folder):
               {path: "int4" if op == "Conv" else "int2" for path, _, op, _ in LAYERS}, f"{how}: Conv2d and Linear")
 
         # Where names are shown, and where else they are taken.
-        shown = json.loads(run("inspect", model, "--json", "--tensors").stdout)
+        shown = qk_json("inspect", model, "--tensors")
         check([l["module"] for l in shown["layers"]] == [path for path, *_ in LAYERS], f"{how}: inspect --json {shown['layers']}")
         for words in (("inspect", model), ("inspect", model, "--tensors")):
-            check(all(f"module {path}" in run(*words).stdout for path, *_ in LAYERS), f"{how}: {' '.join(words)}")
-        found = json.loads(run("search", model, "--inputs", at("x.npy"), "--wide", "int16/int8", "--narrow", "int8/int4", "--target-l2", "1e9", "--layers",
+            check(all(f"module {path}" in qk(*words).stdout for path, *_ in LAYERS), f"{how}: {' '.join(words)}")
+        found = json.loads(qk("search", model, "--inputs", at("x.npy"), "--wide", "int16/int8", "--narrow", "int8/int4", "--target-l2", "1e9", "--layers",
                                "features.1,classifier.1", "--exclude", "features.1.conv.1", "--json", "--report", at("r.html"), "--overwrite").stdout)
         check(sorted(found["modules"].values()) == ["classifier.1", "features.1.conv.0.0"], f"{how}: search {found.get('modules')}")
         check("(features.1.conv.0.0)" in open(at("r.html")).read(), f"{how}: the page")
-        log = run("quantize", model, "--activation", "int8", "--weight", "int8", "--calibration", at("x.npy"), "--log", at("log.txt"), "--save-plan", at("p.json"), "--overwrite")
+        log = qk("quantize", model, "--activation", "int8", "--weight", "int8", "--calibration", at("x.npy"), "--log", at("log.txt"), "--save-plan", at("p.json"), "--overwrite")
         check(log.returncode == 0 and ", features.1.conv.0.0)" in open(at("log.txt")).read(), f"{how}: the log")
     check(len(answers) == 4 and all(a == answers["dynamo"] for a in answers.values()), f"the same requests mean the same: {answers}")
 
 
-with tempfile.TemporaryDirectory() as folder:
-    main(folder)
-print("failed" if FAILED else "passed")
-sys.exit(1 if FAILED else 0)
+if __name__ == "__main__":
+    evidence.main()

@@ -1,30 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantizes language models: weights behind constant paths, float16, masks, caches, packed weights, and the commands of the guide.
-
-usage: transformers.py QK    (the built command)
-"""
+"""Quantizes language models: weights behind constant paths, float16, masks, caches, packed weights, and the commands of the guide."""
 import json
 import os
-import subprocess
 import sys
+from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
-from evidence import QK, at, check, qk, qk_json
+from evidence import ROOT, at, check, close, decibels, qk, qk_json, saved
+from evidence.runtimes import keeps, outputs, session
 
 import numpy as np
 import onnx
 from onnx import TensorProto
-import onnxruntime
 
 import language_models as models
-from language_files import close, evaluated, saved, softmax_log
-import onnxruntime_runs as runs
+from language_models import logits as evaluated, softmax_log
 
 rng = np.random.default_rng(7)
 
 
-def weights_are_weights():
+def test_weights_are_weights():
     """A tied embedding larger than the folding limits is still a weight."""
     big = models.gpt(at("big.onnx"), vocabulary=33000, hidden=512, layers=1, count=8)
     check(33000 * 512 * 4 > 2**26, "the tied embedding is beyond the limit of other constants")
@@ -36,8 +32,7 @@ def weights_are_weights():
         check(len(head) == 1, f"lm_head's tied weights are weights under {formats[:4]}")
         check(any("wte" in n["subject"] + n["text"] and n["kind"] == "tied" for n in report["notes"]), "and a remark says that they are tied")
     qk("quantize", "--recipe", "fast", big, "-o", at("big_q.onnx"), "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data, "--overwrite")
-    session = onnxruntime.InferenceSession(at("big_q.onnx"))
-    check(close(session.run(None, dict(np.load(data)))[0], evaluated(big, data, "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data), 5e-2),
+    check(close(outputs(at("big_q.onnx"), data)[0], evaluated(big, data, "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data), 5e-2),
           "the int8 file runs in onnxruntime as planned")
     held = sum(len(t.raw_data) for t in onnx.load(at("big_q.onnx")).graph.initializer)
     check(held < 1.5 * 33000 * 512 * 4, "the exported file holds the embedding once in float32 and once as codes")
@@ -45,7 +40,7 @@ def weights_are_weights():
         os.remove(at(f))
 
 
-def halves():
+def test_halves():
     """Equal models in float16 and float32 get the same quantizers, each in its own type."""
     places = np.arange(7)[None].repeat(2, 0)
     ids = rng.integers(0, 61, (2, 7))
@@ -62,8 +57,7 @@ def halves():
             noise = np.abs(planned.astype(np.float64) - plain).max() / np.abs(plain).max()
             check(0 < noise < 1, f"{np.dtype(dtype).name} {name}: quantizing changes the outputs by {noise:.3f}")
             check(planned.dtype == dtype, "and they keep their type")
-            session = onnxruntime.InferenceSession(out)
-            got = session.run(None, dict(np.load(data)))[0]
+            got = outputs(out, data)[0]
             check(got.dtype == dtype and close(got, planned, max(5e-2, noise)), "the file runs in onnxruntime as planned")
             again = evaluated(out, data)
             check(close(again, planned, 2e-3), "and here")
@@ -74,7 +68,7 @@ def halves():
         check(half == single and len(half) > 10, f"{name}: float16 gets the quantizers of float32 ({len(half)} edges)")
 
 
-def speech():
+def test_speech():
     """whisper: convolutions, an encoder, and a decoder that reads it; int8 with onnxruntime's optimizer and without."""
     model = models.whisper(at("whisper.onnx"))
     data = saved("whisper.npz", input_features=rng.standard_normal((2, 16, 24)).astype(np.float32), input_ids=rng.integers(0, 61, (2, 7)))
@@ -82,12 +76,12 @@ def speech():
     for formats in (["--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data], ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"]):
         planned = evaluated(model, data, *formats)
         qk("quantize", "--recipe", "fast", model, "-o", at("whisper_q.onnx"), *formats, "--overwrite")
-        on, off = (runs.run_inputs(at("whisper_q.onnx"), dict(np.load(data)), level) for level in ("on", "off"))
+        on, off = (outputs(at("whisper_q.onnx"), data, level)[0] for level in ("on", "off"))
         # The optimizer's other order of sums may round a value of a block format to its other neighbour.
-        check(close(off, planned, 5e-2) and runs.keeps(on, off, plain)[0] and runs.decibels(on, planned) > 20, f"whisper, {formats[1]}: onnxruntime, {runs.keeps(on, off, plain)[1]}")
+        check(close(off, planned, 5e-2) and keeps(on, off, plain)[0] and decibels(on, planned) > 20, f"whisper, {formats[1]}: onnxruntime, {keeps(on, off, plain)[1]}")
 
 
-def masks():
+def test_masks():
     """Masks that reach the lowest value of the type stay float; a strict plan refuses to leave them."""
     gpt = models.gpt(at("masked.onnx"))
     data = saved("masked.npz", input_ids=rng.integers(0, 61, (2, 8)), attention_mask=np.array([[1] * 8, [1] * 5 + [0] * 3]))
@@ -99,7 +93,7 @@ def masks():
     check(max(scales) < 1e3, "and no scale comes from one")
     keys = [json.dumps(n, sort_keys=True) for n in report["notes"]]
     check(len(keys) == len(set(keys)), "no remark stands twice")
-    qk("quantize", "--recipe", "fast", gpt, "-o", at("none.onnx"), *all_of, "--strict", statuses=(2,))
+    qk("quantize", "--recipe", "fast", gpt, "-o", at("none.onnx"), *all_of, "--strict", status=2)
     plain, planned = evaluated(gpt, data), evaluated(gpt, data, *all_of)
     check(np.abs(planned - plain).max() < 0.3 * np.abs(plain).max(), "the model still says something")
     # Torch masks with -Inf, by a Where or by adding a constant.
@@ -110,7 +104,7 @@ def masks():
         g.nodes.clear()
         g.op("MatMul", "x", g.op("Transpose", "x", perm=[0, 2, 1]), name="scores")
         g.op("MatMul", g.op("Softmax", g.op(operation, *operands), axis=-1), "x", name="context")
-        g.nodes[-1].output[0] = "logits"
+        g.rename("logits")
         infinite = g.save(at(f"{operation}.onnx"), [("x", TensorProto.FLOAT, ["N", 8, 16])], [("logits", TensorProto.FLOAT, ["N", 8, 16])])
         x = saved("infinite.npz", x=rng.standard_normal((3, 8, 16)).astype(np.float32))
         for formats in (["--activation", "int16", "--weight", "int16"], ["--activation", "bfp16", "--weight", "bfp16"]):
@@ -119,7 +113,7 @@ def masks():
             check(any("holds a mask" in n["text"] for n in told), f"{formats[1]}, {operation}: a mask of -Inf is told")
             plain, planned = evaluated(infinite, x), evaluated(infinite, x, *asked)
             check(np.isfinite(planned).all() and np.abs(planned - plain).max() < 0.1 * np.abs(plain).max(), "and left")
-            got = onnxruntime.InferenceSession(at("infinite_q.onnx")).run(None, dict(np.load(x)))[0]
+            got = outputs(at("infinite_q.onnx"), x)[0]
             check(close(got, planned, 2e-2), "in the file, too")
     rows = qk_json("sensitivity", gpt, "--inputs", data, "--wide", "mxfp8_e4m3/mxfp8_e4m3", "--narrow", "mxfp8_e4m3/mxfp4")["sensitivity"]
     check(len(rows) == len({r["layer"] for r in rows}), "a layer whose weights alone are narrowed stands once")
@@ -130,7 +124,7 @@ def noise(model, data, *formats):
     return ((planned - plain) ** 2).sum() / (plain**2).sum()
 
 
-def channels():
+def test_channels():
     """SmoothQuant and AWQ on models in which some channels are 30 times as large as the others."""
     gpt = models.gpt(at("outliers.onnx"), outliers=30.0)
     data = saved("outliers.npz", input_ids=rng.integers(0, 61, (4, 12)), attention_mask=np.ones((4, 12), np.int64))
@@ -145,8 +139,7 @@ def channels():
     report = qk_json("quantize", "--recipe", "fast", gpt, "-o", at("smooth.onnx"), "--smooth-quant", "0.5", "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data)
     told = [n for n in report["notes"] if n["kind"] == "scaled"]
     check(any("in '" in n["text"] for n in told) and any("Mul" in n["text"] for n in told), "factors go into normalizations, else into a Mul")
-    session = onnxruntime.InferenceSession(at("smooth.onnx"))
-    got = session.run(None, dict(np.load(data)))[0]
+    got = outputs(at("smooth.onnx"), data)[0]
     check(close(got, evaluated(gpt, data, "--smooth-quant", "0.5", "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data), 5e-2), "the file is plain ONNX")
     with open(at("smooth.json"), "w") as f:
         json.dump({"default": {"activation": "int8", "weight": {"format": "int8", "per_channel": True}}, "smooth_quant": {"alpha": 0.5}}, f)
@@ -158,7 +151,7 @@ def channels():
     check(noise(half, text, *four[:-1], "16", "--awq", "search", "--calibration", text) < 0.5 * noise(half, text, *four[:-1], "16"), "float16 models are scaled too")
 
 
-def caches():
+def test_caches():
     half = models.llama(at("cached.onnx"))
     past = {k: np.zeros((1, 2, 0, 8), np.float16) for k in models.cache()}
     text = saved("cached.npz", input_ids=rng.integers(0, 61, (1, 7)), position_ids=np.arange(7)[None], **past)
@@ -167,16 +160,15 @@ def caches():
     check({f"present.{i}.{k}" for i in range(2) for k in ("key", "value")} <= kept, "--kv-cache: keys and values")
     check(not any(e["role"] == "weight" or e["consumer"].endswith("_proj") for e in report["edges"]), "and no layer's weights or inputs")
     check(all(e["quantizer"]["format"] == "fp8_e4m3fn" for e in report["edges"]), "in their format")
-    session = onnxruntime.InferenceSession(at("cached_q.onnx"))
-    check(close(session.run(None, dict(np.load(text)))[0], evaluated(half, text, "--kv-cache", "fp8_e4m3fn", "--calibration", text), 3e-2), "the file runs in onnxruntime")
+    check(close(outputs(at("cached_q.onnx"), text)[0], evaluated(half, text, "--kv-cache", "fp8_e4m3fn", "--calibration", text), 3e-2), "the file runs in onnxruntime")
 
     # Generation in onnxruntime, written out here, with the cache.
     def by_hand(path, steps, forced=None):
-        session = onnxruntime.InferenceSession(path)
-        names = [o.name for o in session.get_outputs()]
+        runs = session(path)
+        names = [o.name for o in runs.get_outputs()]
         fed, tokens, rows = dict(np.load(text)), [], []
         for step in range(steps):
-            out = dict(zip(names, session.run(None, fed)))
+            out = dict(zip(names, runs.run(None, fed)))
             rows.append(out["logits"][0, -1].astype(np.float64))
             tokens.append(int(rows[-1].argmax()))
             token = tokens[-1] if forced is None else forced[step]
@@ -197,7 +189,7 @@ def caches():
     check(abs(got["agreement"] - (planned.argmax(1) == wanted.argmax(1)).mean()) < 1e-9 and abs(got["kl"] - (np.exp(q) * (q - p)).sum(1).mean()) < 1e-3, "agreement and kl")
 
 
-def nbits():
+def test_nbits():
     single = models.llama(at("nbits.onnx"), dtype=np.float32, hidden=64)
     past = {k: np.zeros((2, 2, 0, 16), np.float32) for k in models.cache()}
     text = saved("nbits.npz", input_ids=rng.integers(0, 61, (2, 7)), position_ids=np.arange(7)[None].repeat(2, 0), **past)
@@ -209,7 +201,7 @@ def nbits():
         check(kinds.count("MatMulNBits") == 15 and kinds.count("GatherBlockQuantized") == 1, f"nbits, {' '.join(formats)}: 15 products, one table")
         planned = evaluated(single, text, *asked)
         check(close(evaluated(out, text), planned, 1e-5), "here they compute what the plan says")
-        got = onnxruntime.InferenceSession(out).run(None, dict(np.load(text)))[0]
+        got = outputs(out, text)[0]
         check(close(got, planned, 1e-4), "and in onnxruntime")
         qk("inspect", out, "--save-plan", at("again.json"), "--save-float", at("again.onnx"), "--overwrite")
         check(close(evaluated(at("again.onnx"), text, "--plan", at("again.json")), planned, 1e-5), "the plan is recovered")
@@ -221,7 +213,7 @@ def nbits():
         if n.op_type == "MatMulNBits":
             n.attribute.append(onnx.helper.make_attribute("accuracy_level", 4))
     onnx.save(low, at("level4.onnx"))
-    mine, ours = evaluated(at("level4.onnx"), text), onnxruntime.InferenceSession(at("level4.onnx")).run(None, dict(np.load(text)))[0]
+    mine, ours = evaluated(at("level4.onnx"), text), outputs(at("level4.onnx"), text)[0]
     loss = np.abs(mine - evaluated(at("nbits_q.onnx"), text)).max() / np.abs(mine).max()
     told = qk("inspect", at("level4.onnx"), "--save-plan", at("again.json"), "--overwrite")
     check("accuracy_level 4" in told.stdout + told.stderr, "a plan recovered from it says what it leaves out")
@@ -231,11 +223,11 @@ def nbits():
     text = saved("nbits16.npz", input_ids=rng.integers(0, 61, (2, 7)), position_ids=np.arange(7)[None].repeat(2, 0), **past)
     asked = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "16"]
     qk("quantize", "--recipe", "fast", half, "-o", at("nbits16_q.onnx"), "--export", "nbits", *asked)
-    got = onnxruntime.InferenceSession(at("nbits16_q.onnx")).run(None, dict(np.load(text)))[0]
+    got = outputs(at("nbits16_q.onnx"), text)[0]
     check(got.dtype == np.float16 and close(got, evaluated(half, text, *asked), 3e-2), "a float16 model keeps its type around them")
 
 
-def recovered():
+def test_recovered():
     """Plan and float model are recovered from a quantized float16 model in each style, and give the same outputs in float16."""
     half = models.llama(at("recover.onnx"))
     text = saved("recover.npz", input_ids=rng.integers(0, 61, (2, 8)), position_ids=np.tile(np.arange(8), (2, 1)), **models.cache(samples=2))
@@ -247,7 +239,7 @@ def recovered():
         check(same and {t.data_type for t in onnx.load(at("back.onnx")).graph.initializer} >= {TensorProto.FLOAT16}, f"float16, {style}, {formats[-1]}: recovered")
 
 
-def threads():
+def test_threads():
     """With fewer samples than threads, parts of one sample run side by side and give the bits of one thread."""
     cases = {"bert": (models.bert(at("wide_bert.onnx"), vocabulary=300, hidden=256, layers=1, longest=256), ["attention_mask", "token_type_ids"]),
              "gpt": (models.gpt(at("wide_gpt.onnx"), vocabulary=300, hidden=192, layers=1, longest=256), ["attention_mask"]),
@@ -265,14 +257,13 @@ def threads():
                             ["--activation", "int8", "--weight", "int8", "--approach", "dynamic"]):
                 one, two, three, five = (evaluated(file, text, "--threads", n, *formats) for n in (1, 2, 3, 5))
                 check(one.tobytes() == two.tobytes() == three.tobytes() == five.tobytes(), f"{what}, {samples} x {length} {formats[1:2]}: the same bits on 1, 2, 3 and 5 threads")
-        session = onnxruntime.InferenceSession(file)
         run = {k: v[:1] for k, v in given.items()}
-        check(close(evaluated(file, saved("threads.npz", **run), "--threads", 2), session.run(["logits"], run)[0], 1e-4), f"{what}: onnxruntime's numbers")
+        check(close(evaluated(file, saved("threads.npz", **run), "--threads", 2), outputs(file, run, names=["logits"])[0], 1e-4), f"{what}: onnxruntime's numbers")
 
 
-def guide():
+def test_guide():
     """Runs every command of docs/guide/language_models.md."""
-    page = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guide", "language_models.md")).read()
+    page = (ROOT / "docs" / "guide" / "language_models.md").read_text()
     folder = at("guide")
     os.makedirs(os.path.join(folder, "texts"))
     models.llama(os.path.join(folder, "model.onnx"))
@@ -281,20 +272,10 @@ def guide():
     lines = [line for block in page.split("```sh\n")[1:] for line in block.split("```")[0].splitlines()]
     for line in lines:
         words = line.split()
-        done = subprocess.run([QK, *words[1:]], cwd=folder, capture_output=True, text=True)
+        done = evidence.run(*words[1:], cwd=folder)
         check(words[0] == "qk" and done.returncode == 0, line + (done.stderr if done.returncode else ""))
     check(len(lines) > 10, f"{len(lines)} lines of the guide")
 
 
-weights_are_weights()
-halves()
-speech()
-masks()
-channels()
-caches()
-nbits()
-recovered()
-threads()
-guide()
-print(f"{evidence.failures} wrong")
-sys.exit(evidence.failures != 0)
+if __name__ == "__main__":
+    evidence.main()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs models in onnxruntime for tests and benchmarks, by optimizer level, on this processor or on an emulated one with AVX2 but no VNNI.
+"""Runs models in onnxruntime, by optimizer level, on this processor or on an emulated one with AVX2 but no VNNI; and in OpenVINO.
 
-usage: onnxruntime_runs.py JOBS.json    (`run_all` starts this under the emulator)
+usage: python -m evidence.runtimes JOBS.json    (`run_all` starts this under the emulator)
 
 On such a processor onnxruntime's kernels for uint8 by int8 add pairs of products in 16 bits and saturate; with VNNI they do not.
 """
@@ -14,6 +14,11 @@ import subprocess
 import sys
 import tempfile
 
+from .running import TESTS, needs
+from .values import decibels
+
+needs("numpy", "onnxruntime")
+
 import numpy as np
 import onnxruntime as ort
 
@@ -22,33 +27,40 @@ LEVELS = {"off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL, "basic": ort.GraphO
           "on": ort.GraphOptimizationLevel.ORT_ENABLE_ALL}
 
 
-def run(model, x, level="on", batch=0, optimized=None):
-    """Returns the first output of a model with one input for the array x, `batch` samples at a time (0: all). The optimized model is
-    written to the file `optimized`, if given."""
+def session(model, level="on", optimized=None, threads=1):
+    """Returns a session for a model, a file or its bytes. The optimized model is written to the file `optimized`, if given."""
     options = ort.SessionOptions()
     options.graph_optimization_level = LEVELS[level]
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
     if optimized:
-        options.optimized_model_filepath = optimized
-    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
+        options.optimized_model_filepath = str(optimized)
+    return ort.InferenceSession(model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"])
+
+
+def outputs(model, inputs, level="on", names=None):
+    """Returns the outputs, or those of the names, in order. Inputs: a dict of arrays, or the file of an .npz."""
+    return session(model, level).run(names, inputs if isinstance(inputs, dict) else dict(np.load(inputs)))
+
+
+def run(model, x, level="on", batch=0, optimized=None):
+    """Returns the first output of a model with one input for the array x, `batch` samples at a time (0: all)."""
+    runs = session(model, level, optimized)
+    name = runs.get_inputs()[0].name
     step = batch or max(len(x), 1)
-    return np.concatenate([session.run(None, {name: x[i:i + step]})[0] for i in range(0, len(x), step)])
+    return np.concatenate([runs.run(None, {name: x[i:i + step]})[0] for i in range(0, len(x), step)])
 
 
-def run_inputs(model, inputs, level="on"):
-    """Returns the first output; `inputs` maps input names to arrays."""
-    options = ort.SessionOptions()
-    options.graph_optimization_level = LEVELS[level]
-    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, inputs)[0]
-
-
-def decibels(y, plain):
-    """Returns the signal-to-noise ratio of y against plain in dB, at most 200, so that equal arrays have a finite value."""
-    plain = np.asarray(plain, np.float64)
-    noise = ((np.asarray(y, np.float64).reshape(plain.shape) - plain) ** 2).sum()
-    signal = (plain ** 2).sum()
-    return float(min(200.0, 10 * np.log10(max(signal, 1e-300) / max(noise, 1e-20 * signal, 1e-300))))
+def in_openvino(model, inputs, fixed=False, **config):
+    """Returns OpenVINO's outputs in order, computed in float32 where the file says nothing else; `fixed` gives the model the inputs' shapes."""
+    import openvino
+    core = openvino.Core()
+    read = core.read_model(str(model))
+    if fixed:
+        read.reshape({n: list(v.shape) for n, v in inputs.items()})
+    compiled = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, **config})
+    found = compiled(inputs)
+    return [np.array(found[i]) for i in range(len(compiled.outputs))]
 
 
 def keeps(on, off, plain, bound=1.0):
@@ -86,7 +98,7 @@ def run_all(jobs, emulated=False):
             listed.append({**job, "x": saved[id(job["x"])], "y": f"{folder}/y{i}.npy"})
         with open(f"{folder}/jobs.json", "w") as f:
             json.dump(listed, f)
-        done = subprocess.run([*command, sys.executable, os.path.abspath(__file__), f"{folder}/jobs.json"], capture_output=True, text=True)
+        done = subprocess.run([*command, sys.executable, "-m", "evidence.runtimes", f"{folder}/jobs.json"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(TESTS)})
         if done.returncode != 0:
             raise RuntimeError("under " + " ".join(command) + ": " + "\n".join(line for line in done.stderr.splitlines() if "qemu-x86_64: warning" not in line)[-500:])
         errors = json.loads(done.stdout)
