@@ -66,6 +66,10 @@ set(QK_TOGETHER 8 CACHE STRING "how many sources of the graph module, checkpoint
 function(qk_together target)
   if(QK_TOGETHER GREATER 1)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${QK_TOGETHER})
+    target_compile_options(${target} PRIVATE -Wno-shadow)  # of a neighbour's names; preset `dev` compiles each source by itself, and warns
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # once more the undefined operand of AVX-512 intrinsics
+      target_compile_options(${target} PRIVATE -Wno-uninitialized)
+    endif()
   endif()
 endfunction()
 
