@@ -21,7 +21,7 @@ std::string filled(const char* format, double value) {
     std::snprintf(text, sizeof text, format, value);
     return text;
 }
-std::string counted(std::size_t n, const std::string& what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
+std::string count_of(std::size_t n, const std::string& what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
 
 /// Half the distance of neighbours of 1 in the type that both sides compute in.
 double half_place(data_type t) { return t == data_type::float16 ? 0x1p-11 : t == data_type::bfloat16 ? 0x1p-8 : 0x1p-24; }
@@ -47,7 +47,7 @@ numbers allowed(const leeway& room, const numbers& x, data_type type, std::strin
         for (std::size_t i = 0; i < x.size(); ++i) all[i] = each * room.bound[i] + 4 * u * std::fabs(x[i]);
     } else {
         const double share = (type == data_type::float32 || type == data_type::float64 ? 256 : type == data_type::float16 ? 8 : 4) * u;
-        words = counted(room.inexact, "operator") +
+        words = count_of(room.inexact, "operator") +
                 filled(" that runtimes compute in ways of their own: %.2g of the largest value each", share);
         std::ranges::fill(all, share * static_cast<double>(room.inexact) * largest_of(x));
     }
@@ -199,7 +199,7 @@ std::string rule_for(const judged_tensor& both, const numbers& ours, const numbe
         if (exchanged) swapped += std::size_t{beyond[i]} + std::size_t{beyond[i + 1]}, ++pairs;
     }
     if (swapped != 0 && swapped == different)
-        return counted(pairs, "pair") + " of neighbours exchanged: the two codes of a byte are swapped";
+        return count_of(pairs, "pair") + " of neighbours exchanged: the two codes of a byte are swapped";
     if (clipped == ours.size()) return "it is clipped at 0: a Relu is applied to it";
     if (unclipped == ours.size()) return "it is not clipped at 0: a Relu is missing";
     const bool codes = ops::is_integer_type(both.ours.type());
