@@ -17,14 +17,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from evidence.data import pictures, short
 from pack import pack
 
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
-
-
-def short(x):
-    """Rounds to float16 values."""
-    return np.asarray(x, np.float32).astype(np.float16).astype(np.float32)
 
 
 class Network:
@@ -70,17 +67,6 @@ def run(model, x):
     session = onnxruntime.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     return dict(zip(names, session.run(names, {session.get_inputs()[0].name: x})))
-
-
-def pictures(rng, n, channels, height, width):
-    """Smooth pictures: a few waves in each channel."""
-    y, x = np.meshgrid(np.linspace(0, 1, height), np.linspace(0, 1, width), indexing="ij")
-    out = np.zeros((n, channels, height, width))
-    for i in range(n):
-        for _ in range(6):
-            a, b, phase = rng.uniform(-12, 12), rng.uniform(-12, 12), rng.uniform(0, 6.28)
-            out[i] += rng.standard_normal((channels, 1, 1)) * np.sin(a * x + b * y + phase)
-    return short(out * 0.6)
 
 
 def residual(folded):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the data of tests lies: what tests/data packs is unpacked beside the built command; ../shared, which has more, may lie beside the
 project. Tests run on both."""
-import importlib.util
+import numpy as np
 
-from .running import ROOT, TESTS, build
+from .running import ROOT, build
 
 
 def folders(what):
@@ -21,13 +21,25 @@ def residual_network(folder):
     return path, lambda n: residual_samples(folder, n)
 
 
+def short(x):
+    """Rounds to float16 values."""
+    return np.asarray(x, np.float32).astype(np.float16).astype(np.float32)
+
+
+def pictures(rng, n, channels, height, width):
+    """Smooth pictures: a few waves in each channel."""
+    y, x = np.meshgrid(np.linspace(0, 1, height), np.linspace(0, 1, width), indexing="ij")
+    out = np.zeros((n, channels, height, width))
+    for i in range(n):
+        for _ in range(6):
+            a, b, phase = rng.uniform(-12, 12), rng.uniform(-12, 12), rng.uniform(0, 6.28)
+            out[i] += rng.standard_normal((channels, 1, 1)) * np.sin(a * x + b * y + phase)
+    return short(out * 0.6)
+
+
 def residual_samples(folder, n):
-    import numpy as np
     photos = folder / "data" / "cifar10_2000_images_u8_nhwc.npy"
     if not photos.exists():
-        spec = importlib.util.spec_from_file_location("data_make_networks", TESTS / "data" / "make_networks.py")
-        made = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(made)
-        return made.pictures(np.random.default_rng(1), n, 3, 32, 32)
+        return pictures(np.random.default_rng(1), n, 3, 32, 32)
     x = np.load(photos)[:n].astype(np.float32) / 255
     return ((x - np.float32([0.485, 0.456, 0.406])) / np.float32([0.229, 0.224, 0.225])).transpose(0, 3, 1, 2).copy()
