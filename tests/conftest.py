@@ -28,6 +28,7 @@ def pytest_configure():
     built = Path(os.environ.get("QK_COMMAND", evidence.ROOT / "build" / "release" / "qk")).parent / "python" / "package"
     if find_spec("qk") is None and built.is_dir():
         sys.path.append(str(built))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(built)]))  # of what tests start
 
 
 @pytest.hookimpl(wrapper=True)
