@@ -43,9 +43,12 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    wrong = running.test.wrong
+    wrong, result = running.test.wrong, None
     try:
         result = yield
+    except pytest.skip.Exception:  # hides nothing
+        if not wrong:
+            raise
     except BaseException:
         print("\n".join(wrong))
         raise
