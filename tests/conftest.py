@@ -28,6 +28,7 @@ def pytest_configure():
     built = Path(os.environ.get("QK_COMMAND", evidence.ROOT / "build" / "release" / "qk")).parent / "python" / "package"
     if find_spec("qk") is None and built.is_dir():
         sys.path.append(str(built))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(built)]))  # of what tests start
 
 
 @pytest.hookimpl(wrapper=True)
@@ -42,9 +43,12 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    wrong = running.test.wrong
+    wrong, result = running.test.wrong, None
     try:
         result = yield
+    except pytest.skip.Exception:  # hides nothing
+        if not wrong:
+            raise
     except BaseException:
         print("\n".join(wrong))
         raise

@@ -24,6 +24,10 @@ def test_status():
     evidence.check(False, "before the end")
     evidence.qk("formats", "--json")
 
+def test_skipped():
+    evidence.check(False, "before a skip")
+    evidence.skip("no reason")
+
 if __name__ == "__main__":
     evidence.main("--own=")
 """
@@ -38,13 +42,13 @@ def started(*words, part=""):
 
 def test_what_is_wrong_is_told():
     done = started()
-    for line in ("WRONG the first", "WRONG the second: expected 4, found 3", "WRONG before the end", "WRONG qk formats --json: expected status 0, found 1", "2 failed, 1 passed", "5 checks"):
+    for line in ("WRONG the first", "WRONG the second: expected 4, found 3", "WRONG before the end", "WRONG qk formats --json: expected status 0, found 1", "WRONG before a skip", "3 failed, 1 passed", "6 checks"):
         assert line in done.stdout, done.stdout
     equal(done.returncode, 1, "the status of a file with something wrong")
 
 
 def test_parts_and_own_options():
-    for words, status, said in ((("-k", "right"), 0, "1 passed"), (("--own", "3", "-k", "wrong"), 1, "1 failed"), (("-k", "none"), 5, "3 deselected")):
+    for words, status, said in ((("-k", "right"), 0, "1 passed"), (("--own", "3", "-k", "wrong"), 1, "1 failed"), (("-k", "none"), 5, "4 deselected")):
         done = started(*words)
         equal((done.returncode, said in done.stdout), (status, True), f"{words}: {done.stdout}")
 
