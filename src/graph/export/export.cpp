@@ -230,7 +230,7 @@ class exporter {
                 v.fine_codes = v.fine_codes || (nbits && options_.style != export_style::amd && std::get<integer>(q->format).bits > 4);
             }
             if (options_.style == export_style::nbits && constant) {
-                std::erase_if(uses, [&](const use u) { return becomes_nbits(name, *q, value, own, u); });
+                std::erase_if(uses, [&, of = q](const use u) { return becomes_nbits(name, *of, value, own, u); });
                 if (uses.empty()) continue;
             }
             const bool called = v.nbits && is_portable();  // a function decodes them
@@ -248,7 +248,8 @@ class exporter {
                 const std::string text = e.what();
                 throw error(source_.label() + ": " + (text.starts_with("tensor '") ? text : "tensor '" + name + "': " + text));
             }
-            if (constant && std::ranges::any_of(uses, [&](const use u) { return for_openvino() && openvino_->misreads_weights(*q, u); }))
+            if (constant &&
+                std::ranges::any_of(uses, [&, of = q](const use u) { return for_openvino() && openvino_->misreads_weights(*of, u); }))
                 result = g_.kept_apart_twice(result);
             if (ops::is_half(own)) result = g_.cast(result, name + marks::own, own);
             for (const use u : uses) {

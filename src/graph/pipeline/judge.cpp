@@ -149,7 +149,7 @@ std::string linear_rule(const numbers& ours, const numbers& theirs, const std::v
     const auto [channels, inner] = channels_of(shape);
     for (const std::size_t groups : {std::size_t{1}, channels}) {
         std::vector<group> all(groups);
-        const auto of = [&](std::size_t i) -> group& { return all[groups == 1 ? 0 : i / inner % groups]; };
+        const auto of = [&, each = inner](std::size_t i) -> group& { return all[groups == 1 ? 0 : i / each % groups]; };
         for (std::size_t i = 0; i < ours.size(); ++i) {
             group& g = of(i);
             g.xx += ours[i] * ours[i], g.xy += ours[i] * theirs[i], g.shift += theirs[i] - ours[i], ++g.count;

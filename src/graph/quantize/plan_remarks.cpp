@@ -156,8 +156,8 @@ void note_tied_weights(const model& m, const std::map<edge, quantizer>& chosen, 
             !said.insert(e.tensor).second)
             continue;
         const auto copy = copies.find(e.tensor);
-        const bool floats = std::ranges::any_of(m.uses(e.tensor), [&](const auto& u) {
-            return u.node >= 0 && !chosen.contains({e.tensor, m.graph().node(u.node).name(), u.input});
+        const bool floats = std::ranges::any_of(m.uses(e.tensor), [&, &weight = e.tensor](const auto& u) {
+            return u.node >= 0 && !chosen.contains({weight, m.graph().node(u.node).name(), u.input});
         });
         if (copy == copies.end() && !floats) continue;
         const std::string& tied = copy == copies.end() ? e.tensor : copy->second;

@@ -120,10 +120,10 @@ void rounded_weights::hold_moved(const model& m, precision_plan& plan, scorer& m
         const auto found = plan.moved.find(where.tensor);
         if (found == plan.moved.end() || !m.is_constant(where.tensor)) continue;
         auto& known = moved_[where.tensor];
-        const auto same = [&](const auto& k) {
+        const auto same = [&, &held = q](const auto& k) {
             quantizer plain = k.first;
             plain.semantics.seed &= ~detail::any_mark;
-            return plain == q && k.second == found->second;
+            return plain == held && k.second == found->second;
         };
         if (const auto k = std::ranges::find_if(known, same); k != known.end()) {
             q = k->first;
