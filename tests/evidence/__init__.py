@@ -16,4 +16,4 @@ or $QK_COMMAND, or build/release/qk. evidence.graphs writes ONNX models and need
 """
 from .running import ROOT, TESTS, at, build, check, command, equal, evaluated, folder, main, needs, ok, option, program, qk, qk_json, run, saved, skip, start
 from .data import folders, residual_network
-from .values import close, decibels, difference, same, same_bits
+from .values import close, decibels, difference, of_many_magnitudes, same, same_bits

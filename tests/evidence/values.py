@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares arrays."""
+"""Makes and compares arrays."""
 import numpy as np
 
 
@@ -31,3 +31,14 @@ def same(a, b):
     """Is true for the same type, shape and bits; NaN equals NaN."""
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     return a.shape == b.shape and a.dtype == b.dtype and bool(np.all(same_bits(a, b)))
+
+
+def of_many_magnitudes(shape, seed=1):
+    """Returns numbers of many magnitudes, with zeros, subnormals and special values among them."""
+    random = np.random.default_rng(seed)
+    x = (random.standard_normal(shape) * np.exp2(random.integers(-12, 9, shape))).astype(np.float32)
+    flat = x.reshape(-1)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-42, -3e-39, 3.4e38, 448, 0.4375], np.float32)
+    if flat.size >= 400:
+        flat[random.choice(flat.size, special.size, replace=False)] = special
+    return x

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import evidence
 import numpy as np
 import pytest
-from evidence import ROOT, same
+from evidence import ROOT, of_many_magnitudes as values, same
 
 if find_spec("qk") is None:
     collect_ignore_glob = ["test_*.py"]  # the package is not built
@@ -47,14 +47,3 @@ def images():
 @pytest.fixture(scope="session")
 def labels():
     return np.load(DIGITS / "test_labels.npy")[:64]
-
-
-def values(shape, seed=1):
-    """Returns numbers of many magnitudes, with zeros, subnormals and special values among them."""
-    random = np.random.default_rng(seed)
-    x = (random.standard_normal(shape) * np.exp2(random.integers(-12, 9, shape))).astype(np.float32)
-    flat = x.reshape(-1)
-    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-42, -3e-39, 3.4e38, 448, 0.4375], np.float32)
-    if flat.size >= 400:
-        flat[random.choice(flat.size, special.size, replace=False)] = special
-    return x

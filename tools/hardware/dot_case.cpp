@@ -147,7 +147,7 @@ dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::stri
         if (std::holds_alternative<microexponent>(f))
             throw error(fmt::format("{}: cases hold no shifts of microexponents; give the operands as values", file));
         const tensor& scale = matrix("scale_" + name);
-        const auto blocks = static_cast<std::int64_t>(layout_of(f, along_axis{1, k, 1}).scales.count);
+        const auto blocks = static_cast<std::int64_t>(blocks_of(f, k));
         const graph::dims wanted =
             rows ? graph::dims{static_cast<std::int64_t>(lines), blocks} : graph::dims{blocks, static_cast<std::int64_t>(lines)};
         if (scale.shape() != wanted)
@@ -229,7 +229,7 @@ std::vector<graph::named_tensor> make_case(const multiplier& by, std::size_t row
         const std::size_t held = half ? k / 2 : k;
         arrays.push_back({name, codes_tensor(codes, by_rows ? lines : held, by_rows ? held : lines, half ? 8 : width_of(f))});
         if (!is_block_format(f)) return;
-        const std::size_t blocks = layout_of(f, along_axis{1, k, 1}).scales.count;
+        const std::size_t blocks = blocks_of(f, k);
         const int width = scale_width(f);
         std::vector<std::uint64_t> scales(lines * blocks);
         for (std::size_t i = 0; i < scales.size(); ++i) {

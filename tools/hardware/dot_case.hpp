@@ -45,6 +45,8 @@ dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::stri
 
 /// Returns the bits of one element's code.
 inline int width_of(const format& f) { return element_width(f); }
+/// Scales of a row of k elements.
+inline std::size_t blocks_of(const format& f, std::size_t k) { return layout_of(f, along_axis{1, k, 1}).scales.count; }
 
 /// Returns an array of whole numbers as codes of at most `bits` bits; errors call it `what`.
 std::vector<std::uint64_t> codes_of(const graph::tensor& t, const std::string& what, int bits);

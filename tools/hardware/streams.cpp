@@ -263,7 +263,7 @@ class device_kind : public case_kind {
         : by_(multiplier_of(given.device, "", "", "")), k_(2 * static_cast<std::size_t>(find_device(given.device)->k)) {
         for (const qk::format& f : {by_.a, by_.b}) {
             operands.insert(operands.end(), k_, width_of(f));
-            if (is_block_format(f)) operands.insert(operands.end(), blocks_of(f), scale_width(f));
+            if (is_block_format(f)) operands.insert(operands.end(), blocks_of(f, k_), scale_width(f));
         }
         operands.push_back(addend_bits(by_.how));
         results = {result_bits(by_.how)};
@@ -302,7 +302,6 @@ class device_kind : public case_kind {
 
   private:
     std::uint64_t mask() const { return results.front() >= 64 ? no_number : (std::uint64_t{1} << results.front()) - 1; }
-    std::size_t blocks_of(const qk::format& f) const { return layout_of(f, along_axis{1, k_, 1}).scales.count; }
     dot_case case_at(const hex_row& asked, std::size_t at) const {
         std::vector<graph::named_tensor> arrays;
         const auto operand = [&](const std::string& which, const qk::format& f, bool row) {
@@ -316,9 +315,9 @@ class device_kind : public case_kind {
             add(which, codes, half ? 8 : width_of(f));
             if (!is_block_format(f)) return;
             add("scale_" + which,
-                {asked.begin() + static_cast<std::ptrdiff_t>(at), asked.begin() + static_cast<std::ptrdiff_t>(at + blocks_of(f))},
+                {asked.begin() + static_cast<std::ptrdiff_t>(at), asked.begin() + static_cast<std::ptrdiff_t>(at + blocks_of(f, k_))},
                 scale_width(f));
-            at += blocks_of(f);
+            at += blocks_of(f, k_);
         };
         operand("a", by_.a, true);
         operand("b", by_.b, false);
