@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "build_model.hpp"
-#include "graph/evaluate/run_node.hpp"
+#include "graph/ops/run_node.hpp"
 #include "plan_cases.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 

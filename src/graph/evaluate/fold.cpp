@@ -7,24 +7,17 @@
 #include <optional>
 #include <unordered_map>
 
-#include "graph/evaluate/run_node.hpp"
 #include "graph/model/check.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/element_source.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/run_node.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {
 namespace detail {
-
-inline bool is_random(std::string_view op) {
-    for (const std::string_view r :
-         {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"})
-        if (op == r) return true;
-    return false;
-}
 
 /// Records a computed node of constants: its name, and the names of what it read, lead to what it made.
 inline void remember_constant(name_history& history, const onnx::NodeProto& n) {
@@ -40,7 +33,7 @@ inline void remember_constant(name_history& history, const onnx::NodeProto& n) {
 
 /// Returns whether a node computes the same on every run if its inputs do, has no subgraph and makes no output of the graph.
 inline bool may_fold(const model& m, const onnx::NodeProto& n) {
-    if (n.output_size() == 0 || is_random(n.op_type())) return false;
+    if (n.output_size() == 0 || is_random(n.op_type()) || n.op_type() == "Dropout") return false;
     for (const std::string& o : n.output())
         for (const auto& u : m.uses(o))
             if (u.node == -1) return false;

@@ -22,7 +22,7 @@
 #include "graph/export/raise_functions.hpp"
 #include "graph/export/standard_blocks.hpp"
 #include "graph/model/edit.hpp"
-#include "graph/model/infer_shapes.hpp"
+#include "graph/ops/walk/inferred_shapes.hpp"
 #include "graph/model/subgraphs.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/quantize/open_bodies.hpp"

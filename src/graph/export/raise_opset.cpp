@@ -15,7 +15,7 @@
 
 #include "graph/export/raise_functions.hpp"
 #include "graph/model/edit.hpp"
-#include "graph/model/infer_shapes.hpp"
+#include "graph/ops/walk/inferred_shapes.hpp"
 #include "graph/model/taken_names.hpp"
 #include "graph/ops/elements.hpp"
 #include "graph/ops/half.hpp"

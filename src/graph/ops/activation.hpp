@@ -8,6 +8,7 @@
 #include "graph/ops/binary.hpp"
 #include "graph/ops/broadcast.hpp"
 #include "graph/ops/vector_math.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -169,17 +170,17 @@ inline void prelu(op_context& call) {
 }
 
 inline constexpr op_entry activation_ops[] = {
-    {"", "LeakyRelu", 1, through_float32<leaky_relu>},
-    {"", "Elu", 1, through_float32<elu>},
-    {"", "Selu", 1, through_float32<selu>},
-    {"", "Celu", 12, through_float32<celu>},
-    {"", "Gelu", 20, through_float32<gelu>},
-    {"", "HardSigmoid", 1, through_float32<hard_sigmoid>},
-    {"", "ThresholdedRelu", 1, through_float32<thresholded_relu>},
-    {"", "Swish", 24, through_float32<swish>},
-    {"", "SwiGLU", 28, through_float32<swiglu>},
-    {"", "Shrink", 9, through_float32<shrink>},
-    {"", "PRelu", 1, through_float32<prelu>},
+    {"", "LeakyRelu", 1, through_float32<leaky_relu>, nullptr, {follow_unary}},
+    {"", "Elu", 1, through_float32<elu>, nullptr, {follow_unary}},
+    {"", "Selu", 1, through_float32<selu>, nullptr, {follow_unary}},
+    {"", "Celu", 12, through_float32<celu>, nullptr, {follow_unary}},
+    {"", "Gelu", 20, through_float32<gelu>, nullptr, {follow_unary}},
+    {"", "HardSigmoid", 1, through_float32<hard_sigmoid>, nullptr, {follow_unary}},
+    {"", "ThresholdedRelu", 1, through_float32<thresholded_relu>, nullptr, {follow_unary}},
+    {"", "Swish", 24, through_float32<swish>, nullptr, {follow_unary}},
+    {"", "SwiGLU", 28, through_float32<swiglu>, nullptr, {follow_elements}},
+    {"", "Shrink", 9, through_float32<shrink>, nullptr, {follow_unary}},
+    {"", "PRelu", 1, through_float32<prelu>, nullptr, {follow_elements}},
 };
 
 }  // namespace qk::graph::ops

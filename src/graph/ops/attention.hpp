@@ -10,6 +10,7 @@
 #include "graph/ops/matrix.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/sums.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -283,8 +284,8 @@ inline void run_flex_attention(op_context& call) {
 }
 
 inline constexpr op_entry attention_ops[] = {
-    {"", "Attention", 23, run_attention},
-    {"ai.onnx.preview", "FlexAttention", 1, run_flex_attention},
+    {"", "Attention", 23, run_attention, nullptr, {follow_attention}},
+    {"ai.onnx.preview", "FlexAttention", 1, run_flex_attention, nullptr, {follow_flex_attention}},
 };
 
 }  // namespace qk::graph::ops

@@ -8,6 +8,7 @@
 
 #include "graph/ops/dispatch.hpp"
 #include "graph/ops/pool.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -88,7 +89,12 @@ void batch_normalization_of(op_context& c) {
 }
 
 inline constexpr op_entry batch_normalization_ops[] = {
-    {"", "BatchNormalization", 1, floating_only<batch_normalization_of<float>, batch_normalization_of<double>>},
+    {"",
+     "BatchNormalization",
+     1,
+     floating_only<batch_normalization_of<float>, batch_normalization_of<double>>,
+     nullptr,
+     {follow_normalization_of_channels}},
 };
 
 }  // namespace qk::graph::ops

@@ -8,6 +8,7 @@
 
 #include "graph/ops/broadcast.hpp"
 #include "graph/ops/elements.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -256,16 +257,16 @@ void bitwise(op_context& call) {
 }
 
 inline constexpr op_entry binary_ops[] = {
-    {"", "Add", 1, through_float32<arithmetic<functions::add>>},
-    {"", "Sub", 1, through_float32<arithmetic<functions::subtract>>},
-    {"", "Mul", 1, through_float32<arithmetic<functions::multiply>>},
-    {"", "Div", 1, through_float32<arithmetic<functions::divide>>},
-    {"", "Mod", 10, through_float32<mod>},
-    {"", "Pow", 1, pow_any},
-    {"", "BitShift", 11, bit_shift},
-    {"", "BitwiseAnd", 18, bitwise<std::bit_and<>>},
-    {"", "BitwiseOr", 18, bitwise<std::bit_or<>>},
-    {"", "BitwiseXor", 18, bitwise<std::bit_xor<>>},
+    {"", "Add", 1, through_float32<arithmetic<functions::add>>, nullptr, {follow_elements}},
+    {"", "Sub", 1, through_float32<arithmetic<functions::subtract>>, nullptr, {follow_elements}},
+    {"", "Mul", 1, through_float32<arithmetic<functions::multiply>>, nullptr, {follow_elements}},
+    {"", "Div", 1, through_float32<arithmetic<functions::divide>>, nullptr, {follow_elements}},
+    {"", "Mod", 10, through_float32<mod>, nullptr, {follow_elements}},
+    {"", "Pow", 1, pow_any, nullptr, {follow_elements}},
+    {"", "BitShift", 11, bit_shift, nullptr, {follow_elements}},
+    {"", "BitwiseAnd", 18, bitwise<std::bit_and<>>, nullptr, {follow_elements}},
+    {"", "BitwiseOr", 18, bitwise<std::bit_or<>>, nullptr, {follow_elements}},
+    {"", "BitwiseXor", 18, bitwise<std::bit_xor<>>, nullptr, {follow_elements}},
 };
 
 }  // namespace qk::graph::ops

@@ -6,6 +6,7 @@
 
 #include "graph/ops/elements.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -76,8 +77,8 @@ inline void run_cast(op_context& call) {
 inline void run_cast_like(op_context& call) { detail::cast_to(call, call.input(1).type()); }
 
 inline constexpr op_entry cast_ops[] = {
-    {"", "Cast", 1, run_cast},
-    {"", "CastLike", 15, run_cast_like},
+    {"", "Cast", 1, run_cast, nullptr, {follow_cast, 0, 1}},
+    {"", "CastLike", 15, run_cast_like, nullptr, {follow_unary}},
 };
 
 }  // namespace qk::graph::ops

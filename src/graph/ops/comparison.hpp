@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "graph/ops/binary.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -28,15 +29,15 @@ inline void where(op_context& call) {
 }
 
 inline constexpr op_entry comparison_ops[] = {
-    {"", "Equal", 1, through_float32<compare<std::equal_to<>, element_types>>},
-    {"", "Greater", 1, through_float32<compare<std::greater<>, number_types>>},
-    {"", "GreaterOrEqual", 12, through_float32<compare<std::greater_equal<>, number_types>>},
-    {"", "Less", 1, through_float32<compare<std::less<>, number_types>>},
-    {"", "LessOrEqual", 12, through_float32<compare<std::less_equal<>, number_types>>},
-    {"", "And", 1, compare<std::logical_and<>, logical_types>},
-    {"", "Or", 1, compare<std::logical_or<>, logical_types>},
-    {"", "Xor", 1, compare<std::not_equal_to<>, logical_types>},
-    {"", "Where", 9, where},
+    {"", "Equal", 1, through_float32<compare<std::equal_to<>, element_types>>, nullptr, {follow_elements}},
+    {"", "Greater", 1, through_float32<compare<std::greater<>, number_types>>, nullptr, {follow_elements}},
+    {"", "GreaterOrEqual", 12, through_float32<compare<std::greater_equal<>, number_types>>, nullptr, {follow_elements}},
+    {"", "Less", 1, through_float32<compare<std::less<>, number_types>>, nullptr, {follow_elements}},
+    {"", "LessOrEqual", 12, through_float32<compare<std::less_equal<>, number_types>>, nullptr, {follow_elements}},
+    {"", "And", 1, compare<std::logical_and<>, logical_types>, nullptr, {follow_elements}},
+    {"", "Or", 1, compare<std::logical_or<>, logical_types>, nullptr, {follow_elements}},
+    {"", "Xor", 1, compare<std::not_equal_to<>, logical_types>, nullptr, {follow_elements}},
+    {"", "Where", 9, where, nullptr, {follow_elements}},
 };
 
 }  // namespace qk::graph::ops

@@ -6,6 +6,7 @@
 
 #include "graph/base/inner_loop.hpp"
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -88,8 +89,8 @@ inline void split(op_context& call) {
 }
 
 inline constexpr op_entry concat_split_ops[] = {
-    {"", "Concat", 1, concat},
-    {"", "Split", 1, split},
+    {"", "Concat", 1, concat, nullptr, {follow_concat, 0, ~0u}},
+    {"", "Split", 1, split, nullptr, {follow_split}},
 };
 
 }  // namespace qk::graph::ops

@@ -4,6 +4,7 @@
 
 #include "graph/ops/dispatch.hpp"
 #include "graph/ops/matrix.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
 
 namespace qk::graph::ops {
@@ -91,6 +92,6 @@ inline void conv(op_context& c) {
                 []<class T>(type_tag<T>, op_context& call) { conv_of<T>(call); });
 }
 
-inline constexpr op_entry conv_ops[] = {{"", "Conv", 1, conv}};
+inline constexpr op_entry conv_ops[] = {{"", "Conv", 1, conv, nullptr, {follow_conv}}};
 
 }  // namespace qk::graph::ops

@@ -5,6 +5,7 @@
 #include "graph/ops/conv.hpp"
 #include "graph/ops/integer_product.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
 
 namespace qk::graph::ops {
@@ -87,8 +88,8 @@ inline void run_qlinear_conv(op_context& call) {
 }
 
 inline constexpr op_entry conv_integer_ops[] = {
-    {"", "ConvInteger", 10, run_conv_integer},
-    {"", "QLinearConv", 10, run_qlinear_conv},
+    {"", "ConvInteger", 10, run_conv_integer, nullptr, {follow_conv_integer}},
+    {"", "QLinearConv", 10, run_qlinear_conv, nullptr, {follow_qlinear_conv}},
 };
 
 }  // namespace qk::graph::ops

@@ -6,6 +6,7 @@
 
 #include "graph/ops/dispatch.hpp"
 #include "graph/ops/matrix.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
 
 namespace qk::graph::ops {
@@ -70,6 +71,6 @@ inline void conv_transpose(op_context& c) {
                 []<class T>(type_tag<T>, op_context& call) { conv_transpose_of<T>(call); });
 }
 
-inline constexpr op_entry conv_transpose_ops[] = {{"", "ConvTranspose", 1, conv_transpose}};
+inline constexpr op_entry conv_transpose_ops[] = {{"", "ConvTranspose", 1, conv_transpose, nullptr, {follow_conv_transpose}}};
 
 }  // namespace qk::graph::ops

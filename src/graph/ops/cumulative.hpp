@@ -3,6 +3,7 @@
 #pragma once
 
 #include "graph/ops/binary.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -31,8 +32,8 @@ inline void cum_sum(op_context& call) { cumulate<functions::add>(call, 0); }
 inline void cum_prod(op_context& call) { cumulate<functions::multiply>(call, 1); }
 
 inline constexpr op_entry cumulative_ops[] = {
-    {"", "CumSum", 11, through_float32<cum_sum>},
-    {"", "CumProd", 26, through_float32<cum_prod>},
+    {"", "CumSum", 11, through_float32<cum_sum>, nullptr, {follow_cumulative}},
+    {"", "CumProd", 26, through_float32<cum_prod>, nullptr, {follow_cumulative}},
 };
 
 }  // namespace qk::graph::ops

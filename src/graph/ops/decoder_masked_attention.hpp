@@ -7,6 +7,7 @@
 #include <array>
 
 #include "graph/ops/microsoft_attention.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -69,7 +70,7 @@ inline void run_decoder_masked_attention(op_context& call) {
 }
 
 inline constexpr op_entry decoder_masked_attention_ops[] = {
-    {"com.microsoft", "DecoderMaskedMultiHeadAttention", 1, run_decoder_masked_attention},
+    {"com.microsoft", "DecoderMaskedMultiHeadAttention", 1, run_decoder_masked_attention, nullptr, {follow_multi_head_attention}},
 };
 
 }  // namespace qk::graph::ops

@@ -8,6 +8,7 @@
 
 #include "graph/ops/matrix.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
 #include "graph/ops/working_type.hpp"
 
@@ -122,6 +123,6 @@ inline void run_deform_conv(op_context& call) {
     });
 }
 
-inline constexpr op_entry deform_conv_ops[] = {{"", "DeformConv", 19, run_deform_conv}};
+inline constexpr op_entry deform_conv_ops[] = {{"", "DeformConv", 19, run_deform_conv, nullptr, {follow_deform_conv}}};
 
 }  // namespace qk::graph::ops

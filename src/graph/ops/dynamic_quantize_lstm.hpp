@@ -9,6 +9,7 @@
 
 #include "graph/ops/lstm.hpp"
 #include "graph/ops/quantize_linear.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -101,6 +102,6 @@ inline std::unique_ptr<prepared_op> prepare_dynamic_quantize_lstm(const prepare_
 }
 
 inline constexpr op_entry dynamic_quantize_lstm_ops[] = {
-    {"com.microsoft", "DynamicQuantizeLSTM", 1, run_dynamic_quantize_lstm, prepare_dynamic_quantize_lstm}};
+    {"com.microsoft", "DynamicQuantizeLSTM", 1, run_dynamic_quantize_lstm, prepare_dynamic_quantize_lstm, {follow_all_samples}}};
 
 }  // namespace qk::graph::ops

@@ -9,6 +9,7 @@
 
 #include "graph/ops/binary.hpp"
 #include "graph/ops/transpose.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -191,6 +192,6 @@ inline void einsum(op_context& call) {
     call.set_output(0, arranged(call, total, e.output));
 }
 
-inline constexpr op_entry einsum_ops[] = {{"", "Einsum", 12, through_float32<einsum>}};
+inline constexpr op_entry einsum_ops[] = {{"", "Einsum", 12, through_float32<einsum>, nullptr, {follow_einsum}}};
 
 }  // namespace qk::graph::ops

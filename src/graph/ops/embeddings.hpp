@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -122,8 +123,8 @@ inline void run_gather_block_quantized(op_context& call) {
 }
 
 inline constexpr op_entry embedding_ops[] = {
-    {"com.microsoft", "EmbedLayerNormalization", 1, run_embed_layer_normalization},
-    {"com.microsoft", "GatherBlockQuantized", 1, run_gather_block_quantized},
+    {"com.microsoft", "EmbedLayerNormalization", 1, run_embed_layer_normalization, nullptr, {follow_embeddings}},
+    {"com.microsoft", "GatherBlockQuantized", 1, run_gather_block_quantized, nullptr, {follow_gather_block_quantized}},
 };
 
 }  // namespace qk::graph::ops

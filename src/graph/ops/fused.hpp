@@ -15,6 +15,7 @@
 #include "graph/ops/op.hpp"
 #include "graph/ops/recurrent.hpp"
 #include "graph/ops/transpose.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -144,10 +145,14 @@ inline void run_quick_gelu(op_context& call) {
 }
 
 inline constexpr op_entry fused_ops[] = {
-    {"com.microsoft", "FusedConv", 1, run_fused_conv},     {"com.microsoft", "FusedGemm", 1, run_fused_gemm},
-    {"com.microsoft", "FusedMatMul", 1, run_fused_matmul}, {"com.microsoft", "TransposeMatMul", 1, run_fused_matmul},
-    {"com.microsoft", "Gelu", 1, run_bias_gelu},           {"com.microsoft", "FastGelu", 1, run_fast_gelu},
-    {"com.microsoft", "BiasGelu", 1, run_bias_gelu},       {"com.microsoft", "QuickGelu", 1, run_quick_gelu},
+    {"com.microsoft", "FusedConv", 1, run_fused_conv, nullptr, {follow_fused_conv}},
+    {"com.microsoft", "FusedGemm", 1, run_fused_gemm, nullptr, {follow_gemm}},
+    {"com.microsoft", "FusedMatMul", 1, run_fused_matmul, nullptr, {follow_fused_matmul}},
+    {"com.microsoft", "TransposeMatMul", 1, run_fused_matmul, nullptr, {follow_fused_matmul}},
+    {"com.microsoft", "Gelu", 1, run_bias_gelu, nullptr, {follow_unary}},
+    {"com.microsoft", "FastGelu", 1, run_fast_gelu, nullptr, {follow_elements}},
+    {"com.microsoft", "BiasGelu", 1, run_bias_gelu, nullptr, {follow_elements}},
+    {"com.microsoft", "QuickGelu", 1, run_quick_gelu, nullptr, {follow_unary}},
 };
 
 }  // namespace qk::graph::ops

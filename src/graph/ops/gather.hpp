@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -145,10 +146,10 @@ inline void compress(op_context& call) {
 }
 
 inline constexpr op_entry gather_ops[] = {
-    {"", "Gather", 1, gather},
-    {"", "GatherElements", 11, gather_elements},
-    {"", "GatherND", 11, gather_nd},
-    {"", "Compress", 9, compress},
+    {"", "Gather", 1, gather, nullptr, {follow_gather, 0, 2}},
+    {"", "GatherElements", 11, gather_elements, nullptr, {follow_gather_elements}},
+    {"", "GatherND", 11, gather_nd, nullptr, {follow_gather_nd, 0, 2}},
+    {"", "Compress", 9, compress, nullptr, {follow_compress}},
 };
 
 }  // namespace qk::graph::ops

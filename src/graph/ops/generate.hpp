@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -135,11 +136,11 @@ inline void trilu(op_context& call) {
 
 inline constexpr op_entry generate_ops[] = {
     {"", "Constant", 1, constant},
-    {"", "ConstantOfShape", 9, constant_of_shape},
-    {"", "Range", 11, through_float32<range>},
-    {"", "EyeLike", 9, eye_like},
-    {"", "OneHot", 9, one_hot},
-    {"", "Trilu", 14, trilu},
+    {"", "ConstantOfShape", 9, constant_of_shape, nullptr, {follow_constant_of_shape, 1}},
+    {"", "Range", 11, through_float32<range>, nullptr, {follow_range, 7}},
+    {"", "EyeLike", 9, eye_like, nullptr, {follow_triangle}},
+    {"", "OneHot", 9, one_hot, nullptr, {follow_one_hot}},
+    {"", "Trilu", 14, trilu, nullptr, {follow_triangle}},
 };
 
 }  // namespace qk::graph::ops

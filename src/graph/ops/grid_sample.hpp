@@ -7,6 +7,7 @@
 
 #include "graph/ops/op.hpp"
 #include "graph/ops/resize.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -206,8 +207,8 @@ inline void run_affine_grid(op_context& call) {
 }
 
 inline constexpr op_entry grid_sample_ops[] = {
-    {"", "GridSample", 16, run_grid_sample},
-    {"", "AffineGrid", 20, run_affine_grid},
+    {"", "GridSample", 16, run_grid_sample, nullptr, {follow_grid_sample}},
+    {"", "AffineGrid", 20, run_affine_grid, nullptr, {follow_affine_grid, 2}},
 };
 
 }  // namespace qk::graph::ops

@@ -6,6 +6,7 @@
 
 #include "graph/ops/op.hpp"
 #include "graph/ops/sums.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -55,8 +56,8 @@ inline void run_instance_normalization(op_context& call) {
 inline void run_group_normalization(op_context& call) { detail::normalize_groups(call, call.node().get_int("num_groups", 1)); }
 
 inline constexpr op_entry group_normalization_ops[] = {
-    {"", "InstanceNormalization", 1, run_instance_normalization},
-    {"", "GroupNormalization", 18, run_group_normalization},
+    {"", "InstanceNormalization", 1, run_instance_normalization, nullptr, {follow_normalization_of_channels}},
+    {"", "GroupNormalization", 18, run_group_normalization, nullptr, {follow_normalization_of_channels}},
 };
 
 }  // namespace qk::graph::ops

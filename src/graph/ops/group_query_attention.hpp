@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/ops/microsoft_attention.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -211,8 +212,8 @@ inline void run_group_query_attention(op_context& call) {
 }
 
 inline constexpr op_entry group_query_attention_ops[] = {
-    {"com.microsoft", "GroupQueryAttention", 1, run_group_query_attention},
-    {"com.microsoft", "RotaryEmbedding", 1, run_microsoft_rotary},
+    {"com.microsoft", "GroupQueryAttention", 1, run_group_query_attention, nullptr, {follow_group_query_attention}},
+    {"com.microsoft", "RotaryEmbedding", 1, run_microsoft_rotary, nullptr, {follow_rotary}},
 };
 
 }  // namespace qk::graph::ops

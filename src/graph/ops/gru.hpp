@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/ops/recurrent.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -67,6 +68,7 @@ inline void run_rnn(op_context& call) {
     });
 }
 
-inline constexpr op_entry gru_ops[] = {{"", "GRU", 1, run_gru}, {"", "RNN", 1, run_rnn}};
+inline constexpr op_entry gru_ops[] = {{"", "GRU", 1, run_gru, nullptr, {follow_recurrent}},
+                                       {"", "RNN", 1, run_rnn, nullptr, {follow_recurrent}}};
 
 }  // namespace qk::graph::ops

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -169,9 +170,9 @@ inline void run_rotary_embedding(op_context& call) {
 }
 
 inline constexpr op_entry linear_attention_ops[] = {
-    {"", "LinearAttention", 27, run_linear_attention},
-    {"", "CausalConvWithState", 27, run_causal_conv_with_state},
-    {"", "RotaryEmbedding", 23, run_rotary_embedding},
+    {"", "LinearAttention", 27, run_linear_attention, nullptr, {follow_linear_attention}},
+    {"", "CausalConvWithState", 27, run_causal_conv_with_state, nullptr, {follow_causal_conv}},
+    {"", "RotaryEmbedding", 23, run_rotary_embedding, nullptr, {follow_rotary}},
 };
 
 }  // namespace qk::graph::ops

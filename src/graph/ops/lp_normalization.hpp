@@ -7,6 +7,7 @@
 
 #include "graph/ops/broadcast.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -109,9 +110,9 @@ inline void run_mean_variance_normalization(op_context& call) {
 }
 
 inline constexpr op_entry lp_normalization_ops[] = {
-    {"", "LpNormalization", 1, run_lp_normalization},
-    {"", "LRN", 1, run_lrn},
-    {"", "MeanVarianceNormalization", 1, run_mean_variance_normalization},
+    {"", "LpNormalization", 1, run_lp_normalization, nullptr, {follow_along_attribute}},
+    {"", "LRN", 1, run_lrn, nullptr, {follow_normalization_of_channels}},
+    {"", "MeanVarianceNormalization", 1, run_mean_variance_normalization, nullptr, {follow_mean_variance}},
 };
 
 }  // namespace qk::graph::ops

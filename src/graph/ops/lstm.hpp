@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/ops/recurrent.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -59,6 +60,6 @@ inline void run_lstm(op_context& call) {
     });
 }
 
-inline constexpr op_entry lstm_ops[] = {{"", "LSTM", 1, run_lstm}};
+inline constexpr op_entry lstm_ops[] = {{"", "LSTM", 1, run_lstm, nullptr, {follow_recurrent}}};
 
 }  // namespace qk::graph::ops

@@ -5,6 +5,7 @@
 #include "graph/base/inner_loop.hpp"
 #include "graph/ops/dispatch.hpp"
 #include "graph/ops/matrix.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -61,6 +62,6 @@ inline void matmul(op_context& c) {
                 []<class T>(type_tag<T>, op_context& call) { matmul_of<T>(call); });
 }
 
-inline constexpr op_entry matmul_ops[] = {{"", "MatMul", 1, matmul}};
+inline constexpr op_entry matmul_ops[] = {{"", "MatMul", 1, matmul, nullptr, {follow_matmul}}};
 
 }  // namespace qk::graph::ops

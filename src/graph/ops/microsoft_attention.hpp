@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "graph/ops/attention.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 namespace detail {
@@ -294,8 +295,8 @@ inline void run_microsoft_attention(op_context& call) {
 }
 
 inline constexpr op_entry microsoft_attention_ops[] = {
-    {"com.microsoft", "Attention", 1, run_microsoft_attention},
-    {"com.microsoft", "MultiHeadAttention", 1, run_multi_head_attention},
+    {"com.microsoft", "Attention", 1, run_microsoft_attention, nullptr, {follow_microsoft_attention}},
+    {"com.microsoft", "MultiHeadAttention", 1, run_multi_head_attention, nullptr, {follow_multi_head_attention}},
 };
 
 }  // namespace qk::graph::ops

@@ -15,6 +15,7 @@
 #include "graph/ops/expert_codes.hpp"
 #include "graph/ops/matrix.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 #include "qk/reference/codes.hpp"
 
@@ -312,8 +313,8 @@ inline void run_qmoe(op_context& call) {
 }
 
 inline constexpr op_entry moe_ops[] = {
-    {"com.microsoft", "MoE", 1, run_moe},
-    {"com.microsoft", "QMoE", 1, run_qmoe},
+    {"com.microsoft", "MoE", 1, run_moe, nullptr, {follow_experts}},
+    {"com.microsoft", "QMoE", 1, run_qmoe, nullptr, {follow_experts}},
 };
 
 }  // namespace qk::graph::ops

@@ -114,6 +114,17 @@ struct prepare_context {
     std::span<const tensor> constants;
 };
 
+namespace ops {
+class walk_call;
+}
+
+/// What the walk (walk/walk.hpp) does at a node.
+struct walk_rule {
+    void (*follow)(ops::walk_call&) = nullptr;  ///< says of the outputs what follows from the inputs; nullptr: nothing
+    unsigned sizes = 0;                         ///< bits of inputs that may hold numbers of samples: shapes, not values to compute with
+    unsigned numbers = 0;  ///< bits of inputs that may hold which sample it is, 0 where it runs alone: the rule heeds it
+};
+
 /// One line of the table. `since` is the first opset version that this entry implements. Of the entries with `since` <= the model's
 /// version, find_op takes the one with the largest.
 struct op_entry {
@@ -122,7 +133,11 @@ struct op_entry {
     int since;
     void (*run)(op_context&);
     std::unique_ptr<prepared_op> (*prepare)(const prepare_context&) = nullptr;  ///< nullptr, or a result of nullptr: run is used
+    walk_rule walk = {};
 };
+
+/// Returns whether the operator's result is not a function of its inputs.
+bool is_random(std::string_view op_type);
 
 /// Finds the entry of an operator in the table (ops/table.hpp). Returns nullptr when the operator or its version is unknown.
 const op_entry* find_op(std::string_view domain, std::string_view name, int version);

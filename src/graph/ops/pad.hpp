@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -151,8 +152,8 @@ inline void center_crop_pad(op_context& call) {
 }
 
 inline constexpr op_entry pad_ops[] = {
-    {"", "Pad", 1, pad},
-    {"", "CenterCropPad", 18, center_crop_pad},
+    {"", "Pad", 1, pad, nullptr, {follow_pad}},
+    {"", "CenterCropPad", 18, center_crop_pad, nullptr, {follow_center_crop_pad}},
 };
 
 }  // namespace qk::graph::ops

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
 
 namespace qk::graph::ops {
@@ -189,12 +190,27 @@ void floating_only(op_context& c) {
 }
 
 inline constexpr op_entry pool_ops[] = {
-    {"", "MaxPool", 1, max_pool},
-    {"", "AveragePool", 1, floating_only<average_pool_of<float>, average_pool_of<double>>},
-    {"", "LpPool", 1, floating_only<lp_pool_of<float>, lp_pool_of<double>>},
-    {"", "GlobalAveragePool", 1, floating_only<global_pool_of<float, global_pool::average>, global_pool_of<double, global_pool::average>>},
-    {"", "GlobalMaxPool", 1, floating_only<global_pool_of<float, global_pool::maximum>, global_pool_of<double, global_pool::maximum>>},
-    {"", "GlobalLpPool", 1, floating_only<global_pool_of<float, global_pool::norm>, global_pool_of<double, global_pool::norm>>},
+    {"", "MaxPool", 1, max_pool, nullptr, {follow_pool}},
+    {"", "AveragePool", 1, floating_only<average_pool_of<float>, average_pool_of<double>>, nullptr, {follow_pool}},
+    {"", "LpPool", 1, floating_only<lp_pool_of<float>, lp_pool_of<double>>, nullptr, {follow_pool}},
+    {"",
+     "GlobalAveragePool",
+     1,
+     floating_only<global_pool_of<float, global_pool::average>, global_pool_of<double, global_pool::average>>,
+     nullptr,
+     {follow_pool}},
+    {"",
+     "GlobalMaxPool",
+     1,
+     floating_only<global_pool_of<float, global_pool::maximum>, global_pool_of<double, global_pool::maximum>>,
+     nullptr,
+     {follow_pool}},
+    {"",
+     "GlobalLpPool",
+     1,
+     floating_only<global_pool_of<float, global_pool::norm>, global_pool_of<double, global_pool::norm>>,
+     nullptr,
+     {follow_pool}},
 };
 
 }  // namespace qk::graph::ops

@@ -10,6 +10,7 @@
 #include "graph/ops/matmul_integer.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/quantize_linear.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/widened.hpp"
 
 namespace qk::graph::ops {
@@ -236,10 +237,10 @@ inline std::unique_ptr<prepared_op> prepare_matmul_nbits(const prepare_context& 
 }
 
 inline constexpr op_entry qgemm_ops[] = {
-    {"com.microsoft", "QGemm", 1, run_qgemm},
-    {"com.microsoft", "MatMulIntegerToFloat", 1, run_matmul_integer_to_float},
-    {"com.microsoft", "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul},
-    {"com.microsoft", "MatMulNBits", 1, run_matmul_nbits, prepare_matmul_nbits},
+    {"com.microsoft", "QGemm", 1, run_qgemm, nullptr, {follow_qgemm}},
+    {"com.microsoft", "MatMulIntegerToFloat", 1, run_matmul_integer_to_float, nullptr, {follow_matmul_integer}},
+    {"com.microsoft", "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul, nullptr, {follow_all_samples}},
+    {"com.microsoft", "MatMulNBits", 1, run_matmul_nbits, prepare_matmul_nbits, {follow_matmul_bits}},
 };
 
 }  // namespace qk::graph::ops

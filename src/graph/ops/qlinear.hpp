@@ -11,6 +11,7 @@
 #include "graph/ops/integer_product.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/quantize_linear.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -163,15 +164,15 @@ inline void run_qlinear_concat(op_context& call) {
 }
 
 inline constexpr op_entry qlinear_ops[] = {
-    {"com.microsoft", "QLinearAdd", 1, run_qlinear_add},
-    {"com.microsoft", "QLinearMul", 1, run_qlinear_mul},
-    {"com.microsoft", "QLinearSigmoid", 1, run_qlinear_sigmoid},
-    {"com.microsoft", "QLinearLeakyRelu", 1, run_qlinear_leaky_relu},
-    {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv},
-    {"com.microsoft", "QLinearAveragePool", 1, run_qlinear_average_pool},
-    {"com.microsoft", "QLinearGlobalAveragePool", 1, run_qlinear_global_average_pool},
-    {"com.microsoft", "QLinearSoftmax", 1, run_qlinear_softmax},
-    {"com.microsoft", "QLinearConcat", 1, run_qlinear_concat},
+    {"com.microsoft", "QLinearAdd", 1, run_qlinear_add, nullptr, {follow_qlinear_elements}},
+    {"com.microsoft", "QLinearMul", 1, run_qlinear_mul, nullptr, {follow_qlinear_elements}},
+    {"com.microsoft", "QLinearSigmoid", 1, run_qlinear_sigmoid, nullptr, {follow_unary}},
+    {"com.microsoft", "QLinearLeakyRelu", 1, run_qlinear_leaky_relu, nullptr, {follow_unary}},
+    {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv, nullptr, {follow_qlinear_conv}},
+    {"com.microsoft", "QLinearAveragePool", 1, run_qlinear_average_pool, nullptr, {follow_pool}},
+    {"com.microsoft", "QLinearGlobalAveragePool", 1, run_qlinear_global_average_pool, nullptr, {follow_pool}},
+    {"com.microsoft", "QLinearSoftmax", 1, run_qlinear_softmax, nullptr, {follow_qlinear_softmax}},
+    {"com.microsoft", "QLinearConcat", 1, run_qlinear_concat, nullptr, {follow_qlinear_concat}},
 };
 
 }  // namespace qk::graph::ops

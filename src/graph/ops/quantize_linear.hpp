@@ -10,6 +10,7 @@
 #include "graph/ops/cast.hpp"
 #include "graph/ops/elements.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -215,11 +216,11 @@ inline void run_dynamic_quantize_linear(op_context& call) {
 }
 
 inline constexpr op_entry quantize_linear_ops[] = {
-    {"", "QuantizeLinear", 10, run_quantize_linear},
-    {"", "DequantizeLinear", 10, run_dequantize_linear},
-    {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear},
-    {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear},
-    {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear},
+    {"", "QuantizeLinear", 10, run_quantize_linear, nullptr, {follow_quantize}},
+    {"", "DequantizeLinear", 10, run_dequantize_linear, nullptr, {follow_quantize}},
+    {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear, nullptr, {follow_all_samples}},
+    {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear, nullptr, {follow_quantize}},
+    {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}},
 };
 
 }  // namespace qk::graph::ops

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -142,7 +143,7 @@ inline constexpr op_entry random_ops[] = {
     {"", "RandomNormalLike", 1, random_normal<true>},
     {"", "Bernoulli", 15, bernoulli},
     {"", "Multinomial", 7, multinomial},
-    {"", "Dropout", 1, through_float32<dropout>},
+    {"", "Dropout", 1, through_float32<dropout>, nullptr, {follow_dropout}},
 };
 
 }  // namespace qk::graph::ops

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "graph/ops/transpose.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -70,9 +71,9 @@ inline void reverse_sequence(op_context& call) {
 }
 
 inline constexpr op_entry rearrange_ops[] = {
-    {"", "DepthToSpace", 1, depth_to_space},
-    {"", "SpaceToDepth", 1, space_to_depth},
-    {"", "ReverseSequence", 10, reverse_sequence},
+    {"", "DepthToSpace", 1, depth_to_space, nullptr, {follow_blocks}},
+    {"", "SpaceToDepth", 1, space_to_depth, nullptr, {follow_blocks}},
+    {"", "ReverseSequence", 10, reverse_sequence, nullptr, {follow_reverse_sequence}},
 };
 
 }  // namespace qk::graph::ops

@@ -10,6 +10,7 @@
 #include "graph/ops/transpose.hpp"
 #include "graph/ops/unary.hpp"
 #include "graph/ops/vector_math.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -209,16 +210,16 @@ inline void reduce_log_sum_exp(op_context& call) {
 }
 
 inline constexpr op_entry reduce_ops[] = {
-    {"", "ReduceSum", 1, through_float32<reduce<reducers::sum, number_types>>},
-    {"", "ReduceMean", 1, through_float32<reduce<reducers::mean, number_types>>},
-    {"", "ReduceMax", 1, through_float32<reduce<reducers::max, element_types>>},
-    {"", "ReduceMin", 1, through_float32<reduce<reducers::min, element_types>>},
-    {"", "ReduceProd", 1, through_float32<reduce<reducers::prod, number_types>>},
-    {"", "ReduceL1", 1, through_float32<reduce<reducers::l1, number_types>>},
-    {"", "ReduceL2", 1, through_float32<reduce<reducers::l2, number_types>>},
-    {"", "ReduceSumSquare", 1, through_float32<reduce<reducers::sum_square, number_types>>},
-    {"", "ReduceLogSum", 1, through_float32<reduce<reducers::log_sum, number_types>>},
-    {"", "ReduceLogSumExp", 1, through_float32<reduce_log_sum_exp>},
+    {"", "ReduceSum", 1, through_float32<reduce<reducers::sum, number_types>>, nullptr, {follow_reduce}},
+    {"", "ReduceMean", 1, through_float32<reduce<reducers::mean, number_types>>, nullptr, {follow_reduce}},
+    {"", "ReduceMax", 1, through_float32<reduce<reducers::max, element_types>>, nullptr, {follow_reduce}},
+    {"", "ReduceMin", 1, through_float32<reduce<reducers::min, element_types>>, nullptr, {follow_reduce}},
+    {"", "ReduceProd", 1, through_float32<reduce<reducers::prod, number_types>>, nullptr, {follow_reduce}},
+    {"", "ReduceL1", 1, through_float32<reduce<reducers::l1, number_types>>, nullptr, {follow_reduce}},
+    {"", "ReduceL2", 1, through_float32<reduce<reducers::l2, number_types>>, nullptr, {follow_reduce}},
+    {"", "ReduceSumSquare", 1, through_float32<reduce<reducers::sum_square, number_types>>, nullptr, {follow_reduce}},
+    {"", "ReduceLogSum", 1, through_float32<reduce<reducers::log_sum, number_types>>, nullptr, {follow_reduce}},
+    {"", "ReduceLogSumExp", 1, through_float32<reduce_log_sum_exp>, nullptr, {follow_reduce}},
 };
 
 }  // namespace qk::graph::ops

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -226,9 +227,9 @@ inline void run_non_max_suppression(op_context& call) {
 }
 
 inline constexpr op_entry regions_ops[] = {
-    {"", "RoiAlign", 10, run_roi_align},
-    {"", "MaxRoiPool", 1, run_max_roi_pool},
-    {"", "NonMaxSuppression", 10, run_non_max_suppression},
+    {"", "RoiAlign", 10, run_roi_align, nullptr, {follow_all_samples}},
+    {"", "MaxRoiPool", 1, run_max_roi_pool, nullptr, {follow_all_samples}},
+    {"", "NonMaxSuppression", 10, run_non_max_suppression, nullptr, {follow_all_samples}},
 };
 
 }  // namespace qk::graph::ops

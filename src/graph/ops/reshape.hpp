@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -128,8 +129,14 @@ inline void bit_cast(op_context& call) {
 }
 
 inline constexpr op_entry reshape_ops[] = {
-    {"", "Identity", 1, identity},   {"", "Reshape", 1, reshape}, {"", "Flatten", 1, flatten},     {"", "Squeeze", 1, squeeze},
-    {"", "Unsqueeze", 1, unsqueeze}, {"", "Shape", 1, shape_of},  {"", "Size", 1, size_of_tensor}, {"", "BitCast", 26, bit_cast},
+    {"", "Identity", 1, identity, nullptr, {follow_cast, 0, 1}},
+    {"", "Reshape", 1, reshape, nullptr, {follow_reshape, 2, 1}},
+    {"", "Flatten", 1, flatten, nullptr, {follow_flatten}},
+    {"", "Squeeze", 1, squeeze, nullptr, {follow_squeeze, 0, 1}},
+    {"", "Unsqueeze", 1, unsqueeze, nullptr, {follow_unsqueeze, 0, 1}},
+    {"", "Shape", 1, shape_of, nullptr, {follow_shape, 1}},
+    {"", "Size", 1, size_of_tensor, nullptr, {follow_shape, 1}},
+    {"", "BitCast", 26, bit_cast, nullptr, {follow_bit_cast}},
 };
 
 }  // namespace qk::graph::ops

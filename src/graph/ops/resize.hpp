@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -292,8 +293,8 @@ inline void run_upsample(op_context& call) { detail::resize_axes(call, plan_upsa
 inline void run_resize(op_context& call) { detail::resize_axes(call, plan_resize(call)); }
 
 inline constexpr op_entry resize_ops[] = {
-    {"", "Resize", 10, run_resize},
-    {"", "Upsample", 1, run_upsample},
+    {"", "Resize", 10, run_resize, nullptr, {follow_resize, 8}},
+    {"", "Upsample", 1, run_upsample, nullptr, {follow_resize, 8}},
 };
 
 }  // namespace qk::graph::ops

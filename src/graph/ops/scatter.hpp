@@ -4,6 +4,7 @@
 
 #include "graph/ops/gather.hpp"
 #include "graph/ops/variadic.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -92,10 +93,10 @@ inline void tensor_scatter(op_context& call) {
 }
 
 inline constexpr op_entry scatter_ops[] = {
-    {"", "Scatter", 9, through_float32<scatter_elements>},
-    {"", "ScatterElements", 11, through_float32<scatter_elements>},
-    {"", "ScatterND", 11, through_float32<scatter_nd>},
-    {"", "TensorScatter", 24, tensor_scatter},
+    {"", "Scatter", 9, through_float32<scatter_elements>, nullptr, {follow_scatter_elements}},
+    {"", "ScatterElements", 11, through_float32<scatter_elements>, nullptr, {follow_scatter_elements}},
+    {"", "ScatterND", 11, through_float32<scatter_nd>, nullptr, {follow_scatter_nd, 0, 2}},
+    {"", "TensorScatter", 24, tensor_scatter, nullptr, {follow_cache_write}},
 };
 
 }  // namespace qk::graph::ops

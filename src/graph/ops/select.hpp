@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -125,9 +126,9 @@ inline void non_zero(op_context& call) {
 }
 
 inline constexpr op_entry select_ops[] = {
-    {"", "TopK", 1, through_float32<top_k>},
-    {"", "Unique", 11, through_float32<unique>},
-    {"", "NonZero", 9, non_zero},
+    {"", "TopK", 1, through_float32<top_k>, nullptr, {follow_top_k}},
+    {"", "Unique", 11, through_float32<unique>, nullptr, {follow_all_samples}},
+    {"", "NonZero", 9, non_zero, nullptr, {follow_all_samples}},
 };
 
 }  // namespace qk::graph::ops

@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -219,8 +220,8 @@ inline constexpr op_entry signal_ops[] = {
     {"", "HannWindow", 17, hann_window},
     {"", "HammingWindow", 17, hamming_window},
     {"", "BlackmanWindow", 17, blackman_window},
-    {"", "DFT", 17, dft},
-    {"", "STFT", 17, stft},
+    {"", "DFT", 17, dft, nullptr, {follow_dft}},
+    {"", "STFT", 17, stft, nullptr, {follow_stft}},
     {"", "MelWeightMatrix", 17, mel_weight_matrix},
 };
 

@@ -6,6 +6,7 @@
 
 #include "graph/ops/broadcast.hpp"
 #include "graph/ops/strided.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -117,9 +118,9 @@ inline void tile(op_context& call) {
 }
 
 inline constexpr op_entry slice_ops[] = {
-    {"", "Slice", 1, slice},
-    {"", "Expand", 8, expand},
-    {"", "Tile", 1, tile},
+    {"", "Slice", 1, slice, nullptr, {follow_slice, 2 + 4 + 8 + 16}},
+    {"", "Expand", 8, expand, nullptr, {follow_expand, 2, 1}},
+    {"", "Tile", 1, tile, nullptr, {follow_tile, 2}},
 };
 
 }  // namespace qk::graph::ops

@@ -7,6 +7,7 @@
 #include "graph/base/inner_loop.hpp"
 #include "graph/ops/dispatch.hpp"
 #include "graph/ops/vector_math.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -130,9 +131,9 @@ inline void hardmax(op_context& call) {
 }
 
 inline constexpr op_entry softmax_ops[] = {
-    {"", "Softmax", 1, through_float32<softmax<false>>},
-    {"", "LogSoftmax", 1, through_float32<softmax<true>>},
-    {"", "Hardmax", 1, through_float32<hardmax>},
+    {"", "Softmax", 1, through_float32<softmax<false>>, nullptr, {follow_softmax}},
+    {"", "LogSoftmax", 1, through_float32<softmax<true>>, nullptr, {follow_softmax}},
+    {"", "Hardmax", 1, through_float32<hardmax>, nullptr, {follow_softmax}},
 };
 
 }  // namespace qk::graph::ops

@@ -9,6 +9,7 @@
 
 #include "graph/ops/op.hpp"
 #include "graph/ops/quantize_linear.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "qk/reference/codes.hpp"
 
 namespace qk::graph::ops {
@@ -109,7 +110,7 @@ inline constexpr op_entry tensorrt_ops[] = {
     {"trt", "TRT_FP4DynamicQuantize", 1, run_fp4_dynamic_quantize},
     {"trt", "TRT_MXFP8DynamicQuantize", 1, run_mxfp8_dynamic_quantize},
     {"trt", "TRT_MXFP8DequantizeLinear", 1, run_mxfp8_dequantize_linear},
-    {"trt", "DequantizeLinear", 1, run_dequantize_linear},
+    {"trt", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}},
 };
 
 }  // namespace qk::graph::ops

@@ -7,6 +7,7 @@
 
 #include "graph/base/inner_loop.hpp"
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -81,6 +82,6 @@ tensor transposed(op_context& call, const tensor& x, std::span<const std::size_t
 
 void transpose(op_context& call);
 
-inline constexpr op_entry transpose_ops[] = {{"", "Transpose", 1, transpose}};
+inline constexpr op_entry transpose_ops[] = {{"", "Transpose", 1, transpose, nullptr, {follow_transpose}}};
 
 }  // namespace qk::graph::ops

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
 #include "graph/ops/working_type.hpp"
 
@@ -135,8 +136,8 @@ inline void run_max_unpool(op_context& call) {
 }
 
 inline constexpr op_entry unpool_ops[] = {
-    {"", "Col2Im", 18, run_col2im},
-    {"", "MaxUnpool", 9, run_max_unpool},
+    {"", "Col2Im", 18, run_col2im, nullptr, {follow_columns_to_image}},
+    {"", "MaxUnpool", 9, run_max_unpool, nullptr, {follow_all_samples}},
 };
 
 }  // namespace qk::graph::ops

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "graph/ops/binary.hpp"
+#include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
 
@@ -86,8 +87,9 @@ inline void clip(op_context& call) {
 }
 
 inline constexpr op_entry variadic_ops[] = {
-    {"", "Sum", 1, through_float32<sum>}, {"", "Mean", 1, through_float32<mean>}, {"", "Max", 1, through_float32<max>},
-    {"", "Min", 1, through_float32<min>}, {"", "Clip", 1, through_float32<clip>},
+    {"", "Sum", 1, through_float32<sum>, nullptr, {follow_elements}}, {"", "Mean", 1, through_float32<mean>, nullptr, {follow_elements}},
+    {"", "Max", 1, through_float32<max>, nullptr, {follow_elements}}, {"", "Min", 1, through_float32<min>, nullptr, {follow_elements}},
+    {"", "Clip", 1, through_float32<clip>, nullptr, {follow_unary}},
 };
 
 }  // namespace qk::graph::ops

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "graph/model/infer_shapes.hpp"
+#include "graph/ops/walk/inferred_shapes.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/plan/layers.hpp"
 

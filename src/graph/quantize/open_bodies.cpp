@@ -8,13 +8,13 @@
 #include <optional>
 #include <utility>
 
-#include "graph/evaluate/run_node.hpp"
 #include "graph/model/bind_attributes.hpp"
 #include "graph/model/check.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/subgraphs.hpp"
 #include "graph/model/taken_names.hpp"
 #include "graph/model/tensor_proto.hpp"
+#include "graph/ops/run_node.hpp"
 #include "graph/plan/operand_tables.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/plan/layers.hpp"

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "graph/evaluate/run_node.hpp"
 #include "graph/export/description.hpp"
 #include "graph/export/marks.hpp"
 #include "graph/export/portable/function_builder.hpp"
@@ -20,6 +19,7 @@
 #include "graph/model/check.hpp"
 #include "graph/model/code_types.hpp"
 #include "graph/model/edit.hpp"
+#include "graph/ops/run_node.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/recover/inlined_calls.hpp"
 #include "graph/recover/integer_products.hpp"

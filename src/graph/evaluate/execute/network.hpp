@@ -57,11 +57,7 @@ struct network {
     std::deque<onnx::NodeProto> owned;  ///< nodes of expanded functions, their attributes bound
 };
 
-/// Returns whether the operator's result is not a function of its inputs.
-inline bool is_random(const net_node& n) {
-    const std::string_view op = n.view.op_type();
-    return op.starts_with("Random") || op == "Multinomial" || op == "Bernoulli";
-}
+inline bool is_random(const net_node& n) { return graph::is_random(n.view.op_type()); }
 
 /// Whether a network holds its large constants, or reads them only when needed.
 enum class large_constants : std::uint8_t { held, late };

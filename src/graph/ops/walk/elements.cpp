@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of batch_axis.hpp for operators of elements, of axes (reductions, normalizations) and of quantizers.
+// Rules of the walk (walk.hpp) for operators of elements, of axes (reductions, normalizations) and of quantizers.
 #include <algorithm>
 
-#include "graph/evaluate/execute/batch_call.hpp"
+#include "graph/ops/walk/call.hpp"
+#include "graph/ops/walk/rules.hpp"
 
-namespace qk::graph::execute {
+namespace qk::graph::ops {
 
-batch_value batch_broadcast(batch_call& c, std::span<const std::size_t> which) {
+walked broadcast(walk_call& c, std::span<const std::size_t> which) {
     std::size_t rank = 0;
     for (const std::size_t i : which) rank = std::max(rank, c.ranked(i).shape.size());
-    batch_value y;
+    walked y;
     y.ranked = true;
     y.shape.assign(rank, 1);
     for (const std::size_t i : which) {
-        const batch_value& v = c.in(i);
+        const walked& v = c.in(i);
         const std::size_t shift = rank - v.shape.size();
         for (std::size_t k = 0; k < v.shape.size(); ++k) {
-            std::int64_t& d = y.shape[k + shift];
-            if (v.shape[k] != 1) d = d == 1 || (d < 0 && v.shape[k] >= 0) ? v.shape[k] : d;
+            y.shape[k + shift] = common_length(y.shape[k + shift], v.shape[k]);
         }
         if (!v.is_rows()) continue;
         const int at = v.axis + static_cast<int>(shift);
@@ -27,7 +27,7 @@ batch_value batch_broadcast(batch_call& c, std::span<const std::size_t> which) {
     if (!y.is_rows()) return y;
     const auto at = static_cast<std::size_t>(y.axis);
     for (const std::size_t i : which) {
-        const batch_value& v = c.in(i);
+        const walked& v = c.in(i);
         const std::size_t shift = rank - v.shape.size();
         if (v.is_rows()) {
             if (v.outer != y.outer || v.shape[at - shift] != y.shape[at]) c.mixed("combines values whose samples lie differently");
@@ -39,15 +39,13 @@ batch_value batch_broadcast(batch_call& c, std::span<const std::size_t> which) {
     return y;
 }
 
-namespace {
-
-void broadcast_to(batch_call& c, std::span<const std::size_t> which) {
-    const batch_value y = batch_broadcast(c, which);
+static void broadcast_to(walk_call& c, std::span<const std::size_t> which) {
+    const walked y = broadcast(c, which);
     for (std::size_t k = 0; k < c.out.size(); ++k) c.make(k, y, y.shape);
 }
 
 /// Operators of elements, whose inputs are broadcast.
-void batch_elements(batch_call& c) {
+void follow_elements(walk_call& c) {
     const bool slope = c.op() == "PRelu" && c.has(1) && c.in(1).ranked && c.rank(1) == 1 && c.rank(0) > 1;
     if (c.version() < 7 && (slope || c.view().get_int("broadcast", 0) != 0)) {  // the second operand lies along axes of the first
         const std::int64_t axis = slope ? 1 : c.axis_attribute("axis", c.rank(0) - c.rank(1), c.rank(0));
@@ -62,55 +60,55 @@ void batch_elements(batch_call& c) {
         if (c.has(i)) which.push_back(i);
     broadcast_to(c, which);
 }
-void batch_qlinear_elements(batch_call& c) {
+void follow_qlinear_elements(walk_call& c) {
     for (std::size_t i : {1, 2, 4, 5, 6, 7}) c.shared(i, "scales");
     constexpr std::size_t which[] = {0, 3};
     broadcast_to(c, which);
 }
 
 /// Operators of single elements: what else they read is the same for all samples and has one element.
-void batch_unary(batch_call& c) {
+void follow_unary(walk_call& c) {
     for (std::size_t i = 1; i < c.inputs(); ++i)
         if (c.has(i) && c.op() != "CastLike") c.shared(i, "parameters");
     for (std::size_t k = 0; k < c.out.size(); ++k) c.keep(k, c.in(0));
 }
-void batch_cast(batch_call& c) {
+void follow_cast(walk_call& c) {
     c.keep(0, c.in(0));
     if (!c.out.empty()) c.out[0].numbers = c.in(0).numbers;
 }
-void batch_bit_cast(batch_call& c) {
+void follow_bit_cast(walk_call& c) {
     if (c.is_rows(0) && c.in(0).axis + 1 == c.rank(0)) c.undecided("may join neighbours along the samples");
-    batch_value y = c.ranked(0);
+    walked y = c.ranked(0);
     if (!y.shape.empty()) y.shape.back() = y.is_rows() && y.axis + 1 == c.rank(0) ? y.shape.back() : -1;
     c.make(0, y, y.shape);
 }
-void batch_dropout(batch_call& c) {
+void follow_dropout(walk_call& c) {
     const bool training = c.version() < 7 ? c.view().get_int("is_test", 0) == 0 : c.has(2);
-    if (training && c.version() >= 12) {
-        const batch_value& flag = c.in(2);
+    if (training && c.version() >= 12 && c.has_samples()) {
+        const walked& flag = c.in(2);
         if (flag.content.empty() || flag.content[0].size() != 1 || flag.content[0].bytes()[0] != std::byte{0})
             c.mixed("draws numbers in the order of the samples");
-    } else if (training && c.version() < 7) {
+    } else if (training && c.version() < 7 && c.has_samples()) {
         c.mixed("draws numbers in the order of the samples");
     }
     for (std::size_t k = 0; k < c.out.size(); ++k) c.keep(k, c.in(0));
 }
 
 /// Fails if the samples stand along one of the last axes, from `axis` on.
-void in_front_of(const batch_call& c, const batch_value& x, std::int64_t axis, const char* what) {
+static void in_front_of(const walk_call& c, const walked& x, std::int64_t axis, const char* what) {
     if (x.is_rows() && x.axis >= axis) c.mixed(what);
 }
 
-void batch_softmax(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_softmax(walk_call& c) {
+    const walked& x = c.ranked(0);
     const std::int64_t axis = c.axis_attribute("axis", c.version() < 13 ? 1 : -1, c.rank(0));
     if (c.version() < 13) in_front_of(c, x, axis, "computes along the samples");
     else if (x.is_rows() && x.axis == axis) c.mixed("computes along the samples");
     c.keep(0, x);
 }
-void batch_qlinear_softmax(batch_call& c) {
+void follow_qlinear_softmax(walk_call& c) {
     for (std::size_t i = 1; i < c.inputs(); ++i) c.shared(i, "scales");
-    const batch_value& x = c.ranked(0);
+    const walked& x = c.ranked(0);
     const std::int64_t opset = c.view().get_int("opset", 13), axis = c.axis_attribute("axis", opset < 13 ? 1 : -1, c.rank(0));
     if (opset < 13) in_front_of(c, x, axis, "computes along the samples");
     else if (x.is_rows() && x.axis == axis) c.mixed("computes along the samples");
@@ -118,15 +116,16 @@ void batch_qlinear_softmax(batch_call& c) {
 }
 
 /// Operators along the axis that an attribute names.
-void batch_along_attribute(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_along_attribute(walk_call& c) {
+    const walked& x = c.ranked(0);
     if (x.is_rows() && x.axis == c.axis_attribute("axis", -1, c.rank(0))) c.mixed("computes along the samples");
     c.keep(0, x);
 }
 
 /// CumSum and CumProd: the axis is an input.
-void batch_cumulative(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_cumulative(walk_call& c) {
+    const walked& x = c.ranked(0);
+    if (!c.has_samples()) return c.keep(0, x);
     const auto axis = c.integers(1);
     if (!axis || axis->size() != 1) c.undecided("takes an axis that is not known");
     if (x.is_rows() && x.axis == c.normal((*axis)[0], c.rank(0))) c.mixed("adds up along the samples");
@@ -134,7 +133,7 @@ void batch_cumulative(batch_call& c) {
 }
 
 /// Makes the output without these axes, or with one element along them.
-void reduced(batch_call& c, std::size_t k, const batch_value& x, const std::vector<char>& gone, bool keep, std::int64_t length) {
+static void reduced(walk_call& c, std::size_t k, const walked& x, const std::vector<char>& gone, bool keep, std::int64_t length) {
     dims shape;
     std::int64_t axis = -1;
     for (std::size_t a = 0; a < gone.size(); ++a) {
@@ -148,8 +147,8 @@ void reduced(batch_call& c, std::size_t k, const batch_value& x, const std::vect
     c.make(k, x, shape, axis);
 }
 
-void batch_reduce(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_reduce(walk_call& c) {
+    const walked& x = c.ranked(0);
     const bool by_input = c.has(1) || c.version() >= 18 || (c.op() == "ReduceSum" && c.version() >= 13);
     std::optional<dims> axes;
     if (!by_input) axes = c.view().get_ints("axes");
@@ -166,15 +165,15 @@ void batch_reduce(batch_call& c) {
     reduced(c, 0, x, gone, c.view().get_int("keepdims", 1) != 0, 1);
 }
 
-void batch_arg(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_arg(walk_call& c) {
+    const walked& x = c.ranked(0);
     std::vector<char> gone(x.shape.size(), 0);
     gone[static_cast<std::size_t>(c.axis_attribute("axis", 0, c.rank(0)))] = 1;
     reduced(c, 0, x, gone, c.view().get_int("keepdims", 1) != 0, 1);
 }
 
-void batch_top_k(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_top_k(walk_call& c) {
+    const walked& x = c.ranked(0);
     c.shared(1, "number");
     const std::int64_t axis = c.axis_attribute("axis", -1, c.rank(0));
     std::int64_t n = c.version() < 10 ? c.view().get_int("k", -1) : -1;
@@ -184,8 +183,8 @@ void batch_top_k(batch_call& c) {
     for (std::size_t k = 0; k < c.out.size(); ++k) reduced(c, k, x, gone, true, n);
 }
 
-void batch_layer_normalization(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_layer_normalization(walk_call& c) {
+    const walked& x = c.ranked(0);
     c.shared(1, "scale"), c.shared(2, "bias");
     const std::int64_t axis = c.axis_attribute("axis", -1, c.rank(0));
     in_front_of(c, x, axis, "computes along the samples");
@@ -196,10 +195,10 @@ void batch_layer_normalization(batch_call& c) {
 }
 
 /// SkipLayerNormalization: input, skip, then scale and biases. The skip may lack the axis of the samples.
-void batch_skip_normalization(batch_call& c) {
+void follow_skip_normalization(walk_call& c) {
     for (std::size_t i = 2; i < c.inputs(); ++i) c.shared(i, "scale");
     constexpr std::size_t which[] = {0, 1};
-    const batch_value y = batch_broadcast(c, which);
+    const walked y = c.in(1).ranked ? broadcast(c, which) : c.ranked(0);
     if (!c.is_rows(0) && c.is_rows(1)) c.undecided("adds samples to a value of all of them");
     in_front_of(c, y, static_cast<std::int64_t>(y.shape.size()) - 1, "computes along the samples");
     c.make(0, y, y.shape);
@@ -209,8 +208,8 @@ void batch_skip_normalization(batch_call& c) {
     c.make(3, y, y.shape);
 }
 
-void batch_mean_variance(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_mean_variance(walk_call& c) {
+    const walked& x = c.ranked(0);
     dims axes = c.view().get_ints("axes", {0, 2, 3});
     if (c.view().get_int("across_channels", 0) != 0) axes = {0, 1, 2, 3};
     for (const std::int64_t a : axes)
@@ -219,8 +218,8 @@ void batch_mean_variance(batch_call& c) {
 }
 
 /// Normalizations of channels: samples are along axis 0, or along one that the statistics are not taken over.
-void batch_normalization_of_channels(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_normalization_of_channels(walk_call& c) {
+    const walked& x = c.ranked(0);
     for (std::size_t i = 1; i < c.inputs(); ++i) c.shared(i, "parameters");
     if (c.op() == "BatchNormalization") {
         if (x.is_rows() && (c.view().get_int("training_mode", 0) != 0 || (c.version() < 7 && c.view().get_int("is_test", 0) == 0)))
@@ -237,13 +236,12 @@ void batch_normalization_of_channels(batch_call& c) {
 }
 
 /// QuantizeLinear and DequantizeLinear, of any domain: one scale, one for each place of another axis, or blocks.
-void batch_quantize(batch_call& c) {
-    const batch_value& x = c.ranked(0);
-    const batch_value& scale = c.ranked(1);
+void follow_quantize(walk_call& c) {
+    const walked& x = c.ranked(0);
     c.shared(1, "scales"), c.shared(2, "zero points");
-    bool one = true;
-    for (const std::int64_t d : scale.shape) one = one && d == 1;
-    if (x.is_rows() && !one) {
+    if (!x.is_rows()) return c.keep(0, x);
+    const walked& scale = c.ranked(1);
+    if (std::ranges::any_of(scale.shape, [](std::int64_t d) { return d != 1; })) {
         const std::int64_t axis = c.axis_attribute("axis", 1, c.rank(0));
         if (axis == x.axis) c.mixed("has scales for each sample");
         if (scale.shape.size() != 1 && (scale.shape.size() != x.shape.size() || scale.shape[static_cast<std::size_t>(x.axis)] != 1))
@@ -253,56 +251,16 @@ void batch_quantize(batch_call& c) {
 }
 
 /// Block formats of AMD: values share an exponent along an axis.
-void batch_block_quantize(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_block_quantize(walk_call& c) {
+    const walked& x = c.ranked(0);
     if (x.is_rows() && (c.rank(0) < 2 || x.axis == c.axis_attribute("axis", 1, c.rank(0)))) c.mixed("has blocks along the samples");
     c.keep(0, x);
 }
 
-void batch_all_samples(batch_call& c) {
+void follow_all_samples(walk_call& c) {
     for (std::size_t i = 0; i < c.inputs(); ++i)
         if (c.is_rows(i)) c.mixed(c.op().starts_with("Dynamic") ? "chooses one scale for all samples" : "computes with all samples");
     c.undecided("has outputs whose lengths are not known");
 }
 
-constexpr batch_rule rules_of_elements[] = {
-    {"",
-     " Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow "
-     "PRelu Sub Sum SwiGLU Where Xor ",
-     batch_elements},
-    {"com.microsoft", " BiasGelu FastGelu ", batch_elements},
-    {"com.microsoft", " QLinearAdd QLinearMul ", batch_qlinear_elements},
-    {"",
-     " Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot CastLike Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish "
-     "IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan "
-     "Tanh ThresholdedRelu ",
-     batch_unary},
-    {"com.microsoft", " Gelu QuickGelu QLinearSigmoid QLinearLeakyRelu ", batch_unary},
-    {"", " Cast Identity ", batch_cast, 0, 1},
-    {"", " BitCast ", batch_bit_cast},
-    {"", " Dropout ", batch_dropout},
-    {"", " Softmax LogSoftmax Hardmax ", batch_softmax},
-    {"com.microsoft", " QLinearSoftmax ", batch_qlinear_softmax},
-    {"", " LpNormalization ", batch_along_attribute},
-    {"", " CumSum CumProd ", batch_cumulative},
-    {"", " ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare ",
-     batch_reduce},
-    {"", " ArgMax ArgMin ", batch_arg},
-    {"", " TopK ", batch_top_k},
-    {"*", " LayerNormalization RMSNormalization SimplifiedLayerNormalization ", batch_layer_normalization},
-    {"com.microsoft", " SkipLayerNormalization SkipSimplifiedLayerNormalization ", batch_skip_normalization},
-    {"", " MeanVarianceNormalization ", batch_mean_variance},
-    {"", " BatchNormalization GroupNormalization InstanceNormalization LRN ", batch_normalization_of_channels},
-    {"*", " QuantizeLinear DequantizeLinear ExtendedQuantizeLinear ExtendedDequantizeLinear VitisQuantizeLinear VitisDequantizeLinear ",
-     batch_quantize},
-    {"*", " BFPQuantizeDequantize MXQuantizeDequantize BFPFixNeuron MXFixNeuron ", batch_block_quantize},
-    {"*",
-     " DynamicQuantizeLinear DynamicQuantizeMatMul DynamicQuantizeLSTM NonZero Unique NonMaxSuppression MaxUnpool RoiAlign MaxRoiPool ",
-     batch_all_samples},
-};
-
-}  // namespace
-
-std::span<const batch_rule> batch_rules_of_operators() { return rules_of_elements; }
-
-}  // namespace qk::graph::execute
+}  // namespace qk::graph::ops

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of batch_axis.hpp for operators that move elements, and for those that make shapes; long because each of these has one.
+// Rules of the walk (walk.hpp) for operators that move elements, and for those that make shapes; long because each of these has one.
 #include <algorithm>
 #include <limits>
 #include <numeric>
 
-#include "graph/evaluate/execute/batch_call.hpp"
+#include "graph/ops/walk/call.hpp"
+#include "graph/ops/walk/rules.hpp"
 
-namespace qk::graph::execute {
-
-namespace {
+namespace qk::graph::ops {
 
 /// A shape that is given for each of the counts, as the shape of one sample and the axis that grows with their number.
 struct grown_shape {
@@ -17,11 +16,11 @@ struct grown_shape {
 };
 
 /// Returns nullopt if a length is neither the same for all counts nor a multiple of them, or two of them grow.
-std::optional<grown_shape> grown(const std::array<dims, 4>& shapes, const batch_counts& counts) {
+static std::optional<grown_shape> grown(const std::array<dims, 4>& shapes, const walk_counts& counts) {
     grown_shape g{shapes[0], -1};
     for (std::size_t k = 0; k < g.one.size(); ++k) {
         bool same = true, multiple = true;
-        if (g.one[k] > batch_call::longest) return std::nullopt;
+        if (g.one[k] > walk_call::longest) return std::nullopt;
         for (std::size_t at = 0; at < counts.size(); ++at) {
             if (shapes[at].size() != g.one.size()) return std::nullopt;
             same = same && shapes[at][k] == g.one[k];
@@ -34,9 +33,11 @@ std::optional<grown_shape> grown(const std::array<dims, 4>& shapes, const batch_
     return g;
 }
 
-bool is_far(std::int64_t v) { return v > batch_call::longest || v < -batch_call::longest; }
+static bool is_far(std::int64_t v) { return v > walk_call::longest || v < -walk_call::longest; }
 
-std::int64_t product_of(const dims& d, std::size_t from, std::size_t to) {
+static constexpr std::int64_t most_axes = 64;  // of a value whose shape is not known
+
+static std::int64_t product_of(const dims& d, std::size_t from, std::size_t to) {
     std::int64_t n = 1;
     for (std::size_t k = from; k < to; ++k) {
         if (d[k] < 0 || (d[k] != 0 && n > (std::int64_t{1} << 52) / d[k])) return -1;
@@ -44,14 +45,12 @@ std::int64_t product_of(const dims& d, std::size_t from, std::size_t to) {
     }
     return n;
 }
-std::int64_t product_of(const dims& d) { return product_of(d, 0, d.size()); }
+static std::int64_t product_of(const dims& d) { return product_of(d, 0, d.size()); }
 
-}  // namespace
-
-void batch_call::regroup(std::size_t k, const batch_value& x, std::array<dims, 4> shapes) {
-    if (x.numbers == batch_value::numbering::first) mixed("computes with the number of each sample");
-    if (!x.ranked) undecided("reshapes a value of a rank that is not known");
-    const bool known = product_of(x.shape) >= 0;
+void walk_call::regroup(std::size_t k, const walked& x, std::array<dims, 4> shapes) {
+    if (x.numbers == walked::numbering::first) mixed("computes with the number of each sample");
+    if (!x.ranked && has_samples()) undecided("reshapes a value of a rank that is not known");
+    const bool known = x.ranked && product_of(x.shape) >= 0;
     for (std::size_t at = 0; at < shapes.size(); ++at) {
         const auto left = std::ranges::find(shapes[at], -1);
         if (left == shapes[at].end()) continue;
@@ -61,8 +60,9 @@ void batch_call::regroup(std::size_t k, const batch_value& x, std::array<dims, 4
         }
         *left = 1;
         const std::int64_t others = product_of(shapes[at]), all = product_of(shape_for(x, (*counts_)[at]));
-        if (others < 1 || all % others != 0) undecided("reshapes to lengths that do not fit");
-        *left = all / others;
+        const bool fits = others >= 1 && all % others == 0;
+        if (!fits && has_samples()) undecided("reshapes to lengths that do not fit");
+        *left = fits ? all / others : -1;
     }
     if (!x.is_rows()) {
         const auto g = grown(shapes, *counts_);
@@ -74,7 +74,7 @@ void batch_call::regroup(std::size_t k, const batch_value& x, std::array<dims, 4
     if (!known) {
         // [N, a, ?] to [N, b, ?]: each sample keeps its elements, however many they are.
         const bool leads = x.axis == 0 && x.outer == 1 && g && g->axis == 0;
-        if (!leads || x.numbers != batch_value::numbering::none) undecided("reshapes a value whose lengths are not known");
+        if (!leads || x.numbers != walked::numbering::none) undecided("reshapes a value whose lengths are not known");
         return make(k, x, g->one, 0);
     }
     if (!g) mixed("reshapes across the samples");
@@ -84,17 +84,17 @@ void batch_call::regroup(std::size_t k, const batch_value& x, std::array<dims, 4
     const std::int64_t before = product_of(x.shape, 0, at) * x.outer, front = product_of(g->one, 0, to);
     if (product_of(g->one) != product_of(x.shape)) undecided("reshapes to lengths that do not fit");
     if (front < 1 || before % front != 0 || g->one[to] % (before / front) != 0) mixed("reshapes across the samples");
-    batch_value v = x;
+    walked v = x;
     v.outer = before / front;
     make(k, v, g->one, g->axis);
-    if (x.numbers == batch_value::numbering::whole && k < out.size()) out[k].numbers = x.numbers;
+    if (x.numbers == walked::numbering::whole && k < out.size()) out[k].numbers = x.numbers;
 }
 
-void batch_call::spread(std::size_t k, const batch_value* x, const std::array<dims, 4>& shapes) {
-    if (x != nullptr && x->numbers == batch_value::numbering::first) mixed("computes with the number of each sample");
+void walk_call::spread(std::size_t k, const walked* x, const std::array<dims, 4>& shapes) {
+    if (x != nullptr && x->numbers == walked::numbering::first) mixed("computes with the number of each sample");
     const auto g = grown(shapes, *counts_);
     if (!g) undecided("makes a shape that does not grow with the samples along one axis");
-    batch_value v;
+    walked v;
     if (x != nullptr) v = *x;
     if (x != nullptr && x->is_rows()) {
         if (g->axis < 0) undecided("makes a shape that does not grow with the samples");
@@ -102,35 +102,36 @@ void batch_call::spread(std::size_t k, const batch_value* x, const std::array<di
         if (at != g->axis || g->one[static_cast<std::size_t>(at)] != x->shape[static_cast<std::size_t>(x->axis)])
             mixed("repeats values along other samples");
         make(k, *x, g->one, at);
-        if (x->numbers == batch_value::numbering::whole && k < out.size()) out[k].numbers = x->numbers;
+        if (x->numbers == walked::numbering::whole && k < out.size()) out[k].numbers = x->numbers;
         return;
     }
-    if (g->axis >= 0) v.is = batch_value::kind::rows, v.outer = 1;
+    if (g->axis >= 0) v.is = walked::kind::rows, v.outer = 1;
     make(k, v, g->one, g->axis);
 }
 
-namespace {
-
-void batch_reshape(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_reshape(walk_call& c) {
+    const walked& x = c.has_samples() ? c.ranked(0) : c.in(0);
     const bool zero_copies = c.view().get_int("allowzero", 0) == 0;
     std::array<dims, 4> shapes;
     for (std::size_t at = 0; at < shapes.size(); ++at) {
         std::optional<dims> to = c.version() < 5 ? std::optional(c.view().get_ints("shape")) : c.integers(1, at);
+        if (!to && !c.has_samples() && c.has(1) && c.in(1).shape.size() == 1 && c.in(1).shape[0] >= 0 && c.in(1).shape[0] <= most_axes)
+            return c.make(0, walked{}, dims(static_cast<std::size_t>(c.in(1).shape[0]), -1));
         if (!to) c.undecided("takes a shape that is not known");
         const dims from = shape_for(x, c.counts()[at]);
         for (std::size_t k = 0; k < to->size(); ++k)
             if ((*to)[k] == 0 && zero_copies) {
-                if (k >= from.size() || from[k] < 0) c.undecided("copies a length that is not known");
-                (*to)[k] = from[k];
+                const bool is_known = k < from.size() && from[k] >= 0;
+                if (!is_known && c.has_samples()) c.undecided("copies a length that is not known");
+                (*to)[k] = is_known ? from[k] : -1;
             }
         shapes[at] = std::move(*to);
     }
     c.regroup(0, x, std::move(shapes));
 }
 
-void batch_flatten(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_flatten(walk_call& c) {
+    const walked& x = c.ranked(0);
     const std::int64_t rank = c.rank(0), given = c.view().get_int("axis", 1), axis = given < 0 ? given + rank : given;
     if (axis < 0 || axis > rank) c.undecided("has an axis outside of the rank");
     std::array<dims, 4> shapes;
@@ -142,7 +143,7 @@ void batch_flatten(batch_call& c) {
 }
 
 /// Returns the axes that a node names by an input (`since` this version) or by an attribute; nullopt if it names none.
-std::optional<dims> named_axes(const batch_call& c, std::size_t input, int since) {
+static std::optional<dims> named_axes(const walk_call& c, std::size_t input, int since) {
     if (c.version() < since) return c.view().has("axes") ? std::optional(c.view().get_ints("axes")) : std::nullopt;
     if (!c.has(input)) return std::nullopt;
     auto axes = c.integers(input);
@@ -150,8 +151,8 @@ std::optional<dims> named_axes(const batch_call& c, std::size_t input, int since
     return axes;
 }
 
-void batch_unsqueeze(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_unsqueeze(walk_call& c) {
+    const walked& x = c.ranked(0);
     const auto axes = named_axes(c, 1, 13);
     if (!axes) c.undecided("takes axes that are not known");
     const std::int64_t rank = c.rank(0) + static_cast<std::int64_t>(axes->size());
@@ -166,12 +167,12 @@ void batch_unsqueeze(batch_call& c) {
         shape.push_back(added[k] != 0 ? 1 : x.shape[from++]);
     }
     c.make(0, x, shape, axis);
-    if (x.numbers == batch_value::numbering::first) c.mixed("computes with the number of each sample");
+    if (x.numbers == walked::numbering::first) c.mixed("computes with the number of each sample");
     if (!c.out.empty()) c.out[0].numbers = x.numbers;
 }
 
-void batch_squeeze(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_squeeze(walk_call& c) {
+    const walked& x = c.ranked(0);
     const auto axes = named_axes(c, 1, 13);
     std::vector<char> gone(x.shape.size(), 0);
     if (axes && !axes->empty()) {
@@ -192,12 +193,12 @@ void batch_squeeze(batch_call& c) {
         if (gone[k] == 0) shape.push_back(x.shape[k]);
     }
     c.make(0, x, shape, axis);
-    if (x.numbers == batch_value::numbering::first) c.mixed("computes with the number of each sample");
+    if (x.numbers == walked::numbering::first) c.mixed("computes with the number of each sample");
     if (!c.out.empty()) c.out[0].numbers = x.numbers;
 }
 
-void batch_transpose(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_transpose(walk_call& c) {
+    const walked& x = c.ranked(0);
     auto perm = c.view().get_ints("perm");
     if (perm.empty())
         for (std::int64_t k = c.rank(0); k-- > 0;) perm.push_back(k);
@@ -212,8 +213,8 @@ void batch_transpose(batch_call& c) {
     c.make(0, x, shape, axis);
 }
 
-void batch_expand(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_expand(walk_call& c) {
+    const walked& x = c.ranked(0);
     std::array<dims, 4> shapes;
     for (std::size_t at = 0; at < shapes.size(); ++at) {
         const auto to = c.integers(1, at);
@@ -230,7 +231,7 @@ void batch_expand(batch_call& c) {
     c.spread(0, &x, shapes);
 }
 
-void batch_constant_of_shape(batch_call& c) {
+void follow_constant_of_shape(walk_call& c) {
     std::array<dims, 4> shapes;
     for (std::size_t at = 0; at < shapes.size(); ++at) {
         const auto to = c.integers(0, at);
@@ -240,31 +241,33 @@ void batch_constant_of_shape(batch_call& c) {
     c.spread(0, nullptr, shapes);
 }
 
-void batch_range(batch_call& c) {
+void follow_range(walk_call& c) {
     std::array<dims, 4> shapes;
-    bool numbered = true;
+    bool numbered = c.has_samples();
     for (std::size_t at = 0; at < shapes.size(); ++at) {
         const auto start = c.integers(0, at), limit = c.integers(1, at), step = c.integers(2, at);
-        if (!start || !limit || !step || start->size() != 1 || limit->size() != 1 || step->size() != 1)
-            c.undecided("makes a length that is not known");
+        if (!start || !limit || !step || start->size() != 1 || limit->size() != 1 || step->size() != 1) {
+            if (c.has_samples()) c.undecided("makes a length that is not known");
+            return c.make(0, walked{}, {-1});
+        }
         numbered = numbered && (*start)[0] == 0 && (*step)[0] == 1 && (*limit)[0] == c.counts()[at];
         shapes[at] = {(*limit)[0]};
     }
     if (!numbered) {
         for (std::size_t i = 0; i < 3; ++i)
-            if (c.in(i).is == batch_value::kind::counted) c.mixed("counts along the samples");
+            if (c.in(i).is == walked::kind::counted) c.mixed("counts along the samples");
         const std::int64_t start = (*c.integers(0))[0], limit = (*c.integers(1))[0], step = (*c.integers(2))[0];
         if (step == 0 || is_far(start) || is_far(limit) || is_far(step)) c.undecided("makes a length that is not known");
         const std::int64_t n = std::max<std::int64_t>(0, (limit - start + step - (step > 0 ? 1 : -1)) / step);
-        c.make(0, batch_value{}, {n});
+        c.make(0, walked{}, {n});
         return;
     }
     c.spread(0, nullptr, shapes);
-    c.out[0].numbers = batch_value::numbering::whole;
+    c.out[0].numbers = walked::numbering::whole;
 }
 
-void batch_tile(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_tile(walk_call& c) {
+    const walked& x = c.ranked(0);
     std::array<dims, 4> shapes;
     std::int64_t along = 1;
     for (std::size_t at = 0; at < shapes.size(); ++at) {
@@ -275,11 +278,11 @@ void batch_tile(batch_call& c) {
             if ((*repeats)[k] < 0 || (*repeats)[k] > (1 << 20)) c.undecided("repeats very often");
             if (static_cast<int>(k) == x.axis) {
                 along = (*repeats)[k];
-                if (c.in(1).is != batch_value::kind::shared && along != 1) c.undecided("repeats as often as there are samples");
+                if (c.in(1).is != walked::kind::shared && along != 1) c.undecided("repeats as often as there are samples");
                 shapes[at][k] = x.shape[k] < 0 ? -1 : x.shape[k] * c.counts()[at];
                 continue;
             }
-            if ((*repeats)[k] != 1 && x.shape[k] != 1 && c.in(1).is != batch_value::kind::shared)
+            if ((*repeats)[k] != 1 && x.shape[k] != 1 && c.in(1).is != walked::kind::shared)
                 c.undecided("repeats as often as there are samples");
             if (shapes[at][k] >= 0) shapes[at][k] *= (*repeats)[k];
         }
@@ -288,7 +291,7 @@ void batch_tile(batch_call& c) {
         if (x.outer != 1 || along < 1) c.undecided("repeats the samples");
         dims shape = shapes[0];
         shape[static_cast<std::size_t>(x.axis)] *= along;
-        batch_value v = x;
+        walked v = x;
         v.outer = along;
         return c.make(0, v, shape);
     }
@@ -296,8 +299,8 @@ void batch_tile(batch_call& c) {
 }
 
 /// Joins inputs [from, ...) with a step along an axis.
-void batch_join(batch_call& c, std::size_t from, std::size_t step, std::int64_t given) {
-    const batch_value* first = nullptr;
+static void join_values(walk_call& c, std::size_t from, std::size_t step, std::int64_t given) {
+    const walked* first = nullptr;
     bool rows = false;
     for (std::size_t i = from; i < c.inputs(); i += step) {
         if (first == nullptr || (!rows && c.is_rows(i))) first = &c.ranked(i);
@@ -310,7 +313,7 @@ void batch_join(batch_call& c, std::size_t from, std::size_t step, std::int64_t 
     shape[k] = 0;
     std::int64_t outer = 0;
     for (std::size_t i = from; i < c.inputs(); i += step) {
-        const batch_value& v = c.ranked(i);
+        const walked& v = c.ranked(i);
         if (v.shape.size() != shape.size()) c.undecided("joins values of different ranks");
         if (rows && !v.is_rows()) c.mixed("joins samples with a value that is the same for all of them");
         if (rows && v.axis != first->axis) c.mixed("joins values whose samples stand along different axes");
@@ -323,32 +326,34 @@ void batch_join(batch_call& c, std::size_t from, std::size_t step, std::int64_t 
         }
         shape[k] = v.shape[k] < 0 || shape[k] < 0 ? -1 : shape[k] + v.shape[k];
         for (std::size_t d = 0; d < shape.size(); ++d)
-            if (d != k && shape[d] < 0) shape[d] = v.shape[d];
+            if (d != k && !rows) shape[d] = common_length(shape[d], v.shape[d]);
+            else if (d != k && shape[d] < 0) shape[d] = v.shape[d];
     }
-    batch_value like = *first;
+    walked like = *first;
     if (rows && axis == first->axis) like.outer = outer;
     c.make(0, like, shape);
-    using numbering = batch_value::numbering;
+    using numbering = walked::numbering;
     for (std::size_t i = from; i < c.inputs(); i += step) {
-        const batch_value& v = c.in(i);
+        const walked& v = c.in(i);
         if (v.numbers == numbering::none) continue;
         const bool leads = i == from && k + 1 == shape.size() && v.axis != axis && (v.numbers == numbering::first || v.shape[k] == 1);
         if (!leads) c.mixed("computes with the number of each sample");
         c.out[0].numbers = numbering::first;
     }
 }
-void batch_concat(batch_call& c) { batch_join(c, 0, 1, c.view().get_int("axis", c.version() < 4 ? 1 : 0)); }
-void batch_qlinear_concat(batch_call& c) { batch_join(c, 2, 3, c.view().get_int("axis", 0)); }
+void follow_concat(walk_call& c) { join_values(c, 0, 1, c.view().get_int("axis", c.version() < 4 ? 1 : 0)); }
+void follow_qlinear_concat(walk_call& c) { join_values(c, 2, 3, c.view().get_int("axis", 0)); }
 
-void batch_split(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_split(walk_call& c) {
+    const walked& x = c.ranked(0);
     const std::int64_t axis = c.axis_attribute("axis", 0, c.rank(0));
     const std::size_t k = static_cast<std::size_t>(axis), n = c.out.size();
     if (axis == x.axis) c.mixed("splits the samples");
     std::optional<dims> sizes;
     if (c.version() >= 13 && c.has(1)) {
         sizes = c.integers(1);
-        if (!sizes) c.undecided("splits into lengths that are not known");
+        if (!sizes && c.has_samples()) c.undecided("splits into lengths that are not known");
+        if (!sizes) sizes = dims(n, -1);
     } else if (c.version() < 13 && c.view().has("split")) {
         sizes = c.view().get_ints("split");
     }
@@ -363,7 +368,7 @@ void batch_split(batch_call& c) {
 }
 
 /// The range that a Slice takes of one axis of this length.
-std::int64_t sliced_length(std::int64_t start, std::int64_t end, std::int64_t step, std::int64_t length) {
+static std::int64_t sliced_length(std::int64_t start, std::int64_t end, std::int64_t step, std::int64_t length) {
     if (start < 0) start = start < -length ? 0 : start + length;
     if (end < 0) end = end < -length ? (step < 0 ? -1 : 0) : end + length;
     if (step > 0) {
@@ -374,8 +379,8 @@ std::int64_t sliced_length(std::int64_t start, std::int64_t end, std::int64_t st
     return start <= end ? 0 : (start - end - 1) / (step == std::numeric_limits<std::int64_t>::min() ? length + 1 : -step) + 1;
 }
 
-void batch_slice(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_slice(walk_call& c) {
+    const walked& x = c.ranked(0);
     const bool old = c.version() < 10;
     const auto listed = [&](std::size_t input, const char* name, std::size_t at) -> std::optional<dims> {
         if (old) return c.view().has(name) ? std::optional(c.view().get_ints(name)) : std::nullopt;
@@ -385,7 +390,8 @@ void batch_slice(batch_call& c) {
     std::vector<std::int64_t> axes;
     if (old ? c.view().has("axes") : c.has(3)) {
         const auto given = listed(3, "axes", 0);
-        if (!given || (!old && c.in(3).is != batch_value::kind::shared)) c.undecided("takes axes that are not known");
+        if (!given && !c.has_samples()) return c.make(0, walked{}, dims(x.shape.size(), -1));
+        if (!given || (!old && c.in(3).is != walked::kind::shared)) c.undecided("takes axes that are not known");
         for (const std::int64_t a : *given) axes.push_back(c.normal(a, c.rank(0)));
     } else {
         const auto starts = listed(1, "starts", 0);
@@ -416,8 +422,8 @@ void batch_slice(batch_call& c) {
     c.make(0, x, shape);
 }
 
-void batch_pad(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_pad(walk_call& c) {
+    const walked& x = c.ranked(0);
     c.shared(2, "value");
     const std::size_t rank = x.shape.size();
     std::vector<std::int64_t> axes;
@@ -446,33 +452,33 @@ void batch_pad(batch_call& c) {
     c.make(0, x, shape);
 }
 
-void gathered(batch_call& c, std::int64_t axis) {
-    const batch_value &data = c.ranked(0), &at = c.ranked(1);
+static void gathered(walk_call& c, std::int64_t axis) {
+    const walked &data = c.ranked(0), &at = c.ranked(1);
     const auto k = static_cast<std::size_t>(axis);
     dims shape(data.shape.begin(), data.shape.begin() + axis);
     shape.insert(shape.end(), at.shape.begin(), at.shape.end());
     shape.insert(shape.end(), data.shape.begin() + axis + 1, data.shape.end());
-    const bool own_row = data.axis == axis && at.numbers == batch_value::numbering::whole && data.outer == 1 && data.shape[k] == 1;
+    const bool own_row = data.axis == axis && at.numbers == walked::numbering::whole && data.outer == 1 && data.shape[k] == 1;
     if (data.is_rows() && at.is_rows() && !own_row) c.mixed("takes elements of all samples");
     if (data.axis == axis && !own_row) c.mixed("takes some of the samples");
-    if (at.numbers != batch_value::numbering::none && !own_row) c.mixed("computes with the number of each sample");
+    if (at.numbers != walked::numbering::none && !own_row) c.mixed("computes with the number of each sample");
     if (at.is_rows()) return c.make(0, at, shape, axis + at.axis);
     c.make(0, data, shape, data.axis < axis ? data.axis : data.axis - 1 + static_cast<std::int64_t>(at.shape.size()));
 }
-void batch_gather(batch_call& c) { gathered(c, c.axis_attribute("axis", 0, c.rank(0))); }
-void batch_gather_block_quantized(batch_call& c) {
+void follow_gather(walk_call& c) { gathered(c, c.axis_attribute("axis", 0, c.rank(0))); }
+void follow_gather_block_quantized(walk_call& c) {
     for (std::size_t i : {0, 2, 3}) c.shared(i, "table");
     gathered(c, c.axis_attribute("gather_axis", 0, c.rank(0)));
     if (!c.out.empty()) std::fill(c.out[0].shape.begin() + c.out[0].axis + 1, c.out[0].shape.end(), -1);  // codes may be packed
 }
 
 /// Requires that all inputs with samples have them along the same axis, in as many rows; returns one of them.
-const batch_value& side_by_side_rows(const batch_call& c, std::initializer_list<std::size_t> which, std::int64_t axis) {
-    const batch_value* first = &c.ranked(*which.begin());
+static const walked& side_by_side_rows(const walk_call& c, std::initializer_list<std::size_t> which, std::int64_t axis) {
+    const walked* first = &c.ranked(*which.begin());
     bool any = false;
     for (const std::size_t i : which) any = any || c.is_rows(i);
     for (const std::size_t i : which) {
-        const batch_value& v = c.ranked(i);
+        const walked& v = c.ranked(i);
         if (!any) continue;
         if (!v.is_rows()) c.mixed("combines samples with a value of all of them");
         if (v.axis == axis) c.mixed("takes elements along the samples");
@@ -483,18 +489,18 @@ const batch_value& side_by_side_rows(const batch_call& c, std::initializer_list<
     return *first;
 }
 
-void batch_gather_elements(batch_call& c) {
+void follow_gather_elements(walk_call& c) {
     side_by_side_rows(c, {0, 1}, c.axis_attribute("axis", 0, c.rank(0)));
     c.keep(0, c.in(1));
 }
 
 /// Returns whether places begin with the number of the own sample, and say nothing else by it.
-bool names_own_row(const batch_value& at) {
-    return at.numbers == batch_value::numbering::first || (at.numbers == batch_value::numbering::whole && at.shape.back() == 1);
+static bool names_own_row(const walked& at) {
+    return at.numbers == walked::numbering::first || (at.numbers == walked::numbering::whole && at.shape.back() == 1);
 }
 
-void batch_gather_nd(batch_call& c) {
-    const batch_value &data = c.ranked(0), &at = c.ranked(1);
+void follow_gather_nd(walk_call& c) {
+    const walked &data = c.ranked(0), &at = c.ranked(1);
     const std::int64_t batch = c.view().get_int("batch_dims", 0), width = at.shape.empty() ? -1 : at.shape.back(), r = c.rank(1);
     if (width < 0 || batch + width > c.rank(0) || batch >= r) c.undecided("takes places that are not known");
     dims shape(at.shape.begin(), at.shape.end() - 1);
@@ -504,25 +510,25 @@ void batch_gather_nd(batch_call& c) {
         const bool paired = data.axis < batch && data.axis == at.axis;
         const bool alike = data.outer == 1 && at.outer == 1 &&
                            data.shape[static_cast<std::size_t>(data.axis)] == at.shape[static_cast<std::size_t>(at.axis)];
-        if (!(numbered || (paired && at.numbers == batch_value::numbering::none)) || !alike || (numbered && data.shape[0] != 1))
+        if (!(numbered || (paired && at.numbers == walked::numbering::none)) || !alike || (numbered && data.shape[0] != 1))
             c.mixed("takes elements of all samples");
         return c.make(0, at, shape);
     }
     if (at.is_rows()) {
-        if (at.axis < batch || at.axis == r - 1 || at.numbers != batch_value::numbering::none) c.mixed("takes elements of all samples");
+        if (at.axis < batch || at.axis == r - 1 || at.numbers != walked::numbering::none) c.mixed("takes elements of all samples");
         return c.make(0, at, shape);
     }
     if (data.is_rows() && data.axis < batch + width) c.mixed("takes some of the samples");
     c.make(0, data, shape, data.axis - batch - width + (r - 1));
 }
 
-void batch_scatter_elements(batch_call& c) {
+void follow_scatter_elements(walk_call& c) {
     side_by_side_rows(c, {0, 1, 2}, c.axis_attribute("axis", 0, c.rank(0)));
     c.keep(0, c.in(0));
 }
 
-void batch_scatter_nd(batch_call& c) {
-    const batch_value &data = c.ranked(0), &at = c.ranked(1), &more = c.ranked(2);
+void follow_scatter_nd(walk_call& c) {
+    const walked &data = c.ranked(0), &at = c.ranked(1), &more = c.ranked(2);
     const std::int64_t width = at.shape.empty() ? -1 : at.shape.back(), r = c.rank(1);
     if (width < 0 || width > c.rank(0)) c.undecided("takes places that are not known");
     if (!data.is_rows()) {
@@ -544,8 +550,8 @@ void batch_scatter_nd(batch_call& c) {
     c.keep(0, data);
 }
 
-void batch_blocks(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_blocks(walk_call& c) {
+    const walked& x = c.ranked(0);
     if (x.is_rows() && x.axis != 0) c.mixed("moves elements along the samples");
     const std::int64_t b = c.view().get_int("blocksize", 1);
     if (x.shape.size() != 4 || b < 1) c.undecided("has a wrong rank");
@@ -558,8 +564,8 @@ void batch_blocks(batch_call& c) {
     c.make(0, x, shape);
 }
 
-void batch_reverse_sequence(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_reverse_sequence(walk_call& c) {
+    const walked& x = c.ranked(0);
     const std::int64_t batch = c.view().get_int("batch_axis", 1), time = c.view().get_int("time_axis", 0);
     if (!x.is_rows()) {
         c.shared(1, "lengths");
@@ -572,15 +578,15 @@ void batch_reverse_sequence(batch_call& c) {
 }
 
 /// Trilu and EyeLike know a row by its number.
-void batch_triangle(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_triangle(walk_call& c) {
+    const walked& x = c.ranked(0);
     c.shared(1, "diagonal");
     if (x.is_rows() && x.axis >= c.rank(0) - 2) c.mixed("treats each row by its number");
     c.keep(0, x);
 }
 
-void batch_compress(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_compress(walk_call& c) {
+    const walked& x = c.ranked(0);
     c.shared(1, "condition");
     if (!c.view().has("axis")) {
         if (x.is_rows()) c.mixed("takes elements of all samples");
@@ -593,8 +599,8 @@ void batch_compress(batch_call& c) {
     c.make(0, x, shape);
 }
 
-void batch_one_hot(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_one_hot(walk_call& c) {
+    const walked& x = c.ranked(0);
     c.shared(1, "depth"), c.shared(2, "values");
     const std::int64_t axis = c.axis_attribute("axis", -1, c.rank(0) + 1);
     const auto depth = c.integers(1);
@@ -603,8 +609,8 @@ void batch_one_hot(batch_call& c) {
     c.make(0, x, shape, x.axis < axis ? x.axis : x.axis + 1);
 }
 
-void batch_center_crop_pad(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_center_crop_pad(walk_call& c) {
+    const walked& x = c.ranked(0);
     dims axes = c.view().get_ints("axes");
     if (axes.empty())
         for (std::int64_t k = 0; k < c.rank(0); ++k) axes.push_back(k);
@@ -619,15 +625,15 @@ void batch_center_crop_pad(batch_call& c) {
 }
 
 /// Returns the factors of a Resize or Upsample; nullopt if they are not known.
-std::optional<std::vector<float>> resize_scales(const batch_call& c, std::size_t input) {
-    if (!c.has(input) || c.in(input).content.empty() || c.in(input).is != batch_value::kind::shared) return std::nullopt;
+static std::optional<std::vector<float>> resize_scales(const walk_call& c, std::size_t input) {
+    if (!c.has(input) || c.in(input).content.empty() || c.in(input).is != walked::kind::shared) return std::nullopt;
     const tensor& t = c.in(input).content[0];
     if (t.type() != data_type::float32 || t.size() == 0) return std::nullopt;
     return std::vector<float>(t.as<float>().begin(), t.as<float>().end());
 }
 
-void batch_resize(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_resize(walk_call& c) {
+    const walked& x = c.ranked(0);
     const bool upsample = c.op() == "Upsample";
     const std::size_t scales_at = upsample || c.version() < 11 ? 1 : 2;
     dims axes;
@@ -663,15 +669,16 @@ void batch_resize(batch_call& c) {
     c.make(0, x, shape);
 }
 
-void batch_shape(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_shape(walk_call& c) {
+    if (!c.in(0).ranked && !c.has_samples()) return c.make(0, walked{}, c.op() == "Size" ? dims{} : dims{-1});
+    const walked& x = c.ranked(0);
     const std::int64_t rank = c.rank(0);
     const auto place = [&](const char* name, std::int64_t otherwise) {
         const std::int64_t v = c.view().get_int(name, otherwise);
         return std::clamp<std::int64_t>(v < 0 ? v + rank : v, 0, rank);
     };
     const std::int64_t from = c.op() == "Size" ? 0 : place("start", 0), to = c.op() == "Size" ? rank : place("end", rank);
-    batch_value v;
+    walked v;
     v.ranked = true;
     const bool size = c.op() == "Size";
     if (!size) v.shape = {std::max<std::int64_t>(to - from, 0)};
@@ -679,19 +686,19 @@ void batch_shape(batch_call& c) {
     for (const std::int64_t n : c.counts()) {
         const dims all = shape_for(x, n), part(all.begin() + from, all.begin() + std::max(from, to));
         if (std::ranges::any_of(part, [](std::int64_t d) { return d < 0; })) {
-            if (!x.is_rows()) return c.make(0, batch_value{}, v.shape);
+            if (!x.is_rows()) return c.make(0, walked{}, v.shape);
             c.undecided("gives a length that is not known");
         }
         v.content.push_back(size ? make_tensor<std::int64_t>({}, std::array{product_of(part)}) : make_tensor<std::int64_t>(v.shape, part));
         grows = grows || part != dims(x.shape.begin() + from, x.shape.begin() + std::max(from, to));
     }
-    if (grows) v.is = batch_value::kind::counted;
+    if (grows) v.is = walked::kind::counted;
     if (!c.out.empty()) c.out[0] = std::move(v);
 }
 
-void batch_affine_grid(batch_call& c) {
+void follow_affine_grid(walk_call& c) {
     std::array<dims, 4> shapes;
-    const batch_value& theta = c.ranked(0);
+    const walked& theta = c.ranked(0);
     c.along_first(0, "matrices");
     for (std::size_t at = 0; at < shapes.size(); ++at) {
         const auto size = c.integers(1, at);
@@ -706,40 +713,4 @@ void batch_affine_grid(batch_call& c) {
     c.make(0, theta, g->one, 0);
 }
 
-constexpr batch_rule shape_rules_of_batches[] = {
-    {"", " Reshape ", batch_reshape, 2, 1},
-    {"", " Flatten ", batch_flatten},
-    {"", " Unsqueeze ", batch_unsqueeze, 0, 1},
-    {"", " Squeeze ", batch_squeeze, 0, 1},
-    {"", " Transpose ", batch_transpose},
-    {"", " Expand ", batch_expand, 2, 1},
-    {"", " ConstantOfShape ", batch_constant_of_shape, 1},
-    {"", " Range ", batch_range, 7},
-    {"", " Tile ", batch_tile, 2},
-    {"", " Concat ", batch_concat, 0, ~0u},
-    {"com.microsoft", " QLinearConcat ", batch_qlinear_concat},
-    {"", " Split ", batch_split},
-    {"", " Slice ", batch_slice, 2 + 4 + 8 + 16},
-    {"", " Pad ", batch_pad},
-    {"", " Gather ", batch_gather, 0, 2},
-    {"com.microsoft", " GatherBlockQuantized ", batch_gather_block_quantized},
-    {"", " GatherElements ", batch_gather_elements},
-    {"", " GatherND ", batch_gather_nd, 0, 2},
-    {"", " Scatter ScatterElements ", batch_scatter_elements},
-    {"", " ScatterND ", batch_scatter_nd, 0, 2},
-    {"", " DepthToSpace SpaceToDepth ", batch_blocks},
-    {"", " ReverseSequence ", batch_reverse_sequence},
-    {"", " Trilu EyeLike ", batch_triangle},
-    {"", " Compress ", batch_compress},
-    {"", " OneHot ", batch_one_hot},
-    {"", " CenterCropPad ", batch_center_crop_pad},
-    {"", " Resize Upsample ", batch_resize, 8},
-    {"", " Shape Size ", batch_shape, 1},
-    {"", " AffineGrid ", batch_affine_grid, 2},
-};
-
-}  // namespace
-
-std::span<const batch_rule> batch_rules_of_shapes() { return shape_rules_of_batches; }
-
-}  // namespace qk::graph::execute
+}  // namespace qk::graph::ops

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of batch_axis.hpp for layers: products, convolutions, pools, recurrent layers and attention.
+// Rules of the walk (walk.hpp) for layers: products, convolutions, pools, recurrent layers and attention.
 #include <algorithm>
 
-#include "graph/evaluate/execute/batch_call.hpp"
-#include "graph/evaluate/run_node.hpp"
 #include "graph/ops/conv_transpose.hpp"
 #include "graph/ops/einsum.hpp"
+#include "graph/ops/run_node.hpp"
+#include "graph/ops/walk/call.hpp"
+#include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
 
-namespace qk::graph::execute {
+namespace qk::graph::ops {
 
-namespace {
-
-void require_alike(const batch_call& c, const batch_value& a, const batch_value& b) {
+static void require_alike(const walk_call& c, const walked& a, const walked& b) {
     if (a.outer != b.outer || a.shape[static_cast<std::size_t>(a.axis)] != b.shape[static_cast<std::size_t>(b.axis)])
         c.mixed("combines values whose samples lie differently");
 }
 
 /// Exchanges the last two axes.
-batch_value swapped(batch_value v) {
+static walked swapped(walked v) {
     const auto rank = static_cast<int>(v.shape.size());
     if (rank < 2) return v;
     std::swap(v.shape[v.shape.size() - 1], v.shape[v.shape.size() - 2]);
@@ -27,7 +26,7 @@ batch_value swapped(batch_value v) {
 }
 
 /// Output 0 is the product of two stacks of matrices.
-batch_value stack_product(batch_call& c, batch_value a, batch_value b) {
+static walked stack_product(walk_call& c, walked a, walked b) {
     if (!a.ranked || !b.ranked || a.shape.empty() || b.shape.empty()) c.undecided("multiplies values of a rank that is not known");
     const bool row = a.shape.size() == 1, column = b.shape.size() == 1;
     if (row) {
@@ -36,15 +35,15 @@ batch_value stack_product(batch_call& c, batch_value a, batch_value b) {
     }
     if (column) b.shape.push_back(1);
     const int na = static_cast<int>(a.shape.size()) - 2, nb = static_cast<int>(b.shape.size()) - 2, n = std::max(na, nb);
-    batch_value y;
+    walked y;
     y.ranked = true;
-    const auto length = [](const batch_value& v, int own, int all, int k) {
+    const auto length = [](const walked& v, int own, int all, int k) {
         const int at = k - (all - own);
         return at < 0 ? std::int64_t{1} : v.shape[static_cast<std::size_t>(at)];
     };
     for (int k = 0; k < n; ++k) {
         const std::int64_t la = length(a, na, n, k), lb = length(b, nb, n, k);
-        y.shape.push_back(la == 1 ? lb : la < 0 && lb > 1 ? lb : la);
+        y.shape.push_back(common_length(la, lb));
     }
     if (!row) y.shape.push_back(a.shape[static_cast<std::size_t>(na)]);
     if (!column) y.shape.push_back(b.shape.back());
@@ -53,7 +52,7 @@ batch_value stack_product(batch_call& c, batch_value a, batch_value b) {
     if (pa == n + 1 || pb == n) c.mixed("adds up over the samples");
     if (both && (pa != pb || pa >= n)) c.mixed("pairs samples with samples");
     if (both) require_alike(c, a, b);
-    const batch_value& rows = a.is_rows() ? a : b;
+    const walked& rows = a.is_rows() ? a : b;
     if (!rows.is_rows()) return y;
     const int at = a.is_rows() ? pa : pb;
     if (!both && at < n && (a.is_rows() ? length(b, nb, n, at) : length(a, na, n, at)) != 1)
@@ -63,22 +62,22 @@ batch_value stack_product(batch_call& c, batch_value a, batch_value b) {
     return y;
 }
 
-void give(batch_call& c, const batch_value& y) { c.make(0, y, y.shape); }
+void give(walk_call& c, const walked& y) { c.make(0, y, y.shape); }
 
-void batch_matmul(batch_call& c) {
+void follow_matmul(walk_call& c) {
     for (std::size_t i = 2; i < c.inputs(); ++i) c.shared(i, "parameters");
     give(c, stack_product(c, c.in(0), c.in(1)));
 }
 
 /// A parameter of the first operand must be one number if that has samples: else it has one for each row.
-void one_number(batch_call& c, std::size_t i) {
+static void one_number(walk_call& c, std::size_t i) {
     if (!c.has(i)) return;
     c.shared(i, "parameters");
     for (const std::int64_t d : c.ranked(i).shape)
         if (d != 1) c.undecided("has parameters for each row");
 }
 
-void batch_matmul_integer(batch_call& c) {
+void follow_matmul_integer(walk_call& c) {
     const bool scaled = c.op() == "MatMulIntegerToFloat";
     if (c.is_rows(0) || c.is_rows(1))
         for (const std::size_t i : scaled ? std::vector<std::size_t>{2, 4} : std::vector<std::size_t>{2}) one_number(c, i);
@@ -87,7 +86,7 @@ void batch_matmul_integer(batch_call& c) {
     give(c, stack_product(c, c.in(0), c.in(1)));
 }
 
-void batch_qlinear_matmul(batch_call& c) {
+void follow_qlinear_matmul(walk_call& c) {
     for (const std::size_t i : {1, 2, 4, 5, 6, 7}) {
         if (i == 4 || i == 5) c.shared(i, "parameters");
         else if (c.is_rows(0) || c.is_rows(3)) one_number(c, i);
@@ -96,7 +95,7 @@ void batch_qlinear_matmul(batch_call& c) {
     give(c, stack_product(c, c.in(0), c.in(3)));
 }
 
-void batch_fused_matmul(batch_call& c) {
+void follow_fused_matmul(walk_call& c) {
     if (c.view().get_int("transBatchA", 0) != 0 || c.view().get_int("transBatchB", 0) != 0) c.undecided("moves axes as is not known here");
     const auto operand = [&](std::size_t i, const char* flag) {
         return c.view().get_int(flag, 0) != 0 ? swapped(c.ranked(i)) : c.ranked(i);
@@ -105,22 +104,22 @@ void batch_fused_matmul(batch_call& c) {
 }
 
 /// MatMulNBits: packed weights of N columns.
-void batch_matmul_bits(batch_call& c) {
+void follow_matmul_bits(walk_call& c) {
     for (std::size_t i = 1; i < c.inputs(); ++i) c.shared(i, "weights");
-    batch_value y = c.ranked(0);
+    walked y = c.ranked(0);
     if (y.is_rows() && y.axis + 1 == c.rank(0)) c.mixed("adds up over the samples");
     if (y.shape.empty()) c.undecided("has a wrong rank");
     y.shape.back() = c.view().get_int("N", -1);
     give(c, y);
 }
 
-void gemm_of(batch_call& c, std::size_t b, std::size_t bias) {
-    const batch_value first = c.view().get_int("transA", 0) != 0 ? swapped(c.ranked(0)) : c.ranked(0);
-    const batch_value second = c.view().get_int("transB", 0) != 0 ? swapped(c.ranked(b)) : c.ranked(b);
+static void gemm_of(walk_call& c, std::size_t b, std::size_t bias) {
+    const walked first = c.view().get_int("transA", 0) != 0 ? swapped(c.ranked(0)) : c.ranked(0);
+    const walked second = c.view().get_int("transB", 0) != 0 ? swapped(c.ranked(b)) : c.ranked(b);
     if (first.shape.size() != 2 || second.shape.size() != 2) c.undecided("has a wrong rank");
-    const batch_value y = stack_product(c, first, second);
-    if (c.has(bias)) {
-        const batch_value& v = c.ranked(bias);
+    const walked y = stack_product(c, first, second);
+    if (c.has(bias) && (y.is_rows() || c.is_rows(bias))) {
+        const walked& v = c.ranked(bias);
         const int shift = 2 - static_cast<int>(c.rank(bias));
         if (v.is_rows()) {
             if (!y.is_rows() || v.axis + shift != y.axis) c.mixed("adds samples to a value of all of them");
@@ -131,23 +130,23 @@ void gemm_of(batch_call& c, std::size_t b, std::size_t bias) {
     }
     give(c, y);
 }
-void batch_gemm(batch_call& c) { gemm_of(c, 1, 2); }
-void batch_qgemm(batch_call& c) {
+void follow_gemm(walk_call& c) { gemm_of(c, 1, 2); }
+void follow_qgemm(walk_call& c) {
     for (const std::size_t i : {1, 2, 4, 5, 7, 8}) c.shared(i, "parameters");
     if (c.is_rows(0)) one_number(c, 1), one_number(c, 2);
     if (c.is_rows(3)) c.undecided("takes its weights from the samples");
     gemm_of(c, 3, 6);
 }
 
-void batch_einsum(batch_call& c) {
+void follow_einsum(walk_call& c) {
     std::vector<std::size_t> ranks;
     for (std::size_t i = 0; i < c.inputs(); ++i) ranks.push_back(static_cast<std::size_t>(c.rank(i)));
     graph::detail::bounded_heap heap(0);
     const op_context::subgraph_runner none = [](const onnx::GraphProto&, std::span<const tensor>) -> std::vector<tensor> { return {}; };
     const op_context context(c.view(), {}, {}, heap, none);
-    const ops::einsum_equation e = ops::parse_einsum(context, ranks);
+    const einsum_equation e = parse_einsum(context, ranks);
     char label = 0;
-    const batch_value* rows = nullptr;
+    const walked* rows = nullptr;
     for (std::size_t i = 0; i < c.inputs(); ++i) {
         if (!c.is_rows(i)) continue;
         const char own = e.inputs[i][static_cast<std::size_t>(c.in(i).axis)];
@@ -166,7 +165,7 @@ void batch_einsum(batch_call& c) {
             const std::size_t at = e.output.find(own);
             if (at != std::string::npos && d != 1) shape[at] = shape[at] == 1 || shape[at] < 0 ? d : shape[at];
         }
-    if (rows == nullptr) return c.make(0, batch_value{}, shape);
+    if (rows == nullptr) return c.make(0, walked{}, shape);
     const std::size_t at = e.output.find(label);
     if (at == std::string::npos) c.mixed("adds up over the samples");
     c.make(0, *rows, shape, static_cast<std::int64_t>(at));
@@ -174,7 +173,7 @@ void batch_einsum(batch_call& c) {
 
 /// Returns [N, channels, spatial axes]; lengths that cannot be computed are not known.
 template <class Window>
-dims windowed_shape(const batch_value& x, std::int64_t channels, const Window& lengths) {
+static dims windowed_shape(const walked& x, std::int64_t channels, const Window& lengths) {
     dims shape{x.shape.at(0), channels};
     std::vector<std::int64_t> spatial(x.shape.size() - 2, -1);
     if (std::all_of(x.shape.begin() + 1, x.shape.end(), [](std::int64_t d) { return d >= 0; })) {
@@ -187,13 +186,13 @@ dims windowed_shape(const batch_value& x, std::int64_t channels, const Window& l
     return shape;
 }
 
-void image_of_samples(const batch_call& c, const batch_value& x) {
+static void image_of_samples(const walk_call& c, const walked& x) {
     if (x.is_rows() && x.axis != 0) c.mixed("computes along the samples");
     if (x.shape.size() < 2) c.undecided("has a wrong rank");
 }
 
-void convolution_of(batch_call& c, std::size_t weights, std::initializer_list<std::size_t> parameters) {
-    const batch_value &x = c.ranked(0), &w = c.ranked(weights);
+static void convolution_of(walk_call& c, std::size_t weights, std::initializer_list<std::size_t> parameters) {
+    const walked &x = c.ranked(0), &w = c.ranked(weights);
     c.shared(weights, "weights");
     for (const std::size_t i : parameters) c.shared(i, "parameters");
     image_of_samples(c, x);
@@ -205,30 +204,30 @@ void convolution_of(batch_call& c, std::size_t weights, std::initializer_list<st
             return d;
         }());
     const std::vector<std::int64_t> kernel(w.shape.begin() + 2, w.shape.end());
-    c.make(0, x, windowed_shape(x, w.shape[0], [&](const dims& shape) { return ops::make_window(c.view(), shape, kernel).output; }));
+    c.make(0, x, windowed_shape(x, w.shape[0], [&](const dims& shape) { return make_window(c.view(), shape, kernel).output; }));
 }
-void batch_conv(batch_call& c) { convolution_of(c, 1, {2}); }
-void batch_conv_integer(batch_call& c) { convolution_of(c, 1, {2, 3}); }
-void batch_qlinear_conv(batch_call& c) { convolution_of(c, 3, {1, 2, 4, 5, 6, 7, 8}); }
-void batch_fused_conv(batch_call& c) {
+void follow_conv(walk_call& c) { convolution_of(c, 1, {2}); }
+void follow_conv_integer(walk_call& c) { convolution_of(c, 1, {2, 3}); }
+void follow_qlinear_conv(walk_call& c) { convolution_of(c, 3, {1, 2, 4, 5, 6, 7, 8}); }
+void follow_fused_conv(walk_call& c) {
     convolution_of(c, 1, {2});
     if (!c.has(3)) return;
-    const batch_value &z = c.ranked(3), &y = c.out[0];
+    const walked &z = c.ranked(3), &y = c.out[0];
     if (z.is_rows() != y.is_rows()) c.mixed("adds a value of all samples");
     if (z.is_rows() && (z.axis != 0 || z.shape[0] != y.shape[0] || z.outer != y.outer))
         c.mixed("combines values whose samples lie differently");
 }
-void batch_conv_transpose(batch_call& c) {
-    const batch_value &x = c.ranked(0), &w = c.ranked(1);
+void follow_conv_transpose(walk_call& c) {
+    const walked &x = c.ranked(0), &w = c.ranked(1);
     c.shared(1, "weights"), c.shared(2, "bias");
     image_of_samples(c, x);
     if (w.shape.size() != x.shape.size() || w.shape.size() < 3) c.undecided("has weights of another rank");
     const std::vector<std::int64_t> kernel(w.shape.begin() + 2, w.shape.end());
     const std::int64_t channels = w.shape[1] < 0 ? -1 : w.shape[1] * c.view().get_int("group", 1);
-    c.make(0, x, windowed_shape(x, channels, [&](const dims& shape) { return ops::transposed_window(c.view(), shape, kernel).input; }));
+    c.make(0, x, windowed_shape(x, channels, [&](const dims& shape) { return transposed_window(c.view(), shape, kernel).input; }));
 }
-void batch_deform_conv(batch_call& c) {
-    const batch_value &x = c.ranked(0), &w = c.ranked(1), &offset = c.ranked(2);
+void follow_deform_conv(walk_call& c) {
+    const walked &x = c.ranked(0), &w = c.ranked(1), &offset = c.ranked(2);
     c.shared(1, "weights"), c.shared(3, "bias");
     for (const std::size_t i : {0, 2, 4}) {
         if (!c.has(i)) continue;
@@ -243,8 +242,8 @@ void batch_deform_conv(batch_call& c) {
 }
 
 /// Pools: samples along axis 0, or channels along axis 1 that are none of each other's business.
-void batch_pool(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_pool(walk_call& c) {
+    const walked& x = c.ranked(0);
     for (std::size_t i = 1; i < c.inputs(); ++i) c.shared(i, "parameters");
     if (x.is_rows() && x.axis > 1) c.mixed("computes along the samples");
     if (x.shape.size() < 3) c.undecided("has a wrong rank");
@@ -253,7 +252,7 @@ void batch_pool(batch_call& c) {
         std::fill(shape.begin() + 2, shape.end(), 1);
     } else {
         shape = windowed_shape(x, x.shape[1], [&](const dims& s) {
-            return ops::make_window(c.view(), s, c.view().get_ints("kernel_shape"), c.view().get_int("ceil_mode", 0) != 0).output;
+            return make_window(c.view(), s, c.view().get_ints("kernel_shape"), c.view().get_int("ceil_mode", 0) != 0).output;
         });
     }
     if (c.view().get_int("channels_last", 0) != 0) {
@@ -261,12 +260,12 @@ void batch_pool(batch_call& c) {
         std::fill(shape.begin() + 1, shape.end(), -1);
     }
     c.make(0, x, shape);
-    if (x.is_rows()) c.lose(1, batch_value::kind::mixed, "counts places over all samples");
+    if (x.is_rows()) c.lose(1, walked::kind::mixed, "counts places over all samples");
     else c.make(1, x, shape);
 }
 
-void batch_grid_sample(batch_call& c) {
-    const batch_value &x = c.ranked(0), &grid = c.ranked(1);
+void follow_grid_sample(walk_call& c) {
+    const walked &x = c.ranked(0), &grid = c.ranked(1);
     if (x.is_rows() != grid.is_rows()) c.mixed("combines samples with a value of all of them");
     c.along_first(0, "values"), c.along_first(1, "grid");
     if (x.is_rows()) require_alike(c, x, grid);
@@ -276,8 +275,8 @@ void batch_grid_sample(batch_call& c) {
     c.make(0, x, shape);
 }
 
-void batch_columns_to_image(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_columns_to_image(walk_call& c) {
+    const walked& x = c.ranked(0);
     c.shared(1, "shape"), c.shared(2, "blocks");
     image_of_samples(c, x);
     const auto image = c.integers(1), block = c.integers(2);
@@ -290,8 +289,8 @@ void batch_columns_to_image(batch_call& c) {
 }
 
 /// LSTM, GRU and RNN.
-void batch_recurrent(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_recurrent(walk_call& c) {
+    const walked& x = c.ranked(0);
     for (const std::size_t i : {1, 2, 3, 7}) c.shared(i, "weights");
     const bool first = c.view().get_int("layout", 0) != 0;
     const int batch = first ? 0 : 1;
@@ -300,7 +299,7 @@ void batch_recurrent(batch_call& c) {
     if (x.is_rows() && (x.axis != batch || x.outer != 1)) c.mixed("has the samples along its features");
     for (const std::size_t i : {4, 5, 6}) {
         if (!c.has(i)) continue;
-        const batch_value& v = c.ranked(i);
+        const walked& v = c.ranked(i);
         if (v.is_rows() != x.is_rows()) c.mixed(v.is_rows() ? "takes states from the samples" : "has states of its own for each row");
         if (v.is_rows() && v.axis != (i == 4 ? 0 : batch)) c.mixed("has the samples of its states along another axis");
         if (v.is_rows()) require_alike(c, v, x);
@@ -323,8 +322,8 @@ struct attention_inputs {
 };
 
 /// Requires samples along axis 0 everywhere. Inputs that are not listed must be the same for all samples.
-void attention_of(batch_call& c, const attention_inputs& which) {
-    const batch_value& x = c.ranked(0);
+static void attention_of(walk_call& c, const attention_inputs& which) {
+    const walked& x = c.ranked(0);
     if (x.shape.empty()) c.undecided("has a wrong rank");
     for (std::size_t i = 0; i < c.inputs(); ++i) {
         if (!c.has(i)) continue;
@@ -334,7 +333,7 @@ void attention_of(batch_call& c, const attention_inputs& which) {
             c.shared(i, "weights");
             continue;
         }
-        const batch_value& v = c.ranked(i);
+        const walked& v = c.ranked(i);
         c.along_first(i, "values");
         if (v.is_rows() && !x.is_rows()) c.mixed("combines samples with a value of all of them");
         if (v.is_rows() && v.shape[0] != x.shape[0]) c.mixed("combines values whose samples lie differently");
@@ -347,10 +346,10 @@ void attention_of(batch_call& c, const attention_inputs& which) {
 std::int64_t times(std::int64_t a, std::int64_t b) { return a < 0 || b < 0 ? -1 : a * b; }
 std::int64_t over(std::int64_t a, std::int64_t b) { return a < 0 || b < 1 ? -1 : a / b; }
 
-void batch_attention(batch_call& c) {
+void follow_attention(walk_call& c) {
     if (!c.has(2)) c.undecided("lacks an input");
     attention_of(c, {{1, 2, 4, 5, 6}, {3}});
-    const batch_value &q = c.in(0), &k = c.in(1), &v = c.ranked(2);
+    const walked &q = c.in(0), &k = c.in(1), &v = c.ranked(2);
     if (q.shape.size() != k.shape.size() || k.shape.size() != v.shape.size()) c.undecided("has a wrong rank");
     const std::int64_t heads = c.view().get_int("q_num_heads", 0), groups = c.view().get_int("kv_num_heads", 0), n = q.shape[0];
     if (q.shape.size() == 4) {
@@ -366,26 +365,26 @@ void batch_attention(batch_call& c) {
     c.make(3, q, {n, -1, -1, -1});
 }
 
-void batch_flex_attention(batch_call& c) {
+void follow_flex_attention(walk_call& c) {
     if (!c.has(2)) c.undecided("lacks an input");
     attention_of(c, {{1, 2}, {}});
-    const batch_value &q = c.in(0), &v = c.ranked(2);
+    const walked &q = c.in(0), &v = c.ranked(2);
     if (q.shape.size() != 4 || v.shape.size() != 4) c.undecided("has a wrong rank");
     c.make(0, q, {q.shape[0], q.shape[1], q.shape[2], v.shape[3]});
 }
 
 /// TensorScatter: writes into the cache of each sample.
-void batch_cache_write(batch_call& c) {
+void follow_cache_write(walk_call& c) {
     attention_of(c, {{1, 2}, {}});
-    const batch_value& cache = c.in(0);
+    const walked& cache = c.in(0);
     if (cache.is_rows() && c.axis_attribute("axis", -2, c.rank(0)) == 0) c.mixed("writes along the samples");
     c.keep(0, cache);
 }
 
-void batch_microsoft_attention(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_microsoft_attention(walk_call& c) {
+    const walked& x = c.ranked(0);
     if (c.has(4) && c.is_rows(4)) {  // [2, N, heads, length, width]
-        const batch_value& past = c.in(4);
+        const walked& past = c.in(4);
         if (past.axis != 1 || past.outer != 1 || !x.is_rows() || past.shape[1] != x.shape[0])
             c.mixed("has the samples of its cache along another axis");
     } else if (c.has(4) && x.is_rows()) {
@@ -406,11 +405,11 @@ void batch_microsoft_attention(batch_call& c) {
     c.make(1, x, {2, x.shape[0], -1, -1, -1}, 1);
 }
 
-void batch_multi_head_attention(batch_call& c) {
+void follow_multi_head_attention(walk_call& c) {
     const bool decoder = c.op() == "DecoderMaskedMultiHeadAttention";
     if (decoder) attention_of(c, {{1, 2, 3, 5, 6, 9}, {4}});
     else attention_of(c, {{1, 2, 4, 6, 7, 9}, {5}});
-    const batch_value& q = c.in(0);
+    const walked& q = c.in(0);
     if (q.shape.size() != 3) {
         c.make(0, q, {q.shape[0], q.shape.size() > 1 ? q.shape[1] : -1, -1});
     } else {
@@ -422,27 +421,28 @@ void batch_multi_head_attention(batch_call& c) {
         c.make(0, q, {q.shape[0], q.shape[1], width});
     }
     for (const std::size_t k : {1, 2}) c.make(k, q, {q.shape[0], -1, -1, -1});
-    if (c.out.size() > 3) c.lose(3, batch_value::kind::undecided, "has an output whose axes are not known here");
+    if (c.out.size() > 3) c.lose(3, walked::kind::undecided, "has an output whose axes are not known here");
 }
 
-void batch_group_query_attention(batch_call& c) {
+void follow_group_query_attention(walk_call& c) {
     attention_of(c, {{1, 2, 3, 4, 5, 9}, {10}});
-    const batch_value& q = c.in(0);
+    const walked& q = c.in(0);
     if (q.shape.size() != 3) c.undecided("has a wrong rank");
     const std::int64_t heads = c.view().get_int("num_heads", -1), groups = c.view().get_int("kv_num_heads", -1);
     const std::int64_t width = c.has(1) ? q.shape[2] : times(over(q.shape[2], heads + 2 * groups), heads);
     c.make(0, q, {q.shape[0], q.shape[1], width});
     for (const std::size_t k : {1, 2}) c.make(k, q, {q.shape[0], groups, -1, over(width, heads)});
-    if (c.out.size() > 3) c.lose(3, batch_value::kind::undecided, "has an output whose axes are not known here");
+    if (c.out.size() > 3) c.lose(3, walked::kind::undecided, "has an output whose axes are not known here");
 }
 
-void batch_rotary(batch_call& c) {
+void follow_rotary(walk_call& c) {
     const bool microsoft = c.view().proto().domain() == "com.microsoft";
-    const batch_value& x = c.ranked(0);
+    const walked& x = c.ranked(0);
     c.along_first(0, "values");
     if (microsoft) {
         c.shared(2, "table"), c.shared(3, "table");
-        const batch_value& at = c.ranked(1);
+        if (!c.has_samples()) return c.keep(0, x);
+        const walked& at = c.ranked(1);
         c.along_first(1, "positions");
         if (at.is_rows() && (!x.is_rows() || at.shape[0] != x.shape[0])) c.mixed("combines values whose samples lie differently");
         if (!at.is_rows() && x.is_rows() && !(at.shape.empty() || at.shape == dims{1})) c.mixed("has positions of its own for each row");
@@ -458,9 +458,9 @@ void batch_rotary(batch_call& c) {
     c.keep(0, x);
 }
 
-void batch_linear_attention(batch_call& c) {
+void follow_linear_attention(walk_call& c) {
     attention_of(c, {{1, 2, 3, 4, 5}, {}});
-    const batch_value& q = c.in(0);
+    const walked& q = c.in(0);
     const std::int64_t heads = c.view().get_int("q_num_heads", -1), groups = c.view().get_int("kv_num_heads", -1);
     if (q.shape.size() != 3 || !c.has(2) || c.rank(2) != 3) c.undecided("has a wrong rank");
     const std::int64_t width = over(c.in(2).shape[2], groups);
@@ -468,9 +468,9 @@ void batch_linear_attention(batch_call& c) {
     c.make(1, q, {q.shape[0], groups, over(q.shape[2], heads), width});
 }
 
-void batch_causal_conv(batch_call& c) {
+void follow_causal_conv(walk_call& c) {
     attention_of(c, {{3}, {}});
-    const batch_value& x = c.in(0);
+    const walked& x = c.in(0);
     if (x.shape.size() != 3) c.undecided("has a wrong rank");
     c.keep(0, x);
     const std::int64_t taps = c.ranked(1).shape.size() == 3 ? c.in(1).shape[2] : -1;
@@ -478,8 +478,8 @@ void batch_causal_conv(batch_call& c) {
 }
 
 /// Experts are chosen for each token.
-void batch_experts(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_experts(walk_call& c) {
+    const walked& x = c.ranked(0);
     c.along_first(0, "tokens");
     for (std::size_t i = 1; i < c.inputs(); ++i) {
         if (!c.has(i)) continue;
@@ -494,8 +494,8 @@ void batch_experts(batch_call& c) {
     c.keep(0, x);
 }
 
-void batch_embeddings(batch_call& c) {
-    const batch_value& ids = c.ranked(0);
+void follow_embeddings(walk_call& c) {
+    const walked& ids = c.ranked(0);
     for (const std::size_t i : {2, 3, 4, 5, 6}) c.shared(i, "tables");
     if (ids.shape.size() != 2) c.undecided("has a wrong rank");
     for (const std::size_t i : {0, 1, 7, 8}) {
@@ -512,16 +512,16 @@ void batch_embeddings(batch_call& c) {
     c.make(2, ids, {ids.shape[0], ids.shape[1], width});
 }
 
-void batch_stft(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_stft(walk_call& c) {
+    const walked& x = c.ranked(0);
     for (std::size_t i = 1; i < c.inputs(); ++i) c.shared(i, "parameters");
     if (x.shape.empty()) c.undecided("has a wrong rank");
     if (x.is_rows() && x.axis != 0) c.mixed("computes along the samples");
     c.make(0, x, {x.shape[0], -1, -1, 2});
 }
 
-void batch_dft(batch_call& c) {
-    const batch_value& x = c.ranked(0);
+void follow_dft(walk_call& c) {
+    const walked& x = c.ranked(0);
     c.shared(1, "length");
     std::int64_t axis = c.view().get_int("axis", 1);
     if (c.version() >= 20) {
@@ -541,44 +541,4 @@ void batch_dft(batch_call& c) {
     c.make(0, x, shape);
 }
 
-constexpr batch_rule rules_of_layers[] = {
-    {"", " MatMul ", batch_matmul},
-    {"*", " MatMulInteger MatMulIntegerToFloat ", batch_matmul_integer},
-    {"", " QLinearMatMul ", batch_qlinear_matmul},
-    {"com.microsoft", " FusedMatMul TransposeMatMul ", batch_fused_matmul},
-    {"com.microsoft", " MatMulNBits ", batch_matmul_bits},
-    {"", " Gemm ", batch_gemm},
-    {"com.microsoft", " FusedGemm ", batch_gemm},
-    {"com.microsoft", " QGemm ", batch_qgemm},
-    {"", " Einsum ", batch_einsum},
-    {"", " Conv ", batch_conv},
-    {"", " ConvInteger ", batch_conv_integer},
-    {"*", " QLinearConv ", batch_qlinear_conv},
-    {"com.microsoft", " FusedConv ", batch_fused_conv},
-    {"", " ConvTranspose ", batch_conv_transpose},
-    {"", " DeformConv ", batch_deform_conv},
-    {"*", " AveragePool LpPool MaxPool GlobalAveragePool GlobalLpPool GlobalMaxPool QLinearAveragePool QLinearGlobalAveragePool ",
-     batch_pool},
-    {"", " GridSample ", batch_grid_sample},
-    {"", " Col2Im ", batch_columns_to_image},
-    {"", " LSTM GRU RNN ", batch_recurrent},
-    {"", " Attention ", batch_attention},
-    {"ai.onnx.preview", " FlexAttention ", batch_flex_attention},
-    {"", " TensorScatter ", batch_cache_write},
-    {"com.microsoft", " Attention ", batch_microsoft_attention},
-    {"com.microsoft", " MultiHeadAttention DecoderMaskedMultiHeadAttention ", batch_multi_head_attention},
-    {"com.microsoft", " GroupQueryAttention ", batch_group_query_attention},
-    {"*", " RotaryEmbedding ", batch_rotary},
-    {"", " LinearAttention ", batch_linear_attention},
-    {"", " CausalConvWithState ", batch_causal_conv},
-    {"com.microsoft", " MoE QMoE ", batch_experts},
-    {"com.microsoft", " EmbedLayerNormalization ", batch_embeddings},
-    {"", " STFT ", batch_stft},
-    {"", " DFT ", batch_dft},
-};
-
-}  // namespace
-
-std::span<const batch_rule> batch_rules_of_layers() { return rules_of_layers; }
-
-}  // namespace qk::graph::execute
+}  // namespace qk::graph::ops
