@@ -22,8 +22,8 @@
 #include "graph/export/raise_functions.hpp"
 #include "graph/export/standard_blocks.hpp"
 #include "graph/model/edit.hpp"
-#include "graph/ops/walk/inferred_shapes.hpp"
 #include "graph/model/subgraphs.hpp"
+#include "graph/ops/walk/inferred_shapes.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/quantize/open_bodies.hpp"
 #include "graph/quantize/pair_safe.hpp"
@@ -48,11 +48,11 @@ struct axis_facts {
 
 class known_shapes {
   public:
-    explicit known_shapes(const model& m) : model_(m), inferred_(m) {}
+    explicit known_shapes(const model& m) : model_(m), inferred_(shapes_of(m)) {}
 
     axis_facts find(const std::string& tensor, int axis, const std::vector<model::use>& readers) const {
         axis_facts facts;
-        if (const dims* d = inferred_.find(tensor)) {
+        if (const dims* d = inferred_->find(tensor)) {
             facts.rank = d->size();
             if (const auto place = place_of(axis, d->size())) {
                 facts.length = std::max<std::int64_t>((*d)[*place], -1), facts.inner = 1;
@@ -94,7 +94,7 @@ class known_shapes {
     }
 
     const model& model_;
-    inferred_shapes inferred_;
+    std::shared_ptr<const inferred_shapes> inferred_;
 };
 
 class exporter {

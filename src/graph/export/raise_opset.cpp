@@ -15,10 +15,10 @@
 
 #include "graph/export/raise_functions.hpp"
 #include "graph/model/edit.hpp"
-#include "graph/ops/walk/inferred_shapes.hpp"
 #include "graph/model/taken_names.hpp"
 #include "graph/ops/elements.hpp"
 #include "graph/ops/half.hpp"
+#include "graph/ops/walk/inferred_shapes.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/model.hpp"
@@ -710,8 +710,8 @@ void raise_opset(model& m, int version) {
         detail::taken_names names;
         names.take_graph(p.graph());
         detail::raised_body body(*p.mutable_graph(), names, m.folder());
-        const detail::inferred_shapes shapes(m);
-        body.know(shapes);
+        const auto shapes = detail::shapes_of(m);
+        body.know(*shapes);
         detail::opset_raiser(body, m.label() + ": ", from, version);
         if (!detail::raise_import(*p.mutable_opset_import(), version)) p.add_opset_import()->set_version(version);
     }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 
 #include "graph/files/data_file.hpp"
 #include "graph/model/check.hpp"
@@ -36,6 +37,7 @@ struct model::index {
     string_map<std::vector<use>> uses;
     name_history history;
     held_sources outside;  ///< the sources that initializers refer to
+    std::shared_ptr<const void> found;
 };
 
 namespace detail {
@@ -159,6 +161,22 @@ model::model(model&&) noexcept = default;
 model& model::operator=(model&&) noexcept = default;
 model::~model() = default;
 
+namespace {
+std::mutex& found_mutex() {
+    static std::mutex one;
+    return one;
+}
+}  // namespace
+
+std::shared_ptr<const void> model::found() const {
+    const std::lock_guard lock(found_mutex());
+    return index_->found;
+}
+void model::keep_found(std::shared_ptr<const void> what) const {
+    const std::lock_guard lock(found_mutex());
+    index_->found = std::move(what);
+}
+
 model model::load(const std::filesystem::path& file) {
     const std::filesystem::path folder = file.parent_path().empty() ? "." : file.parent_path();
     const auto held = std::make_shared<const data_file>(file);
@@ -206,6 +224,7 @@ void model::save(const std::filesystem::path& file) const {
 
 void model::reindex() {
     index& x = *index_;
+    keep_found(nullptr);
     try {
         check_and_sort(*proto_);
         x.outside = take_out(*proto_->mutable_graph());

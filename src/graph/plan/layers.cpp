@@ -224,7 +224,8 @@ layer_view::layer_view(const model& m) : model_(&m) {
         types[i.values().name()] = i.values().data_type();
         sparse.insert(i.values().name());
     }
-    const detail::inferred_shapes shapes(m);
+    const auto walked = detail::shapes_of(m);
+    const detail::inferred_shapes& shapes = *walked;
     const auto numbers = detail::numbers_of_lengths(m, shapes);
     const auto sizes = detail::sizes_of(m);
     const auto seen_as_pictures = detail::reach_convolutions(m);

@@ -84,6 +84,11 @@ class model {
     const name_history& history() const;          ///< names of the file that folding took away
     name_history& history();
 
+    /// These keep what a room above found out about the whole model (ops/walk), so that it is found out once. A copy shares it; reindex()
+    /// forgets it. Any thread may call them.
+    std::shared_ptr<const void> found() const;
+    void keep_found(std::shared_ptr<const void> what) const;
+
   private:
     model();
     void start(const std::filesystem::path& folder, const std::string& label, std::size_t bytes);

@@ -4,6 +4,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <string_view>
 
@@ -34,6 +35,8 @@ class open_lengths {
                                                          71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139};
     std::size_t time_;
 };
+
+bool is_name(const std::string& symbol) { return !symbol.empty() && symbol != "?"; }  // some exporters call every open length "?"
 
 /// A model's graph by numbers, and the lengths of its inputs by number or symbol.
 class numbered_model {
@@ -97,7 +100,7 @@ class numbered_model {
         for (const auto& d : shape.dim()) {
             const bool fixed = d.has_dim_value() && d.dim_value() >= 0;
             stated->push_back(fixed ? d.dim_value() : -1);
-            const std::string symbol = d.has_dim_param() && !d.dim_param().empty() ? d.dim_param() : "?" + std::to_string(symbols_.size());
+            const std::string symbol = is_name(d.dim_param()) ? d.dim_param() : "?" + std::to_string(symbols_.size());
             names.push_back(fixed ? 0 : symbols_.try_emplace(symbol, symbols_.size()).first->second);
         }
     }
@@ -110,6 +113,8 @@ class numbered_model {
     std::unordered_map<std::size_t, std::vector<std::size_t>> open_;
 };
 
+std::atomic<std::size_t> walks = 0;
+
 /// Takes from `known` what another time has otherwise. A value of no known rank says nothing.
 void keep_common(dims& known, const dims& other) {
     for (std::size_t k = 0; k < known.size(); ++k)
@@ -119,6 +124,7 @@ void keep_common(dims& known, const dims& other) {
 }  // namespace
 
 inferred_shapes::inferred_shapes(const model& m) {
+    ++walks;
     const numbered_model numbered(m);
     std::unordered_map<std::string_view, bool> differ;
     std::size_t symbols = 0;
@@ -136,5 +142,14 @@ inferred_shapes::inferred_shapes(const model& m) {
     }
     for (const auto& [name, yes] : differ) shapes_.erase(std::string(name));
 }
+
+std::shared_ptr<const inferred_shapes> shapes_of(const model& m) {
+    if (auto found = std::static_pointer_cast<const inferred_shapes>(m.found())) return found;
+    auto made = std::make_shared<const inferred_shapes>(m);
+    m.keep_found(made);
+    return made;
+}
+
+std::size_t walks_made() { return walks; }
 
 }  // namespace qk::graph::detail

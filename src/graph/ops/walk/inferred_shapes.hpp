@@ -2,6 +2,7 @@
 // Infers the shapes of a model's values without running it, by the walk over its graph.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <unordered_map>
 
@@ -25,5 +26,11 @@ class inferred_shapes {
   private:
     std::unordered_map<std::string, dims> shapes_;
 };
+
+/// Returns the shapes of this model's values; the walk is made once for a model.
+std::shared_ptr<const inferred_shapes> shapes_of(const model& m);
+
+/// Returns how many walks this program has made.
+std::size_t walks_made();
 
 }  // namespace qk::graph::detail
