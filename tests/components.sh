@@ -5,7 +5,8 @@
 #     tests/components.sh BUILD_FOLDER [--tests]
 #
 # It compiles the graph module three times (a quarter of an hour on two cores), so it belongs to the exhaustive tests. --tests also builds and
-# runs the tests of what is left, without each component of src (.github/workflows/deep.yml).
+# runs the tests of what is left, without each component of src (.github/workflows/deep.yml); those of the core are the same programs in every
+# build, which ./dev test runs. CMAKE_ARGUMENTS holds more options of cmake.
 set -euo pipefail
 source_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$1
@@ -22,16 +23,20 @@ says() { # says TEXT COMMAND...: the command exits with 2 and its message holds 
     fi
 }
 
-configure() { # configure COMPONENT...: a build folder of the preset quick without them; with --tests it is all built and tested
+configure() { # configure COMPONENT...: a build folder of the preset quick without them; with --tests the tests of what is left pass
     build=$work/without_$1
     local component options=(-DQK_BUILD_TESTS=OFF)
     if [ "$tests" = --tests ]; then options=(-DQK_BUILD_TESTS=ON); fi
     for component in "$@"; do options+=("-DQK_BUILD_${component^^}=OFF"); done
-    cmake -S "$source_folder" --preset quick -B "$build" -DQK_DISPATCH_ISAS=native -DQK_BUILD_BENCH=OFF "${options[@]}" >/dev/null
-    if [ "$tests" = --tests ]; then
-        cmake --build "$build" -j "$(nproc)" >/dev/null
-        ctest --test-dir "$build" -LE exhaustive -E "^skipped_test$|^tidy_test$" -j "$(nproc)" --output-on-failure
-    fi
+    # shellcheck disable=SC2086  # several options in one variable
+    cmake -S "$source_folder" --preset quick -B "$build" -DQK_DISPATCH_ISAS=native -DQK_BUILD_BENCH=OFF "${options[@]}" ${CMAKE_ARGUMENTS:-} >/dev/null
+    if [ "$tests" != --tests ]; then return; fi
+    local folder
+    for folder in disk hardware systems checkpoint learn graph; do
+        if [ ! -e "$build/tests/$folder/CTestTestfile.cmake" ]; then continue; fi
+        cmake --build "$build" -j "$(nproc)" --target "tests/$folder/all" >/dev/null
+        ctest --test-dir "$build/tests/$folder" -LE exhaustive -j "$(nproc)" --output-on-failure --no-tests=error | tail -n 30
+    done
 }
 
 without() { # without COMPONENT...: builds the command without them

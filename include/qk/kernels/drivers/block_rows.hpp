@@ -371,8 +371,6 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
     vf<Arch> ratio(0.0f), next_ratio(0.0f);
     bool served = true;
     for (std::size_t step = 0; step < tiles + 2; ++step) {  // surveys tile `step`, shares in the one before, rounds the one before that
-        const std::size_t t = step - 2;
-        const float* p = x + t * shape.floats();
         const typename Form::shared_type mine = here;
         const V my_amax = amax;
         const vf<Arch> my_ratio = ratio;
@@ -386,6 +384,8 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
             next_ratio = q.ratio(next_amax);
         }
         if (step < 2) continue;
+        const std::size_t t = step - 2;
+        const float* p = x + t * shape.floats();
         if constexpr (shape_type::stores_pairs) {
             if (__builtin_expect(any(my_amax == V(0)), 0)) serves = serves && !holds_subnormal_block<Arch>(p, shape.each(), my_amax);
         }
