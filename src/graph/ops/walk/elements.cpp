@@ -257,6 +257,13 @@ void follow_block_quantize(walk_call& c) {
     c.keep(0, x);
 }
 
+/// DynamicQuantizeLinear: codes, and one scale and zero point of all samples.
+void follow_dynamic_quantize(walk_call& c) {
+    if (c.is_rows(0)) c.mixed("chooses one scale for all samples");
+    c.keep(0, c.in(0));
+    for (const std::size_t k : {1, 2}) c.make(k, walked{}, {});
+}
+
 void follow_all_samples(walk_call& c) {
     for (std::size_t i = 0; i < c.inputs(); ++i)
         if (c.is_rows(i)) c.mixed(c.op().starts_with("Dynamic") ? "chooses one scale for all samples" : "computes with all samples");

@@ -115,10 +115,11 @@ class numbered_model {
 
 std::atomic<std::size_t> walks = 0;
 
-/// Takes from `known` what another time has otherwise. A value of no known rank says nothing.
-void keep_common(dims& known, const dims& other) {
-    for (std::size_t k = 0; k < known.size(); ++k)
-        if (known[k] != other[k]) known[k] = -1;
+/// Takes from `known` what another time has otherwise. Lengths of 1 fit fewer operators, and say nothing where they do not.
+void keep_common(walked& known, const walked& other, std::size_t time) {
+    if (other.ranked ? other.shape.size() != known.shape.size() : time != open_lengths::times - 1) known.ranked = false;
+    for (std::size_t k = 0; known.ranked && other.ranked && k < known.shape.size(); ++k)
+        if (known.shape[k] != other.shape[k]) known.shape[k] = -1;
 }
 
 }  // namespace
@@ -126,21 +127,14 @@ void keep_common(dims& known, const dims& other) {
 inferred_shapes::inferred_shapes(const model& m) {
     ++walks;
     const numbered_model numbered(m);
-    std::unordered_map<std::string_view, bool> differ;
     std::size_t symbols = 0;
-    for (std::size_t time = 0; time < open_lengths::times; ++time) {
-        const std::vector<walked> values = numbered.known(open_lengths(time), symbols);
-        for (const auto& [name, number] : numbered.numbers()) {
-            const walked& v = values[static_cast<std::size_t>(number)];
-            if (!v.ranked || v.lost()) continue;
-            const auto [known, first] = shapes_.try_emplace(std::string(name), v.shape);
-            if (first) continue;
-            if (known->second.size() == v.shape.size()) keep_common(known->second, v.shape);
-            else differ[name] = true;
-        }
-        if (symbols == 0) break;
+    std::vector<walked> values = numbered.known(open_lengths(0), symbols);
+    for (std::size_t time = 1; symbols > 0 && time < open_lengths::times; ++time) {
+        const std::vector<walked> others = numbered.known(open_lengths(time), symbols);
+        for (std::size_t i = 0; i < values.size(); ++i) keep_common(values[i], others[i], time);
     }
-    for (const auto& [name, yes] : differ) shapes_.erase(std::string(name));
+    for (const auto& [name, number] : numbered.numbers())
+        if (walked& v = values[static_cast<std::size_t>(number)]; v.ranked && !v.lost()) shapes_.emplace(name, std::move(v.shape));
 }
 
 std::shared_ptr<const inferred_shapes> shapes_of(const model& m) {

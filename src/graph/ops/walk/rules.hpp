@@ -26,6 +26,7 @@ void follow_mean_variance(walk_call&);
 void follow_normalization_of_channels(walk_call&);
 void follow_quantize(walk_call&);
 void follow_block_quantize(walk_call&);
+void follow_dynamic_quantize(walk_call&);
 void follow_all_samples(walk_call&);
 
 // shapes.cpp: operators that move elements or make shapes
