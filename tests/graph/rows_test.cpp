@@ -33,7 +33,7 @@ onnx::NodeProto node_of(const op_entry& row, std::size_t inputs) {
     return n;
 }
 std::vector<tensor> run(const op_entry& row, const std::vector<tensor>& inputs) {
-    return graph::detail::run_alone(node_of(row, inputs.size()), newest, inputs, 1 << 20);
+    return qk::graph::detail::run_alone(node_of(row, inputs.size()), newest, inputs, 1 << 20);
 }
 tensor reversed(const tensor& t) {
     tensor r(t.type(), t.shape());
