@@ -33,7 +33,7 @@ inline void remember_constant(name_history& history, const onnx::NodeProto& n) {
 
 /// Returns whether a node computes the same on every run if its inputs do, has no subgraph and makes no output of the graph.
 inline bool may_fold(const model& m, const onnx::NodeProto& n) {
-    if (n.output_size() == 0 || is_random(n.op_type()) || n.op_type() == "Dropout") return false;
+    if (n.output_size() == 0 || facts_of(n).has(ops::random) || n.op_type() == "Dropout") return false;
     for (const std::string& o : n.output())
         for (const auto& u : m.uses(o))
             if (u.node == -1) return false;

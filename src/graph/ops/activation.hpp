@@ -170,14 +170,14 @@ inline void prelu(op_context& call) {
 }
 
 inline constexpr op_entry activation_ops[] = {
-    {"", "LeakyRelu", 1, through_float32<leaky_relu>, nullptr, {follow_unary}},
-    {"", "Elu", 1, through_float32<elu>, nullptr, {follow_unary}},
-    {"", "Selu", 1, through_float32<selu>, nullptr, {follow_unary}},
-    {"", "Celu", 12, through_float32<celu>, nullptr, {follow_unary}},
-    {"", "Gelu", 20, through_float32<gelu>, nullptr, {follow_unary}},
-    {"", "HardSigmoid", 1, through_float32<hard_sigmoid>, nullptr, {follow_unary}},
-    {"", "ThresholdedRelu", 1, through_float32<thresholded_relu>, nullptr, {follow_unary}},
-    {"", "Swish", 24, through_float32<swish>, nullptr, {follow_unary}},
+    {"", "LeakyRelu", 1, through_float32<leaky_relu>, nullptr, {follow_unary}, {one_by_one}},
+    {"", "Elu", 1, through_float32<elu>, nullptr, {follow_unary}, {one_by_one}},
+    {"", "Selu", 1, through_float32<selu>, nullptr, {follow_unary}, {one_by_one}},
+    {"", "Celu", 12, through_float32<celu>, nullptr, {follow_unary}, {one_by_one}},
+    {"", "Gelu", 20, through_float32<gelu>, nullptr, {follow_unary}, {one_by_one}},
+    {"", "HardSigmoid", 1, through_float32<hard_sigmoid>, nullptr, {follow_unary}, {one_by_one}},
+    {"", "ThresholdedRelu", 1, through_float32<thresholded_relu>, nullptr, {follow_unary}, {one_by_one}},
+    {"", "Swish", 24, through_float32<swish>, nullptr, {follow_unary}, {one_by_one}},
     {"", "SwiGLU", 28, through_float32<swiglu>, nullptr, {follow_elements}},
     {"", "Shrink", 9, through_float32<shrink>, nullptr, {follow_unary}},
     {"", "PRelu", 1, through_float32<prelu>, nullptr, {follow_elements}},

@@ -284,7 +284,7 @@ inline void run_flex_attention(op_context& call) {
 }
 
 inline constexpr op_entry attention_ops[] = {
-    {"", "Attention", 23, run_attention, nullptr, {follow_attention}},
+    {"", "Attention", 23, run_attention, nullptr, {follow_attention}, {moves_channels}},
     {"ai.onnx.preview", "FlexAttention", 1, run_flex_attention, nullptr, {follow_flex_attention}},
 };
 

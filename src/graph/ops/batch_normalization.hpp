@@ -94,7 +94,8 @@ inline constexpr op_entry batch_normalization_ops[] = {
      1,
      floating_only<batch_normalization_of<float>, batch_normalization_of<double>>,
      nullptr,
-     {follow_normalization_of_channels}},
+     {follow_normalization_of_channels},
+     {of_pictures}},
 };
 
 }  // namespace qk::graph::ops

@@ -257,12 +257,12 @@ void bitwise(op_context& call) {
 }
 
 inline constexpr op_entry binary_ops[] = {
-    {"", "Add", 1, through_float32<arithmetic<functions::add>>, nullptr, {follow_elements}},
-    {"", "Sub", 1, through_float32<arithmetic<functions::subtract>>, nullptr, {follow_elements}},
-    {"", "Mul", 1, through_float32<arithmetic<functions::multiply>>, nullptr, {follow_elements}},
-    {"", "Div", 1, through_float32<arithmetic<functions::divide>>, nullptr, {follow_elements}},
-    {"", "Mod", 10, through_float32<mod>, nullptr, {follow_elements}},
-    {"", "Pow", 1, pow_any, nullptr, {follow_elements}},
+    {"", "Add", 1, through_float32<arithmetic<functions::add>>, nullptr, {follow_elements}, {neighbour | exact | reckons | pairwise}},
+    {"", "Sub", 1, through_float32<arithmetic<functions::subtract>>, nullptr, {follow_elements}, {exact | reckons | pairwise}},
+    {"", "Mul", 1, through_float32<arithmetic<functions::multiply>>, nullptr, {follow_elements}, {exact | reckons | pairwise}},
+    {"", "Div", 1, through_float32<arithmetic<functions::divide>>, nullptr, {follow_elements}, {exact | reckons | pairwise}},
+    {"", "Mod", 10, through_float32<mod>, nullptr, {follow_elements}, {reckons}},
+    {"", "Pow", 1, pow_any, nullptr, {follow_elements}, {reckons}},
     {"", "BitShift", 11, bit_shift, nullptr, {follow_elements}},
     {"", "BitwiseAnd", 18, bitwise<std::bit_and<>>, nullptr, {follow_elements}},
     {"", "BitwiseOr", 18, bitwise<std::bit_or<>>, nullptr, {follow_elements}},

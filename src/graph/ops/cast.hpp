@@ -77,8 +77,8 @@ inline void run_cast(op_context& call) {
 inline void run_cast_like(op_context& call) { detail::cast_to(call, call.input(1).type()); }
 
 inline constexpr op_entry cast_ops[] = {
-    {"", "Cast", 1, run_cast, nullptr, {follow_cast, 0, 1}},
-    {"", "CastLike", 15, run_cast_like, nullptr, {follow_unary}},
+    {"", "Cast", 1, run_cast, nullptr, {follow_cast, 0, 1}, {exact | reckons}},
+    {"", "CastLike", 15, run_cast_like, nullptr, {follow_unary}, {reckons}},
 };
 
 }  // namespace qk::graph::ops

@@ -89,8 +89,8 @@ inline void split(op_context& call) {
 }
 
 inline constexpr op_entry concat_split_ops[] = {
-    {"", "Concat", 1, concat, nullptr, {follow_concat, 0, ~0u}},
-    {"", "Split", 1, split, nullptr, {follow_split}},
+    {"", "Concat", 1, concat, nullptr, {follow_concat, 0, ~0u}, {neighbour | exact | reckons}},
+    {"", "Split", 1, split, nullptr, {follow_split}, {mover | exact | reckons, all_but_first}},
 };
 
 }  // namespace qk::graph::ops

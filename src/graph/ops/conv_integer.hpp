@@ -88,8 +88,8 @@ inline void run_qlinear_conv(op_context& call) {
 }
 
 inline constexpr op_entry conv_integer_ops[] = {
-    {"", "ConvInteger", 10, run_conv_integer, nullptr, {follow_conv_integer}},
-    {"", "QLinearConv", 10, run_qlinear_conv, nullptr, {follow_qlinear_conv}},
+    {"", "ConvInteger", 10, run_conv_integer, nullptr, {follow_conv_integer}, {exact}},
+    {"", "QLinearConv", 10, run_qlinear_conv, nullptr, {follow_qlinear_conv}, {makes_codes}},
 };
 
 }  // namespace qk::graph::ops

@@ -71,6 +71,7 @@ inline void conv_transpose(op_context& c) {
                 []<class T>(type_tag<T>, op_context& call) { conv_transpose_of<T>(call); });
 }
 
-inline constexpr op_entry conv_transpose_ops[] = {{"", "ConvTranspose", 1, conv_transpose, nullptr, {follow_conv_transpose}}};
+inline constexpr op_entry conv_transpose_ops[] = {
+    {"", "ConvTranspose", 1, conv_transpose, nullptr, {follow_conv_transpose}, {layer | of_pictures}}};
 
 }  // namespace qk::graph::ops

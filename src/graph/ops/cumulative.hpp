@@ -32,7 +32,7 @@ inline void cum_sum(op_context& call) { cumulate<functions::add>(call, 0); }
 inline void cum_prod(op_context& call) { cumulate<functions::multiply>(call, 1); }
 
 inline constexpr op_entry cumulative_ops[] = {
-    {"", "CumSum", 11, through_float32<cum_sum>, nullptr, {follow_cumulative}},
+    {"", "CumSum", 11, through_float32<cum_sum>, nullptr, {follow_cumulative}, {0, all_but_first}},
     {"", "CumProd", 26, through_float32<cum_prod>, nullptr, {follow_cumulative}},
 };
 

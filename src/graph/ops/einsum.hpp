@@ -192,6 +192,6 @@ inline void einsum(op_context& call) {
     call.set_output(0, arranged(call, total, e.output));
 }
 
-inline constexpr op_entry einsum_ops[] = {{"", "Einsum", 12, through_float32<einsum>, nullptr, {follow_einsum}}};
+inline constexpr op_entry einsum_ops[] = {{"", "Einsum", 12, through_float32<einsum>, nullptr, {follow_einsum}, {moves_channels}}};
 
 }  // namespace qk::graph::ops

@@ -146,10 +146,10 @@ inline void compress(op_context& call) {
 }
 
 inline constexpr op_entry gather_ops[] = {
-    {"", "Gather", 1, gather, nullptr, {follow_gather, 0, 2}},
-    {"", "GatherElements", 11, gather_elements, nullptr, {follow_gather_elements}},
-    {"", "GatherND", 11, gather_nd, nullptr, {follow_gather_nd, 0, 2}},
-    {"", "Compress", 9, compress, nullptr, {follow_compress}},
+    {"", "Gather", 1, gather, nullptr, {follow_gather, 0, 2}, {mover | exact | reckons | moves_channels, all_but_first}},
+    {"", "GatherElements", 11, gather_elements, nullptr, {follow_gather_elements}, {0, all_but_first}},
+    {"", "GatherND", 11, gather_nd, nullptr, {follow_gather_nd, 0, 2}, {moves_channels, all_but_first}},
+    {"", "Compress", 9, compress, nullptr, {follow_compress}, {moves_channels}},
 };
 
 }  // namespace qk::graph::ops

@@ -135,12 +135,12 @@ inline void trilu(op_context& call) {
 }
 
 inline constexpr op_entry generate_ops[] = {
-    {"", "Constant", 1, constant},
-    {"", "ConstantOfShape", 9, constant_of_shape, nullptr, {follow_constant_of_shape, 1}},
-    {"", "Range", 11, through_float32<range>, nullptr, {follow_range, 7}},
+    {"", "Constant", 1, constant, nullptr, {}, {exact}},
+    {"", "ConstantOfShape", 9, constant_of_shape, nullptr, {follow_constant_of_shape, 1}, {exact, all_inputs}},
+    {"", "Range", 11, through_float32<range>, nullptr, {follow_range, 7}, {exact, all_inputs}},
     {"", "EyeLike", 9, eye_like, nullptr, {follow_triangle}},
-    {"", "OneHot", 9, one_hot, nullptr, {follow_one_hot}},
-    {"", "Trilu", 14, trilu, nullptr, {follow_triangle}},
+    {"", "OneHot", 9, one_hot, nullptr, {follow_one_hot}, {0, 1u << 1}},
+    {"", "Trilu", 14, trilu, nullptr, {follow_triangle}, {0, all_but_first}},
 };
 
 }  // namespace qk::graph::ops

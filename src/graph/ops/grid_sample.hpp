@@ -208,7 +208,7 @@ inline void run_affine_grid(op_context& call) {
 
 inline constexpr op_entry grid_sample_ops[] = {
     {"", "GridSample", 16, run_grid_sample, nullptr, {follow_grid_sample}},
-    {"", "AffineGrid", 20, run_affine_grid, nullptr, {follow_affine_grid, 2}},
+    {"", "AffineGrid", 20, run_affine_grid, nullptr, {follow_affine_grid, 2}, {0, all_but_first}},
 };
 
 }  // namespace qk::graph::ops

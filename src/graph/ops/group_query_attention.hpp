@@ -212,7 +212,7 @@ inline void run_group_query_attention(op_context& call) {
 }
 
 inline constexpr op_entry group_query_attention_ops[] = {
-    {"com.microsoft", "GroupQueryAttention", 1, run_group_query_attention, nullptr, {follow_group_query_attention}},
+    {"com.microsoft", "GroupQueryAttention", 1, run_group_query_attention, nullptr, {follow_group_query_attention}, {moves_channels}},
     {"com.microsoft", "RotaryEmbedding", 1, run_microsoft_rotary, nullptr, {follow_rotary}},
 };
 

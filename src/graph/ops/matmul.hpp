@@ -62,6 +62,6 @@ inline void matmul(op_context& c) {
                 []<class T>(type_tag<T>, op_context& call) { matmul_of<T>(call); });
 }
 
-inline constexpr op_entry matmul_ops[] = {{"", "MatMul", 1, matmul, nullptr, {follow_matmul}}};
+inline constexpr op_entry matmul_ops[] = {{"", "MatMul", 1, matmul, nullptr, {follow_matmul}, {layer | moves_channels}}};
 
 }  // namespace qk::graph::ops

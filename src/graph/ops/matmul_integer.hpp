@@ -150,8 +150,8 @@ inline void run_qlinear_matmul(op_context& call) {
 }
 
 inline constexpr op_entry matmul_integer_ops[] = {
-    {"", "MatMulInteger", 10, run_matmul_integer, nullptr, {follow_matmul_integer}},
-    {"", "QLinearMatMul", 10, run_qlinear_matmul, nullptr, {follow_qlinear_matmul}},
+    {"", "MatMulInteger", 10, run_matmul_integer, nullptr, {follow_matmul_integer}, {exact}},
+    {"", "QLinearMatMul", 10, run_qlinear_matmul, nullptr, {follow_qlinear_matmul}, {makes_codes}},
 };
 
 }  // namespace qk::graph::ops

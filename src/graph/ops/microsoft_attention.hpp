@@ -295,8 +295,8 @@ inline void run_microsoft_attention(op_context& call) {
 }
 
 inline constexpr op_entry microsoft_attention_ops[] = {
-    {"com.microsoft", "Attention", 1, run_microsoft_attention, nullptr, {follow_microsoft_attention}},
-    {"com.microsoft", "MultiHeadAttention", 1, run_multi_head_attention, nullptr, {follow_multi_head_attention}},
+    {"com.microsoft", "Attention", 1, run_microsoft_attention, nullptr, {follow_microsoft_attention}, {moves_channels}},
+    {"com.microsoft", "MultiHeadAttention", 1, run_multi_head_attention, nullptr, {follow_multi_head_attention}, {moves_channels}},
 };
 
 }  // namespace qk::graph::ops

@@ -83,8 +83,6 @@ const onnx::GraphProto& node_view::get_graph(std::string_view attribute) const {
     return a->g();
 }
 
-bool is_random(std::string_view op) { return op.starts_with("Random") || op == "Multinomial" || op == "Bernoulli"; }
-
 void op_context::fail_without_input(std::size_t i) const { fail("input " + std::to_string(i) + " is missing"); }
 
 tensor& op_context::output(std::size_t i, data_type type, dims shape) {

@@ -2,6 +2,7 @@
 // Defines what the evaluator knows of an operator: its entry in the table, and the view of one node's call that its function receives.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
@@ -125,6 +126,35 @@ struct walk_rule {
     unsigned numbers = 0;  ///< bits of inputs that may hold which sample it is, 0 where it runs alone: the rule heeds it
 };
 
+namespace ops {
+
+/// What planners, exporters and the evaluator ask of an operator. A row has the sum of what holds for it.
+enum trait : unsigned {
+    layer = 1,                ///< multiplies weights or activations
+    neighbour = 1 << 1,       ///< has an integer kernel in runtimes, of activations
+    clamps = 1 << 2,          ///< fused into the node before it
+    mover = 1 << 3,           ///< gives elements of input 0, or the largest of some; formats propagate through it
+    exact = 1 << 4,           ///< one correctly rounded operation, a choice among inputs, or a whole number: every runtime gives the same
+    reckons = 1 << 5,         ///< shapes are reckoned with it: of its numbers it makes one that is asked for
+    moves_channels = 1 << 6,  ///< the result has channels elsewhere than its input, or none
+    of_pictures = 1 << 7,     ///< reads N,C,H,W
+    makes_codes = 1 << 8,     ///< gives codes of numbers that it rounds
+    one_by_one = 1 << 9,      ///< element by element of input 0: any order of elements will do
+    pairwise = 1 << 10,       ///< element by element of two inputs of one shape, or of one and a scalar
+    random = 1 << 11,         ///< no function of its inputs
+};
+
+inline constexpr unsigned all_inputs = ~0u, all_but_first = ~1u;
+
+}  // namespace ops
+
+struct op_facts {
+    unsigned traits = 0;
+    unsigned places = 0;  ///< bits of inputs that are no data but say where, how many or between what: indices, axes, sizes, bounds
+    bool has(ops::trait t) const { return (traits & t) != 0; }
+    bool is_place(int input) const { return (places >> std::min(input, 31) & 1u) != 0; }
+};
+
 /// One line of the table. `since` is the first opset version that this entry implements. Of the entries with `since` <= the model's
 /// version, find_op takes the one with the largest.
 struct op_entry {
@@ -134,10 +164,11 @@ struct op_entry {
     void (*run)(op_context&);
     std::unique_ptr<prepared_op> (*prepare)(const prepare_context&) = nullptr;  ///< nullptr, or a result of nullptr: run is used
     walk_rule walk = {};
+    op_facts is = {};
 };
 
-/// Returns whether the operator's result is not a function of its inputs.
-bool is_random(std::string_view op_type);
+/// Returns what holds for the operator of a node, whatever version the model imports; nothing for one that the table lacks.
+const op_facts& facts_of(const onnx::NodeProto& n);
 
 /// Finds the entry of an operator in the table (ops/table.hpp). Returns nullptr when the operator or its version is unknown.
 const op_entry* find_op(std::string_view domain, std::string_view name, int version);

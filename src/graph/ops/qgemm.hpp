@@ -237,7 +237,7 @@ inline std::unique_ptr<prepared_op> prepare_matmul_nbits(const prepare_context& 
 }
 
 inline constexpr op_entry qgemm_ops[] = {
-    {"com.microsoft", "QGemm", 1, run_qgemm, nullptr, {follow_qgemm}},
+    {"com.microsoft", "QGemm", 1, run_qgemm, nullptr, {follow_qgemm}, {makes_codes}},
     {"com.microsoft", "MatMulIntegerToFloat", 1, run_matmul_integer_to_float, nullptr, {follow_matmul_integer}},
     {"com.microsoft", "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul, nullptr, {follow_all_samples}},
     {"com.microsoft", "MatMulNBits", 1, run_matmul_nbits, prepare_matmul_nbits, {follow_matmul_bits}},

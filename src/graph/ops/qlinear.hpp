@@ -164,11 +164,11 @@ inline void run_qlinear_concat(op_context& call) {
 }
 
 inline constexpr op_entry qlinear_ops[] = {
-    {"com.microsoft", "QLinearAdd", 1, run_qlinear_add, nullptr, {follow_qlinear_elements}},
+    {"com.microsoft", "QLinearAdd", 1, run_qlinear_add, nullptr, {follow_qlinear_elements}, {makes_codes}},
     {"com.microsoft", "QLinearMul", 1, run_qlinear_mul, nullptr, {follow_qlinear_elements}},
     {"com.microsoft", "QLinearSigmoid", 1, run_qlinear_sigmoid, nullptr, {follow_unary}},
     {"com.microsoft", "QLinearLeakyRelu", 1, run_qlinear_leaky_relu, nullptr, {follow_unary}},
-    {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv, nullptr, {follow_qlinear_conv}},
+    {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv, nullptr, {follow_qlinear_conv}, {makes_codes}},
     {"com.microsoft", "QLinearAveragePool", 1, run_qlinear_average_pool, nullptr, {follow_pool}},
     {"com.microsoft", "QLinearGlobalAveragePool", 1, run_qlinear_global_average_pool, nullptr, {follow_pool}},
     {"com.microsoft", "QLinearSoftmax", 1, run_qlinear_softmax, nullptr, {follow_qlinear_softmax}},

@@ -137,13 +137,13 @@ inline void dropout(op_context& call) {
 }
 
 inline constexpr op_entry random_ops[] = {
-    {"", "RandomUniform", 1, random_uniform<false>},
-    {"", "RandomUniformLike", 1, random_uniform<true>},
-    {"", "RandomNormal", 1, random_normal<false>},
-    {"", "RandomNormalLike", 1, random_normal<true>},
-    {"", "Bernoulli", 15, bernoulli},
-    {"", "Multinomial", 7, multinomial},
-    {"", "Dropout", 1, through_float32<dropout>, nullptr, {follow_dropout}},
+    {"", "RandomUniform", 1, random_uniform<false>, nullptr, {}, {random}},
+    {"", "RandomUniformLike", 1, random_uniform<true>, nullptr, {}, {random}},
+    {"", "RandomNormal", 1, random_normal<false>, nullptr, {}, {random}},
+    {"", "RandomNormalLike", 1, random_normal<true>, nullptr, {}, {random}},
+    {"", "Bernoulli", 15, bernoulli, nullptr, {}, {random}},
+    {"", "Multinomial", 7, multinomial, nullptr, {}, {random}},
+    {"", "Dropout", 1, through_float32<dropout>, nullptr, {follow_dropout}, {mover}},
 };
 
 }  // namespace qk::graph::ops

@@ -71,8 +71,8 @@ inline void reverse_sequence(op_context& call) {
 }
 
 inline constexpr op_entry rearrange_ops[] = {
-    {"", "DepthToSpace", 1, depth_to_space, nullptr, {follow_blocks}},
-    {"", "SpaceToDepth", 1, space_to_depth, nullptr, {follow_blocks}},
+    {"", "DepthToSpace", 1, depth_to_space, nullptr, {follow_blocks}, {mover}},
+    {"", "SpaceToDepth", 1, space_to_depth, nullptr, {follow_blocks}, {mover}},
     {"", "ReverseSequence", 10, reverse_sequence, nullptr, {follow_reverse_sequence}},
 };
 

@@ -210,11 +210,11 @@ inline void reduce_log_sum_exp(op_context& call) {
 }
 
 inline constexpr op_entry reduce_ops[] = {
-    {"", "ReduceSum", 1, through_float32<reduce<reducers::sum, number_types>>, nullptr, {follow_reduce}},
+    {"", "ReduceSum", 1, through_float32<reduce<reducers::sum, number_types>>, nullptr, {follow_reduce}, {reckons}},
     {"", "ReduceMean", 1, through_float32<reduce<reducers::mean, number_types>>, nullptr, {follow_reduce}},
-    {"", "ReduceMax", 1, through_float32<reduce<reducers::max, element_types>>, nullptr, {follow_reduce}},
-    {"", "ReduceMin", 1, through_float32<reduce<reducers::min, element_types>>, nullptr, {follow_reduce}},
-    {"", "ReduceProd", 1, through_float32<reduce<reducers::prod, number_types>>, nullptr, {follow_reduce}},
+    {"", "ReduceMax", 1, through_float32<reduce<reducers::max, element_types>>, nullptr, {follow_reduce}, {reckons}},
+    {"", "ReduceMin", 1, through_float32<reduce<reducers::min, element_types>>, nullptr, {follow_reduce}, {reckons}},
+    {"", "ReduceProd", 1, through_float32<reduce<reducers::prod, number_types>>, nullptr, {follow_reduce}, {reckons}},
     {"", "ReduceL1", 1, through_float32<reduce<reducers::l1, number_types>>, nullptr, {follow_reduce}},
     {"", "ReduceL2", 1, through_float32<reduce<reducers::l2, number_types>>, nullptr, {follow_reduce}},
     {"", "ReduceSumSquare", 1, through_float32<reduce<reducers::sum_square, number_types>>, nullptr, {follow_reduce}},

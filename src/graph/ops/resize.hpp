@@ -293,8 +293,8 @@ inline void run_upsample(op_context& call) { detail::resize_axes(call, plan_upsa
 inline void run_resize(op_context& call) { detail::resize_axes(call, plan_resize(call)); }
 
 inline constexpr op_entry resize_ops[] = {
-    {"", "Resize", 10, run_resize, nullptr, {follow_resize, 8}},
-    {"", "Upsample", 1, run_upsample, nullptr, {follow_resize, 8}},
+    {"", "Resize", 10, run_resize, nullptr, {follow_resize, 8}, {0, all_but_first}},
+    {"", "Upsample", 1, run_upsample, nullptr, {follow_resize, 8}, {0, all_but_first}},
 };
 
 }  // namespace qk::graph::ops

@@ -126,9 +126,9 @@ inline void non_zero(op_context& call) {
 }
 
 inline constexpr op_entry select_ops[] = {
-    {"", "TopK", 1, through_float32<top_k>, nullptr, {follow_top_k}},
-    {"", "Unique", 11, through_float32<unique>, nullptr, {follow_all_samples}},
-    {"", "NonZero", 9, non_zero, nullptr, {follow_all_samples}},
+    {"", "TopK", 1, through_float32<top_k>, nullptr, {follow_top_k}, {0, all_but_first}},
+    {"", "Unique", 11, through_float32<unique>, nullptr, {follow_all_samples}, {moves_channels}},
+    {"", "NonZero", 9, non_zero, nullptr, {follow_all_samples}, {moves_channels}},
 };
 
 }  // namespace qk::graph::ops

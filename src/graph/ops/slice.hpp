@@ -118,9 +118,9 @@ inline void tile(op_context& call) {
 }
 
 inline constexpr op_entry slice_ops[] = {
-    {"", "Slice", 1, slice, nullptr, {follow_slice, 2 + 4 + 8 + 16}},
-    {"", "Expand", 8, expand, nullptr, {follow_expand, 2, 1}},
-    {"", "Tile", 1, tile, nullptr, {follow_tile, 2}},
+    {"", "Slice", 1, slice, nullptr, {follow_slice, 2 + 4 + 8 + 16}, {mover | exact | reckons, all_but_first}},
+    {"", "Expand", 8, expand, nullptr, {follow_expand, 2, 1}, {mover | exact | reckons | moves_channels, all_but_first}},
+    {"", "Tile", 1, tile, nullptr, {follow_tile, 2}, {mover | reckons, all_but_first}},
 };
 
 }  // namespace qk::graph::ops

@@ -2,6 +2,10 @@
 // Defines find_op, which looks up the table of all groups. The table is built on first use.
 #include "graph/ops/all_ops.hpp"
 
+#include <onnx/onnx_pb.h>
+
+#include <limits>
+
 namespace qk::graph {
 namespace ops {
 
@@ -31,6 +35,12 @@ const op_entry* find_op(std::string_view domain, std::string_view name, int vers
     for (const op_entry& e : found->second)
         if (e.since <= version && (best == nullptr || e.since > best->since)) best = &e;
     return best;
+}
+
+const op_facts& facts_of(const onnx::NodeProto& n) {
+    static constexpr op_facts none{};
+    const op_entry* op = find_op(n.domain(), n.op_type(), std::numeric_limits<int>::max());
+    return op == nullptr ? none : op->is;
 }
 
 }  // namespace qk::graph

@@ -110,7 +110,7 @@ inline constexpr op_entry tensorrt_ops[] = {
     {"trt", "TRT_FP4DynamicQuantize", 1, run_fp4_dynamic_quantize},
     {"trt", "TRT_MXFP8DynamicQuantize", 1, run_mxfp8_dynamic_quantize},
     {"trt", "TRT_MXFP8DequantizeLinear", 1, run_mxfp8_dequantize_linear},
-    {"trt", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}},
+    {"trt", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}, {exact}},
 };
 
 }  // namespace qk::graph::ops

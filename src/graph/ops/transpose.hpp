@@ -82,6 +82,7 @@ tensor transposed(op_context& call, const tensor& x, std::span<const std::size_t
 
 void transpose(op_context& call);
 
-inline constexpr op_entry transpose_ops[] = {{"", "Transpose", 1, transpose, nullptr, {follow_transpose}}};
+inline constexpr op_entry transpose_ops[] = {
+    {"", "Transpose", 1, transpose, nullptr, {follow_transpose}, {mover | reckons | moves_channels}}};
 
 }  // namespace qk::graph::ops

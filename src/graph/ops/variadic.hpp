@@ -87,9 +87,11 @@ inline void clip(op_context& call) {
 }
 
 inline constexpr op_entry variadic_ops[] = {
-    {"", "Sum", 1, through_float32<sum>, nullptr, {follow_elements}}, {"", "Mean", 1, through_float32<mean>, nullptr, {follow_elements}},
-    {"", "Max", 1, through_float32<max>, nullptr, {follow_elements}}, {"", "Min", 1, through_float32<min>, nullptr, {follow_elements}},
-    {"", "Clip", 1, through_float32<clip>, nullptr, {follow_unary}},
+    {"", "Sum", 1, through_float32<sum>, nullptr, {follow_elements}},
+    {"", "Mean", 1, through_float32<mean>, nullptr, {follow_elements}},
+    {"", "Max", 1, through_float32<max>, nullptr, {follow_elements}, {exact | reckons}},
+    {"", "Min", 1, through_float32<min>, nullptr, {follow_elements}, {exact | reckons}},
+    {"", "Clip", 1, through_float32<clip>, nullptr, {follow_unary}, {clamps | exact | reckons | one_by_one, all_but_first}},
 };
 
 }  // namespace qk::graph::ops

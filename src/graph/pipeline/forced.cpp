@@ -8,6 +8,7 @@
 
 #include "graph/model/code_types.hpp"
 #include "graph/ops/elements.hpp"
+#include "graph/ops/op.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/ops/tensor_values.hpp"
 #include "qk/graph/plan/layers.hpp"
@@ -17,56 +18,10 @@ namespace {
 
 using detail::one_of;
 
-bool is_sum(const onnx::NodeProto& n) { return n.domain().empty() && one_of(n.op_type(), {"Conv", "ConvTranspose", "Gemm", "MatMul"}); }
-
-/// Operators whose result is one correctly rounded operation, a choice among inputs, or a whole number: every runtime gives the same.
-bool is_exact(const onnx::NodeProto& n) {
-    if (kind_of(n) == layer_kind::mover) return true;
-    return one_of(n.op_type(), {"Relu",
-                                "Clip",
-                                "DequantizeLinear",
-                                "QuantizeLinear",
-                                "Add",
-                                "Sub",
-                                "Mul",
-                                "Div",
-                                "Neg",
-                                "Abs",
-                                "Max",
-                                "Min",
-                                "Cast",
-                                "Identity",
-                                "Where",
-                                "Gather",
-                                "Shape",
-                                "Floor",
-                                "Ceil",
-                                "Round",
-                                "Sqrt",
-                                "Sign",
-                                "Constant",
-                                "ConstantOfShape",
-                                "Equal",
-                                "Less",
-                                "Greater",
-                                "And",
-                                "Or",
-                                "Not",
-                                "Concat",
-                                "Split",
-                                "Range",
-                                "Size",
-                                "Expand",
-                                "Pad",
-                                "Reshape",
-                                "Slice",
-                                "MaxPool",
-                                "MatMulInteger",
-                                "ConvInteger"});
-}
-bool makes_codes(const onnx::NodeProto& n) {
-    return one_of(n.op_type(), {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QLinearAdd", "QGemm"});
-}
+bool is_sum(const onnx::NodeProto& n) { return facts_of(n).has(ops::layer); }
+/// Returns whether every runtime gives the same.
+bool is_exact(const onnx::NodeProto& n) { return kind_of(n) == layer_kind::mover || facts_of(n).has(ops::exact); }
+bool makes_codes(const onnx::NodeProto& n) { return facts_of(n).has(ops::makes_codes); }
 
 /// Returns the value as `type`; the same where it has that type.
 std::optional<tensor> as_type(const tensor& value, data_type type) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "graph/ops/op.hpp"
 #include "graph/ops/walk/inferred_shapes.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/plan/layers.hpp"
@@ -59,63 +60,21 @@ int output_type(const onnx::NodeProto& node, int output, const TypeOfInput& type
     }
     return 0;
 }
-bool is_of_pictures(std::string_view op) {
-    return one_of(op, {"Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "BatchNormalization"});
-}
-bool moves_channels(std::string_view op) {
-    return one_of(op, {"Reshape",
-                       "Flatten",
-                       "Transpose",
-                       "Squeeze",
-                       "Unsqueeze",
-                       "MatMul",
-                       "Gemm",
-                       "Gather",
-                       "Shape",
-                       "Expand",
-                       "Einsum",
-                       "Attention",
-                       "GroupQueryAttention",
-                       "MultiHeadAttention",
-                       "Compress",
-                       "Unique",
-                       "GatherND",
-                       "Det",
-                       "NonZero",
-                       "NegativeLogLikelihoodLoss",
-                       "SoftmaxCrossEntropyLoss"});
-}
 /// Returns whether a node's result has channels where its input has them. A reduction that drops axes moves or removes them.
 bool keeps_channels(const onnx::NodeProto& n) {
     const bool reduces = n.op_type().starts_with("Reduce") || one_of(n.op_type(), {"ArgMax", "ArgMin"});
-    return !moves_channels(n.op_type()) && !(reduces && int_attribute(n, "keepdims", 1) == 0);
+    return !facts_of(n).has(ops::moves_channels) && !(reduces && int_attribute(n, "keepdims", 1) == 0);
 }
 
-/// Returns whether a node reads this input as a size, a count, an end, an axis or an index, and not as data.
-bool is_size_input(const onnx::NodeProto& n, int input) {
-    const std::string& op = n.op_type();
-    if (op == "Range" || op == "ConstantOfShape") return true;
-    if (op == "OneHot") return input == 1;
-    if (op == "Pad") return input == 1 || input == 3;
-    return input > 0 && one_of(op, {"Resize", "Upsample", "Reshape", "Expand", "Tile", "Slice", "TopK", "Split", "Squeeze", "Unsqueeze",
-                                    "Clip", "CumSum", "Gather", "GatherND", "GatherElements", "Trilu", "CenterCropPad", "AffineGrid"});
-}
 /// Returns whether a result is made of this node's inputs as numbers are reckoned with: a size that is asked of it is asked of them.
-bool reckons(const onnx::NodeProto& n) {
-    return is_onnx_domain(n) &&
-           one_of(n.op_type(), {"Cast",       "CastLike",  "Floor",      "Ceil",      "Round",     "Abs",      "Neg",    "Sqrt",
-                                "Reciprocal", "Exp",       "Log",        "Add",       "Sub",       "Mul",      "Div",    "Mod",
-                                "Pow",        "Max",       "Min",        "Where",     "Concat",    "Slice",    "Gather", "Split",
-                                "Reshape",    "Squeeze",   "Unsqueeze",  "Flatten",   "Transpose", "Identity", "Expand", "Tile",
-                                "ReduceMax",  "ReduceMin", "ReduceProd", "ReduceSum", "Clip"});
-}
+bool reckons(const onnx::NodeProto& n) { return is_onnx_domain(n) && facts_of(n).has(ops::reckons); }
 /// Returns the tensors whose every way ends in a size, a count, an end, an axis or an index: scales of a Resize, limits of a Range.
 std::unordered_set<std::string_view> sizes_of(const model& m) {
     std::unordered_set<std::string_view> found;
     const auto as_size = [&](const model::use& u) {
         if (u.node < 0 || u.input < 0) return false;
         const onnx::NodeProto& n = m.graph().node(u.node);
-        if (is_onnx_domain(n) && is_size_input(n, u.input)) return true;
+        if (facts_of(n).is_place(u.input)) return true;
         return reckons(n) && std::ranges::all_of(n.output(), [&](const std::string& o) { return o.empty() || found.contains(o); });
     };
     const auto add = [&](const std::string& tensor) {
@@ -152,7 +111,7 @@ std::unordered_set<std::string_view> reach_convolutions(const model& m) {
     std::unordered_set<std::string_view> found;
     for (int i = m.graph().node_size(); i-- > 0;) {
         const onnx::NodeProto& n = m.graph().node(i);
-        if (is_of_pictures(n.op_type())) found.insert(n.input(0));
+        if (facts_of(n).has(ops::of_pictures)) found.insert(n.input(0));
         else if (keeps_channels(n) && std::ranges::any_of(n.output(), [&](const std::string& o) { return found.contains(o); }))
             found.insert(n.input().begin(), n.input().end());
     }
@@ -162,15 +121,13 @@ std::unordered_set<std::string_view> reach_convolutions(const model& m) {
 }  // namespace detail
 
 layer_kind kind_of(const onnx::NodeProto& node) {
-    using detail::one_of;
+    const op_facts& is = facts_of(node);
+    if (is.has(ops::layer)) return layer_kind::compute;
+    if (is.has(ops::neighbour)) return layer_kind::neighbour;
+    if (is.has(ops::clamps)) return layer_kind::activation;
+    if (is.has(ops::mover)) return layer_kind::mover;
     if (!detail::is_onnx_domain(node)) return layer_kind::other;
     const std::string& op = node.op_type();
-    if (one_of(op, {"Conv", "ConvTranspose", "Gemm", "MatMul"})) return layer_kind::compute;
-    if (one_of(op, {"Add", "AveragePool", "GlobalAveragePool", "Concat"})) return layer_kind::neighbour;
-    if (one_of(op, {"Relu", "Clip"})) return layer_kind::activation;
-    if (one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split",
-                    "Identity", "DepthToSpace", "SpaceToDepth", "Expand", "Tile", "Dropout"}))
-        return layer_kind::mover;
     if (op == "Pad") {  // a padding of 0 is inside every range; other constants are not
         const bool constant = detail::text_attribute(node, "mode", "constant") == "constant";
         const bool zero = (node.input_size() < 3 || node.input(2).empty()) && detail::float_attribute(node, "value", 0) == 0.0f;
@@ -247,7 +204,7 @@ layer_view::layer_view(const model& m) : model_(&m) {
         }
 
         const std::string& op = node.op_type();
-        bool picture = detail::is_of_pictures(op);
+        bool picture = facts_of(node).has(ops::of_pictures);
         for (const std::string& i : node.input()) picture = picture || (detail::keeps_channels(node) && pictures_.contains(i));
         for (const std::string& o : node.output()) {
             const dims* known = shapes.find(o);
@@ -266,7 +223,7 @@ layer_view::layer_view(const model& m) : model_(&m) {
                 if (constant && i == 3 && detail::one_of(op, {"LSTM", "GRU", "RNN"})) p = part::bias;
                 if (numbers.contains(name) || sparse.contains(name)) p = part::none;
                 // Bounds, sizes and paddings are not data, nor what they are made of, and a mover has one data input.
-                if (reckoned || (detail::is_onnx_domain(node) && detail::is_size_input(node, i))) p = part::none;
+                if (reckoned || facts_of(node).is_place(i)) p = part::none;
                 if (i > 0 && (info.kind == layer_kind::activation || info.kind == layer_kind::mover)) p = part::none;
             }
             info.biased = info.biased || (p == part::bias && info.kind == layer_kind::compute);

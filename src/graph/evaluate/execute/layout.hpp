@@ -34,7 +34,7 @@ enum class layout_rule {
     pad,    ///< pads are an input; axes are renumbered
 };
 
-inline layout_rule layout_rule_of(const node_view& n) {
+inline layout_rule layout_rule_of(const node_view& n, const op_facts& is) {
     using enum layout_rule;
     const std::string_view op = n.op_type();
     for (const std::string_view name : {"QuantizeLinear", "DequantizeLinear", "ExtendedQuantizeLinear", "ExtendedDequantizeLinear",
@@ -43,12 +43,8 @@ inline layout_rule layout_rule_of(const node_view& n) {
     for (const std::string_view name : {"BFPQuantizeDequantize", "MXQuantizeDequantize", "BFPFixNeuron", "MXFixNeuron"})
         if (op == name) return n.get_int("axis", 1) == 1 ? block_axis : plain;
     if (!n.proto().domain().empty() && n.proto().domain() != "ai.onnx") return plain;
-    for (const std::string_view name :
-         {"Relu", "LeakyRelu", "Clip",     "Sigmoid", "Tanh", "Elu", "Selu", "HardSigmoid", "HardSwish",       "Softplus", "Softsign",
-          "Erf",  "Gelu",      "Identity", "Abs",     "Neg",  "Exp", "Sqrt", "Mish",        "ThresholdedRelu", "Celu",     "Swish"})
-        if (op == name) return unary;
-    for (const std::string_view name : {"Add", "Sub", "Mul", "Div"})
-        if (op == name) return n.version() >= 7 ? binary : plain;
+    if (is.has(ops::one_by_one)) return unary;
+    if (is.has(ops::pairwise)) return n.version() >= 7 ? binary : plain;
     if (op == "Concat") return n.get_int("axis", 1) == 1 || n.get_int("axis", 1) == -3 ? concat : plain;
     if (op == "MaxPool") return n.proto().output_size() == 1 ? max_pool : plain;
     if (op == "AveragePool") return average_pool;

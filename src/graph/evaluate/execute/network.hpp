@@ -57,7 +57,8 @@ struct network {
     std::deque<onnx::NodeProto> owned;  ///< nodes of expanded functions, their attributes bound
 };
 
-inline bool is_random(const net_node& n) { return graph::is_random(n.view.op_type()); }
+/// Returns whether the operator's result is not a function of its inputs.
+inline bool is_random(const net_node& n) { return n.op != nullptr && n.op->is.has(ops::random); }
 
 /// Whether a network holds its large constants, or reads them only when needed.
 enum class large_constants : std::uint8_t { held, late };

@@ -169,7 +169,7 @@ class program_builder {
             t.bodies.push_back(make_program(*b.body, cache_, {&p, 1}, whole_));
         }
         t.is_layer = is_layer(n);
-        t.layout = layout_rule_of(n.view);
+        t.layout = layout_rule_of(n.view, n.op == nullptr ? op_facts{} : n.op->is);
         program_->layers += t.is_layer;
         t.prepared = prepared_for(cache_, n, in);
         t.rows = rows_in_file(cache_, n, in);

@@ -112,7 +112,8 @@ class walker {
         for (const state_kind is : {state_kind::mixed, state_kind::undecided})
             for (const walked* v : seen)
                 if (v != nullptr && v->is == is) return states(n.outputs.size(), *v);
-        if (!open_ && is_random(n.view->op_type())) return all(n, state_kind::mixed, "draws numbers in the order of the samples");
+        if (!open_ && n.op != nullptr && n.op->is.has(random))
+            return all(n, state_kind::mixed, "draws numbers in the order of the samples");
         if (states made; compute(n, in, made)) return made;
         const bool depends = std::ranges::any_of(seen, [](const walked* v) { return v != nullptr && v->is != state_kind::shared; });
         try {
