@@ -216,19 +216,11 @@ inline void run_dynamic_quantize_linear(op_context& call) {
 }
 
 inline constexpr op_entry quantize_linear_ops[] = {
-<<<<<<< HEAD
-    {"", "QuantizeLinear", 10, run_quantize_linear, nullptr, {follow_quantize}},
-    {"", "DequantizeLinear", 10, run_dequantize_linear, nullptr, {follow_quantize}},
-    {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear, nullptr, {follow_dynamic_quantize}},
-    {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear, nullptr, {follow_quantize}},
-    {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}},
-=======
     {"", "QuantizeLinear", 10, run_quantize_linear, nullptr, {follow_quantize}, {exact | makes_codes}},
     {"", "DequantizeLinear", 10, run_dequantize_linear, nullptr, {follow_quantize}, {exact}},
-    {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear, nullptr, {follow_all_samples}, {makes_codes}},
+    {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear, nullptr, {follow_dynamic_quantize}, {makes_codes}},
     {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear, nullptr, {follow_quantize}, {exact | makes_codes}},
     {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}, {exact}},
->>>>>>> facts
 };
 
 }  // namespace qk::graph::ops
