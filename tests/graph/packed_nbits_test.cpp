@@ -109,3 +109,19 @@ TEST_CASE("MatMulNBits whose zero points are floats, or whose inputs name their 
         CHECK(by_groups.as<float>()[i] == doctest::Approx(packed.as<float>()[i]).epsilon(1e-4));
     }
 }
+
+TEST_CASE("MatMulNBits takes scales that no quantizer has: below 0, 0, and NaN") {
+    nbits_case c(64, 5, 4, 32, false);
+    for (std::size_t i = 0; i < c.weight.size(); ++i)
+        if (i < 32) c.weight[i] *= -2;
+        else if (i < 64) c.weight[i] = 0;
+    c.scales.as<float>()[0] *= -2, c.scales.as<float>()[1] = 0;
+    const tensor a = normal_numbers({3, 64}, 3), y = c.run(a, {}, {});
+    for (std::size_t r = 0; r < 3; ++r)
+        for (std::int64_t n = 0; n < 5; ++n)
+            CHECK(y.as<float>()[r * 5 + static_cast<std::size_t>(n)] ==
+                  doctest::Approx(c.sum(a.as<float>().subspan(r * 64, 64), n)).epsilon(1e-5));
+    c.scales.as<float>()[2] = std::nanf("");
+    CHECK(std::isnan(c.run(a, {}, {}).as<float>()[1]));
+    CHECK(c.run(a, {}, {}).as<float>()[0] == y.as<float>()[0]);
+}

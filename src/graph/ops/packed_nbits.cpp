@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multiplies by the weights of MatMulNBits as they are packed.
 #include <algorithm>
+#include <cmath>
 
 #include "graph/ops/matrix.hpp"
 #include "graph/ops/packed_rows.hpp"
@@ -10,7 +11,8 @@ namespace qk::graph::ops::detail {
 
 prepared_matmul_nbits::prepared_matmul_nbits(const nbits_weights& w) : shape_(w.shape) {
     const nbits_shape& s = shape_;
-    if (!w.zeros.empty() || !w.groups.empty() || s.block * s.bits % 8 != 0) {
+    const bool scaled = std::ranges::all_of(w.scale.as<float>(), [](float v) { return v > 0 && std::isfinite(v); });  // as product() asks
+    if (!w.zeros.empty() || !w.groups.empty() || s.block * s.bits % 8 != 0 || !scaled) {
         floats_ = unpacked_nbits(w);
         return;
     }

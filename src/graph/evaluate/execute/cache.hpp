@@ -51,7 +51,7 @@ class cache {
     /// Returns the constant of which this matrix is the transpose; no_slot if there is none.
     slot turned_from(slot s) const { return at(s).turned_from; }
     void set_turned_from(slot s, slot from) { constants_[static_cast<std::size_t>(-2 - s)].turned_from = from; }
-    bool is_late(slot s) const { return at(s).make != nullptr; }
+    bool is_late(slot s) const { return s < no_slot && at(s).make != nullptr; }
     int intern(const quantizer& q);
     const quantizer& quantizer_at(int id) const { return quantizers_[static_cast<std::size_t>(id)]; }
     slot quantized_constant(slot s, int quantizer_id);
