@@ -74,6 +74,8 @@ TEST_CASE("QLinearMul rounds the product and then the sum; averages add the zero
     const tensor pair = codes({1, 1, 2, 1}, {89, 90});
     CHECK(values<std::uint8_t>(call_op("com.microsoft:QLinearAveragePool", 1, {pair, scalar(1), byte(89), scalar(1), byte(89)},
                                        {{"kernel_shape", std::vector<std::int64_t>{2, 1}}})[0]) == std::vector<std::uint8_t>{90});
+    CHECK_THROWS_WITH_AS(call_op("com.microsoft:QLinearGlobalAveragePool", 1, {scalar(1), scalar(1), byte(89), scalar(1), byte(89)}),
+                         doctest::Contains("no codes of 8 bits"), error);
     CHECK(values<std::uint8_t>(call_op("com.microsoft:QLinearGlobalAveragePool", 1, {pair, scalar(1), byte(89), scalar(1), byte(89)})[0]) ==
           std::vector<std::uint8_t>{89});
 }

@@ -131,14 +131,17 @@ inline void run_qlinear_average_pool(op_context& call) {
 /// Sums the codes and multiplies by one factor: x_scale / (y_scale * number of values).
 inline void run_qlinear_global_average_pool(op_context& call) {
     detail::no_channels_last(call);
-    const tensor x = input_as<std::int64_t>(call, 0);
+    const data_type codes = call.input(0).type();
+    if (codes != data_type::int8 && codes != data_type::uint8)
+        call.fail(std::string("the input is ") + name_of(codes) + ", no codes of 8 bits");
+    const tensor x = input_as<std::int64_t>(call, 0), given_zero = zero_point_of<std::int64_t>(call, 2, codes);
     if (x.rank() < 2) call.fail("the input of shape " + to_string(x.shape()) + " has no channels");
     dims shape = x.shape();
     std::fill(shape.begin() + 2, shape.end(), 1);
-    const data_type type = call.has_input(4) ? call.input(4).type() : call.input(0).type();
+    const data_type type = call.has_input(4) ? call.input(4).type() : codes;
     tensor& y = call.output(0, type, shape);
     const std::size_t n = y.size() == 0 ? 0 : x.size() / y.size();
-    const auto x_zero = static_cast<std::int64_t>(optional_scalar(call, 2));
+    const std::int64_t x_zero = given_zero.size() == 0 ? 0 : given_zero.as<std::int64_t>()[0];
     const float factor = optional_scalar(call, 1) / (optional_scalar(call, 3) * static_cast<float>(n)), zero = optional_scalar(call, 4);
     with_byte_type(call, type, [&]<class T>(T) {
         for (std::size_t i = 0; i < y.size(); ++i) {
