@@ -103,7 +103,8 @@ void plan_and_export(const model& m, const named_tensors& inputs, std::uint32_t 
     } catch (const error&) {
     }
     const auto written = export_model(
-        m, made.plan, {.style = static_cast<export_style>(choice / 32768 % 5), .weights = static_cast<weight_storage>(choice >> 24 & 1)});
+        m, made.plan,
+        {.style = export_styles()[choice / 32768 % export_styles().size()], .weights = static_cast<weight_storage>(choice >> 24 & 1)});
     const model again = model::parse(written.exported.proto().SerializeAsString());
     static_cast<void>(evaluator(again, options()).run(inputs));
 }

@@ -244,7 +244,7 @@ TEST_CASE("portable: what cannot be written is an error that names it") {
                          error);
     CHECK_THROWS_WITH_AS(
         export_style_from("portabel"),
-        "unknown export style 'portabel'; the styles are qdq, portable, amd, qoperator, qinteger, nbits. Did you mean 'portable'?", error);
+        "unknown export style 'portabel'; the styles are portable, qdq, qoperator, qinteger, amd, nbits. Did you mean 'portable'?", error);
     CHECK_THROWS_WITH_AS(weight_storage_from("zip"), "unknown weight storage 'zip'; it is packed or float.", error);
 }
 

@@ -90,7 +90,7 @@ constexpr const char* layer_weights[] = {"w1", "w2", "w3"};
 TEST_CASE("int8 weights that are not pair-safe are uint8 around 128, in every style that onnxruntime runs") {
     for (const export_style style : {export_style::qdq, export_style::portable, export_style::qoperator, export_style::qinteger})
         for (const bool per_channel : {false, true}) {
-            CAPTURE(static_cast<int>(style));
+            CAPTURE(style.name());
             CAPTURE(per_channel);
             const bool dynamic = style == export_style::qinteger;
             const written w = write("uint8", "int8", {.style = style}, per_channel, dynamic ? approach::dynamic : approach::static_ranges);

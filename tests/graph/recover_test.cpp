@@ -92,7 +92,7 @@ TEST_CASE("a plan survives export and recovery") {
           row{"uint8", "mx9", export_style::qdq, false}, row{"int16", "bfp16", export_style::qdq, false, weight_storage::floats},
           row{"bfp16", "mx6", export_style::amd, false}, row{"mxfp8_e4m3", "mxfp4", export_style::amd, false},
           row{"int16", "int16", export_style::amd, true}, row{"bf16", "fp16", export_style::amd, false}}) {
-        INFO(std::string(r.activation) << " " << std::string(r.weight) << " style " << static_cast<int>(r.style));
+        INFO(std::string(r.activation) << " " << std::string(r.weight) << " style " << r.style.name());
         precision a{.format = format_from(r.activation)}, w{.format = format_from(r.weight)};
         if (r.style == export_style::amd) a.semantics = w.semantics = qk::semantics::quark;
         quantize_options options;

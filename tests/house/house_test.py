@@ -30,9 +30,9 @@ LEVELS = {room: level for level, rooms in enumerate(CORE) for room in rooms.spli
 LINES_THAT_ASK_WHY = 600
 LINES_OF_A_FUNCTION = 80
 FILES_THAT_ASK_WHY = 25
-# These headers are rows: one kind of operators with its gradient or its style of export each, which one table lists. Every row has cases of its own
-# (ONNX's node tests, central differences, styles_evidence.py), and a new row is a new file.
-ROWS = re.compile(r"constexpr (op_entry|backward_entry) \w+\[\]|class \w+_writer : public (quantizer|qdq)_writer")
+# These headers are rows: one kind of operators with its gradient each, which one table lists. Every row has cases of its own (ONNX's node tests,
+# central differences), and a new row is a new file.
+ROWS = re.compile(r"constexpr (op_entry|backward_entry) \w+\[\]")
 # src/disk alone opens files: regular ones for reading, parts for writing. What opens by itself says why:
 OPENERS = {"src/graph/base/process_memory.cpp": "what the system says of this process", "tools/options/standard_streams.cpp": "stand-ins of its own"}
 OPENING = re.compile(r"#include <(fstream|sys/mman\.h)>|\bstd::[io]?fstream\b|\bfopen\(|(?<!\w)::(open|openat|creat|mmap)\(")

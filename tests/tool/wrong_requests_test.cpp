@@ -50,7 +50,7 @@ TEST_CASE("wrong requests: one clear message each, and nothing is written") {
     refuse(place, strict("{\"model_inputs\": [\"int8\", \"int8\"]}"), {"model input 1"});
     refuse(place, strict("{\"requests\": [{\"model_output\": 7, \"format\": \"int8\"}]}"), {"model output 7"});
     refuse(place, {"--activation", "int8", "--weight", "int8", "--inputs", folder + "test_images.npy", "--export", "qdp"},
-           {"qdp", "qdq, portable, amd, qoperator, qinteger"});
+           {"qdp", "portable, qdq, qoperator, qinteger, amd, nbits"});
     refuse(place, {"--activation", "int8", "--weight", "int8"}, {"calibrat"});
 }
 

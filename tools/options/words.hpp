@@ -25,6 +25,7 @@ word_list format_words();
 word_list metric_words();
 word_list strategy_words();
 word_list style_words();           ///< values of --export
+std::string style_lines();         ///< what --export says of them
 word_list weight_storage_words();  ///< values of --weights
 /// Returns the calibration methods, then `more`.
 word_list method_words(const word_list& more = {});

@@ -183,14 +183,7 @@ void add_quantize(command& app, verb_result& result) {
         .type_name("RUNTIME")
         .suggest({"onnxruntime", "openvino"});
     verb.section("Output");
-    verb.add_option(
-            "--export", given->style,
-            "portable (default): every format, in standard operators or functions of them; qdq: standard pairs alone; qoperator, qinteger: "
-            "integer operators for whole layers; amd: com.amd.quark operators; nbits: com.microsoft's MatMulNBits and QMoE for weights of "
-            "2, "
-            "4 and 8 bits; docs/guide/export.md")
-        .type_name("STYLE")
-        .suggest(style_words());
+    verb.add_option("--export", given->style, style_lines()).type_name("STYLE").suggest(style_words());
     verb.add_option("--weights", given->weights, "packed (default): codes and scales; float: float32, already rounded")
         .type_name("STORAGE")
         .suggest(weight_storage_words());

@@ -173,12 +173,7 @@ void add_search(command& app, verb_result& result) {
     add_checkpoint_options(verb, *given);
     verb.section("Output");
     verb.add_option("-o,--output", given->output, "write the quantized model").type_name("OUT.onnx").common().writes();
-    verb.add_option("--export", given->style,
-                    "portable (default): every format, in standard operators or functions of them; qdq, qoperator, qinteger, nbits, amd: "
-                    "docs/guide/export.md")
-        .type_name("STYLE")
-        .suggest(style_words())
-        .only_for(input_kind::model);
+    verb.add_option("--export", given->style, style_lines()).type_name("STYLE").suggest(style_words()).only_for(input_kind::model);
     verb.add_option("--weights", given->weights, "packed (default) or float")
         .type_name("W")
         .suggest(weight_storage_words())

@@ -8,19 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "graph/export/amd.hpp"
 #include "graph/export/fusing.hpp"
 #include "graph/export/inline_functions.hpp"
 #include "graph/export/marks.hpp"
-#include "graph/export/nbits.hpp"
 #include "graph/export/openvino.hpp"
-#include "graph/export/portable.hpp"
-#include "graph/export/qdq.hpp"
-#include "graph/export/qinteger.hpp"
-#include "graph/export/qmoe.hpp"
-#include "graph/export/qoperator.hpp"
 #include "graph/export/raise_functions.hpp"
-#include "graph/export/standard_blocks.hpp"
+#include "graph/export/style.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/subgraphs.hpp"
 #include "graph/ops/walk/inferred_shapes.hpp"
@@ -104,11 +97,12 @@ class exporter {
           layers_(m),
           plan_(plan),
           options_(options),
+          style_(options.style.row()),
           result_{m, {}, m.opset(""), m.opset("")},
           g_(result_.exported),
           shapes_(m) {
         if (!options.guards) g_.leave_guards_out();
-        writer_ = make_writer(options);
+        writer_ = style_.writer(g_, options, result_.notes);
         fusing_.emplace(m, plan, *writer_);
         openvino_.emplace(m, *fusing_, *writer_, options.int8_weights);
     }
@@ -116,12 +110,11 @@ class exporter {
     export_result run() {
         check_plan();
         drop_initializer_inputs();
-        if (options_.style == export_style::nbits) find_experts();
+        writer_->begin(source_, plan_);
         for (const std::string& name : tensors()) quantize(name);
         guard_own_pairs();
         guard_scales();
-        write_experts();
-        writer_->finish();
+        writer_->finish();  // once the other inputs of nodes have what the plan makes of them
         note_int8_weights();
         note_biases_apart();
         note_openvino();
@@ -139,18 +132,6 @@ class exporter {
 
   private:
     using use = model::use;
-
-    std::unique_ptr<quantizer_writer> make_writer(const export_options& options) {
-        switch (options.style) {
-            case export_style::qdq: return std::make_unique<pairs_writer>(g_, options, result_.notes);
-            case export_style::nbits:
-            case export_style::portable: return std::make_unique<portable_writer>(g_, options, result_.notes);
-            case export_style::amd: return std::make_unique<amd_writer>(g_, options, result_.notes);
-            case export_style::qoperator: return std::make_unique<qoperator_writer>(g_, options, result_.notes);
-            case export_style::qinteger: return std::make_unique<qinteger_writer>(g_, options, result_.notes);
-        }
-        throw error("this is no export style");
-    }
 
     edge edge_of(const std::string& tensor, use u) const {
         return {tensor, u.node < 0 ? "" : source_.graph().node(u.node).name(), u.input};
@@ -197,7 +178,7 @@ class exporter {
         std::vector<std::pair<const quantizer*, std::vector<use>>> groups;
         for (const use u : source_.uses(name)) {
             const quantizer* q = u.input < 0 ? nullptr : plan_.find(edge_of(name, u));
-            if (q == nullptr || is_of_experts(u)) continue;
+            if (q == nullptr) continue;
             auto at = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return *g.first == *q; });
             if (at == groups.end()) at = groups.insert(groups.end(), {q, {}});
             at->second.push_back(u);
@@ -225,16 +206,14 @@ class exporter {
                             std::to_string(q->axis) + ", its quantizer " + std::to_string(q->scale.size()) + " scales");
             for (const use u : uses) v.guard = v.guard || (constant ? misreads_bias(u) : fusing_->needs_guard(*q, u));
             for (const use u : uses) {
-                const bool nbits = fusing_->becomes_nbits(*q, u, is_portable());
+                const bool nbits = fusing_->becomes_nbits(*q, u, has_functions());
                 v.nbits = v.nbits || nbits;
-                v.fine_codes = v.fine_codes || (nbits && options_.style != export_style::amd && std::get<integer>(q->format).bits > 4);
+                v.fine_codes = v.fine_codes || (nbits && style_.for_onnxruntime && std::get<integer>(q->format).bits > 4);
             }
-            if (options_.style == export_style::nbits && constant) {
-                std::erase_if(uses, [&, of = q](const use u) { return becomes_nbits(name, *of, value, own, u); });
-                if (uses.empty()) continue;
-            }
-            const bool called = v.nbits && is_portable();  // a function decodes them
-            if (constant && !called && options_.style != export_style::amd && fusing_->may_saturate(*q, uses)) {
+            if (constant) std::erase_if(uses, [&](const use u) { return writer_->takes(v, value, own, u); });
+            if (uses.empty()) continue;
+            const bool called = v.nbits && has_functions();  // a function decodes them
+            if (constant && !called && style_.for_onnxruntime && fusing_->may_saturate(*q, uses)) {
                 const bool safe = options_.int8_weights == int8_codes::where_safe && fits_pairs(*q, uses, value);
                 v.as_unsigned = !safe && options_.int8_weights != int8_codes::as_signed;
                 if (v.as_unsigned) openvino_->stored_unsigned(name);
@@ -276,7 +255,7 @@ class exporter {
 
     /// Returns whether this bias needs a guard, and remembers the layer for a note.
     bool misreads_bias(use u) {
-        if (options_.style == export_style::amd || !fusing_->misreads_bias(u)) return false;
+        if (!style_.for_onnxruntime || !fusing_->misreads_bias(u)) return false;
         biases_apart_.push_back(source_.graph().node(u.node).name());
         return true;
     }
@@ -288,62 +267,12 @@ class exporter {
                                 "float32; with that scale they run in integers");
     }
 
-    bool is_portable() const { return options_.style == export_style::portable || options_.style == export_style::nbits; }
-
-    /// For style nbits, rewrites the reader of these weights as a whole, or adds a note that says why it does not.
-    bool becomes_nbits(const std::string& name, const quantizer& q, const tensor& value, data_type own, use u) {
-        std::string why;
-        if (u.node < 0) return false;
-        const onnx::NodeProto& reader = g_.graph().node(u.node);
-        if (fits_nbits(reader, u.input, q, value, why)) {
-            write_nbits(g_, u.node, name, q, value, own);
-            return true;
-        }
-        if (is_integer_format(q.format) && value.rank() == 2)
-            result_.notes.push_back("weights '" + name + "' of '" + reader.name() + "' stay as in style portable: " + why);
-        return false;
-    }
+    bool has_functions() const { return style_.has(target_profile::file_form::functions); }
 
     /// Returns whether these weights meet what their readers' kernels need.
     bool fits_pairs(const quantizer& q, const std::vector<use>& readers, const tensor& value) const {
         return std::ranges::all_of(
             readers, [&](const use u) { return u.node >= 0 && is_pair_safe(source_.graph().node(u.node), u.input, q, value); });
-    }
-
-    /// For style nbits, finds the nodes of experts that are rewritten as a whole, or adds a note that says why one is not.
-    void find_experts() {
-        for (int i = 0; i < source_.graph().node_size(); ++i) {
-            const onnx::NodeProto& n = source_.graph().node(i);
-            if (n.domain() != "com.microsoft" || n.op_type() != "MoE") continue;
-            planned_experts e{.node = i};
-            std::array<tensor, 2> values;
-            bool constant = true;
-            for (const int k : {0, 1}) {
-                const auto at = static_cast<std::size_t>(k);
-                e.names[at] = n.input(2 + 2 * k);
-                constant = constant && source_.is_constant(e.names[at]);
-                if (!constant) break;
-                e.how[at] = plan_.find(edge_of(e.names[at], {i, 2 + 2 * k})), values[at] = weights_of(e.names[at]);
-            }
-            if (!constant || (e.how[0] == nullptr && e.how[1] == nullptr)) continue;
-            std::string why;
-            if (fits_qmoe(n, e.how, values, why)) experts_.push_back(e);
-            else result_.notes.push_back("the experts of '" + n.name() + "' stay as in style portable: " + why);
-        }
-    }
-    tensor weights_of(const std::string& name) const { return ops::widened(source_.constant(name)); }
-    bool is_of_experts(use u) const {
-        return (u.input == 2 || u.input == 4) && std::ranges::any_of(experts_, [&](const planned_experts& e) { return e.node == u.node; });
-    }
-    /// Is called after the other inputs of the nodes got what the plan makes of them.
-    void write_experts() {
-        std::size_t in_integers = 0;
-        for (const planned_experts& e : experts_)
-            in_integers += write_qmoe(g_, e, {weights_of(e.names[0]), weights_of(e.names[1])}, layers_.float_type(e.names[0]));
-        if (in_integers > 0)
-            result_.notes.push_back(std::to_string(in_integers) +
-                                    " nodes of QMoE have codes for which onnxruntime rounds activations to int8 on the CPU (FP4, and 2 "
-                                    "and 8 bits in blocks): expect some 35 to 60 dB beside the plan there");
     }
 
     void note_int8_weights() {
@@ -390,8 +319,8 @@ class exporter {
     }
     /// Adds a note on files that OpenVINO would read, and are not written for it.
     void note_openvino() {
-        const bool read = options_.style == export_style::qdq || options_.style == export_style::portable;
-        if (!read || !options_.guards || g_.target().proto().functions_size() > 0) return;
+        if (!style_.is_read_by({target_profile::file_form::functions}) || !options_.guards || g_.target().proto().functions_size() > 0)
+            return;
         if (std::string text = for_openvino() ? openvino_->note_on_rounding() : openvino_->note(); !text.empty())
             result_.notes.push_back(std::move(text));
     }
@@ -463,13 +392,13 @@ class exporter {
     layer_view layers_;
     const precision_plan& plan_;
     const export_options& options_;
+    const style_row& style_;
     export_result result_;
     graph_writer g_;
     known_shapes shapes_;
     std::unique_ptr<quantizer_writer> writer_;
     std::optional<fusing_rules> fusing_;
     std::optional<openvino_rules> openvino_;
-    std::vector<planned_experts> experts_;   ///< what becomes QMoE
     std::vector<std::string> biases_apart_;  ///< layers whose int32 bias has a guard
     std::size_t int8_weights_ = 0;           ///< weights of layers whose products may saturate
     std::size_t safe_weights_ = 0;           ///< such weights that are pair-safe
@@ -479,19 +408,6 @@ class exporter {
 
 export_result export_model(const model& m, const precision_plan& plan, const export_options& options) {
     return detail::exporter(m, plan, options).run();
-}
-
-namespace detail {
-inline constexpr const char* style_names[] = {"qdq", "portable", "amd", "qoperator", "qinteger", "nbits"};
-}  // namespace detail
-
-const char* name_of(export_style s) { return detail::style_names[static_cast<std::size_t>(s)]; }
-
-export_style export_style_from(const std::string& name) {
-    const std::vector<std::string> names(std::begin(detail::style_names), std::end(detail::style_names));
-    for (std::size_t i = 0; i < names.size(); ++i)
-        if (name == names[i]) return static_cast<export_style>(i);
-    throw error("unknown export style '" + name + "'; the styles are " + comma_separated(names) + "." + did_you_mean(name, names));
 }
 
 weight_storage weight_storage_from(const std::string& name) {

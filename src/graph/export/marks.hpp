@@ -25,6 +25,8 @@ inline constexpr const char* zero_codes = "zero_codes";
 inline constexpr const char* function_domain = "qk";
 /// Domain of TensorRT's own operators.
 inline constexpr const char* tensorrt_domain = "trt";
+/// Returns whether a domain is that of AMD's operators, under its older name, too.
+inline bool is_amd(std::string_view domain) { return domain == "com.amd.quark" || domain == "com.vai.quantize"; }
 /// Key of what a node says that makes the result of a call whose nodes stand in its place.
 inline constexpr const char* inlined = "call";
 /// Returns whether a node's doc_string says so.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Style qdq: QuantizeLinear and DequantizeLinear for integers and ONNX's FP8 types, Cast pairs for fp16 and bf16.
+// Pairs, which all styles write for what these hold: QuantizeLinear and DequantizeLinear for integers and ONNX's FP8 types, pairs of Cast
+// for fp16 and bf16.
 #pragma once
 
 #include <optional>

@@ -37,6 +37,13 @@ class quantizer_writer {
         : g_(g), options_(options), notes_(notes) {}
     virtual ~quantizer_writer() = default;
 
+    /// Is called before all edges.
+    virtual void begin(const model& /*source*/, const precision_plan& /*plan*/) {}
+    /// Returns whether the style writes this reader of a constant as a whole, at once or in finish(); the constant then needs no operators
+    /// for it. `own` is the model's float type.
+    virtual bool takes(const quantized_value& /*weight*/, const tensor& /*value*/, data_type /*own*/, model::use /*reader*/) {
+        return false;
+    }
     /// Adds operators that quantize the tensor `v.name`; returns the name of the result.
     virtual std::string activation(const quantized_value& v) = 0;
     /// Does the same for a constant: adds codes or rounded floats, and what turns them into float32.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "graph/export/style.hpp"
 #include "graph/pipeline/transform.hpp"
 #include "graph/plan/operand_tables.hpp"
 #include "graph/quantize/pair_safe.hpp"
@@ -33,7 +34,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     options.layers = layers;
     options.exclude = exclude;
     precision_settings own = precision;
-    own.floor_scales = style.style == export_style::amd;
+    own.floor_scales = style.style.row().floor_scales;
     const asked_precision asked = own.read(m, true);
     if (asked.options.rounding != weight_rounding::nearest)
         throw error(
@@ -54,7 +55,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const named
     for (const auto& notes : {asked.unused, asked.notes})
         for (std::string& line : remark_lines(notes)) options.remarks.push_back(std::move(line));
     options.quantize = asked.options;
-    options.pair_safe = style.style != export_style::amd && codes_for(asked.options) == int8_codes::where_safe;
+    options.pair_safe = style.style.row().for_onnxruntime && codes_for(asked.options) == int8_codes::where_safe;
     options.per_channel = asked.options.per_channel;
     options.baseline_wide = baseline == "wide";
     options.cost = cost == "size" ? cost_kind::size : cost == "bit_operations" ? cost_kind::bit_operations : cost_kind::automatic;

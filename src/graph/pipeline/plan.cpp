@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "graph/export/style.hpp"
 #include "graph/pipeline/transform.hpp"
 #include "graph/quantize/missing_biases.hpp"
 #include "graph/quantize/model_changes.hpp"
@@ -300,11 +301,12 @@ int8_codes codes_for(const quantize_options& options) {
                                            : int8_codes::where_safe;
 }
 
+export_style style_of(const std::string& name) { return name.empty() ? export_styles().front() : export_style_from(name); }
+
 void write_for(const target_profile& target, export_options& options, bool style_named) {
     if (!style_named && !target.file.style.empty()) options.style = export_style_from(target.file.style);
-    const std::string style = name_of(options.style);
-    if (target.file.lacks.contains(style))
-        throw error("--target " + target.name + " does not have what style " + style + " writes; leave --export out" +
+    if (target.file.reads && !options.style.row().is_read_by(*target.file.reads))
+        throw error("--target " + target.name + " does not have what style " + options.style.name() + " writes; leave --export out" +
                     (target.file.style.empty() ? "" : ", which writes " + target.file.style));
     options.inlined = options.inlined || target.file.inlined;
     options.pairs_of_bytes_alone = !target.file.wide_pairs;
@@ -313,14 +315,13 @@ void write_for(const target_profile& target, export_options& options, bool style
 }
 
 export_result write_plan(const model& m, const precision_plan& plan, export_options options, bool keep_int8) {
-    using style = export_style;
+    const detail::style_row& style = options.style.row();
     if (keep_int8) options.int8_weights = int8_codes::as_signed;
     model bare = m;
     std::vector<std::string> gone;
-    if (options.style != style::amd) gone = graph::drop_needless_activations(bare, plan);
+    if (style.for_onnxruntime) gone = graph::drop_needless_activations(bare, plan);
     precision_plan written = plan;
-    const bool unsigned_codes = options.style != style::amd && options.style != style::qinteger && !keep_int8;
-    const std::size_t changed = unsigned_codes ? store_activations_unsigned(written, m) : 0;
+    const std::size_t changed = style.signed_activations || keep_int8 ? 0 : store_activations_unsigned(written, m);
     export_result result = export_model(bare, written, options);
     if (changed > 0) {
         remember_int8(result.exported, plan, written);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "graph/base/process_memory.hpp"
+#include "graph/export/style.hpp"
 #include "graph/model/model_bytes.hpp"
 #include "graph/pipeline/accuracy_level.hpp"
 #include "graph/pipeline/cancelling.hpp"
@@ -180,20 +181,18 @@ quantize_outcome quantize(const quantize_settings& given, const progress_functio
         .output("--log", settings.log);
     declare_report(files, settings.report);
     if (!settings.precision.any()) throw error("say what to quantize: --activation F --weight F, or --plan P.json");
-    export_options style{.style = export_style_from(settings.style.empty() ? "portable" : settings.style),
-                         .weights = weight_storage_from(settings.weights),
-                         .inlined = settings.inlined};
+    export_options style{.style = style_of(settings.style), .weights = weight_storage_from(settings.weights), .inlined = settings.inlined};
     const double before = done.bytes_before = model_bytes(settings.model);  // reads the file, so not beside the loaded model
     std::vector<plan_note> notes;
     model m = load_for_planning(settings.model, &notes);
     expand_for(m, settings.precision);
     calibration seen;
     precision_settings precision = settings.precision;
-    precision.floor_scales = style.style == export_style::amd;
+    precision.floor_scales = style.style.row().floor_scales;
     asked_precision asked = precision.read(m);
     if (asked.options.target) write_for(*asked.options.target, style, !settings.style.empty());
     const bool keep_int8 = keeps_int8(settings, asked.options);
-    asked.pair_safe = style.style != export_style::amd && !keep_int8;
+    asked.pair_safe = style.style.row().for_onnxruntime && !keep_int8;
     style.int8_weights = codes_for(asked.options);
     for (plan_note& n : unused_data_options(settings.data)) notes.push_back(std::move(n));
     asked.unused.insert(asked.unused.begin(), notes.begin(), notes.end());

@@ -60,8 +60,8 @@ bool makes_plan(const search_settings& settings) { return !settings.save_plan.em
 
 /// Returns how the model is written: for the target, if there is one.
 export_options file_options(const search_settings& settings, const quantize_options& options) {
-    export_options how{.style = export_style_from(settings.style), .weights = weight_storage_from(settings.weights)};
-    if (options.target) write_for(*options.target, how, settings.style != "portable");
+    export_options how{.style = style_of(settings.style), .weights = weight_storage_from(settings.weights)};
+    if (options.target) write_for(*options.target, how, !settings.style.empty());
     how.int8_weights = codes_for(options);
     return how;
 }
@@ -113,7 +113,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     search_options options;
     std::string metric = "l2";
     choose_target(settings, options, metric);
-    settings.fill(options, m, inputs, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
+    settings.fill(options, m, inputs, metric, {style_of(settings.style), weight_storage_from(settings.weights)});
     take_criterion(options);
     add_recipe(options, settings, m, makes_model(settings) || makes_plan(settings));
     if (settings.elsewhere) check_elsewhere(settings, options);

@@ -13,6 +13,8 @@
 namespace qk::graph {
 namespace detail {
 
+using form = target_profile::file_form;
+
 inline bool same_storage(const qk::format& a, const qk::format& b) {
     const integer *i = std::get_if<integer>(&a), *j = std::get_if<integer>(&b);
     if (i && j) return i->bits == j->bits && i->is_signed == j->is_signed;
@@ -80,12 +82,13 @@ inline target_profile openvino_target() {
     target_profile::formats recurrent;
     for (const named_format& entry : catalogue)
         if (!is_integer_format(entry.format)) recurrent.weight.push_back(entry.format);
+    const std::set<std::string_view> read{form::functions, form::integer_operators, "com.microsoft"};
     return {.name = "openvino",
             .operators = {{"LSTM", recurrent}, {"GRU", recurrent}, {"RNN", recurrent}, {"*", {}}},
             .unsigned_int8 = true,
             .activation = "int8",
             .weight = "int8",
-            .file = {.style = "qdq", .lacks = {"amd"}, .inlined = true, .wide_pairs = false}};
+            .file = {.style = "qdq", .reads = read, .inlined = true, .wide_pairs = false}};
 }
 
 /// Qualcomm's HTP by its version. Float layers run in float16, and none has one operand in float16 and one in fixed point.
@@ -113,7 +116,7 @@ inline target_profile qnn_target(const std::string& name, int version) {
             .where = placement::all,
             .activation = "int8",
             .weight = "int8",
-            .file = {.style = "qdq", .lacks = {"amd", "qoperator", "qinteger", "nbits"}, .guards = false}};
+            .file = {.style = "qdq", .reads = {{form::functions}}, .guards = false}};
 }
 
 inline target_profile tensorrt_target() {
@@ -123,6 +126,7 @@ inline target_profile tensorrt_target() {
     matrix.push_back(int4);
     std::vector<std::pair<qk::format, qk::format>> pairs{{fp32, int4}, {fp16, int4}, {bf16, int4}};
     for (const qk::format& f : operand) pairs.emplace_back(f, f);
+    const std::set<std::string_view> nothing;
     return {.name = "tensorrt",
             .operators = {{"MatMul", {operand, matrix}}, {"Gemm", {operand, matrix}}, {"*", {data, data}}},
             .signed_int8 = true,
@@ -135,11 +139,7 @@ inline target_profile tensorrt_target() {
             .scale_rule = qk::scale_rule::rceil,
             .activation = "int8",
             .weight = "int8",
-            .file = {.style = "qdq",
-                     .lacks = {"portable", "amd", "qoperator", "qinteger", "nbits"},
-                     .guards = false,
-                     .dynamic_quantize = true,
-                     .signed_activations = true}};
+            .file = {.style = "qdq", .reads = nothing, .guards = false, .dynamic_quantize = true, .signed_activations = true}};
 }
 
 inline target_profile vitis_ai_target() {
@@ -157,7 +157,7 @@ inline target_profile vitis_ai_target() {
             .activation = "int8",
             .weight = "int8",
             .bias = "int8",
-            .file = {.style = "amd", .lacks = {"qoperator", "qinteger", "nbits"}, .guards = false, .signed_activations = true}};
+            .file = {.style = "amd", .reads = {{form::functions, "com.amd.quark"}}, .guards = false, .signed_activations = true}};
 }
 
 /// Versions of HTP for which AIMET has a configuration. The name without a version is version 73.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of recover.hpp: finds quantizers from their last node back, rewires readers to what went in, and drops dead nodes. The file
-// is long because every style of quantizer nodes (ONNX, onnxruntime, AMD, functions) is recognised here by its nodes.
+// Definitions of recover.hpp: finds quantizers from their last node back, rewires readers to what went in, and drops dead nodes. What one
+// style alone writes is read by its row (export/style.hpp). The file is long because the nodes that several styles and tools write for a
+// quantizer are recognised here.
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
@@ -14,18 +15,15 @@
 
 #include "graph/export/description.hpp"
 #include "graph/export/marks.hpp"
-#include "graph/export/portable/function_builder.hpp"
-#include "graph/export/portable/packed.hpp"
+#include "graph/export/portable.hpp"
+#include "graph/export/refine.hpp"
+#include "graph/export/style.hpp"
 #include "graph/model/check.hpp"
 #include "graph/model/code_types.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/ops/run_node.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/recover/inlined_calls.hpp"
-#include "graph/recover/integer_products.hpp"
-#include "graph/recover/nbits.hpp"
-#include "graph/recover/qmoe.hpp"
-#include "graph/recover/refine.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/model.hpp"
@@ -38,7 +36,7 @@ namespace detail {
 
 // Tells by operator which nodes quantize and dequantize.
 
-inline bool is_amd(const onnx::NodeProto& n) { return n.domain() == "com.amd.quark" || n.domain() == "com.vai.quantize"; }
+inline bool is_amd(const onnx::NodeProto& n) { return marks::is_amd(n.domain()); }
 inline bool quantizes(const onnx::NodeProto& n) {
     const std::string& op = n.op_type();
     return is_amd(n) ? op == "ExtendedQuantizeLinear" || op == "VitisQuantizeLinear"
@@ -49,41 +47,6 @@ inline bool dequantizes(const onnx::NodeProto& n) {
     return is_amd(n)                              ? op == "ExtendedDequantizeLinear" || op == "VitisDequantizeLinear"
            : n.domain() == marks::tensorrt_domain ? op == "DequantizeLinear" || op == "TRT_MXFP8DequantizeLinear"
                                                   : op == "DequantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
-}
-
-// Reads back the calls that style portable writes: which quantizer a call carries out, and what a call with constant inputs returns.
-
-/// Returns the function that a node calls if qk wrote it, otherwise nullptr.
-inline const onnx::FunctionProto* called_quantizer(const model& m, const onnx::NodeProto& n) {
-    return n.domain() == marks::function_domain && n.output_size() == 1 ? find_function(m.proto(), n) : nullptr;
-}
-
-/// Returns the quantizer of a call from its description and its inputs `scale` and `zero_point` (or `zero_codes`); nullopt when they do not
-/// determine one.
-inline std::optional<quantizer> quantizer_of_call(const model& m, const onnx::NodeProto& n) {
-    const onnx::FunctionProto* f = called_quantizer(m, n);
-    if (f == nullptr) return std::nullopt;
-    const auto argument = [&](const std::string& name) -> std::optional<tensor> {
-        for (int k = 0; k < std::min(f->input_size(), n.input_size()); ++k)
-            if (f->input(k) == name) return m.is_constant(n.input(k)) ? std::optional(m.constant(n.input(k))) : std::nullopt;
-        return tensor();
-    };
-    const std::optional<tensor> scale = argument("scale"), zero_point = argument("zero_point");
-    if (!scale || !zero_point) return std::nullopt;
-    std::vector<float> scales;
-    std::vector<std::int64_t> zeros;
-    if (scale->type() == data_type::float32) scales.assign(scale->as<float>().begin(), scale->as<float>().end());
-    if (const std::optional<tensor> codes = argument(marks::zero_codes); !codes) return std::nullopt;
-    else if (!codes->empty()) {
-        const auto how = described(n.doc_string(), scales, {});
-        const integer* g = how ? std::get_if<integer>(&how->format) : nullptr;
-        if (g == nullptr || codes->type() != data_type::uint8) return std::nullopt;
-        zeros = unpacked_zero_points(*g, *codes, scales.size());
-    }
-    for (std::size_t i = 0; i < zero_point->size(); ++i)
-        zeros.push_back(static_cast<std::int64_t>(
-            zero_point->type() == data_type::float64 ? zero_point->as<double>()[i] : static_cast<double>(zero_point->as<float>()[i])));
-    return described(n.doc_string(), scales, zeros);
 }
 
 /// Returns the results of the calls whose inputs are all constants, by name, computed as the model computes them.
@@ -136,8 +99,7 @@ inline void forget_functions(onnx::ModelProto& m) {
     auto& imports = *m.mutable_opset_import();
     for (int k = imports.size(); k-- > 0;) {
         const std::string& domain = imports.Get(k).domain();
-        const bool known = domain == "com.amd.quark" || domain == "com.vai.quantize" || domain == marks::function_domain ||
-                           domain == marks::tensorrt_domain;
+        const bool known = marks::is_amd(domain) || domain == marks::function_domain || domain == marks::tensorrt_domain;
         if (known && !called(domain, nullptr)) imports.DeleteSubrange(k, 1);
     }
 }
@@ -177,43 +139,7 @@ inline void drop_quantizers(model& m, const std::vector<bool>& owned) {
     m.reindex();
 }
 
-// Reads the quantizers that com.amd.quark's block operators carry out. docs/guide/export.md, style amd.
-
 inline int number(const onnx::NodeProto& n, const char* name, int otherwise) { return static_cast<int>(int_attribute(n, name, otherwise)); }
-
-/// Returns the quantizer of BFPQuantizeDequantize or MXQuantizeDequantize, under their older names too; nullopt for other nodes.
-inline std::optional<quantizer> amd_block_quantizer(const onnx::NodeProto& n) {
-    quantizer q;
-    q.axis = number(n, "axis", 1), q.semantics = semantics::quark;
-    constexpr rounding modes[] = {rounding::half_away, rounding::half_up, rounding::half_even};
-    const bool mx = n.op_type() == "MXQuantizeDequantize" || n.op_type() == "MXFixNeuron";
-    const int mode = number(n, "rounding_mode", mx ? 2 : 0);
-    if (mode < 0 || mode > 2) return std::nullopt;
-    q.semantics.rounding = modes[mode];
-    if (mx) {
-        microscaling f = mxint8;
-        f.block_size = number(n, "block_size", 32);
-        const std::string element = text_attribute(n, "element_dtype", "int8");
-        constexpr std::pair<const char*, floating> elements[] = {
-            {"fp8_e4m3", fp8_e4m3fn}, {"fp8_e5m2", fp8_e5m2}, {"fp6_e3m2", fp6_e3m2}, {"fp6_e2m3", fp6_e2m3}, {"fp4_e2m1", fp4_e2m1}};
-        for (const auto& [name, e] : elements)
-            if (element == name) f.element = e, f.integer_bits = 0, q.semantics.rounding = rounding::half_even;
-        q.format = f;
-    } else if (n.op_type() == "BFPQuantizeDequantize" || n.op_type() == "BFPFixNeuron") {
-        const int mantissa = number(n, "bit_width", 16) - 9, block = number(n, "block_size", 8);
-        if (text_attribute(n, "bfp_method", "to_bfp") == "to_bfp")
-            q.format = block_float{.block_size = block, .exponent_bits = 8, .mantissa_bits = mantissa};
-        else
-            q.format = microexponent{.block_size = block,
-                                     .sub_block_size = number(n, "sub_block_size", 2),
-                                     .exponent_bits = 8,
-                                     .shift_bits = number(n, "sub_block_shift_bits", 1),
-                                     .mantissa_bits = mantissa};
-    } else {
-        return std::nullopt;
-    }
-    return q;
-}
 
 class plan_recovery {
   public:
@@ -228,7 +154,11 @@ class plan_recovery {
     recovered_plan run() {
         called_ = called_constants(source_);
         look_at_rounded_constants();
-        for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i), unpack(i), open_experts(i), multiply_floats(i);
+        for (int i = 0; i < source_.graph().node_size(); ++i) {
+            const read_back read = read_by_style(i);
+            look_at(i, std::get_if<quantizer>(&read));
+            if (const auto* plain = std::get_if<node_on_floats>(&read)) put(i, *plain);
+        }
         int calls = 0, pairs = 0;
         for (const onnx::NodeProto& n : source_.graph().node()) pairs += dequantizes(n);
         for (int i = 0; i < source_.graph().node_size(); ++i)
@@ -323,7 +253,16 @@ class plan_recovery {
         return std::ranges::equal(y, value.as<float>(), [](float a, float b) { return a == b || (a != a && b != b); });
     }
 
-    void look_at(int i) {
+    read_back read_by_style(int i) const {
+        for (const export_style s : export_styles()) {
+            const auto read = s.row().read;
+            if (read_back found = read != nullptr ? read(source_, i) : read_back(); found.index() != 0) return found;
+        }
+        return {};
+    }
+
+    /// `by_style` is what a style's row says that the node quantizes with.
+    void look_at(int i, const quantizer* by_style) {
         const onnx::NodeProto& n = source_.graph().node(i);
         if (n.output_size() == 0 || n.input_size() == 0) return;
         std::optional<link> found;
@@ -333,9 +272,7 @@ class plan_recovery {
         } else if (n.domain().empty() && n.input_size() > 1 && whole_.contains(n.input(0))) found = in_own_shape(n);
         else if (n.op_type() == "Cast" && n.domain().empty() && links_.contains(n.input(0))) found = in_own_type(n);
         else if (n.op_type() == "Cast" && n.domain().empty() && number(n, "to", 0) == 1) found = widened(n);
-        else if (is_amd(n) && !quantizes(n)) {
-            if (const auto q = amd_block_quantizer(n)) found = link{n.input(0), *q, std::nullopt};
-        } else if (n.domain() == marks::function_domain) found = called(n);
+        else if (by_style != nullptr) found = of_node(n, *by_style);
         else if (n.op_type() == "Reshape" && n.domain().empty() && links_.contains(n.input(0))) found = rows_of_filter(n);
         else if (links_.contains(n.input(0)) && is_guard(n)) found = links_.at(n.input(0));
         if (whole_.contains(n.output(0))) owned_[static_cast<std::size_t>(i)] = true;
@@ -634,13 +571,11 @@ class plan_recovery {
         return link{before->input(0), wide.how, std::nullopt};
     }
 
-    /// Reads a call of a function that style portable wrote: on an activation, or on the codes of a constant.
-    std::optional<link> called(const onnx::NodeProto& n) {
-        const std::optional<quantizer> q = quantizer_of_call(source_, n);
-        if (!q) return std::nullopt;
+    /// Reads a node that quantizes its first input, or decodes a constant.
+    link of_node(const onnx::NodeProto& n, const quantizer& q) {
         const auto value = called_.find(n.output(0));
-        if (value == called_.end()) return link{n.input(0), *q, std::nullopt};
-        return link{floats_of(n.output(0), marks::rounded, value->second, n.output(0)), *q, value->second};
+        if (value == called_.end()) return link{n.input(0), q, std::nullopt};
+        return link{floats_of(n.output(0), marks::rounded, value->second, n.output(0)), q, value->second};
     }
 
     /// Reads the Reshape behind a call that takes a tensor as rows of all axes but the first.
@@ -664,47 +599,27 @@ class plan_recovery {
         }
     }
 
-    /// Turns a product, or a Gather, of codes into one of floats. The node keeps its names.
-    void unpack(int i) {
-        const auto w = unpack_nbits(source_, source_.graph().node(i));
-        if (!w) return;
-        onnx::NodeProto& n = *result_.plain.graph().mutable_node(i);
-        const std::string name = floats_of(w->codes, marks::quantized, w->value, w->codes);
-        make_plain(n, *w, name);
-        edges_[{name, n.name(), w->input}] = kept(w->how, w->value, name);
-        if (w->integers) result_.notes.push_back(rounds_activations(n));
-    }
-
-    /// Turns experts of codes into experts of floats.
-    void open_experts(int i) {
-        const auto e = unpack_experts(source_, source_.graph().node(i));
-        if (!e) return;
-        onnx::NodeProto& n = *result_.plain.graph().mutable_node(i);
-        std::vector<std::string> names;
-        for (const unpacked_experts::layer& l : e->layers) names.push_back(floats_of(l.codes, marks::quantized, l.value, l.codes));
-        make_plain(n, *e, names);
-        for (std::size_t k = 0; k < names.size(); ++k) {
-            const unpacked_experts::layer& l = e->layers[k];
-            edges_[{names[k], n.name(), l.input}] = kept(l.exact ? l.how : of(fp32), l.value, names[k]);
-            if (!l.exact)
-                result_.notes.push_back("the weights '" + names[k] + "' of '" + n.name() +
-                                        "' stay as their rounded values: each expert has a scale of its own, and a plan has one for all");
+    /// Puts the node on floats into the place of a node on codes, which keeps its names.
+    void put(int i, const node_on_floats& plain) {
+        onnx::GraphProto& g = result_.plain.graph();
+        onnx::NodeProto& n = *g.mutable_node(i);
+        n = plain.node;
+        for (const node_on_floats::operand& o : plain.operands)
+            if (o.value) n.set_input(o.input, floats_of(o.name, marks::quantized, *o.value, o.name));
+        for (const node_on_floats::operand& o : plain.operands) {
+            const std::string& name = n.input(o.input);
+            edges_[{name, n.name(), o.input}] = o.value ? kept(o.departs != nullptr ? of(fp32) : o.how, *o.value, name) : o.how;
+            if (o.departs != nullptr)
+                result_.notes.push_back("the weights '" + name + "' of '" + n.name() + "' stay as their rounded values: " + o.departs);
         }
-        if (e->integers) result_.notes.push_back(rounds_activations(n));
-    }
-    static std::string rounds_activations(const onnx::NodeProto& n) {
-        return "layer '" + n.name() + "' rounds its activations to int8 (accuracy_level 4); the plan leaves them in float";
-    }
-
-    /// Turns a product of codes into one of floats.
-    void multiply_floats(int i) {
-        const auto p = integer_product_of(source_, i);
-        if (!p) return;
-        const std::string second = p->codes.empty() ? p->operands[1] : floats_of(p->codes, marks::quantized, p->value, p->codes);
-        make_plain(result_.plain.graph(), i, *p, second);
-        edges_[{p->operands[0], source_.graph().node(i).name(), 0}] = of(uint8, true);
-        edges_[{second, source_.graph().node(i).name(), 1}] = p->codes.empty() ? of(uint8, true) : p->how;
-        for (const int node : p->nodes) owned_[static_cast<std::size_t>(node)] = true;
+        if (plain.rounds_activations)
+            result_.notes.push_back("layer '" + n.name() +
+                                    "' rounds its activations to int8 (accuracy_level 4); the plan leaves them in float");
+        for (const int part : plain.parts) {
+            owned_[static_cast<std::size_t>(part)] = true;
+            for (std::string& made : *g.mutable_node(part)->mutable_output())
+                if (made == n.output(0)) made += "_quantizer";
+        }
     }
 
     void rewire() {

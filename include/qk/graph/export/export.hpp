@@ -2,6 +2,8 @@
 // Turns a model and a precision plan into a model that other runtimes run. docs/reference/export_styles.md has the operators of each style.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,14 +12,27 @@
 
 namespace qk::graph {
 
-enum class export_style : std::uint8_t {
-    qdq,        ///< QuantizeLinear / DequantizeLinear; Cast pairs for fp16 and bf16
-    portable,   ///< qdq where that can write the format, otherwise model-local functions of standard operators
-    amd,        ///< com.amd.quark operators
-    qoperator,  ///< QLinearConv, QLinearMatMul and similar operators where a whole layer is integers, otherwise qdq
-    qinteger,   ///< ConvInteger, MatMulInteger with DynamicQuantizeLinear, otherwise qdq
-    nbits,      ///< com.microsoft's MatMulNBits and GatherBlockQuantized for weights of 2, 4 and 8 bits, otherwise portable
+namespace detail {
+struct style_row;
+}
+
+/// How a plan is written into a model: one of export_styles(), of which those below have names in C++, too.
+class export_style {
+  public:
+    static const export_style portable, qdq, qoperator, qinteger, amd, nbits;
+
+    constexpr explicit export_style(const detail::style_row& row) : row_(&row) {}
+    const detail::style_row& row() const { return *row_; }
+    const char* name() const;
+    const char* help() const;  ///< what it is for, in a line
+    friend bool operator==(export_style, export_style) = default;
+
+  private:
+    const detail::style_row* row_;
 };
+
+/// Returns all styles. The first is the one that `qk quantize` takes where none is named.
+std::span<const export_style> export_styles();
 
 enum class weight_storage : std::uint8_t {
     packed,  ///< codes and scales: the file shrinks as the format promises
@@ -62,7 +77,7 @@ void raise_opset(model& m, int version);
 
 /// These parse "qdq", "packed" and so on; they throw error listing the names for anything else.
 export_style export_style_from(const std::string& name);
-const char* name_of(export_style s);
+inline const char* name_of(export_style s) { return s.name(); }
 weight_storage weight_storage_from(const std::string& name);
 
 }  // namespace qk::graph

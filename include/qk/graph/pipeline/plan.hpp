@@ -46,12 +46,15 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
 /// Returns how int8 weights are stored for what was asked: as the target profile says, else pair-safe.
 int8_codes codes_for(const quantize_options& options);
 
+/// Returns the style of that name, or the default where it is empty.
+export_style style_of(const std::string& name);
+
 /// Writes for a runtime: its style where none is named, and how it wants files. Throws where it does not have what the style writes.
 void write_for(const target_profile& target, export_options& options, bool style_named);
 
-/// Calls export_model after two changes that alter no value: Relu and Clip nodes that the quantizers behind them make needless are left out
-/// (not in style amd), and int8 activations are stored as uint8 unless `keep_int8` (not in styles amd and qinteger), which keeps int8
-/// weights, too. The notes say so.
+/// Calls export_model after two changes that alter no value, where the style has them: Relu and Clip nodes that the quantizers behind them
+/// make needless are left out, and int8 activations are stored as uint8 unless `keep_int8`, which keeps int8 weights, too. The notes say
+/// so.
 export_result write_plan(const model& m, const precision_plan& plan, export_options options, bool keep_int8 = false);
 
 }  // namespace qk::graph::pipeline

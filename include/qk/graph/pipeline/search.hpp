@@ -15,8 +15,7 @@ namespace qk::graph::pipeline {
 
 /// Each member is the command's option of the same name; empty: not given.
 struct search_settings : mix_settings {
-    std::string strategy = "greedy", direction = "narrow", ranking = "auto", output, save_plan, cache, style = "portable",
-                weights = "packed";
+    std::string strategy = "greedy", direction = "narrow", ranking = "auto", output, save_plan, cache, style, weights = "packed";
     std::map<std::string, double> targets, drops;        ///< --target-METRIC and --target-METRIC-drop, by metric; at most one target in all
     std::optional<double> target_drop, target_relative;  ///< of any metric, also of the user's; "criterion" in `plan` says the same
     std::optional<double> target_metric, budget, budget_ratio, wide_share;

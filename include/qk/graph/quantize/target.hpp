@@ -30,8 +30,11 @@ struct target_profile {
     };
     /// How a file is written. A command's own words win.
     struct file_form {
-        std::string style{};              ///< export style; empty: portable
-        std::set<std::string> lacks{};    ///< export styles whose operators the runtime does not have
+        std::string style{};  ///< export style; empty: the command's default
+        /// What the runtime reads beside ONNX's operators on floats and pairs, as styles of export say what they write: `functions`,
+        /// `integer_operators`, or a domain of operators. Unset: everything.
+        std::optional<std::set<std::string_view>> reads{};
+        static constexpr std::string_view functions = "functions", integer_operators = "integer operators";
         bool inlined = false;             ///< export_options::inlined
         bool wide_pairs = true;           ///< not export_options::pairs_of_bytes_alone
         bool guards = true;               ///< export_options::guards

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packs a constant as codes at their true width, which decode.hpp turns back into float32.
+// Packs a constant as codes at their true width, which a function of style portable turns back into float32; the values of these codes.
 #pragma once
 
 #include <numeric>
@@ -146,7 +146,7 @@ inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x
     const bool blocked = is_block_format(q.format);
     if (const integer* f = std::get_if<integer>(&q.format); q.dynamic || (f != nullptr && f->bits > 16) || q.format == qk::format(e8m0))
         return std::nullopt;
-    // decode.hpp computes values of more than 8 bits from the fields of classic formats.
+    // A function computes values of more than 8 bits from the fields of classic formats.
     if (const floating* f = std::get_if<floating>(&q.format); f != nullptr && bits(*f) > 8 && !is_classic(*f)) return std::nullopt;
     packed_constant p;
     p.view = view_along(x.shape(), q.axis, q.flatten && (blocked || q.block_size > 0));
@@ -209,6 +209,42 @@ inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x
     if (std::memcmp(wanted.bytes(), again.bytes(), wanted.size_bytes()) != 0) return std::nullopt;
     p.elements = pack_planes(elements, p.element_bits);
     return p;
+}
+
+/// Returns the element of a code, in units of its scale.
+inline float element_of(const format& f, int width, std::uint32_t c) {
+    if (const floating* g = std::get_if<floating>(&f)) return reference::value_of(*g, c);
+    if (const table* t = std::get_if<table>(&f)) return value_of(*t, c);
+    if (const floating* e = element_float(f)) return reference::value_of(*e, c);
+    if (const integer* i = std::get_if<integer>(&f))
+        return static_cast<float>(i->is_signed ? reference::sign_extend(c, width) : std::int64_t{c});
+    if (std::holds_alternative<microscaling>(f))
+        return static_cast<float>(static_cast<double>(reference::sign_extend(c, width)) / power_of_two(width - 2));
+    if (const block_float* b = std::get_if<block_float>(&f); b != nullptr && b->bump)
+        return static_cast<float>(reference::sign_extend(c, width));
+    return c >> (width - 1) ? -static_cast<float>(c ^ 1u << (width - 1)) : static_cast<float>(c);
+}
+
+/// Returns the elements of all codes, which have at most 8 bits; elements_of uses operators for wider ones.
+inline std::vector<float> element_table(const format& f, int width) {
+    std::vector<float> all(std::size_t{1} << width);
+    for (std::uint32_t c = 0; c < all.size(); ++c) all[c] = element_of(f, width, c);
+    return all;
+}
+
+/// Returns the value of each code of a block's scale.
+inline std::vector<float> scale_table(const format& f, int width) {
+    std::vector<float> table(std::size_t{1} << width);
+    for (std::uint32_t c = 0; c < table.size(); ++c) {
+        const bool last = c + 1 == table.size();
+        if (const block_float* b = std::get_if<block_float>(&f))
+            table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*b, static_cast<int>(c))));
+        else if (const microexponent* m = std::get_if<microexponent>(&f))
+            table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*m, static_cast<int>(c), 0)));
+        else if (const floating* scale = scale_float(f)) table[c] = reference::value_of(*scale, c);
+        else table[c] = reference::value_of(e8m0, c);
+    }
+    return table;
 }
 
 }  // namespace qk::graph::detail

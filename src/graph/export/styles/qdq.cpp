@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block formats in ONNX's own operators: constants as DequantizeLinear with block_size, activations as functions.
+// Style qdq: pairs, and block formats in ONNX's own operators: constants as DequantizeLinear with block_size, activations as functions.
 // docs/reference/export_styles.md.
-#pragma once
-
 #include <cmath>
 #include <cstring>
 #include <optional>
 
+#include "graph/export/packed.hpp"
 #include "graph/export/portable.hpp"
 #include "graph/export/qdq.hpp"
+#include "graph/export/style.hpp"
 
 namespace qk::graph::detail {
 
@@ -267,21 +267,21 @@ inline std::optional<standard_blocks> standard_blocks_of(const quantizer& q, con
 class pairs_writer : public quantizer_writer {
   public:
     pairs_writer(graph_writer& g, const export_options& options, std::vector<std::string>& notes)
-        : quantizer_writer(g, options, notes), standard_(g, options, notes), functions_(g, options, notes) {}
+        : quantizer_writer(g, options, notes), standard_(g, options, notes), functions_(make_functions_writer(g, options, notes)) {}
 
     std::string activation(const quantized_value& v) override {
         const bool blocked = is_block_format(v.how.format);
         if (blocked && options_.dynamic_quantize) return dynamic_quantize(v);
-        if (!blocked && !functions_.is_called(v.how) && !has_no_pair(v.how, false)) {
-            functions_.count_pair(v.how);
+        if (!blocked && !functions_->is_called(v.how) && !has_no_pair(v.how, false)) {
+            functions_->count_pair(v.how);
             return standard_.activation(v);
         }
         if (blocked) ++calls_;
-        return functions_.activation(v);
+        return functions_->activation(v);
     }
 
     std::string weight(const quantized_value& v, const tensor& value) override {
-        if (has_no_pair(v.how, true)) return functions_.weight(v, value);
+        if (has_no_pair(v.how, true)) return functions_->weight(v, value);
         if (!needs_blocks(v, value)) return standard_.weight(v, value);
         if (options_.weights == weight_storage::packed) {
             if (const auto b = standard_blocks_of(v.how, value, !options_.pairs_of_bytes_alone)) return blocks(v, *b);
@@ -292,11 +292,11 @@ class pairs_writer : public quantizer_writer {
 
     bool dequantizes(const quantizer& weight) const override { return is_block_format(weight.format) || standard_.dequantizes(weight); }
     bool dequantizes_activation(const quantizer& q) const override {
-        return !is_block_format(q.format) && !functions_.is_called(q) && !has_no_pair(q, false);
+        return !is_block_format(q.format) && !functions_->is_called(q) && !has_no_pair(q, false);
     }
 
     void finish() override {
-        functions_.finish();
+        functions_->finish();
         if (calls_ > 0)
             notes_.push_back(
                 std::to_string(calls_) + " activations in block formats are " +
@@ -445,11 +445,13 @@ class pairs_writer : public quantizer_writer {
     }
 
     qdq_writer standard_;
-    portable_writer functions_;
+    std::unique_ptr<functions_writer> functions_;
     int calls_ = 0;                            ///< activations in block formats
     int dynamic_ = 0;                          ///< activations with TensorRT's dynamic quantizers
     std::vector<std::string> without_kernel_;  ///< constants in types that onnxruntime does not run
     std::vector<std::string> left_;            ///< constants without a form
 };
+
+constinit const style_row qdq_style{.name = "qdq", .help = "standard pairs alone", .writer = make_writer<pairs_writer>};
 
 }  // namespace qk::graph::detail

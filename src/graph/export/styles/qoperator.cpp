@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Style qoperator: layers whose inputs, weights and result are all 8-bit integers become one integer operator; the rest stays Q/DQ pairs.
-#pragma once
-
 #include <cmath>
 
 #include "graph/export/fusing.hpp"
 #include "graph/export/layer_rewriter.hpp"
 #include "graph/export/qdq.hpp"
+#include "graph/export/style.hpp"
 
 namespace qk::graph::detail {
 
@@ -217,5 +216,11 @@ class qoperator_writer : public qdq_writer {
         notes_.push_back(std::to_string(rewriter.layers()) + " nodes became operators on 8-bit codes");
     }
 };
+
+constinit const style_row qoperator_style{.name = "qoperator",
+                                          .help = "integer operators for whole layers",
+                                          .writer = make_writer<qoperator_writer>,
+                                          .writes = {target_profile::file_form::integer_operators, "com.microsoft"},
+                                          .unread = "its layers are integer operators"};
 
 }  // namespace qk::graph::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/recover/refine.hpp"
+#include "graph/export/refine.hpp"
 
 #include <algorithm>
 #include <cmath>

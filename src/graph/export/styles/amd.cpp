@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Style amd: com.amd.quark operators for block formats, 16-bit floats and wide integers; standard Q/DQ pairs for what ONNX holds.
-#pragma once
-
 #include <algorithm>
 
 #include "graph/export/marks.hpp"
 #include "graph/export/qdq.hpp"
+#include "graph/export/style.hpp"
+#include "qk/graph/model/attribute.hpp"
 
 namespace qk::graph::detail {
+
+/// The values of element_dtype.
+constexpr std::pair<floating, const char*> mx_elements[] = {
+    {fp8_e4m3fn, "fp8_e4m3"}, {fp8_e5m2, "fp8_e5m2"}, {fp6_e3m2, "fp6_e3m2"}, {fp6_e2m3, "fp6_e2m3"}, {fp4_e2m1, "fp4_e2m1"}};
 
 /// Constants stay float32 before BFPQuantizeDequantize, MXQuantizeDequantize and 16-bit floats, as AMD's own tools write them, and they
 /// stay unrounded except for filters of grouped convolutions.
@@ -138,9 +142,7 @@ class amd_writer : public qdq_writer {
             if (f.integer_bits != 8) no_operator(v, "has elements that no AMD operator has");
             return "int8";
         }
-        constexpr std::pair<floating, const char*> elements[] = {
-            {fp8_e4m3fn, "fp8_e4m3"}, {fp8_e5m2, "fp8_e5m2"}, {fp6_e3m2, "fp6_e3m2"}, {fp6_e2m3, "fp6_e2m3"}, {fp4_e2m1, "fp4_e2m1"}};
-        for (const auto& [element, name] : elements)
+        for (const auto& [element, name] : mx_elements)
             if (f.element == element) return name;
         no_operator(v, "has elements that no AMD operator has");
     }
@@ -204,5 +206,52 @@ class amd_writer : public qdq_writer {
 
     int other_answers_ = 0, clipping_ = 0, along_channels_ = 0, single_ = 0;
 };
+
+namespace {
+/// Reads the quantizer of BFPQuantizeDequantize or MXQuantizeDequantize, under their older names, too.
+read_back read_amd(const model& m, int node) {
+    const onnx::NodeProto& n = m.graph().node(node);
+    if (!marks::is_amd(n.domain())) return {};
+    const auto number = [&](const char* name, int otherwise) { return static_cast<int>(int_attribute(n, name, otherwise)); };
+    quantizer q;
+    q.axis = number("axis", 1), q.semantics = semantics::quark;
+    constexpr rounding modes[] = {rounding::half_away, rounding::half_up, rounding::half_even};
+    const bool mx = n.op_type() == "MXQuantizeDequantize" || n.op_type() == "MXFixNeuron";
+    const int mode = number("rounding_mode", mx ? 2 : 0);
+    if (mode < 0 || mode > 2) return {};
+    q.semantics.rounding = modes[mode];
+    if (mx) {
+        microscaling f = mxint8;
+        f.block_size = number("block_size", 32);
+        const std::string element = text_attribute(n, "element_dtype", "int8");
+        for (const auto& [e, name] : mx_elements)
+            if (element == name) f.element = e, f.integer_bits = 0, q.semantics.rounding = rounding::half_even;
+        q.format = f;
+    } else if (n.op_type() == "BFPQuantizeDequantize" || n.op_type() == "BFPFixNeuron") {
+        const int mantissa = number("bit_width", 16) - 9, block = number("block_size", 8);
+        if (text_attribute(n, "bfp_method", "to_bfp") == "to_bfp")
+            q.format = block_float{.block_size = block, .exponent_bits = 8, .mantissa_bits = mantissa};
+        else
+            q.format = microexponent{.block_size = block,
+                                     .sub_block_size = number("sub_block_size", 2),
+                                     .exponent_bits = 8,
+                                     .shift_bits = number("sub_block_shift_bits", 1),
+                                     .mantissa_bits = mantissa};
+    } else {
+        return {};
+    }
+    return q;
+}
+
+}  // namespace
+
+constinit const style_row amd_style{.name = "amd",
+                                    .help = "com.amd.quark operators",
+                                    .writer = make_writer<amd_writer>,
+                                    .writes = {"com.amd.quark"},
+                                    .read = read_amd,
+                                    .for_onnxruntime = false,
+                                    .signed_activations = true,
+                                    .floor_scales = true};
 
 }  // namespace qk::graph::detail
