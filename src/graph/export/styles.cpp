@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of styles, by name.
+// The every_style of styles, by name.
 #include "graph/export/style.hpp"
 #include "qk/graph/base/names.hpp"
 
 namespace qk::graph {
 namespace {
 
-constexpr export_style table[] = {
+constexpr export_style every_style[] = {
 #define QK_STYLE(NAME) export_style(detail::NAME##_style),
 #include "graph/export/styles.inc"
 #undef QK_STYLE
@@ -21,11 +21,11 @@ constinit const export_style export_style::portable(detail::portable_style), exp
 const char* export_style::name() const { return row_->name; }
 const char* export_style::help() const { return row_->help; }
 
-std::span<const export_style> export_styles() { return table; }
+std::span<const export_style> export_styles() { return every_style; }
 
 export_style export_style_from(const std::string& name) {
     std::vector<std::string> names;
-    for (const export_style s : table) {
+    for (const export_style s : every_style) {
         if (name == s.name()) return s;
         names.emplace_back(s.name());
     }
