@@ -35,24 +35,9 @@ double number(const tensor& given) {
     return std::numeric_limits<double>::quiet_NaN();
 }
 
-/// Returns the last length of a shape that is a constant, or a Concat whose last operand is one; -1: not known.
-std::int64_t last_length(const model& m, const std::string& shape) {
-    if (const auto list = integers(m, shape); !list.empty()) return list.back();
-    const int p = m.producer(shape);
-    if (p < 0 || m.graph().node(p).op_type() != "Concat") return -1;
-    const onnx::NodeProto& n = m.graph().node(p);
-    const auto last = integers(m, n.input(n.input_size() - 1));
-    return last.empty() ? -1 : last.back();
-}
-
 }  // namespace
 
-stream::stream(const model& m, const std::string& start) : model_(&m) {
-    const auto know = [&](const auto& list) {
-        for (const auto& v : list)
-            if (v.type().tensor_type().has_shape()) rank_[v.name()] = v.type().tensor_type().shape().dim_size();
-    };
-    know(m.graph().value_info()), know(m.graph().input()), know(m.graph().output());
+stream::stream(const model& m, const std::string& start) : model_(&m), shapes_(shapes_of(m)) {
     become(start, state::streamed, true);
     while (!open_.empty() || !later_.empty()) {
         while (!open_.empty()) {
@@ -108,20 +93,10 @@ void stream::become(const std::string& tensor, state s, bool look_back, const st
     open_.emplace_back(tensor, look_back);
 }
 
-int stream::rank_of(const std::string& tensor, int depth) const {
-    if (const auto known = rank_.find(tensor); known != rank_.end()) return known->second;
+int stream::rank_of(const std::string& tensor) const {
     if (model_->is_constant(tensor)) return static_cast<int>(model_->constant_shape(tensor).size());
-    const int p = model_->producer(tensor);
-    if (p < 0 || depth > 12) return 0;
-    const onnx::NodeProto& n = model_->graph().node(p);
-    if (n.op_type() == "Gather") {
-        const int table = rank_of(n.input(0), depth + 1), ids = rank_of(n.input(1), depth + 1);
-        return table > 0 && ids > 0 ? table + ids - 1 : 0;
-    }
-    if (one_of(n.op_type(), {"Cast", "MatMul", "RMSNormalization", "SimplifiedLayerNormalization", "Identity"}))
-        return rank_of(n.input(0), depth + 1);
-    if (one_of(n.op_type(), {"Add", "Sub", "Mul", "Div"})) return std::max(rank_of(n.input(0), depth + 1), rank_of(n.input(1), depth + 1));
-    return 0;
+    const dims* shape = shapes_->find(tensor);
+    return shape == nullptr ? 0 : static_cast<int>(shape->size());
 }
 
 bool stream::is_last(std::int64_t axis, const std::string& tensor) const {
@@ -281,8 +256,8 @@ bool stream::moves(const onnx::NodeProto& n, int input) const {
         return to == data_type::float32 || ops::is_half(to);
     }
     if (n.op_type() == "Reshape") {
-        const std::int64_t last = last_length(*model_, n.input(1));
-        return last > 1 && static_cast<std::size_t>(last) == channels;
+        const dims* shape = shapes_->find(n.output(0));
+        return shape != nullptr && !shape->empty() && shape->back() > 1 && static_cast<std::size_t>(shape->back()) == channels;
     }
     if (n.op_type() == "Transpose") {
         const auto* perm = find_attribute(n, "perm");

@@ -5,11 +5,13 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "graph/ops/walk/inferred_shapes.hpp"
 #include "qk/graph/model/model.hpp"
 
 namespace qk::graph::detail {
@@ -54,7 +56,7 @@ class stream {
     bool is_last(std::int64_t axis, const std::string& tensor) const;
     bool keeps_row(const onnx::NodeProto& n) const;
     bool averages_rows(const onnx::NodeProto& n) const;
-    int rank_of(const std::string& tensor, int depth = 0) const;
+    int rank_of(const std::string& tensor) const;  ///< 0: not known
     bool is_state(const std::string& tensor, state s) const;
     bool is_float_constant(const std::string& name) const;
     bool is_scalar(const std::string& name) const;
@@ -64,7 +66,7 @@ class stream {
     std::map<std::string, std::vector<float>> gain_;
     std::deque<std::pair<std::string, bool>> open_;  ///< tensors to follow; true: backwards as well
     std::set<std::pair<int, int>> later_;            ///< readers whose other operand is not known yet
-    std::map<std::string, int> rank_;
+    std::shared_ptr<const inferred_shapes> shapes_;
 };
 
 }  // namespace qk::graph::detail

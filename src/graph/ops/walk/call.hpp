@@ -116,10 +116,12 @@ class walk_call {
     const walk_counts* counts_;
 };
 
-/// Returns the length that two lengths give which are broadcast. Of two that differ one is not known as it stands, and the larger: numbers
-/// for open lengths are large.
+/// Returns the length that two broadcast lengths give. Lengths above 1 that differ do not fit each other: one of them stands for an open
+/// length, whose numbers are large, and the smaller one holds.
 inline std::int64_t common_length(std::int64_t a, std::int64_t b) {
-    return a == 1 || b < 0 ? (a == 1 ? b : a) : b == 1 || a < 0 ? (b == 1 ? a : b) : std::min(a, b);
+    if (a == 1) return b;
+    if (b == 1 || b < 0) return a;
+    return a < 0 ? b : std::min(a, b);
 }
 
 /// Returns the broadcast of values: samples must stand along the same axis, counted from the end, and what all samples share must not
