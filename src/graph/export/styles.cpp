@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The every_style of styles, by name.
+// The table of styles, by name.
 #include "graph/export/style.hpp"
 #include "qk/graph/base/names.hpp"
 
