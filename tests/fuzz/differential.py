@@ -16,7 +16,8 @@ hundreds of terms) and passes on what a badly conditioned step makes of errors b
 
 Quantized. A sum in another order moves a value over a tie now and then, and that by a whole step, so tensors of single samples may differ.
 The error of the file beside the plan is therefore measured against the error of the plan beside float32: in the median of five samples it
-may be a quarter. A scale, zero point, axis or rounding that differs makes it as large as the error of quantization itself.
+may be a quarter. A scale, zero point, axis or rounding that differs makes it as large as the error of quantization itself. Where
+quantization does less than sums in another order do, these count.
 """
 import argparse
 import collections
@@ -94,6 +95,18 @@ def same_kind(name, a, b):
         raise Wrong(f"{name} has infinities in other places")
 
 
+def is_coarse_zero(model, data):
+    """Returns whether onnxruntime gives 0 where qk gives a number below 2^-24, as its Sigmoid does for -18 and below: a logarithm or a
+    quotient of that is infinite on one side alone, and says nothing."""
+    everything = onnx.ModelProto()
+    everything.CopyFrom(model)
+    for node in model.graph.node:
+        if node.op_type == "Sigmoid" and all(o.name != node.output[0] for o in model.graph.output):
+            everything.graph.output.append(helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, None))
+    ours, theirs = in_qk(everything, data), in_onnxruntime(everything, data)
+    return any(np.any((theirs[n.output[0]] == 0) & (np.asarray(ours[n.output[0]]) > 0)) for n in model.graph.node if n.op_type == "Sigmoid")
+
+
 def compare_floats(graph, model, data, random):
     """Compares every output of the model in both; throws Wrong at the first tensor that departs, in the graph's order."""
     theirs = in_onnxruntime(model, data)
@@ -160,11 +173,11 @@ def compare_files(graph, model, random, options):
             if "NOT_IMPLEMENTED" in str(e) and options["export"] == "qdq":  # ONNX's own operators with types that this runtime has not
                 return f"onnxruntime: {str(e)[-120:]}"
             raise Wrong(f"onnxruntime cannot run the file: {str(e)[:300]}") from None
-        ours, plain = in_qk(model, data, plan=made.plan), in_qk(model, data)
+        ours, plain, theirs_plain = in_qk(model, data, plan=made.plan), in_qk(model, data), in_onnxruntime(model, data)
         for name, b in theirs.items():
             same_kind(name, ours[name], b)
             if b.size:
-                floor = 1e-5 * error_of(ours[name], 0) + 1e-30
+                floor = 1e-5 * error_of(ours[name], 0) + 8 * error_of(plain[name], theirs_plain[name]) + 1e-30
                 ratios[name].append(error_of(ours[name], b) / max(error_of(ours[name], plain[name]), floor))
     for name, each in ratios.items():
         if not np.median(each) <= 0.25:
@@ -222,6 +235,9 @@ class Run:
             if not said and sys.exc_info()[0] is None:
                 pathlib.Path(f"{place}.onnx").unlink()
                 pathlib.Path(f"{place}.npz").unlink()
+        if any("infinities in other places" in what for what in said.values()) and is_coarse_zero(model, data):
+            self.counts["left out for onnxruntime's Sigmoid"] += 1
+            return
         if said:
             text = "\n".join(f"{kind}: {what}" for kind, what in said.items())
             pathlib.Path(f"{place}.txt").write_text(text + "\n")

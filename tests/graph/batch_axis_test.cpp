@@ -593,6 +593,20 @@ TEST_CASE("a sum along axis 0 runs as a whole, says why, and is cut only on dema
     CHECK(values_of(one.outputs.at("y")) == std::vector<float>{0, 1, 2, 3});
 }
 
+TEST_CASE("blocks along a vector of the samples run as a whole, however the plan counts the axis") {
+    builder b;
+    b.input("x", {N, 2}).output("y", {N});
+    set(b.node("ReduceSum", {"x", "one"}, {"y"}, "sum"), "keepdims", std::int64_t{0});
+    to_proto(make_tensor<std::int64_t>({1}, std::vector<std::int64_t>{1}), "one", *b.g().add_initializer());
+    const model m = b.model();
+    quantizer q;
+    q.format = qk::mxfp4;
+    precision_plan plan;
+    plan.tensors["y"] = q;
+    const named_tensors x{{"x", floats_of({2, 2}, {60, 4, 0.25f, 0.0625f})}};
+    CHECK(values_of(evaluator(m).run(x, plan).outputs.at("y")) == std::vector<float>{64, 0});  // one block, whose scale is that of 64
+}
+
 TEST_CASE("calibration sees what the network computes of the whole input") {
     builder b;  // moving sums of five ones
     b.input("x", {N, 1}).output("y", {N, 1}).constant("w", {1, 1, 5}, std::vector<float>(5, 1.0f));

@@ -8,20 +8,27 @@
 
 #include "graph/evaluate/execute/runner.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/walk/inferred_shapes.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 
 namespace qk::graph {
 namespace {
 
-/// Returns whether a quantizer of an activation computes with several rows: takes its scale from the whole value, or runs along axis 0.
-bool joins_rows(const quantizer& q) {
+/// Returns whether a quantizer of an activation computes with several rows: takes its scale from the whole value, or runs along axis 0,
+/// which of a vector is every axis.
+bool joins_rows(const quantizer& q, const dims* shape) {
     const bool along = is_block_format(q.format) || q.block_size > 0 || q.scale.size() > 1;
-    return q.dynamic || (has_floating_scales(q.format) && q.scale.empty()) || (along && q.axis == 0);
+    const bool first = q.axis == 0 || (shape != nullptr && (shape->size() == 1 || q.axis + static_cast<int>(shape->size()) == 0));
+    return q.dynamic || (has_floating_scales(q.format) && q.scale.empty()) || (along && first);
 }
 
 bool joins_rows(const model& m, const precision_plan& plan) {
-    return std::ranges::any_of(plan.tensors, [&](const auto& t) { return !m.is_constant(t.first) && joins_rows(t.second); }) ||
-           std::ranges::any_of(plan.edges, [&](const auto& e) { return !m.is_constant(e.first.tensor) && joins_rows(e.second); });
+    const auto shapes = detail::shapes_of(m);
+    const auto joins = [&](const std::string& tensor, const quantizer& q) {
+        return !m.is_constant(tensor) && joins_rows(q, shapes->find(tensor));
+    };
+    return std::ranges::any_of(plan.tensors, [&](const auto& t) { return joins(t.first, t.second); }) ||
+           std::ranges::any_of(plan.edges, [&](const auto& e) { return joins(e.first.tensor, e.second); });
 }
 
 evaluate_result run_samples(execute::runner& r, const evaluate_options& options, const named_tensors& inputs, const precision_plan& plan,
