@@ -51,8 +51,8 @@ def later(model, newest=NEWEST):
 
 
 def nodes(folder):
-    for tests in evidence.folders("onnx_node_tests")[:1]:
-        for test in sorted(p.parent for p in tests.glob("*/model.onnx")):
+    for place in evidence.folders("onnx_node_tests")[:1]:
+        for test in sorted(p.parent for p in place.glob("onnx_node_tests/*/model.onnx")):
             yield test.name, test / "model.onnx", test / "test_data_set_0", later(onnx.load(test / "model.onnx"))
 
 
@@ -85,7 +85,7 @@ def networks(folder):
                 held = {t.name for t in model.graph.initializer}
                 feeds = [array_for(v, random) for v in model.graph.input if v.name not in held]
                 written(data, onnx.ModelProto(), feeds)
-                yield f"{kind}/{file.relative_to(place / kind)}", file, data, ()
+                yield file.relative_to(place.parent), file, data, ()
 
 
 def array_for(info, random):
