@@ -12,17 +12,18 @@
 #include "../data_folders.hpp"
 #include "build_model.hpp"
 #include "graph/evaluate/execute/runner.hpp"
-#include "graph/ops/elements.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/evaluate/session.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
+#include "samples_apart.hpp"
 
 using namespace qk::graph;
 using namespace qk::graph::execute;
 using qk_test::builder;
+using qk_test::close;
 using qk_test::random_tensor;
 
 namespace {
@@ -445,58 +446,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<double> numbers(const tensor& t) {
-    std::vector<double> v(t.size());
-    if (t.type() == data_type::string || !qk::graph::ops::read_elements(t.type(), t.bytes(), std::span(v))) v.clear();
-    return v;
-}
-
-bool close(const tensor& a, const tensor& b) {
-    if (a.type() != b.type() || a.shape() != b.shape()) return false;
-    const std::vector<double> x = numbers(a), y = numbers(b);
-    if (x.size() != a.size()) return a.size_bytes() == b.size_bytes() && std::memcmp(a.bytes(), b.bytes(), a.size_bytes()) == 0;
-    double largest = 0;
-    for (const double v : y)
-        if (std::isfinite(v)) largest = std::max(largest, std::fabs(v));
-    for (std::size_t i = 0; i < x.size(); ++i) {
-        if (std::isnan(x[i]) && std::isnan(y[i])) continue;
-        if (x[i] != y[i] && !(std::fabs(x[i] - y[i]) <= 1e-5 * largest)) return false;
-    }
-    return true;
-}
-
 /// Runs a model's data whole and each sample alone along the axes; returns what is wrong, or "".
 std::string check_rows(runner& r, const std::vector<tensor>& inputs, const std::vector<int>& axes, std::size_t count,
                        const std::vector<int>& output_axes) {
     const precision_plan none;
     const precision_plan* p = &none;
     const auto program = make_program(*r.net, r.shared, {&p, 1});
-    const std::vector<tensor> whole = r.once(*program, inputs);
-    for (std::size_t n = 0; n < count; ++n) {
-        std::vector<tensor> one;
-        for (std::size_t i = 0; i < inputs.size(); ++i)
-            one.push_back(axes[i] < 0 ? inputs[i]
-                                      : rows_along(inputs[i], axes[i],
-                                                   n * static_cast<std::size_t>(inputs[i].dim(static_cast<std::size_t>(axes[i]))) / count,
-                                                   static_cast<std::size_t>(inputs[i].dim(static_cast<std::size_t>(axes[i]))) / count));
-        std::vector<tensor> got;
-        try {
-            got = r.once(*program, one);
-        } catch (const error& e) {
-            return std::string("a sample alone: ") + e.what();
-        }
-        for (std::size_t o = 0; o < whole.size(); ++o) {
-            const int axis = output_axes[o];
-            if (axis < 0) {
-                if (!close(got[o], whole[o])) return "output " + std::to_string(o) + " is not the same for all";
-                continue;
-            }
-            const auto each = static_cast<std::size_t>(whole[o].dim(static_cast<std::size_t>(axis))) / count;
-            if (!close(got[o], rows_along(whole[o], axis, n * each, each)))
-                return "output " + std::to_string(o) + " of sample " + std::to_string(n) + " alone is another, axis " +
-                       std::to_string(axis);
-        }
-    }
+    const qk_test::samples_apart apart(r, *program, inputs, axes, count);
+    for (std::size_t o = 0; o < apart.outputs(); ++o)
+        if (std::string wrong = apart.wrong(o, output_axes[o]); !wrong.empty()) return wrong;
     return "";
 }
 
