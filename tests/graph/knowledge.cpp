@@ -286,7 +286,7 @@ class knowledge {
     /// Says what is known of the node that makes a value.
     void of_node(row& r, int k) {
         const onnx::NodeProto& n = m_.graph().node(k);
-        r.fact("layout", [&] { return text_of(layout_rule_of(node_view(n, m_.opset(n.domain())))); });
+        r.fact("layout", [&] { return text_of(layout_rule_of(node_view(n, m_.opset(n.domain())), facts_of(n))); });
         r.fact("exact", [&] { return yes(pipeline::is_exact(n)); });
         r.fact("kind", [&] { return text_of(kind_of(n)); });
         const layer_view::node_info& info = layers_.nodes()[static_cast<std::size_t>(k)];
