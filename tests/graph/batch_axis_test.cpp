@@ -551,18 +551,27 @@ TEST_CASE("a sum along axis 0 runs as a whole, says why, and is cut only on dema
     CHECK(values_of(one.outputs.at("y")) == std::vector<float>{0, 1, 2, 3});
 }
 
-TEST_CASE("blocks along a vector of the samples run as a whole, however the plan counts the axis") {
-    builder b;
-    b.input("x", {N, 2}).output("y", {N});
-    set(b.node("ReduceSum", {"x", "one"}, {"y"}, "sum"), "keepdims", std::int64_t{0});
-    to_proto(make_tensor<std::int64_t>({1}, std::vector<std::int64_t>{1}), "one", *b.g().add_initializer());
-    const model m = b.model();
+TEST_CASE("blocks along the samples run as a whole, wherever those stand and however the plan counts the axis") {
     quantizer q;
     q.format = qk::mxfp4;
     precision_plan plan;
     plan.tensors["y"] = q;
     const named_tensors x{{"x", floats_of({2, 2}, {60, 4, 0.25f, 0.0625f})}};
-    CHECK(values_of(evaluator(m).run(x, plan).outputs.at("y")) == std::vector<float>{64, 0});  // one block, whose scale is that of 64
+    builder sum;
+    sum.input("x", {N, 2}).output("y", {N});
+    set(sum.node("ReduceSum", {"x", "one"}, {"y"}, "sum"), "keepdims", std::int64_t{0});
+    to_proto(make_tensor<std::int64_t>({1}, std::vector<std::int64_t>{1}), "one", *sum.g().add_initializer());
+    const evaluate_result vector = evaluator(sum.model()).run(x, plan);
+    CHECK(values_of(vector.outputs.at("y")) == std::vector<float>{64, 0});  // one block, whose scale is that of 64
+    CHECK(vector.whole.find("along the samples") != std::string::npos);
+    builder turned;
+    turned.input("x", {N, 2}).output("y", {2, N});
+    turned.node("Transpose", {"x"}, {"y"});
+    CHECK(values_of(evaluator(turned.model()).run(x, plan).outputs.at("y")) == std::vector<float>{48, 0, 4, 0});
+    builder plain;
+    plain.input("x", {N, 2}).output("y", {N, 2});
+    plain.node("Relu", {"x"}, {"y"});
+    CHECK(evaluator(plain.model()).run(x, plan).one_by_one);
 }
 
 TEST_CASE("calibration sees what the network computes of the whole input") {

@@ -8,35 +8,17 @@
 
 #include "graph/evaluate/execute/runner.hpp"
 #include "graph/ops/op.hpp"
-#include "graph/ops/walk/inferred_shapes.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 
 namespace qk::graph {
 namespace {
-
-/// Returns whether a quantizer of an activation computes with several rows: takes its scale from the whole value, or runs along axis 0,
-/// which of a vector is every axis.
-bool joins_rows(const quantizer& q, const dims* shape) {
-    const bool along = is_block_format(q.format) || q.block_size > 0 || q.scale.size() > 1;
-    const bool first = q.axis == 0 || (shape != nullptr && (shape->size() == 1 || q.axis + static_cast<int>(shape->size()) == 0));
-    return q.dynamic || (has_floating_scales(q.format) && q.scale.empty()) || (along && first);
-}
-
-bool joins_rows(const model& m, const precision_plan& plan) {
-    const auto shapes = detail::shapes_of(m);
-    const auto joins = [&](const std::string& tensor, const quantizer& q) {
-        return !m.is_constant(tensor) && joins_rows(q, shapes->find(tensor));
-    };
-    return std::ranges::any_of(plan.tensors, [&](const auto& t) { return joins(t.first, t.second); }) ||
-           std::ranges::any_of(plan.edges, [&](const auto& e) { return joins(e.first.tensor, e.second); });
-}
 
 evaluate_result run_samples(execute::runner& r, const evaluate_options& options, const named_tensors& inputs, const precision_plan& plan,
                             const tensor_observer& observe, const progress& report, const output_consumer& consume) {
     execute::sample_set data = execute::make_samples(r.source, inputs);
     const precision_plan* p = &plan;
     const auto program = execute::make_program(*r.net, r.shared, {&p, 1}, static_cast<bool>(observe));
-    const auto cut = r.decide(data, options.batch, joins_rows(r.source, plan));
+    const auto cut = r.decide(data, options.batch, &plan);
     std::optional<execute::joined_outputs> outputs;
     // Runs once beforehand, so that `seconds` leaves out what is made on first use.
     if (options.keep_outputs) outputs.emplace(r.source, cut, r.once(*program, r.inputs_of(data, cut, 0)));

@@ -51,6 +51,8 @@ batch_verdict follow_batch_axis(const network& net, const std::vector<batch_inpu
         if (verdict.is == batch_verdict::kind::mixed || (verdict.is == is)) return;
         verdict.is = is, verdict.why = std::move(why);
     };
+    for (std::size_t i = 0; i < known.size(); ++i)
+        if (known[i].is_rows()) verdict.places[net.values[i].name] = {known[i].axis, known[i].shape.size()};
     bool any = false;
     std::size_t number = 0;
     for (const int o : graph.outputs) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "graph/evaluate/execute/network.hpp"
@@ -27,6 +28,11 @@ struct batch_verdict {
     } is = kind::undecided;
     std::string why;               ///< the node that decided, and what it does; empty for rows
     std::vector<int> output_axes;  ///< the axis of the samples in each output; -1: one value for all samples; -2: not known
+    struct place {
+        int axis = -1;
+        std::size_t rank = 0;
+    };
+    std::unordered_map<std::string, place> places;  ///< of the samples, in every value that has them
     bool rows() const { return is == kind::rows; }
 };
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "graph/evaluate/execute/runner.hpp"
+#include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph::execute {
 namespace detail {
@@ -29,6 +30,26 @@ batch_verdict follow_samples(const network& net, const sample_set& data, const s
     return follow_batch_axis(net, inputs, static_cast<std::int64_t>(data.count));
 }
 
+/// Returns whether a plan has a quantizer of an activation for which `joins` is true.
+template <class Joins>
+static bool any_of_activations(const model& m, const precision_plan& plan, const Joins& joins) {
+    return std::ranges::any_of(plan.tensors, [&](const auto& t) { return !m.is_constant(t.first) && joins(t.first, t.second); }) ||
+           std::ranges::any_of(plan.edges,
+                               [&](const auto& e) { return !m.is_constant(e.first.tensor) && joins(e.first.tensor, e.second); });
+}
+
+/// Returns whether a quantizer takes its scale from the values of a whole run.
+static bool takes_whole(const std::string&, const quantizer& q) { return q.dynamic || (has_floating_scales(q.format) && q.scale.empty()); }
+
+/// Returns whether a plan has blocks or scales along the axis that the samples stand along.
+static bool lies_along_samples(const model& m, const precision_plan& plan, const batch_verdict& verdict) {
+    return any_of_activations(m, plan, [&](const std::string& tensor, const quantizer& q) {
+        const auto at = verdict.places.find(tensor);
+        const bool along = is_block_format(q.format) || q.block_size > 0 || q.scale.size() > 1;
+        return along && at != verdict.places.end() && static_cast<int>(resolve_axis(q.axis, at->second.rank)) == at->second.axis;
+    });
+}
+
 /// Returns why rows run together.
 static std::string why_whole(const batch_verdict& verdict) {
     const bool mixed = verdict.is == batch_verdict::kind::mixed;
@@ -37,7 +58,7 @@ static std::string why_whole(const batch_verdict& verdict) {
            (mixed ? ")" : ", --batch-axis none says that they are one sample)");
 }
 
-runner::cut runner::decide(sample_set& data, int batch, bool plan_joins_rows) const {
+runner::cut runner::decide(sample_set& data, int batch, const precision_plan* plan) const {
     if (data.ragged) {
         cut c = alone(data);
         c.ragged = true;
@@ -48,20 +69,21 @@ runner::cut runner::decide(sample_set& data, int batch, bool plan_joins_rows) co
         if (!data.uncut.empty()) c.whole = data.uncut + ": the data runs as a whole";
         return c;
     }
-    if (data.symbolic && plan_joins_rows) {
+    const auto joined = [&] {
         cut c = together(data, batch);
         c.whole =
-            "the plan takes scales of activations from the values of a whole run, or has them along axis 0: rows run together "
-            "(--batch-axis 0 cuts "
-            "them apart)";
+            "the plan takes scales of activations from the values of a whole run, or has them along the samples: rows run together "
+            "(--batch-axis 0 cuts them apart)";
         return c;
-    }
+    };
+    if (data.symbolic && plan != nullptr && any_of_activations(source, *plan, takes_whole)) return joined();
     batch_verdict verdict = follow_samples(*net, data, data.axes);
     if (data.symbolic && !verdict.rows() && !data.wider.empty())
         if (batch_verdict wider = follow_samples(*net, data, data.wider); wider.rows()) {
             verdict = std::move(wider);
             data.axes = data.wider;
         }
+    if (data.symbolic && plan != nullptr && lies_along_samples(source, *plan, verdict)) return joined();
     if (verdict.rows() || !data.symbolic) {
         cut c = alone(data);
         c.axes = verdict.output_axes, c.asked = data.asked;

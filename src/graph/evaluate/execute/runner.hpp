@@ -38,9 +38,9 @@ class runner {
         int asked = 0;            ///< the axis for those that are not known, if they have one row there
         std::string whole;        ///< why rows run together; empty if they do not
     };
-    /// Decides how data is divided, from the graph, and whether a plan's quantizers compute with several rows. May cut more inputs of
-    /// `data`.
-    cut decide(sample_set& data, int batch, bool plan_joins_rows = false) const;
+    /// Decides how data is divided, from the graph, and from what quantizers of a plan, if one is given, compute with several rows. May cut
+    /// more inputs of `data`.
+    cut decide(sample_set& data, int batch, const precision_plan* plan = nullptr) const;
     /// Returns the division into single samples.
     static cut alone(const sample_set& data);
     /// Returns the division into runs of `batch` rows, or one of all if that is 0.
