@@ -3,10 +3,10 @@
 """Writes down what qk knows of values without running them, beside what running gives, so that a change of how it is known can show that
 what was not known became known and right, and nothing else moved.
 
-    python tests/knowledge.py build/release --out before.txt       before the change
-    python tests/knowledge.py build/release --against before.txt   after it: prints what differs, and exits with 1 if anything may not
+    python tests/knowledge.py build/dev --out before.txt       before the change
+    python tests/knowledge.py build/dev --against before.txt   after it: prints what differs, and exits with 1 if anything may not
 
-`knowledge_record` (a target of the build) has the facts; its first comment says what a line means. No record is kept in git: a worktree of
+`knowledge_record` (a target of a build with -DQK_TOGETHER=1, as the preset dev has it) has the facts; its first comment says what a line means. No record is kept in git: a worktree of
 the commit before the change makes it again in minutes. Equal lines of consecutive opsets are one line, LABEL@FIRST-LAST.
 
 Of what is known, something that begins with "?" may become what was computed. Anything else that differs is told, and ends in status 1,
