@@ -86,7 +86,7 @@ TEST_CASE("what each style writes of the digits network is read back, or its row
         const detail::style_row& row = style.row();
         std::size_t written = 0, own = 0, unread = 0;
         for (const asked& a : requests) {
-            INFO(style.name() << ": " << a.activation << "/" << a.weight);
+            INFO(std::string(style.name()) << ": " << std::string(a.activation) << "/" << std::string(a.weight));
             quantize_options options;
             options.how = a.how;
             precision weight{.format = format_from(a.weight)};
@@ -103,15 +103,19 @@ TEST_CASE("what each style writes of the digits network is read back, or its row
             for (int i = 0; row.read != nullptr && i < file->graph().node_size(); ++i) own += row.read(*file, i).index() != 0;
             try {
                 const recovered_plan found = recover_plan(*file);
-                CHECK(quantized_edges(found.plan, found.plain).size() == quantized_edges(plan, m).size());
+                if (quantized_edges(found.plan, found.plain).size() != quantized_edges(plan, m).size()) {
+                    CHECK(row.unread != nullptr);
+                    ++unread;
+                    continue;
+                }
                 CHECK(difference(evaluator(*file).run(x).outputs, evaluator(found.plain).run(x, found.plan).outputs) < 1e-5f);
             } catch (const error& e) {
-                INFO(e.what());
+                INFO(std::string(e.what()));
                 CHECK(row.unread != nullptr);
                 ++unread;
             }
         }
-        INFO(style.name());
+        INFO(std::string(style.name()));
         CHECK(written > 0);
         CHECK((own > 0) == (row.read != nullptr));
         CHECK((unread > 0) == (row.unread != nullptr));

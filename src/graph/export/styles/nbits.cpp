@@ -267,7 +267,7 @@ class nbits_writer : public quantizer_writer {
         std::string why;
         const onnx::NodeProto& n = g_.graph().node(reader.node);
         if (fits_nbits(n, reader.input, v.how, value, why)) {
-            write_nbits(g_, reader.node, v.name, v.how, value, own);
+            products_.push_back({reader.node, v.name, v.how, own});
             return true;
         }
         if (is_integer_format(v.how.format) && value.rank() == 2)
@@ -275,7 +275,9 @@ class nbits_writer : public quantizer_writer {
         return false;
     }
 
+    /// A node is rewritten when its other inputs, a bias among them, have what the plan makes of them.
     void finish() override {
+        for (const planned_product& p : products_) write_nbits(g_, p.node, p.name, p.how, weights_of(p.name), p.own);
         std::size_t in_integers = 0;
         for (const planned_experts& e : experts_) in_integers += write_qmoe(g_, e, {weights_of(e.names[0]), weights_of(e.names[1])});
         if (in_integers > 0)
@@ -290,7 +292,14 @@ class nbits_writer : public quantizer_writer {
 
     std::unique_ptr<functions_writer> rest_;
     const model* source_ = nullptr;
-    std::vector<planned_experts> experts_;  ///< what becomes QMoE
+    struct planned_product {
+        int node = 0;
+        std::string name;  ///< of the weights
+        quantizer how;
+        data_type own = data_type::float32;
+    };
+    std::vector<planned_product> products_;  ///< what becomes MatMulNBits or GatherBlockQuantized
+    std::vector<planned_experts> experts_;   ///< what becomes QMoE
 };
 
 /// The float weights behind codes, and the quantizer that made them.
