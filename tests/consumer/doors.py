@@ -5,8 +5,8 @@
     python3 tests/consumer/doors.py BUILD_FOLDER
 
 Every installed header must be reachable from a door (a header directly in qk/graph), and every door must compile in a program that has
-only the installed tree, by g++ and clang, as C++20 and C++23. A new door raises the two numbers below in the commit that adds it; nothing
-else does: what is not reached from a door belongs to src/graph. The components above, which a build may leave out, are not counted.
+only the installed tree, by g++ and clang, as C++20 and C++23. A new door, or a new value in one, raises the two numbers below in the commit
+that adds it; nothing else does: what is not reached from a door belongs to src/graph. The components above, which a build may leave out, are not counted.
 """
 import concurrent.futures
 import os
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 HEADERS = 97
-LINES = 5120  # at most
+LINES = 5150  # at most
 ABOVE = re.compile(r"qk/graph/(learn|hardware)[./]")
 STANDARDS = {"g++": ["-std=c++20", "-std=c++23"], "clang++": ["-std=c++20", "-std=c++2b"]}
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
