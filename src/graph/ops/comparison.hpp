@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "graph/ops/binary.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -29,15 +30,21 @@ inline void where(op_context& call) {
 }
 
 inline constexpr op_entry comparison_ops[] = {
-    {"", "Equal", 1, through_float32<compare<std::equal_to<>, element_types>>, nullptr, {follow_elements}, {exact}},
-    {"", "Greater", 1, through_float32<compare<std::greater<>, number_types>>, nullptr, {follow_elements}, {exact}},
-    {"", "GreaterOrEqual", 12, through_float32<compare<std::greater_equal<>, number_types>>, nullptr, {follow_elements}},
-    {"", "Less", 1, through_float32<compare<std::less<>, number_types>>, nullptr, {follow_elements}, {exact}},
-    {"", "LessOrEqual", 12, through_float32<compare<std::less_equal<>, number_types>>, nullptr, {follow_elements}},
-    {"", "And", 1, compare<std::logical_and<>, logical_types>, nullptr, {follow_elements}, {exact}},
-    {"", "Or", 1, compare<std::logical_or<>, logical_types>, nullptr, {follow_elements}, {exact}},
-    {"", "Xor", 1, compare<std::not_equal_to<>, logical_types>, nullptr, {follow_elements}},
-    {"", "Where", 9, where, nullptr, {follow_elements}, {exact | reckons}},
+    {"", "Equal", 1, through_float32<compare<std::equal_to<>, element_types>>, nullptr, {follow_elements}, {exact, 0, gives_booleans}},
+    {"", "Greater", 1, through_float32<compare<std::greater<>, number_types>>, nullptr, {follow_elements}, {exact, 0, gives_booleans}},
+    {"",
+     "GreaterOrEqual",
+     12,
+     through_float32<compare<std::greater_equal<>, number_types>>,
+     nullptr,
+     {follow_elements},
+     {0, 0, gives_booleans}},
+    {"", "Less", 1, through_float32<compare<std::less<>, number_types>>, nullptr, {follow_elements}, {exact, 0, gives_booleans}},
+    {"", "LessOrEqual", 12, through_float32<compare<std::less_equal<>, number_types>>, nullptr, {follow_elements}, {0, 0, gives_booleans}},
+    {"", "And", 1, compare<std::logical_and<>, logical_types>, nullptr, {follow_elements}, {exact, 0, gives_booleans}},
+    {"", "Or", 1, compare<std::logical_or<>, logical_types>, nullptr, {follow_elements}, {exact, 0, gives_booleans}},
+    {"", "Xor", 1, compare<std::not_equal_to<>, logical_types>, nullptr, {follow_elements}, {0, 0, gives_booleans}},
+    {"", "Where", 9, where, nullptr, {follow_elements}, {exact | reckons, 0, like<1>}},
 };
 
 }  // namespace qk::graph::ops

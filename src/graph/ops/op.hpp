@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -148,9 +149,18 @@ inline constexpr unsigned all_inputs = ~0u, all_but_first = ~1u;
 
 }  // namespace ops
 
+/// Where the element type of an output comes from.
+struct type_source {
+    int like = 0;                              ///< the input that has it; -1: `type` is it
+    data_type type = data_type::undefined;     ///< undefined: not known
+    data_type (*turned)(data_type) = nullptr;  ///< what becomes of the input's type, where it is not kept
+};
+using type_rule = type_source (*)(const onnx::NodeProto&, int output);
+
 struct op_facts {
     unsigned traits = 0;
-    unsigned places = 0;  ///< bits of inputs that are no data but say where, how many or between what: indices, axes, sizes, bounds
+    unsigned places = 0;        ///< bits of inputs that are no data but say where, how many or between what: indices, axes, sizes, bounds
+    type_rule types = nullptr;  ///< of the outputs (types.hpp); nullptr: that of the first input
     bool has(ops::trait t) const { return (traits & t) != 0; }
     bool is_place(int input) const { return (places >> std::min(input, 31) & 1u) != 0; }
 };
@@ -169,6 +179,9 @@ struct op_entry {
 
 /// Returns what holds for the operator of a node, whatever version the model imports; nothing for one that the table lacks.
 const op_facts& facts_of(const onnx::NodeProto& n);
+
+/// Returns where the element type of a node's output comes from; nullopt where the operator is not known.
+std::optional<type_source> type_source_of(const onnx::NodeProto& n, int output);
 
 /// Finds the entry of an operator in the table (ops/table.hpp). Returns nullptr when the operator or its version is unknown.
 const op_entry* find_op(std::string_view domain, std::string_view name, int version);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
 
@@ -190,7 +191,7 @@ void floating_only(op_context& c) {
 }
 
 inline constexpr op_entry pool_ops[] = {
-    {"", "MaxPool", 1, max_pool, nullptr, {follow_pool}, {mover | exact | of_pictures}},
+    {"", "MaxPool", 1, max_pool, nullptr, {follow_pool}, {mover | exact | of_pictures, 0, gives_beside<data_type::int64>}},
     {"",
      "AveragePool",
      1,

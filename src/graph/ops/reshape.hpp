@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -134,9 +135,9 @@ inline constexpr op_entry reshape_ops[] = {
     {"", "Flatten", 1, flatten, nullptr, {follow_flatten}, {mover | reckons | moves_channels}},
     {"", "Squeeze", 1, squeeze, nullptr, {follow_squeeze, 0, 1}, {mover | reckons | moves_channels, all_but_first}},
     {"", "Unsqueeze", 1, unsqueeze, nullptr, {follow_unsqueeze, 0, 1}, {mover | reckons | moves_channels, all_but_first}},
-    {"", "Shape", 1, shape_of, nullptr, {follow_shape, 1}, {exact | moves_channels}},
-    {"", "Size", 1, size_of_tensor, nullptr, {follow_shape, 1}, {exact}},
-    {"", "BitCast", 26, bit_cast, nullptr, {follow_bit_cast}},
+    {"", "Shape", 1, shape_of, nullptr, {follow_shape, 1}, {exact | moves_channels, 0, gives_int64}},
+    {"", "Size", 1, size_of_tensor, nullptr, {follow_shape, 1}, {exact, 0, gives_int64}},
+    {"", "BitCast", 26, bit_cast, nullptr, {follow_bit_cast}, {0, 0, cast_types}},
 };
 
 }  // namespace qk::graph::ops

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -126,9 +127,9 @@ inline void non_zero(op_context& call) {
 }
 
 inline constexpr op_entry select_ops[] = {
-    {"", "TopK", 1, through_float32<top_k>, nullptr, {follow_top_k}, {0, all_but_first}},
-    {"", "Unique", 11, through_float32<unique>, nullptr, {follow_all_samples}, {moves_channels}},
-    {"", "NonZero", 9, non_zero, nullptr, {follow_all_samples}, {moves_channels}},
+    {"", "TopK", 1, through_float32<top_k>, nullptr, {follow_top_k}, {0, all_but_first, gives_beside<data_type::int64>}},
+    {"", "Unique", 11, through_float32<unique>, nullptr, {follow_all_samples}, {moves_channels, 0, gives_beside<data_type::int64>}},
+    {"", "NonZero", 9, non_zero, nullptr, {follow_all_samples}, {moves_channels, 0, gives_int64}},
 };
 
 }  // namespace qk::graph::ops

@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "qk/graph/model/attribute.hpp"
+
 namespace qk::graph {
 namespace ops {
 
@@ -41,6 +43,17 @@ const op_facts& facts_of(const onnx::NodeProto& n) {
     static constexpr op_facts none{};
     const op_entry* op = find_op(n.domain(), n.op_type(), std::numeric_limits<int>::max());
     return op == nullptr ? none : op->is;
+}
+
+std::optional<type_source> type_source_of(const onnx::NodeProto& n, int output) {
+    const op_entry* op = find_op(n.domain(), n.op_type(), std::numeric_limits<int>::max());
+    if (op != nullptr) return op->is.types == nullptr ? type_source{} : op->is.types(n, output);
+    // Operators that are not run here: what they make of words, or of a table's columns.
+    if (detail::one_of(n.op_type(), {"TfIdfVectorizer", "Normalizer", "Scaler", "FeatureVectorizer", "LinearRegressor", "SVMRegressor",
+                                     "TreeEnsembleRegressor"}))
+        return type_source{-1, data_type::float32};
+    if (n.op_type() == "SequenceLength") return type_source{-1, data_type::int64};
+    return std::nullopt;
 }
 
 }  // namespace qk::graph

@@ -7,6 +7,7 @@
 
 #include "graph/base/inner_loop.hpp"
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/vector_math.hpp"
 #include "graph/ops/walk/rules.hpp"
 
@@ -233,10 +234,10 @@ inline constexpr op_entry unary_ops[] = {
     {"", "Sign", 9, unary_number<functions::sign>, nullptr, {follow_unary}, {exact}},
     {"", "Neg", 1, through_float32<unary<functions::negate, signed_numbers>>, nullptr, {follow_unary}, {exact | reckons | one_by_one}},
     {"", "Relu", 1, through_float32<unary<functions::relu, signed_numbers>>, nullptr, {follow_unary}, {clamps | exact | one_by_one}},
-    {"", "Not", 1, unary<functions::logical_not, only_bool>, nullptr, {follow_unary}, {exact}},
+    {"", "Not", 1, unary<functions::logical_not, only_bool>, nullptr, {follow_unary}, {exact, 0, gives_booleans}},
     {"", "BitwiseNot", 18, unary<functions::bitwise_not, integer_types>, nullptr, {follow_unary}},
-    {"", "IsNaN", 9, through_float32<is_nan>, nullptr, {follow_unary}},
-    {"", "IsInf", 10, through_float32<is_inf>, nullptr, {follow_unary}},
+    {"", "IsNaN", 9, through_float32<is_nan>, nullptr, {follow_unary}, {0, 0, gives_booleans}},
+    {"", "IsInf", 10, through_float32<is_inf>, nullptr, {follow_unary}, {0, 0, gives_booleans}},
 };
 
 }  // namespace qk::graph::ops
