@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "qk/graph/model/known_values.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/known_values.hpp"
 
 namespace qk::graph::detail {
 

@@ -33,6 +33,7 @@
 #include "graph/evaluate/execute/runner.hpp"
 #include "graph/plan/operand_tables.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
+#include "qk/graph/ops/known_values.hpp"
 #include "samples_apart.hpp"
 #ifdef QK_HAVE_LEARN
 #include "learn/stream.hpp"

@@ -6,8 +6,8 @@
 // failed and are left out, by reason. An operator that is missing is a failure unless it stands in the list of those left out; one that
 // stands there and is not missing is a failure, too. Compares as ONNX's own runner does: floats within 1e-7 + 1e-3 of the expected
 // magnitude (bfloat16: 2^-6), NaNs equal; integers, booleans and the values of FP8 and FP4 codes exactly. The shapes and
-// types that are inferred without running must be those that were computed, too, as far as they are known. Exit status 0: only expected failures; 1: other
-// failures; 2: no test was found; 77: a DIR does not exist (one after --if-there may be missing).
+// types that are inferred without running must be those that were computed, too, as far as they are known. Exit status 0: only expected
+// failures; 1: other failures; 2: no test was found; 77: a DIR does not exist (one after --if-there may be missing).
 
 #include <onnx/onnx_pb.h>
 
@@ -28,8 +28,8 @@
 #include "graph/ops/half.hpp"
 #include "graph/ops/op.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/model/known_values.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/known_values.hpp"
 
 namespace fs = std::filesystem;
 using namespace qk::graph;
@@ -358,8 +358,9 @@ int main(int argc, char** argv) {
     for (const auto& [reason, count] : without) std::cout << "\n    " << count << "  " << reason;
     std::cout << std::endl;
     for (const inferred_count* c : {&of_known_lengths, &of_open_lengths}) {
-        std::cout << "inferred from inputs of " << (c == &of_open_lengths ? "open" : "known") << " lengths: " << c->lengths << " shapes whole, "
-                  << c->rank << " with open lengths, " << c->nothing << " not; " << c->typed << " types, " << c->untyped << " not:";
+        std::cout << "inferred from inputs of " << (c == &of_open_lengths ? "open" : "known") << " lengths: " << c->lengths
+                  << " shapes whole, " << c->rank << " with open lengths, " << c->nothing << " not; " << c->typed << " types, "
+                  << c->untyped << " not:";
         for (const auto& [op, n] : c->without) std::cout << " " << op << " " << n;
         std::cout << std::endl;
     }

@@ -22,8 +22,8 @@
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/known_values.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/known_values.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {

@@ -21,8 +21,8 @@
 #include "graph/ops/op.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/known_values.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/known_values.hpp"
 
 namespace qk::graph {
 namespace detail {

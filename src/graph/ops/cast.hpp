@@ -72,9 +72,12 @@ inline void run_cast(op_context& call) {
 
 inline void run_cast_like(op_context& call) { detail::cast_to(call, call.input(1).type()); }
 
+// clang-format off
 inline constexpr op_entry cast_ops[] = {
-    {"", "Cast", 1, run_cast, nullptr, {follow_cast, 0, 1}, {exact | reckons, 0, cast_types}},
-    {"", "CastLike", 15, run_cast_like, nullptr, {follow_unary}, {reckons, 0, like<1>}},
+    {"", "Cast", 1, run_cast, nullptr,
+     {follow_cast, 0, 1}, {.traits = exact | reckons | keeps_all, .values = first_input, .types = cast_types}},
+    {"", "CastLike", 15, run_cast_like, nullptr, {follow_unary}, {.traits = reckons, .types = like<1>}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -191,12 +191,12 @@ inline type_source types_of_body(const onnx::NodeProto& n, int output) {
 }
 
 inline constexpr op_entry control_ops[] = {
-    {"", "OptionalHasElement", 15, optional_has_element, nullptr, {}, {0, 0, gives_booleans}},
+    {"", "OptionalHasElement", 15, optional_has_element, nullptr, {}, {.types = gives_booleans, .inputs = 0}},
     {"", "OptionalGetElement", 15, optional_get_element},
-    {"", "If", 1, if_else, nullptr, {}, {0, 0, types_of_body}},
-    {"", "Loop", 1, loop, nullptr, {}, {0, 0, types_of_body}},
-    {"", "Scan", 8, scan_batched, nullptr, {}, {0, 0, types_of_body}},
-    {"", "Scan", 9, scan, nullptr, {}, {0, 0, types_of_body}},
+    {"", "If", 1, if_else, nullptr, {}, {.types = types_of_body}},
+    {"", "Loop", 1, loop, nullptr, {}, {.types = types_of_body, .inputs = 0}},
+    {"", "Scan", 8, scan_batched, nullptr, {}, {.types = types_of_body}},
+    {"", "Scan", 9, scan, nullptr, {}, {.types = types_of_body}},
 };
 
 }  // namespace qk::graph::ops

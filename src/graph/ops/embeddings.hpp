@@ -127,9 +127,12 @@ inline type_source embedding_types(const onnx::NodeProto&, int output) {
     return output == 1 ? type_source{-1, data_type::int32} : type_source{2};  // counts of what the mask shows, beside words
 }
 
+// clang-format off
 inline constexpr op_entry embedding_ops[] = {
-    {"com.microsoft", "EmbedLayerNormalization", 1, run_embed_layer_normalization, nullptr, {follow_embeddings}, {0, 0, embedding_types}},
-    {"com.microsoft", "GatherBlockQuantized", 1, run_gather_block_quantized, nullptr, {follow_gather_block_quantized}, {0, 0, like<2>}},
+    {"com.microsoft", "EmbedLayerNormalization", 1, run_embed_layer_normalization, nullptr,
+     {follow_embeddings}, {.types = embedding_types}},
+    {"com.microsoft", "GatherBlockQuantized", 1, run_gather_block_quantized, nullptr, {follow_gather_block_quantized}, {.types = like<2>}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -148,13 +148,16 @@ inline type_source filled_types(const onnx::NodeProto& n, int) {
     return {-1, value == nullptr ? data_type::float32 : static_cast<data_type>(value->t().data_type())};
 }
 
+// clang-format off
 inline constexpr op_entry generate_ops[] = {
-    {"", "Constant", 1, constant, nullptr, {}, {exact, 0, constant_types}},
-    {"", "ConstantOfShape", 9, constant_of_shape, nullptr, {follow_constant_of_shape, 1}, {exact, all_inputs, filled_types}},
+    {"", "Constant", 1, constant, nullptr, {}, {.traits = exact, .types = constant_types, .inputs = 0}},
+    {"", "ConstantOfShape", 9, constant_of_shape, nullptr,
+     {follow_constant_of_shape, 1}, {.traits = exact, .places = all_inputs, .types = filled_types}},
     {"", "Range", 11, through_float32<range>, nullptr, {follow_range, 7}, {exact, all_inputs}},
-    {"", "EyeLike", 9, eye_like, nullptr, {follow_triangle}, {0, 0, dtype_or_like}},
-    {"", "OneHot", 9, one_hot, nullptr, {follow_one_hot}, {0, 1u << 1, like<2>}},
-    {"", "Trilu", 14, trilu, nullptr, {follow_triangle}, {0, all_but_first}},
+    {"", "EyeLike", 9, eye_like, nullptr, {follow_triangle}, {.types = dtype_or_like}},
+    {"", "OneHot", 9, one_hot, nullptr, {follow_one_hot}, {.places = 1u << 1, .types = like<2>, .inputs = 3}},
+    {"", "Trilu", 14, trilu, nullptr, {follow_triangle}, {.places = all_but_first, .values = first_input}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -241,17 +241,14 @@ inline type_source qgemm_types(const onnx::NodeProto& n, int output) {
     return has_input(n, 7) ? like_zero_point<8>(n, output) : type_source{-1, data_type::float32};  // without a scale of Y it is no code
 }
 
+// clang-format off
 inline constexpr op_entry qgemm_ops[] = {
-    {"com.microsoft", "QGemm", 1, run_qgemm, nullptr, {follow_qgemm}, {makes_codes, 0, qgemm_types}},
-    {"com.microsoft",
-     "MatMulIntegerToFloat",
-     1,
-     run_matmul_integer_to_float,
-     nullptr,
-     {follow_matmul_integer},
-     {0, 0, gives<data_type::float32>}},
+    {"com.microsoft", "QGemm", 1, run_qgemm, nullptr, {follow_qgemm}, {.traits = makes_codes, .types = qgemm_types}},
+    {"com.microsoft", "MatMulIntegerToFloat", 1, run_matmul_integer_to_float, nullptr,
+     {follow_matmul_integer}, {.types = gives<data_type::float32>}},
     {"com.microsoft", "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul, nullptr, {follow_all_samples}},
     {"com.microsoft", "MatMulNBits", 1, run_matmul_nbits, prepare_matmul_nbits, {follow_matmul_bits}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -169,16 +169,21 @@ inline void run_qlinear_concat(op_context& call) {
 
 inline type_source concatenated_types(const onnx::NodeProto& n, int) { return {has_input(n, 1) ? 1 : 2}; }
 
+// clang-format off
 inline constexpr op_entry qlinear_ops[] = {
-    {"com.microsoft", "QLinearAdd", 1, run_qlinear_add, nullptr, {follow_qlinear_elements}, {makes_codes, 0, like_zero_point<7>}},
-    {"com.microsoft", "QLinearMul", 1, run_qlinear_mul, nullptr, {follow_qlinear_elements}, {0, 0, like_zero_point<7>}},
-    {"com.microsoft", "QLinearSigmoid", 1, run_qlinear_sigmoid, nullptr, {follow_unary}, {0, 0, like_zero_point<4>}},
-    {"com.microsoft", "QLinearLeakyRelu", 1, run_qlinear_leaky_relu, nullptr, {follow_unary}, {0, 0, like_zero_point<4>}},
-    {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv, nullptr, {follow_qlinear_conv}, {makes_codes, 0, like_zero_point<7>}},
-    {"com.microsoft", "QLinearAveragePool", 1, run_qlinear_average_pool, nullptr, {follow_pool}, {0, 0, like_zero_point<4>}},
-    {"com.microsoft", "QLinearGlobalAveragePool", 1, run_qlinear_global_average_pool, nullptr, {follow_pool}, {0, 0, like_zero_point<4>}},
-    {"com.microsoft", "QLinearSoftmax", 1, run_qlinear_softmax, nullptr, {follow_qlinear_softmax}, {0, 0, like_zero_point<4>}},
-    {"com.microsoft", "QLinearConcat", 1, run_qlinear_concat, nullptr, {follow_qlinear_concat}, {0, 0, concatenated_types}},
+    {"com.microsoft", "QLinearAdd", 1, run_qlinear_add, nullptr,
+     {follow_qlinear_elements}, {.traits = makes_codes, .types = like_zero_point<7>}},
+    {"com.microsoft", "QLinearMul", 1, run_qlinear_mul, nullptr, {follow_qlinear_elements}, {.types = like_zero_point<7>}},
+    {"com.microsoft", "QLinearSigmoid", 1, run_qlinear_sigmoid, nullptr, {follow_unary}, {.types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearLeakyRelu", 1, run_qlinear_leaky_relu, nullptr, {follow_unary}, {.types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv, nullptr,
+     {follow_qlinear_conv}, {.traits = makes_codes, .types = like_zero_point<7>}},
+    {"com.microsoft", "QLinearAveragePool", 1, run_qlinear_average_pool, nullptr, {follow_pool}, {.types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearGlobalAveragePool", 1, run_qlinear_global_average_pool, nullptr,
+     {follow_pool}, {.types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearSoftmax", 1, run_qlinear_softmax, nullptr, {follow_qlinear_softmax}, {.types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearConcat", 1, run_qlinear_concat, nullptr, {follow_qlinear_concat}, {.types = concatenated_types}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

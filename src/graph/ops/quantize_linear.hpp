@@ -230,12 +230,19 @@ inline type_source dequantized_types(const onnx::NodeProto& n, int) {
 }
 inline type_source dynamic_types(const onnx::NodeProto&, int output) { return {-1, output == 1 ? data_type::float32 : data_type::uint8}; }
 
+// clang-format off
 inline constexpr op_entry quantize_linear_ops[] = {
-    {"", "QuantizeLinear", 10, run_quantize_linear, nullptr, {follow_quantize}, {exact | makes_codes, 0, quantized_types}},
-    {"", "DequantizeLinear", 10, run_dequantize_linear, nullptr, {follow_quantize}, {exact, 0, dequantized_types}},
-    {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear, nullptr, {follow_dynamic_quantize}, {makes_codes, 0, dynamic_types}},
-    {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear, nullptr, {follow_quantize}, {exact | makes_codes, 0, quantized_types}},
-    {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}, {exact, 0, dequantized_types}},
+    {"", "QuantizeLinear", 10, run_quantize_linear, nullptr,
+     {follow_quantize}, {.traits = exact | makes_codes, .types = quantized_types, .inputs = 2}},
+    {"", "DequantizeLinear", 10, run_dequantize_linear, nullptr,
+     {follow_quantize}, {.traits = exact, .types = dequantized_types, .inputs = 2}},
+    {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear, nullptr,
+     {follow_dynamic_quantize}, {.traits = makes_codes, .types = dynamic_types}},
+    {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear, nullptr,
+     {follow_quantize}, {.traits = exact | makes_codes, .types = quantized_types}},
+    {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear, nullptr,
+     {follow_quantize}, {.traits = exact, .types = dequantized_types}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

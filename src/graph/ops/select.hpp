@@ -126,10 +126,13 @@ inline void non_zero(op_context& call) {
                 static_cast<std::int64_t>(found[i] / stride[a] % static_cast<std::size_t>(x.dim(a)));
 }
 
+// clang-format off
 inline constexpr op_entry select_ops[] = {
-    {"", "TopK", 1, through_float32<top_k>, nullptr, {follow_top_k}, {0, all_but_first, gives_beside<data_type::int64>}},
-    {"", "Unique", 11, through_float32<unique>, nullptr, {follow_all_samples}, {moves_channels, 0, gives_beside<data_type::int64>}},
-    {"", "NonZero", 9, non_zero, nullptr, {follow_all_samples}, {moves_channels, 0, gives_int64}},
+    {"", "TopK", 1, through_float32<top_k>, nullptr, {follow_top_k}, {.places = all_but_first, .types = gives_beside<data_type::int64>}},
+    {"", "Unique", 11, through_float32<unique>, nullptr,
+     {follow_all_samples}, {.traits = moves_channels, .types = gives_beside<data_type::int64>}},
+    {"", "NonZero", 9, non_zero, nullptr, {follow_all_samples}, {.traits = moves_channels, .types = gives_int64}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

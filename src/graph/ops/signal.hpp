@@ -222,12 +222,12 @@ inline type_source window_types(const onnx::NodeProto& n, int) {
 }
 
 inline constexpr op_entry signal_ops[] = {
-    {"", "HannWindow", 17, hann_window, nullptr, {}, {0, 0, window_types}},
-    {"", "HammingWindow", 17, hamming_window, nullptr, {}, {0, 0, window_types}},
-    {"", "BlackmanWindow", 17, blackman_window, nullptr, {}, {0, 0, window_types}},
+    {"", "HannWindow", 17, hann_window, nullptr, {}, {.types = window_types}},
+    {"", "HammingWindow", 17, hamming_window, nullptr, {}, {.types = window_types}},
+    {"", "BlackmanWindow", 17, blackman_window, nullptr, {}, {.types = window_types}},
     {"", "DFT", 17, dft, nullptr, {follow_dft}},
     {"", "STFT", 17, stft, nullptr, {follow_stft}},
-    {"", "MelWeightMatrix", 17, mel_weight_matrix, nullptr, {}, {0, 0, window_types}},
+    {"", "MelWeightMatrix", 17, mel_weight_matrix, nullptr, {}, {.types = window_types}},
 };
 
 }  // namespace qk::graph::ops

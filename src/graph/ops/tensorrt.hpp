@@ -119,10 +119,10 @@ inline type_source widened_types(const onnx::NodeProto& n, int) {
 }
 
 inline constexpr op_entry tensorrt_ops[] = {
-    {"trt", "TRT_FP4DynamicQuantize", 1, run_fp4_dynamic_quantize, nullptr, {}, {0, 0, fp4_types}},
-    {"trt", "TRT_MXFP8DynamicQuantize", 1, run_mxfp8_dynamic_quantize, nullptr, {}, {0, 0, mxfp8_types}},
-    {"trt", "TRT_MXFP8DequantizeLinear", 1, run_mxfp8_dequantize_linear, nullptr, {}, {0, 0, widened_types}},
-    {"trt", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}, {exact, 0, dequantized_types}},
+    {"trt", "TRT_FP4DynamicQuantize", 1, run_fp4_dynamic_quantize, nullptr, {}, {.types = fp4_types}},
+    {"trt", "TRT_MXFP8DynamicQuantize", 1, run_mxfp8_dynamic_quantize, nullptr, {}, {.types = mxfp8_types}},
+    {"trt", "TRT_MXFP8DequantizeLinear", 1, run_mxfp8_dequantize_linear, nullptr, {}, {.types = widened_types}},
+    {"trt", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}, {.traits = exact, .types = dequantized_types}},
 };
 
 }  // namespace qk::graph::ops

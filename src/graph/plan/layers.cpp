@@ -6,7 +6,7 @@
 
 #include "graph/ops/op.hpp"
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/known_values.hpp"
+#include "qk/graph/ops/known_values.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {
@@ -115,7 +115,7 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
         return {-1, false, -1};
     }
     if (op == "MatMul") return index == 0 ? operand_axes{-1, false, -2} : operand_axes{-2, false, -1};
-    if (detail::one_of(op, {"LSTM", "GRU", "RNN"})) return {-1, false, -2};
+    if (facts_of(node).has(ops::recurrent)) return {-1, false, -2};
     if (op == "Gather" && index == 0 && shape.size() == 2) return {-1, false, 0};  // a table: its rows are what is read
     // Image-shaped tensors keep their channels on axis 1; everything else is read along its rows.
     if (detail::one_of(op,
@@ -140,7 +140,6 @@ layer_view::layer_view(const model& m) : model_(&m) {
     nodes_.reserve(static_cast<std::size_t>(m.graph().node_size()));
     for (const onnx::NodeProto& node : m.graph().node()) {
         node_info info{.kind = kind_of(node), .parts = {}};
-        const std::string& op = node.op_type();
         bool picture = facts_of(node).has(ops::of_pictures);
         for (const std::string& i : node.input()) picture = picture || (detail::keeps_channels(node) && pictures_.contains(i));
         for (const std::string& o : node.output()) {
@@ -155,9 +154,8 @@ layer_view::layer_view(const model& m) : model_(&m) {
             if (!name.empty() && is_float(known.type(name))) {
                 const bool constant = m.is_constant(name);
                 p = constant ? part::weight : part::input;
-                const bool convolution = op == "Conv" || op == "ConvTranspose";
-                if (constant && i == 2 && (convolution || op == "Gemm")) p = part::bias;
-                if (constant && i == 3 && detail::one_of(op, {"LSTM", "GRU", "RNN"})) p = part::bias;
+                if (constant && i == 2 && facts_of(node).has(ops::biased)) p = part::bias;
+                if (constant && i == 3 && facts_of(node).has(ops::recurrent)) p = part::bias;
                 if (numbers.contains(name) || sparse.contains(name)) p = part::none;
                 // Bounds, sizes and paddings are not data, nor what they are made of, and a mover has one data input.
                 if (reckoned || facts_of(node).is_place(i)) p = part::none;
@@ -198,7 +196,7 @@ const value_info* given_integers(const model& m, std::string_view tensor) {
         const int p = m.producer(tensor);
         if (p < 0) return nullptr;
         const onnx::NodeProto& n = m.graph().node(p);
-        if (!detail::one_of(n.op_type(), {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Transpose"})) return nullptr;
+        if (!facts_of(n).has(ops::keeps_all)) return nullptr;
         tensor = n.input(0);
     }
     return nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of known_values.hpp: the walk over a model's graph, and the types by the rows of its operators.
-#include "qk/graph/model/known_values.hpp"
+#include "qk/graph/ops/known_values.hpp"
 
 #include <onnx/onnx_pb.h>
 
