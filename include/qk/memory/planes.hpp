@@ -112,7 +112,7 @@ struct plane_bytes : std::span<Byte> {
 /// The planes as memory; each may lie anywhere. Planes that a format lacks are empty.
 template <class Byte>
 struct basic_planes {
-    plane_bytes<Byte> elements, scales, shifts, tensor;
+    plane_bytes<Byte> elements{}, scales{}, shifts{}, tensor{};
     QK_INLINE constexpr operator basic_planes<const Byte>() const requires(!std::is_const_v<Byte>) {
         return {elements, scales, shifts, tensor};
     }
