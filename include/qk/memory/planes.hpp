@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -93,6 +94,7 @@ template <class Byte>
 struct plane_bytes : std::span<Byte> {
     constexpr plane_bytes() = default;
     template <class R>
+    requires requires(R& r) { std::data(r), std::size(r); }
     QK_INLINE constexpr plane_bytes(R&& bytes) : std::span<Byte>(of(std::forward<R>(bytes))) {}
     QK_INLINE constexpr plane_bytes(Byte* first, std::size_t n) : std::span<Byte>(first, n) {}
 
