@@ -20,6 +20,12 @@ template <class Range, class T>
 concept span_of = std::convertible_to<Range&&, std::span<T>>;
 template <class R>
 concept readable_scales = span_of<R, const float> || span_of<R, const float16> || span_of<R, const bfloat16>;
+/// Values side by side that are no scales. (One number is meant for another parameter, such as affine's.)
+template <class R>
+concept other_values = !readable_scales<R> && requires(const R& r) {
+    std::data(r);
+    std::size(r);
+};
 }  // namespace QK_ISA
 }  // namespace detail
 
@@ -38,7 +44,7 @@ class scales_in {
     QK_INLINE constexpr scales_in(const T* first, std::size_t n) : scales_in(std::span<const T>(first, n)) {}
 
     template <class R>
-    requires(!detail::readable_scales<R> && !std::same_as<std::remove_cvref_t<R>, scales_in>) QK_INLINE constexpr scales_in(R&&) {
+    requires(detail::other_values<R> && !std::same_as<std::remove_cvref_t<R>, scales_in>) QK_INLINE constexpr scales_in(R&&) {
         constexpr bool are_scales = detail::readable_scales<R>;
         static_assert(
             are_scales,
