@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <type_traits>
 
@@ -20,6 +21,10 @@ template <class Range, class T>
 concept span_of = std::convertible_to<Range&&, std::span<T>>;
 template <class R>
 concept readable_scales = span_of<R, const float> || span_of<R, const float16> || span_of<R, const bfloat16>;
+template <class R>
+concept an_array = requires(R& r) {
+    std::data(r), std::size(r);
+};
 }  // namespace QK_ISA
 }  // namespace detail
 
@@ -38,7 +43,8 @@ class scales_in {
     QK_INLINE constexpr scales_in(const T* first, std::size_t n) : scales_in(std::span<const T>(first, n)) {}
 
     template <class R>
-    requires(!detail::readable_scales<R> && !std::same_as<std::remove_cvref_t<R>, scales_in>) QK_INLINE constexpr scales_in(R&&) {
+    requires(detail::an_array<R> && !detail::readable_scales<R> && !std::same_as<std::remove_cvref_t<R>, scales_in>) QK_INLINE
+        constexpr scales_in(R&&) {
         constexpr bool are_scales = detail::readable_scales<R>;
         static_assert(
             are_scales,

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <iterator>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -94,8 +93,7 @@ template <class Byte>
 struct plane_bytes : std::span<Byte> {
     constexpr plane_bytes() = default;
     template <class R>
-    requires requires(R& r) { std::data(r), std::size(r); }
-    QK_INLINE constexpr plane_bytes(R&& bytes) : std::span<Byte>(of(std::forward<R>(bytes))) {}
+    requires detail::an_array<R> QK_INLINE constexpr plane_bytes(R&& bytes) : std::span<Byte>(of(std::forward<R>(bytes))) {}
     QK_INLINE constexpr plane_bytes(Byte* first, std::size_t n) : std::span<Byte>(first, n) {}
 
   private:
