@@ -7,9 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <span>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "qk/backward.hpp"
@@ -33,13 +31,6 @@ namespace {
 
 constexpr std::uint64_t offset = 0xcbf29ce484222325u;
 std::uint64_t hash = offset;
-std::vector<part_hash> parts;
-
-/// Ends a part.
-void done(std::string part) {
-    parts.push_back({std::move(part), hash});
-    hash = offset;
-}
 
 void take(const void* data, std::size_t bytes) {
     const auto* p = static_cast<const unsigned char*>(data);
@@ -53,6 +44,7 @@ void take(const std::vector<float>& v) {
 }
 void take(const std::vector<std::byte>& v) { take(v.data(), v.size()); }
 void take(std::string_view s) { take(s.data(), s.size()); }
+void take(int n) { take(&n, sizeof n); }
 
 constexpr std::size_t rows = 3, columns = 288, count = rows * columns;
 
@@ -119,7 +111,7 @@ void any_format(const qk::format& f) {
     }
     if (!qk::encodable(f, qk::semantics::ocp)) return;
     std::vector<std::byte> packed(qk::layout_of(f, qk::along_axis{rows, columns, 1}).bytes());
-    take(std::to_string(static_cast<int>(qk::encode(f, x, packed, qk::along_axis{rows, columns, 1}))));
+    take(static_cast<int>(qk::encode(f, x, packed, qk::along_axis{rows, columns, 1})));
     take(packed);
     qk::decode(f, packed, y, qk::along_axis{rows, columns, 1});
     take(y);
@@ -153,7 +145,7 @@ void products() {
 
 void sums_of_products() {
     constexpr std::size_t k = 64;
-    std::vector<std::byte> packed(256);
+    std::vector<std::byte> packed(1024);  // codes of 64 bits, too
     for (std::size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<std::byte>(i * 37 % 120);
     qk::devices::each([&](const qk::device& d) {
         take(d.name);
@@ -178,16 +170,20 @@ void layouts() {
     std::vector<std::byte> codes(a.codes, std::byte{0x5a}), scales(a.scales, std::byte{0x11}), zeros(a.zeros, std::byte{0x33});
     std::vector<std::byte> codes_to(b.codes), scales_to(b.scales), zeros_to(b.zeros);
     std::vector<std::uint8_t> scratch(shape.columns);
-    take(std::to_string(qk::compare_layouts(from, to).count));
+    take(qk::compare_layouts(from, to).count);
     const qk::repack_result r = qk::repack(from, shape, {codes, scales, zeros}, to, {codes_to, scales_to, zeros_to}, scratch);
-    take(std::to_string(r.exact()));
+    take(int{r.exact()});
     take(codes_to);
     take(zeros_to);
 }
 
 }  // namespace
 
-std::vector<part_hash> QK_LINKED_NAME() {
+void QK_LINKED_NAME(part_made made) {
+    const auto done = [made](const char* part) {
+        made(part, hash);
+        hash = offset;
+    };
     known_format<qk::mxfp4>();
     known_format<qk::nvfp4>();
     known_format<qk::fp8_e4m3fn>();
@@ -195,7 +191,7 @@ std::vector<part_hash> QK_LINKED_NAME() {
     done("formats known when compiling");
     for (const qk::named_format& e : qk::catalogue) {
         any_format(e.format);
-        done(std::string(e.name));
+        done(e.name.data());
     }
     any_format(qk::p3109(8, 3));
     done("IEEE P3109");
@@ -214,5 +210,4 @@ std::vector<part_hash> QK_LINKED_NAME() {
     take(bins.data(), sizeof bins);
     take(&range.max, sizeof range.max);
     done("observers");
-    return parts;
 }
