@@ -88,7 +88,7 @@ def test_pipes_and_devices(folder):
         ["convert", float_file, folder / "out.safetensors", "--like", at + ".safetensors"], ["lint", at + ".gguf"], ["compare", float_file, at + ".safetensors"],
         ["search", float_file, "--budget", "1000", "--formats", "q8_0", "--importance", at + ".npz"],
         ["compare", at + ".npy", x, "--format", "int8"], ["compare", x, at + ".npy", "--format", "int8"], ["compare", at + ".hex", x, "--format", "int8"],
-        ["ver", "fp8_e4m3fn", "--file", at], ["ver", "fp8_e4m3fn", "--file", x, "--results", at], ["dot", "--device", "nvidia.volta.mma.m8n8k4.f32.f16.f16.f32", "--case", at + ".npz"],
+        ["ver", "fp8_e4m3fn", "--file", at], ["cover", "fp8_e4m3fn", at], ["ver", "fp8_e4m3fn", "--file", x, "--results", at], ["dot", "--device", "nvidia.volta.mma.m8n8k4.f32.f16.f16.f32", "--case", at + ".npz"],
     ]
     for kind, sentence in (("pipe", "it is a pipe, not a regular file"), ("zero", "it is a device, not a regular file")):
         for command in commands:

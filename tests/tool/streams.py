@@ -155,6 +155,54 @@ def test_devices(folder):
         differ(appended(lines[:32], d, 8), 1, "--device", name)
 
 
+def covered(lines, *arguments):
+    return run("cover", *arguments, "--json", input="".join(" ".join(words) + "\n" for words in lines))
+
+
+def test_bins(folder):
+    """Level 1 hits every bin, with results behind the operands or without; what a part of it leaves empty, --missing fills."""
+    kinds = [[name] for name in ("fp8_e5m2", "fp16", "bf16", "mxfp4", "nvfp4", "bfp16", "int8", "nf4", "e8m0")] + [["fp8_e4m3fn", "--input", "bf16"], ["mxfp8_e4m3", "--decode"], ["fp4_e2m1", "--pairs", "int8"][:2] + ["fp6_e2m3"]]
+    kinds += [["--device", "x86.avx512_vnni.vpdpbusd"], ["--accumulator", "sum=sequential", "--a-format", "bf16", "--b-format", "bf16", "--k", "4"]]
+    for words in kinds:
+        lines = gen(*words, "--seed", "5") if "--pairs" not in words else gen(*words)
+        done = covered(lines, *words)
+        told = json.loads(done.stdout)
+        assert done.returncode == 0 and told["cases"] == len(lines) and told["hit"] == told["bins"] > 40, (words, told)
+    some = gen("fp8_e5m2")[:400]
+    (folder / "some.hex").write_text("".join(" ".join(words) + " 00\n" for words in some))
+    done = qk("cover", "fp8_e5m2", folder / "some.hex", "--missing", folder / "more.hex", status=1)
+    assert "empty: " in done.stdout and done.stdout.splitlines()[-1].startswith("400 cases hit "), done
+    more = [line.split() for line in (folder / "more.hex").read_text().splitlines()]
+    assert covered(some + more, "fp8_e5m2").returncode == 0
+    fails("line 1 has 3 words", "cover", "fp8_e5m2", text="00000000 00 00\n")
+    fails("line 2: operand 1 is no word", "cover", "fp8_e5m2", "--decode", text="00\n100\n")
+
+
+def test_single_sticky_bits():
+    """An encoder whose sticky bit leaves out one bit below the guard is wrong on some line of level 1, whatever the bit."""
+    lines = gen("fp8_e5m2")
+    x = floats(lines).view(np.uint32)[:, 0].astype(np.int64)
+    with np.errstate(all="ignore"):
+        right = floats(lines)[:, 0].astype(ml_dtypes.float8_e5m2).view(np.uint8)
+        for bit in range(20):
+            normal = (x >> 23 & 255 >= 113) & (x >> 23 & 255 < 142)
+            seen = np.where(normal & (x >> 20 & 1 == 1), x & ~(1 << bit), x).astype(np.uint32).view(np.float32).astype(ml_dtypes.float8_e5m2).view(np.uint8)
+            assert (seen != right).any(), bit
+
+
+def test_nan_that_meets_zeros_alone():
+    """A multiplier that skips zeros, and sums of eight that wrap at 18 bits, are wrong on some line of level 1."""
+    name = "nvidia.hopper.wgmma.f32.e4m3.e4m3"
+    words = np.array([[int(v, 16) for v in line] for line in gen("--device", name)], np.int64)
+    k = (words.shape[1] - 1) // 2
+    nan, zero = words[:, : 2 * k] & 0x7F == 0x7F, words[:, : 2 * k] & 0x7F == 0
+    for here, there in ((slice(0, k), slice(k, 2 * k)), (slice(k, 2 * k), slice(0, k))):
+        assert (nan[:, here].any(axis=1) & ~(nan[:, here] & ~zero[:, there]).any(axis=1)).sum() >= k
+    words = np.array([[int(v, 16) for v in line] for line in gen("--accumulator", "sum=integer", "--a-format", "int8", "--b-format", "int8")], np.int64)
+    a, b = ((words[:, s] ^ 128) - 128 for s in (slice(0, 32), slice(32, 64)))
+    assert ((a * b).reshape(len(words), -1, 8).sum(axis=2) >= 1 << 17).any()
+
+
 def test_memories(folder):
     lines = gen("fp8_e4m3fn", "--decode")
     y = np.array([int(words[0], 16) for words in lines], np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32).view(np.uint32)

@@ -36,6 +36,8 @@ struct compare_arguments {
     quantize_options how;
     std::string input_format = "fp32";
     bool packed = false, decode = false, json = false;
+    std::vector<std::string> without;
+    std::string where;
     compare_dot_options dot;
 };
 
@@ -294,6 +296,25 @@ bool compare_randomness(const compare_arguments& given, const conversion& c, con
     return plausible;
 }
 
+/// Returns the device's values, what --without and --where leave out made right.
+std::vector<float> selected_values(const compare_arguments& given, const conversion& c, const graph::tensor& x,
+                                   const graph::tensor& device) {
+    compare::selection which;
+    which.where = given.where;
+    for (const std::string& word : given.without) {
+        if (word == "zeros") which.zeros = false;
+        else if (word == "specials") which.specials = false;
+        else if (word == "subnormals") which.subnormals = false;
+        else if (word == "overflow") which.overflow = false;
+        else throw graph::error("--without takes zeros, specials, subnormals and overflow, not '" + word + "'");
+    }
+    const auto y = compare::selected(c, x.shape(), x.as<float>(), device.as<float>(), which);
+    if (!y)
+        throw graph::error("--where: no value lies where '" + given.where +
+                           "'; give a place as the listing prints it: \"the result is subnormal\"");
+    return *y;
+}
+
 /// Compares two files, or a file of codes with its values. Returns false if any value differs.
 bool compare_files(compare_arguments& given) {
     if (given.input.empty() || given.device.empty())
@@ -322,7 +343,8 @@ bool compare_files(compare_arguments& given) {
     if (words_unknown) {
         return compare_randomness(given, c, x, device);
     }
-    const compare::report r = compare::examine(c, x.shape(), x.as<float>(), device.as<float>());
+    const std::vector<float> y = selected_values(given, c, x, device);
+    const compare::report r = compare::examine(c, x.shape(), x.as<float>(), y);
     const std::vector<system_agreement> systems = systems_like(c.format, x, device.as<float>(), r.mismatches);
     if (given.json) {
         nlohmann::ordered_json j = as_json(r);
@@ -344,6 +366,18 @@ given_input input_of(const compare_arguments& given) {
     if (given.decode && !is_checkpoint(given.input)) return {input_kind::decoder, "--decode judges a decoder"};
     if (is_hex(given.input)) return {input_kind::words, given.input + " has hexadecimal words"};
     return checkpoint_or(input_kind::array, given.input, "an array");
+}
+
+/// Adds --without and --where.
+void add_selection(option_table& verb, compare_arguments& given) {
+    verb.only_for(input_kind::array | input_kind::words);
+    verb.add_option("--without", given.without,
+                    "leave these out: zeros, specials (and blocks that hold them), subnormals, overflow; for a device with many mistakes")
+        .type_name("KINDS")
+        .delimiter(',')
+        .suggest({"zeros", "specials", "subnormals", "overflow"});
+    verb.add_option("--where", given.where, "look at this place alone, in the words of the listing: \"the result is subnormal\"")
+        .type_name("PLACE");
 }
 
 }  // namespace
@@ -377,6 +411,8 @@ void add_compare(command& app, verb_result& result) {
         .common();
     verb.only_for(array | words | decoder);
     add_format_options(verb, given->how);
+    add_selection(verb, *given);
+    verb.only_for(array | words | decoder);
     verb.at("--random-words").suggest({"unknown"});
     add_scale_options(verb, given->how);
     verb.only_for({});
@@ -406,6 +442,7 @@ void add_compare(command& app, verb_result& result) {
         "  qk compare x.npy device.npy --format mxfp8_e4m3\n"
         "  qk compare x.npy device.npy --format bfp16 --axis 1 --rounding half-away\n"
         "  qk compare x.npy device.bin --packed --format mxfp4 --json\n"
+        "  qk compare x.npy device.npy --format mxfp8_e4m3 --without specials,overflow\n"
         "  qk compare codes.hex values.hex --format mxfp4 --decode\n"
         "  qk compare a.safetensors b.gguf\n"
         "  qk compare --dot --command './device' --a-format fp8_e4m3fn --b-format fp8_e4m3fn\n"

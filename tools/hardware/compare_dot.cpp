@@ -57,16 +57,13 @@ found_accumulator asked(const compare_dot_options& given, dot_task& task) {
     --task.most_questions;
     progress bar("asking");
     std::size_t done = 1;
-    found_accumulator r = compare::find_accumulator(task, [&](const compare::dot_case& c) {
+    return compare::find_accumulator(task, [&](const compare::dot_case& c) {
         int here = 0;
         std::vector<std::uint64_t> d = device.ask(task, c, here);
         if (here != bits) throw error(fmt::format("--command: d has {} bits, and had {} before", here, bits));
         bar.show(done += d.size(), given.questions);
         return d;
     });
-    ++r.questions;
-    ++r.met;
-    return r;
 }
 
 found_accumulator fitted(const compare_dot_options& given, dot_task& task) {
@@ -77,40 +74,83 @@ found_accumulator fitted(const compare_dot_options& given, dot_task& task) {
     return compare::fit_accumulator(task, c, d);
 }
 
+/// Returns codes in hexadecimal, as many digits as their format has.
+std::string codes_text(const std::vector<std::uint64_t>& codes, int bits) {
+    std::string s;
+    for (const std::uint64_t v : codes) s += fmt::format(" {:0{}x}", bits >= 64 ? v : v & ((std::uint64_t{1} << bits) - 1), (bits + 3) / 4);
+    return s;
+}
+int addend_width(const dot_task& task) { return is_integer_format(task.a) ? 32 : bits(task.c); }
+nlohmann::ordered_json unmet_json(const dot_task& task, const compare::unmet_question& q) {
+    nlohmann::ordered_json j{{"a", q.asked.a}, {"b", q.asked.b}};
+    if (!q.asked.scale_a.empty()) j["scale_a"] = q.asked.scale_a;
+    if (!q.asked.scale_b.empty()) j["scale_b"] = q.asked.scale_b;
+    if (task.has_c) j["c"] = q.asked.c[0];
+    j["expected"] = q.computed, j["device"] = q.given;
+    return j;
+}
+/// Prints the first question that does not fit.
+void print_unmet(const dot_task& task, const found_accumulator& r) {
+    if (r.unmet.empty()) return;
+    const compare::unmet_question& q = r.unmet.front();
+    fmt::print("{} answers this question otherwise:\n  a{}\n", task.expected ? "the expected accumulator" : "this accumulator",
+               codes_text(q.asked.a, element_width(task.a)));
+    if (!q.asked.scale_a.empty()) fmt::print("  scales of a{}\n", codes_text(q.asked.scale_a, scale_width(task.a)));
+    fmt::print("  b{}\n", codes_text(q.asked.b, element_width(task.b)));
+    if (!q.asked.scale_b.empty()) fmt::print("  scales of b{}\n", codes_text(q.asked.scale_b, scale_width(task.b)));
+    if (task.has_c) fmt::print("  c{}\n", codes_text(q.asked.c, addend_width(task)));
+    fmt::print("  expected{}, device{}\n", codes_text({q.computed}, task.d_bits), codes_text({q.given}, task.d_bits));
+}
+
+void print_found(const compare_dot_options& given, const dot_task& task, const found_accumulator& r, bool expected) {
+    const std::string text(to_text(r.best).view());
+    if (r.complete()) {
+        fmt::print("{} answers, and this accumulator gives every one\n", r.questions);
+        for (std::size_t k = 0; k < r.same.size() && k < 3; ++k) fmt::print("  it is that of {}\n", r.same[k]);
+        if (r.same.size() > 3) fmt::print("  and of {} more devices\n", r.same.size() - 3);
+    } else if (!r.mistake.empty()) {
+        fmt::print("{} answers; likely cause: {}. With that, this accumulator gives every one:\n", r.questions, r.mistake);
+    } else {
+        fmt::print("{} answers; no accumulator gives them all. The nearest gives {} of them:\n", r.questions, r.met);
+    }
+    if (!expected) fmt::print("expected: {}\n", given.expected);
+    fmt::print("{}\n", text);
+    if (task.expected && r.expected_met != r.questions)
+        fmt::print("the expected accumulator gives {} of {}\n", r.expected_met, r.questions);
+    print_unmet(task, r);
+}
+
 }  // namespace
 
 bool compare_dot(const compare_dot_options& given) {
     if (given.file.empty() == given.command.empty()) throw error("--dot needs the answers: a case FILE.npz with d, or --command CMD");
     if (given.questions < 600) throw error(fmt::format("--questions {} is too few; the first batch alone has 576", given.questions));
     dot_task task = task_of(given);
-    const found_accumulator r = given.command.empty() ? fitted(given, task) : asked(given, task);
-    const std::string text(to_text(r.best).view());
-    bool expected = true;
     if (!given.expected.empty()) {
         const auto a = parse_accumulator(given.expected);
         if (!a) throw error("--accumulator: " + std::string(a.error.view()));
-        expected = to_text(*a).view() == text;
+        task.expected = *a;
     }
+    const found_accumulator r = given.command.empty() ? fitted(given, task) : asked(given, task);
+    const std::string text(to_text(r.best).view());
+    const bool expected = !task.expected || to_text(*task.expected).view() == text;
     if (given.json) {
+        nlohmann::ordered_json unmet = nlohmann::ordered_json::array();
+        for (const compare::unmet_question& q : r.unmet) unmet.push_back(unmet_json(task, q));
         print_json({{"accumulator", text},
                     {"complete", r.complete()},
+                    {"mistake", r.mistake.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(r.mistake)},
                     {"questions", r.questions},
                     {"explains", r.met},
                     {"unexplained", r.questions - r.met},
+                    {"expected_explains", task.expected ? nlohmann::ordered_json(r.expected_met) : nlohmann::ordered_json(nullptr)},
+                    {"unmet", unmet},
                     {"devices", r.same},
                     {"counts", json_of(r.counts)},
                     {"as_expected", given.expected.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(expected)}});
-        return r.complete() && expected;
-    }
-    if (r.complete()) {
-        fmt::print("{} answers, and this accumulator gives every one\n", r.questions);
-        for (std::size_t k = 0; k < r.same.size() && k < 3; ++k) fmt::print("  it is that of {}\n", r.same[k]);
-        if (r.same.size() > 3) fmt::print("  and of {} more devices\n", r.same.size() - 3);
     } else {
-        fmt::print("{} answers; no accumulator gives them all. The nearest gives {} of them:\n", r.questions, r.met);
+        print_found(given, task, r, expected);
     }
-    if (!expected) fmt::print("expected: {}\n", given.expected);
-    fmt::print("{}\n", text);
     return r.complete() && expected;
 }
 

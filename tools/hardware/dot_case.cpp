@@ -32,6 +32,10 @@ int code_bits(const accumulator& a, floating of) {
 
 }  // namespace
 
+coded_operand packed_operand(const format& f, const std::vector<std::uint64_t>& elements, const std::vector<std::uint64_t>& scales) {
+    return {packed(elements, width_of(f)), scales.empty() ? std::vector<std::byte>() : packed(scales, scale_width(f))};
+}
+
 std::vector<std::uint64_t> codes_of(const tensor& t, const std::string& what, int bits) {
     const std::size_t size = graph::size_of(t.type());
     const bool whole = t.type() != data_type::float32 && t.type() != data_type::float64 && t.type() != data_type::float16 &&

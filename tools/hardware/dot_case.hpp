@@ -30,6 +30,8 @@ struct coded_operand {
     std::vector<std::byte> elements, scales;
     packed_matrix matrix() const { return {.planes = {elements, scales, {}, {}}, .zero_point = 0}; }
 };
+/// Packs a row's or column's codes and its scales, if it has any.
+coded_operand packed_operand(const format& f, const std::vector<std::uint64_t>& elements, const std::vector<std::uint64_t>& scales);
 struct dot_case {
     product_shape shape;
     coded_operand a, b;

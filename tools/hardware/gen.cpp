@@ -19,7 +19,8 @@ void add_gen(command& app, verb_result&) {
         "  qk gen fp8_e4m3fn | head -3\n"
         "  qk gen mxfp4 --decode --level 1 | tail -1\n"
         "  qk gen fp8_e4m3fn --pairs fp8_e5m2 | wc -l\n"
-        "  qk gen --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --seed 7 | head -1");
+        "  qk gen --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --seed 7 | head -1\n"
+        "  qk gen --accumulator sum=sequential --a-format fp16 --b-format fp16 --k 1 | head -2");
     verb.callback([given] {
         const auto kind = case_kind_of(*given);
         kind->generate(given->level, given->how.seed.value_or(0), [&](const hex_row& cases) {

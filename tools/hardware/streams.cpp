@@ -7,9 +7,9 @@
 #include <bit>
 
 #include "hardware/dot_case.hpp"
-#include "hardware/test_vectors.hpp"
 #include "options/option_table.hpp"
 #include "options/words.hpp"
+#include "qk/compare/bins.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/qk.hpp"
 #include "qk/storage.hpp"
@@ -113,9 +113,9 @@ class converter_kind : public case_kind {
     void generate(const std::string& level, std::uint64_t seed, const std::function<void(const hex_row&)>& take) const override {
         if (level == "exhaustive") return every_word(take);
         const conversion c = format_.conversion_of(1);
-        give(make_vectors(c, seed), take);
+        give(compare::converter_cases(c, seed), take);
         for (std::uint64_t more = 1; more <= 8 && level == "2"; ++more) {
-            give(make_vectors(c, seed + more), take);
+            give(compare::converter_cases(c, seed + more), take);
             std::vector<float> any;
             for (std::uint64_t k = 0; k < 32768; ++k) any.push_back(std::bit_cast<float>(random_bits(seed + more, k)));
             give(any, take);
@@ -132,43 +132,49 @@ class converter_kind : public case_kind {
         }
         return wrong;
     }
-
-  private:
-    std::vector<float> values(const hex_row& asked) const {
-        std::vector<float> x;
-        for (const std::uint64_t w : asked) x.push_back(value_of(input_, static_cast<std::uint32_t>(w)));
-        return x;
+    covered_bins bins() const override {
+        auto bins = std::make_shared<compare::converter_bins>(format_.conversion_of(1), input_);
+        return {[this, bins](const hex_row& asked) { bins->add(values(asked)); }, [bins]() -> const auto& {return bins->bins();
     }
-    std::uint64_t word_of(float x) const {
-        const auto u = std::bit_cast<std::uint32_t>(x);
-        if (input_ == fp32) return u;
-        if (x != x) {  // a payload that the word has no room for becomes its lowest bit: the device is to see NaN of every kind
-            const int drop = input_ == fp16 ? 13 : 16;
-            const std::uint32_t payload = (u & 0x7fffffu) >> drop;
-            return (u >> 31 << 15) | (input_ == fp16 ? 0x7c00u : 0x7f80u) | (payload == 0 ? 1u : payload);
-        }
-        if (input_ == fp16) return std::bit_cast<std::uint16_t>(narrow<float16>(x));
-        return std::bit_cast<std::uint16_t>(narrow<bfloat16>(x));
-    }
-    void give(std::vector<float> x, const std::function<void(const hex_row&)>& take) const {
-        while (x.size() % format_.size != 0) x.push_back(0.0f);
+    , [this, bins](std::size_t k) {
         hex_row w;
-        for (const float v : x) w.push_back(word_of(v));
+        for (const float x : bins->stimulus(k)) w.push_back(compare::input_word(input_, x));
+        return w;
+    }
+};
+}  // namespace
+
+private:
+std::vector<float> values(const hex_row& asked) const {
+    std::vector<float> x(asked.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        const auto w = static_cast<std::uint32_t>(asked[i]);
+        x[i] = input_ == fp32 ? std::bit_cast<float>(w) : value_of(input_, w);
+        if (x[i] != x[i] && input_ != fp32)  // with its payload
+            x[i] = std::bit_cast<float>((w & 0x8000u) << 16 | 0x7f800000u |
+                                        (w & (input_ == fp16 ? 0x3ffu : 0x7fu)) << (input_ == fp16 ? 13 : 16));
+    }
+    return x;
+}
+void give(std::vector<float> x, const std::function<void(const hex_row&)>& take) const {
+    while (x.size() % format_.size != 0) x.push_back(0.0f);
+    hex_row w;
+    for (const float v : x) w.push_back(compare::input_word(input_, v));
+    take(w);
+}
+void every_word(const std::function<void(const hex_row&)>& take) const {
+    if (format_.size != 1)
+        throw error(fmt::format("--level exhaustive: a block of {} values has no list of all cases; give --level 2", format_.size));
+    const std::uint64_t all = std::uint64_t{1} << operands.front();
+    for (std::uint64_t from = 0; from < all; from += cases_at_once) {
+        hex_row w;
+        for (std::uint64_t k = from; k < std::min(all, from + cases_at_once); ++k) w.push_back(k);
         take(w);
     }
-    void every_word(const std::function<void(const hex_row&)>& take) const {
-        if (format_.size != 1)
-            throw error(fmt::format("--level exhaustive: a block of {} values has no list of all cases; give --level 2", format_.size));
-        const std::uint64_t all = std::uint64_t{1} << operands.front();
-        for (std::uint64_t from = 0; from < all; from += cases_at_once) {
-            hex_row w;
-            for (std::uint64_t k = from; k < std::min(all, from + cases_at_once); ++k) w.push_back(k);
-            take(w);
-        }
-    }
-    coded format_;
-    floating input_ = fp32;
-};
+}
+coded format_;
+floating input_ = fp32;
+};  // namespace qk::tool
 
 /// Codes that a decoder is given; the values are exact.
 class decoder_kind : public case_kind {
@@ -182,20 +188,13 @@ class decoder_kind : public case_kind {
     void generate(const std::string& level, std::uint64_t seed, const std::function<void(const hex_row&)>& take) const override {
         const int bits = operands.front();
         if (bits > 16 && level == "exhaustive") throw error("--level exhaustive: codes of more than 16 bits are too many; give --level 2");
-        const std::uint64_t all = std::uint64_t{1} << std::min(bits, 16);
-        std::uint64_t drawn = 0;
-        const auto any = [&](int width) { return random_bits(seed, drawn++) & low_bits(width); };
-        const bool blocks = operands.size() > format_.size;
-        const std::uint64_t scales = !blocks ? 1 : level == "1" ? 32 : std::uint64_t{1} << operands[format_.size];
-        // Every element, under some or all scales; shifts at random. Each scale begins with another code, so that a place sees several.
-        for (std::uint64_t scale = 0; scale < scales; ++scale) {
+        const compare::coded_values corners = compare::decoder_corners(format_.conversion_of(1));
+        for (std::size_t n = 0; n < corners.elements.size() / format_.size; ++n) take(words_of(corners, n));
+        if (level == "1") return;
+        std::uint64_t drawn = 0;  // level 2: as many cases at random
+        for (std::size_t n = 0; n < corners.elements.size() / format_.size; ++n) {
             hex_row w;
-            for (std::uint64_t code = 0; code < all;) {
-                for (std::size_t k = 0; k < format_.size; ++k) w.push_back(bits > 16 ? any(bits) : (scale + code++) & (all - 1));
-                if (bits > 16) code += format_.size;
-                for (std::size_t k = format_.size; k < operands.size(); ++k)
-                    w.push_back(k == format_.size && level != "1" ? scale : any(operands[k]));
-            }
+            for (const int width : operands) w.push_back(random_bits(seed, drawn++) & low_bits(width));
             take(w);
         }
     }
@@ -207,10 +206,30 @@ class decoder_kind : public case_kind {
     std::vector<char> wrong(const hex_row&, const hex_row& given, const hex_row& right) const override {
         return wrong_words(*this, given, right, same_float);
     }
-
-  private:
-    coded format_;
+    covered_bins bins() const override {
+        auto bins = std::make_shared<compare::decoder_bins>(format_.conversion_of(1));
+        return {
+            [this, bins](const hex_row& asked) { bins->add(format_.parted_codes(asked)); }, [bins]() -> const auto& {return bins->bins();
+    }
+    , [this, bins](std::size_t k) { return words_of(bins->stimulus(k), 0); }
 };
+}
+
+private:
+/// Returns the words of case n.
+hex_row words_of(const compare::coded_values& codes, std::size_t n) const {
+    hex_row w;
+    const std::size_t cases = codes.elements.size() / format_.size;
+    for (const auto* part : {&codes.elements, &codes.scales, &codes.shifts}) {
+        const std::size_t each = part->size() / cases;
+        w.insert(w.end(), part->begin() + static_cast<std::ptrdiff_t>(n * each),
+                 part->begin() + static_cast<std::ptrdiff_t>((n + 1) * each));
+    }
+    return w;
+}
+coded format_;
+}
+;
 
 /// All pairs of codes of two narrow formats. Products of such floats are exact in float32, with the signs and special values of IEEE 754.
 class product_kind : public case_kind {
@@ -245,22 +264,40 @@ class product_kind : public case_kind {
         if (is_integer_format(a_)) return wrong_words(*this, given, right, std::equal_to<std::uint64_t>());
         return wrong_words(*this, given, right, same_float);
     }
-
-  private:
-    static double value(const qk::format& f, std::uint64_t code) {
-        if (const auto* g = std::get_if<floating>(&f)) return static_cast<double>(value_of(*g, static_cast<std::uint32_t>(code)));
-        const int width = width_of(f);
-        const bool negative = std::get<integer>(f).is_signed && (code >> (width - 1) & 1u) != 0;
-        return static_cast<double>(static_cast<std::int64_t>(code) - (negative ? std::int64_t{1} << width : 0));
+    covered_bins bins() const override {
+        auto table = std::make_shared<compare::bin_table>();
+        const auto count = [table](const hex_row& asked) {
+            for (std::size_t i = 0; i < asked.size(); i += 2)
+                table->hit(compare::bin_kind::pair, static_cast<int>(asked[i]), static_cast<int>(asked[i + 1]));
+        };
+        generate("1", 0, count);
+        table->freeze();
+        return {count, [table]() -> const auto& {return table->bins();
     }
-    qk::format a_, b_;
+    , [table](std::size_t k) {
+        const compare::bin& b = table->bins()[k];
+        return hex_row{static_cast<std::uint64_t>(b.a), static_cast<std::uint64_t>(b.b)};
+    }
 };
+}
 
-/// Sums of products of a device of the catalogue: one row of a, one column of b, and c. k is twice that of one instruction.
+private:
+static double value(const qk::format& f, std::uint64_t code) {
+    if (const auto* g = std::get_if<floating>(&f)) return static_cast<double>(value_of(*g, static_cast<std::uint32_t>(code)));
+    const int width = width_of(f);
+    const bool negative = std::get<integer>(f).is_signed && (code >> (width - 1) & 1u) != 0;
+    return static_cast<double>(static_cast<std::int64_t>(code) - (negative ? std::int64_t{1} << width : 0));
+}
+qk::format a_, b_;
+}
+;
+
+/// Sums of products of a device of the catalogue, k twice that of one instruction, or of an accumulator: a row of a, a column of b, and c.
 class device_kind : public case_kind {
   public:
     explicit device_kind(const stream_options& given)
-        : by_(multiplier_of(given.device, "", "", "")), k_(2 * static_cast<std::size_t>(find_device(given.device)->k)) {
+        : by_(multiplier_of(given.device, given.accumulator, given.a_format, given.b_format)), k_(terms_of(given, by_)) {
+        task_ = {.a = by_.a, .b = by_.b, .k = k_, .c = by_.how.addend, .d_bits = result_bits(by_.how)};
         for (const qk::format& f : {by_.a, by_.b}) {
             operands.insert(operands.end(), k_, width_of(f));
             if (is_block_format(f)) operands.insert(operands.end(), blocks_of(f, k_), scale_width(f));
@@ -270,77 +307,106 @@ class device_kind : public case_kind {
     }
     void generate(const std::string& level, std::uint64_t seed, const std::function<void(const hex_row&)>& take) const override {
         if (level == "exhaustive") throw error("--level exhaustive: sums have too many cases; give --level 2");
-        const std::size_t n = level == "2" ? 128 : 32;
-        const auto arrays = make_case(by_, n, n, k_, seed);
-        const auto array = [&](const std::string& of, int bits) { return codes_of(*find_array(arrays, of), of, bits); };
-        hex_row a = array("a", width_of(by_.a) == 4 ? 8 : width_of(by_.a)), b = array("b", width_of(by_.b) == 4 ? 8 : width_of(by_.b));
-        if (width_of(by_.a) == 4) a = parted(a, n, k_ / 2, 1);
-        if (width_of(by_.b) == 4) b = parted(b, 1, k_ / 2, n);
-        const hex_row c = array("c", addend_bits(by_.how));
-        const hex_row scale_a = is_block_format(by_.a) ? array("scale_a", 8) : hex_row(),
-                      scale_b = is_block_format(by_.b) ? array("scale_b", 8) : hex_row();
-        for (std::size_t i = 0; i < n; ++i) {
+        for (const compare::dot_case& c : compare::dot_corners(task_, compare::kept_bits(by_.how))) {
             hex_row w;
-            for (std::size_t j = 0; j < n; ++j) {
-                for (std::size_t l = 0; l < k_; ++l) w.push_back(a[i * k_ + l]);
-                for (std::size_t l = 0; l < scale_a.size() / n; ++l) w.push_back(scale_a[i * (scale_a.size() / n) + l]);
-                for (std::size_t l = 0; l < k_; ++l) w.push_back(b[l * n + j]);
-                for (std::size_t l = 0; l < scale_b.size() / n; ++l) w.push_back(scale_b[l * n + j]);
-                w.push_back(c[i * n + j]);
+            for (std::size_t q = 0; q < c.c.size(); ++q) {
+                const hex_row one = words_of(compare::question_of(c, q));
+                w.insert(w.end(), one.begin(), one.end());
             }
             take(w);
         }
+        const std::size_t n = level == "2" ? 128 : 32;
+        const compare::dot_case random = questions_of(make_case(by_, n, n, k_, seed), n);
+        for (std::size_t q = 0; q < n * n; ++q) take(words_of(compare::question_of(random, q)));
     }
     hex_row expected(const hex_row& asked) const override {
         hex_row d;
-        for (std::size_t at = 0; at < asked.size(); at += operands.size()) d.push_back(multiply(case_at(asked, at), by_).front() & mask());
+        for (std::size_t at = 0; at < asked.size(); at += operands.size()) {
+            const compare::dot_case q = question_at(asked, at);
+            const dot_case problem{q.shape, packed_operand(by_.a, q.a, q.scale_a), packed_operand(by_.b, q.b, q.scale_b), q.c, {}};
+            d.push_back(multiply(problem, by_).front() & mask(results.front()));
+        }
         return d;
     }
     std::vector<char> wrong(const hex_row&, const hex_row& given, const hex_row& right) const override {
         return wrong_words(*this, given, right, [this](std::uint64_t a, std::uint64_t b) { return same_result(by_.how, a, b); });
     }
-
-  private:
-    std::uint64_t mask() const { return results.front() >= 64 ? no_number : (std::uint64_t{1} << results.front()) - 1; }
-    dot_case case_at(const hex_row& asked, std::size_t at) const {
-        std::vector<graph::named_tensor> arrays;
-        const auto operand = [&](const std::string& which, const qk::format& f, bool row) {
-            hex_row codes(asked.begin() + static_cast<std::ptrdiff_t>(at), asked.begin() + static_cast<std::ptrdiff_t>(at + k_));
-            at += k_;
-            const bool half = width_of(f) == 4;
-            if (half) codes = qk::tool::joined(codes, 1, k_, 1);
-            const auto add = [&](const std::string& as, const hex_row& w, int bits) {
-                arrays.push_back({as, codes_tensor(w, row ? 1 : w.size(), row ? w.size() : 1, bits)});
-            };
-            add(which, codes, half ? 8 : width_of(f));
-            if (!is_block_format(f)) return;
-            add("scale_" + which,
-                {asked.begin() + static_cast<std::ptrdiff_t>(at), asked.begin() + static_cast<std::ptrdiff_t>(at + blocks_of(f, k_))},
-                scale_width(f));
-            at += blocks_of(f, k_);
-        };
-        operand("a", by_.a, true);
-        operand("b", by_.b, false);
-        arrays.push_back({"c", codes_tensor({asked[at]}, 1, 1, addend_bits(by_.how))});
-        return case_of(arrays, "the stream", by_);
+    covered_bins bins() const override {
+        auto bins = std::make_shared<compare::dot_bins>(task_, by_.how);
+        return {[this, bins](const hex_row& asked) {
+                    for (std::size_t at = 0; at < asked.size(); at += operands.size()) bins->add(question_at(asked, at));
+                },
+                [bins]() -> const auto& {return bins->bins();
     }
-    multiplier by_;
-    std::size_t k_;
+    , [this, bins](std::size_t k) { return words_of(bins->stimulus(k)); }
 };
+}
+
+private:
+static std::uint64_t mask(int bits) { return bits >= 64 ? no_number : (std::uint64_t{1} << bits) - 1; }
+hex_row words_of(const compare::dot_case& q) const {
+    hex_row w;
+    for (const auto* part : {&q.a, &q.scale_a, &q.b, &q.scale_b}) w.insert(w.end(), part->begin(), part->end());
+    w.push_back(q.c.front() & mask(operands.back()));
+    return w;
+}
+compare::dot_case question_at(const hex_row& asked, std::size_t at) const {
+    compare::dot_case q{{1, 1, k_}, {}, {}, {}, {}, {}};
+    auto from = asked.begin() + static_cast<std::ptrdiff_t>(at);
+    const auto part = [&from](std::vector<std::uint64_t>& to, std::size_t n) {
+        to.assign(from, from + static_cast<std::ptrdiff_t>(n));
+        from += static_cast<std::ptrdiff_t>(n);
+    };
+    part(q.a, k_), part(q.scale_a, is_block_format(by_.a) ? blocks_of(by_.a, k_) : 0);
+    part(q.b, k_), part(q.scale_b, is_block_format(by_.b) ? blocks_of(by_.b, k_) : 0);
+    const bool wholes = by_.how.sum == summation::integer && operands.back() == 32;
+    q.c = {wholes ? static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(*from)}) : *from};
+    return q;
+}
+/// Returns the arrays of a case that make_case made, n rows and columns.
+compare::dot_case questions_of(const std::vector<graph::named_tensor>& arrays, std::size_t n) const {
+    const auto array = [&](const std::string& of, int bits) { return codes_of(*find_array(arrays, of), of, bits); };
+    const int wa = width_of(by_.a), wb = width_of(by_.b);
+    compare::dot_case q{{n, n, k_}, array("a", wa == 4 ? 8 : wa), array("b", wb == 4 ? 8 : wb), array("c", addend_bits(by_.how)), {}, {}};
+    if (wa == 4) q.a = parted(q.a, n, k_ / 2, 1);
+    if (wb == 4) q.b = parted(q.b, 1, k_ / 2, n);
+    if (is_block_format(by_.a)) q.scale_a = array("scale_a", 8);
+    if (is_block_format(by_.b)) q.scale_b = array("scale_b", 8);
+    return q;
+}
+multiplier by_;
+std::size_t k_;
+compare::dot_task task_;
+}
+;
 
 }  // namespace
 
+std::size_t terms_of(const stream_options& given, const multiplier& by) {
+    std::size_t k = given.k;
+    if (k == 0) k = given.device.empty() ? 32 : 2 * static_cast<std::size_t>(find_device(given.device)->k);
+    for (const qk::format& f : {by.a, by.b}) {
+        if (std::holds_alternative<microexponent>(f)) throw error("microexponents have shifts, which no line of products holds");
+        const auto unit = static_cast<std::size_t>(is_block_format(f) ? block_size(f) : width_of(f) == 4 ? 2 : 1);
+        if (k % unit != 0)
+            throw error(fmt::format("--k {}: it must be a multiple of {}, what a block or a byte of {} holds", k, unit, to_text(f).view()));
+    }
+    if (k > 4096) throw error(fmt::format("--k {}: it must be 1 to 4096", k));
+    return k;
+}
+
 std::unique_ptr<case_kind> case_kind_of(const stream_options& given) {
-    if (given.how.format.empty() && given.device.empty())
-        throw error("say what is checked: FORMAT, or --device NAME; `qk formats` lists both");
-    if (int{given.decode} + int{!given.pairs.empty()} + int{!given.device.empty()} > 1)
-        throw error("--decode, --pairs and --device exclude each other");
+    const bool sums = !given.device.empty() || !given.accumulator.empty();
+    if (given.how.format.empty() && !sums)
+        throw error("say what is checked: FORMAT, --device NAME or --accumulator TEXT; `qk formats` lists formats and devices");
+    if (int{given.decode} + int{!given.pairs.empty()} + int{sums} > 1)
+        throw error("--decode, --pairs, --device and --accumulator exclude each other");
     std::unique_ptr<case_kind> kind;
-    if (!given.device.empty()) kind = std::make_unique<device_kind>(given);
+    if (sums) kind = std::make_unique<device_kind>(given);
     else if (!given.pairs.empty()) kind = std::make_unique<product_kind>(given);
     else if (given.decode) kind = std::make_unique<decoder_kind>(given);
     else kind = std::make_unique<converter_kind>(given);
-    kind->name = given.device.empty() ? given.how.format : given.device;
+    kind->name = !given.device.empty() ? given.device : sums ? "this accumulator" : given.how.format;
     return kind;
 }
 
@@ -362,17 +428,35 @@ std::pair<conversion, compare::coded_values> coded_values_of(const quantize_opti
     return {format.conversion_of(words.size() / format.codes.size()), format.parted_codes(words)};
 }
 
-void add_stream_options(option_table& verb, stream_options& given) {
+void add_sum_options(option_table& verb, stream_options& given) {
+    verb.add_option("--device", given.device, "cases of a unit that multiplies and adds (`qk formats --devices`), d out")
+        .type_name("NAME")
+        .common();
+    verb.add_option("--accumulator", given.accumulator,
+                    "cases of a unit that is no device of the list: the text of its sum (`qk dot --help`)")
+        .type_name("TEXT")
+        .common();
+    verb.only_for(input_kind::device);
+    verb.add_option("--a-format", given.a_format, "of --accumulator: the format of a; in place of a device's").type_name("F");
+    verb.add_option("--b-format", given.b_format, "of --accumulator: the format of b").type_name("F");
+    verb.add_option("--k", given.k, "terms of a sum (default 32; of a device twice those of one instruction); 1 is one multiply and add")
+        .type_name("N")
+        .at_least(1);
+    verb.only_for({});
+}
+
+option& add_stream_options(option_table& verb, stream_options& given) {
     using enum input_kind;
     verb.takes(format | decoder | pairs | device, [&given]() -> given_input {
         if (!given.device.empty()) return {device, "--device names a device, which has formats of its own"};
+        if (!given.accumulator.empty()) return {device, "--accumulator multiplies --a-format and --b-format"};
         if (!given.pairs.empty()) return {pairs, "--pairs multiplies codes"};
         return given.decode ? given_input{decoder, "--decode is for a decoder"}
                             : given_input{format, "without --decode this is a converter"};
     });
-    verb.add_option("FORMAT", given.how.format, "what a converter converts to (`qk formats` lists them)")
-        .type_name("F")
-        .only_for(format | decoder | pairs);
+    option& what = verb.add_option("FORMAT", given.how.format, "what a converter converts to (`qk formats` lists them)")
+                       .type_name("F")
+                       .only_for(format | decoder | pairs);
     verb.add_option("--level", given.level,
                     "of gen: 1 (default): what tells mistakes apart; 2: with more at random; exhaustive: every word")
         .one_of({"1", "2", "exhaustive"})
@@ -382,9 +466,7 @@ void add_stream_options(option_table& verb, stream_options& given) {
     verb.add_option("--pairs", given.pairs, "cases of a multiplier: every pair of codes of FORMAT and of this one, their product out")
         .type_name("F")
         .common();
-    verb.add_option("--device", given.device, "cases of a unit that multiplies and adds (`qk formats --devices`), d out")
-        .type_name("NAME")
-        .common();
+    add_sum_options(verb, given);
     verb.only_for(format | decoder);
     verb.add_option("--input", given.input, "what a converter is given: fp32 (default), fp16 or bf16").type_name("F");
     verb.add_option("--scale", given.how.scale, "one scale for all values (default 1)").type_name("X");
@@ -393,6 +475,7 @@ void add_stream_options(option_table& verb, stream_options& given) {
     verb.at("--format").also_for(pairs);
     verb.at("--seed").also_for(device);
     verb.only_for({});
+    return what;
 }
 
 }  // namespace qk::tool

@@ -17,17 +17,25 @@
 
 #include "options/format_options.hpp"
 #include "options/hex_words.hpp"
-#include "qk/compare/decoder.hpp"
+#include "qk/compare/bins.hpp"
 
 namespace qk::tool {
 
 struct stream_options {
     quantize_options how;
-    std::string device, pairs, input = "fp32", level = "1";
+    std::string device, accumulator, a_format, b_format, pairs, input = "fp32", level = "1";
+    std::size_t k = 0;  ///< terms of a sum; 0: as the device has them
     bool decode = false;
 };
 
 inline constexpr std::size_t cases_at_once = 4096;
+
+/// The bins of a kind of cases, which lives longer.
+struct covered_bins {
+    std::function<void(const hex_row&)> add;  ///< operands of some cases, one after the other
+    std::function<const std::vector<compare::bin>&()> all;
+    std::function<hex_row(std::size_t)> stimulus;  ///< operands of a case that hits a bin
+};
 
 /// One kind of cases. Widths are in bits, one for each word of a case.
 class case_kind {
@@ -43,16 +51,24 @@ class case_kind {
     virtual hex_row expected(const hex_row& asked) const = 0;
     /// Sets wrong[n] for each case whose results are not the expected ones. NaN is NaN, whatever its code.
     virtual std::vector<char> wrong(const hex_row& asked, const hex_row& given, const hex_row& right) const = 0;
+    /// Returns what `qk cover` counts, no bin hit.
+    virtual covered_bins bins() const = 0;
 };
 std::unique_ptr<case_kind> case_kind_of(const stream_options& given);
 
+/// Returns the terms of a sum: --k, or twice those of the device's instruction. Throws where blocks do not fit.
+struct multiplier;
+std::size_t terms_of(const stream_options& given, const multiplier& by);
 /// Returns fp32, fp16 or bf16; throws for other words.
 floating input_format_of(const std::string& input);
 /// Reads words as the cases of a decoder: codes of elements, then the scale, then the shifts. Errors name `file`.
 std::pair<conversion, compare::coded_values> coded_values_of(const quantize_options& given, const hex_row& words, const std::string& file);
 
-/// Adds FORMAT, --level, --decode, --pairs, --device, --input and the options of formats.
+/// Adds FORMAT, which it returns, --level, --decode, --pairs, --device, --accumulator, --input and the options of formats.
 class option_table;
-void add_stream_options(option_table& verb, stream_options& given);
+struct option;
+option& add_stream_options(option_table& verb, stream_options& given);
+/// Adds those that say what multiplies and adds: --device, --accumulator, --a-format, --b-format and --k.
+void add_sum_options(option_table& verb, stream_options& given);
 
 }  // namespace qk::tool

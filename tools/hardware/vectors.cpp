@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "hardware/dot_case.hpp"
-#include "hardware/test_vectors.hpp"
+#include "hardware/streams.hpp"
 #include "qk/dot/text.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files.hpp"
@@ -41,7 +41,8 @@ std::string hex_codes(std::span<const std::byte> plane, std::size_t count, int w
 }
 
 struct vectors_arguments {
-    std::string folder, device;
+    std::string folder;
+    stream_options sums;  ///< device, accumulator with its formats, and k
     quantize_options how;
     bool json = false, overwrite = false;
 };
@@ -73,13 +74,26 @@ std::string hex_array(const graph::tensor& t) {
     return s;
 }
 
-/// Writes a case of 64 rows and 64 columns for a device, its k twice that of one instruction, with the results.
+/// Returns the cases of `qk gen --level 1`, each with its result, a line each.
+std::string lines_with_results(const case_kind& kind, std::uint64_t seed) {
+    std::string lines;
+    const std::size_t n = kind.operands.size();
+    kind.generate("1", seed, [&](const hex_row& cases) {
+        const hex_row right = kind.expected(cases);
+        for (std::size_t at = 0; at < right.size(); ++at)
+            lines += hex_words(std::span(cases).subspan(at * n, n), kind.operands) + " " +
+                     hex_words(std::span(right).subspan(at, 1), kind.results) + "\n";
+    });
+    return lines;
+}
+
+/// Writes a case of 64 rows and 64 columns for a device, its k twice that of one instruction, with the results; and lines of `qk gen`.
 void write_dot_vectors(const vectors_arguments& given) {
-    const device* d = find_device(given.device);
-    const multiplier by = multiplier_of(given.device, "", "", "");
+    const multiplier by = multiplier_of(given.sums.device, given.sums.accumulator, given.sums.a_format, given.sums.b_format);
+    const auto kind = case_kind_of(given.sums);
     const auto seed = given.how.seed.value_or(0);
     constexpr std::size_t rows = 64, columns = 64;
-    const std::size_t k = 2 * static_cast<std::size_t>(d->k);
+    const std::size_t k = terms_of(given.sums, by);
     std::vector<graph::named_tensor> arrays = make_case(by, rows, columns, k, seed);
     arrays.push_back({"d", codes_tensor(multiply(case_of(arrays, "the vectors", by), by), rows, columns, result_bits(by.how))});
     std::vector<std::pair<std::string, std::string>> files;
@@ -91,14 +105,11 @@ void write_dot_vectors(const vectors_arguments& given) {
         layout[t.name] = {{"shape", t.value.shape()}, {"type", name_of(t.value.type())}};
     }
     files.emplace_back("case.npz", graph::zip(entries, "the vectors"));
+    const std::string hash = hash_of(std::as_bytes(std::span(files.back().second)));
+    files.emplace_back("cases.hex", lines_with_results(*kind, seed));
     const nlohmann::ordered_json manifest{
-        {"device", by.name},
-        {"accumulator", std::string(to_text(by.how).view())},
-        {"seed", seed},
-        {"count", rows * columns},
-        {"k", k},
-        {"arrays", layout},
-        {"hash", {{"algorithm", "fnv1a64"}, {"case", hash_of(std::as_bytes(std::span(files.back().second)))}}}};
+        {"device", by.name}, {"accumulator", std::string(to_text(by.how).view())}, {"seed", seed}, {"count", rows * columns}, {"k", k},
+        {"arrays", layout},  {"hash", {{"algorithm", "fnv1a64"}, {"case", hash}}}};
     write_files(given, std::move(files), manifest, fmt::format("{} dot products of {} for {}", rows * columns, k, by.name));
 }
 
@@ -107,7 +118,7 @@ void write_vectors(const vectors_arguments& given) {
     const qk::format format = format_of(given.how);
     const auto seed = given.how.seed.value_or(0);
     // The scale decides where ties lie, so it is resolved first; the number of values then gives the shape.
-    const std::vector<float> x = make_vectors(resolve(given.how, {1}, "the vectors"), seed);
+    const std::vector<float> x = compare::converter_cases(resolve(given.how, {1}, "the vectors"), seed);
     const auto block = static_cast<std::int64_t>(block_size(format));
     const auto count = static_cast<std::int64_t>(x.size());
     const graph::dims shape = block > 0 ? graph::dims{count / block, block} : graph::dims{count};
@@ -175,17 +186,15 @@ void add_vectors(command& app, verb_result&) {
     auto given = std::make_shared<vectors_arguments>();
     option_table& verb = app.add_subcommand("vectors", "Write test vectors for a converter: inputs and what the format makes of them");
     verb.takes(input_kind::format | input_kind::device, [given]() -> given_input {
-        if (given->device.empty()) return {input_kind::format, "vectors of a format are for a converter"};
-        return {input_kind::device, "--device names a device, which has formats of its own"};
+        if (!given->sums.device.empty()) return {input_kind::device, "--device names a device, which has formats of its own"};
+        if (!given->sums.accumulator.empty()) return {input_kind::device, "--accumulator multiplies --a-format and --b-format"};
+        return {input_kind::format, "vectors of a format are for a converter"};
     });
     verb.add_option("--out", given->folder, "folder for input and expected (.npy, .hex for $readmemh), codes, vectors.csv, manifest.json")
         .required()
         .type_name("DIR")
         .common();
-    verb.add_option("--device", given->device,
-                    "instead of a format: products of matrices as codes for this device (`qk formats --devices`), with its answers")
-        .type_name("NAME")
-        .common();
+    add_sum_options(verb, given->sums);
     verb.only_for(input_kind::format);
     add_format_options(verb, given->how);
     verb.at("--seed").only_for({});
@@ -198,8 +207,10 @@ void add_vectors(command& app, verb_result&) {
         "Every code, every tie and its two neighbours, every boundary of every binade, special values, random blocks.\n\nExamples:\n"
         "  qk vectors --format fp8_e4m3fn --out vectors\n"
         "  qk vectors --format bfp16 --rounding half-away --out vectors --seed 7\n"
-        "  qk vectors --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --out vectors");
-    verb.callback([given] { given->device.empty() ? write_vectors(*given) : write_dot_vectors(*given); });
+        "  qk vectors --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --out vectors\n"
+        "  qk vectors --accumulator sum=sequential --a-format fp16 --b-format fp16 --k 4 --out vectors");
+    verb.callback(
+        [given] { given->sums.device.empty() && given->sums.accumulator.empty() ? write_vectors(*given) : write_dot_vectors(*given); });
 }
 
 }  // namespace qk::tool

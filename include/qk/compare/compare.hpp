@@ -76,6 +76,16 @@ struct report {
 /// Compares `device`, a device's output for `x`, with what `c` gives. `shape` is the shape of the array.
 report examine(const conversion& c, std::span<const std::int64_t> shape, std::span<const float> x, std::span<const float> device);
 
+/// Which differences a comparison looks at: those of a device with many mistakes, one part after the other.
+struct selection {
+    bool zeros = true, specials = true, subnormals = true,
+         overflow = true;  ///< no: values of this kind count as right; specials: blocks with them
+    std::string where;     ///< a place as reports print it, "the result is subnormal and the input is negative"; empty: everywhere
+};
+/// Returns the device's values, those that are not selected replaced by right ones; nullopt if no value lies in `where`, or it is no place.
+std::optional<std::vector<float>> selected(const conversion& c, std::span<const std::int64_t> shape, std::span<const float> x,
+                                           std::span<const float> device, const selection& which);
+
 /// Returns lines that say what the device does wrong, then where the differences are. `qk compare` opens with them.
 std::string to_text(const report& r);
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,21 +25,32 @@ struct dot_task {
     qk::format a, b;     ///< floating, integer, block float, NVFP4, or MX with floating elements
     std::size_t k = 64;  ///< number of terms of a sum
     floating c = fp32;   ///< the format of C; integers: two's complement of 32 bits
-    bool has_c = true;   ///< no: C is -0 in every question, which leaves a bare multiplier's product as it is; k may be 1
+    bool has_c = true;   ///< no: C is -0 in every question, which leaves a bare multiplier's product as it is
     int d_bits = 32;     ///< bits of a stored result: 8, 16 or 32
     std::size_t most_questions = 10000;
     std::uint64_t seed = 0;
+    std::optional<accumulator> expected = std::nullopt;  ///< what the device should be: answers are compared with it, too
 };
 
 /// Returns the device's D for a case, as codes [m][n]. It may throw.
 using black_box = std::function<std::vector<std::uint64_t>(const dot_case&)>;
+
+/// A question that an accumulator and the device answer differently.
+struct unmet_question {
+    dot_case asked;  ///< one row, one column
+    std::uint64_t computed = 0, given = 0;
+};
 
 struct found_accumulator {
     accumulator best;                    ///< the device's accumulator, in the simplest form that gives the same answers
     std::size_t questions = 0, met = 0;  ///< questions asked; those that the device answers as `best` does
     dot_counts counts;                   ///< how often `best` overflows, ... over the questions: what the device's own counters should show
     bool complete() const { return met == questions; }
-    std::vector<std::string> same;  ///< devices of the catalogue whose accumulator gives every answer
+    /// A mistake with which `best` gives every answer, where no accumulator alone does; else empty.
+    std::string mistake;
+    std::size_t expected_met = 0;       ///< questions that the device answers as task.expected does
+    std::vector<unmet_question> unmet;  ///< the first four that task.expected, or else `best` without the mistake, answers differently
+    std::vector<std::string> same;      ///< devices of the catalogue whose accumulator gives every answer
 };
 
 /// Returns the code of the scale 1 of a block format.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // qk.h's scoreboard of a unit that multiplies and adds: it makes questions, records the device's answers, and finds the accumulator that
 // would have given them.
+#include <algorithm>
 #include <memory>
 
 #include "door.hpp"
 #include "dot_questions.hpp"
+#include "qk/compare/bins.hpp"
 #include "qk/dot/text.hpp"
 
 struct qk_dot_scoreboard {
@@ -13,6 +15,9 @@ struct qk_dot_scoreboard {
     bool searchable = false;
     qk::compare::dot_case batch;  ///< questions made in advance; `next` counts those that were drawn
     std::size_t next = 0;
+    std::vector<qk::compare::dot_case> corners;                ///< questions that random ones do not meet, in groups
+    std::vector<std::pair<std::size_t, std::size_t>> in_turn;  ///< group and question, in the order in which they are drawn
+    std::size_t drawn = 0;
     qk::compare::random_source random{1};
     qk::compare::dot_case now;  ///< the current question, 1 x k x 1
     std::vector<qk::compare::dot_case> asked;
@@ -45,11 +50,31 @@ std::uint64_t computed(const qk_dot_scoreboard& b) {
     return d;
 }
 
+/// Orders the corners so that the first few hundred are of every kind: groups take turns, each by strides.
+void arrange_corners(qk_dot_scoreboard& b) {
+    constexpr std::size_t stride = 89;
+    b.corners = qk::compare::dot_corners(b.task, qk::compare::kept_bits(b.by.how));
+    std::size_t most = 0;
+    for (const dot_case& c : b.corners) most = std::max(most, c.c.size());
+    for (std::size_t n = 0; n < most; ++n) {
+        for (std::size_t g = 0; g < b.corners.size(); ++g) {
+            const std::size_t size = b.corners[g].c.size(), step = size % stride == 0 ? 1 : stride;
+            if (n < size) b.in_turn.emplace_back(g, n * step % size);
+        }
+    }
+}
+
 void draw(qk_dot_scoreboard& b) {
     if (!b.searchable) {
         const std::string why = check(b.task);
         throw refused{QK_BAD_ARGUMENT, "questions are not made for these formats: " +
                                            (why.empty() ? "results of " + std::to_string(b.task.d_bits) + " bits are not searched" : why)};
+    }
+    if (b.in_turn.empty()) arrange_corners(b);
+    if (b.drawn++ % 2 == 1) {  // every other question is a corner
+        const auto [group, q] = b.in_turn[b.drawn / 2 % b.in_turn.size()];
+        b.now = question_of(b.corners[group], q);
+        return;
     }
     constexpr std::size_t m = 36, n = 16;
     if (b.next % (m * n) == 0) b.batch = make_questions(b.task, m, n, b.random);
@@ -82,12 +107,22 @@ int64_t examine(qk_dot_scoreboard& b) {
     }
     b.verdict = std::to_string(different) + " of " + std::to_string(b.answers.size()) + " answers differ\n" + lines;
     if (different == 0 || !b.searchable) return static_cast<int64_t>(different);
-    const auto found = qk::compare::fit_accumulator(b.task, b.asked, b.answers, b.by.how);
+    qk::compare::dot_task task = b.task;
+    task.expected = b.by.how;
+    const auto found = qk::compare::fit_accumulator(task, b.asked, b.answers, b.by.how);
     const std::string text(to_text(found.best).view()), changes = qk::compare::difference_between(found.best, b.by.how);
-    b.verdict = (found.complete() ? "likely cause: " + changes + "\n  the device's accumulator is " + text + "; it gives every answer\n\n"
-                                  : "likely cause: no accumulator gives every answer; the nearest gives " + std::to_string(found.met) +
-                                        " of " + std::to_string(found.questions) + "\n  " + changes + "\n  " + text + "\n\n") +
-                b.verdict;
+    std::string headline;
+    if (found.complete()) {
+        headline = "likely cause: " + changes + "\n  the device's accumulator is " + text + "; it gives every answer\n";
+    } else if (!found.mistake.empty()) {
+        headline = "likely cause: " + found.mistake + "\n  with that, " + (changes.empty() ? "the expected accumulator" : text) +
+                   " gives every answer\n";
+    } else {
+        headline = "no accumulator gives every answer, and no known mistake explains them; the expected one gives " +
+                   std::to_string(found.expected_met) + " of " + std::to_string(found.questions) + "\n";
+        if (found.met > found.expected_met) headline += "  the nearest gives " + std::to_string(found.met) + ": " + text + "\n";
+    }
+    b.verdict = headline + "\n" + b.verdict;
     return static_cast<int64_t>(different);
 }
 

@@ -200,6 +200,7 @@ std::string to_text(const location& p) {
 }
 
 std::string to_text(const location& p, std::size_t mismatches) {
+    if (mismatches == 1) return to_text(p) + ", the one difference";
     const std::string all = std::to_string(mismatches) + " differences";
     return to_text(p) + ", " + (p.differences == mismatches ? "all " + all : std::to_string(p.differences) + " of the " + all);
 }
@@ -260,6 +261,60 @@ report examine(const conversion& c, std::span<const std::int64_t> shape, std::sp
     result.flags = count_flags(c, x, expected);
     if (result.mismatches != 0) diagnose(p, properties(p, unit), result);
     return result;
+}
+
+namespace {
+
+/// Returns the values that a selection leaves out.
+value_set left_out(const problem& p, const selection& which) {
+    const auto grid = element_grid::of(p.asked);
+    const std::vector<float> unit = units_of(p.asked, p.x);
+    value_set out(p.x.size());
+    for (std::size_t i = 0; i < p.x.size(); ++i) {
+        const double q = unit[i] > 0 ? std::abs(static_cast<double>(p.x[i]) / static_cast<double>(unit[i])) : 0;
+        const bool measured = grid && std::isfinite(p.x[i]) && unit[i] > 0;
+        if ((!which.zeros && (p.x[i] == 0 || p.expected[i] == 0)) || (!which.specials && !std::isfinite(p.x[i])) ||
+            (!which.subnormals && ((measured && !grid->fixed && q < grid->least_normal()) || std::abs(p.x[i]) < 0x1p-126f)) ||
+            (!which.overflow && measured && q > (std::signbit(p.x[i]) ? -grid->lowest : grid->largest)))
+            out.insert(i);
+    }
+    for_each_block(p.asked, [&](std::size_t first, std::size_t stride, std::size_t count) {
+        bool special = false;
+        for (std::size_t k = 0; k < count; ++k) special = special || !std::isfinite(p.x[first + k * stride]);
+        for (std::size_t k = 0; k < count && special && !which.specials; ++k) out.insert(first + k * stride);
+    });
+    return out;
+}
+
+}  // namespace
+
+std::optional<std::vector<float>> selected(const conversion& c, std::span<const std::int64_t> shape, std::span<const float> x,
+                                           std::span<const float> device, const selection& which) {
+    std::vector<float> expected(x.size()), y(device.begin(), device.end());
+    expected_values(c, x, expected);
+    const problem p{c, shape, x, expected, device};
+    value_set out = left_out(p, which);
+    if (!which.where.empty()) {
+        const properties all(p, units_of(c, x));
+        region r;
+        std::string rest = which.where;
+        if (rest.starts_with("where ")) rest.erase(0, 6);
+        for (const std::string both = " and "; !rest.empty();) {
+            const std::size_t end = rest.find(both);
+            const std::string words = rest.substr(0, end);
+            int k = 0;
+            while (k < static_cast<int>(all.size()) && all[k].words != words) ++k;
+            if (k == static_cast<int>(all.size())) return std::nullopt;
+            r.properties.push_back(k);
+            rest = end == std::string::npos ? "" : rest.substr(end + both.size());
+        }
+        const value_set inside = all.values(r);
+        for (std::size_t i = 0; i < x.size(); ++i)
+            if (!inside.contains(i)) out.insert(i);
+    }
+    for (std::size_t i = 0; i < y.size(); ++i)
+        if (out.contains(i)) y[i] = expected[i];
+    return y;
 }
 
 }  // namespace qk::compare

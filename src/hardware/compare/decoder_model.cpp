@@ -7,6 +7,7 @@
 
 #include "diagnose.hpp"
 #include "mistaken_lanes.hpp"
+#include "mistaken_results.hpp"
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/catalogue.hpp"
 #include "qk/formats/codes/code.hpp"
@@ -66,6 +67,7 @@ double decoder_model::floating_element(floating f, std::uint32_t code, const dec
     if (std::isnan(v)) v = as(r.nan_is, v);
     else if (std::isinf(v)) v = as(r.infinity_is, v);
     const std::uint32_t m = code & low_bits(f.mantissa_bits), e = code >> f.mantissa_bits & low_bits(f.exponent_bits);
+    if (r.top_is_special && !special && e == low_bits(f.exponent_bits)) v = m == 0 ? sign * no_end : not_a_number;
     if (!special && e == 0 && f.subnormals) {
         if (r.subnormal == decoder_rules::hidden) v = plain_number(f, code, true);
         if (m != 0 && r.subnormal == decoder_rules::flushed) v = sign * 0.0;
@@ -117,6 +119,7 @@ double decoder_model::factor(std::size_t i, const decoder_rules& r) const {
     const int width = scale_width(c_.format);
     const std::uint32_t code = ((codes_.scales[static_cast<std::size_t>(at)] | r.scale_ones) & ~r.scale_zeros) & low_bits(width);
     if (code == 0 && r.scale_zero_is_zero) return 0;
+    if ((code == 0 && r.least_scale_is_nan) || (code == low_bits(width) - 1 && r.top_scale_is_nan)) return not_a_number;
     double v = 0;
     if (const floating* scale = scale_float(c_.format)) {
         v = static_cast<double>(value_of(*scale, code));
@@ -144,6 +147,7 @@ double decoder_model::factor(std::size_t i, const decoder_rules& r) const {
 }
 
 float decoder_model::value(std::size_t i, const decoder_rules& r) const {
+    if (r.constant) return *r.constant;
     const std::size_t first = i / block_ * block_, k = i - first, n = std::min(block_, size() - first);
     std::size_t from = k;
     if (r.lane == decoder_rules::swapped && (k ^ 1) < n) from = k ^ 1;
@@ -215,6 +219,9 @@ void add_floating_mistakes(floating f, std::vector<decoder_mistake>& all) {
         add(of_infinities, "an Inf becomes the largest number", setting<&r::infinity_is, r::largest>());
         add(of_infinities, "an Inf becomes NaN", setting<&r::infinity_is, r::nan>());
     }
+    if (!has_infinity(f) && f.exponent_bits > 1)
+        add(of_infinities, "codes of the top exponent are read as Inf and NaN, which this format does not have",
+            setting<&r::top_is_special, true>());
     for (const named_format& other : catalogue) {
         const auto* g = std::get_if<floating>(&other.format);
         if (g == nullptr || *g == f || bits(*g) != bits(f)) continue;
@@ -253,6 +260,8 @@ void add_block_mistakes(const conversion& c, std::vector<decoder_mistake>& all) 
     add(of_neighbours, "a block has the scale of the block before", setting<&r::scale_of, -1>());
     add(of_neighbours, "a block has the scale of the block behind", setting<&r::scale_of, 1>());
     add(of_specials, "the scale code that means NaN is read as a number", setting<&r::scale_nan_is_number, true>());
+    add(of_specials, "the largest scale code that is a number is read as NaN", setting<&r::top_scale_is_nan, true>());
+    add(of_specials, "the scale code 0 is read as NaN", setting<&r::least_scale_is_nan, true>());
     add(of_specials, "the scale code 0 is read as a scale of 0", setting<&r::scale_zero_is_zero, true>());
     add(lanes_of, "neighbouring elements are swapped", setting<&r::lane, r::swapped>());
     add(lanes_of, "the elements of a block come in reverse order", setting<&r::lane, r::reversed>());
@@ -302,6 +311,8 @@ std::vector<decoder_mistake> decoder_mistakes(const problem& p) {
     const auto add = [&](int about, std::string sentence, std::function<void(r&)> plant) {
         all.push_back({about, std::move(sentence), std::move(plant)});
     };
+    if (const auto constant = constant_output(p))
+        add(of_results, "every output is " + constant_text(p) + ", whatever the code", [constant](r& rules) { rules.constant = constant; });
     if (const floating* f = number_float(c.format)) add_floating_mistakes(*f, all);
     else add_whole_mistakes(c, all);
     add(of_zeros, "the sign of zero is lost", setting<&r::zero_sign_lost, true>());

@@ -30,7 +30,10 @@ struct decoder_rules {
     bool fraction_lost = false;  ///< MXINT: elements are whole numbers
     // the scale
     std::uint32_t scale_ones = 0, scale_zeros = 0;
-    int scale_power = 0, scale_of = 0;  ///< scale_of: -1 or 1: the scale of the block before or behind
+    int scale_power = 0, scale_of = 0;                          ///< scale_of: -1 or 1: the scale of the block before or behind
+    bool top_scale_is_nan = false, least_scale_is_nan = false;  ///< the largest scale code that is a number, or code 0, is read as NaN
+    bool top_is_special = false;                                ///< codes of the top exponent are read as Inf and NaN
+    std::optional<float> constant;                              ///< every value is this one
     bool scale_nan_is_number = false, scale_zero_is_zero = false, scale_ignored = false, tensor_ignored = false;
     enum { shifts, no_shifts, other_way, first_shift } shift = shifts;
     // the result

@@ -7,8 +7,11 @@
 #include <set>
 
 #include "accumulator_fields.hpp"
+#include "dot_mistakes.hpp"
 #include "dot_questions.hpp"
 #include "find_requantization.hpp"
+#include "qk/compare/bins.hpp"
+#include "qk/compare/cases.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"
 
@@ -16,6 +19,7 @@ namespace qk::compare {
 namespace {
 
 struct answered {
+    dot_case raw;
     questions asked;
     std::vector<std::uint64_t> d;
 };
@@ -36,7 +40,7 @@ class finder {
         asked_ += d.size();
         for (const std::uint64_t v : d) seen_.look(task_, v);
         fields_ = fields_of(task_, seen_);
-        answers_.push_back({questions(task_, c), std::move(d)});
+        answers_.push_back({c, questions(task_, c), std::move(d)});
     }
     std::size_t asked() const { return asked_; }
     /// Sets how every candidate makes codes of its sums.
@@ -187,6 +191,33 @@ class finder {
         }
         return n;
     }
+    /// Returns up to four questions that `a` answers otherwise than the device.
+    std::vector<unmet_question> unmet(const accumulator& a) const {
+        std::vector<unmet_question> all;
+        for (const answered& batch : answers_) {
+            for (std::size_t q = 0; q < batch.d.size() && all.size() < 4; ++q) {
+                const std::uint64_t computed = batch.asked.answer(a, q);
+                if (!same_answer(task_, a, computed, batch.d[q])) all.push_back({question_of(batch.raw, q), computed, batch.d[q]});
+            }
+        }
+        return all;
+    }
+    /// Look for a mistake that no accumulator makes, on top of `best`, of the expected one, or of a device's.
+    void explain(found_accumulator& r) const {
+        if (const auto found = explained(r.best)) r.mistake = found->sentence, r.best = found->by;
+    }
+    std::optional<explained_answers> explained(const accumulator& best) const {
+        std::vector<answered_case> cases;
+        for (const answered& batch : answers_) cases.push_back({&batch.raw, batch.d});
+        std::vector<accumulator> bases;
+        const auto add = [&](const accumulator& a) {
+            if (allowed(a) && std::ranges::find(bases, a) == bases.end()) bases.push_back(a);
+        };
+        if (task_.expected) add(*task_.expected);
+        add(best);
+        for (const accumulator& a : seeds_of(task_, seen_)) add(a);
+        return find_dot_mistake(task_, cases, bases);
+    }
     /// Sets a.nan if the device's NaN has all bits set, as NVIDIA's has; comparisons of answers do not show it.
     void take_nan(accumulator& a) const {
         if (is_narrow_result(a.result)) return;
@@ -251,7 +282,10 @@ found_accumulator result_of(const dot_task& task, const finder& f, candidate c) 
     f.take_nan(r.best);
     r.questions = f.asked();
     r.met = f.asked() - f.missed(r.best, f.asked());
+    if (!r.complete()) f.explain(r);
     r.counts = f.counts(r.best);
+    if (task.expected) r.expected_met = f.asked() - f.missed(*task.expected, f.asked());
+    if (task.expected || !r.complete()) r.unmet = f.unmet(task.expected ? *task.expected : r.best);
     if (r.complete()) {
         devices::each([&](const device& d) {
             accumulator a = d.accumulator;
@@ -276,10 +310,7 @@ std::string check(const dot_task& task) {
         if (block_size(f) != 0 && task.k % static_cast<std::size_t>(block_size(f)) != 0)
             return "k must be a multiple of the block, " + std::to_string(block_size(f)) + ": it is " + std::to_string(task.k);
     }
-    const std::size_t least = task.has_c ? 2 : 1;
-    if (task.k < least || task.k > 4096)
-        return "k is " + std::to_string(task.k) + "; it must be " + std::to_string(least) + " to 4096" +
-               (task.k == 1 ? ", or 1 where there is no C (c-format none)" : "");
+    if (task.k < 1 || task.k > 4096) return "k is " + std::to_string(task.k) + "; it must be 1 to 4096";
     return {};
 }
 
@@ -303,7 +334,7 @@ found_accumulator fit_accumulator(const dot_task& task, std::span<const dot_case
         if (other.missed < c.missed) c = other;
     }
     found_accumulator r = result_of(task, f, c);
-    r.best = f.closer({r.best, r.questions - r.met}, expected).a;
+    if (r.mistake.empty()) r.best = f.closer({r.best, r.questions - r.met}, expected).a;
     r.counts = f.counts(r.best);
     return r;
 }
@@ -353,6 +384,16 @@ found_accumulator find_accumulator(const dot_task& task, const black_box& device
             if (c.missed != 0 && f.missed(b, 0) == 0) c = {b, 0};
         if (c.missed != 0) c = f.descend(c);
         if (c.missed != 0) c = f.search();
+    }
+    // What no random question meets: special values beside zeros, the ends of the range, every distance.
+    constexpr std::size_t places = 24;
+    for (const dot_case& corner : dot_corners(task, std::max(24, kept_bits(c.a)), places)) {
+        if (c.missed != 0 || !room(corner.c.size())) continue;
+        ask(corner);
+        c.missed = f.missed(c.a, f.asked());
+        if (c.missed != 0) c = f.descend(c);
+        // A mistake that shows on corners alone is likelier than an accumulator that answers every random question alike.
+        if (c.missed != 0 && !f.explained(c.a)) c = f.search();
     }
     return result_of(task, f, c);
 }

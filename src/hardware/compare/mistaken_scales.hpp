@@ -213,10 +213,8 @@ inline void scales_from_bfloat16(const problem&, const conversion& c, std::span<
         }
     });
 }
-/// Rounds the scales of NVFP4, which are numbers of a small float, in another way.
-template <rounding R>
-void nvfloat_scales_rounded(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
-    const floating element = *element_float(c.format), of_scale = *scale_float(c.format);
+/// Returns the scale of the tensor of NVFP4: as given, or by its largest value.
+inline float tensor_scale_of(const conversion& c, std::span<const float> x) {
     float tensor = c.given == conversion::granularity::none ? 1.0f : c.scale[0];
     if (c.given == conversion::granularity::none) {
         std::visit(
@@ -225,6 +223,13 @@ void nvfloat_scales_rounded(const problem&, const conversion& c, std::span<const
             },
             c.format);
     }
+    return tensor;
+}
+/// Rounds the scales of NVFP4, which are numbers of a small float, in another way.
+template <rounding R>
+void nvfloat_scales_rounded(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    const floating element = *element_float(c.format), of_scale = *scale_float(c.format);
+    const float tensor = tensor_scale_of(c, x);
     qk::semantics how;
     how.overflow = overflow_rule::saturate;
     how.rounding = R;
@@ -234,6 +239,72 @@ void nvfloat_scales_rounded(const problem&, const conversion& c, std::span<const
         const float quotient = reference::divide(reference::divide(most, static_cast<float>(max_value(element))), tensor);
         const float scale = reference::multiply(reference::to_grid(of_scale, quotient, how, 0), tensor);
         for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = scale;
+    });
+}
+
+/// The least scale is read as 0, as an exponent field of 0 is in a float.
+inline void scales_read_as_zero(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
+    const float least = std::ldexp(1.0f, least_scale_exponent(c.format));
+    std::replace(unit.begin(), unit.end(), least, 0.0f);
+}
+/// The register of the largest value keeps what it has from block to block; `Rows`: it is cleared where a row ends.
+template <bool Rows>
+void scales_not_cleared(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    const along_axis a = c.blocks;
+    float most = 0;
+    std::size_t row = 0;
+    scales_from(c, x, unit, [&](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+        const std::size_t here = first / (a.length * a.inner);
+        if (Rows && here != row) most = 0, row = here;
+        for (std::size_t k = 0; k < count; ++k) {
+            const float magnitude = std::abs(x[first + k * stride]);
+            if (std::isfinite(magnitude)) most = std::max(most, magnitude);
+        }
+        if (std::isfinite(v[first])) v[first] = std::copysign(most, v[first]);
+    });
+}
+/// The largest value of the block before counts, too: the register is cleared a block late.
+inline void scales_cleared_late(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    float before = 0;
+    scales_from(c, x, unit, [&](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+        float most = 0;
+        for (std::size_t k = 0; k < count; ++k) {
+            const float magnitude = std::abs(x[first + k * stride]);
+            if (std::isfinite(magnitude)) most = std::max(most, magnitude);
+        }
+        if (std::isfinite(v[first]) && before > most) v[first] = std::copysign(before, v[first]);
+        before = most;
+    });
+}
+/// The shared exponent has fewer bits: it is held within them, `Wraps`: or cut to them.
+template <int Bits, bool Wraps>
+void scales_of_few_bits(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
+    const int offset = least_scale_exponent(c.format) + 127, low = 1 - (1 << (Bits - 1)), high = 1 << (Bits - 1);
+    for (float& u : unit) {
+        if (!(u > 0) || !std::isfinite(u)) continue;
+        const int e = std::ilogb(u) - offset;
+        const int held = Wraps ? ((e - low) & ((1 << Bits) - 1)) + low : std::clamp(e, low, high);
+        if (held != e) u = std::ldexp(1.0f, held + offset);
+    }
+}
+/// NVFP4's scale is rounded to so many mantissa bits before it is rounded to its format; 0 bits: its subnormal numbers become 0.
+template <int Bits>
+void nvfloat_scales_twice(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    const floating element = *element_float(c.format), of_scale = *scale_float(c.format);
+    const float tensor = tensor_scale_of(c, x);
+    qk::semantics how;
+    how.overflow = overflow_rule::saturate;
+    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) {
+        const float most = std::abs(x[largest_of(x, first, stride, count)]);
+        if (!std::isfinite(most) || tensor == 0) return;
+        float quotient = reference::divide(reference::divide(most, static_cast<float>(max_value(element))), tensor);
+        if (Bits > 0 && quotient > 0 && std::isfinite(quotient)) {
+            const double step = std::ldexp(1.0, std::ilogb(quotient) - Bits);
+            quotient = static_cast<float>(std::nearbyint(static_cast<double>(quotient) / step) * step);
+        }
+        float scale = reference::to_grid(of_scale, quotient, how, 0);
+        if (Bits == 0 && static_cast<double>(scale) < min_normal(of_scale)) scale = 0;
+        for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = reference::multiply(scale, tensor);
     });
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "mistaken_lanes.hpp"
+#include "mistaken_results.hpp"
 #include "mistaken_scales.hpp"
 #include "mistaken_words.hpp"
 #include "qk/formats/codes/code.hpp"
@@ -57,9 +58,19 @@ bool with_scales_of_channels(const problem& p) { return to_integers(p) && p.aske
 bool with_zero_point_of_channels(const problem& p) { return with_zero_points(p) && with_scales_of_channels(p); }
 bool unless_bumped(const problem& p) { return to_block_floats(p) && !std::get<block_float>(p.asked.format).bump; }
 bool if_bumped(const problem& p) { return to_block_floats(p) && std::get<block_float>(p.asked.format).bump; }
+bool with_lost_sticky_bit(const problem& p) { return to_grids(p) && lost_sticky_bit_of(p) > 1; }
 template <int Axis>
 bool unless_axis(const problem& p) {
     return to_blocks(p) && Axis < static_cast<int>(p.shape.size()) && p.asked.axis != Axis;
+}
+bool has_divided_scales(const problem& p) {
+    const auto odd = [](float s) { return s > 0 && std::ldexp(1.0f, std::ilogb(s)) != s; };
+    return to_nvfloats(p) || std::any_of(p.asked.scale.begin(), p.asked.scale.end(), odd);
+}
+/// Does a block begin in one row and end in the next, if rows have no ends?
+bool with_cut_rows(const problem& p) {
+    const along_axis a = p.asked.blocks;
+    return to_blocks(p) && a.inner == 1 && a.outer > 1 && a.length % static_cast<std::size_t>(block_size(p.asked.format)) != 0;
 }
 template <int Size>
 bool unless_size(const problem& p) {
@@ -121,6 +132,7 @@ void with_size(conversion& c, const problem&) {
         },
         c.format);
 }
+void with_rows_joined(conversion& c, const problem& p) { c.blocks = {1, p.x.size(), 1}; }
 void with_bump(conversion& c, const problem&) { std::get<block_float>(c.format).bump = !std::get<block_float>(c.format).bump; }
 void with_unit_tensor_scale(conversion& c, const problem&) {
     c.given = conversion::granularity::tensor;
@@ -223,6 +235,7 @@ bool with_scale_bit(const problem& p) {
 // ---- what was asked for, in words
 
 std::string rounding_asked(const problem& p) { return std::string(to_text(p.asked.how.rounding)); }
+std::string lost_sticky_bit(const problem& p) { return std::to_string(lost_sticky_bit_of(p)); }
 std::string axis_asked(const problem& p) { return std::to_string(p.asked.axis); }
 template <int N>
 std::string number(const problem&) {
@@ -323,6 +336,7 @@ constexpr mistake table[] = {
     {.about = sticky, .sentence = "low bits of the float32 mantissa are dropped: # bits behind the element's mantissa are kept", .applies = to_floats, .element = [](rules& r) { r.field_bits = 3; }, .asked = number<3>},
     {.about = sticky, .sentence = "sticky bits dropped on the way to a subnormal: what the shift takes out of a 24-bit significand does not count", .applies = to_floats, .element = [](rules& r) { r.denormalizing_loses = true; }},
     {.about = sticky, .sentence = "sticky bits dropped where the result is subnormal: it is rounded from 1 bit behind the mantissa", .applies = to_floats, .element = [](rules& r) { r.subnormal_guard_bits = 1; }},
+    {.about = sticky, .sentence = "one sticky bit is not looked at: number # behind the mantissa", .applies = with_lost_sticky_bit, .element = [](rules& r) { r.lost_sticky_bit = -1; }, .asked = lost_sticky_bit},
     {.about = carry, .sentence = "the carry is lost: a round-up past the mantissa leaves the exponent as it was, with the mantissa 0", .applies = to_floats, .element = [](rules& r) { r.carry = rules::lost; }},
     {.about = carry, .sentence = "the carry is lost: a round-up past the mantissa leaves the mantissa at all ones", .applies = to_floats, .element = [](rules& r) { r.carry = rules::held; }},
     {.about = low_bit, .sentence = "the lowest mantissa bit is lost: odd mantissas are truncated to even ones", .applies = to_grids, .element = [](rules& r) { r.lowest_bit_lost = true; }},
@@ -343,6 +357,12 @@ constexpr mistake table[] = {
     {.about = subnormal, .sentence = "subnormal results are truncated instead of rounded", .applies = to_floats, .element = [](rules& r) { r.subnormals_truncated = true; }},
     {.about = subnormal, .sentence = "subnormal results are truncated, and a binade too small: the shift that makes them is one place too far and rounds nothing", .applies = to_floats, .element = [](rules& r) { r.subnormals_truncated = true, r.subnormal_factor = 0.5; }},
     {.about = subnormal, .sentence = "what is below the normal numbers before it is rounded is flushed to zero, also where it would round up to the least normal one", .applies = to_floats, .element = [](rules& r) { r.flushes_before = true; }},
+    {.about = double_rounding, .sentence = "subnormal results are rounded twice: to the length of a normal mantissa first, then to the steps of subnormals", .applies = to_floats, .element = [](rules& r) { r.own_mantissa_first = true; }},
+    {.about = subnormal, .sentence = "the shift that makes a subnormal wraps at # places", .applies = to_floats, .element = [](rules& r) { r.shift_wraps = 16; }, .asked = number<16>},
+    {.about = subnormal, .sentence = "the shift that makes a subnormal wraps at # places", .applies = to_floats, .element = [](rules& r) { r.shift_wraps = 32; }, .asked = number<32>},
+    {.about = subnormal, .sentence = "the shift of a small element wraps at # places", .applies = to_block_floats, .element = [](rules& r) { r.shift_wraps = 16; }, .asked = number<16>},
+    {.about = subnormal, .sentence = "the shift of a small element wraps at # places", .applies = to_block_floats, .element = [](rules& r) { r.shift_wraps = 32; }, .asked = number<32>},
+    {.about = subnormal, .sentence = "the shift that rounds, counted from the float32 mantissa's end, wraps at # places", .applies = to_grids, .element = [](rules& r) { r.shift_wraps = 32, r.whole_shift = true; }, .asked = number<32>},
     {.about = input, .sentence = "subnormal float32 inputs are flushed to zero", .applies = unless_flushing_inputs, .settings = [](conversion& c, const problem&) { c.how.flush_inputs = true; }},
     {.about = subnormal, .sentence = "results that are subnormal are flushed to zero", .applies = unless_flushing_outputs, .settings = [](conversion& c, const problem&) { c.how.flush_outputs = true; }},
 
@@ -358,11 +378,18 @@ constexpr mistake table[] = {
     {.about = overflow, .sentence = "what lies beyond the largest number becomes the one below the largest", .applies = to_grids, .element = [](rules& r) { r.beyond = rules::next; }},
     {.about = overflow, .sentence = "it saturates at the number below the largest, which it never gives", .applies = to_grids, .element = [](rules& r) { r.largest_unused = true; }},
     {.about = overflow, .sentence = "negative values beyond the range become -2^m: one step below the lowest number", .applies = to_block_floats, .element = [](rules& r) { r.beyond = rules::below; }},
+    {.about = overflow, .sentence = "the top binade is taken for overflow: from its power of two on everything becomes the largest number", .applies = to_floats, .result = top_binade_largest},
+    {.about = overflow, .sentence = "the top binade is taken for overflow: from its power of two on everything becomes Inf, or NaN where there is none", .applies = to_elements, .result = top_binade_special},
+    {.about = overflow, .sentence = "an exponent beyond the largest number's gives Inf, or NaN where there is none; below it values are held back", .applies = to_elements, .result = next_binade_special},
+    {.about = overflow, .sentence = "overflow is seen before rounding: what would round to the largest number becomes Inf, or NaN where there is none", .applies = to_elements, .result = overflow_before_rounding},
+    {.about = zero_sign, .sentence = "a negative zero becomes NaN: this format has no -0, and its code is NaN's", .applies = without_negative_zero, .result = negative_zero_is_nan},
     {.about = specials, .sentence = "an Inf or NaN makes its whole block NaN", .applies = to_blocks, .settings = with_specials<block_specials::block_nan>},
     {.about = specials, .sentence = "Inf and NaN pass through their block", .applies = to_blocks, .settings = with_specials<block_specials::pass_through>},
     {.about = specials, .sentence = "an Inf is kept and zeroes its block", .applies = to_blocks, .settings = with_specials<block_specials::nan_only>},
     {.about = specials, .sentence = "NaN becomes zero", .result = nan_to_zero},
     {.about = specials, .sentence = "NaN becomes Inf", .result = nan_to_infinity},
+    {.about = specials, .sentence = "a NaN whose payload is cut off becomes Inf", .applies = has_infinities, .result = cut_nan_is_infinity},
+    {.about = specials, .sentence = "NaN is rounded like a number: a payload that is cut off becomes Inf, and one of all ones carries into the sign", .applies = has_infinities, .result = nan_rounded},
     {.about = specials, .sentence = "NaN becomes the largest number", .applies = to_grids, .result = nan_to_largest},
     {.about = specials, .sentence = "Inf and NaN are converted as the largest float32", .input = largest_for_specials},
     {.about = specials, .sentence = "Inf becomes NaN", .result = infinity_to_nan},
@@ -380,6 +407,8 @@ constexpr mistake table[] = {
 
     {.about = integers, .sentence = "integer mode reciprocal: the quotient is taken the other way", .applies = unless_reciprocal, .settings = with_mode<integer_mode::reciprocal>},
     {.about = integers, .sentence = "integer mode division: the quotient is taken the other way", .applies = unless_division, .settings = with_mode<integer_mode::division>},
+    {.about = integers, .sentence = "codes are held within the range before the zero point is added, and wrap behind it", .applies = with_zero_points, .element = [](rules& r) { r.range = rules::before_then_wrapped; }},
+    {.about = integers, .sentence = "codes are held within the range before the zero point is added, too", .applies = with_zero_points, .element = [](rules& r) { r.range = rules::before_then_clamped; }},
     {.about = integers, .sentence = "the zero point is added on the other side of the rounding", .applies = with_zero_points, .settings = [](conversion& c, const problem&) { c.how.zero_point_before = !c.how.zero_point_before; }},
     {.about = integers, .sentence = "the zero point is ignored", .applies = with_zero_points, .settings = [](conversion& c, const problem&) { c.zero_point.clear(); }},
     {.about = integers, .sentence = "the zero point is left out when a value is converted", .applies = with_zero_points, .element = [](rules& r) { r.zero_point = rules::left_out; }},
@@ -407,6 +436,10 @@ constexpr mistake table[] = {
     {.about = scale, .sentence = "the block's scale is the power of two nearest, by its logarithm, to the largest value over the largest element", .applies = to_scaled_blocks, .scales = scales_nearest},
     {.about = scale, .sentence = "the least scale is read as NaN", .applies = to_shared_exponents, .scales = scales_read_as_nan<true>},
     {.about = scale, .sentence = "the largest scale is read as NaN", .applies = to_shared_exponents, .scales = scales_read_as_nan<false>},
+    {.about = scale, .sentence = "the least scale is read as 0", .applies = to_shared_exponents, .scales = scales_read_as_zero},
+    {.about = scale, .sentence = "the largest value is not cleared between blocks: that of all blocks so far counts", .applies = to_blocks, .scales = scales_not_cleared<false>},
+    {.about = scale, .sentence = "the largest value is not cleared between the blocks of a row: that of all of them so far counts", .applies = to_blocks, .scales = scales_not_cleared<true>},
+    {.about = scale, .sentence = "the largest value is cleared a block late: that of the block before counts, too", .applies = to_blocks, .scales = scales_cleared_late},
     {.about = scale, .sentence = "the block's scale is rounded up: a largest value that is no power of two takes the next one", .applies = to_other_blocks, .scales = scales_rounded_up},
     {.about = scale, .sentence = "the block's largest value is looked for among the positive ones alone", .applies = to_blocks, .scales = scales_of_positive},
     {.about = scale, .sentence = "the block's last value is left out when its largest is looked for", .applies = to_blocks, .scales = scales_without_last},
@@ -422,6 +455,7 @@ constexpr mistake table[] = {
     {.about = scale, .sentence = "the block's scale is rounded up to a number of its format", .applies = to_nvfloats, .scales = nvfloat_scales_rounded<qk::rounding::up>},
     {.about = scale, .sentence = "the block's scale is truncated to a number of its format", .applies = to_nvfloats, .scales = nvfloat_scales_rounded<qk::rounding::toward_zero>},
     {.about = scale, .sentence = "the block's scale is rounded half-away to a number of its format", .applies = to_nvfloats, .scales = nvfloat_scales_rounded<qk::rounding::half_away>},
+    {.about = scale, .sentence = "the subnormal scales of blocks are flushed to 0", .applies = to_nvfloats, .scales = nvfloat_scales_twice<0>},
     {.about = scale, .sentence = "each block has the scale of the block before it", .applies = to_blocks, .scales = scales_of_neighbour<false>},
     {.about = scale, .sentence = "each block has the scale of the block behind it", .applies = to_blocks, .scales = scales_of_neighbour<true>},
     {.about = scale, .sentence = "the tensor scale is left out", .applies = to_nvfloats, .settings = with_unit_tensor_scale},
@@ -429,6 +463,7 @@ constexpr mistake table[] = {
     {.about = bias, .sentence = "every value is off by a factor of 0.5: the bias of the scale is wrong", .result = times<-1>},
     {.about = bias, .sentence = "every value is off by a factor of 4: the bias of the scale is wrong", .result = times<2>},
     {.about = bias, .sentence = "every value is off by a factor of 0.25: the bias of the scale is wrong", .result = times<-2>},
+    {.about = blocks, .sentence = "its blocks run over the ends of rows: values follow one another as if all rows were one", .applies = with_cut_rows, .settings = with_rows_joined},
     {.about = blocks, .sentence = "its blocks run along axis 0, not #", .applies = unless_axis<0>, .settings = with_axis<0>, .asked = axis_asked},
     {.about = blocks, .sentence = "its blocks run along axis 1, not #", .applies = unless_axis<1>, .settings = with_axis<1>, .asked = axis_asked},
     {.about = blocks, .sentence = "its blocks run along axis 2, not #", .applies = unless_axis<2>, .settings = with_axis<2>, .asked = axis_asked},
@@ -448,6 +483,7 @@ constexpr mistake table[] = {
     {.about = lanes, .sentence = "values come out one place late", .arrange = values_shifted<true>},
     {.about = lanes, .sentence = "values come out one place early", .arrange = values_shifted<false>},
     {.about = result, .sentence = "values pass through unconverted", .result = unconverted},
+    {.about = result, .sentence = "every output is #, whatever the input", .applies = is_constant, .result = constant, .asked = constant_text},
     {.about = result, .sentence = "the result is zero", .result = zero},
     {.about = result, .sentence = "the sign is lost", .result = signless},
     {.about = result, .sentence = "the sign is inverted", .result = negated},
@@ -469,6 +505,15 @@ constexpr mistake scale_stuck_at_0 = {.about = scale, .sentence = "bit # of the 
 template <int Bit>
 constexpr mistake scale_stuck_at_1 = {.about = scale, .sentence = "bit # of the scale's code is stuck at 1", .applies = with_scale_bit<Bit>, .scales = scales_with_stuck_bit<Bit, true>, .asked = number<Bit>};
 
+template <int Bits>
+constexpr mistake by_reciprocal = {.about = scale, .sentence = "the quotient is a product with a reciprocal of # significant bits", .applies = has_divided_scales, .element = [](rules& r) { r.reciprocal_bits = Bits; }, .asked = number<Bits>};
+template <int Bits>
+constexpr mistake by_short_scale = {.about = scale, .sentence = "values are divided by a scale of # significant bits", .applies = has_divided_scales, .element = [](rules& r) { r.divisor_bits = Bits; }, .asked = number<Bits>};
+template <int Bits>
+constexpr mistake scale_rounded_twice = {.about = scale, .sentence = "the block's scale is rounded twice: to # mantissa bits first", .applies = to_nvfloats, .scales = nvfloat_scales_twice<Bits>, .asked = number<Bits>};
+template <int Bits, bool Wraps>
+constexpr mistake short_exponent = {.about = scale, .sentence = Wraps ? "the shared exponent has # bits: it wraps" : "the shared exponent has # bits: it is held within them", .applies = to_shared_exponents, .scales = scales_of_few_bits<Bits, Wraps>, .asked = number<Bits>};
+
 template <int... N>
 void add_numbered(std::vector<mistake>& all, std::integer_sequence<int, N...>) {
     (all.insert(all.end(), {rounds_from<N + 5>, stuck_at_0<N>, stuck_at_1<N>, scale_stuck_at_0<N>, scale_stuck_at_1<N>}), ...);
@@ -477,6 +522,10 @@ std::vector<mistake> every_mistake() {
     std::vector<mistake> all(std::begin(table), std::end(table));
     add_numbered(all, std::make_integer_sequence<int, 8>());
     all.insert(all.end(), {rounds_twice<1>, rounds_twice<2>, rounds_twice<3>, rounds_twice<4>, rounds_twice<5>, rounds_twice<6>, rounds_twice<7>, rounds_twice<8>, rounds_twice<9>, values_first<10>, values_first<13>});
+    all.insert(all.end(), {by_reciprocal<8>, by_reciprocal<9>, by_reciprocal<10>, by_reciprocal<11>, by_reciprocal<12>, by_reciprocal<13>, by_reciprocal<14>, by_reciprocal<15>, by_reciprocal<16>, by_reciprocal<17>, by_reciprocal<18>, by_reciprocal<20>});
+    all.insert(all.end(), {by_short_scale<8>, by_short_scale<10>, by_short_scale<11>, by_short_scale<12>, by_short_scale<16>});
+    all.insert(all.end(), {scale_rounded_twice<4>, scale_rounded_twice<5>, scale_rounded_twice<6>, scale_rounded_twice<7>, scale_rounded_twice<8>, scale_rounded_twice<10>});
+    all.insert(all.end(), {short_exponent<7, false>, short_exponent<6, false>, short_exponent<5, false>, short_exponent<7, true>, short_exponent<6, true>, short_exponent<5, true>});
     all.push_back({.about = topic::rounding, .sentence = "the bytes of its random words come in reverse order", .applies = rounds_stochastically, .settings = with_turned_bytes});
     return all;
 }

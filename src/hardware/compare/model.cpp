@@ -2,6 +2,7 @@
 #include "model.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -51,6 +52,14 @@ double on_grid(const element_grid& g, const element_rules& r, rounding how, doub
     }
     if (subnormal && r.flushes_before) return 0;
     if (subnormal) a *= r.subnormal_factor;
+    if (r.shift_wraps != 0 && a > 0) {
+        const int below = (g.fixed ? exponent(g.largest) : g.least_exponent) - exponent(a), cut = r.whole_shift ? 23 - g.mantissa : 0;
+        if (below > 0 && below + cut >= r.shift_wraps) a *= power((below + cut) / r.shift_wraps * r.shift_wraps);
+    }
+    if (subnormal && r.own_mantissa_first && a > 0) {
+        const double own = power(exponent(a) - g.mantissa);
+        a = std::nearbyint(a / own) * own;
+    }
     const double step = g.step_at(a);
     double steps = a / step;
     if (r.first_bits != 0 && steps < 0x1p40) steps = std::nearbyint(steps * power(r.first_bits)) * power(-r.first_bits);
@@ -62,6 +71,10 @@ double on_grid(const element_grid& g, const element_rules& r, rounding how, doub
     }
     for (const int bits : {r.guard_bits, subnormal ? r.subnormal_guard_bits : 0})
         if (bits > 0) rest = std::floor(rest * power(bits)) * power(-bits);
+    if (r.lost_sticky_bit > 1) {
+        const double bits = std::floor(rest * power(r.lost_sticky_bit));
+        if (is_odd(bits)) rest -= power(-r.lost_sticky_bit);
+    }
     double m = floor;
     if (!(subnormal && r.subnormals_truncated) && goes_up(r, how, negative, floor, rest)) {
         const bool carries = r.carry != element_rules::right && !g.fixed && std::fmod(floor + 1, power(g.mantissa)) == 0;
@@ -110,20 +123,36 @@ std::size_t neighbour_of(const conversion& c, std::size_t i, int channels) {
     return channels < 0 ? i - a.inner : i + a.inner;
 }
 
+/// Returns v rounded to so many significant bits; 0: as it is.
+float shortened(float v, int bits) {
+    if (bits == 0 || !(std::abs(v) > 0) || !std::isfinite(v)) return v;
+    const double step = power(exponent(std::abs(static_cast<double>(v))) - bits + 1);
+    return static_cast<float>(std::nearbyint(static_cast<double>(v) / step) * step);
+}
+/// Returns x over the scale, as a converter with these rules divides.
+float quotient_of(const element_rules& r, float x, float scale) {
+    if (r.reciprocal_bits == 0) return reference::divide(x, shortened(scale, r.divisor_bits));
+    return reference::multiply(x, shortened(reference::divide(1.0f, scale), r.reciprocal_bits));
+}
+
 float integer_of(const integer& f, const conversion& c, const qk::semantics& how, const element_grid& g, const element_rules& r, float x,
                  float unit, std::size_t i) {
     const float divisor = r.scale_of == 0 ? unit : scale_of(c, neighbour_of(c, i, r.scale_of));
-    float q = how.integer_mode == integer_mode::division ? reference::divide(x, divisor)
-                                                         : reference::multiply(x, reference::divide(1.0f, divisor));
+    float q = how.integer_mode == integer_mode::division
+                  ? quotient_of(r, x, divisor)
+                  : reference::multiply(x, reference::divide(1.0f, shortened(divisor, r.divisor_bits)));
+    if (r.reciprocal_bits != 0) q = quotient_of(r, x, divisor);
     const double z = static_cast<double>(zero_point_of(c, i));
     const double used =
         r.zero_point_of == 0 ? zero_point_used(r, z) : static_cast<double>(zero_point_of(c, neighbour_of(c, i, r.zero_point_of)));
     if (how.zero_point_before) q = static_cast<float>(static_cast<double>(q) + used);
     double code = std::copysign(on_grid(g, r, how.rounding, static_cast<double>(q)), static_cast<double>(q));
+    if (r.range != element_rules::clamped_after && !how.zero_point_before)
+        code = std::clamp(code, static_cast<double>(qmin(f)), static_cast<double>(qmax(f)));
     if (!how.zero_point_before) code += used;
     const auto lowest = static_cast<double>(qmin(f) + int{r.largest_unused}),
                highest = static_cast<double>(qmax(f) - int{r.largest_unused});
-    if (r.wraps && std::abs(code) < 0x1p52) {
+    if ((r.wraps || r.range == element_rules::before_then_wrapped) && std::abs(code) < 0x1p52) {
         const double codes = std::ldexp(1.0, f.bits);
         code -= std::floor((code - lowest) / codes) * codes;
     } else if (r.beyond != element_rules::held_back && (code < lowest || code > highest)) {
@@ -151,7 +180,7 @@ float element_of(const conversion& c, const qk::semantics& how, const element_gr
     if (const integer* f = std::get_if<integer>(&c.format)) {
         v = integer_of(*f, c, how, g, r, x, unit, i);
     } else if (std::holds_alternative<floating>(c.format) || has_floating_scales(c.format)) {
-        v = float_of(c, how, g, r, unit == 1 ? x : reference::divide(x, unit), unit);
+        v = float_of(c, how, g, r, unit == 1 ? x : quotient_of(r, x, unit), unit);
     } else {  // a power of two: the quotient is exact as a double, though perhaps not as a float
         const double q = static_cast<double>(x) / static_cast<double>(unit);
         const double magnitude = std::copysign(on_grid(g, r, how.rounding, q), q);
@@ -207,7 +236,23 @@ std::string sentence_of(const mistake& m, const problem& p) {
     return s;
 }
 
-predictor::predictor(const problem& p, std::vector<std::size_t> at) : p_(p), at_(std::move(at)) {}
+int lost_sticky_bit_of(const problem& p) {
+    const auto grid = element_grid::of(p.asked);
+    if (!grid) return 0;
+    const std::vector<float> unit = units_of(p.asked, p.x);
+    std::array<std::size_t, 64> alone{};
+    for (std::size_t i = 0; i < p.x.size(); ++i) {
+        if (same_value(p.expected[i], p.device[i]) || !std::isfinite(p.x[i]) || !(unit[i] > 0)) continue;
+        const double q = std::abs(static_cast<double>(p.x[i]) / static_cast<double>(unit[i])), steps = q / grid->step_at(q);
+        const double rest = steps - std::floor(steps), sticky = rest < 0.5 ? rest : rest - 0.5;
+        int e = 0;
+        if (sticky > 0 && std::frexp(sticky, &e) == 0.5 && e > -62) ++alone[static_cast<std::size_t>(1 - e)];
+    }
+    const auto most = std::max_element(alone.begin(), alone.end());
+    return *most == 0 ? 0 : static_cast<int>(most - alone.begin());
+}
+
+predictor::predictor(const problem& p, std::vector<std::size_t> at) : p_(p), at_(std::move(at)), lost_sticky_bit_(lost_sticky_bit_of(p)) {}
 
 const predictor::front& predictor::front_of(const mistake_set& set) {
     mistake_set key;
@@ -275,6 +320,7 @@ void predictor::predict(const mistake_set& set, std::span<const std::size_t> whi
         const mistake& m = known_mistakes()[static_cast<std::size_t>(k)];
         if (m.element != nullptr) m.element(rules);
     }
+    if (rules.lost_sticky_bit < 0) rules.lost_sticky_bit = lost_sticky_bit_;
     qk::semantics how = f.c.how;
     how.rounding = rules.rounding.value_or(how.rounding);
     const bool modelled = f.grid && (f.other_scales || rules != element_rules{}) && !is_stochastic(how.rounding);
@@ -287,6 +333,8 @@ void predictor::predict(const mistake_set& set, std::span<const std::size_t> whi
             y[n] = std::numeric_limits<float>::quiet_NaN();
         } else if (f.other_scales && has_floating_scales(f.c.format) && f.unit[i] == 0 && std::isfinite(f.x[i])) {
             y[n] = 0;  // a scale of 0
+        } else if (f.other_scales && f.unit[i] == 0 && std::isfinite(f.y[i])) {
+            y[n] = std::copysign(0.0f, f.y[i]);
         } else if (rules.beyond != element_rules::held_back && std::isinf(f.x[i]) && !is_block_format(f.c.format)) {
             y[n] = static_cast<float>(f.grid ? beyond_largest(*f.grid, rules, static_cast<double>(f.x[i])) * static_cast<double>(f.unit[i])
                                              : static_cast<double>(y[n]));
@@ -300,7 +348,7 @@ void predictor::predict(const mistake_set& set, std::span<const std::size_t> whi
         if (m.result == nullptr) continue;
         for (std::size_t n = 0; n < which.size(); ++n) {
             const std::size_t i = which[n];
-            y[n] = m.result(y[n], element_facts{f.x[i], f.unit[i], f.grid ? &*f.grid : nullptr, &f.c, at_[i]});
+            y[n] = m.result(y[n], element_facts{f.x[i], f.unit[i], f.grid ? &*f.grid : nullptr, &f.c, &p_, at_[i]});
         }
     }
 }

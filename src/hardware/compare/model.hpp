@@ -56,6 +56,17 @@ struct element_rules {
     bool largest_unused = false;  ///< the largest number becomes the one below it
     /// The zero point that codes are encoded with; they are decoded with the right one.
     enum { given, left_out, negated, one_more, one_less } zero_point = given;
+    bool own_mantissa_first = false;  ///< results below the normal numbers are rounded to the mantissa's length first, then to their steps
+    int shift_wraps = 0;              ///< a shift to a subnormal, or below a block's exponent, counts modulo this; 0: it does not wrap
+    bool whole_shift = false;         ///< the places behind the mantissa of a float32 count for shift_wraps, too
+    int lost_sticky_bit = 0;  ///< this bit behind the mantissa is not looked at; 0: all are; -1: the one that the device's values show
+    int reciprocal_bits = 0;  ///< the quotient is a product with a reciprocal of so many significant bits; 0: as asked
+    int divisor_bits = 0;     ///< the scale that values are divided by has so many significant bits; 0: all
+    enum {
+        clamped_after,
+        before_then_clamped,
+        before_then_wrapped
+    } range = clamped_after;              ///< integers: clamped before the zero point is added
     int scale_of = 0, zero_point_of = 0;  ///< -1 or 1: the channel before or behind, whose scale or zero point is used; 0: its own
     friend bool operator==(const element_rules&, const element_rules&) = default;
 };
@@ -65,6 +76,7 @@ struct element_facts {
     float x, unit;
     const element_grid* grid;  ///< null where the format has none
     const conversion* c;
+    const problem* all;
     std::size_t at;                 ///< the position in the array
     bool subnormal(float y) const;  ///< is y below the normal numbers, and not 0?
 };
@@ -110,6 +122,9 @@ struct mistake {
 
 inline constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
 
+/// Returns which bit behind the mantissa is alone below the guard where the device rounds a value wrongly, most often; 0: none is.
+int lost_sticky_bit_of(const problem& p);
+
 /// Returns the known mistakes, the likelier first.
 std::span<const mistake> known_mistakes();
 std::string sentence_of(const mistake& m, const problem& p);
@@ -137,6 +152,7 @@ class predictor {
     const front& front_of(const mistake_set& set);
     const problem& p_;
     std::vector<std::size_t> at_;
+    int lost_sticky_bit_ = 0;
     std::vector<std::pair<mistake_set, front>> fronts_;  ///< a cache, by mistakes in these stages
 };
 

@@ -193,6 +193,12 @@ void ask_rounding(collector& set, const element_grid& g, float x, float unit, fl
     set.when(!g.fixed && expected != 0 && static_cast<double>(std::abs(expected)) < g.least_normal() * static_cast<double>(unit),
              "the result is subnormal", i);
     set.when(x != 0 && expected == 0, "the result underflows to zero", i);
+    if (!g.fixed && x != 0 && q < g.least_normal()) {  // as a converter sees it that detects tininess after rounding
+        const double own = std::ldexp(1.0, std::ilogb(q) - g.mantissa);
+        set.when(std::nearbyint(q / own) * own < g.least_normal(),
+                 "the input is tiny after rounding: at full precision it would stay below the normal numbers", i);
+    }
+    set.when(!g.fixed && x != 0 && std::ilogb(q) % 2 != 0, "the exponent of the input is odd", i);
     const double highest = std::signbit(x) ? -g.lowest : g.largest;
     if (!set.p.asked.zero_point.empty() || q <= highest) {
         set.when(rest == 0, "the input is a number of the format", i);
@@ -290,6 +296,7 @@ properties::properties(const problem& p, std::span<const float> unit) : count_(p
         }
     }
     for (auto& [words, values] : set.sets) add(words, std::move(values));
+    if (is_block_format(p.asked.format)) add_every_nth(p);
     if (p.asked.given == conversion::granularity::channel) {
         const along_axis a = p.asked.scale_blocks;
         add_outliers(p, "the channel is ", a.length, [&](std::size_t i) { return i / a.inner % a.length; });
@@ -299,6 +306,30 @@ properties::properties(const problem& p, std::span<const float> unit) : count_(p
         const auto size = static_cast<std::size_t>(block_size(p.asked.format));
         add_outliers(p, "the position in the block is ", size, [&](std::size_t i) { return i / a.inner % a.length % size; });
     }
+}
+
+/// Adds the blocks that come at equal distances, if those in which the device errs do: every fifth, say.
+void properties::add_every_nth(const problem& p) {
+    std::vector<std::size_t> wrong;
+    std::size_t number = 0;
+    for_each_block(p.asked, [&](std::size_t first, std::size_t stride, std::size_t count) {
+        bool differs = false;
+        for (std::size_t k = 0; k < count && !differs; ++k)
+            differs = !same_value(p.expected[first + k * stride], p.device[first + k * stride]);
+        if (differs) wrong.push_back(number);
+        ++number;
+    });
+    std::size_t distance = 0;
+    for (std::size_t k = 1; k < wrong.size(); ++k) distance = std::gcd(distance, wrong[k] - wrong[0]);
+    if (distance < 2 || wrong.size() < 3) return;
+    value_set v(count_);
+    number = 0;
+    const std::size_t from = wrong[0] % distance;
+    for_each_block(p.asked, [&](std::size_t first, std::size_t stride, std::size_t count) {
+        if (number++ % distance != from) return;
+        for (std::size_t k = 0; k < count; ++k) v.insert(first + k * stride);
+    });
+    add("the block is one of every " + std::to_string(distance) + ", from block " + std::to_string(from) + " on", std::move(v));
 }
 
 /// Adds properties for numbered places (a channel, a position in the block): for all if they are few, else for those in which the device

@@ -64,6 +64,7 @@ class properties {
   private:
     properties() = default;
     void add(std::string words, value_set v);
+    void add_every_nth(const problem& p);
     template <class Place>
     void add_outliers(const problem& p, const char* words, std::size_t count, Place place);
     std::vector<property> all_;

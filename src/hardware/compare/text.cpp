@@ -11,7 +11,7 @@ namespace {
 
 /// Returns "explains every difference" or "explains 12 of 40 differences".
 std::string share(const cause& k, const report& r) {
-    if (k.explains == r.mismatches) return "explains every difference";
+    if (k.explains == r.mismatches) return r.mismatches == 1 ? "explains the difference" : "explains every difference";
     return "explains " + std::to_string(k.explains) + " of " + std::to_string(r.mismatches) + " differences";
 }
 /// Returns where a mistake is made, or else where its differences are.
@@ -26,8 +26,12 @@ std::string share_among(const cause& k, const report& r) {
 }
 
 std::string no_cause(const report& r) {
-    std::string s = "no known mistake explains it\n";
+    std::string s = r.mismatches == 1 ? "no known mistake explains the difference\n" : "no known mistake explains it\n";
     if (!r.nearest) return s;
+    if (r.nearest->explains == r.mismatches && r.nearest->makes == 0)  // it is too little to be called a cause
+        return s + "  " +
+               (r.mismatches == 1 ? "one mistake would give it, by chance perhaps: " : "one mistake would give all, by chance perhaps: ") +
+               r.nearest->sentence + "\n    " + place_of(*r.nearest) + "\n";
     s += "  the nearest: " + r.nearest->sentence + "\n    " + place_of(*r.nearest) + "; " + share(*r.nearest, r);
     if (r.nearest->makes != 0) s += ", and would make " + std::to_string(r.nearest->makes) + " that the device does not make";
     return s + "\n";
@@ -72,7 +76,8 @@ std::string default_of(std::string_view key, const accumulator& a) {
 
 std::string to_text(const report& r) {
     if (r.mismatches == 0) return "0 of " + std::to_string(r.values) + " values differ\n";
-    std::string s = causes_of(r) + "\n" + std::to_string(r.mismatches) + " of " + std::to_string(r.values) + " values differ";
+    std::string s = causes_of(r) + "\n" + std::to_string(r.mismatches) + " of " + std::to_string(r.values) +
+                    (r.mismatches == 1 ? " values differs" : " values differ");
     if (r.coverage.blocks != 0) s += ", in " + std::to_string(r.blocks_touched) + " of " + std::to_string(r.coverage.blocks) + " blocks";
     s += "\n";
     for (const location& w : r.where) s += "  " + to_text(w, r.mismatches) + "\n";

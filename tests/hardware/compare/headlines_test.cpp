@@ -201,9 +201,22 @@ TEST_CASE("a wrong scale is not explained by some values of its blocks") {
     const values y = right(x), wrong = high(x);
     values device = y;
     for (std::size_t i = 0; i < x.size(); ++i)
-        if (i / 32 % 2 == 1) device[i] = wrong[i];
-    const auto r = honest("every other block's scale is one too high", of("mxfp8_e4m3", lanes), lanes, x, device);
+        if (qk::mix_bits(static_cast<std::uint32_t>(i / 32)) % 2 == 1) device[i] = wrong[i];
+    const auto r = honest("some blocks' scales are one too high", of("mxfp8_e4m3", lanes), lanes, x, device);
     for (const auto& k : r.causes) CHECK_MESSAGE(!k.restricted, k.sentence);
+}
+
+TEST_CASE("a mistake of every fifth block is placed there") {
+    const values x = of_lanes(16);
+    const values y = faulty::blocks{32, 32, faulty::by_floor(8), faulty::e4m3}(x);
+    values device = y;
+    for (std::size_t i = 0; i < x.size(); ++i)
+        if (i / 32 % 5 == 3) device[i] = y[i ^ 1];
+    const auto r = honest("neighbours swapped in every fifth block", of("mxfp8_e4m3", lanes), lanes, x, device);
+    REQUIRE(r.causes.size() == 1);
+    CHECK(r.unexplained == 0);
+    CHECK(r.causes[0].sentence.find("neighbouring values are swapped") == 0);
+    CHECK(r.causes[0].where.words == "the block is one of every 5, from block 3 on");
 }
 
 TEST_CASE("values that pass a register of 13 mantissa bits are rounded twice") {
