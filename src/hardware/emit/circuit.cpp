@@ -201,8 +201,14 @@ word function::input(const std::string& as, int width) {
 
 word function::let(const std::string& as, const word& value, const std::string& why) {
     if (value.is_constant() || value.get()->what == gate::name) return value;
-    lines.push_back({as, value, why});
-    return word(std::make_shared<const node>(node{gate::name, value.width(), value.largest(), 0, as, {}}));
+    const auto taken = [this](const std::string& name) {
+        return std::any_of(inputs.begin(), inputs.end(), [&](const word& i) { return i.get()->name == name; }) ||
+               std::any_of(lines.begin(), lines.end(), [&](const definition& d) { return d.name == name; });
+    };
+    std::string name = as;
+    for (int n = 2; taken(name); ++n) name = as + "_again" + (n == 2 ? "" : std::to_string(n));
+    lines.push_back({name, value, why});
+    return word(std::make_shared<const node>(node{gate::name, value.width(), value.largest(), 0, name, {}}));
 }
 
 word function::lookup(const std::string& table, const word& index) const {

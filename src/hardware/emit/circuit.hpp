@@ -119,7 +119,7 @@ struct function {
     word result;
 
     word input(const std::string& as, int width);
-    /// Defines a word by a name, which then stands for it; constants and names need none.
+    /// Defines a word by a name, which then stands for it; constants and names need none. A name that is taken gets a suffix.
     word let(const std::string& as, const word& value, const std::string& comment = {});
     word lookup(const std::string& table, const word& index) const;
 };

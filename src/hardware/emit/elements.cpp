@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "blocks.hpp"
 #include "convert.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/reference.hpp"
@@ -193,7 +194,11 @@ std::vector<function> functions_of(const converter& what) {
     std::visit(
         [&](const auto& g) {
             if constexpr (requires { decode(what, g); }) all.push_back(what.decode ? decode(what, g) : encode(what, g));
-            else refuse("blocks have no circuit yet");
+            else if constexpr (requires { functions_of(what, g); }) all = functions_of(what, g);
+            else
+                refuse(
+                    "a quotient by a scale that is no power of two needs a division; divide before, and emit the format of its elements, "
+                    "as fp4_e2m1");
         },
         what.format);
     for (function& f : all) drop_unused(f);

@@ -398,6 +398,8 @@ std::string check_in_sv(const file_request& r, const std::vector<function>& all)
 
 std::string file_of(const file_request& r) {
     std::vector<function> all = functions_of(r.what);
+    if (r.form == form::check && is_block_format(r.what.format))
+        throw std::invalid_argument("a check reads one value a line; give --as function for the functions of a block");
     if (r.form != form::function) all.push_back(is_nan_of(r.what));
     switch (r.language) {
         case language::c: {

@@ -17,6 +17,7 @@
 #include "circuit.hpp"
 #include "elements.hpp"
 #include "qk/formats/catalogue.hpp"
+#include "qk/formats/facts.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/option_names.hpp"
 #include "qk/reference.hpp"
@@ -185,6 +186,97 @@ TEST_CASE("the emitted decoders equal the oracle on every code") {
             const auto code = static_cast<std::uint32_t>(width <= 16 ? k : random_bits(1, k) >> (random_bits(2, k) % 32));
             INFO(std::string(to_text(d.format).view()), ", code ", code);
             REQUIRE(f(code) == expected_word(d, code));
+        }
+    }
+}
+
+namespace {
+
+/// Returns values of many magnitudes around 2^middle, of which some are zero, tiny or of all bits.
+std::vector<float> block_values(std::uint64_t seed, std::size_t n, int middle) {
+    std::vector<float> x(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::uint32_t r = random_bits(seed, i), more = random_bits(seed + 1, i);
+        const float fraction = std::bit_cast<float>(0x3f800000u | (r & (more % 3 == 0 ? 0x700000u : 0x7fffffu)));
+        x[i] = more % 11 == 0 ? 0.0f : std::ldexp((r >> 31) != 0 ? -fraction : fraction, middle - static_cast<int>(more >> 8 & 15));
+    }
+    if (seed % 13 == 0) x[seed % n] = std::bit_cast<float>(seed % 2 == 0 ? 0x7f800001u : 0xff800000u);
+    return x;
+}
+std::uint32_t magnitude_of(std::span<const float> x) {
+    std::uint32_t most = 0;
+    for (const float v : x) most = std::max(most, std::bit_cast<std::uint32_t>(v) & 0x7fffffffu);
+    return most;
+}
+
+}  // namespace
+
+TEST_CASE("scales, elements and decoders of blocks equal the oracle") {
+    struct made {
+        std::string name;
+        emit::converter what;
+    };
+    library c("blocks");
+    std::vector<made> all;
+    for (const named_format& f : catalogue) {
+        if (!is_block_format(f.format) || has_floating_scales(f.format)) continue;
+        for (const auto& r : rounding_names) {
+            for (const auto& k : scale_rule_names) {
+                if (is_searched(k.value) ||
+                    (k.value != scale_rule::floor && (!has_scale_rule(f.format, k.value) || r.value != rounding::half_even)))
+                    continue;
+                emit::converter d;
+                d.format = f.format;
+                d.how.rounding = r.value;
+                d.how.scale_rule = k.value;
+                d.how.stochastic_bits = 24;
+                d.name = "f" + std::to_string(all.size());
+                for (const bool decode : {false, true}) {
+                    d.decode = decode;
+                    for (const emit::function& g : emit::functions_of(d)) c.add(emit::in_c(g));
+                }
+                all.push_back({std::string(f.name) + ", rounding " + std::string(r.name) + ", scale rule " + std::string(k.name), d});
+            }
+        }
+    }
+    c.make();
+    REQUIRE(all.size() > 100);
+    using three_words = std::uint32_t (*)(std::uint32_t, std::uint32_t, std::uint32_t);
+    using four_words = std::uint32_t (*)(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t);
+    for (const made& m : all) {
+        const auto size = static_cast<std::size_t>(block_size(m.what.format));
+        const auto* micro = std::get_if<microexponent>(&m.what.format);
+        const std::size_t pair = micro == nullptr ? size : static_cast<std::size_t>(micro->sub_block_size);
+        const bool chance = is_stochastic(m.what.how.rounding);
+        void *scale = c.find(m.what.name + "_scale"), *shift = c.find(m.what.name + "_shift"), *element = c.find(m.what.name + "_element"),
+             *decode = c.find(m.what.name + "_decode");
+        std::size_t wrong = 0;
+        for (std::uint64_t seed = 0; seed < 600 && wrong == 0; ++seed) {
+            const std::vector<float> x = block_values(
+                seed, size, static_cast<int>(seed) % 2 == 0 ? static_cast<int>(seed * 7 % 280) - 150 : static_cast<int>(seed % 9));
+            std::vector<std::uint32_t> codes(size), shifts(size / pair), random(size), scales(1);
+            for (std::size_t i = 0; i < size; ++i) random[i] = random_bits(seed + 2, i);
+            semantics how = m.what.how;
+            how.random_words = random.data();
+            reference::encode(m.what.format, x, {codes, scales, shifts}, {}, {1, 0}, how);
+            std::vector<float> y(size);
+            reference::decode(m.what.format, {codes, scales, shifts}, y, {}, {1, 0});
+            wrong += reinterpret_cast<one_word>(scale)(magnitude_of(x)) != scales[0];
+            for (std::size_t i = 0; i < size; ++i) {
+                const std::uint32_t v = std::bit_cast<std::uint32_t>(x[i]), s = shifts[i / pair], r = random[i] >> 8;
+                if (micro != nullptr)
+                    wrong += reinterpret_cast<two_words>(shift)(magnitude_of(std::span(x).subspan(i / pair * pair, pair)), scales[0]) != s;
+                const std::uint32_t code = micro != nullptr ? (chance ? reinterpret_cast<four_words>(element)(v, scales[0], s, r)
+                                                                      : reinterpret_cast<three_words>(element)(v, scales[0], s))
+                                           : chance         ? reinterpret_cast<three_words>(element)(v, scales[0], r)
+                                                            : reinterpret_cast<two_words>(element)(v, scales[0]);
+                wrong += code != codes[i];
+                const std::uint32_t word = micro != nullptr ? reinterpret_cast<three_words>(decode)(codes[i], scales[0], s)
+                                                            : reinterpret_cast<two_words>(decode)(codes[i], scales[0]);
+                wrong += word != (std::isnan(y[i]) ? 0x7fc00000u : std::bit_cast<std::uint32_t>(y[i]));
+            }
+            if (wrong != 0)
+                FAIL_CHECK(m.name << ": block " << seed << " has " << wrong << " wrong results; the scale is " << std::hex << scales[0]);
         }
     }
 }
