@@ -19,7 +19,7 @@ function(qk_only_if_built part component)
   endif()" COMPONENT ${component})
 endfunction()
 
-foreach(part dispatch compare disk checkpoint systems)
+foreach(part dispatch compare emit disk checkpoint systems)
   if(TARGET qk_${part})
     install(TARGETS qk_${part} EXPORT qk_${part} ARCHIVE OPTIONAL)
     install(EXPORT qk_${part} NAMESPACE qk:: DESTINATION ${QK_CMAKE_DIR})

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A converter as a file that needs nothing of qk: pure functions over words in C99, SystemVerilog or Python, with a self-test, or with a
+// module under which a solver compares a device. docs/guide/goldens.md shows examples.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "qk/formats/format.hpp"
+#include "qk/semantics.hpp"
+
+namespace qk::emit {
+
+enum class language : std::uint8_t { c, system_verilog, python };
+enum class form : std::uint8_t {
+    function,  ///< the functions alone
+    check,     ///< with a program that reads lines of `qk gen`
+    miter,     ///< with a module (C: a harness) that compares a device
+};
+
+/// A converter to a format, or a decoder from it.
+struct converter {
+    qk::format format;
+    semantics how;
+    std::string name;  ///< what the functions' names begin with: letters, digits and _
+    floating input = fp32;
+    bool decode = false;
+    int scale_exponent = 0;  ///< integers: the scale is 2^scale_exponent, 0 or less
+    std::int64_t zero_point = 0;
+};
+
+/// A case: the operands and results of a line of `qk gen`.
+struct example {
+    std::vector<std::uint64_t> operands, results;
+    std::uint64_t index = 0;  ///< of the line: stochastic rounding counts values
+};
+
+struct file_request {
+    converter what;
+    qk::emit::language language = language::c;
+    qk::emit::form form = form::function;
+    std::string command;            ///< for the first comment
+    std::string version;            ///< likewise
+    std::string digest;             ///< SHA-256 of the golden vectors, in hexadecimal
+    std::vector<example> examples;  ///< for the self-test
+};
+
+/// Returns the file. The same request gives the same bytes. Throws std::invalid_argument, with a sentence that names the way out, where
+/// words without division cannot say what is asked.
+std::string file_of(const file_request& r);
+
+/// Returns the SHA-256 of bytes, in hexadecimal.
+std::string sha_256(const std::string& bytes);
+
+}  // namespace qk::emit

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversions between formats as circuits: the equations of docs/reference/numerics.md over the words of a number's code. What a format
+// needs follows from its facts; the circuits leave the rest out.
+#pragma once
+
+#include <string>
+
+#include "circuit.hpp"
+#include "qk/formats/format.hpp"
+#include "qk/semantics.hpp"
+
+namespace qk::emit {
+
+/// A number as words: (-1)^negative * digits * 2^(exponent - offset). The digits' highest bit may be 0.
+struct unpacked {
+    word negative, is_nan, is_infinite, is_zero;
+    word exponent, digits;
+    int offset = 0;
+    int least = 0;           ///< no exponent of a number other than 0 is below it
+    bool is_normal = false;  ///< the digits' highest bit is 1, but for 0
+};
+
+/// Returns the number of a code. Where `normal`, the highest bit of the digits of a number other than 0 is 1.
+unpacked unpack(function& f, const floating& in, const word& code, bool normal, bool flush);
+/// Returns a whole number, of digits and a sign, with its highest bit at the top.
+unpacked unpack_whole(function& f, const word& negative, const word& magnitude, int exponent);
+
+/// Returns the code in `out` of a number. Needs `normal` digits where numbers below those lie among the normal ones of `out`.
+word pack(function& f, const unpacked& x, const floating& out, const semantics& how, const word& random);
+/// Is true where pack needs `normal` digits of an input whose exponents are moved up by at most `raised`.
+bool needs_normal(const floating& in, const floating& out, int raised);
+
+/// Returns the magnitude of a number rounded to a multiple of 2^unit_exponent, which is exponent - offset of the unit; `bits` bits and one
+/// above for the carry. What is larger has all bits set.
+struct fixed {
+    word magnitude;
+    word beyond;  ///< the number is at least 2^bits units
+};
+fixed round_fixed(function& f, const unpacked& x, int bits, const word& unit, int unit_offset, const semantics& how, const word& random);
+
+}  // namespace qk::emit
