@@ -20,8 +20,11 @@
 
 #include "qk/fake_quantize.hpp"
 #include "qk/formats/facts.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 /// Writes grad_out where x is within the range of the format, else 0. The range ends at the largest value itself, though half a step beyond
 /// it still rounds to it. Block formats follow their data, so only Inf and NaN are clipped.
@@ -63,9 +66,12 @@ requires(!detail::format_value<F> || !detail::is_input<X> || !detail::is_input<G
     else wrong_use::of_arrays<std::conditional_t<detail::is_input<X>, G, X>, Y>();
 }
 
+}  // namespace QK_ISA
+
 // ---- implementation
 
 namespace detail {
+inline namespace QK_ISA {
 
 inline constexpr std::size_t backward_piece = 256;
 
@@ -161,7 +167,10 @@ scale_gradient backward(const format& f, const values_in& x, const values_in& gr
     return with_family(f, [&](const auto& g) { return backward<Arch>(g, x, grad_out, grad_in, p, by, how); });
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 template <auto Format, class Arch>
 void fake_quantize_backward(values_in x, values_in grad_out, values_out grad_in) noexcept {
@@ -202,6 +211,8 @@ void fake_quantize_backward(const format& f, values_in x, values_in grad_out, va
                             scale_gradients by, const semantics& how) noexcept {
     detail::backward<Arch>(f, x, grad_out, grad_in, scales, by, how);
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

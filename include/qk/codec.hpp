@@ -23,10 +23,13 @@
 #include "qk/codec/encode/fast_columns.hpp"
 #include "qk/codec/encode/large_blocks.hpp"
 #include "qk/fake_quantize.hpp"
+#include "qk/isa.hpp"
 #include "qk/preconditions.hpp"
 #include "qk/wrong_use.hpp"
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 /// Format and semantics known when compiling: `encode<qk::mxfp4>(x, packed)`, `encode<qk::int8>(x, packed, qk::affine{.scale = 0.1f})`.
 template <auto Format, semantics How = semantics::ocp, class Arch = kernels::native>
@@ -84,9 +87,12 @@ requires(!detail::format_value<F> || !detail::is_plane_to_read<B>) void decode(F
     else wrong_use::of_packed<B>();
 }
 
+}  // namespace QK_ISA
+
 // ---- implementation
 
 namespace detail {
+inline namespace QK_ISA {
 
 /// Clears the last byte of each plane, whose bits behind the last code stay 0.
 template <class Arch>
@@ -160,13 +166,14 @@ void decode_family(const Format& f, const_planes packed, values_out y, const cod
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 namespace wrong_use {
 
 /// Is true when every result of this format and semantics has a code; else a static_assert says that some have none.
 template <auto Format, semantics How>
-constexpr bool has_codes() {
+QK_INLINE constexpr bool has_codes() {
     if constexpr (is_no_fault_of<Format>()) {
         constexpr bool all_have_codes = encodable(Format, How);
         static_assert(
@@ -178,6 +185,8 @@ constexpr bool has_codes() {
 }
 
 }  // namespace wrong_use
+
+inline namespace QK_ISA {
 
 template <auto Format, semantics How, class Arch>
 void encode(values_in x, std::span<std::byte> packed, const codec_parameters& p) noexcept {
@@ -264,6 +273,8 @@ void decode_to(const_planes packed, std::size_t n, const codec_parameters& p, Vi
                                                               values_sink(n - done, behind), done == 0 ? p : detail::parameters_behind(p));
     }
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

@@ -11,6 +11,7 @@
 #include "qk/codec/encode/encodable.hpp"
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/format.hpp"
+#include "qk/inline.hpp"
 #include "qk/memory/planes.hpp"
 #include "qk/memory/values.hpp"
 #include "qk/parameters.hpp"
@@ -45,13 +46,14 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 void fake_quantize_values(const format& f, const values_in& x, const values_out& y, const codec_parameters& p = {},
                           const semantics& how = semantics::ocp) noexcept;
 template <class X, class Y>
-requires qk::detail::other_memory<X, Y>
-void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p = {}, const semantics& how = semantics::ocp) noexcept {
+requires qk::detail::other_memory<X, Y> QK_INLINE void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p = {},
+                                                                     const semantics& how = semantics::ocp) noexcept {
     fake_quantize_values(f, x, y, p, how);
 }
 template <class X, class Y>
-requires qk::detail::other_memory<X, Y>
-void fake_quantize(const format& f, X&& x, Y&& y, const semantics& how) noexcept { fake_quantize_values(f, x, y, {}, how); }
+requires qk::detail::other_memory<X, Y> QK_INLINE void fake_quantize(const format& f, X&& x, Y&& y, const semantics& how) noexcept {
+    fake_quantize_values(f, x, y, {}, how);
+}
 
 /// The gradients are those of qk/backward.hpp.
 scale_gradient fake_quantize_backward(const format& f, values_in x, values_in grad_out, values_out grad_in, affine scale = {},
@@ -82,8 +84,8 @@ void weighted_rows(const format& f, const packed_rows& rows, const product_input
 /// The format must outlive the rounding.
 [[nodiscard]] input_rounding rounded_to(const format& f) noexcept;
 template <class Parallel>
-void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
-             const Parallel& parallel_for, std::size_t rows_of_a_piece = 64) {
+QK_INLINE void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
+                       const Parallel& parallel_for, std::size_t rows_of_a_piece = 64) {
     qk::detail::in_pieces(w.rows, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product(f, w, x, y, piece); });
 }
 

@@ -25,6 +25,7 @@
 #include "qk/dot/fused.hpp"
 #include "qk/dot/rounded.hpp"
 #include "qk/dot/whole.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -49,6 +50,8 @@ struct packed_matrix {
 template <accumulator Acc>
 using sum_type = std::conditional_t<Acc.sum == summation::integer, std::int64_t, std::conditional_t<Acc.result == fp64, double, float>>;
 
+inline namespace QK_ISA {
+
 /// Returns a[0] * b[0] + ... + c.
 template <auto A, auto B, accumulator Acc>
 sum_type<Acc> dot(packed_vector a, packed_vector b, sum_type<Acc> c = 0, dot_counts* counts = nullptr) noexcept;
@@ -65,6 +68,8 @@ void matrix_multiply_add(product_shape shape, packed_matrix a, packed_matrix b, 
 inline void matrix_multiply_add(const format& fa, const format& fb, const accumulator& acc, product_shape shape, packed_matrix a,
                                 packed_matrix b, std::span<const std::uint64_t> c, std::span<std::uint64_t> d,
                                 dot_counts* counts = nullptr) noexcept;
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

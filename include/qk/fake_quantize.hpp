@@ -19,6 +19,7 @@
 
 #include "qk/formats/check.hpp"
 #include "qk/formats/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/choose.hpp"
 #include "qk/kernels/scaled_pieces.hpp"
 #include "qk/parameters.hpp"
@@ -31,6 +32,8 @@ namespace qk {
 /// The instruction set of a call. The default is what the including file is compiled for, and part of each function's name, so that
 /// files compiled for different ones may be linked together.
 using kernels::native;
+
+inline namespace QK_ISA {
 
 /// Format known when compiling: `fake_quantize<qk::mxfp4>(x, y)`. Block formats run along the whole span.
 template <auto Format, class Arch = native>
@@ -127,6 +130,8 @@ requires(!detail::format_value<F> || !detail::is_call<X, Y, P...>) void fake_qua
     else wrong_use::of_call<X, Y, P...>();
 }
 
+}  // namespace QK_ISA
+
 // ---- implementation
 
 namespace wrong_use {
@@ -134,7 +139,7 @@ namespace wrong_use {
 /// Is true when the template argument is a format that can exist. Else a static_assert says so, and the caller leaves the rest of its body
 /// out.
 template <auto Format>
-constexpr bool is_no_fault_of() {
+QK_INLINE constexpr bool is_no_fault_of() {
     constexpr bool is_format = std::is_constructible_v<format, decltype(Format)> && std::is_class_v<std::remove_const_t<decltype(Format)>>;
     static_assert(is_format, "the template argument is a format, for instance qk::mxfp4 or qk::block_float{.block_size = 16}");
     if constexpr (is_format) {
@@ -148,6 +153,7 @@ constexpr bool is_no_fault_of() {
 }  // namespace wrong_use
 
 namespace detail {
+inline namespace QK_ISA {
 
 /// Returns whether f is no_format, which has no number; fills y with NaN if it is.
 template <class Format>
@@ -255,7 +261,10 @@ void run_scales(const format& f, std::span<const float> x, std::span<float> y, c
     if (const table* g = std::get_if<table>(&f)) return run<Arch>(*g, x, y, scales, how);
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
@@ -346,6 +355,8 @@ void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p, con
     detail::expect_values(f, from, to, p);
     detail::with_family(f, [&](const auto& g) { detail::run_pieces<Arch>(g, from, to, p, how); });
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

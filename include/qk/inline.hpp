@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A QK_INLINE function has no symbol of its own, so that files compiled for different instruction sets may be linked together
-// (tests/core/dispatch_symbols.cmake).
+// A QK_INLINE function has no symbol of its own, so that files compiled for different instruction sets may be linked together (isa.hpp).
 #pragma once
 
 #if defined(__GNUC__)

@@ -18,11 +18,14 @@
 
 #include "qk/expect.hpp"
 #include "qk/formats/floating.hpp"
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/memory/values.hpp"
 
 namespace qk {
 
 namespace detail {
+inline namespace QK_ISA {
 /// What can be read and is no plain array of float.
 template <class R>
 concept other_numbers = !span_of<R, const float> && (readable_numbers<R> || std::same_as<std::remove_cvref_t<R>, values_in>);
@@ -37,6 +40,31 @@ void in_floats(const values_in& x, const Call& call) noexcept {
         call(std::span<const float>(piece, n));
     }
 }
+
+/// Compares integers whose order is that of the floats, so that the loop vectorises and NaN has a place.
+template <class Range>
+Range range_of(std::span<const float> x) noexcept {
+    std::int32_t low = INT32_MAX, high = INT32_MIN;
+    std::size_t finite = 0;
+    for (const float v : x) {
+        const auto bits = std::bit_cast<std::int32_t>(v);
+        const bool is_finite = detail::is_finite(v);
+        const std::int32_t key = bits ^ ((bits >> 31) & 0x7fffffff);
+        low = std::min(low, is_finite ? key : INT32_MAX);
+        high = std::max(high, is_finite ? key : INT32_MIN);
+        finite += is_finite;
+    }
+    const auto value = [](std::int32_t key) { return std::bit_cast<float>(key ^ ((key >> 31) & 0x7fffffff)); };
+    Range range;
+    range.special = x.size() - finite;
+    range.count = finite;
+    if (finite != 0) {
+        range.min = value(low);
+        range.max = value(high);
+    }
+    return range;
+}
+}  // namespace QK_ISA
 }  // namespace detail
 
 struct observed_range {
@@ -44,38 +72,18 @@ struct observed_range {
     std::size_t count = 0;    ///< finite values
     std::size_t special = 0;  ///< Inf and NaN
 
-    float absmax() const noexcept { return std::max(0.0f, std::max(-min, max)); }
+    QK_INLINE float absmax() const noexcept { return std::max(0.0f, std::max(-min, max)); }
 
-    void observe(std::span<const float> x) noexcept {
+    QK_INLINE void observe(std::span<const float> x) noexcept {
         QK_EXPECT((x.data() != nullptr || x.empty()), "qk: x is a null pointer");
-        // Compares integers whose order is that of the floats, so that the loop vectorises and NaN has a place.
-        std::int32_t low = INT32_MAX, high = INT32_MIN;
-        std::size_t finite = 0;
-        for (const float v : x) {
-            const auto bits = std::bit_cast<std::int32_t>(v);
-            const bool is_finite = detail::is_finite(v);
-            const std::int32_t key = bits ^ ((bits >> 31) & 0x7fffffff);
-            low = std::min(low, is_finite ? key : INT32_MAX);
-            high = std::max(high, is_finite ? key : INT32_MIN);
-            finite += is_finite;
-        }
-        const auto value = [](std::int32_t key) { return std::bit_cast<float>(key ^ ((key >> 31) & 0x7fffffff)); };
-        observed_range piece;
-        piece.special = x.size() - finite;
-        piece.count = finite;
-        if (finite != 0) {
-            piece.min = value(low);
-            piece.max = value(high);
-        }
-        merge(piece);
+        merge(detail::range_of<observed_range>(x));
     }
     /// The same for float16, bfloat16 and rows with a pitch (values_in).
     template <class R>
-    requires detail::other_numbers<R>
-    void observe(R&& x) noexcept {
+    requires detail::other_numbers<R> QK_INLINE void observe(R&& x) noexcept {
         detail::in_floats(values_in(x), [&](std::span<const float> piece) { observe(piece); });
     }
-    void merge(const observed_range& other) noexcept {
+    QK_INLINE void merge(const observed_range& other) noexcept {
         if (other.count != 0) {
             min = count == 0 ? other.min : std::min(min, other.min);
             max = count == 0 ? other.max : std::max(max, other.max);
@@ -84,6 +92,8 @@ struct observed_range {
         special += other.special;
     }
 };
+
+inline namespace QK_ISA {
 
 /// Adds the finite values of x to bins of equal width over [low, high]; values outside go into the end bins. high > low.
 inline void observe_histogram(std::span<const float> x, float low, float high, std::span<std::uint64_t> bins) noexcept {
@@ -105,6 +115,8 @@ requires detail::other_numbers<R>
 void observe_histogram(R&& r, float low, float high, std::span<std::uint64_t> bins) noexcept {
     detail::in_floats(values_in(r), [&](std::span<const float> piece) { observe_histogram(piece, low, high, bins); });
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "qk/isa.hpp"
 #include "qk/semantics.hpp"
 #include "qk/text.hpp"
 
@@ -46,6 +47,8 @@ inline constexpr named_option<semantics> semantics_names[] = {
     {"torch", semantics::torch},     {"onnx", semantics::onnx},
 };
 
+inline namespace QK_ISA {
+
 /// Returns the value of that name; the error names the option (`what`, for instance "rounding"), the words there are, and the nearest of
 /// them.
 template <class T, std::size_t N>
@@ -82,5 +85,7 @@ constexpr std::string_view to_text(scale_rule r) { return option_name(r, scale_r
 constexpr std::string_view to_text(scale_objective o) { return option_name(o, scale_objective_names); }
 constexpr std::string_view to_text(overflow_rule r) { return option_name(r, overflow_names); }
 constexpr std::string_view to_text(integer_mode m) { return option_name(m, integer_mode_names); }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

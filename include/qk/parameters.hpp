@@ -8,36 +8,39 @@
 #include <span>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/storage.hpp"
 
 namespace qk {
 
 namespace detail {
+inline namespace QK_ISA {
 template <class Range, class T>
 concept span_of = std::convertible_to<Range&&, std::span<T>>;
+}  // namespace QK_ISA
 }  // namespace detail
 
 /// Scales as the caller keeps them: a span, vector or array of float, float16 or bfloat16. They are read as float32.
 class scales_in {
   public:
-    constexpr scales_in() = default;
+    QK_INLINE constexpr scales_in() = default;
     template <detail::span_of<const float> R>
-    constexpr scales_in(R&& r) : floats_(std::span<const float>(r)), size_(floats_.size()) {}
+    QK_INLINE constexpr scales_in(R&& r) : floats_(std::span<const float>(r)), size_(floats_.size()) {}
     template <detail::span_of<const float16> R>
-    constexpr scales_in(R&& r) : halves_(std::span<const float16>(r)), size_(halves_.size()) {}
+    QK_INLINE constexpr scales_in(R&& r) : halves_(std::span<const float16>(r)), size_(halves_.size()) {}
     template <detail::span_of<const bfloat16> R>
-    constexpr scales_in(R&& r) : brains_(std::span<const bfloat16>(r)), size_(brains_.size()) {}
+    QK_INLINE constexpr scales_in(R&& r) : brains_(std::span<const bfloat16>(r)), size_(brains_.size()) {}
 
     template <storage T>
-    constexpr scales_in(const T* first, std::size_t n) : scales_in(std::span<const T>(first, n)) {}
+    QK_INLINE constexpr scales_in(const T* first, std::size_t n) : scales_in(std::span<const T>(first, n)) {}
 
-    constexpr std::size_t size() const { return size_; }
-    constexpr bool empty() const { return size_ == 0; }
+    QK_INLINE constexpr std::size_t size() const { return size_; }
+    QK_INLINE constexpr bool empty() const { return size_ == 0; }
     /// Returns null unless the memory holds float.
-    constexpr const float* data() const { return floats_.data(); }
-    constexpr std::span<const float> floats() const { return floats_; }
-    constexpr const float16* halves() const { return halves_.data(); }  ///< likewise
-    constexpr const bfloat16* brains() const { return brains_.data(); }
+    QK_INLINE constexpr const float* data() const { return floats_.data(); }
+    QK_INLINE constexpr std::span<const float> floats() const { return floats_; }
+    QK_INLINE constexpr const float16* halves() const { return halves_.data(); }  ///< likewise
+    QK_INLINE constexpr const bfloat16* brains() const { return brains_.data(); }
     QK_INLINE constexpr const void* memory() const {
         if (floats_.data() != nullptr) return floats_.data();
         return halves_.data() != nullptr ? static_cast<const void*>(halves_.data()) : brains_.data();
@@ -62,23 +65,23 @@ class scales_in {
 /// None at all: 0.
 class zero_points_in {
   public:
-    constexpr zero_points_in() = default;
-    constexpr zero_points_in(std::int64_t shared) : shared_(shared), is_shared_(true) {}
+    QK_INLINE constexpr zero_points_in() = default;
+    QK_INLINE constexpr zero_points_in(std::int64_t shared) : shared_(shared), is_shared_(true) {}
     template <detail::span_of<const std::int64_t> R>
-    constexpr zero_points_in(R&& r) : words_(std::span<const std::int64_t>(r)), size_(words_.size()) {}
+    QK_INLINE constexpr zero_points_in(R&& r) : words_(std::span<const std::int64_t>(r)), size_(words_.size()) {}
     template <detail::span_of<const std::int8_t> R>
-    constexpr zero_points_in(R&& r) : bytes_(std::span<const std::int8_t>(r)), size_(bytes_.size()) {}
+    QK_INLINE constexpr zero_points_in(R&& r) : bytes_(std::span<const std::int8_t>(r)), size_(bytes_.size()) {}
     template <detail::span_of<const std::uint8_t> R>
-    constexpr zero_points_in(R&& r) : unsigned_bytes_(std::span<const std::uint8_t>(r)), size_(unsigned_bytes_.size()) {}
+    QK_INLINE constexpr zero_points_in(R&& r) : unsigned_bytes_(std::span<const std::uint8_t>(r)), size_(unsigned_bytes_.size()) {}
     template <class T>
-    constexpr zero_points_in(const T* first, std::size_t n) : zero_points_in(std::span<const T>(first, n)) {}
+    QK_INLINE constexpr zero_points_in(const T* first, std::size_t n) : zero_points_in(std::span<const T>(first, n)) {}
 
-    constexpr bool is_shared() const { return is_shared_; }
-    constexpr std::size_t size() const { return size_; }  ///< 0 where all share one
-    constexpr bool empty() const { return size_ == 0 && !is_shared_; }
+    QK_INLINE constexpr bool is_shared() const { return is_shared_; }
+    QK_INLINE constexpr std::size_t size() const { return size_; }  ///< 0 where all share one
+    QK_INLINE constexpr bool empty() const { return size_ == 0 && !is_shared_; }
     /// Returns null unless there is a std::int64_t for each scale.
-    constexpr const std::int64_t* data() const { return words_.data(); }
-    constexpr std::span<const std::int64_t> words() const { return words_; }
+    QK_INLINE constexpr const std::int64_t* data() const { return words_.data(); }
+    QK_INLINE constexpr std::span<const std::int64_t> words() const { return words_; }
     QK_INLINE constexpr const void* memory() const {
         if (words_.data() != nullptr) return words_.data();
         return bytes_.data() != nullptr ? static_cast<const void*>(bytes_.data()) : unsigned_bytes_.data();
@@ -154,17 +157,17 @@ struct codec_parameters {
     std::size_t group = 0;       ///< values along the axis that share an entry of `scale`; 0: per channel
     std::size_t block_rows = 1;  ///< neighbours along `outer` that do, too
 
-    constexpr codec_parameters() = default;
-    constexpr codec_parameters(along_axis a) : axis(a) {}
-    constexpr codec_parameters(affine a) : one(a), has_one(true) {}
-    constexpr codec_parameters(along_axis a, affine t) : axis(a), one(t), has_one(true) {}
-    constexpr codec_parameters(const per_channel& p) : axis(p.axis), scale(p.scale), zero_point(p.zero_point) {}
-    constexpr codec_parameters(const per_block& p)
+    QK_INLINE constexpr codec_parameters() = default;
+    QK_INLINE constexpr codec_parameters(along_axis a) : axis(a) {}
+    QK_INLINE constexpr codec_parameters(affine a) : one(a), has_one(true) {}
+    QK_INLINE constexpr codec_parameters(along_axis a, affine t) : axis(a), one(t), has_one(true) {}
+    QK_INLINE constexpr codec_parameters(const per_channel& p) : axis(p.axis), scale(p.scale), zero_point(p.zero_point) {}
+    QK_INLINE constexpr codec_parameters(const per_block& p)
         : axis(p.axis), scale(p.scale), zero_point(p.zero_point), group(p.block_size), block_rows(p.block_rows) {}
 
-    constexpr bool one_scale() const { return scale.empty(); }
+    QK_INLINE constexpr bool one_scale() const { return scale.empty(); }
     /// Returns the entry of `scale` for the value at (o, l, i). `a` is the resolved() axis.
-    constexpr std::size_t index(along_axis a, std::size_t o, std::size_t l, std::size_t i) const {
+    QK_INLINE constexpr std::size_t index(along_axis a, std::size_t o, std::size_t l, std::size_t i) const {
         return group == 0 ? l : (o / block_rows * ((a.length + group - 1) / group) + l / group) * a.inner + i;
     }
 };

@@ -15,10 +15,12 @@
 #include "qk/expect.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/memory/planes.hpp"
 #include "qk/parameters.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Is false for a null pointer unless the array is empty.
 QK_INLINE bool is_there(const void* data, std::size_t size) { return data != nullptr || size == 0; }
@@ -142,4 +144,5 @@ QK_INLINE void expect_numbers(const format& f, const Values& v, [[maybe_unused]]
     expect_parameters(f, n, p);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -38,6 +38,7 @@
 #include "qk/exact/begin.hpp"
 
 #include "qk/fake_quantize.hpp"
+#include "qk/isa.hpp"
 #include "qk/product/chains.hpp"
 #include "qk/product/options.hpp"
 #include "qk/product/panels.hpp"
@@ -49,6 +50,8 @@
 #include "qk/product/whole_numbers.hpp"
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 /// Format known when compiling.
 template <auto Format, class Arch = kernels::native>
@@ -96,9 +99,12 @@ void product(const packed_weights& w, const product_input& x, const product_outp
 template <auto Format, class Arch = kernels::native>
 [[nodiscard]] constexpr input_rounding rounded_to() noexcept;
 
+}  // namespace QK_ISA
+
 // ---- implementation
 
 namespace detail {
+inline namespace QK_ISA {
 
 template <class Arch, compile_time_facts Known = compile_time_facts{}, class Format>
 void product_of_family(const Format& f, const product_call& c) noexcept {
@@ -130,7 +136,10 @@ void product_of(const format& f, const Call& c) noexcept {
     with_family(f, [&](const auto& g) { product_of_family<Arch>(g, c); });
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 template <auto Format, class Arch>
 void product(const packed_weights& w, const product_input& x, const product_output& y, const product_options& o) noexcept {
@@ -188,6 +197,8 @@ constexpr input_rounding rounded_to() noexcept {
             },
             nullptr};
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

@@ -10,6 +10,8 @@
 
 #include <span>
 
+#include "qk/isa.hpp"
+
 #include "qk/formats/format.hpp"
 #include "qk/parameters.hpp"
 #include "qk/reference/block_float.hpp"
@@ -19,6 +21,7 @@
 #include "qk/reference/table.hpp"
 
 namespace qk::reference {
+inline namespace QK_ISA {
 
 /// Returns the axis; `inner` == 0 stands for "the whole span is one row" and becomes that row.
 inline along_axis resolve(along_axis axis, std::size_t size) { return axis.inner == 0 ? along_axis{1, size, 1} : axis; }
@@ -107,6 +110,7 @@ inline void fake_quantize(const format& f, std::span<const float> x, std::span<f
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::reference
 
 #include "qk/exact/end.hpp"

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "qk/isa.hpp"
+
 namespace qk {
 
 enum class rounding : std::uint8_t {
@@ -18,6 +20,8 @@ enum class rounding : std::uint8_t {
     stochastic_b,  ///< as stochastic, with the fraction rounded half up to as many bits as there are random ones (IEEE P3109's StochasticB)
     stochastic_c,  ///< as stochastic, with the fraction rounded half even to as many bits (StochasticC); `stochastic` cuts it (StochasticA)
 };
+
+inline namespace QK_ISA {
 
 /// Is true for the roundings that need random bits.
 constexpr bool is_stochastic(rounding r) { return r == rounding::stochastic || r == rounding::stochastic_b || r == rounding::stochastic_c; }
@@ -45,5 +49,7 @@ constexpr std::uint32_t random_key(std::uint64_t seed, std::uint64_t index) {
 constexpr std::uint32_t random_bits(std::uint64_t seed, std::uint64_t index) {
     return mix_bits(static_cast<std::uint32_t>(index) ^ random_key(seed, index));
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

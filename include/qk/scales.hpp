@@ -22,6 +22,7 @@
 
 #include "qk/fake_quantize.hpp"
 #include "qk/formats/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/memory/values.hpp"
 #include "qk/observe.hpp"
 
@@ -40,6 +41,8 @@ struct scale_places {
     std::size_t block_rows = 1;
 };
 
+inline namespace QK_ISA {
+
 /// Returns the scale of values within a range (absmax, min_max).
 affine scale_from(const format& f, const observed_range& range, scale_choice how = scale_choice::absmax) noexcept;
 
@@ -53,9 +56,12 @@ template <class Arch = native>
 void scales_from(const format& f, const values_in& x, const scale_places& of, scale_choice how, std::span<float> scale,
                  std::span<std::int64_t> zero_point = {}) noexcept;
 
+}  // namespace QK_ISA
+
 // ---- implementation
 
 namespace detail {
+inline namespace QK_ISA {
 
 /// Returns the scale that a range wants, before it is rounded.
 inline double wanted_scale(integer f, double lo, double hi, bool symmetric) {
@@ -194,7 +200,10 @@ affine chosen_scale(const format& f, scale_choice how, bool with_zero, const Val
     return best;
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 inline affine scale_from(const format& f, const observed_range& range, scale_choice how) noexcept {
     QK_EXPECT(how != scale_choice::mse, "qk: a scale by its error needs the values, not their range");
@@ -222,6 +231,8 @@ void scales_from(const format& f, const values_in& x, const scale_places& of, sc
         if (!zero_point.empty()) zero_point[e] = s.zero_point;
     }
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/rounding.hpp"
 
 namespace qk {
@@ -33,8 +34,13 @@ enum class scale_rule : std::uint8_t {
     four_over_six,  ///< two candidates by their error. NVFP4: the scale for 6, or 1.5 times it, for 4. MX: rceil's, or half of it
     search,         ///< the code of least error of all that the scale can have
 };
+
+inline namespace QK_ISA {
+
 /// Is true for the rules that compare errors, for which a block's values must be seen.
 constexpr bool is_searched(scale_rule r) { return r == scale_rule::search || r == scale_rule::four_over_six; }
+
+}  // namespace QK_ISA
 
 /// What four_over_six and search minimise over a block.
 enum class scale_objective : std::uint8_t {
@@ -98,7 +104,7 @@ struct semantics {
     const std::uint32_t* random_words =
         nullptr;               ///< stochastic rounding with the caller's bits instead: one word for each element of the span
     int stochastic_bits = 32;  ///< how many of the upper bits of a random word count, 1 to 32
-    friend constexpr bool operator==(const semantics&, const semantics&) = default;
+    friend QK_INLINE constexpr bool operator==(const semantics&, const semantics&) = default;
 
     static const semantics ocp, nvidia, quark, microxcaling, torchao, ml_dtypes, torch, onnx;
 };
@@ -130,11 +136,15 @@ inline constexpr semantics semantics::torch{.overflow = overflow_rule::fn_satura
                                             .integer_mode = qk::integer_mode::reciprocal};
 inline constexpr semantics semantics::onnx{.integer_nan = integer_special::lowest};
 
+inline namespace QK_ISA {
+
 /// Returns the semantics for the elements of a span from `first` on, under which they round to the same bits as in the whole span.
 QK_INLINE semantics from_element(semantics s, std::size_t first) {
     s.first_index += first;
     if (s.random_words != nullptr) s.random_words += first;
     return s;
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

@@ -5,6 +5,7 @@
 #include "qk/exact/begin.hpp"
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 #include <bit>
 #include <concepts>
@@ -24,6 +25,8 @@ struct bfloat16 {
 template <class T>
 concept storage = std::same_as<T, float> || std::same_as<T, float16> || std::same_as<T, bfloat16>;
 
+inline namespace QK_ISA {
+
 /// Converts to float32, exactly; NaN stays NaN.
 constexpr float widen(float v) { return v; }
 constexpr float widen(bfloat16 v) { return std::bit_cast<float>(std::uint32_t{v.bits} << 16); }
@@ -36,7 +39,10 @@ constexpr float widen(float16 v) {
     return std::bit_cast<float>(sign | (magnitude >= 0x400u ? normal : subnormal));
 }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 /// Returns |x| (as bits) with its lowest `drop` bits rounded off: to nearest, ties to even.
 constexpr std::uint32_t round_off(std::uint32_t a, int drop) {
@@ -44,7 +50,10 @@ constexpr std::uint32_t round_off(std::uint32_t a, int drop) {
     return (a + ((1u << (drop - 1)) - 1) + odd) >> drop;
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 /// Rounds to nearest, ties to even; overflow gives Inf; NaN stays NaN.
 template <storage T>
@@ -75,6 +84,8 @@ QK_INLINE constexpr float16 narrow<float16>(float v) {
     }
     return {static_cast<std::uint16_t>((u >> 16 & 0x8000u) | h)};
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

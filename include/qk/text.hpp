@@ -10,42 +10,58 @@
 #include <utility>
 
 #include "qk/expect.hpp"
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
+
+namespace detail {
+inline namespace QK_ISA {
+
+/// Append to a text of `size` characters what fits.
+constexpr void append_to(char* text, std::size_t& size, std::size_t capacity, std::string_view s) {
+    for (char c : s) {
+        if (size < capacity) text[size++] = c;
+    }
+}
+constexpr void append_to(char* text, std::size_t& size, std::size_t capacity, std::int64_t n) {
+    std::array<char, 20> digits{};
+    std::size_t count = 0;
+    std::uint64_t rest = n < 0 ? std::uint64_t{0} - static_cast<std::uint64_t>(n) : static_cast<std::uint64_t>(n);
+    do {
+        digits[count++] = static_cast<char>('0' + rest % 10);
+    } while ((rest /= 10) != 0);
+    if (n < 0) append_to(text, size, capacity, "-");
+    while (count > 0) append_to(text, size, capacity, std::string_view(&digits[--count], 1));
+}
+
+}  // namespace QK_ISA
+}  // namespace detail
 
 /// Up to `Capacity` characters; what does not fit is cut off. Converts to std::string_view and is always terminated.
 template <std::size_t Capacity>
 class fixed_text {
   public:
-    constexpr fixed_text() = default;
-    constexpr fixed_text(std::string_view s) { append(s); }
-    constexpr fixed_text(const char* s) : fixed_text(std::string_view(s)) {}
+    QK_INLINE constexpr fixed_text() = default;
+    QK_INLINE constexpr fixed_text(std::string_view s) { append(s); }
+    QK_INLINE constexpr fixed_text(const char* s) : fixed_text(std::string_view(s)) {}
 
-    constexpr fixed_text& append(std::string_view s) {
-        for (char c : s) {
-            if (size_ < Capacity) chars_[size_++] = c;
-        }
+    QK_INLINE constexpr fixed_text& append(std::string_view s) {
+        detail::append_to(chars_.data(), size_, Capacity, s);
         return *this;
     }
-    constexpr fixed_text& append(std::int64_t n) {
-        std::array<char, 20> digits{};
-        std::size_t count = 0;
-        std::uint64_t rest = n < 0 ? std::uint64_t{0} - static_cast<std::uint64_t>(n) : static_cast<std::uint64_t>(n);
-        do {
-            digits[count++] = static_cast<char>('0' + rest % 10);
-        } while ((rest /= 10) != 0);
-        if (n < 0) append("-");
-        while (count > 0) append(std::string_view(&digits[--count], 1));
+    QK_INLINE constexpr fixed_text& append(std::int64_t n) {
+        detail::append_to(chars_.data(), size_, Capacity, n);
         return *this;
     }
-    constexpr fixed_text& append(int n) { return append(std::int64_t{n}); }
+    QK_INLINE constexpr fixed_text& append(int n) { return append(std::int64_t{n}); }
 
-    constexpr std::string_view view() const { return {chars_.data(), size_}; }
-    constexpr operator std::string_view() const { return view(); }
-    constexpr const char* c_str() const { return chars_.data(); }
-    constexpr bool empty() const { return size_ == 0; }
-    constexpr std::size_t size() const { return size_; }
-    friend constexpr bool operator==(const fixed_text& a, std::string_view b) { return a.view() == b; }
+    QK_INLINE constexpr std::string_view view() const { return {chars_.data(), size_}; }
+    QK_INLINE constexpr operator std::string_view() const { return view(); }
+    QK_INLINE constexpr const char* c_str() const { return chars_.data(); }
+    QK_INLINE constexpr bool empty() const { return size_ == 0; }
+    QK_INLINE constexpr std::size_t size() const { return size_; }
+    friend QK_INLINE constexpr bool operator==(const fixed_text& a, std::string_view b) { return a.view() == b; }
 
   private:
     std::array<char, Capacity + 1> chars_{};
@@ -61,15 +77,16 @@ template <class T>
 struct parsed {
     T value{};
     message error;
-    constexpr explicit operator bool() const { return error.empty(); }
-    constexpr const T& operator*() const {
+    QK_INLINE constexpr explicit operator bool() const { return error.empty(); }
+    QK_INLINE constexpr const T& operator*() const {
         QK_EXPECT(error.empty(), "qk: what could not be parsed has no value; look at its error first");
         return value;
     }
-    constexpr const T* operator->() const { return &**this; }
+    QK_INLINE constexpr const T* operator->() const { return &**this; }
 };
 
 namespace detail {
+inline namespace QK_ISA {
 
 /// The distance of edit_distance between b and a or, `anywhere`, the part of a that is nearest to b. The rows have b.size() + 1 entries.
 template <class Row, class Same>
@@ -98,7 +115,10 @@ constexpr std::size_t edit_distance(std::string_view a, std::string_view b, bool
     return edit_distance(a, b, anywhere, std::array<row, 3>{}, [](char x, char y) { return x == y; });
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 /// Returns how many insertions, deletions, replacements and swaps of two neighbours turn one word into the other, so that "mxpf4" is 1 from
 /// "mxfp4". Words beyond 63 characters count as unlike.
@@ -121,5 +141,7 @@ constexpr auto nearest_name(const Table& table, std::string_view word) -> declty
     }
     return best;
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

@@ -15,7 +15,10 @@
 #include <cstdio>
 #include <string_view>
 
+#include "qk/isa.hpp"
+
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Writes the line of a driver about `count` values from position `first` of the caller's array (of the piece that is walked, where a
 /// driver knows no more).
@@ -25,7 +28,7 @@ void trace_path(const char* driver, std::size_t first, std::size_t count) noexce
     const std::size_t begin = whole.find("Forms = ") + 9, end = std::min(whole.find('}', begin), whole.size() - 2);
     std::string_view forms = whole.substr(begin, end - begin);
     std::fprintf(stderr, "qk: %s, ", driver);
-    constexpr std::string_view ours[] = {"qk::kernels::", "qk::detail::"};
+    constexpr std::string_view ours[] = {"qk::kernels::", "qk::detail::", QK_ISA_TEXT "::"};
     while (!forms.empty()) {
         bool skipped = false;
         for (const std::string_view prefix : ours)
@@ -37,6 +40,7 @@ void trace_path(const char* driver, std::size_t first, std::size_t count) noexce
     std::fprintf(stderr, ": %zu values from %zu on\n", count, first);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 #define QK_TRACE(driver, first, count, ...) ::qk::detail::trace_path<__VA_ARGS__>(driver, first, count)

@@ -8,8 +8,10 @@
 #include <cstdint>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// 128 bits in two words. Arithmetic wraps around; shifts are by 0 to 127 bits; >> keeps the sign of a signed number.
 template <bool Signed>
@@ -89,4 +91,5 @@ QK_INLINE constexpr int width_of(uint128 v) {
     return high != 0 ? 64 + width_of(high) : width_of(static_cast<std::uint64_t>(v));
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

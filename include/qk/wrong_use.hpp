@@ -69,7 +69,7 @@ inline constexpr bool is_plane_to_write = writable_bytes<B> || std::is_convertib
 namespace qk::wrong_use {
 
 template <class F>
-constexpr bool of_format() {
+QK_INLINE constexpr bool of_format() {
     constexpr bool is_a_format = detail::format_value<F>;
     static_assert(
         is_a_format,
@@ -78,7 +78,7 @@ constexpr bool of_format() {
     return is_a_format;
 }
 template <class X>
-constexpr bool of_input() {
+QK_INLINE constexpr bool of_input() {
     constexpr bool can_be_read = detail::is_input<X>;
     static_assert(
         can_be_read,
@@ -86,14 +86,14 @@ constexpr bool of_input() {
     return can_be_read;
 }
 template <class Y>
-constexpr bool of_output() {
+QK_INLINE constexpr bool of_output() {
     constexpr bool can_be_written = detail::is_output<Y>;
     static_assert(can_be_written,
                   "numbers to write are a span, vector or array of float, qk::float16 or qk::bfloat16, neither const nor temporary");
     return can_be_written;
 }
 template <class... P>
-constexpr void of_parameters() {
+QK_INLINE constexpr void of_parameters() {
     constexpr bool are_parameters = (detail::kernel_parameter<P> && ...);
     static_assert(are_parameters,
                   "after the arrays come qk::affine{.scale = s}, qk::along_axis, qk::per_channel or qk::per_block, and qk::semantics");
@@ -102,7 +102,7 @@ constexpr void of_parameters() {
                   "parameters come in this order: the scale, the axis, or the axis and the scale of the tensor; then qk::semantics");
 }
 template <class B>
-constexpr void of_packed() {
+QK_INLINE constexpr void of_packed() {
     constexpr bool are_bytes = detail::readable_bytes<B>;
     static_assert(
         are_bytes,
@@ -114,19 +114,19 @@ constexpr void of_packed() {
 
 /// Name the first of the arguments that is wrong, and only that.
 template <class X, class Y>
-constexpr void of_arrays() {
+QK_INLINE constexpr void of_arrays() {
     if constexpr (!detail::is_input<X>) of_input<X>();
     else of_output<Y>();
 }
 template <class X, class Y, class... P>
-constexpr void of_call() {
+QK_INLINE constexpr void of_call() {
     if constexpr (!detail::is_input<X> || !detail::is_output<Y>) of_arrays<X, Y>();
     else of_parameters<P...>();
 }
 
 /// A type where a value is wanted: fake_quantize<qk::microscaling>(x, y).
 template <class Family>
-constexpr void of_family() {
+QK_INLINE constexpr void of_family() {
     constexpr bool is_no_family = !std::is_constructible_v<format, Family>;
     static_assert(is_no_family, "the template argument is a value, for instance qk::mxfp4 or qk::microscaling{}, not a type");
 }

@@ -37,7 +37,7 @@ double number(const tensor& given) {
 
 }  // namespace
 
-stream::stream(const model& m, const std::string& start) : model_(&m), shapes_(shapes_of(m)) {
+stream::stream(const model& m, const std::string& start) : model_(&m), known_(known_values_of(m)) {
     become(start, state::streamed, true);
     while (!open_.empty() || !later_.empty()) {
         while (!open_.empty()) {
@@ -95,7 +95,7 @@ void stream::become(const std::string& tensor, state s, bool look_back, const st
 
 int stream::rank_of(const std::string& tensor) const {
     if (model_->is_constant(tensor)) return static_cast<int>(model_->constant_shape(tensor).size());
-    const dims* shape = shapes_->find(tensor);
+    const dims* shape = known_->shape(tensor);
     return shape == nullptr ? 0 : static_cast<int>(shape->size());
 }
 
@@ -256,7 +256,7 @@ bool stream::moves(const onnx::NodeProto& n, int input) const {
         return to == data_type::float32 || ops::is_half(to);
     }
     if (n.op_type() == "Reshape") {
-        const dims* shape = shapes_->find(n.output(0));
+        const dims* shape = known_->shape(n.output(0));
         return shape != nullptr && !shape->empty() && shape->back() > 1 && static_cast<std::size_t>(shape->back()) == channels;
     }
     if (n.op_type() == "Transpose") {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "graph/ops/walk/inferred_shapes.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/known_values.hpp"
 
 namespace qk::graph::detail {
 
@@ -66,7 +66,7 @@ class stream {
     std::map<std::string, std::vector<float>> gain_;
     std::deque<std::pair<std::string, bool>> open_;  ///< tensors to follow; true: backwards as well
     std::set<std::pair<int, int>> later_;            ///< readers whose other operand is not known yet
-    std::shared_ptr<const inferred_shapes> shapes_;
+    std::shared_ptr<const known_values> known_;
 };
 
 }  // namespace qk::graph::detail

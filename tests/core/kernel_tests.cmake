@@ -87,6 +87,45 @@ qk_test(codec_forms_test qk::qk)
 find_package(Threads REQUIRED)
 qk_test(product_forms_test qk::qk Threads::Threads)
 
+# One program of two objects, the core compiled for two instruction sets, linked in both orders: on a processor that has but the lesser one
+# it must run. The first test looks at the symbols.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  function(linked_object name function)
+    add_library(${name} OBJECT linked_isas_calls.cpp)
+    target_link_libraries(${name} PRIVATE qk::qk)
+    target_compile_definitions(${name} PRIVATE QK_LINKED_NAME=${function})
+    set(QK_NATIVE OFF)
+    qk_own(${name})
+    target_compile_options(${name} PRIVATE -O2 -UNDEBUG ${ARGN})  # assertions, which have functions of their own
+  endfunction()
+  linked_object(linked_base run_base)
+  linked_object(linked_other run_other -march=x86-64-v4)
+  add_test(NAME linked_isas.symbols COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DBASE=$<TARGET_OBJECTS:linked_base> -DOTHER=$<TARGET_OBJECTS:linked_other>
+           -P ${CMAKE_CURRENT_SOURCE_DIR}/linked_isas.cmake)
+  find_program(QK_QEMU_X86_64 NAMES qemu-x86_64 qemu-x86_64-static)
+  foreach(order base_first other_first)
+    set(objects $<TARGET_OBJECTS:linked_base> $<TARGET_OBJECTS:linked_other>)
+    if(order STREQUAL "other_first")
+      list(REVERSE objects)
+    endif()
+    add_executable(linked_isas_${order} linked_isas.cpp ${objects})
+    set_target_properties(linked_isas_${order} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    qk_own(linked_isas_${order})
+    foreach(processor Nehalem Haswell max)
+      set(test linked_isas.${order}.${processor})
+      if(QK_QEMU_X86_64)
+        add_test(NAME ${test} COMMAND ${QK_QEMU_X86_64} -cpu ${processor} $<TARGET_FILE:linked_isas_${order}>)
+      else()
+        add_test(NAME ${test} COMMAND ${CMAKE_COMMAND} -E echo "skipped: no qemu-x86_64 here (qemu-user)")
+        set_tests_properties(${test} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped:")
+      endif()
+    endforeach()
+  endforeach()
+  add_test(NAME linked_isas.same_bits COMMAND ${CMAKE_COMMAND} "-DPROGRAM=$<TARGET_FILE:linked_isas_base_first>;both"
+           -DCPU_FLAGS=avx512f,avx512bw,avx512cd,avx512dq,avx512vl -P ${CMAKE_CURRENT_SOURCE_DIR}/run_on_cpu.cmake)
+  set_tests_properties(linked_isas.same_bits PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
+endif()
+
 # kernel_object(OBJECT SOURCE ISA COMPILER [FLAGS ...]) compiles the source with a compiler other than CMake's.
 function(kernel_object object source isa compiler)
   add_custom_command(

@@ -59,7 +59,7 @@ inline onnx::NodeProto make_node(const std::string& full_name, const attributes&
 }
 
 /// Runs the operator "domain:name" (or "name") of an opset version. An operator that can prepare constants runs a second time with all
-/// inputs as constants; throws if that changes a bit.
+/// inputs as constants; throws if that changes a bit. Throws as well where a result has another element type than the operator's row says.
 inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int version, const std::vector<qk::graph::tensor>& inputs,
                                               const attributes& given = {}, std::size_t outputs = 1) {
     onnx::NodeProto node = make_node(full_name, given);
@@ -73,6 +73,17 @@ inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int 
     std::vector<qk::graph::tensor> results(outputs);
     qk::graph::op_context call(view, inputs, results, memory, none);
     entry->run(call);
+    for (std::size_t o = 0; o < outputs; ++o) {  // the row says what type an output has
+        const qk::graph::type_source from = qk::graph::type_source_of(node, static_cast<int>(o)).value();
+        const bool known = from.like < static_cast<int>(inputs.size());
+        qk::graph::data_type said = from.like < 0 ? from.type
+                                    : known       ? inputs[static_cast<std::size_t>(from.like)].type()
+                                                  : results[o].type();
+        if (from.turned != nullptr) said = from.turned(said);
+        if (!results[o].empty() && said != qk::graph::data_type::undefined && said != results[o].type())
+            throw std::runtime_error(full_name + ": output " + std::to_string(o) + " is " + name_of(results[o].type()) +
+                                     ", and the row of the operator says " + name_of(said));
+    }
     if (entry->prepare == nullptr) return results;
     if (const auto prepared = entry->prepare({view, inputs})) {
         std::vector<qk::graph::tensor> again(outputs);

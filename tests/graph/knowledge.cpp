@@ -33,6 +33,7 @@
 #include "graph/evaluate/execute/runner.hpp"
 #include "graph/plan/operand_tables.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
+#include "qk/graph/ops/known_values.hpp"
 #include "samples_apart.hpp"
 #ifdef QK_HAVE_LEARN
 #include "learn/stream.hpp"
@@ -222,9 +223,9 @@ class knowledge {
         const tensor* t = value(name);
         const std::string now = t ? shape_of(&t->shape()) : "";
         r.fact(
-            "shape", [&] { return shape_of(shapes_.find(name)); }, now);
+            "shape", [&] { return shape_of(shapes_.shape(name)); }, now);
         r.fact(
-            "shape_open", [&] { return shape_of(open_shapes_.find(name)); }, now);
+            "shape_open", [&] { return shape_of(open_shapes_.shape(name)); }, now);
         r.fact(
             "rank_raised", [&] { return number(static_cast<std::int64_t>(body_.rank_of(name).value_or(std::size_t(-1)))); },
             t ? std::to_string(t->rank()) : "");
@@ -313,10 +314,10 @@ class knowledge {
     const model& m_;
     const values_by_name& computed_;
     layer_view layers_;
-    qk::graph::detail::inferred_shapes shapes_;
+    qk::graph::known_values shapes_;
     qk::graph::detail::known_shapes known_;
     model open_;
-    qk::graph::detail::inferred_shapes open_shapes_;
+    qk::graph::known_values open_shapes_;
     model raised_;
     qk::graph::detail::taken_names names_;
     qk::graph::detail::raised_body body_;

@@ -5,9 +5,9 @@
 // failure with the largest error, with --list a line per test that is left out with its reason, and at the end how many tests passed,
 // failed and are left out, by reason. An operator that is missing is a failure unless it stands in the list of those left out; one that
 // stands there and is not missing is a failure, too. Compares as ONNX's own runner does: floats within 1e-7 + 1e-3 of the expected
-// magnitude (bfloat16: 2^-6), NaNs equal; integers, booleans and the values of FP8 and FP4 codes exactly. The shapes that are inferred
-// without running must be those that were computed, too, as far as they are known. Exit status 0: only expected failures; 1: other
-// failures; 2: no test was found; 77: a DIR does not exist (one after --if-there may be missing).
+// magnitude (bfloat16: 2^-6), NaNs equal; integers, booleans and the values of FP8 and FP4 codes exactly. The shapes and
+// types that are inferred without running must be those that were computed, too, as far as they are known. Exit status 0: only expected
+// failures; 1: other failures; 2: no test was found; 77: a DIR does not exist (one after --if-there may be missing).
 
 #include <onnx/onnx_pb.h>
 
@@ -27,9 +27,9 @@
 
 #include "graph/ops/half.hpp"
 #include "graph/ops/op.hpp"
-#include "graph/ops/walk/inferred_shapes.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/known_values.hpp"
 
 namespace fs = std::filesystem;
 using namespace qk::graph;
@@ -209,29 +209,39 @@ std::optional<tensor> read_tensor(const fs::path& file) {
 
 /// How many outputs have a shape that was inferred, wholly or in its rank, from inputs of known and of open lengths.
 struct inferred_count {
-    std::size_t lengths = 0, rank = 0, nothing = 0;
+    std::size_t lengths = 0, rank = 0, nothing = 0, typed = 0, untyped = 0;
     std::map<std::string, std::size_t> without = {};  ///< outputs of which nothing is known, by the operator that makes them
 };
 
 /// Returns what is inferred and is not what was computed. The model's own statements are left out but for those of its inputs, whose
 /// lengths are all open with `open`.
-std::string wrong_shape(onnx::ModelProto proto, const named_tensors& computed, bool open, inferred_count& count) {
+std::string wrongly_known(onnx::ModelProto proto, const named_tensors& computed, bool open, inferred_count& count) {
     onnx::GraphProto& g = *proto.mutable_graph();
     g.clear_value_info();
-    for (auto& o : *g.mutable_output()) o.mutable_type()->mutable_tensor_type()->clear_shape();
+    for (auto& o : *g.mutable_output()) o.mutable_type()->mutable_tensor_type()->Clear();
     for (int i = 0; open && i < g.input_size(); ++i) {
         auto& shape = *g.mutable_input(i)->mutable_type()->mutable_tensor_type()->mutable_shape();
         for (int k = 0; k < shape.dim_size(); ++k) shape.mutable_dim(k)->set_dim_param(std::to_string(i) + "_" + std::to_string(k));
     }
     const model m = model::parse(proto.SerializeAsString());
-    const auto shapes = detail::shapes_of(m);
+    const auto values = known_values_of(m);
     for (const auto& o : g.output()) {
         const auto got = computed.find(o.name());
         if (got == computed.end() || got->second.empty()) continue;
-        const dims* known = shapes->find(o.name());
+        const int p = m.producer(o.name());
+        const data_type type = values->type(o.name());
+        if (p >= 0 && find_op(m.graph().node(p).domain(), m.graph().node(p).op_type(), 1 << 20) == nullptr) {
+            // a function of the model, whose type is a guess
+        } else if (type != data_type::undefined && type != got->second.type()) {
+            return "output " + o.name() + " is said to be " + name_of(type) + ", and is " + name_of(got->second.type());
+        } else {
+            ++(type == data_type::undefined ? count.untyped : count.typed);
+            if (type == data_type::undefined && p >= 0) ++count.without["type of " + m.graph().node(p).op_type()];
+        }
+        const dims* known = values->shape(o.name());
         if (known == nullptr) {
             ++count.nothing;
-            if (const int p = m.producer(o.name()); p >= 0) ++count.without[m.graph().node(p).op_type()];
+            if (p >= 0) ++count.without[m.graph().node(p).op_type()];
             continue;
         }
         const dims& shape = got->second.shape();
@@ -272,7 +282,7 @@ std::string run_test(const fs::path& folder) {
         const auto results = runner.run(inputs).outputs;
         if (set == 0)
             for (const bool open : {false, true})
-                if (std::string what = wrong_shape(proto, results, open, open ? of_open_lengths : of_known_lengths); !what.empty())
+                if (std::string what = wrongly_known(proto, results, open, open ? of_open_lengths : of_known_lengths); !what.empty())
                     return what + (open ? " (of inputs of open lengths)" : "");
         for (int i = 0; i < proto.graph().output_size(); ++i) {
             const std::string& name = proto.graph().output(i).name();
@@ -348,8 +358,9 @@ int main(int argc, char** argv) {
     for (const auto& [reason, count] : without) std::cout << "\n    " << count << "  " << reason;
     std::cout << std::endl;
     for (const inferred_count* c : {&of_known_lengths, &of_open_lengths}) {
-        std::cout << "shapes inferred from inputs of " << (c == &of_open_lengths ? "open" : "known") << " lengths: " << c->lengths
-                  << " whole, " << c->rank << " with open lengths, " << c->nothing << " not:";
+        std::cout << "inferred from inputs of " << (c == &of_open_lengths ? "open" : "known") << " lengths: " << c->lengths
+                  << " shapes whole, " << c->rank << " with open lengths, " << c->nothing << " not; " << c->typed << " types, "
+                  << c->untyped << " not:";
         for (const auto& [op, n] : c->without) std::cout << " " << op << " " << n;
         std::cout << std::endl;
     }

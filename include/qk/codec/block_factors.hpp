@@ -7,8 +7,11 @@
 #include <variant>
 
 #include "qk/codec.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 /// Writes for each value of a tensor in blocks the factor of its block: value = factor * the number of its code. A block of NaN has NaN.
 /// The format has blocks along `a`; `factor` has a place for each value.
@@ -30,5 +33,7 @@ inline void block_factors(const format& f, const_planes p, along_axis a, std::sp
         }
     });
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

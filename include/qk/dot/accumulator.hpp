@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "qk/formats/check.hpp"
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/rounding.hpp"
 
 namespace qk {
@@ -84,7 +86,7 @@ struct requantization {
     requantize_rounding round = requantize_rounding::usual;  ///< by == scale or multiplier
     bool relu = false;                                       ///< the lowest code is that of zero
     bool symmetric = false;                                  ///< the lowest code is minus the highest one
-    friend constexpr bool operator==(const requantization&, const requantization&) = default;
+    friend QK_INLINE constexpr bool operator==(const requantization&, const requantization&) = default;
 };
 
 /// A unit that multiplies and adds. Terms are products of two operands' elements; "the accumulator" is the register of the sum, C at first.
@@ -122,7 +124,7 @@ struct accumulator {
     int width = 32;         ///< bits of the register, two's complement
     bool saturate = false;  ///< every sum that is carried on saturates; otherwise it wraps
     requantization requantize{};
-    friend constexpr bool operator==(const accumulator&, const accumulator&) = default;
+    friend QK_INLINE constexpr bool operator==(const accumulator&, const accumulator&) = default;
 };
 
 namespace accumulators {
@@ -141,6 +143,7 @@ inline constexpr accumulator int32_saturating{.sum = summation::integer, .groups
 }  // namespace accumulators
 
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr bool is_register(floating f) {
     return f == fp64 || (f.specials == specials::ieee && f.exponent_bits >= 2 && f.exponent_bits <= 8 && f.mantissa_bits >= 1 &&
@@ -278,12 +281,15 @@ constexpr message check_integer(const accumulator& a) {
     return {};
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 /// What a register may be, what a result may be beside that, and the register of partial sums where only the result is said.
 using detail::is_register, detail::is_narrow_result, detail::usual_partial;
 /// meaningful(a): a with the fields at their defaults that mean nothing for its kind of sum.
 using detail::meaningful;
+
+inline namespace QK_ISA {
 
 /// Returns a sentence that says why the accumulator cannot be computed, empty if it can.
 constexpr message check(const accumulator& a) {
@@ -304,5 +310,7 @@ constexpr message check(const accumulator& a) {
     }
     return own.empty() ? detail::check_meaning(a) : own;
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

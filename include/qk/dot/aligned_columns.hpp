@@ -9,8 +9,10 @@
 
 #include "qk/dot/elements.hpp"
 #include "qk/dot/whole.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Elements of an operand in two arrays: value i is n[i] * 2^(exponent[i] - fraction), none of them infinite or NaN.
 struct apart {
@@ -221,9 +223,11 @@ QK_INLINE bool store_exact(const accumulator& how, std::int64_t sum, int lsb, st
     return true;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 namespace qk::device_sums {
+inline namespace QK_ISA {
 
 /// Sums of a row times columns side by side, in lanes: which accumulators and operands each way serves, and the ways.
 using detail::aligned_columns, detail::bundled_columns, detail::exact_columns, detail::store_exact;
@@ -231,4 +235,5 @@ using detail::serves_aligned_columns, detail::serves_bundled_columns, detail::se
 /// What they read: columns taken apart, the bits of their products, of an element within its block, and the shift of a bundle.
 using detail::aligned_bits, detail::apart, detail::bits_in_block, detail::bundle_raise;
 
+}  // namespace QK_ISA
 }  // namespace qk::device_sums

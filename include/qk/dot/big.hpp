@@ -5,8 +5,10 @@
 #include <array>
 
 #include "qk/dot/numbers.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// A two's complement number times 2^-960. Products of the library's formats, scales of blocks and tensors included, lie between 2^-900 and
 /// 2^770 (formats/check.hpp keeps each of their six factors inside float32).
@@ -67,4 +69,5 @@ class big_sum {
     std::array<std::uint64_t, limbs> limb_{};
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

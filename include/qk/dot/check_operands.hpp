@@ -3,14 +3,20 @@
 #pragma once
 
 #include "qk/dot/elements.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 /// Returns a sentence that says why `acc` cannot sum products of a and b, empty if it can. Checks the accumulator, too; the formats have
 /// passed their own checks.
 constexpr message check_operands(const format& a, const format& b, const accumulator& acc);
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr bool is_fp64(const format& f) { return std::holds_alternative<floating>(f) && std::get<floating>(f) == fp64; }
 constexpr element_kind kind_of(const format& f) {
@@ -23,14 +29,19 @@ constexpr bool is_wide_unsigned(const format& f) {
     return is_integer_format(f) && !std::get<integer>(f).is_signed && std::get<integer>(f).bits > 31;
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 namespace device_sums {
+inline namespace QK_ISA {
 
 /// kind_of(format): what is the same for all elements of an operand in this format.
 using detail::kind_of;
 
+}  // namespace QK_ISA
 }  // namespace device_sums
+
+inline namespace QK_ISA {
 
 constexpr message check_operands(const format& a, const format& b, const accumulator& acc) {
     const message own = check(acc);
@@ -55,5 +66,7 @@ constexpr message check_operands(const format& a, const format& b, const accumul
     }
     return {};
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

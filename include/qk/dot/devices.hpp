@@ -17,10 +17,13 @@
 #include "qk/dot/devices/nvidia_rtx_blackwell.hpp"
 #include "qk/dot/devices/nvidia_turing.hpp"
 #include "qk/dot/devices/nvidia_volta.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
 using device_name = fixed_text<127>;
+
+inline namespace QK_ISA {
 
 /// Returns the name without its shape: without ".m16n8k16", or AMD's "16x16x4_4b_".
 constexpr device_name without_shape(std::string_view name);
@@ -31,6 +34,8 @@ constexpr const device* find_device(std::string_view name);
 /// Returns "unknown device 'x'; did you mean y, z or ...?"
 constexpr message unknown_device(std::string_view name);
 
+}  // namespace QK_ISA
+
 namespace devices {
 
 /// Every device, a family after the other, as spans of pointers.
@@ -38,6 +43,8 @@ inline constexpr std::span<const device* const> families[] = {
     nvidia_volta,         nvidia_turing, nvidia_ampere, nvidia_ada_lovelace, nvidia_hopper, nvidia_blackwell,
     nvidia_rtx_blackwell, amd_cdna1,     amd_cdna2,     amd_cdna3,           generic,
 };
+
+inline namespace QK_ISA {
 
 /// Calls visit(device) for each device.
 template <class Visit>
@@ -47,9 +54,12 @@ constexpr void each(Visit visit) {
     }
 }
 
+}  // namespace QK_ISA
+
 }  // namespace devices
 
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 /// Returns the end of a shape like "m#n#k#" or "#x#x#" (# for digits) that starts at `at`, or `at` if there is none.
@@ -66,7 +76,10 @@ constexpr std::size_t end_of_shape(std::string_view s, std::size_t at, std::stri
     return i;
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 constexpr device_name without_shape(std::string_view name) {
     for (std::size_t i = 0; i < name.size(); ++i) {
@@ -127,5 +140,7 @@ constexpr message unknown_device(std::string_view name) {
     m.append(best[0].d != nullptr ? "?" : ";");
     return m.append(" `qk formats --devices` lists the names");
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

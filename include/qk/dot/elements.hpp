@@ -9,9 +9,11 @@
 #include "qk/codec/layout/layout.hpp"
 #include "qk/dot/numbers.hpp"
 #include "qk/formats/codes/code.hpp"
+#include "qk/isa.hpp"
 #include "qk/memory/bits.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// How many elements are taken apart together; a dot product holds them on the stack.
 inline constexpr std::size_t dot_tile = 256;
@@ -250,9 +252,11 @@ inline row_source held_source(const element_tile& held, const row_source& of) no
             of.kind, of.scaled};
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 namespace qk::device_sums {
+inline namespace QK_ISA {
 
 /// Elements taken apart into whole numbers and exponents, at most dot_tile at once; exponents from first_special on are Inf, from first_nan
 /// on NaN.
@@ -260,4 +264,5 @@ using detail::element_tile, detail::dot_tile, detail::first_special, detail::fir
 /// What is the same for all elements of an operand, and how a device reads them; take_codes takes codes apart.
 using detail::element_kind, detail::reading, detail::take_codes;
 
+}  // namespace QK_ISA
 }  // namespace qk::device_sums

@@ -7,8 +7,10 @@
 
 #include "qk/dot/big.hpp"
 #include "qk/dot/products.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// The sum that is carried from group to group: a register's code in its format.
 struct carried {
@@ -213,4 +215,5 @@ std::uint64_t fused_sum(const accumulator& a, Window& w, std::uint64_t c, events
     return sum.code;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -4,8 +4,10 @@
 #pragma once
 
 #include "qk/dot/aligned_columns.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Is true when joined_columns computes these sums: groups are aligned by themselves, in one or two lanes, and then joined with the
 /// register. C is zero at the start.
@@ -131,11 +133,14 @@ void stopping_columns(const accumulator& how, std::size_t k, const std::int32_t*
     std::copy_n(sum, Lanes, sums);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 namespace qk::device_sums {
+inline namespace QK_ISA {
 
 /// The same for groups that are joined with the register, and for registers that saturate after every group.
 using detail::joined_columns, detail::serves_joined_columns, detail::serves_stopping_columns, detail::stopping_columns;
 
+}  // namespace QK_ISA
 }  // namespace qk::device_sums

@@ -5,8 +5,10 @@
 #include <cmath>
 
 #include "qk/dot.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Turns a stored code into the register's own code: the inverse of stored_code.
 QK_INLINE constexpr std::uint64_t own_code(floating f, std::uint64_t stored) {
@@ -166,18 +168,23 @@ constexpr sum_type<Acc> value_of_stored(std::uint64_t code) {
     else return std::bit_cast<float>(static_cast<std::uint32_t>(code));
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 namespace qk::device_sums {
+inline namespace QK_ISA {
 
 /// An operand, whose rows are read as a device reads them.
 using detail::operand;
 /// source_of(row): a row as a sum reads it. one_sum: the stored code of one element of D. scaled_code: a sum's code times a scale.
 using detail::source_of, detail::one_sum, detail::scaled_code;
 
+}  // namespace QK_ISA
 }  // namespace qk::device_sums
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 template <auto A, auto B, accumulator Acc>
 void matrix_multiply_add(product_shape shape, packed_matrix a, packed_matrix b, std::span<const sum_type<Acc>> c,
@@ -217,5 +224,7 @@ inline std::uint64_t dot(const format& fa, const format& fb, const accumulator& 
                         std::span<std::uint64_t>(&d, 1), counts);
     return d;
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

@@ -9,6 +9,7 @@
 
 #include "qk/dot/accumulator.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/whole_128.hpp"
 
 namespace qk {
@@ -20,10 +21,11 @@ struct dot_counts {
     std::uint64_t inexact = 0;     ///< dot products in which any bit was lost
     std::uint64_t nan = 0;         ///< results that are NaN
     std::uint64_t saturation = 0;  ///< dot products in which an integer register or code saturated, or wrapped
-    friend constexpr bool operator==(const dot_counts&, const dot_counts&) = default;
+    friend QK_INLINE constexpr bool operator==(const dot_counts&, const dot_counts&) = default;
 };
 
 namespace detail {
+inline namespace QK_ISA {
 
 /// What happened in one dot product: each is counted once, however often it happens.
 struct events {
@@ -196,7 +198,10 @@ QK_INLINE constexpr std::uint64_t stored_code(floating f, std::uint64_t code) {
     return std::bit_cast<std::uint32_t>(static_cast<float>(value_of_register(f, code)));
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 /// Returns a value, rounded once and half to even to a register's format, as the stored code that dot takes and gives.
 constexpr std::uint64_t stored_code_of(floating f, double value) {
@@ -204,11 +209,15 @@ constexpr std::uint64_t stored_code_of(floating f, double value) {
     return detail::stored_code(f, detail::round_to(f, rounding::half_even, accumulator{}, value, ignored));
 }
 
+}  // namespace QK_ISA
+
 /// The parts of a device's sum, for who computes sums in an order or in lanes of his own: src/hardware/devices does so.
 namespace device_sums {
+inline namespace QK_ISA {
 
 /// What happened in one sum; its code in a register as it is stored; the code of NaN, and whether a code is one.
 using detail::events, detail::is_nan_code, detail::nan_of, detail::stored_code;
 
+}  // namespace QK_ISA
 }  // namespace device_sums
 }  // namespace qk

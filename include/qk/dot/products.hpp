@@ -3,8 +3,10 @@
 #pragma once
 
 #include "qk/dot/elements.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Terms [first, first + count): term i is n[i] * 2^lsb[i], and exponent[i] is its exponent, that of its leading bit before anything is
 /// normalized. Whole is int64 for products, int128 for bundles of them.
@@ -127,4 +129,5 @@ term_survey survey_terms(Window& w, std::size_t first, std::size_t last, std::si
     return s;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

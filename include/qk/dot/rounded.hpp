@@ -5,8 +5,10 @@
 #include <cmath>
 
 #include "qk/dot/products.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Terms as doubles: exact, since a product has at most 53 bits here (check_operands) and exponents far inside a double's.
 struct term_doubles {
@@ -179,4 +181,5 @@ std::uint64_t rounded_sum(const accumulator& a, Window& w, std::uint64_t c, bool
     return round_to(a.result, a.round, a, sum, seen);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

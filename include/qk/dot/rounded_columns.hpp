@@ -8,8 +8,10 @@
 #include <cstdint>
 
 #include "qk/dot/elements.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Is true when every value of the format is a float32.
 constexpr bool holds_float32s(const format& f) {
@@ -158,11 +160,14 @@ void rounded_row(const accumulator& how, std::size_t k, const float* row, const 
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 namespace qk::device_sums {
+inline namespace QK_ISA {
 
 /// The same for devices whose every step is float32.
 using detail::rounded_row, detail::serves_rounded_columns;
 
+}  // namespace QK_ISA
 }  // namespace qk::device_sums

@@ -20,15 +20,20 @@
 
 #include "qk/dot/devices.hpp"
 #include "qk/formats/parse.hpp"
+#include "qk/isa.hpp"
 #include "qk/option_names.hpp"
 
 namespace qk {
 
 using accumulator_text = fixed_text<447>;
 
+inline namespace QK_ISA {
+
 /// Allocates and throws nothing. An accumulator that it returns without an error has passed check().
 parsed<accumulator> parse_accumulator(std::string_view text);
 accumulator_text to_text(const accumulator& a);
+
+}  // namespace QK_ISA
 
 inline constexpr named_option<summation> summation_names[] = {{"exact", summation::exact},
                                                               {"aligned", summation::aligned},
@@ -55,6 +60,7 @@ inline constexpr named_option<floating> register_names[] = {{"fp32", fp32}, {"tf
                                                             {"bf16", bf16}, {"e8m13", e8m13}, {"fp64", fp64}};
 
 namespace detail {
+inline namespace QK_ISA {
 
 inline fixed_text<15> register_text(floating f) {
     if (const std::string_view name = option_name(f, register_names); !name.empty()) return name;
@@ -278,12 +284,15 @@ inline message unknown_key(std::string_view name) {
     return m;
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 /// The keys of an accumulator's text, in its order: each reads its value and prints it.
 using detail::accumulator_key, detail::accumulator_keys;
 /// register_text(f): "fp32", "e8m13", "fp8_e4m3fn", as an accumulator's text says it.
 using detail::register_text;
+
+inline namespace QK_ISA {
 
 inline parsed<accumulator> parse_accumulator(std::string_view text) {
     if (text.empty()) return {{}, "the accumulator is empty; say for instance groups=16,align=25,round=toward-zero, or a device's name"};
@@ -344,5 +353,7 @@ inline accumulator_text to_text(const accumulator& a) {
     }
     return t;
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

@@ -3,13 +3,19 @@
 #pragma once
 
 #include "qk/dot/elements.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 /// Returns round(sum * factor) + zero point as a code of r.output: see requantization. Sets `saturated` if the limit was met.
 constexpr std::int64_t requantize(std::int64_t sum, const requantization& r, bool* saturated = nullptr) noexcept;
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 /// Returns v as a register of `width` bits keeps it: saturated or wrapped.
 QK_INLINE constexpr std::int64_t keep(int128 v, int width, bool saturate, events& seen) {
@@ -57,7 +63,10 @@ constexpr std::int64_t to_whole(float v, requantize_rounding how = requantize_ro
     return down + std::int64_t{rest > 0.5f || (rest == 0.5f && (down & 1) != 0)};
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 constexpr std::int64_t requantize(std::int64_t sum, const requantization& r, bool* saturated) noexcept {
     bool limit = false;
@@ -88,7 +97,10 @@ constexpr std::int64_t requantize(std::int64_t sum, const requantization& r, boo
     return code;
 }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 /// Loads whole numbers of one operand, less the zero point.
 inline void load_whole(const packed_row<integer>& row, std::size_t first, std::size_t n, std::int64_t* out) noexcept {
@@ -124,5 +136,6 @@ inline std::int64_t whole_sum(const accumulator& a, const packed_row<integer>& x
     return result;
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
 }  // namespace qk

@@ -4,10 +4,12 @@
 #pragma once
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
 namespace detail {
+inline namespace QK_ISA {
 
 /// Returns v, and keeps a compiler from contracting the product that it is with a sum.
 template <class T>
@@ -25,9 +27,14 @@ QK_INLINE T kept(T v) noexcept {
     return v;
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 /// Returns a * b, rounded.
 QK_INLINE double rounded_product(double a, double b) noexcept { return detail::kept(a * b); }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

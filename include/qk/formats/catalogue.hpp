@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "qk/formats/format.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -69,6 +70,8 @@ inline constexpr named_format catalogue[] = {
     {"nvfp4_e1m2", nvfp4_e1m2, "NVFP4's blocks of fp4_e1m2"},
 };
 
+inline namespace QK_ISA {
+
 /// Returns the catalogue's entry of that name, or null.
 constexpr const named_format* find_format(std::string_view name) {
     for (const named_format& entry : catalogue) {
@@ -87,5 +90,7 @@ constexpr const named_format* find_format(const format& f) {
         return nullptr;
     });
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

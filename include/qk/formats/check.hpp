@@ -5,8 +5,11 @@
 
 #include "qk/formats/format.hpp"
 #include "qk/formats/p3109.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 constexpr message check(const format& f) {
     return detail::with_family(f, [](const auto& g) { return check(g); });
@@ -21,5 +24,7 @@ constexpr message check_scale(float scale) {
                           : "the scale is negative; it must be a finite number above 0";
     return {};
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

@@ -5,9 +5,12 @@
 #include "qk/exact/begin.hpp"
 
 #include "qk/formats/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 /// Does a rule for scales say anything of this format? MX follows all; NVFP4 and its like those that compare errors.
 constexpr bool has_scale_rule(const format& f, scale_rule rule) {
@@ -26,6 +29,8 @@ constexpr const char* family_name(const format& f) {
     constexpr const char* names[] = {"floating", "integer", "block float", "microexponent", "microscaling", "microscaling", "table"};
     return names[f.index()];
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

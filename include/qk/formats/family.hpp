@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "qk/isa.hpp"
 #include "qk/memory/planes.hpp"
 #include "qk/semantics.hpp"
 #include "qk/text.hpp"
@@ -25,6 +26,7 @@ struct format_facts {
 };
 
 namespace detail {
+inline namespace QK_ISA {
 
 /// Returns "NAME is N; it must be LOWEST to HIGHEST", or nothing.
 constexpr message in_range(std::string_view name, std::int64_t n, std::int64_t lowest, std::int64_t highest) {
@@ -42,9 +44,14 @@ constexpr message first_of(std::initializer_list<message> candidates) {
 
 inline constexpr int largest_block = 1 << 20;
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 /// encode searches the scale of a block that it sees as a whole.
 constexpr bool search_has_codes(int block_size, const semantics& how) { return !is_searched(how.scale_rule) || block_size <= 512; }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

@@ -14,12 +14,14 @@
 #include "qk/formats/microscaling/format.hpp"
 #include "qk/formats/nvfloat/format.hpp"
 #include "qk/formats/table/format.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
 using format = std::variant<floating, integer, block_float, microexponent, microscaling, nvfloat, table>;
 
 namespace detail {
+inline namespace QK_ISA {
 
 /// Calls `call` with the family's struct in `f`. (std::visit would go through a table, can throw, and takes the compiler longer.)
 template <class Call>
@@ -75,7 +77,10 @@ concept has_listed_values = requires(const Format& f) {
     f.values;
 };
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 /// Storage per value in bits, shared scales and exponents spread over their blocks.
 constexpr double bits_per_value(const format& f) {
@@ -128,6 +133,8 @@ constexpr bool is_identity(const format& f) {
     const floating* g = std::get_if<floating>(&f);
     return g != nullptr && *g == fp32;
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

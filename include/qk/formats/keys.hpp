@@ -9,6 +9,7 @@
 #include "qk/formats/catalogue.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/formats/p3109.hpp"
+#include "qk/isa.hpp"
 #include "qk/text.hpp"
 
 namespace qk {
@@ -16,10 +17,15 @@ namespace qk {
 inline constexpr std::size_t longest_format_text = 4159;  ///< that of a table of 256 values
 using format_text = fixed_text<longest_format_text>;
 
+inline namespace QK_ISA {
+
 parsed<format> parse_format(std::string_view text);
 format_text to_text(const format& f);
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 /// Elements as papers and data sheets name them, without their width. e4m3 is OCP's, so without Inf.
 struct short_name {
@@ -132,6 +138,7 @@ inline message missing(std::string_view family, std::string_view name) {
     return message(family).append(" needs ").append(name).append("=N");
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
 }  // namespace qk
 

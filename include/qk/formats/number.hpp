@@ -8,6 +8,7 @@
 
 #include "qk/formats/floating.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -17,6 +18,8 @@ struct code_number {
     std::uint32_t digits = 0;
     int exponent = 0;
 };
+
+inline namespace QK_ISA {
 
 /// Returns what a code of a floating format of up to 32 bits means. Only the lowest bits(f) bits of `code` count.
 ///
@@ -41,6 +44,8 @@ QK_INLINE constexpr code_number number_of(floating f, std::uint32_t code) {
     n.exponent = (field != 0 || !f.subnormals ? field : 1) - f.bias - f.mantissa_bits;
     return n;
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

@@ -6,9 +6,12 @@
 #include <string_view>
 
 #include "qk/formats/floating/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/text.hpp"
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 /// Returns "binary8p3se" and the like; empty for other formats.
 constexpr fixed_text<16> p3109_name(floating f) {
@@ -40,5 +43,7 @@ constexpr floating find_p3109(std::string_view name) {
     const floating f = p3109(width, precision, name[0] == 's', name[1] == 'e');
     return p3109_name(f) == whole ? f : no_format;  // no leading zeros
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

@@ -28,10 +28,12 @@
 #include "qk/formats/microscaling/text.hpp"
 #include "qk/formats/nvfloat/text.hpp"
 #include "qk/formats/table/text.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
 namespace detail {
+inline namespace QK_ISA {
 
 inline message unknown_format(std::string_view name) {
     message m("unknown format '");
@@ -52,7 +54,10 @@ inline message unknown_format(std::string_view name) {
     return m.append(near != nullptr ? " " : "; ").append("`qk formats` lists the names");
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 inline parsed<format> parse_format(std::string_view text) {
     if (text.empty()) return {no_format, "the format is empty; `qk formats` lists the names"};
@@ -94,6 +99,8 @@ inline format_text to_text(const format& f) {
     if (const floating* g = std::get_if<floating>(&f); g != nullptr && !is_classic(*g) && is_p3109(*g)) return {p3109_name(*g).view()};
     return detail::with_family(f, [](const auto& g) { return detail::text_of(g); });
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk
 

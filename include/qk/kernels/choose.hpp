@@ -13,12 +13,14 @@
 #include "qk/formats/microscaling/step.hpp"
 #include "qk/formats/nvfloat/fast.hpp"
 #include "qk/formats/table/fast.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/block_columns.hpp"
 #include "qk/kernels/drivers/columns.hpp"
 #include "qk/kernels/drivers/searched_blocks.hpp"
 #include "qk/parameters.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// Returns the axis; `inner` == 0 stands for one row of everything and becomes that row.
 constexpr along_axis resolve(along_axis a, std::size_t size) { return a.inner == 0 ? along_axis{1, size, 1} : a; }
@@ -190,4 +192,5 @@ inline constexpr bool is_block_family = requires(const Format& f) {
     f.block_size;
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

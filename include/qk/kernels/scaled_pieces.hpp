@@ -9,11 +9,13 @@
 #include <limits>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/choose.hpp"
 #include "qk/lanes/code_lanes.hpp"
 #include "qk/memory/values.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Values of a piece; the longest block that one holds.
 inline constexpr std::size_t on_stack = 4096;
@@ -164,4 +166,5 @@ float largest_finite(const values_in& x) noexcept {
     return most;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "qk/isa.hpp"
+
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// A vector of lanes of type T, and one truth value for each lane.
 template <class T, class Arch>
@@ -20,4 +23,5 @@ using vi = batch<std::int32_t, Arch>;
 template <class Arch>
 using vu = batch<std::uint32_t, Arch>;
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -6,10 +6,12 @@
 #include <type_traits>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/simd.hpp"
 #include "qk/storage.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// load_codes() loads as many bytes (or 16-bit words) as there are lanes, one into each; store_codes() stores the lowest byte (word) of
 /// each lane.
@@ -296,4 +298,5 @@ void narrow_all(const float* from, std::size_t n, Half* to) noexcept {
     for (; i < n; ++i) to[i] = narrow<Half>(from[i]);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

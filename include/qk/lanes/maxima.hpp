@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/simd.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 namespace detail {
 
@@ -79,4 +81,5 @@ template <class Arch>
     return detail::fold<Arch, detail::quarters>(m[0], m[1]);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

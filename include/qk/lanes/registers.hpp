@@ -37,6 +37,7 @@
 #endif
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/batch.hpp"
 #include "qk/lanes/intrinsics.hpp"
 
@@ -45,6 +46,7 @@
 #pragma GCC diagnostic ignored "-Wold-style-cast"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// The instruction set that a file is compiled for, as far as the kernels tell these apart: a type each, so that it is part of every
 /// symbol's name. `of` is xsimd's.
@@ -353,6 +355,7 @@ QK_INLINE vf<Arch> fnma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
 #endif
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels
 
 #pragma GCC diagnostic pop

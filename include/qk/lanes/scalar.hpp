@@ -8,9 +8,11 @@
 #include <type_traits>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/batch.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// One value a vector. A type each for the two ways to compute fma(), so that objects of both may be linked together.
 struct scalar {};
@@ -140,4 +142,5 @@ QK_INLINE vf<Arch> fnma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
     else return c - a * b;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/vectors.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 template <class Arch>
 vi<Arch> as_int(vf<Arch> v) noexcept {
@@ -365,4 +367,5 @@ bool default_environment() noexcept {
 #endif
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

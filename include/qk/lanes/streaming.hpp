@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/simd.hpp"
 
 namespace qk {
@@ -14,16 +15,16 @@ namespace qk {
 /// A number that one thread may set while others read it. (<atomic> would be a fifth of what including qk costs.)
 class shared_size {
   public:
-    constexpr explicit shared_size(std::size_t n) noexcept : value_(n) {}
+    QK_INLINE constexpr explicit shared_size(std::size_t n) noexcept : value_(n) {}
     shared_size(const shared_size&) = delete;
     shared_size& operator=(const shared_size&) = delete;
     ~shared_size() = default;
 
-    std::size_t load() const noexcept { return __atomic_load_n(&value_, __ATOMIC_RELAXED); }
-    void store(std::size_t n) noexcept { __atomic_store_n(&value_, n, __ATOMIC_RELAXED); }
-    std::size_t exchange(std::size_t n) noexcept { return __atomic_exchange_n(&value_, n, __ATOMIC_RELAXED); }
-    operator std::size_t() const noexcept { return load(); }
-    std::size_t operator=(std::size_t n) noexcept { return store(n), n; }
+    QK_INLINE std::size_t load() const noexcept { return __atomic_load_n(&value_, __ATOMIC_RELAXED); }
+    QK_INLINE void store(std::size_t n) noexcept { __atomic_store_n(&value_, n, __ATOMIC_RELAXED); }
+    QK_INLINE std::size_t exchange(std::size_t n) noexcept { return __atomic_exchange_n(&value_, n, __ATOMIC_RELAXED); }
+    QK_INLINE operator std::size_t() const noexcept { return load(); }
+    QK_INLINE std::size_t operator=(std::size_t n) noexcept { return store(n), n; }
 
   private:
     std::size_t value_;
@@ -34,6 +35,7 @@ class shared_size {
 inline shared_size streaming_bytes{std::size_t{32} << 20};
 
 namespace kernels {
+inline namespace QK_ISA {
 
 /// Is true when n floats that are read, and as many that are written, do not fit the caches.
 inline bool exceeds_caches(std::size_t n) noexcept { return 2 * n * sizeof(float) >= streaming_bytes.load(); }
@@ -78,5 +80,6 @@ QK_INLINE void read_ahead(const float* x, std::size_t distance = read_distance) 
     for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(x + distance + i);
 }
 
+}  // namespace QK_ISA
 }  // namespace kernels
 }  // namespace qk

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "qk/exact/flags.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/instructions.hpp"
 #include "qk/lanes/intrinsics.hpp"
 
@@ -33,6 +34,7 @@
 #include "qk/inline.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 template <class Arch>
 inline constexpr std::size_t lanes = vf<Arch>::size;
@@ -62,4 +64,5 @@ QK_INLINE bool all(mask<Arch> m) noexcept {
     return !any(~m);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

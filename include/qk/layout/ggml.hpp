@@ -10,10 +10,12 @@
 #include <type_traits>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/layout/values.hpp"
 #include "qk/storage.hpp"
 
 namespace qk::layout_parts {
+inline namespace QK_ISA {
 
 constexpr float half_to_float(std::uint16_t h) { return widen(float16{h}); }
 constexpr float bfloat_to_float(std::uint16_t b) { return widen(bfloat16{b}); }
@@ -86,9 +88,12 @@ constexpr unsigned trit(std::uint8_t byte, int index) {
     return static_cast<std::uint8_t>(byte * power[index]) * 3u >> 8;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::layout_parts
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 /// Returns the code of value `i` in a block, as ggml stores it: for q5_0 all five bits, for the trits 0, 1 or 2. The types of one number a
 /// value (f32, i8 ...) have no codes.
@@ -127,7 +132,10 @@ QK_INLINE constexpr unsigned ggml_code(ggml_type type, const std::uint8_t* block
     }
 }
 
+}  // namespace QK_ISA
+
 namespace layout_parts {
+inline namespace QK_ISA {
 /// Writes value(i, code) of every value of a block. The type is a constant, so that the loops have no switch.
 template <ggml_type Type, class Value>
 QK_INLINE void each_code(const std::uint8_t* block, float* y, Value value) {
@@ -169,7 +177,10 @@ inline void decode_number(ggml_type type, const std::uint8_t* b, float* y) {
         *y = static_cast<float>(v);
     }
 }
+}  // namespace QK_ISA
 }  // namespace layout_parts
+
+inline namespace QK_ISA {
 
 /// Turns one block into floats, as ggml does. `readable` of facts_of(type) must hold.
 inline void decode_ggml(ggml_type type, const std::uint8_t* b, float* y) {
@@ -274,5 +285,7 @@ inline void put_trits(std::uint8_t* block, const std::uint8_t* codes) {
     for (int k = 0; k < 16; ++k) store(block[32 + k], codes + 160 + k, 16, 5);
     for (int k = 0; k < 4; ++k) store(block[48 + k], codes + 240 + k, 4, 4);
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "qk/isa.hpp"
 #include "qk/layout/repack.hpp"
 
 namespace qk {
@@ -14,6 +15,7 @@ struct parsed_layout {
 };
 
 namespace layout_parts {
+inline namespace QK_ISA {
 
 /// Takes a whole number from the front; 0 if there is none or it is too large.
 constexpr int take_whole(std::string_view& text) {
@@ -76,7 +78,10 @@ constexpr parsed_layout parse_ggml(std::string_view text) {
     return {};
 }
 
+}  // namespace QK_ISA
 }  // namespace layout_parts
+
+inline namespace QK_ISA {
 
 /// Finds a layout: SYSTEM.FORMAT, and "+swizzled" behind it for scales in cuBLAS's tiles of 128 x 4 (of formats with scales of 8 bits).
 constexpr parsed_layout parse_layout(std::string_view text) {
@@ -132,5 +137,7 @@ constexpr std::string_view check_shape(const layout& l, matrix_shape s) {
         return "its blocks cannot be taken apart so";
     return {};
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

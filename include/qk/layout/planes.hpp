@@ -6,6 +6,7 @@
 #include <cmath>
 #include <span>
 
+#include "qk/isa.hpp"
 #include "qk/layout/ggml.hpp"
 
 namespace qk {
@@ -20,16 +21,23 @@ struct matrix_planes {
     float global = 1;
     std::span<const std::byte> group_of = {};  ///< an int32 for each column: its group, where they are not in order (GPTQ's g_idx)
 };
+
+inline namespace QK_ISA {
+
 /// The group of a column that `group_of` names.
 inline std::size_t named_group(std::span<const std::byte> group_of, std::size_t column) {
     std::int32_t g;
     std::memcpy(&g, group_of.data() + 4 * column, 4);
     return static_cast<std::size_t>(g);
 }
+
+}  // namespace QK_ISA
 struct mutable_planes {
     std::span<std::byte> codes, scales, zeros;
     float* global = nullptr;
 };
+
+inline namespace QK_ISA {
 
 constexpr int bits_of(scale_type s) {
     switch (s) {
@@ -54,9 +62,13 @@ constexpr std::size_t scale_rows_of(const layout& l, matrix_shape s) {
     return l.group_rows == 0 ? 1 : divide_up(s.rows, static_cast<std::size_t>(l.group_rows));
 }
 
+}  // namespace QK_ISA
+
 struct plane_sizes {
     std::size_t codes = 0, scales = 0, zeros = 0;
 };
+
+inline namespace QK_ISA {
 
 /// Bytes of each part. `shape` is that of a file that was checked: no product overflows.
 constexpr plane_sizes sizes_of(const layout& l, matrix_shape s) {
@@ -88,7 +100,10 @@ constexpr plane_sizes sizes_of(const layout& l, matrix_shape s) {
     return n;
 }
 
+}  // namespace QK_ISA
+
 namespace layout_parts {
+inline namespace QK_ISA {
 
 /// Reads and writes `bits` (at most 8) from bit number `bit` of a stream, within its bytes.
 inline unsigned stream_bits(const std::uint8_t* p, std::size_t bit, unsigned bits) {
@@ -191,7 +206,10 @@ constexpr std::size_t scale_place(const layout& l, matrix_shape s, std::size_t r
         default: return r * groups + g;
     }
 }
+}  // namespace QK_ISA
 }  // namespace layout_parts
+
+inline namespace QK_ISA {
 
 /// Writes the codes of one row to `out`, one byte each. A code of ggml_rows is not reached this way: repack() takes such rows apart.
 inline void unpack_row(const layout& l, matrix_shape s, std::span<const std::byte> codes, std::size_t row, std::uint8_t* out) {
@@ -356,7 +374,10 @@ inline float bias_at(const layout& l, matrix_shape s, std::span<const std::byte>
     return scale_value(l.scale, scale_bits(l, s, zeros, r, g));
 }
 
+}  // namespace QK_ISA
+
 namespace layout_parts {
+inline namespace QK_ISA {
 /// The rows' values of one group: `n` codes with one scale. `table` has the values of all codes.
 inline void decode_group(const layout& l, const float* table, const std::uint8_t* codes, std::size_t n, float scale, float zero, float bias,
                          float* y) {
@@ -376,7 +397,10 @@ inline void decode_group(const layout& l, const float* table, const std::uint8_t
             break;
     }
 }
+}  // namespace QK_ISA
 }  // namespace layout_parts
+
+inline namespace QK_ISA {
 
 /// Writes the numbers of one row as its system's own reader gives them. `scratch` holds a byte for each column.
 inline void decode_row(const layout& l, matrix_shape s, const matrix_planes& from, std::size_t row, std::uint8_t* scratch, float* y) {
@@ -417,5 +441,7 @@ inline void decode_row(const layout& l, matrix_shape s, const matrix_planes& fro
     }
     for (std::size_t g = 0; g < groups; ++g) group(g, g * width, width < s.columns - g * width ? width : s.columns - g * width);
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

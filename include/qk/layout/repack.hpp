@@ -8,9 +8,19 @@
 #include <optional>
 #include <string_view>
 
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/layout/planes.hpp"
 
 namespace qk {
+
+struct layout_changes;
+
+namespace layout_parts {
+inline namespace QK_ISA {
+constexpr void add_change(layout_changes& c, std::string_view sentence, bool still_exact, bool of_data);
+}  // namespace QK_ISA
+}  // namespace layout_parts
 
 /// What two layouts do not share. Views are of literals.
 struct layout_changes {
@@ -21,11 +31,10 @@ struct layout_changes {
     int count = 0;
     std::string_view refusal{};  ///< the first sentence that says why it is not possible
 
-    constexpr void add(std::string_view sentence, bool still_exact, bool of_data = false) {
-        if (count < 8) by_data[static_cast<std::size_t>(count)] = of_data, says[static_cast<std::size_t>(count++)] = sentence;
-        exact = exact && still_exact;
+    QK_INLINE constexpr void add(std::string_view sentence, bool still_exact, bool of_data = false) {
+        layout_parts::add_change(*this, sentence, still_exact, of_data);
     }
-    constexpr void refuse(std::string_view sentence) {
+    QK_INLINE constexpr void refuse(std::string_view sentence) {
         if (possible) refusal = sentence;
         possible = false;
         add(sentence, false);
@@ -44,15 +53,22 @@ struct repack_result {
     bool global_dropped = false;     ///< the other layout has none: keep it beside (ggml's NAME.scale)
 
     /// Every code means the same number in both.
-    constexpr bool exact() const {
+    QK_INLINE constexpr bool exact() const {
         return done && scales_rounded == 0 && zeros_lost == 0 && biases_rounded == 0 && !global_rounded && !global_dropped;
     }
     /// Rounding has moved the numbers by so little that codes made anew would be further away: scales by no more than types of 8 bits of
     /// precision round, biases by no more than a quarter of a step.
-    constexpr bool close() const { return done && zeros_lost == 0 && scale_error <= 0x1p-8f && bias_error <= 0.25f; }
+    QK_INLINE constexpr bool close() const { return done && zeros_lost == 0 && scale_error <= 0x1p-8f && bias_error <= 0.25f; }
 };
 
 namespace layout_parts {
+inline namespace QK_ISA {
+
+constexpr void add_change(layout_changes& c, std::string_view sentence, bool still_exact, bool of_data) {
+    const auto at = static_cast<std::size_t>(c.count);
+    if (at < c.says.size()) c.by_data[at] = of_data, c.says[at] = sentence, ++c.count;
+    c.exact = c.exact && still_exact;
+}
 
 /// A block type whose codes and scales other layouts have, too, as a layout of planes with the same numbers.
 constexpr layout planes_of(const layout& l) {
@@ -315,7 +331,10 @@ class group_mover {
     bool integers_, first_ = true;
     std::size_t row_ = 0, r_in_ = 0, r_ = 0;
 };
+}  // namespace QK_ISA
 }  // namespace layout_parts
+
+inline namespace QK_ISA {
 
 /// Says whether matrices can go from one layout to the other code by code, and what is not the same in both.
 constexpr layout_changes compare_layouts(const layout& from, const layout& to) {
@@ -403,5 +422,7 @@ inline repack_result repack(const layout& from, matrix_shape s, const matrix_pla
     }
     return made;
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

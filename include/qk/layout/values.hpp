@@ -8,6 +8,9 @@
 #include <cstdint>
 #include <string_view>
 
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
+
 // g++ 12 takes enumerators of scoped enumerations for shadows of the formats of the same names.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
@@ -129,7 +132,7 @@ struct layout {
     int interleaved = 1;        ///< rows of code_order::ggml_rows
     int interleaved_bytes = 0;  ///< bytes that are taken from each row in turn
 
-    friend constexpr bool operator==(const layout&, const layout&) = default;
+    friend QK_INLINE constexpr bool operator==(const layout&, const layout&) = default;
 };
 
 /// The layouts by name. Widths and groups that a system leaves open are arguments.
@@ -140,6 +143,9 @@ inline constexpr layout modelopt_nvfp4{
     .group_columns = 16, .scale = scale_type::e4m3, .global = global_type::multiplies, .positive_zero = true};
 inline constexpr layout modelopt_mxfp4{.group_columns = 32, .scale = scale_type::e8m0};
 inline constexpr layout modelopt_mxfp8{.codes = element::e4m3, .bits = 8, .group_columns = 32, .scale = scale_type::e8m0};
+
+inline namespace QK_ISA {
+
 constexpr layout modelopt_int4(int group) {
     return {.codes = element::signed_integer, .order = code_order::row_pairs, .group_columns = group, .scale = scale_type::f32};
 }
@@ -230,6 +236,8 @@ constexpr layout swizzled(layout l) {
     return l;
 }
 
+}  // namespace QK_ISA
+
 }  // namespace layouts
 
 /// What a type of ggml's blocks holds. `values` is 0 for a number that names no type.
@@ -238,6 +246,8 @@ struct ggml_facts {
     std::uint32_t values = 0, bytes = 0;
     bool readable = false;  ///< decode_ggml knows it
 };
+
+inline namespace QK_ISA {
 
 constexpr ggml_facts facts_of(ggml_type t) {
     using enum ggml_type;
@@ -280,5 +290,7 @@ constexpr ggml_facts facts_of(ggml_type t) {
     }
     return {};
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

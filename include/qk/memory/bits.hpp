@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -13,6 +14,7 @@
 #include <type_traits>
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 static_assert(std::endian::native == std::endian::little, "planes are little endian, and so are the machines qk is written for");
 
@@ -243,6 +245,7 @@ QK_INLINE void with_width(int width, const Call& call) {
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 namespace qk {

@@ -8,10 +8,12 @@
 #include <type_traits>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/code_lanes.hpp"
 #include "qk/memory/bits.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 inline constexpr int any_width = 0;  ///< known only at run time
 
@@ -232,4 +234,5 @@ struct code_writer {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

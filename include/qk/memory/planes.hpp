@@ -6,6 +6,8 @@
 #include <span>
 #include <type_traits>
 
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/parameters.hpp"
 
 namespace qk {
@@ -20,7 +22,7 @@ struct plane {
     std::size_t offset = 0;  ///< of the first byte in a buffer that holds all planes
     std::size_t count = 0;
     int bits = 0;
-    constexpr std::size_t bytes() const { return (count * static_cast<std::size_t>(bits) + 7) / 8; }
+    QK_INLINE constexpr std::size_t bytes() const { return (count * static_cast<std::size_t>(bits) + 7) / 8; }
 };
 
 /// The planes of one tensor in the order of a buffer. Elements are in the tensor's own order; scales and shifts are in the order
@@ -30,13 +32,18 @@ struct packed_layout {
     plane scales;    ///< block formats: a shared exponent or scale for each block
     plane shifts;    ///< microexponents: `shift_bits` for each sub-block
     plane tensor;    ///< NVFP4: the tensor scale, one float32
-    constexpr std::size_t bytes() const { return tensor.offset + tensor.bytes(); }
+    QK_INLINE constexpr std::size_t bytes() const { return tensor.offset + tensor.bytes(); }
 };
+
+inline namespace QK_ISA {
 
 /// Returns {1, n, 1} for the default axis (the whole span is one row), else the axis itself.
 constexpr along_axis resolved(along_axis a, std::size_t n) { return a.inner == 0 ? along_axis{1, n, 1} : a; }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr std::size_t divide_up(std::size_t n, int d) { return (n + static_cast<std::size_t>(d) - 1) / static_cast<std::size_t>(d); }
 
@@ -77,16 +84,21 @@ constexpr packed_layout layout_of(const packing& p, along_axis a) {
     return l;
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 /// The planes as memory; each may lie anywhere. Planes that a format lacks are empty.
 template <class Byte>
 struct basic_planes {
     std::span<Byte> elements, scales, shifts, tensor;
-    constexpr operator basic_planes<const Byte>() const requires(!std::is_const_v<Byte>) { return {elements, scales, shifts, tensor}; }
+    QK_INLINE constexpr operator basic_planes<const Byte>() const requires(!std::is_const_v<Byte>) {
+        return {elements, scales, shifts, tensor};
+    }
 };
 using planes = basic_planes<std::byte>;
 using const_planes = basic_planes<const std::byte>;
+
+inline namespace QK_ISA {
 
 /// Returns whether the planes have the bytes of a layout.
 constexpr bool holds(const_planes p, const packed_layout& l) {
@@ -106,5 +118,7 @@ constexpr basic_planes<Byte> planes_of(const packed_layout& l, std::span<Byte> b
     const auto cut = [&](const plane& p) { return buffer.subspan(p.offset, p.bytes()); };
     return {cut(l.elements), cut(l.scales), cut(l.shifts), cut(l.tensor)};
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

@@ -10,6 +10,7 @@
 
 #include "qk/exact/product.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -18,6 +19,7 @@ namespace qk {
 enum class activation : std::uint8_t { none, relu, silu, gelu, gelu_tanh };
 
 namespace detail {
+inline namespace QK_ISA {
 
 /// Returns a * b + c with both roundings.
 QK_INLINE double multiply_add(double a, double b, double c) noexcept { return kept(a * b) + c; }
@@ -95,5 +97,6 @@ QK_INLINE float activated(activation a, float v) noexcept {
     return static_cast<float>(d / (1 + exponential(-u)));
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
 }  // namespace qk

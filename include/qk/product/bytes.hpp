@@ -6,11 +6,13 @@
 #include <cstdint>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/code_lanes.hpp"
 #include "qk/product/packed_piece.hpp"
 #include "qk/product/sums.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 #if QK_HAS(BYTE_SHUFFLES) && QK_HAS(FUSED_SUMS)
 
@@ -102,4 +104,5 @@ inline constexpr bool has_integer_bytes = false;
 
 #endif
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "qk/isa.hpp"
 #include "qk/product/call.hpp"
 #include "qk/product/ends.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/sums.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// sum[r][i] += w[r][k] * x[k][i], k upwards, for R rows and as many vectors as two registers have lanes.
 template <class Arch, std::size_t R>
@@ -132,4 +134,5 @@ class chains_walk : product_ends<Arch> {
     alignas(64) float sum_[rows_of_sums * most_vectors];
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

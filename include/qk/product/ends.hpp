@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "qk/isa.hpp"
 #include "qk/product/activation.hpp"
 #include "qk/product/bytes.hpp"
 #include "qk/product/call.hpp"
@@ -13,6 +14,7 @@
 #include "qk/product/rows.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Copies n values of vector `m` of x from number `k` on.
 template <class Arch>
@@ -178,4 +180,5 @@ class product_ends {
     float expert_scale_ = 1;
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -11,10 +11,12 @@
 #include <limits>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/sums.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 inline constexpr std::size_t block_of_input = 32;  ///< values of x that share a scale
 inline constexpr std::size_t most_rounded = 4096;  ///< values of x at a time
@@ -447,4 +449,5 @@ QK_APART void add_integers(const piece_of_rows& p, const integer_input& x, const
 
 #endif
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -9,10 +9,12 @@
 #include <cstdint>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/sums.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 // nibble_order: numbers 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 of 16 values; with AVX-512 numbers 0, 8, 2, 10, 4, 12, 6, 14,
 // 1, 9, 3, 11, 5, 13, 7, 15.
@@ -304,4 +306,5 @@ struct scaled_nibble_tables {
 
 #endif
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -5,8 +5,10 @@
 #include <cstddef>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 inline constexpr std::size_t rows_at_once = 4;  ///< in the forms that decode in registers
 
@@ -39,4 +41,5 @@ struct piece_of_rows {
                        ///< streams, with ends, than a processor follows by itself
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

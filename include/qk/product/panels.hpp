@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <cstring>
 
+#include "qk/isa.hpp"
 #include "qk/product/call.hpp"
 #include "qk/product/ends.hpp"
 #include "qk/product/integers.hpp"
 #include "qk/product/rows.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 #if QK_HAS(WIDE_BYTE_PRODUCTS) && defined(QK_MASK_REGISTERS)
 
@@ -197,4 +199,5 @@ QK_INLINE bool product_in_panels(const weight_rows<Arch>&, const product_call&) 
 
 #endif
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

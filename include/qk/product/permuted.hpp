@@ -9,11 +9,13 @@
 #include <cstdint>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/product/packed_piece.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/sums.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 #if QK_HAS(BYTE_LOOKUPS) && defined(QK_MASK_REGISTERS)
 
@@ -142,4 +144,5 @@ struct permuted_table {
 
 #endif
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

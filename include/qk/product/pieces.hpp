@@ -5,9 +5,11 @@
 #include <cstddef>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/product/options.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 QK_INLINE std::size_t last_row(std::size_t rows, const row_range& o) { return o.last < rows ? o.last : rows; }
 
@@ -24,4 +26,5 @@ void in_pieces(std::size_t rows, const product_options& o, const Parallel& paral
     });
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -3,10 +3,12 @@
 #pragma once
 
 #include "qk/codec/layout/layout.hpp"
+#include "qk/isa.hpp"
 #include "qk/preconditions.hpp"
 #include "qk/product/call.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Returns how many numbers an array reaches over that holds `count` vectors of `n` values.
 QK_INLINE std::size_t reach(std::size_t count, std::size_t n, std::size_t stride, std::size_t step) {
@@ -83,4 +85,5 @@ QK_INLINE void expect_weighted([[maybe_unused]] const format& f, [[maybe_unused]
 #endif
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -12,6 +12,7 @@
 #include "qk/codec/decode/blocks.hpp"
 #include "qk/codec/decode/elements.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/memory/values.hpp"
 #include "qk/product/bytes.hpp"
 #include "qk/product/options.hpp"
@@ -21,6 +22,7 @@
 namespace qk {
 
 namespace detail {
+inline namespace QK_ISA {
 
 inline constexpr std::size_t all_weights = std::numeric_limits<std::size_t>::max();
 
@@ -497,5 +499,6 @@ class rows_of final : public weight_rows<Arch> {
     std::conditional_t<under_floating_scales<Format>, scale_table, no_table> table_{format_};
 };
 
+}  // namespace QK_ISA
 }  // namespace detail
 }  // namespace qk

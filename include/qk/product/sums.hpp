@@ -7,9 +7,11 @@
 #include <cstdint>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/simd.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Partial sums of a row: weight k is added to number k % 16, whatever the width of a vector.
 inline constexpr std::size_t partial_sums = 16;
@@ -162,4 +164,5 @@ QK_INLINE void add_products(std::size_t rows, std::size_t vectors, const float* 
     for (; r < rows; ++r) add_products_of_rows<Arch, 1>(vectors, w + r * w_stride, w_stride, x, n, sum + r * sum_stride, sum_stride);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

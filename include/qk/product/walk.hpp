@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "qk/isa.hpp"
 #include "qk/product/activation.hpp"
 #include "qk/product/call.hpp"
 #include "qk/product/ends.hpp"
@@ -17,6 +18,7 @@
 #include "qk/product/sums.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 template <class Arch>
 class product_walk : product_ends<Arch> {
@@ -234,4 +236,5 @@ class product_walk : product_ends<Arch> {
     alignas(64) float weights_[rows_of_many * decoded];
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "qk/isa.hpp"
 #include "qk/product/activation.hpp"
 #include "qk/product/call.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/sums.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// sum[m][c] += by[m][r] * row[r][c] for M vectors and C vectors of lanes, r upward.
 template <class Arch, std::size_t M, std::size_t C>
@@ -113,4 +115,5 @@ class weighted_walk {
     alignas(64) float row_[rows_at_once * tile_of_columns], sum_[most_vectors * tile_of_columns], by_[most_vectors * rows_at_once];
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -4,17 +4,22 @@
 
 #include "qk/formats/format.hpp"
 #include "qk/formats/number.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
 namespace detail {
+inline namespace QK_ISA {
 
 /// Is true for a float whose numbers are at most 512 times the smallest, and that has no NaN and no Inf.
 constexpr bool is_small_whole(floating f) noexcept {
     return bits(f) <= 8 && !has_nan(f) && !has_infinity(f) && max_value(f) <= 512 * min_value(f);
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 /// Is true where the elements of a format are whole numbers of a unit, as product_sums::integers needs them.
 [[nodiscard]] constexpr bool takes_integers(const format& f) noexcept {
@@ -26,5 +31,7 @@ constexpr bool is_small_whole(floating f) noexcept {
     if (const auto* e = std::get_if<floating>(&f)) return whole(*e);
     return false;
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

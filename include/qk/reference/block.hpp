@@ -6,9 +6,11 @@
 #include <cmath>
 #include <span>
 
+#include "qk/isa.hpp"
 #include "qk/reference/rounding.hpp"
 
 namespace qk::reference {
+inline namespace QK_ISA {
 
 /// `count` values that lie `stride` apart, from position `first` of both arrays. y may be x.
 struct block {
@@ -73,4 +75,5 @@ inline float zero_of(float x, double quotient, zero_sign rule, rounding how) {
     return std::copysign(0.0f, x);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::reference

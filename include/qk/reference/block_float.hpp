@@ -6,9 +6,11 @@
 
 #include "qk/formats/block_float.hpp"
 #include "qk/formats/microexponent.hpp"
+#include "qk/isa.hpp"
 #include "qk/reference/block.hpp"
 
 namespace qk::reference {
+inline namespace QK_ISA {
 
 constexpr int exponent_bias(const block_float& f) { return (1 << (f.exponent_bits - 1)) - 1; }
 constexpr int largest_exponent_code(const block_float& f) { return (1 << f.exponent_bits) - 2; }
@@ -102,4 +104,5 @@ inline void quantize(const microexponent& f, const block& b) {
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::reference

@@ -5,9 +5,11 @@
 
 #include <cmath>
 
+#include "qk/isa.hpp"
 #include "qk/reference.hpp"
 
 namespace qk::reference {
+inline namespace QK_ISA {
 
 // Floating: sign (or none), exponent field, mantissa field, from the top. Magnitudes from the top down: NaNs, Inf, numbers.
 
@@ -234,4 +236,5 @@ inline void decode(const format& f, const coded& in, std::span<float> y, along_a
         f);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::reference

@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "qk/dot/accumulator.hpp"
+#include "qk/isa.hpp"
 #include "qk/reference/codes.hpp"
 #include "qk/reference/real.hpp"
 
 namespace qk::reference {
+inline namespace QK_ISA {
 
 /// The codes of one row: blocks begin at its first element.
 struct dot_row {
@@ -395,6 +397,7 @@ inline double dot(const format& fa, const format& fb, const accumulator& how, co
     return oracle.sum(oracle.row_of_a(a), oracle.column_of_b(b), c);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::reference
 
 #include "qk/exact/end.hpp"

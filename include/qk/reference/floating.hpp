@@ -6,9 +6,11 @@
 #include <limits>
 
 #include "qk/formats/floating.hpp"
+#include "qk/isa.hpp"
 #include "qk/reference/rounding.hpp"
 
 namespace qk::reference {
+inline namespace QK_ISA {
 
 /// Is true when a value beyond the largest saturates, under this rule, in this format.
 constexpr bool saturates(floating f, overflow_rule rule) {
@@ -109,4 +111,5 @@ inline float quantize(floating f, float x, float scale, const semantics& how, st
     return flush_output(multiply(quantize(f, divide(flush_input(x, how), scale), how, random), scale), 0x1p-126, how);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::reference

@@ -5,9 +5,11 @@
 #include <cmath>
 
 #include "qk/formats/integer.hpp"
+#include "qk/isa.hpp"
 #include "qk/reference/rounding.hpp"
 
 namespace qk::reference {
+inline namespace QK_ISA {
 
 inline std::int64_t special_code(integer f, integer_special rule, std::int64_t zero_point) {
     return rule == integer_special::zero_point ? zero_point : rule == integer_special::lowest ? qmin(f) : qmax(f);
@@ -45,4 +47,5 @@ inline float quantize(integer f, float x, float scale, std::int64_t zero_point, 
     return flush_output(value_of(code_of(f, x, scale, zero_point, one_scale, how, random), scale, zero_point), 0x1p-126, how);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::reference

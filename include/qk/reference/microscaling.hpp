@@ -7,10 +7,12 @@
 
 #include "qk/exact/product.hpp"
 #include "qk/formats/microscaling.hpp"
+#include "qk/isa.hpp"
 #include "qk/reference/block.hpp"
 #include "qk/reference/floating.hpp"
 
 namespace qk::reference {
+inline namespace QK_ISA {
 
 constexpr double element_max(const microscaling& f) {
     if (!has_integer_elements(f)) return max_value(f.element);
@@ -235,4 +237,5 @@ inline void quantize(const nvfloat& f, const block& b, float tensor) {
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::reference

@@ -7,9 +7,11 @@
 #include <cmath>
 #include <cstdint>
 
+#include "qk/isa.hpp"
 #include "qk/whole_128.hpp"
 
 namespace qk::reference {
+inline namespace QK_ISA {
 
 using whole_128 = detail::uint128;
 using detail::width_of;
@@ -147,4 +149,5 @@ class long_sum {
     std::array<std::uint64_t, long_digits> above_{}, below_{};
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::reference

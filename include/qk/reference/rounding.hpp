@@ -9,9 +9,11 @@
 #include <cstdint>
 
 #include "qk/formats/floating.hpp"
+#include "qk/isa.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk::reference {
+inline namespace QK_ISA {
 
 /// A rounding and, for the stochastic ones, how many random bits it takes.
 struct rounding_rule {
@@ -105,4 +107,5 @@ inline float flush_output(float y, double smallest, const semantics& how) {
 
 inline constexpr float quiet_nan = std::bit_cast<float>(0x7fc00000u);
 
+}  // namespace QK_ISA
 }  // namespace qk::reference

@@ -5,9 +5,11 @@
 #include <cmath>
 
 #include "qk/formats/table.hpp"
+#include "qk/isa.hpp"
 #include "qk/reference/rounding.hpp"
 
 namespace qk::reference {
+inline namespace QK_ISA {
 
 /// Returns the first code of the number in the table that is nearest to v in one direction: the largest one up to v, or the smallest one
 /// from v on; -1 if there is none.
@@ -82,4 +84,5 @@ inline float quantize(const table& f, float x, float scale, const semantics& how
     return flush_output(scale == 1 ? value : multiply(value, scale), 0x1p-126, how);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::reference

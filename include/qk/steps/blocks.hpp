@@ -7,11 +7,13 @@
 // as exact, and x - x = +0 is the zero of formats without -0.
 #pragma once
 
+#include "qk/isa.hpp"
 #include "qk/semantics.hpp"
 #include "qk/steps/counting.hpp"
 #include "qk/steps/fast.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// What the step of the grid at an element depends on: its block, the element itself, or the pair that is its sub-block.
 enum class element_step : std::uint8_t { unknown, block, element, pair };
@@ -261,4 +263,5 @@ rounded_block<Arch> rounded_of(const Step& step) noexcept {
     return rounded_block<Arch>(step);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -4,9 +4,11 @@
 #pragma once
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/steps/general.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// The least fraction of a step, in some unit, at which a magnitude goes up to the next step, for positive and for negative elements.
 template <class Unit>
@@ -147,4 +149,5 @@ struct counted {
     vi<Arch> binade, sign;
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

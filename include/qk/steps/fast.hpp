@@ -10,9 +10,11 @@
 #pragma once
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/steps/general.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 inline constexpr std::int32_t exponent_mask = 0x7f800000;
 inline constexpr std::int32_t half_bit = 0x00400000;  ///< with an exponent field: 1.5 times that power of two
@@ -116,4 +118,5 @@ QK_INLINE vf<Arch> multiplied(vf<Arch> y, const fast_scale<Arch>& by) noexcept {
     return y;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

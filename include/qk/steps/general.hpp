@@ -10,11 +10,13 @@
 #include <cstring>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/simd.hpp"
 #include "qk/rounding.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 inline constexpr std::int32_t sign_bit = INT32_MIN;
 inline constexpr std::int32_t magnitude_bits = INT32_MAX;
@@ -252,4 +254,5 @@ QK_INLINE Rules without_flush(Rules r) noexcept {
     return r;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

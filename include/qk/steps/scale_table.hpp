@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "qk/isa.hpp"
 #include "qk/steps/fast.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// Up to `Size` scales, a multiple of the lanes. The caller sets scale, lowest, highest and limit; finish() derives the rest.
 template <class Arch, std::size_t Size>
@@ -61,4 +63,5 @@ struct scale_table {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

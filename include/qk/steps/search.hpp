@@ -4,11 +4,13 @@
 
 #include <algorithm>
 
+#include "qk/isa.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
 #include "qk/steps/general.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// Semantics under which scales are compared: the choice depends neither on the rounding of the elements nor on what becomes of results.
 constexpr semantics for_search(semantics how) {
@@ -62,4 +64,5 @@ struct element_rounding {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

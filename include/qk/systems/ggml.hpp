@@ -12,6 +12,8 @@
 #include <span>
 #include <string_view>
 
+#include "qk/inline.hpp"
+
 namespace qk::systems::ggml {
 
 struct block_type {
@@ -24,7 +26,7 @@ struct block_type {
     void (*quantize)(std::span<const float> row, std::span<const float> importance, std::span<std::byte> blocks);
     void (*dequantize)(std::span<const std::byte> blocks, std::span<float> row);
 
-    std::size_t bytes_of(std::size_t count) const { return count / values * bytes; }
+    QK_INLINE std::size_t bytes_of(std::size_t count) const { return count / values * bytes; }
 };
 
 /// Every type that quantize knows: q1_0 q2_0 q4_0 q4_1 q5_0 q5_1 q8_0 q2_K..q6_K iq4_nl iq4_xs tq1_0 tq2_0 mxfp4 nvfp4.

@@ -17,7 +17,6 @@
 #include "graph/export/style.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/subgraphs.hpp"
-#include "graph/ops/walk/inferred_shapes.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/quantize/open_bodies.hpp"
 #include "graph/quantize/pair_safe.hpp"
@@ -25,6 +24,7 @@
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/known_values.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {
@@ -42,11 +42,11 @@ struct axis_facts {
 
 class known_shapes {
   public:
-    explicit known_shapes(const model& m) : model_(m), inferred_(shapes_of(m)) {}
+    explicit known_shapes(const model& m) : model_(m), inferred_(known_values_of(m)) {}
 
     axis_facts find(const std::string& tensor, int axis, const std::vector<model::use>& readers) const {
         axis_facts facts;
-        if (const dims* d = inferred_->find(tensor)) {
+        if (const dims* d = inferred_->shape(tensor)) {
             facts.rank = d->size();
             if (const auto place = place_of(axis, d->size())) {
                 facts.length = std::max<std::int64_t>((*d)[*place], -1), facts.inner = 1;
@@ -88,7 +88,7 @@ class known_shapes {
     }
 
     const model& model_;
-    std::shared_ptr<const inferred_shapes> inferred_;
+    std::shared_ptr<const known_values> inferred_;
 };
 
 class exporter {

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "graph/ops/op.hpp"
 #include "graph/ops/widened.hpp"
 #include "qk/graph/base/names.hpp"
 
@@ -67,7 +68,7 @@ bool openvino_rules::misplaces_scales(int node) const {
         if (maker < 0 || !at(maker).domain().empty()) return false;
         const std::string& op = at(maker).op_type();
         if (is_layer(op)) return has_scales_of_channels(maker) && (turns ? reshaped : model_.constant_shape(at(maker).input(1)).size() < 4);
-        if (turns && one_of(op, {"Reshape", "Flatten", "Squeeze", "Unsqueeze"})) reshaped = true;
+        if (turns && facts_of(at(maker)).has(ops::reshapes)) reshaped = true;
         else if (!one_of(op, {"Relu", "Clip", "LeakyRelu", "PRelu", "MaxPool", "Identity", "Dropout"}) && (!turns || op != "Transpose"))
             return false;
         reader = maker;
@@ -144,7 +145,7 @@ bool openvino_rules::is_joined(const std::string& tensor, bool reshaped, bool ex
                        const int maker = model_.producer(other);
                        return maker >= 0 && one_of(at(maker).op_type(), {"Expand", "Tile", "ConstantOfShape"});
                    }));
-        const bool reshapes = one_of(reader.op_type(), {"Reshape", "Flatten", "Squeeze", "Unsqueeze"});
+        const bool reshapes = facts_of(reader).has(ops::reshapes);
         return u.input == 0 && (reshapes || is_clamp(reader.op_type()) || reader.op_type() == "Transpose") &&
                is_joined(reader.output(0), reshaped || reshapes, expanded);
     });
@@ -175,7 +176,7 @@ const char* openvino_rules::departure(int node) const {
     const quantizer* w = integer_weights(n);
     if (n.op_type() == "Conv" && open_ && has_bias(n) && is_quantized_behind(n.output(0)) && is_joined(n.output(0), false, true))
         return "with an open batch it takes one channel's bias for all where a Reshape and a Concat follow";
-    if (one_of(n.op_type(), {"LSTM", "GRU", "RNN"}) && w != nullptr) return "it loads no LSTM, GRU and RNN with weights in integers";
+    if (facts_of(n).has(ops::recurrent) && w != nullptr) return "it loads no LSTM, GRU and RNN with weights in integers";
     if (has_wide_pair(n)) return "it drops activations of 16 bits, and rounds those of FP8";
     if (misplaces_scales(node)) return "it gives scales of channels to others behind a Reshape and a Transpose, or a reduction";
     if (n.op_type() == "ConvTranspose" && w != nullptr && has_pair_before(n) && is_decoded(n.input(1), *w))

@@ -19,10 +19,11 @@
 #include "graph/model/taken_names.hpp"
 #include "graph/ops/elements.hpp"
 #include "graph/ops/half.hpp"
-#include "graph/ops/walk/inferred_shapes.hpp"
+#include "graph/ops/op.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/known_values.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -56,7 +57,7 @@ class raised_body {
     taken_names& names() { return names_; }
     const std::filesystem::path& folder() const { return folder_; }
     /// Gives ranks that were inferred for the model's own graph.
-    void know(const inferred_shapes& shapes) { inferred_ = &shapes; }
+    void know(const known_values& known) { inferred_ = &known; }
 
     onnx::NodeProto& node(const std::string& op, const std::string& stem, const std::vector<std::string>& in, const std::string& out) {
         onnx::NodeProto& n = *nodes_->Add();
@@ -109,25 +110,31 @@ class raised_body {
             return static_cast<std::size_t>(graph_->initializer(i->second).dims_size());
         if (const auto d = declared_.find(name); d != declared_.end() && d->second.has_shape())
             return static_cast<std::size_t>(d->second.shape().dim_size());
-        const dims* known = inferred_ ? inferred_->find(name) : nullptr;
+        const dims* known = inferred_ ? inferred_->shape(name) : nullptr;
         if (known) return known->size();
         return outside_ && !own_.contains(name) ? outside_->rank_of(name) : std::nullopt;
     }
 
     /// Returns undefined where neither a declaration nor the nodes on the way to the tensor say its type.
     data_type type_of(std::string name) const {
+        std::vector<data_type (*)(data_type)> turns;
+        const auto turned = [&](data_type t) {
+            for (; !turns.empty(); turns.pop_back()) t = turns.back()(t);
+            return t;
+        };
         for (std::size_t step = 0; step <= producers_.size(); ++step) {
             if (const auto i = initializers_.find(name); i != initializers_.end())
-                return static_cast<data_type>(graph_->initializer(i->second).data_type());
+                return turned(static_cast<data_type>(graph_->initializer(i->second).data_type()));
             if (const auto d = declared_.find(name); d != declared_.end() && d->second.elem_type() != 0)
-                return static_cast<data_type>(d->second.elem_type());
+                return turned(static_cast<data_type>(d->second.elem_type()));
             const auto p = producers_.find(name);
-            if (p == producers_.end()) return outside_ && !own_.contains(name) ? outside_->type_of(name) : data_type::undefined;
+            if (p == producers_.end()) return outside_ && !own_.contains(name) ? turned(outside_->type_of(name)) : data_type::undefined;
             const onnx::NodeProto& n = nodes_->Get(p->second);
-            if (const auto made = type_made_by(n, name)) return *made;
-            const int like = one_of(n.op_type(), {"Where", "CastLike", "DequantizeLinear"}) ? 1 : n.op_type() == "OneHot" ? 2 : 0;
-            if (like >= n.input_size()) return data_type::undefined;
-            name = std::string(n.input(like));
+            const auto output = static_cast<int>(std::ranges::find(n.output(), name) - n.output().begin());
+            const type_source from = type_source_of(n, output).value_or(type_source{-1});
+            if (from.like < 0 || from.like >= n.input_size()) return from.like < 0 ? turned(from.type) : data_type::undefined;
+            if (from.turned != nullptr) turns.push_back(from.turned);
+            name = std::string(n.input(from.like));
         }
         return data_type::undefined;
     }
@@ -139,43 +146,13 @@ class raised_body {
                 if (!o.empty()) producers_[o] = i, own_.insert(o);
     }
 
-    /// Returns the type that a node's output has whatever its inputs are; undefined if this cannot be said; nullopt: that of an input.
-    static std::optional<data_type> type_made_by(const onnx::NodeProto& n, const std::string& output) {
-        const std::string& op = n.op_type();
-        const bool first = n.output(0) == output;
-        const auto attribute = [&](const char* name) { return static_cast<data_type>(int_attribute(n, name, 0)); };
-        if (!n.domain().empty()) return data_type::undefined;
-        if (op == "Cast") return attribute("to");
-        if (op == "Constant" || op == "ConstantOfShape") {
-            if (const auto* a = find_attribute(n, "value")) return static_cast<data_type>(a->t().data_type());
-            const bool floats = op == "ConstantOfShape" || find_attribute(n, "value_float") || find_attribute(n, "value_floats");
-            const bool integers = find_attribute(n, "value_int") || find_attribute(n, "value_ints");
-            return floats ? data_type::float32 : integers ? data_type::int64 : data_type::undefined;
-        }
-        if (one_of(op, {"Shape", "Size", "NonZero", "ArgMax", "ArgMin", "NonMaxSuppression", "SequenceLength"})) return data_type::int64;
-        if (one_of(op, {"And", "Or", "Xor", "Not", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf",
-                        "OptionalHasElement"}))
-            return data_type::boolean;
-        if (one_of(op, {"MatMulInteger", "ConvInteger"})) return data_type::int32;
-        if (one_of(op, {"TopK", "MaxPool", "Unique"}) && !first) return data_type::int64;
-        if (one_of(op, {"EyeLike", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "DequantizeLinear"})) {
-            const char* name = op == "DequantizeLinear" ? "output_dtype" : "dtype";
-            return find_attribute(n, name) ? std::optional(attribute(name)) : std::nullopt;
-        }
-        if (one_of(op, {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "If", "Loop", "Scan", "SequenceMap",
-                        "RandomNormal", "RandomUniform", "Multinomial", "Dropout"}) &&
-            !(op == "Dropout" && first))
-            return data_type::undefined;
-        return std::nullopt;
-    }
-
     onnx::GraphProto* graph_ = nullptr;  ///< null: a function
     node_list* nodes_;
     taken_names& names_;
     std::vector<std::string> function_outputs_;
     std::filesystem::path folder_;
     const raised_body* outside_ = nullptr;
-    const inferred_shapes* inferred_ = nullptr;
+    const known_values* inferred_ = nullptr;
     string_set own_;  ///< names of its inputs and of what its nodes make
     string_map<int> initializers_, producers_;
     string_map<onnx::TypeProto::Tensor> declared_;
@@ -713,8 +690,8 @@ void raise_opset(model& m, int version) {
         detail::taken_names names;
         names.take_graph(p.graph());
         detail::raised_body body(*p.mutable_graph(), names, m.folder());
-        const auto shapes = detail::shapes_of(m);
-        body.know(*shapes);
+        const auto known = known_values_of(m);
+        body.know(*known);
         detail::opset_raiser(body, m.label() + ": ", from, version);
         if (!detail::raise_import(*p.mutable_opset_import(), version)) p.add_opset_import()->set_version(version);
     }

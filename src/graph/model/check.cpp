@@ -59,18 +59,6 @@ struct name_scope {
     bool has(std::string_view name) const { return names.count(name) > 0 || (outside != nullptr && outside->has(name)); }
 };
 
-/// Returns how many inputs a node must have: those that planning, export and fusion read by position. Other standard operators need 1,
-/// except some that need none, as operators of other domains do.
-inline int least_inputs(const onnx::NodeProto& n) {
-    const std::string& op = n.op_type();
-    if (op.ends_with("QuantizeLinear") && op != "DynamicQuantizeLinear") return 2;  // of any domain
-    if (!n.domain().empty()) return 0;
-    if (one_of(op, {"Constant", "RandomNormal", "RandomUniform", "Loop", "Optional", "OptionalHasElement", "SequenceEmpty"})) return 0;
-    if (one_of(op, {"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "And", "Or", "Xor", "Equal",
-                    "Greater", "Less"}))
-        return 2;
-    return op == "Where" || op == "OneHot" ? 3 : 1;
-}
 inline void check_arguments(const onnx::NodeProto& n) {
     const int inputs = least_inputs(n), outputs = n.op_type() == "DynamicQuantizeLinear" ? 3 : 1;
     if (n.input_size() < inputs)

@@ -13,6 +13,7 @@
 namespace onnx {
 class FunctionProto;
 class AttributeProto;
+class NodeProto;
 }  // namespace onnx
 
 namespace qk::graph {
@@ -33,6 +34,10 @@ inline constexpr int oldest_opset = 1, newest_opset = 28;
 /// Throws error (without the file's name) for: no graph, opsets out of range, duplicate or missing tensors, cycles, data that does not
 /// fit its shape, functions that call themselves, are there twice, or would grow far beyond the file.
 void check_and_sort(onnx::ModelProto& m);
+
+/// Returns how many inputs a node must have: those that planning, export and fusion read by position. The table of operators knows
+/// (src/graph/ops/table.cpp).
+int least_inputs(const onnx::NodeProto& n);
 
 /// What a model may become when its functions and loops are expanded: a function of a layer is called for each layer, and what it calls for
 /// each head or expert; a small file that goes far beyond that was made to take memory.

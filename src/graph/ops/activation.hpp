@@ -180,7 +180,7 @@ inline constexpr op_entry activation_ops[] = {
     {"", "Swish", 24, through_float32<swish>, nullptr, {follow_unary}, {one_by_one}},
     {"", "SwiGLU", 28, through_float32<swiglu>, nullptr, {follow_elements}},
     {"", "Shrink", 9, through_float32<shrink>, nullptr, {follow_unary}},
-    {"", "PRelu", 1, through_float32<prelu>, nullptr, {follow_elements}},
+    {"", "PRelu", 1, through_float32<prelu>, nullptr, {follow_elements}, {.inputs = 2}},
 };
 
 }  // namespace qk::graph::ops

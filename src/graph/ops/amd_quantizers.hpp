@@ -10,6 +10,7 @@
 #include "graph/base/kernel_calls.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/quantize_linear.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -168,20 +169,20 @@ inline void run_extended_dequantize_linear(op_context& call) {
 inline constexpr op_entry amd_quantizer_ops[] = {
     {"com.amd.quark", "BFPQuantizeDequantize", 1, run_bfp_quantize_dequantize, nullptr, {follow_block_quantize}},
     {"com.amd.quark", "MXQuantizeDequantize", 1, run_mx_quantize_dequantize, nullptr, {follow_block_quantize}},
-    {"com.amd.quark", "ExtendedQuantizeLinear", 1, run_extended_quantize_linear, nullptr, {follow_quantize}},
-    {"com.amd.quark", "ExtendedDequantizeLinear", 1, run_extended_dequantize_linear, nullptr, {follow_quantize}},
+    {"com.amd.quark", "ExtendedQuantizeLinear", 1, run_extended_quantize_linear, nullptr, {follow_quantize}, {.types = quantized_types}},
+    {"com.amd.quark", "ExtendedDequantizeLinear", 1, run_extended_dequantize_linear, nullptr, {follow_quantize}, {.types = like<1>}},
     {"com.amd.quark", "BFPFixNeuron", 1, run_bfp_quantize_dequantize, nullptr, {follow_block_quantize}},
     {"com.amd.quark", "MXFixNeuron", 1, run_mx_quantize_dequantize, nullptr, {follow_block_quantize}},
-    {"com.amd.quark", "VitisQuantizeLinear", 1, run_extended_quantize_linear, nullptr, {follow_quantize}},
-    {"com.amd.quark", "VitisDequantizeLinear", 1, run_extended_dequantize_linear, nullptr, {follow_quantize}},
+    {"com.amd.quark", "VitisQuantizeLinear", 1, run_extended_quantize_linear, nullptr, {follow_quantize}, {.types = quantized_types}},
+    {"com.amd.quark", "VitisDequantizeLinear", 1, run_extended_dequantize_linear, nullptr, {follow_quantize}, {.types = like<1>}},
     {"com.vai.quantize", "BFPQuantizeDequantize", 1, run_bfp_quantize_dequantize, nullptr, {follow_block_quantize}},
     {"com.vai.quantize", "MXQuantizeDequantize", 1, run_mx_quantize_dequantize, nullptr, {follow_block_quantize}},
-    {"com.vai.quantize", "ExtendedQuantizeLinear", 1, run_extended_quantize_linear, nullptr, {follow_quantize}},
-    {"com.vai.quantize", "ExtendedDequantizeLinear", 1, run_extended_dequantize_linear, nullptr, {follow_quantize}},
+    {"com.vai.quantize", "ExtendedQuantizeLinear", 1, run_extended_quantize_linear, nullptr, {follow_quantize}, {.types = quantized_types}},
+    {"com.vai.quantize", "ExtendedDequantizeLinear", 1, run_extended_dequantize_linear, nullptr, {follow_quantize}, {.types = like<1>}},
     {"com.vai.quantize", "BFPFixNeuron", 1, run_bfp_quantize_dequantize, nullptr, {follow_block_quantize}},
     {"com.vai.quantize", "MXFixNeuron", 1, run_mx_quantize_dequantize, nullptr, {follow_block_quantize}},
-    {"com.vai.quantize", "VitisQuantizeLinear", 1, run_extended_quantize_linear, nullptr, {follow_quantize}},
-    {"com.vai.quantize", "VitisDequantizeLinear", 1, run_extended_dequantize_linear, nullptr, {follow_quantize}},
+    {"com.vai.quantize", "VitisQuantizeLinear", 1, run_extended_quantize_linear, nullptr, {follow_quantize}, {.types = quantized_types}},
+    {"com.vai.quantize", "VitisDequantizeLinear", 1, run_extended_dequantize_linear, nullptr, {follow_quantize}, {.types = like<1>}},
 };
 
 }  // namespace qk::graph::ops

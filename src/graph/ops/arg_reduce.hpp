@@ -3,6 +3,7 @@
 #pragma once
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -39,8 +40,8 @@ void arg_reduce(op_context& call) {
 }
 
 inline constexpr op_entry arg_reduce_ops[] = {
-    {"", "ArgMax", 1, through_float32<arg_reduce<true>>, nullptr, {follow_arg}},
-    {"", "ArgMin", 1, through_float32<arg_reduce<false>>, nullptr, {follow_arg}},
+    {"", "ArgMax", 1, through_float32<arg_reduce<true>>, nullptr, {follow_arg}, {.types = gives_int64}},
+    {"", "ArgMin", 1, through_float32<arg_reduce<false>>, nullptr, {follow_arg}, {.types = gives_int64}},
 };
 
 }  // namespace qk::graph::ops

@@ -256,17 +256,23 @@ void bitwise(op_context& call) {
     map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(F{}(a, b)); });
 }
 
+// clang-format off
 inline constexpr op_entry binary_ops[] = {
-    {"", "Add", 1, through_float32<arithmetic<functions::add>>, nullptr, {follow_elements}, {neighbour | exact | reckons | pairwise}},
-    {"", "Sub", 1, through_float32<arithmetic<functions::subtract>>, nullptr, {follow_elements}, {exact | reckons | pairwise}},
-    {"", "Mul", 1, through_float32<arithmetic<functions::multiply>>, nullptr, {follow_elements}, {exact | reckons | pairwise}},
-    {"", "Div", 1, through_float32<arithmetic<functions::divide>>, nullptr, {follow_elements}, {exact | reckons | pairwise}},
+    {"", "Add", 1, through_float32<arithmetic<functions::add>>, nullptr,
+     {follow_elements}, {.traits = neighbour | exact | reckons | pairwise, .values = all_inputs, .inputs = 2}},
+    {"", "Sub", 1, through_float32<arithmetic<functions::subtract>>, nullptr,
+     {follow_elements}, {.traits = exact | reckons | pairwise, .values = all_inputs, .inputs = 2}},
+    {"", "Mul", 1, through_float32<arithmetic<functions::multiply>>, nullptr,
+     {follow_elements}, {.traits = exact | reckons | pairwise, .values = all_inputs, .inputs = 2}},
+    {"", "Div", 1, through_float32<arithmetic<functions::divide>>, nullptr,
+     {follow_elements}, {.traits = exact | reckons | pairwise, .values = first_input, .inputs = 2}},
     {"", "Mod", 10, through_float32<mod>, nullptr, {follow_elements}, {reckons}},
-    {"", "Pow", 1, pow_any, nullptr, {follow_elements}, {reckons}},
+    {"", "Pow", 1, pow_any, nullptr, {follow_elements}, {.traits = reckons, .inputs = 2}},
     {"", "BitShift", 11, bit_shift, nullptr, {follow_elements}},
     {"", "BitwiseAnd", 18, bitwise<std::bit_and<>>, nullptr, {follow_elements}},
     {"", "BitwiseOr", 18, bitwise<std::bit_or<>>, nullptr, {follow_elements}},
     {"", "BitwiseXor", 18, bitwise<std::bit_xor<>>, nullptr, {follow_elements}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

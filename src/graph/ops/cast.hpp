@@ -6,6 +6,7 @@
 
 #include "graph/ops/elements.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -59,16 +60,11 @@ inline void cast_to(op_context& call, data_type type) {
 }  // namespace detail
 
 inline void run_cast(op_context& call) {
-    if (call.node().version() < 6) {  // `to` was a string
+    if (call.node().version() < 6) {
         const std::string to = call.node().get_string("to", "");
-        static constexpr std::pair<std::string_view, data_type> names[] = {
-            {"FLOAT", data_type::float32}, {"DOUBLE", data_type::float64}, {"FLOAT16", data_type::float16}, {"INT8", data_type::int8},
-            {"INT16", data_type::int16},   {"INT32", data_type::int32},    {"INT64", data_type::int64},     {"UINT8", data_type::uint8},
-            {"UINT16", data_type::uint16}, {"UINT32", data_type::uint32},  {"UINT64", data_type::uint64},   {"BOOL", data_type::boolean}};
-        for (const auto& [name, type] : names) {
-            if (name == to) return detail::cast_to(call, type);
-        }
-        call.fail("attribute to='" + to + "' is not a type this evaluator casts to");
+        const data_type type = type_called(to);
+        if (type == data_type::undefined) call.fail("attribute to='" + to + "' is not a type this evaluator casts to");
+        return detail::cast_to(call, type);
     }
     const auto to = static_cast<data_type>(call.node().get_int("to", 0));
     detail::cast_to(call, to);
@@ -76,9 +72,12 @@ inline void run_cast(op_context& call) {
 
 inline void run_cast_like(op_context& call) { detail::cast_to(call, call.input(1).type()); }
 
+// clang-format off
 inline constexpr op_entry cast_ops[] = {
-    {"", "Cast", 1, run_cast, nullptr, {follow_cast, 0, 1}, {exact | reckons}},
-    {"", "CastLike", 15, run_cast_like, nullptr, {follow_unary}, {reckons}},
+    {"", "Cast", 1, run_cast, nullptr,
+     {follow_cast, 0, 1}, {.traits = exact | reckons | keeps_all, .values = first_input, .types = cast_types}},
+    {"", "CastLike", 15, run_cast_like, nullptr, {follow_unary}, {.traits = reckons, .types = like<1>}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "graph/ops/binary.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -28,16 +29,26 @@ inline void where(op_context& call) {
     });
 }
 
+// clang-format off
 inline constexpr op_entry comparison_ops[] = {
-    {"", "Equal", 1, through_float32<compare<std::equal_to<>, element_types>>, nullptr, {follow_elements}, {exact}},
-    {"", "Greater", 1, through_float32<compare<std::greater<>, number_types>>, nullptr, {follow_elements}, {exact}},
-    {"", "GreaterOrEqual", 12, through_float32<compare<std::greater_equal<>, number_types>>, nullptr, {follow_elements}},
-    {"", "Less", 1, through_float32<compare<std::less<>, number_types>>, nullptr, {follow_elements}, {exact}},
-    {"", "LessOrEqual", 12, through_float32<compare<std::less_equal<>, number_types>>, nullptr, {follow_elements}},
-    {"", "And", 1, compare<std::logical_and<>, logical_types>, nullptr, {follow_elements}, {exact}},
-    {"", "Or", 1, compare<std::logical_or<>, logical_types>, nullptr, {follow_elements}, {exact}},
-    {"", "Xor", 1, compare<std::not_equal_to<>, logical_types>, nullptr, {follow_elements}},
-    {"", "Where", 9, where, nullptr, {follow_elements}, {exact | reckons}},
+    {"", "Equal", 1, through_float32<compare<std::equal_to<>, element_types>>, nullptr,
+     {follow_elements}, {.traits = exact, .types = gives_booleans, .inputs = 2}},
+    {"", "Greater", 1, through_float32<compare<std::greater<>, number_types>>, nullptr,
+     {follow_elements}, {.traits = exact, .types = gives_booleans, .inputs = 2}},
+    {"", "GreaterOrEqual", 12, through_float32<compare<std::greater_equal<>, number_types>>, nullptr,
+     {follow_elements}, {.types = gives_booleans}},
+    {"", "Less", 1, through_float32<compare<std::less<>, number_types>>, nullptr,
+     {follow_elements}, {.traits = exact, .types = gives_booleans, .inputs = 2}},
+    {"", "LessOrEqual", 12, through_float32<compare<std::less_equal<>, number_types>>, nullptr,
+     {follow_elements}, {.types = gives_booleans}},
+    {"", "And", 1, compare<std::logical_and<>, logical_types>, nullptr,
+     {follow_elements}, {.traits = exact, .types = gives_booleans, .inputs = 2}},
+    {"", "Or", 1, compare<std::logical_or<>, logical_types>, nullptr,
+     {follow_elements}, {.traits = exact, .types = gives_booleans, .inputs = 2}},
+    {"", "Xor", 1, compare<std::not_equal_to<>, logical_types>, nullptr, {follow_elements}, {.types = gives_booleans, .inputs = 2}},
+    {"", "Where", 9, where, nullptr,
+     {follow_elements}, {.traits = exact | reckons, .values = all_but_first, .types = like<1>, .inputs = 3}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

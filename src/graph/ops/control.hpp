@@ -5,6 +5,7 @@
 #include <onnx/onnx_pb.h>
 
 #include "graph/ops/strided.hpp"
+#include "graph/ops/types.hpp"
 
 namespace qk::graph::ops {
 
@@ -181,13 +182,21 @@ inline void scan_batched(op_context& call) {
 inline void optional_has_element(op_context& call) { call.output(0, data_type::boolean, {}).as<bool>()[0] = call.has_input(0); }
 inline void optional_get_element(op_context& call) { call.set_output(0, call.input(0)); }
 
+/// What the body's graph states of its outputs; the first output of a Loop's body is its condition.
+inline type_source types_of_body(const onnx::NodeProto& n, int output) {
+    const onnx::AttributeProto* body = graph::detail::find_attribute(n, n.op_type() == "If" ? "then_branch" : "body");
+    const int at = n.op_type() == "Loop" ? output + 1 : output;
+    const bool stated = body != nullptr && at < body->g().output_size();
+    return {-1, stated ? static_cast<data_type>(body->g().output(at).type().tensor_type().elem_type()) : data_type::undefined};
+}
+
 inline constexpr op_entry control_ops[] = {
-    {"", "OptionalHasElement", 15, optional_has_element},
+    {"", "OptionalHasElement", 15, optional_has_element, nullptr, {}, {.types = gives_booleans, .inputs = 0}},
     {"", "OptionalGetElement", 15, optional_get_element},
-    {"", "If", 1, if_else},
-    {"", "Loop", 1, loop},
-    {"", "Scan", 8, scan_batched},
-    {"", "Scan", 9, scan},
+    {"", "If", 1, if_else, nullptr, {}, {.types = types_of_body}},
+    {"", "Loop", 1, loop, nullptr, {}, {.types = types_of_body, .inputs = 0}},
+    {"", "Scan", 8, scan_batched, nullptr, {}, {.types = types_of_body}},
+    {"", "Scan", 9, scan, nullptr, {}, {.types = types_of_body}},
 };
 
 }  // namespace qk::graph::ops

@@ -92,6 +92,7 @@ inline void conv(op_context& c) {
                 []<class T>(type_tag<T>, op_context& call) { conv_of<T>(call); });
 }
 
-inline constexpr op_entry conv_ops[] = {{"", "Conv", 1, conv, nullptr, {follow_conv}, {layer | of_pictures}}};
+inline constexpr op_entry conv_ops[] = {
+    {"", "Conv", 1, conv, nullptr, {follow_conv}, {.traits = layer | of_pictures | biased | sums_axes, .inputs = 2}}};
 
 }  // namespace qk::graph::ops

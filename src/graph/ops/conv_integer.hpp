@@ -5,6 +5,7 @@
 #include "graph/ops/conv.hpp"
 #include "graph/ops/integer_product.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
 
@@ -88,8 +89,8 @@ inline void run_qlinear_conv(op_context& call) {
 }
 
 inline constexpr op_entry conv_integer_ops[] = {
-    {"", "ConvInteger", 10, run_conv_integer, nullptr, {follow_conv_integer}, {exact}},
-    {"", "QLinearConv", 10, run_qlinear_conv, nullptr, {follow_qlinear_conv}, {makes_codes}},
+    {"", "ConvInteger", 10, run_conv_integer, nullptr, {follow_conv_integer}, {.traits = exact, .types = gives_int32}},
+    {"", "QLinearConv", 10, run_qlinear_conv, nullptr, {follow_qlinear_conv}, {.traits = makes_codes, .types = like_zero_point<7>}},
 };
 
 }  // namespace qk::graph::ops

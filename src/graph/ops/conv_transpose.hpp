@@ -72,6 +72,6 @@ inline void conv_transpose(op_context& c) {
 }
 
 inline constexpr op_entry conv_transpose_ops[] = {
-    {"", "ConvTranspose", 1, conv_transpose, nullptr, {follow_conv_transpose}, {layer | of_pictures}}};
+    {"", "ConvTranspose", 1, conv_transpose, nullptr, {follow_conv_transpose}, {.traits = layer | of_pictures | biased, .inputs = 2}}};
 
 }  // namespace qk::graph::ops

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/ops/op.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
@@ -122,9 +123,16 @@ inline void run_gather_block_quantized(op_context& call) {
     y.store();
 }
 
+inline type_source embedding_types(const onnx::NodeProto&, int output) {
+    return output == 1 ? type_source{-1, data_type::int32} : type_source{2};  // counts of what the mask shows, beside words
+}
+
+// clang-format off
 inline constexpr op_entry embedding_ops[] = {
-    {"com.microsoft", "EmbedLayerNormalization", 1, run_embed_layer_normalization, nullptr, {follow_embeddings}},
-    {"com.microsoft", "GatherBlockQuantized", 1, run_gather_block_quantized, nullptr, {follow_gather_block_quantized}},
+    {"com.microsoft", "EmbedLayerNormalization", 1, run_embed_layer_normalization, nullptr,
+     {follow_embeddings}, {.types = embedding_types}},
+    {"com.microsoft", "GatherBlockQuantized", 1, run_gather_block_quantized, nullptr, {follow_gather_block_quantized}, {.types = like<2>}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

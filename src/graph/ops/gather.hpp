@@ -145,11 +145,14 @@ inline void compress(op_context& call) {
         for (const std::size_t i : chosen) std::memcpy(to, x.bytes() + (o * s.length + i) * bytes, bytes), to += bytes;
 }
 
+// clang-format off
 inline constexpr op_entry gather_ops[] = {
-    {"", "Gather", 1, gather, nullptr, {follow_gather, 0, 2}, {mover | exact | reckons | moves_channels, all_but_first}},
+    {"", "Gather", 1, gather, nullptr, {follow_gather, 0, 2}, {mover | exact | reckons | moves_channels | chooses, all_but_first}},
     {"", "GatherElements", 11, gather_elements, nullptr, {follow_gather_elements}, {0, all_but_first}},
-    {"", "GatherND", 11, gather_nd, nullptr, {follow_gather_nd, 0, 2}, {moves_channels, all_but_first}},
+    {"", "GatherND", 11, gather_nd, nullptr,
+     {follow_gather_nd, 0, 2}, {.traits = moves_channels | chooses, .places = all_but_first, .values = first_input}},
     {"", "Compress", 9, compress, nullptr, {follow_compress}, {moves_channels}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

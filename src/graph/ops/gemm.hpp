@@ -42,6 +42,7 @@ inline void gemm(op_context& c) {
     run_by_type(c, product_types, "A of type ", " is not a type of Gemm", []<class T>(type_tag<T>, op_context& call) { gemm_of<T>(call); });
 }
 
-inline constexpr op_entry gemm_ops[] = {{"", "Gemm", 1, gemm, nullptr, {follow_gemm}, {layer | moves_channels}}};
+inline constexpr op_entry gemm_ops[] = {
+    {"", "Gemm", 1, gemm, nullptr, {follow_gemm}, {.traits = layer | moves_channels | biased | sums_axes, .inputs = 2}}};
 
 }  // namespace qk::graph::ops

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -134,13 +135,29 @@ inline void trilu(op_context& call) {
     });
 }
 
+inline type_source constant_types(const onnx::NodeProto& n, int) {
+    if (const onnx::AttributeProto* value = graph::detail::find_attribute(n, "value"))
+        return {-1, static_cast<data_type>(value->t().data_type())};
+    const auto has = [&](const char* attribute) { return graph::detail::find_attribute(n, attribute) != nullptr; };
+    return {-1, has("value_float") || has("value_floats") ? data_type::float32
+                : has("value_int") || has("value_ints")   ? data_type::int64
+                                                          : data_type::undefined};
+}
+inline type_source filled_types(const onnx::NodeProto& n, int) {
+    const onnx::AttributeProto* value = graph::detail::find_attribute(n, "value");
+    return {-1, value == nullptr ? data_type::float32 : static_cast<data_type>(value->t().data_type())};
+}
+
+// clang-format off
 inline constexpr op_entry generate_ops[] = {
-    {"", "Constant", 1, constant, nullptr, {}, {exact}},
-    {"", "ConstantOfShape", 9, constant_of_shape, nullptr, {follow_constant_of_shape, 1}, {exact, all_inputs}},
+    {"", "Constant", 1, constant, nullptr, {}, {.traits = exact, .types = constant_types, .inputs = 0}},
+    {"", "ConstantOfShape", 9, constant_of_shape, nullptr,
+     {follow_constant_of_shape, 1}, {.traits = exact, .places = all_inputs, .types = filled_types}},
     {"", "Range", 11, through_float32<range>, nullptr, {follow_range, 7}, {exact, all_inputs}},
-    {"", "EyeLike", 9, eye_like, nullptr, {follow_triangle}},
-    {"", "OneHot", 9, one_hot, nullptr, {follow_one_hot}, {0, 1u << 1}},
-    {"", "Trilu", 14, trilu, nullptr, {follow_triangle}, {0, all_but_first}},
+    {"", "EyeLike", 9, eye_like, nullptr, {follow_triangle}, {.types = dtype_or_like}},
+    {"", "OneHot", 9, one_hot, nullptr, {follow_one_hot}, {.places = 1u << 1, .types = like<2>, .inputs = 3}},
+    {"", "Trilu", 14, trilu, nullptr, {follow_triangle}, {.places = all_but_first, .values = first_input}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -68,7 +68,7 @@ inline void run_rnn(op_context& call) {
     });
 }
 
-inline constexpr op_entry gru_ops[] = {{"", "GRU", 1, run_gru, nullptr, {follow_recurrent}},
-                                       {"", "RNN", 1, run_rnn, nullptr, {follow_recurrent}}};
+inline constexpr op_entry gru_ops[] = {{"", "GRU", 1, run_gru, nullptr, {follow_recurrent}, {recurrent}},
+                                       {"", "RNN", 1, run_rnn, nullptr, {follow_recurrent}, {recurrent}}};
 
 }  // namespace qk::graph::ops

@@ -7,6 +7,7 @@
 #include "graph/ops/broadcast.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/sums.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
@@ -149,19 +150,20 @@ inline void skip_layer_normalization(op_context& call, bool simplified) {
 inline void run_skip_layer_normalization(op_context& call) { detail::skip_layer_normalization(call, false); }
 inline void run_skip_simplified_layer_normalization(op_context& call) { detail::skip_layer_normalization(call, true); }
 
+// clang-format off
 inline constexpr op_entry layer_normalization_ops[] = {
-    {"", "LayerNormalization", 1, run_layer_normalization, nullptr, {follow_layer_normalization}},
-    {"", "RMSNormalization", 23, run_rms_normalization, nullptr, {follow_layer_normalization}},
-    {"", "SimplifiedLayerNormalization", 1, run_simplified_layer_normalization, nullptr, {follow_layer_normalization}},
-    {"com.microsoft", "LayerNormalization", 1, run_layer_normalization, nullptr, {follow_layer_normalization}},
-    {"com.microsoft", "SimplifiedLayerNormalization", 1, run_simplified_layer_normalization, nullptr, {follow_layer_normalization}},
+    {"", "LayerNormalization", 1, run_layer_normalization, nullptr, {follow_layer_normalization}, {.types = gives_statistics_beside}},
+    {"", "RMSNormalization", 23, run_rms_normalization, nullptr, {follow_layer_normalization}, {.types = gives_statistics_beside}},
+    {"", "SimplifiedLayerNormalization", 1, run_simplified_layer_normalization, nullptr,
+     {follow_layer_normalization}, {.types = gives_statistics_beside}},
+    {"com.microsoft", "LayerNormalization", 1, run_layer_normalization, nullptr,
+     {follow_layer_normalization}, {.types = gives_statistics_beside}},
+    {"com.microsoft", "SimplifiedLayerNormalization", 1, run_simplified_layer_normalization, nullptr,
+     {follow_layer_normalization}, {.types = gives_statistics_beside}},
     {"com.microsoft", "SkipLayerNormalization", 1, through_float32<run_skip_layer_normalization>, nullptr, {follow_skip_normalization}},
-    {"com.microsoft",
-     "SkipSimplifiedLayerNormalization",
-     1,
-     through_float32<run_skip_simplified_layer_normalization>,
-     nullptr,
+    {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, through_float32<run_skip_simplified_layer_normalization>, nullptr,
      {follow_skip_normalization}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -60,6 +60,6 @@ inline void run_lstm(op_context& call) {
     });
 }
 
-inline constexpr op_entry lstm_ops[] = {{"", "LSTM", 1, run_lstm, nullptr, {follow_recurrent}}};
+inline constexpr op_entry lstm_ops[] = {{"", "LSTM", 1, run_lstm, nullptr, {follow_recurrent}, {recurrent}}};
 
 }  // namespace qk::graph::ops

@@ -62,6 +62,7 @@ inline void matmul(op_context& c) {
                 []<class T>(type_tag<T>, op_context& call) { matmul_of<T>(call); });
 }
 
-inline constexpr op_entry matmul_ops[] = {{"", "MatMul", 1, matmul, nullptr, {follow_matmul}, {layer | moves_channels}}};
+inline constexpr op_entry matmul_ops[] = {
+    {"", "MatMul", 1, matmul, nullptr, {follow_matmul}, {.traits = layer | moves_channels | sums_axes, .inputs = 2}}};
 
 }  // namespace qk::graph::ops

@@ -5,6 +5,7 @@
 #include "graph/ops/broadcast.hpp"
 #include "graph/ops/integer_product.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -150,8 +151,8 @@ inline void run_qlinear_matmul(op_context& call) {
 }
 
 inline constexpr op_entry matmul_integer_ops[] = {
-    {"", "MatMulInteger", 10, run_matmul_integer, nullptr, {follow_matmul_integer}, {exact}},
-    {"", "QLinearMatMul", 10, run_qlinear_matmul, nullptr, {follow_qlinear_matmul}, {makes_codes}},
+    {"", "MatMulInteger", 10, run_matmul_integer, nullptr, {follow_matmul_integer}, {.traits = exact, .types = gives_int32}},
+    {"", "QLinearMatMul", 10, run_qlinear_matmul, nullptr, {follow_qlinear_matmul}, {.traits = makes_codes, .types = like_zero_point<7>}},
 };
 
 }  // namespace qk::graph::ops

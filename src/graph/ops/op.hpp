@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -142,17 +143,39 @@ enum trait : unsigned {
     one_by_one = 1 << 9,      ///< element by element of input 0: any order of elements will do
     pairwise = 1 << 10,       ///< element by element of two inputs of one shape, or of one and a scalar
     random = 1 << 11,         ///< no function of its inputs
+    chooses = 1 << 12,        ///< gives one of its inputs' values at each place: a constant among them is a bound or a table
+    reshapes = 1 << 13,       ///< gives the elements of input 0 in their order, under another shape
+    keeps_all = 1 << 14,      ///< gives each element of input 0 once: reshaped, turned, or in another type
+    recurrent = 1 << 15,      ///< walks along time with weights W and R, its inputs 1 and 2
+    biased = 1 << 16,         ///< input 2 is a bias
+    sums_axes = 1 << 17,      ///< a layer whose results are sums over axes of input 0, so that what it reads can be taken apart
 };
 
-inline constexpr unsigned all_inputs = ~0u, all_but_first = ~1u;
+inline constexpr unsigned first_input = 1, all_inputs = ~0u, all_but_first = ~1u;
 
 }  // namespace ops
 
+/// Where the element type of an output comes from.
+struct type_source {
+    int like = 0;                              ///< the input that has it; -1: `type` is it
+    data_type type = data_type::undefined;     ///< undefined: not known
+    data_type (*turned)(data_type) = nullptr;  ///< what becomes of the input's type, where it is not kept
+};
+using type_rule = type_source (*)(const onnx::NodeProto&, int output);
+
 struct op_facts {
     unsigned traits = 0;
-    unsigned places = 0;  ///< bits of inputs that are no data but say where, how many or between what: indices, axes, sizes, bounds
+    unsigned places = 0;        ///< bits of inputs that are no data but say where, how many or between what: indices, axes, sizes, bounds
+    unsigned values = 0;        ///< bits of inputs whose values the result holds, some of them, added to others, scaled or bounded
+    type_rule types = nullptr;  ///< of the outputs (types.hpp); nullptr: that of the first input
+    int inputs = 1;             ///< that a node must have
     bool has(ops::trait t) const { return (traits & t) != 0; }
-    bool is_place(int input) const { return (places >> std::min(input, 31) & 1u) != 0; }
+    bool is_place(int input) const { return is_bit(places, input); }
+    /// Is true when a result holds the values of this input: what passes a mask on, or scores.
+    bool passes(int input) const { return is_bit(values, input) || (has(ops::mover) && input == 0); }
+
+  private:
+    static bool is_bit(unsigned bits, int input) { return input >= 0 && (bits >> std::min(input, 31) & 1u) != 0; }
 };
 
 /// One line of the table. `since` is the first opset version that this entry implements. Of the entries with `since` <= the model's
@@ -169,6 +192,11 @@ struct op_entry {
 
 /// Returns what holds for the operator of a node, whatever version the model imports; nothing for one that the table lacks.
 const op_facts& facts_of(const onnx::NodeProto& n);
+/// The same for an operator of ONNX by its name, as in "Conv=int8/int4".
+const op_facts& facts_of_type(std::string_view op_type);
+
+/// Returns where the element type of a node's output comes from; nullopt where the operator is not known.
+std::optional<type_source> type_source_of(const onnx::NodeProto& n, int output);
 
 /// Finds the entry of an operator in the table (ops/table.hpp). Returns nullptr when the operator or its version is unknown.
 const op_entry* find_op(std::string_view domain, std::string_view name, int version);

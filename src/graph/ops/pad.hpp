@@ -152,7 +152,7 @@ inline void center_crop_pad(op_context& call) {
 }
 
 inline constexpr op_entry pad_ops[] = {
-    {"", "Pad", 1, pad, nullptr, {follow_pad}, {exact, 1u << 1 | 1u << 3}},
+    {"", "Pad", 1, pad, nullptr, {follow_pad}, {.traits = exact, .places = 1u << 1 | 1u << 3, .values = first_input}},
     {"", "CenterCropPad", 18, center_crop_pad, nullptr, {follow_center_crop_pad}, {0, all_but_first}},
 };
 

@@ -10,6 +10,7 @@
 #include "graph/ops/matmul_integer.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/quantize_linear.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/widened.hpp"
 
@@ -236,11 +237,18 @@ inline std::unique_ptr<prepared_op> prepare_matmul_nbits(const prepare_context& 
     return std::make_unique<detail::prepared_matmul_nbits>(detail::nbits_weights(context.node, held[1], held[2], held[3], held[4]));
 }
 
+inline type_source qgemm_types(const onnx::NodeProto& n, int output) {
+    return has_input(n, 7) ? like_zero_point<8>(n, output) : type_source{-1, data_type::float32};  // without a scale of Y it is no code
+}
+
+// clang-format off
 inline constexpr op_entry qgemm_ops[] = {
-    {"com.microsoft", "QGemm", 1, run_qgemm, nullptr, {follow_qgemm}, {makes_codes}},
-    {"com.microsoft", "MatMulIntegerToFloat", 1, run_matmul_integer_to_float, nullptr, {follow_matmul_integer}},
+    {"com.microsoft", "QGemm", 1, run_qgemm, nullptr, {follow_qgemm}, {.traits = makes_codes, .types = qgemm_types}},
+    {"com.microsoft", "MatMulIntegerToFloat", 1, run_matmul_integer_to_float, nullptr,
+     {follow_matmul_integer}, {.types = gives<data_type::float32>}},
     {"com.microsoft", "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul, nullptr, {follow_all_samples}},
     {"com.microsoft", "MatMulNBits", 1, run_matmul_nbits, prepare_matmul_nbits, {follow_matmul_bits}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

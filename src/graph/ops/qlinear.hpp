@@ -11,6 +11,7 @@
 #include "graph/ops/integer_product.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/quantize_linear.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -166,16 +167,23 @@ inline void run_qlinear_concat(op_context& call) {
     detail::quantized_output(call, detail::run_standard(call, "Concat", 13, parts), 0, call.input(2).type());
 }
 
+inline type_source concatenated_types(const onnx::NodeProto& n, int) { return {has_input(n, 1) ? 1 : 2}; }
+
+// clang-format off
 inline constexpr op_entry qlinear_ops[] = {
-    {"com.microsoft", "QLinearAdd", 1, run_qlinear_add, nullptr, {follow_qlinear_elements}, {makes_codes}},
-    {"com.microsoft", "QLinearMul", 1, run_qlinear_mul, nullptr, {follow_qlinear_elements}},
-    {"com.microsoft", "QLinearSigmoid", 1, run_qlinear_sigmoid, nullptr, {follow_unary}},
-    {"com.microsoft", "QLinearLeakyRelu", 1, run_qlinear_leaky_relu, nullptr, {follow_unary}},
-    {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv, nullptr, {follow_qlinear_conv}, {makes_codes}},
-    {"com.microsoft", "QLinearAveragePool", 1, run_qlinear_average_pool, nullptr, {follow_pool}},
-    {"com.microsoft", "QLinearGlobalAveragePool", 1, run_qlinear_global_average_pool, nullptr, {follow_pool}},
-    {"com.microsoft", "QLinearSoftmax", 1, run_qlinear_softmax, nullptr, {follow_qlinear_softmax}},
-    {"com.microsoft", "QLinearConcat", 1, run_qlinear_concat, nullptr, {follow_qlinear_concat}},
+    {"com.microsoft", "QLinearAdd", 1, run_qlinear_add, nullptr,
+     {follow_qlinear_elements}, {.traits = makes_codes, .types = like_zero_point<7>}},
+    {"com.microsoft", "QLinearMul", 1, run_qlinear_mul, nullptr, {follow_qlinear_elements}, {.types = like_zero_point<7>}},
+    {"com.microsoft", "QLinearSigmoid", 1, run_qlinear_sigmoid, nullptr, {follow_unary}, {.types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearLeakyRelu", 1, run_qlinear_leaky_relu, nullptr, {follow_unary}, {.types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv, nullptr,
+     {follow_qlinear_conv}, {.traits = makes_codes, .types = like_zero_point<7>}},
+    {"com.microsoft", "QLinearAveragePool", 1, run_qlinear_average_pool, nullptr, {follow_pool}, {.types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearGlobalAveragePool", 1, run_qlinear_global_average_pool, nullptr,
+     {follow_pool}, {.types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearSoftmax", 1, run_qlinear_softmax, nullptr, {follow_qlinear_softmax}, {.types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearConcat", 1, run_qlinear_concat, nullptr, {follow_qlinear_concat}, {.types = concatenated_types}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -10,6 +10,7 @@
 #include "graph/ops/cast.hpp"
 #include "graph/ops/elements.hpp"
 #include "graph/ops/op.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
@@ -215,12 +216,33 @@ inline void run_dynamic_quantize_linear(op_context& call) {
     detail::quantize_run(x.as<float>().data(), x.size(), s.scale, s.zero, 0, 255, y.as<std::uint8_t>().data());
 }
 
+/// Attribute output_dtype names the type, else the zero point has it, else it is uint8.
+inline type_source quantized_types(const onnx::NodeProto& n, int) {
+    if (const auto said = static_cast<data_type>(graph::detail::int_attribute(n, "output_dtype", 0)); said != data_type::undefined)
+        return {-1, said};
+    return has_input(n, 2) ? type_source{2} : type_source{-1, data_type::uint8};
+}
+/// Attribute output_dtype names the type, else it is that of the scale. Scales of 8 bits give float32.
+inline type_source dequantized_types(const onnx::NodeProto& n, int) {
+    if (const auto said = static_cast<data_type>(graph::detail::int_attribute(n, "output_dtype", 0)); said != data_type::undefined)
+        return {-1, said};
+    return {1, data_type::undefined, [](data_type scale) { return is_small_float(scale) ? data_type::float32 : scale; }};
+}
+inline type_source dynamic_types(const onnx::NodeProto&, int output) { return {-1, output == 1 ? data_type::float32 : data_type::uint8}; }
+
+// clang-format off
 inline constexpr op_entry quantize_linear_ops[] = {
-    {"", "QuantizeLinear", 10, run_quantize_linear, nullptr, {follow_quantize}, {exact | makes_codes}},
-    {"", "DequantizeLinear", 10, run_dequantize_linear, nullptr, {follow_quantize}, {exact}},
-    {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear, nullptr, {follow_dynamic_quantize}, {makes_codes}},
-    {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear, nullptr, {follow_quantize}, {exact | makes_codes}},
-    {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}, {exact}},
+    {"", "QuantizeLinear", 10, run_quantize_linear, nullptr,
+     {follow_quantize}, {.traits = exact | makes_codes, .types = quantized_types, .inputs = 2}},
+    {"", "DequantizeLinear", 10, run_dequantize_linear, nullptr,
+     {follow_quantize}, {.traits = exact, .types = dequantized_types, .inputs = 2}},
+    {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear, nullptr,
+     {follow_dynamic_quantize}, {.traits = makes_codes, .types = dynamic_types}},
+    {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear, nullptr,
+     {follow_quantize}, {.traits = exact | makes_codes, .types = quantized_types}},
+    {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear, nullptr,
+     {follow_quantize}, {.traits = exact, .types = dequantized_types}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

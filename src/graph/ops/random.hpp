@@ -8,6 +8,7 @@
 #include <random>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -137,13 +138,13 @@ inline void dropout(op_context& call) {
 }
 
 inline constexpr op_entry random_ops[] = {
-    {"", "RandomUniform", 1, random_uniform<false>, nullptr, {}, {random}},
-    {"", "RandomUniformLike", 1, random_uniform<true>, nullptr, {}, {random}},
-    {"", "RandomNormal", 1, random_normal<false>, nullptr, {}, {random}},
-    {"", "RandomNormalLike", 1, random_normal<true>, nullptr, {}, {random}},
-    {"", "Bernoulli", 15, bernoulli, nullptr, {}, {random}},
-    {"", "Multinomial", 7, multinomial, nullptr, {}, {random}},
-    {"", "Dropout", 1, through_float32<dropout>, nullptr, {follow_dropout}, {mover}},
+    {"", "RandomUniform", 1, random_uniform<false>, nullptr, {}, {.traits = random, .types = dtype_or<data_type::float32>, .inputs = 0}},
+    {"", "RandomUniformLike", 1, random_uniform<true>, nullptr, {}, {.traits = random, .types = dtype_or_like}},
+    {"", "RandomNormal", 1, random_normal<false>, nullptr, {}, {.traits = random, .types = dtype_or<data_type::float32>, .inputs = 0}},
+    {"", "RandomNormalLike", 1, random_normal<true>, nullptr, {}, {.traits = random, .types = dtype_or_like}},
+    {"", "Bernoulli", 15, bernoulli, nullptr, {}, {.traits = random, .types = dtype_or_like}},
+    {"", "Multinomial", 7, multinomial, nullptr, {}, {.traits = random, .types = dtype_or<data_type::int32>}},
+    {"", "Dropout", 1, through_float32<dropout>, nullptr, {follow_dropout}, {.traits = mover, .types = gives_beside<data_type::boolean>}},
 };
 
 }  // namespace qk::graph::ops

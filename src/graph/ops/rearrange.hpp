@@ -71,8 +71,8 @@ inline void reverse_sequence(op_context& call) {
 }
 
 inline constexpr op_entry rearrange_ops[] = {
-    {"", "DepthToSpace", 1, depth_to_space, nullptr, {follow_blocks}, {mover}},
-    {"", "SpaceToDepth", 1, space_to_depth, nullptr, {follow_blocks}, {mover}},
+    {"", "DepthToSpace", 1, depth_to_space, nullptr, {follow_blocks}, {mover | keeps_all}},
+    {"", "SpaceToDepth", 1, space_to_depth, nullptr, {follow_blocks}, {mover | keeps_all}},
     {"", "ReverseSequence", 10, reverse_sequence, nullptr, {follow_reverse_sequence}},
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/ops/op.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
 
@@ -229,7 +230,7 @@ inline void run_non_max_suppression(op_context& call) {
 inline constexpr op_entry regions_ops[] = {
     {"", "RoiAlign", 10, run_roi_align, nullptr, {follow_all_samples}},
     {"", "MaxRoiPool", 1, run_max_roi_pool, nullptr, {follow_all_samples}},
-    {"", "NonMaxSuppression", 10, run_non_max_suppression, nullptr, {follow_all_samples}},
+    {"", "NonMaxSuppression", 10, run_non_max_suppression, nullptr, {follow_all_samples}, {.types = gives_int64}},
 };
 
 }  // namespace qk::graph::ops

@@ -93,9 +93,9 @@ inline void tensor_scatter(op_context& call) {
 }
 
 inline constexpr op_entry scatter_ops[] = {
-    {"", "Scatter", 9, through_float32<scatter_elements>, nullptr, {follow_scatter_elements}},
-    {"", "ScatterElements", 11, through_float32<scatter_elements>, nullptr, {follow_scatter_elements}},
-    {"", "ScatterND", 11, through_float32<scatter_nd>, nullptr, {follow_scatter_nd, 0, 2}},
+    {"", "Scatter", 9, through_float32<scatter_elements>, nullptr, {follow_scatter_elements}, {.values = ~2u}},
+    {"", "ScatterElements", 11, through_float32<scatter_elements>, nullptr, {follow_scatter_elements}, {.values = ~2u}},
+    {"", "ScatterND", 11, through_float32<scatter_nd>, nullptr, {follow_scatter_nd, 0, 2}, {.values = ~2u}},
     {"", "TensorScatter", 24, tensor_scatter, nullptr, {follow_cache_write}},
 };
 

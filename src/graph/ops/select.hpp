@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -125,10 +126,13 @@ inline void non_zero(op_context& call) {
                 static_cast<std::int64_t>(found[i] / stride[a] % static_cast<std::size_t>(x.dim(a)));
 }
 
+// clang-format off
 inline constexpr op_entry select_ops[] = {
-    {"", "TopK", 1, through_float32<top_k>, nullptr, {follow_top_k}, {0, all_but_first}},
-    {"", "Unique", 11, through_float32<unique>, nullptr, {follow_all_samples}, {moves_channels}},
-    {"", "NonZero", 9, non_zero, nullptr, {follow_all_samples}, {moves_channels}},
+    {"", "TopK", 1, through_float32<top_k>, nullptr, {follow_top_k}, {.places = all_but_first, .types = gives_beside<data_type::int64>}},
+    {"", "Unique", 11, through_float32<unique>, nullptr,
+     {follow_all_samples}, {.traits = moves_channels, .types = gives_beside<data_type::int64>}},
+    {"", "NonZero", 9, non_zero, nullptr, {follow_all_samples}, {.traits = moves_channels, .types = gives_int64}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

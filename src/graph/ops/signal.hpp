@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -216,13 +217,17 @@ inline void mel_weight_matrix(op_context& call) {
     output_as(call, static_cast<data_type>(call.node().get_int("output_datatype", 1)), {bins, mel_bins}, w);
 }
 
+inline type_source window_types(const onnx::NodeProto& n, int) {
+    return {-1, static_cast<data_type>(graph::detail::int_attribute(n, "output_datatype", static_cast<std::int64_t>(data_type::float32)))};
+}
+
 inline constexpr op_entry signal_ops[] = {
-    {"", "HannWindow", 17, hann_window},
-    {"", "HammingWindow", 17, hamming_window},
-    {"", "BlackmanWindow", 17, blackman_window},
+    {"", "HannWindow", 17, hann_window, nullptr, {}, {.types = window_types}},
+    {"", "HammingWindow", 17, hamming_window, nullptr, {}, {.types = window_types}},
+    {"", "BlackmanWindow", 17, blackman_window, nullptr, {}, {.types = window_types}},
     {"", "DFT", 17, dft, nullptr, {follow_dft}},
     {"", "STFT", 17, stft, nullptr, {follow_stft}},
-    {"", "MelWeightMatrix", 17, mel_weight_matrix},
+    {"", "MelWeightMatrix", 17, mel_weight_matrix, nullptr, {}, {.types = window_types}},
 };
 
 }  // namespace qk::graph::ops

@@ -6,6 +6,9 @@
 
 #include <limits>
 
+#include "graph/model/check.hpp"
+#include "qk/graph/model/attribute.hpp"
+
 namespace qk::graph {
 namespace ops {
 
@@ -37,10 +40,33 @@ const op_entry* find_op(std::string_view domain, std::string_view name, int vers
     return best;
 }
 
-const op_facts& facts_of(const onnx::NodeProto& n) {
+namespace {
+const op_facts& facts_of_name(std::string_view domain, std::string_view op_type) {
     static constexpr op_facts none{};
-    const op_entry* op = find_op(n.domain(), n.op_type(), std::numeric_limits<int>::max());
+    const op_entry* op = find_op(domain, op_type, std::numeric_limits<int>::max());
     return op == nullptr ? none : op->is;
+}
+}  // namespace
+
+const op_facts& facts_of(const onnx::NodeProto& n) { return facts_of_name(n.domain(), n.op_type()); }
+const op_facts& facts_of_type(std::string_view op_type) { return facts_of_name("", op_type); }
+
+int least_inputs(const onnx::NodeProto& n) {
+    const std::string& op = n.op_type();
+    if (op.ends_with("QuantizeLinear") && op != "DynamicQuantizeLinear") return 2;  // of any domain
+    if (!n.domain().empty() || detail::one_of(op, {"Optional", "SequenceEmpty"})) return 0;
+    return facts_of(n).inputs;
+}
+
+std::optional<type_source> type_source_of(const onnx::NodeProto& n, int output) {
+    const op_entry* op = find_op(n.domain(), n.op_type(), std::numeric_limits<int>::max());
+    if (op != nullptr) return op->is.types == nullptr ? type_source{} : op->is.types(n, output);
+    // Operators that are not run here: what they make of words, or of a table's columns.
+    if (detail::one_of(n.op_type(), {"TfIdfVectorizer", "Normalizer", "Scaler", "FeatureVectorizer", "LinearRegressor", "SVMRegressor",
+                                     "TreeEnsembleRegressor"}))
+        return type_source{-1, data_type::float32};
+    if (n.op_type() == "SequenceLength") return type_source{-1, data_type::int64};
+    return std::nullopt;
 }
 
 }  // namespace qk::graph

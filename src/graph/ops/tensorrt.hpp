@@ -9,6 +9,7 @@
 
 #include "graph/ops/op.hpp"
 #include "graph/ops/quantize_linear.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "qk/reference/codes.hpp"
 
@@ -106,11 +107,22 @@ inline void run_mxfp8_dequantize_linear(op_context& call) {
     y.store();
 }
 
+inline type_source fp4_types(const onnx::NodeProto&, int output) {
+    return {-1, output == 0 ? data_type::float4e2m1 : data_type::float8e4m3fn};
+}
+inline type_source mxfp8_types(const onnx::NodeProto&, int output) {
+    return {-1, output == 0 ? data_type::float8e4m3fn : data_type::uint8};
+}
+inline type_source widened_types(const onnx::NodeProto& n, int) {
+    const auto said = static_cast<data_type>(graph::detail::int_attribute(n, "output_dtype", 0));
+    return {-1, said == data_type::undefined ? data_type::float32 : said};
+}
+
 inline constexpr op_entry tensorrt_ops[] = {
-    {"trt", "TRT_FP4DynamicQuantize", 1, run_fp4_dynamic_quantize},
-    {"trt", "TRT_MXFP8DynamicQuantize", 1, run_mxfp8_dynamic_quantize},
-    {"trt", "TRT_MXFP8DequantizeLinear", 1, run_mxfp8_dequantize_linear},
-    {"trt", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}, {exact}},
+    {"trt", "TRT_FP4DynamicQuantize", 1, run_fp4_dynamic_quantize, nullptr, {}, {.types = fp4_types}},
+    {"trt", "TRT_MXFP8DynamicQuantize", 1, run_mxfp8_dynamic_quantize, nullptr, {}, {.types = mxfp8_types}},
+    {"trt", "TRT_MXFP8DequantizeLinear", 1, run_mxfp8_dequantize_linear, nullptr, {}, {.types = widened_types}},
+    {"trt", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}, {.traits = exact, .types = dequantized_types}},
 };
 
 }  // namespace qk::graph::ops

@@ -83,6 +83,6 @@ tensor transposed(op_context& call, const tensor& x, std::span<const std::size_t
 void transpose(op_context& call);
 
 inline constexpr op_entry transpose_ops[] = {
-    {"", "Transpose", 1, transpose, nullptr, {follow_transpose}, {mover | reckons | moves_channels}}};
+    {"", "Transpose", 1, transpose, nullptr, {follow_transpose}, {mover | reckons | moves_channels | keeps_all}}};
 
 }  // namespace qk::graph::ops

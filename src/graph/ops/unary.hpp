@@ -7,6 +7,7 @@
 
 #include "graph/base/inner_loop.hpp"
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/types.hpp"
 #include "graph/ops/vector_math.hpp"
 #include "graph/ops/walk/rules.hpp"
 
@@ -203,6 +204,7 @@ inline void is_inf(op_context& call) {
     });
 }
 
+// clang-format off
 inline constexpr op_entry unary_ops[] = {
     {"", "Acos", 7, unary_float<functions::acos>, nullptr, {follow_unary}},
     {"", "Acosh", 9, unary_float<functions::acosh>, nullptr, {follow_unary}},
@@ -231,12 +233,14 @@ inline constexpr op_entry unary_ops[] = {
     {"", "Erf", 9, unary_number<functions::erf>, nullptr, {follow_unary}, {one_by_one}},
     {"", "Abs", 1, unary_number<functions::absolute>, nullptr, {follow_unary}, {exact | reckons | one_by_one}},
     {"", "Sign", 9, unary_number<functions::sign>, nullptr, {follow_unary}, {exact}},
-    {"", "Neg", 1, through_float32<unary<functions::negate, signed_numbers>>, nullptr, {follow_unary}, {exact | reckons | one_by_one}},
+    {"", "Neg", 1, through_float32<unary<functions::negate, signed_numbers>>, nullptr,
+     {follow_unary}, {.traits = exact | reckons | one_by_one, .values = first_input}},
     {"", "Relu", 1, through_float32<unary<functions::relu, signed_numbers>>, nullptr, {follow_unary}, {clamps | exact | one_by_one}},
-    {"", "Not", 1, unary<functions::logical_not, only_bool>, nullptr, {follow_unary}, {exact}},
+    {"", "Not", 1, unary<functions::logical_not, only_bool>, nullptr, {follow_unary}, {.traits = exact, .types = gives_booleans}},
     {"", "BitwiseNot", 18, unary<functions::bitwise_not, integer_types>, nullptr, {follow_unary}},
-    {"", "IsNaN", 9, through_float32<is_nan>, nullptr, {follow_unary}},
-    {"", "IsInf", 10, through_float32<is_inf>, nullptr, {follow_unary}},
+    {"", "IsNaN", 9, through_float32<is_nan>, nullptr, {follow_unary}, {.types = gives_booleans}},
+    {"", "IsInf", 10, through_float32<is_inf>, nullptr, {follow_unary}, {.types = gives_booleans}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

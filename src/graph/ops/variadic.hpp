@@ -86,12 +86,15 @@ inline void clip(op_context& call) {
     });
 }
 
+// clang-format off
 inline constexpr op_entry variadic_ops[] = {
     {"", "Sum", 1, through_float32<sum>, nullptr, {follow_elements}},
     {"", "Mean", 1, through_float32<mean>, nullptr, {follow_elements}},
-    {"", "Max", 1, through_float32<max>, nullptr, {follow_elements}, {exact | reckons}},
-    {"", "Min", 1, through_float32<min>, nullptr, {follow_elements}, {exact | reckons}},
-    {"", "Clip", 1, through_float32<clip>, nullptr, {follow_unary}, {clamps | exact | reckons | one_by_one, all_but_first}},
+    {"", "Max", 1, through_float32<max>, nullptr, {follow_elements}, {.traits = exact | reckons | chooses, .values = all_inputs}},
+    {"", "Min", 1, through_float32<min>, nullptr, {follow_elements}, {.traits = exact | reckons | chooses, .values = all_inputs}},
+    {"", "Clip", 1, through_float32<clip>, nullptr,
+     {follow_unary}, {.traits = clamps | exact | reckons | one_by_one, .places = all_but_first, .values = first_input}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

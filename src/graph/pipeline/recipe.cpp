@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "graph/ops/op.hpp"
 #include "graph/pipeline/bad_samples.hpp"
 #include "graph/search/options.hpp"
 #include "qk/graph/base/names.hpp"
@@ -54,16 +56,22 @@ bool below_16_bits(const asked_precision& asked, role of) {
     return is_asked(asked, of, [](const precision& p) { return bits_per_value(p.format) < 16; });
 }
 
-/// Returns the number of layers of these types with constant weights.
-std::ptrdiff_t layers_of(const model& m, std::initializer_list<std::string_view> types) {
+/// Returns the number of layers with constant weights that are of one kind.
+template <class Kind>
+std::ptrdiff_t layers_of(const model& m, const Kind& kind) {
     return std::ranges::count_if(m.graph().node(), [&](const onnx::NodeProto& n) {
-        return std::ranges::find(types, n.op_type()) != types.end() && n.input_size() > 1 && m.is_constant(n.input(1));
+        return graph::facts_of(n).has(ops::layer) && kind(graph::facts_of(n)) && n.input_size() > 1 && m.is_constant(n.input(1));
     });
 }
-bool has_layer(const model& m, std::initializer_list<std::string_view> types) { return layers_of(m, types) > 0; }
+bool has_layer(const model& m, ops::trait t) {
+    return layers_of(m, [&](const op_facts& is) { return is.has(t); }) > 0;
+}
 
 /// Is true when most layers are products of matrices. Of a convolutional network only the classifier could have its channels scaled.
-bool made_of_matrices(const model& m) { return layers_of(m, {"MatMul", "Gemm"}) > layers_of(m, {"Conv", "ConvTranspose"}); }
+bool made_of_matrices(const model& m) {
+    const auto pictures = [](const op_facts& is) { return is.has(ops::of_pictures); };
+    return layers_of(m, std::not_fn(pictures)) > layers_of(m, pictures);
+}
 
 bool ranges_are_chosen(const asked_precision& asked, const model&) {
     const auto calibrated = [](const precision& p) {
@@ -115,15 +123,14 @@ bool weighs_open(const asked_precision& asked, const request& r) {
            !r.what.scale_objective && !asked.options.scale_objective;
 }
 bool objective_is_open(const asked_precision& asked, const model& m) {
-    return std::ranges::any_of(asked.requests, [&](const request& r) { return weighs_open(asked, r); }) &&
-           has_layer(m, {"Conv", "Gemm", "MatMul"});
+    return std::ranges::any_of(asked.requests, [&](const request& r) { return weighs_open(asked, r); }) && has_layer(m, ops::sums_axes);
 }
 bool rounding_is_open(const asked_precision& asked, const model& m) {
-    return !asked.by_hand.rounding && narrow_weights(asked, false) && has_layer(m, {"Conv", "ConvTranspose", "Gemm", "MatMul"});
+    return !asked.by_hand.rounding && narrow_weights(asked, false) && has_layer(m, ops::layer);
 }
 bool biases_may_move(const asked_precision& asked, const model& m) {
     return !asked.by_hand.bias && (below_16_bits(asked, role::activation) || below_16_bits(asked, role::weight)) &&
-           has_layer(m, {"Conv", "ConvTranspose", "Gemm"});
+           has_layer(m, ops::biased);
 }
 
 void scale_by(asked_precision& asked, channel_scaling::rule how) {

@@ -3,6 +3,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include "graph/ops/op.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/model/torch_names.hpp"
 #include "qk/graph/plan/device_layer.hpp"
@@ -11,7 +12,7 @@
 namespace qk::graph {
 namespace {
 
-bool is_multiplied(const std::string& op_type) { return detail::one_of(op_type, {"Conv", "Gemm", "MatMul"}); }
+bool is_multiplied(const std::string& op_type) { return facts_of_type(op_type).has(ops::sums_axes); }
 
 bool means(const accumulator_request& r, const onnx::NodeProto& n, const std::string& module) {
     if (r.scope == scope::everything) return true;

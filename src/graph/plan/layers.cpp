@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "graph/ops/op.hpp"
-#include "graph/ops/walk/inferred_shapes.hpp"
 #include "qk/graph/model/attribute.hpp"
+#include "qk/graph/ops/known_values.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {
@@ -15,51 +15,6 @@ namespace detail {
 namespace {
 bool is_onnx_domain(const onnx::NodeProto& node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
 
-/// Returns the ONNX code of a node's output element type, by operator; 0 stands for "that of the first input". `type_of_input(i)` is 0
-/// where it is not known.
-template <class TypeOfInput>
-int output_type(const onnx::NodeProto& node, int output, const TypeOfInput& type_of_input) {
-    constexpr int float32 = static_cast<int>(data_type::float32), int64 = static_cast<int>(data_type::int64),
-                  boolean = static_cast<int>(data_type::boolean);
-    const std::string& op = node.op_type();
-    const auto said = [&](const char* attribute, int otherwise) { return static_cast<int>(int_attribute(node, attribute, otherwise)); };
-    const auto of_body = [&](const char* body, int o) {
-        const onnx::AttributeProto* a = find_attribute(node, body);
-        const int type = a != nullptr && o < a->g().output_size() ? a->g().output(o).type().tensor_type().elem_type() : 0;
-        return type == 0 ? -1 : type;
-    };
-    if (op == "If") return of_body("then_branch", output);
-    if (op == "Loop") return of_body("body", output + 1);
-    if (op == "Scan") return of_body("body", output);
-    if (op == "Cast") return said("to", 1);
-    if (op == "CastLike" || op == "Where") return type_of_input(1);
-    if (op == "OneHot" || op == "GatherBlockQuantized" || op == "MatMulIntegerToFloat") return type_of_input(2);
-    if (op == "EmbedLayerNormalization") return output == 1 ? static_cast<int>(data_type::int32) : type_of_input(2);
-    if (one_of(op, {"TfIdfVectorizer", "Normalizer", "Scaler", "FeatureVectorizer", "LinearRegressor", "SVMRegressor",
-                    "TreeEnsembleRegressor"}))
-        return float32;
-    if (op == "DequantizeLinear") return said("output_dtype", node.domain().empty() && type_of_input(1) != 0 ? type_of_input(1) : float32);
-    if (op == "Dropout" && output > 0) return boolean;
-    if (one_of(op, {"Shape", "Size", "NonZero", "ArgMax", "ArgMin"})) return int64;
-    if (one_of(op, {"TopK", "Unique", "MaxPool"}) && output > 0) return int64;
-    if (one_of(op, {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"}))
-        return boolean;
-    if (one_of(op, {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "NonMaxSuppression"})) return -1;
-    if (one_of(op, {"ConvInteger", "MatMulInteger"})) return static_cast<int>(data_type::int32);
-    if (one_of(op, {"RandomNormal", "RandomUniform"})) return said("dtype", float32);
-    if (one_of(op, {"RandomNormalLike", "RandomUniformLike", "EyeLike", "Bernoulli"})) return said("dtype", 0);
-    if (op == "Multinomial") return said("dtype", static_cast<int>(data_type::int32));
-    if (one_of(op, {"HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix"})) return said("output_datatype", float32);
-    if (op == "ConstantOfShape") {
-        const onnx::AttributeProto* value = find_attribute(node, "value");
-        return value ? value->t().data_type() : float32;
-    }
-    if (op == "Constant") {
-        if (const onnx::AttributeProto* value = find_attribute(node, "value")) return value->t().data_type();
-        return find_attribute(node, "value_float") || find_attribute(node, "value_floats") ? float32 : int64;
-    }
-    return 0;
-}
 /// Returns whether a node's result has channels where its input has them. A reduction that drops axes moves or removes them.
 bool keeps_channels(const onnx::NodeProto& n) {
     const bool reduces = n.op_type().starts_with("Reduce") || one_of(n.op_type(), {"ArgMax", "ArgMin"});
@@ -87,7 +42,7 @@ std::unordered_set<std::string_view> sizes_of(const model& m) {
 }
 
 /// Returns single numbers that follow from lengths of axes alone, such as the root of a head's width: they are no data.
-std::unordered_set<std::string_view> numbers_of_lengths(const model& m, const inferred_shapes& shapes) {
+std::unordered_set<std::string_view> numbers_of_lengths(const model& m, const known_values& known) {
     std::unordered_set<std::string_view> lengths, found;
     for (const onnx::NodeProto& n : m.graph().node()) {
         const bool measures = one_of(n.op_type(), {"Shape", "Size"});
@@ -99,7 +54,7 @@ std::unordered_set<std::string_view> numbers_of_lengths(const model& m, const in
         if (!measures && !(any && all)) continue;
         for (const std::string& o : n.output()) {
             lengths.insert(o);
-            const dims* d = shapes.find(o);
+            const dims* d = known.shape(o);
             if (d != nullptr && std::ranges::all_of(*d, [](std::int64_t v) { return v == 1; })) found.insert(o);
         }
     }
@@ -160,7 +115,7 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
         return {-1, false, -1};
     }
     if (op == "MatMul") return index == 0 ? operand_axes{-1, false, -2} : operand_axes{-2, false, -1};
-    if (detail::one_of(op, {"LSTM", "GRU", "RNN"})) return {-1, false, -2};
+    if (facts_of(node).has(ops::recurrent)) return {-1, false, -2};
     if (op == "Gather" && index == 0 && shape.size() == 2) return {-1, false, 0};  // a table: its rows are what is read
     // Image-shaped tensors keep their channels on axis 1; everything else is read along its rows.
     if (detail::one_of(op,
@@ -170,57 +125,37 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
 }
 
 layer_view::layer_view(const model& m) : model_(&m) {
-    const auto is_float_type = [](int type) {
-        return type == static_cast<int>(data_type::float32) || type == static_cast<int>(data_type::float16) ||
-               type == static_cast<int>(data_type::bfloat16);
-    };
-    std::map<std::string, int, std::less<>> types;
-    for (const auto& i : m.graph().initializer()) types[i.name()] = i.data_type();
+    const auto is_float = [](data_type t) { return t == data_type::float32 || t == data_type::float16 || t == data_type::bfloat16; };
     std::unordered_set<std::string_view> sparse;  // no format is stored in them
-    for (const auto& i : m.graph().sparse_initializer()) {
-        types[i.values().name()] = i.values().data_type();
-        sparse.insert(i.values().name());
-    }
-    const auto walked = detail::shapes_of(m);
-    const detail::inferred_shapes& shapes = *walked;
-    const auto numbers = detail::numbers_of_lengths(m, shapes);
+    for (const auto& i : m.graph().sparse_initializer()) sparse.insert(i.values().name());
+    const auto walked = known_values_of(m);
+    const known_values& known = *walked;
+    const auto numbers = detail::numbers_of_lengths(m, known);
     const auto sizes = detail::sizes_of(m);
     const auto seen_as_pictures = detail::reach_convolutions(m);
     for (const value_info& i : m.inputs()) {
-        types[i.name] = static_cast<int>(i.type);
         if ((i.shape.size() == 4 || i.shape.size() == 5) && seen_as_pictures.contains(i.name)) pictures_.insert(i.name);
     }
 
     nodes_.reserve(static_cast<std::size_t>(m.graph().node_size()));
     for (const onnx::NodeProto& node : m.graph().node()) {
         node_info info{.kind = kind_of(node), .parts = {}};
-        const auto type_of_input = [&](int i) {
-            const auto t = i < node.input_size() ? types.find(node.input(i)) : types.end();
-            return t == types.end() ? 0 : t->second;
-        };
-        for (int o = 0; o < node.output_size(); ++o) {
-            const int t = detail::output_type(node, o, type_of_input);
-            types[node.output(o)] = t == 0 ? type_of_input(0) : t;
-        }
-
-        const std::string& op = node.op_type();
         bool picture = facts_of(node).has(ops::of_pictures);
         for (const std::string& i : node.input()) picture = picture || (detail::keeps_channels(node) && pictures_.contains(i));
         for (const std::string& o : node.output()) {
-            const dims* known = shapes.find(o);
-            if (picture && (known == nullptr || known->size() > 1)) pictures_.insert(o);  // a number for each channel is no picture
+            const dims* shape = known.shape(o);
+            if (picture && (shape == nullptr || shape->size() > 1)) pictures_.insert(o);  // a number for each channel is no picture
         }
         const bool reckoned =
             detail::reckons(node) && std::ranges::all_of(node.output(), [&](const std::string& o) { return sizes.contains(o); });
         for (int i = 0; i < node.input_size(); ++i) {
             const std::string& name = node.input(i);
             part p = part::none;
-            if (!name.empty() && is_float_type(type_of_input(i))) {
+            if (!name.empty() && is_float(known.type(name))) {
                 const bool constant = m.is_constant(name);
                 p = constant ? part::weight : part::input;
-                const bool convolution = op == "Conv" || op == "ConvTranspose";
-                if (constant && i == 2 && (convolution || op == "Gemm")) p = part::bias;
-                if (constant && i == 3 && detail::one_of(op, {"LSTM", "GRU", "RNN"})) p = part::bias;
+                if (constant && i == 2 && facts_of(node).has(ops::biased)) p = part::bias;
+                if (constant && i == 3 && facts_of(node).has(ops::recurrent)) p = part::bias;
                 if (numbers.contains(name) || sparse.contains(name)) p = part::none;
                 // Bounds, sizes and paddings are not data, nor what they are made of, and a mover has one data input.
                 if (reckoned || facts_of(node).is_place(i)) p = part::none;
@@ -237,8 +172,8 @@ layer_view::layer_view(const model& m) : model_(&m) {
             for (const std::string& o : node.output()) root_[o] = root(node.input(0));
         nodes_.push_back(std::move(info));
     }
-    for (const auto& [name, type] : types)
-        if (is_float_type(type)) float_.emplace(name, static_cast<data_type>(type));
+    for (const auto& [name, type] : known.types())
+        if (is_float(type)) float_.emplace(name, type);
 }
 
 int layer_view::fused_activation(const std::string& tensor) const {
@@ -261,7 +196,7 @@ const value_info* given_integers(const model& m, std::string_view tensor) {
         const int p = m.producer(tensor);
         if (p < 0) return nullptr;
         const onnx::NodeProto& n = m.graph().node(p);
-        if (!detail::one_of(n.op_type(), {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Transpose"})) return nullptr;
+        if (!facts_of(n).has(ops::keeps_all)) return nullptr;
         tensor = n.input(0);
     }
     return nullptr;

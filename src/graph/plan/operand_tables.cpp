@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 
+#include "graph/ops/op.hpp"
 #include "qk/graph/model/attribute.hpp"
 
 namespace qk::graph {
@@ -61,7 +62,7 @@ std::optional<held_weight> experts_of(const layer_view& layers, const onnx::Node
 
 }  // namespace
 
-bool is_recurrent(const onnx::NodeProto& n) { return n.domain().empty() && detail::one_of(n.op_type(), {"LSTM", "GRU", "RNN"}); }
+bool is_recurrent(const onnx::NodeProto& n) { return facts_of(n).has(ops::recurrent); }
 
 std::vector<held_weight> held_weights(const layer_view& layers, int node) {
     const onnx::NodeProto& n = layers.source().graph().node(node);

@@ -3,6 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "graph/ops/op.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/quantize/choices.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
@@ -128,7 +129,7 @@ choice_request parse_choice_request(const std::string& text, const std::string& 
     if (is == std::string::npos || is == 0 || is + 1 == text.size())
         throw error(origin + " '" + text + "' must be LAYERS=ACTIVATION/WEIGHT, as in Conv=int8@min_max|entropy/int8");
     choice_request r{.name = text.substr(0, is), .origin = origin + " " + text.substr(0, is)};
-    r.scope = detail::one_of(r.name, {"Conv", "ConvTranspose", "Gemm", "MatMul"}) ? scope::op_type : scope::layer;
+    r.scope = facts_of_type(r.name).has(ops::layer) ? scope::op_type : scope::layer;
     for (std::size_t from = is + 1; from <= text.size();) {
         const std::size_t to = std::min(text.find(',', from), text.size());
         for (std::string& pair : each_choice(text.substr(from, to - from))) r.pairs.push_back(std::move(pair));

@@ -90,16 +90,8 @@ class masks_of_constants {
     }
 
   private:
-    /// Is true when an operator's result holds the values of this input. A constant is only a bound for `Max` and `Min`, and a table for
-    /// `Gather`.
-    static bool passes(std::string_view op, int input, bool constant) {
-        if (one_of(op, {"Where", "Add", "Sub", "Mul", "Div", "Concat"})) return true;
-        if (one_of(op, {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Split", "Expand", "Tile",
-                        "Trilu", "Pad"}))
-            return input == 0;
-        if (op == "ScatterND" || op == "ScatterElements") return input != 1;
-        return !constant && (op == "Max" || op == "Min" || ((op == "Gather" || op == "GatherND") && input == 0));
-    }
+    /// Is true when a result holds the values of this input. A constant among those that are chosen from is a bound, or a table.
+    static bool passes(const op_facts& is, int input, bool constant) { return is.passes(input) && !(constant && is.has(ops::chooses)); }
     static bool is_mask(const model& m, const std::string& name) {
         const data_type type = m.constant_type(name);
         const bool real = type == data_type::float32 || type == data_type::float16 || type == data_type::bfloat16;
@@ -121,7 +113,7 @@ class masks_of_constants {
             }
             for (int k = 0; k < n.input_size() && !holds; ++k) {
                 const bool constant = m.is_constant(n.input(k));
-                holds = passes(n.op_type(), k, constant) && (constant ? is_mask(m, n.input(k)) : found_->contains(n.input(k)));
+                holds = passes(facts_of(n), k, constant) && (constant ? is_mask(m, n.input(k)) : found_->contains(n.input(k)));
             }
             if (holds) found_->insert(n.output().begin(), n.output().end());
         }

@@ -11,11 +11,14 @@
 #include <vector>
 
 #include "graph/ops/elements.hpp"
+#include "graph/ops/op.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/model/attribute.hpp"
 
 namespace qk::graph {
 namespace {
+
+using detail::one_of;
 
 class softmax_mask_search {
   public:
@@ -44,27 +47,20 @@ class softmax_mask_search {
     static constexpr std::size_t most_elements = std::size_t{1} << 22;
 
     static bool is_standard(const onnx::NodeProto& n) { return n.domain().empty() || n.domain() == "ai.onnx"; }
-    static bool moves(std::string_view op) {
-        return detail::one_of(op, {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Split",
-                                   "Expand", "Tile", "Trilu", "Pad", "Clip", "Gather", "GatherND", "Dropout"});
+    /// Is true when each result is one of the values of input 0.
+    static bool moves(const onnx::NodeProto& n) {
+        const op_facts& is = facts_of(n);
+        return is.passes(0) && !is.passes(1) && !one_of(n.op_type(), {"Neg", "Div"});
     }
-    static bool tells_apart(std::string_view op) {
-        return detail::one_of(op,
-                              {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Not", "Xor", "IsNaN", "IsInf"});
-    }
-    static bool scatters(std::string_view op) { return op == "ScatterND" || op == "ScatterElements"; }
-    /// Is true when a result holds the values of this input.
-    static bool passes(std::string_view op, int input) {
-        if (detail::one_of(op, {"Add", "Sub", "Mul", "Neg", "Max", "Min", "Concat"})) return true;
-        if (op == "Where") return input > 0;
-        if (scatters(op)) return input != 1;
-        return (moves(op) || op == "Div") && input == 0;
+    static bool tells_apart(const onnx::NodeProto& n) {
+        const auto of = type_source_of(n, 0);
+        return of && of->like < 0 && of->type == data_type::boolean;
     }
     /// Returns the input of an attention operator that is added to its scores; -1 for other operators.
     static int mask_input(const onnx::NodeProto& n) {
         if (is_standard(n)) return n.op_type() == "Attention" ? 3 : -1;
         if (n.domain() != "com.microsoft") return -1;
-        return detail::one_of(n.op_type(), {"Attention", "MultiHeadAttention"}) ? 5 : n.op_type() == "GroupQueryAttention" ? 10 : -1;
+        return one_of(n.op_type(), {"Attention", "MultiHeadAttention"}) ? 5 : n.op_type() == "GroupQueryAttention" ? 10 : -1;
     }
 
     bool leads(const onnx::NodeProto& n, int input) const {
@@ -72,8 +68,9 @@ class softmax_mask_search {
         if (mask_input(n) == input) return true;
         if (!is_standard(n)) return false;
         const std::string& op = n.op_type();
-        if (op == "Softmax" || op == "Exp" || op == "ReduceMax" || op == "Shape" || op == "Size" || tells_apart(op)) return input == 0;
-        return passes(op, input) && std::ranges::all_of(n.output(), [&](const std::string& o) { return o.empty() || leads_.contains(o); });
+        if (op == "Softmax" || op == "Exp" || op == "ReduceMax" || op == "Shape" || op == "Size" || tells_apart(n)) return input == 0;
+        return facts_of(n).passes(input) &&
+               std::ranges::all_of(n.output(), [&](const std::string& o) { return o.empty() || leads_.contains(o); });
     }
     bool leads_to_softmax(const std::string& tensor) const {
         const auto& uses = m_.uses(tensor);
@@ -114,7 +111,7 @@ class softmax_mask_search {
     std::optional<interval> of_result(const onnx::NodeProto& n, int depth) {
         const std::string& op = n.op_type();
         if (!is_standard(n)) return std::nullopt;
-        if (tells_apart(op)) return interval{0, 1};
+        if (tells_apart(n)) return interval{0, 1};
         if (op == "ConstantOfShape") {
             const node_view view(n, 9);
             if (detail::find_attribute(n, "value") == nullptr) return interval{};
@@ -124,15 +121,14 @@ class softmax_mask_search {
         }
         std::vector<interval> in;
         for (int k = 0; k < n.input_size(); ++k) {
-            const bool data = moves(op) ? k == 0 : passes(op, k) || op == "Div";
-            if (!data) continue;
+            if (!facts_of(n).passes(k) && op != "Div") continue;
             const auto one = plain(n.input(k), depth);
             if (!one) return std::nullopt;
             in.push_back(*one);
         }
         if (in.empty()) return std::nullopt;
         if (op == "Trilu" || op == "Pad") return joined(in[0], {});
-        if (moves(op)) return in[0];
+        if (moves(n)) return in[0];
         if (op == "Neg") return interval{-in[0].hi, -in[0].lo};
         if (in.size() < 2 && op != "Max" && op != "Min" && op != "Concat") return std::nullopt;
         return combined(op, in);
@@ -176,7 +172,7 @@ class softmax_mask_search {
         if (p < 0) return;
         const onnx::NodeProto& n = m_.graph().node(p);
         for (int k = 0; k < n.input_size(); ++k)
-            if (passes(n.op_type(), k)) mark_source(n.input(k));
+            if (facts_of(n).passes(k)) mark_source(n.input(k));
     }
 
     void look_at(const onnx::NodeProto& n) {
@@ -186,13 +182,13 @@ class softmax_mask_search {
         }
         if (!is_standard(n) || n.output_size() == 0 || !leads_.contains(n.output(0))) return;
         const std::string& op = n.op_type();
-        const bool adds = op == "Add" || op == "Sub", replaces = op == "Where" || scatters(op);
+        const bool adds = op == "Add" || op == "Sub", replaces = op == "Where" || op == "ScatterND" || op == "ScatterElements";
         if ((adds && n.input_size() == 2) || (replaces && n.input_size() == 3)) {
             const int first = op == "Where" ? 1 : 0, second = adds ? 1 : 2;
             meet(n, first, second), meet(n, second, first);
         }
         for (int k = 0; k < n.input_size(); ++k)
-            if (const auto mask = found_.find(n.input(k)); mask != found_.end() && passes(op, k)) {
+            if (const auto mask = found_.find(n.input(k)); mask != found_.end() && facts_of(n).passes(k)) {
                 const value_range range = mask->second;
                 for (const std::string& o : n.output())
                     if (leads_.contains(o) && layers_.is_float(o)) found_.emplace(o, range);

@@ -9,12 +9,14 @@
 #include "qk/codec/layout/layout.hpp"
 #include "qk/codec/layout/pieces.hpp"
 #include "qk/formats/codes/unpack.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/lanes/streaming.hpp"
 #include "qk/memory/values.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Decodes rows of n values; column k has factor[k] in every row. Takes (number of the first code, y, rows, row stride, n, factors).
 using rows_call = kernels::call_with<std::size_t, float*, std::size_t, std::size_t, std::size_t, const float*>;
@@ -185,4 +187,5 @@ void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_ou
     for (std::size_t k = done; k < a.length; k += step) decode_tile(0, k, 0, k, std::min(step, a.length - k));
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -13,9 +13,11 @@
 #include "qk/codec/decode/half_values.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/code_lanes.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Is true when this architecture has byte_values.
 template <class Arch>
@@ -141,4 +143,5 @@ class byte_values {};
 
 #endif
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

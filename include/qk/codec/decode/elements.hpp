@@ -8,11 +8,13 @@
 #include "qk/codec/layout/pieces.hpp"
 #include "qk/codec/layout/scales_of_tile.hpp"
 #include "qk/formats/codes/unpack.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/streaming.hpp"
 #include "qk/memory/values.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// What a run's values are multiplied by, and what is taken from codes of integers before.
 template <class Arch>
@@ -181,4 +183,5 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -7,11 +7,13 @@
 #include <cstring>
 
 #include "qk/codec/decode/fast_values.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/streaming.hpp"
 #include "qk/memory/planes.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Returns the one-bit shifts of the pairs of four vectors, the first of which is number `vector`, in every lane.
 template <class Arch>
@@ -274,4 +276,5 @@ void factors_across(const Format& f, const_planes p, std::size_t scale, std::siz
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -14,12 +14,14 @@
 #include "qk/formats/codes/code.hpp"
 #include "qk/formats/codes/groups.hpp"
 #include "qk/formats/codes/unpack.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/streaming.hpp"
 #include "qk/memory/bits.hpp"
 #include "qk/memory/narrow_codes.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Unpacks `n` codes (rounded up to a multiple of 8) of any width below 8, a byte each.
 template <class Arch>
@@ -278,4 +280,5 @@ void decode_columns(const Values& given, std::span<const std::byte> plane, std::
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

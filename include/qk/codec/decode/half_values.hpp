@@ -12,9 +12,11 @@
 #include "qk/formats/codes/unpack.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/code_lanes.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Is true when this architecture has half_values.
 template <class Arch>
@@ -235,4 +237,5 @@ class half_values {};
 
 #endif
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -9,8 +9,10 @@
 #include "qk/codec/decode/blocks.hpp"
 #include "qk/codec/decode/elements.hpp"
 #include "qk/codec/decode/fast_values.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Hands on values that are in memory.
 template <class Arch, class Visit>
@@ -107,4 +109,5 @@ QK_INLINE codec_parameters parameters_behind(codec_parameters p) {
     return p;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -9,10 +9,12 @@
 
 #include "qk/codec/decode/half_values.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/code_lanes.hpp"
 #include "qk/memory/narrow_codes.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Is true when this architecture has sixteen_values: where it can shuffle codes.
 template <class Arch>
@@ -92,4 +94,5 @@ class sixteen_values {
 #endif
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

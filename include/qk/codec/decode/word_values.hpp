@@ -7,10 +7,12 @@
 #include <cstdint>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/simd.hpp"
 #include "qk/memory/narrow_codes.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Is true when this architecture has word_values: where it can shuffle codes in vectors of 16 lanes.
 template <class Arch>
@@ -69,4 +71,5 @@ class word_values {};
 
 #endif
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

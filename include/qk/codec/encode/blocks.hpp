@@ -6,9 +6,11 @@
 #include "qk/codec/encode/elements.hpp"
 #include "qk/formats/codes.hpp"
 #include "qk/formats/codes/shared_code.hpp"
+#include "qk/isa.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// A tile of blocks: x and y as [rows][lanes] with the blocks in columns (lanes > 1) or as one row of blocks (lanes == 1).
 struct block_tile {
@@ -345,4 +347,5 @@ void encode_tensor(const block_coder<Arch>& coder, values_in x, planes out, alon
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -11,11 +11,13 @@
 #include "qk/codec/layout/scales_of_tile.hpp"
 #include "qk/formats/codes/groups.hpp"
 #include "qk/formats/codes/pack.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/choose.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 QK_INLINE void flush(float* x, std::size_t n) {
     for (std::size_t k = 0; k < n; ++k) {
@@ -452,4 +454,5 @@ void encode_elements(const table& f, values_in x, planes out, const codec_parame
     encode_runs<Arch>(a, x, p, width, in_registers, fast_call(fast), tile_call(encode_tile));
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qk/formats/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk {
@@ -13,9 +14,13 @@ enum class encode_status : std::uint8_t {
     too_small,  ///< `packed` has too few bytes
 };
 
+inline namespace QK_ISA {
+
 /// Is true when every result of fake_quantize under this semantics has a code. The rooms of the families say so for theirs.
 constexpr bool encodable(const format& f, const semantics& how) {
     return detail::with_family(f, [&how](const auto& g) { return encodable(g, how); });
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

@@ -6,12 +6,14 @@
 #include "qk/codec/encode/fast_codes.hpp"
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/codes.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/choose.hpp"
 #include "qk/kernels/drivers/block_rows.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 // The classes below make codes: code<Grid>(i, x, shared, form) is that of element x at position i of the array; `shared` is its block's.
 
@@ -345,4 +347,5 @@ std::size_t encode_row_of_blocks(const Form& form, const Codes& codes, const flo
     return kernels::run_row_of_blocks<Arch, shape>(x, blocks, codes.block_size, form, codes, general);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -7,6 +7,7 @@
 #include "qk/formats/codes.hpp"
 #include "qk/formats/codes/byte_codes.hpp"
 #include "qk/formats/codes/code.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/lanes/streaming.hpp"
 #include "qk/memory/bits.hpp"
@@ -14,6 +15,7 @@
 #include "qk/trace.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Encodes n values from a whole byte of the plane on, four vectors at least. The last four vectors may overlap those before, and must
 /// begin at a whole byte, too; under a table of scales they may not. Vectors that the coder cannot encode go to general(begin, count).
@@ -137,4 +139,5 @@ bool encode_fast(const Coder& coder, const float* x, std::size_t first, std::siz
     return true;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

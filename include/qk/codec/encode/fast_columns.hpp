@@ -6,10 +6,12 @@
 #include "qk/codec/encode/blocks.hpp"
 #include "qk/codec/encode/fast_blocks.hpp"
 #include "qk/codec/layout/pieces.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/block_columns.hpp"
 #include "qk/memory/values.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Writes the first n lanes as codes from number `first` on.
 template <class Arch>
@@ -116,4 +118,5 @@ void encode_columns(const packing& packed, const Form& form, const Codes& codes,
     each_panel<Arch>(packed, x, a, general, panel_call(encode));
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

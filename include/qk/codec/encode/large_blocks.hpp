@@ -4,8 +4,10 @@
 #pragma once
 
 #include "qk/codec/encode/blocks.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// One long block: positions first + k * stride of the array.
 struct long_block {
@@ -134,4 +136,5 @@ void encode_long_block(const Format& f, const block_coder<Arch>& coder, values_i
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -7,10 +7,12 @@
 #include <type_traits>
 
 #include "qk/formats/codes/unpack.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/choose.hpp"
 #include "qk/memory/values.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Rounds to whole numbers: to the nearest or, where the distance from it passes a threshold, to the next one on that side.
 template <class Arch>
@@ -145,4 +147,5 @@ QK_APART bool round_quotients(const kernels::floating_rules& r, const float* x, 
     return run(kernels::rounded_floating<Arch>(fast, r), fast.limit);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

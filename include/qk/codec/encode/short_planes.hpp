@@ -8,11 +8,13 @@
 
 #include "qk/formats/codes/unpack.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/lanes/simd.hpp"
 #include "qk/memory/values.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Is true when planes of that many values are short. Those that begin inside a byte are encoded in a buffer first, which takes longer.
 QK_INLINE constexpr bool is_short_plane(std::size_t values, int width) {
@@ -112,4 +114,5 @@ QK_INLINE void encode_scaled_rows(along_axis a, const float* x, const float* sca
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -6,9 +6,11 @@
 
 #include "qk/codec/encode/rounded_values.hpp"
 #include "qk/formats/codes/pack.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Computes codes of whole numbers: adds the zero point and clamps the sum to the range. Both are exact in int32 where the sum fits, else
 /// in doubles, whose lowest bits then hold the code.
@@ -57,4 +59,5 @@ QK_APART bool encode_wide(integer f, const kernels::integer_rules& rules, const 
     return false;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -3,10 +3,12 @@
 #pragma once
 
 #include "qk/codec/layout/layout.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/choose.hpp"
 #include "qk/memory/narrow_codes.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Facts about a format; the default knows nothing.
 struct compile_time_facts {
@@ -20,4 +22,5 @@ constexpr compile_time_facts known_of(const Format& f) {
     else return {element_width(f), {}, kernels::kind_of(f)};
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

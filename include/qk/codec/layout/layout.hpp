@@ -5,12 +5,14 @@
 #include <cstddef>
 
 #include "qk/formats/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/memory/planes.hpp"
 #include "qk/parameters.hpp"
 
 namespace qk {
 
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr packing packing_of(const format& f) {
     return with_family(f, [](const auto& g) { return packing_of(g); });
@@ -25,10 +27,13 @@ constexpr int scale_width(const Format& f) {
     return packing_of(f).scale_width;
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 /// Bits of the code of an element, and of the scale or exponent that a block shares (0 for a format without blocks).
 using detail::element_width, detail::scale_width;
+
+inline namespace QK_ISA {
 
 /// Returns the planes of a tensor of outer * length * inner values in a format (qk::format or a family's struct) with blocks along an axis.
 template <class Format>
@@ -46,5 +51,7 @@ constexpr std::size_t packed_bytes(along_axis a) {
     return layout_of(Format, a).bytes();
 }
 constexpr std::size_t packed_bytes(const format& f, along_axis a) { return layout_of(f, a).bytes(); }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

@@ -6,9 +6,11 @@
 
 #include "qk/codec/layout/layout.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/memory/values.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Calls visit(o, l, i, first, n) for pieces of at most a tile; `first` is the position of the n values in the array. With inner == 1 a
 /// piece lies along `length` and starts at a multiple of `align`; otherwise it lies along `inner`, at one position of `length`.
@@ -101,4 +103,5 @@ struct gathered_rows {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

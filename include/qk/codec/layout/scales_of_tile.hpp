@@ -8,10 +8,12 @@
 
 #include "qk/formats/codes/unpack.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/simd.hpp"
 #include "qk/memory/values.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Holds the scale and zero point of every value of a piece, or one of each when `single`. Points into the parameters given to fill().
 template <class Arch>
@@ -82,4 +84,5 @@ class scale_tile {
 /// Returns how an elementwise tensor is walked: along its scales, or as one row if it has one scale.
 QK_INLINE along_axis walk_of(const codec_parameters& p, std::size_t n) { return p.one_scale() ? along_axis{1, n, 1} : resolved(p.axis, n); }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

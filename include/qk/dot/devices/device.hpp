@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "qk/dot/accumulator.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -23,6 +24,8 @@ inline constexpr std::string_view mma_sim = "Xie et al., MMA-Sim, arXiv 2511.109
 inline constexpr std::string_view intel_sdm = "Intel SDM volume 2; this operation on the processor itself (devices_x86_test)";
 inline constexpr std::string_view intel_amx = "Intel SDM volume 2, AMX";
 inline constexpr std::string_view tpu = "Jouppi et al., arXiv 1704.04760, and Norrie et al., IEEE Micro 41(2), 2021";
+
+inline namespace QK_ISA {
 
 /// NVIDIA: products and C are aligned and truncated, the sum is truncated to `d` (fp16: rounded).
 constexpr accumulator tensor_core(int align, int groups, floating d, floating c, int operand_bits = 0, int bundle = 1) {
@@ -67,6 +70,8 @@ constexpr accumulator matrix_core_3_fp8() {
     a.join_drop = 25;
     return a;
 }
+
+}  // namespace QK_ISA
 
 }  // namespace devices
 }  // namespace qk

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qk/dot/devices/device.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::devices {
 
@@ -17,9 +18,14 @@ inline constexpr accumulator tiles_of_bf16{.sum = summation::sequential,
                                            .flush_inputs = input_flush::kept_sign,
                                            .flush_partials = true,
                                            .zero = zero_rule::positive_products};
+
+inline namespace QK_ISA {
+
 constexpr accumulator whole_numbers(int groups, bool saturate = false) {
     return {.sum = summation::integer, .groups = groups, .saturate = saturate};
 }
+
+}  // namespace QK_ISA
 /// Weights stay, partial sums move through a column: exact products are added one after the other, each sum rounded without subnormals.
 inline constexpr accumulator column_of_fp32{.sum = summation::sequential, .flush_inputs = input_flush::kept_sign, .flush_partials = true};
 

@@ -5,8 +5,10 @@
 #include "qk/formats/block_float/step.hpp"
 #include "qk/formats/codes/shared_code.hpp"
 #include "qk/formats/codes/unpack.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 // ---- to codes
 
@@ -96,4 +98,5 @@ struct block_factors<Arch, block_float> {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -5,6 +5,8 @@
 #include "qk/exact/begin.hpp"
 
 #include "qk/formats/floating/format.hpp"
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -16,10 +18,12 @@ struct block_float {
     int mantissa_bits = 7;  ///< 1 to 23
     bool bump = false;      ///< raise the exponent when an element of the top binade rounds past the range; elements are two's complement:
                             ///< code -2^mantissa_bits may be used (unless it would be -2^128) and there is no -0
-    friend constexpr bool operator==(const block_float&, const block_float&) = default;
+    friend QK_INLINE constexpr bool operator==(const block_float&, const block_float&) = default;
 };
 
 inline constexpr block_float bfp16{.block_size = 8, .exponent_bits = 8, .mantissa_bits = 7};
+
+inline namespace QK_ISA {
 
 constexpr bool has_negative_zero(const block_float& f) { return !f.bump; }
 
@@ -45,10 +49,14 @@ constexpr format_facts facts(const block_float& f) {
 /// Is true when every result of fake_quantize under this semantics has a code.
 constexpr bool encodable(const block_float&, const semantics& how) { return how.bfp_specials == block_specials::block_nan; }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr packing packing_of(const block_float& f) { return {1 + f.mantissa_bits, f.block_size, f.exponent_bits}; }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 }  // namespace qk

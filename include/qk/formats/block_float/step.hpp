@@ -5,9 +5,11 @@
 #include <algorithm>
 
 #include "qk/formats/block_float/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/steps/blocks.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 constexpr block_shape shape_of(const block_float& f) { return {f.block_size, element_step::block}; }
 
@@ -118,4 +120,5 @@ fast_block<Arch> fast_block_of(const block_float_step<Arch>& s, bool any_roundin
     return q;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

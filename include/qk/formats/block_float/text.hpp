@@ -5,8 +5,10 @@
 #include "qk/exact/begin.hpp"
 
 #include "qk/formats/keys.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 inline parsed<format> parse_block_float(std::string_view keys_text) {
     block_float f;
@@ -25,6 +27,7 @@ inline format_text text_of(const block_float& f) {
     return f.bump ? t.append(",bump") : t;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 #include "qk/exact/end.hpp"

@@ -8,10 +8,12 @@
 
 #include "qk/formats/codes/code.hpp"
 #include "qk/formats/integer/fast.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/code_lanes.hpp"
 #include "qk/memory/narrow_codes.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 template <class Arch>
 class grid_bytes;
@@ -159,4 +161,5 @@ struct no_bytes {
 template <class Arch, template <class> class Bytes>
 using bytes_if_any = std::conditional_t<has_byte_codes<Arch>(), Bytes<Arch>, no_bytes>;
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -9,8 +9,11 @@
 #include "qk/formats/format.hpp"
 #include "qk/formats/number.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
+
+inline namespace QK_ISA {
 
 /// Returns the value of a code of a floating format. Only the lowest bits(f) bits of `code` count. (Of a format with more exponents than
 /// float32, numbers beyond float32 become Inf and those below it are rounded.)
@@ -65,5 +68,7 @@ constexpr std::uint32_t code_of(integer f, std::int64_t q) {
     const auto u = static_cast<std::uint32_t>(q);
     return f.bits == 32 ? u : u & ((1u << f.bits) - 1);
 }
+
+}  // namespace QK_ISA
 
 }  // namespace qk

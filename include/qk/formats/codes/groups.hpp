@@ -11,11 +11,13 @@
 #include <limits>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/code_lanes.hpp"
 #include "qk/memory/values.hpp"
 #include "qk/steps/fast.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Which entry of a table each vector of a tile has. Runs of `group` values are cut into entries: 1, 2 or 4 vectors each.
 template <class Arch>
@@ -226,4 +228,5 @@ float one_scale_of(const divisor_table<Arch>&) noexcept {
     return 1.0f;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

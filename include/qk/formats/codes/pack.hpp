@@ -3,8 +3,10 @@
 #pragma once
 
 #include "qk/formats/codes/unpack.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Computes code_of for n values.
 template <class Arch>
@@ -62,4 +64,5 @@ QK_APART void to_twos_complement_codes(int width, const float* y, const float* f
     for (std::size_t i = 0; i < n; ++i) code[i] = whole(y[i] * first[i] * second[i]) & mask;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

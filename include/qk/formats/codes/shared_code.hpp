@@ -6,10 +6,12 @@
 #include <algorithm>
 
 #include "qk/formats/codes/pack.hpp"
+#include "qk/isa.hpp"
 #include "qk/semantics.hpp"
 #include "qk/steps/blocks.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// What a block's scale depends on: the largest finite magnitude, and the largest of all, as bits.
 struct survey {
@@ -65,4 +67,5 @@ QK_INLINE kernels::vf<Arch> or_nan(kernels::vf<Arch> factor, kernels::vi<Arch> c
 template <class Arch, class Format>
 struct block_factors;
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

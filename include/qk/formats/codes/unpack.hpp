@@ -6,10 +6,12 @@
 #include <cstdint>
 
 #include "qk/formats/codes/code.hpp"
+#include "qk/isa.hpp"
 #include "qk/memory/bits.hpp"
 #include "qk/storage.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 QK_INLINE constexpr float as_float(std::uint32_t u) { return std::bit_cast<float>(u); }
 QK_INLINE constexpr std::uint32_t as_bits(float v) { return std::bit_cast<std::uint32_t>(v); }
@@ -81,4 +83,5 @@ QK_APART void to_twos_complement(int width, float unit, const std::uint32_t* cod
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

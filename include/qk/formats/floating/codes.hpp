@@ -8,9 +8,11 @@
 #include "qk/formats/codes/byte_codes.hpp"
 #include "qk/formats/codes/unpack.hpp"
 #include "qk/formats/floating/fast.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/code_lanes.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Puts the signs of `bits` where the code has them: at bit width - 1.
 template <class Arch>
@@ -214,4 +216,5 @@ QK_APART void round_float(floating f, float* y, std::size_t n) noexcept {
         kernels::store<Arch>(y + k, kernels::cast_general<Arch>(kernels::load<Arch>(y + k), rules, kernels::vi<Arch>(0)));
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

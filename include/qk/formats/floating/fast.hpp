@@ -6,11 +6,13 @@
 #include <concepts>
 
 #include "qk/formats/floating/step.hpp"
+#include "qk/isa.hpp"
 #include "qk/steps/counting.hpp"
 #include "qk/steps/fast.hpp"
 #include "qk/steps/scale_table.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// The half-even form. prepare(x, by) divides by the scale, limit is the largest quotient that the form covers, and finish(x, i, by) rounds
 /// the quotient and multiplies. The vector stands at position i. A form that has code(x) gives the code of the same rounding.
@@ -359,4 +361,5 @@ floating_rows<Arch, Known> rows_of(floating f, const semantics& how, bool one_sc
 /// Is true for fp32 without a flush, which leaves every value as it is.
 constexpr bool is_identity(floating f, const semantics& how) { return f == fp32 && !how.flush_inputs && !how.flush_outputs; }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -10,6 +10,7 @@
 
 #include "qk/formats/family.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -26,7 +27,7 @@ struct specials {
     bool infinity = true;                                ///< the magnitude below the NaNs is Inf
     qk::high_nans high_nans = qk::high_nans::mantissas;  ///< of either sign
     bool negative_zero = true;                           ///< no: the code of -0 is NaN. Unsigned formats have no -0 and no such code
-    friend constexpr bool operator==(const specials&, const specials&) = default;
+    friend QK_INLINE constexpr bool operator==(const specials&, const specials&) = default;
 
     static const specials ieee;               ///< exponent all ones: Inf (mantissa 0) and NaN
     static const specials fn;                 ///< no Inf; one magnitude, all ones, is NaN of either sign
@@ -58,7 +59,7 @@ struct floating {
     bool is_signed = true;
     bool subnormals = true;  ///< the exponent field 0 means 0.m * 2^(1 - bias). No: 1.m * 2^-bias, but for 0 itself, which is code 0; where
                              ///< there is no mantissa either, code 0 is 2^-bias and there is no zero
-    friend constexpr bool operator==(const floating&, const floating&) = default;
+    friend QK_INLINE constexpr bool operator==(const floating&, const floating&) = default;
 };
 
 inline constexpr floating fp32{8, 23, 127, specials::ieee};
@@ -87,9 +88,13 @@ inline constexpr floating ue4m3{4, 3, 7, specials::unsigned_nan, false};
 inline constexpr floating no_format{0, 0, 0, specials::unsigned_nan, false, false};
 
 namespace detail {
+inline namespace QK_ISA {
 /// Is true for neither Inf nor NaN. (std::isfinite comes with a header that takes longer to compile than the rest of this folder.)
 constexpr bool is_finite(float v) noexcept { return (std::bit_cast<std::uint32_t>(v) & 0x7fffffffu) < 0x7f800000u; }
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 constexpr bool is_signed(floating f) { return f.is_signed; }
 constexpr int bits(floating f) { return int{f.is_signed} + f.exponent_bits + f.mantissa_bits; }
@@ -135,13 +140,19 @@ constexpr int max_exponent(floating f) {
     return exceeds_float32(f) && e > 127 ? 127 : e;
 }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 constexpr std::uint64_t largest_fraction(floating f) {
     const std::uint64_t ones = (std::uint64_t{1} << f.mantissa_bits) - 1;
     const bool is_cut = static_cast<int>(largest_magnitude(f) >> f.mantissa_bits) - f.bias > max_exponent(f);
     return is_cut ? ones : largest_magnitude(f) & ones;
 }
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 /// Mantissa field of the largest finite number of a storage format (registers of dot products may have more bits).
 constexpr std::uint32_t max_mantissa(floating f) { return static_cast<std::uint32_t>(detail::largest_fraction(f)); }
@@ -194,7 +205,10 @@ constexpr bool is_p3109(floating f) {
            f == p3109(bits(f), f.mantissa_bits + 1, f.is_signed, f.specials.infinity);
 }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 /// Checks the facts about special values, zero and sign; the widths are right already.
 constexpr message check_facts(floating f) {
@@ -212,7 +226,10 @@ constexpr message check_facts(floating f) {
     return {};
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 /// A floating format has 2 to 16 bits, every code is exact in float32, and at least one finite number is above 0. fp32 itself passes, and
 /// the formats of IEEE P3109 do, some of which have more exponents than float32.
@@ -236,7 +253,10 @@ constexpr message check(floating f) {
     return {};
 }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 /// Elements of block formats have 8 bits or fewer, so that element times scale is exact wherever float32 can hold it.
 constexpr message check_element(floating f, std::string_view what) {
@@ -247,7 +267,10 @@ constexpr message check_element(floating f, std::string_view what) {
     return m;
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
+
+inline namespace QK_ISA {
 
 constexpr format_facts facts(floating f) {
     const double smallest = min_value(f), lowest = f.is_signed ? -max_value(f) : has_zero(f) ? 0 : smallest;
@@ -259,10 +282,14 @@ constexpr bool encodable(floating f, const semantics& how) {
     return f != no_format && (has_nan(f) || how.nan_without_code != nan_rule::nan);
 }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr packing packing_of(floating f) { return {.element_width = bits(f)}; }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 }  // namespace qk

@@ -7,10 +7,12 @@
 
 #include "qk/formats/floating/format.hpp"
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/semantics.hpp"
 #include "qk/steps/general.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// What decides between the neighbours of a value beside the step of the grid.
 struct number_grid {
@@ -270,4 +272,5 @@ struct floating_step {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -7,8 +7,10 @@
 #include <limits>
 
 #include "qk/formats/keys.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// A word for special values, and what it means with and without a sign.
 struct specials_word {
@@ -107,6 +109,7 @@ inline format_text text_of(floating f) {
     return f.subnormals ? t : t.append(",subnormals=0");
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 #include "qk/exact/end.hpp"

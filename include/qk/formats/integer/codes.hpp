@@ -8,8 +8,10 @@
 #include "qk/formats/codes/groups.hpp"
 #include "qk/formats/codes/unpack.hpp"
 #include "qk/formats/integer/fast.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 template <class Arch>
 struct integer_coder {
@@ -124,4 +126,5 @@ struct integer_values_by_table {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -6,11 +6,13 @@
 
 #include "qk/formats/floating/fast.hpp"
 #include "qk/formats/integer/step.hpp"
+#include "qk/isa.hpp"
 #include "qk/steps/counting.hpp"
 #include "qk/steps/fast.hpp"
 #include "qk/steps/scale_table.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// The half-even form of integers of up to 20 bits: adding 1.5 * 2^23 rounds the quotient, which the tile test bounds. The bits of the sum
 /// are its integer plus a constant, so the sum is clamped as an integer: a processor does more of that at a time than of floats.
@@ -222,4 +224,5 @@ integer_rows<Arch> rows_of(integer f, const semantics& how, bool one_scale, bool
 
 constexpr bool is_identity(integer, const semantics&) { return false; }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "qk/formats/family.hpp"
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -16,7 +18,7 @@ struct integer {
     bool narrow = false;        ///< the lowest code is not used (int8: -127)
     bool reduce_range = false;  ///< codes of one bit less, stored in `bits` (for products that would saturate 16-bit sums)
     bool pow2 = false;          ///< scales are powers of two; a rule for choosing scales
-    friend constexpr bool operator==(const integer&, const integer&) = default;
+    friend QK_INLINE constexpr bool operator==(const integer&, const integer&) = default;
 };
 
 inline constexpr integer int2{.bits = 2};
@@ -29,6 +31,8 @@ inline constexpr integer uint4{.bits = 4, .is_signed = false};
 inline constexpr integer uint8{.bits = 8, .is_signed = false};
 inline constexpr integer uint16{.bits = 16, .is_signed = false};
 inline constexpr integer uint32{.bits = 32, .is_signed = false};
+
+inline namespace QK_ISA {
 
 constexpr int bits(integer f) { return f.bits; }
 constexpr int used_bits(integer f) { return f.bits - int{f.reduce_range}; }
@@ -62,10 +66,14 @@ constexpr format_facts facts(integer f) { return {static_cast<double>(qmax(f)), 
 /// Is true when every result of fake_quantize under this semantics has a code.
 constexpr bool encodable(integer, const semantics&) { return true; }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr packing packing_of(integer f) { return {.element_width = f.bits}; }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 }  // namespace qk

@@ -7,11 +7,13 @@
 #pragma once
 
 #include "qk/formats/integer/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
 #include "qk/steps/general.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// The part of a step that is the same for every scale.
 struct integer_rules {
@@ -117,4 +119,5 @@ struct integer_step {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -5,8 +5,10 @@
 #include "qk/exact/begin.hpp"
 
 #include "qk/formats/keys.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 inline parsed<format> parse_integer(integer f, std::string_view family, std::string_view keys_text, bool named) {
     key keys[] = {{.name = "symmetric", .flag = &f.symmetric}, {.name = "pow2", .flag = &f.pow2},
@@ -43,6 +45,7 @@ inline format_text text_of(integer f) {
     return t;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 #include "qk/exact/end.hpp"

@@ -4,8 +4,10 @@
 
 #include "qk/formats/block_float/codes.hpp"
 #include "qk/formats/microexponent/step.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 // ---- to codes
 
@@ -56,4 +58,5 @@ struct block_factors<Arch, microexponent> {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -5,6 +5,8 @@
 #include "qk/exact/begin.hpp"
 
 #include "qk/formats/floating/format.hpp"
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -15,12 +17,14 @@ struct microexponent {
     int exponent_bits = 8;
     int shift_bits = 1;
     int mantissa_bits = 7;
-    friend constexpr bool operator==(const microexponent&, const microexponent&) = default;
+    friend QK_INLINE constexpr bool operator==(const microexponent&, const microexponent&) = default;
 };
 
 inline constexpr microexponent mx9{.mantissa_bits = 7};
 inline constexpr microexponent mx6{.mantissa_bits = 4};
 inline constexpr microexponent mx4{.mantissa_bits = 2};
+
+inline namespace QK_ISA {
 
 constexpr double bits_per_value(microexponent f) {
     return 1 + f.mantissa_bits + double(f.shift_bits) / f.sub_block_size + double(f.exponent_bits) / f.block_size;
@@ -45,12 +49,16 @@ constexpr format_facts facts(const microexponent& f) {
 /// Is true when every result of fake_quantize under this semantics has a code.
 constexpr bool encodable(const microexponent&, const semantics&) { return true; }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr packing packing_of(const microexponent& f) {
     return {1 + f.mantissa_bits, f.block_size, f.exponent_bits, f.sub_block_size, f.shift_bits};
 }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 }  // namespace qk

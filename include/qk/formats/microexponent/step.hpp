@@ -4,8 +4,10 @@
 
 #include "qk/formats/block_float/step.hpp"
 #include "qk/formats/microexponent/format.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 constexpr block_shape shape_of(const microexponent& f) { return {f.block_size, element_step::pair}; }
 
@@ -16,4 +18,5 @@ block_float_step<Arch> step_of(const microexponent& f, const semantics& how, flo
     return {f.block_size, f.sub_block_size, f.mantissa_bits, 254, (1 << f.shift_bits) - 1, rules};
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

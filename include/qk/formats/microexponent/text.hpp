@@ -5,8 +5,10 @@
 #include "qk/exact/begin.hpp"
 
 #include "qk/formats/keys.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 inline parsed<format> parse_microexponent(std::string_view keys_text) {
     microexponent f;
@@ -26,6 +28,7 @@ inline format_text text_of(const microexponent& f) {
     return t;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 #include "qk/exact/end.hpp"

@@ -5,9 +5,11 @@
 #include "qk/formats/codes/shared_code.hpp"
 #include "qk/formats/floating/codes.hpp"
 #include "qk/formats/microscaling/step.hpp"
+#include "qk/isa.hpp"
 #include "qk/memory/values.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 // ---- to codes
 
@@ -72,4 +74,5 @@ struct block_factors<Arch, microscaling> {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

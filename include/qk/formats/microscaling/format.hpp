@@ -5,6 +5,8 @@
 #include "qk/exact/begin.hpp"
 
 #include "qk/formats/floating/format.hpp"
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -13,7 +15,7 @@ struct microscaling {
     int block_size = 32;
     floating element = fp8_e4m3fn;
     int integer_bits = 0;  ///< 0: the elements are `element`
-    friend constexpr bool operator==(const microscaling&, const microscaling&) = default;
+    friend QK_INLINE constexpr bool operator==(const microscaling&, const microscaling&) = default;
 };
 
 inline constexpr microscaling mxfp8_e4m3{.element = fp8_e4m3fn};
@@ -24,6 +26,8 @@ inline constexpr microscaling mxfp4{.element = fp4_e2m1};
 inline constexpr microscaling mxfp4_e3m0{.element = fp4_e3m0};
 inline constexpr microscaling mxfp4_e1m2{.element = fp4_e1m2};
 inline constexpr microscaling mxint8{.element = {}, .integer_bits = 8};
+
+inline namespace QK_ISA {
 
 constexpr bool has_integer_elements(microscaling f) { return f.integer_bits > 0; }
 constexpr int element_bits(microscaling f) { return has_integer_elements(f) ? f.integer_bits : bits(f.element); }
@@ -71,10 +75,14 @@ constexpr bool encodable(const microscaling& f, const semantics& how) {
     return how.mx_specials == block_specials::block_nan || (has_infinity(f.element) && has_nan(f.element));
 }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr packing packing_of(const microscaling& f) { return {element_bits(f), f.block_size, 8}; }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 }  // namespace qk

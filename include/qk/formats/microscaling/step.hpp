@@ -7,10 +7,12 @@
 
 #include "qk/formats/floating/step.hpp"
 #include "qk/formats/microscaling/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/steps/blocks.hpp"
 #include "qk/steps/search.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 constexpr block_shape shape_of(const microscaling& f) {
     return {f.block_size, has_integer_elements(f) ? element_step::block : element_step::element};
@@ -167,4 +169,5 @@ searched_microscaling<Arch> searched_step(const microscaling& f, float t, const 
     return {f, t, task};
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -6,8 +6,10 @@
 
 #include "qk/formats/floating/text.hpp"
 #include "qk/formats/keys.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 inline parsed<format> parse_microscaling(std::string_view keys_text) {
     microscaling f;
@@ -35,6 +37,7 @@ inline format_text text_of(const microscaling& f) {
     return t.append("element=").append(to_text(format(f.element))).append(",block=").append(f.block_size);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 #include "qk/exact/end.hpp"

@@ -5,8 +5,10 @@
 #include "qk/formats/codes/shared_code.hpp"
 #include "qk/formats/floating/codes.hpp"
 #include "qk/formats/nvfloat/fast.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 // ---- to codes
 
@@ -63,4 +65,5 @@ struct block_factors<Arch, nvfloat> {
     QK_INLINE void make(kernels::vi<Arch> code, kernels::vf<Arch>* factor) const noexcept { factor[0] = scale(code) * tensor; }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -3,9 +3,11 @@
 #pragma once
 
 #include "qk/formats/nvfloat/step.hpp"
+#include "qk/isa.hpp"
 #include "qk/steps/blocks.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// NVFP4 and its like. With `Product` elements are multiplied by 1 / scale = high + low; without it they are divided.
 template <class Arch, bool Product>
@@ -142,4 +144,5 @@ rounded_nvfloat<Arch> rounded_of(const nvfloat_step<Arch>& step) noexcept {
     return rounded_nvfloat<Arch>(step);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -5,6 +5,8 @@
 #include "qk/exact/begin.hpp"
 
 #include "qk/formats/floating/format.hpp"
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -15,7 +17,7 @@ struct nvfloat {
     floating element = fp4_e2m1;
     floating scale = fp8_e4m3fn;
     bool tensor_scale = true;
-    friend constexpr bool operator==(const nvfloat&, const nvfloat&) = default;
+    friend QK_INLINE constexpr bool operator==(const nvfloat&, const nvfloat&) = default;
 };
 
 inline constexpr nvfloat nvfp4{};
@@ -26,6 +28,8 @@ inline constexpr nvfloat nvfp4_e1m2{.element = fp4_e1m2};
 inline constexpr nvfloat amdfp4{.scale = ue5m3, .tensor_scale = false};
 inline constexpr nvfloat amdfp4_g32{.block_size = 32, .scale = ue5m3, .tensor_scale = false};
 inline constexpr nvfloat amdfp4_global_g32{.block_size = 32, .scale = ue5m3};
+
+inline namespace QK_ISA {
 
 constexpr double bits_per_value(nvfloat f) { return bits(f.element) + double(bits(f.scale)) / f.block_size; }
 constexpr int block_size(const nvfloat& f) { return f.block_size; }
@@ -46,10 +50,14 @@ constexpr bool encodable(const nvfloat& f, const semantics& how) {
     return has_nan(f.scale) && how.mx_specials == block_specials::block_nan && search_has_codes(f.block_size, how);
 }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr packing packing_of(const nvfloat& f) { return {bits(f.element), f.block_size, bits(f.scale), 0, 0, f.tensor_scale}; }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 }  // namespace qk

@@ -7,10 +7,12 @@
 
 #include "qk/formats/floating/step.hpp"
 #include "qk/formats/nvfloat/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/steps/blocks.hpp"
 #include "qk/steps/search.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 constexpr block_shape shape_of(const nvfloat& f) { return {f.block_size, element_step::element}; }
 
@@ -171,4 +173,5 @@ searched_nvfloat<Arch> searched_step(const nvfloat& f, float t, const search_tas
     return {f, t, task};
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

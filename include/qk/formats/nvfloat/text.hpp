@@ -6,8 +6,10 @@
 
 #include "qk/formats/floating/text.hpp"
 #include "qk/formats/keys.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 inline parsed<format> parse_nvfloat(std::string_view keys_text) {
     nvfloat f;
@@ -36,6 +38,7 @@ inline format_text text_of(const nvfloat& f) {
     return f.tensor_scale ? t : t.append(",tensor=0");
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 #include "qk/exact/end.hpp"

@@ -7,9 +7,11 @@
 #include <cstdint>
 
 #include "qk/formats/table/fast.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/code_lanes.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 template <class Arch>
 void elements_of(const table& f, const std::uint32_t* code, float* out, std::size_t n) {
@@ -57,4 +59,5 @@ struct listed_values {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::detail

@@ -7,8 +7,10 @@
 
 #include "qk/formats/floating/fast.hpp"
 #include "qk/formats/table/step.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// A value becomes the number that the search finds; NaN is left to the general form.
 template <class Arch, int Levels>
@@ -79,4 +81,5 @@ table_rows<Arch> rows_of(const table& f, const semantics& how, bool, bool stream
 
 constexpr bool is_identity(const table&, const semantics&) { return false; }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

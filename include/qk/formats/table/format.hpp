@@ -13,6 +13,8 @@
 #include <span>
 
 #include "qk/formats/floating/format.hpp"
+#include "qk/inline.hpp"
+#include "qk/isa.hpp"
 
 namespace qk {
 
@@ -26,6 +28,8 @@ struct table_values {
     std::array<float, 256> number{};  ///< those from `size` on are 0
 };
 
+inline namespace QK_ISA {
+
 /// Returns the values of a table: numbers or NaN, at most 256 (-0 becomes +0, every NaN the same).
 constexpr table_values values_of(std::span<const float> numbers) {
     table_values t{.size = static_cast<int>(numbers.size() < 256 ? numbers.size() : 256)};
@@ -34,9 +38,31 @@ constexpr table_values values_of(std::span<const float> numbers) {
     return t;
 }
 
+}  // namespace QK_ISA
+
+namespace detail {
+inline namespace QK_ISA {
+
+constexpr bool same_values(const table_values& a, const table_values& b) {
+    if (a.size != b.size) return false;
+    for (std::size_t i = 0; &a != &b && i < static_cast<std::size_t>(a.size); ++i)
+        if (std::bit_cast<std::uint32_t>(a.number[i]) != std::bit_cast<std::uint32_t>(b.number[i])) return false;
+    return true;
+}
+
+}  // namespace QK_ISA
+}  // namespace detail
+
 namespace detail {
 
 inline constexpr table_values no_values;
+
+/// What table_of keeps, the last one first.
+struct kept_values {
+    table_values values;
+    const kept_values* before;
+};
+inline std::atomic<const kept_values*> last_kept{nullptr};
 
 }  // namespace detail
 
@@ -47,14 +73,13 @@ struct table {
     const table_values* values = &detail::no_values;  ///< of static storage, or from table_of
     table_ties ties = table_ties::even_code;
 
-    constexpr int size() const { return values->size; }
-    friend constexpr bool operator==(const table& a, const table& b) {
-        if (a.ties != b.ties || a.size() != b.size()) return false;
-        for (std::size_t i = 0; a.values != b.values && i < static_cast<std::size_t>(a.size()); ++i)
-            if (std::bit_cast<std::uint32_t>(a.values->number[i]) != std::bit_cast<std::uint32_t>(b.values->number[i])) return false;
-        return true;
+    QK_INLINE constexpr int size() const { return values->size; }
+    friend QK_INLINE constexpr bool operator==(const table& a, const table& b) {
+        return a.ties == b.ties && detail::same_values(*a.values, *b.values);
     }
 };
+
+inline namespace QK_ISA {
 
 /// Returns the number or NaN of a code; codes beyond the table mean 0.
 constexpr float value_of(const table& t, std::uint32_t code) { return t.values->number[code & 255u]; }
@@ -62,11 +87,8 @@ constexpr float value_of(const table& t, std::uint32_t code) { return t.values->
 /// Returns the table of these numbers (at most 256). The numbers are kept until the process ends, equal ones once; a table without values,
 /// which check refuses, is returned where there is no memory for them.
 inline table table_of(std::span<const float> numbers, table_ties ties = table_ties::even_code) noexcept {
-    struct kept {
-        table_values values;
-        const kept* before;
-    };
-    static std::atomic<const kept*> last{nullptr};
+    using kept = detail::kept_values;
+    std::atomic<const kept*>& last = detail::last_kept;
     const table_values values = values_of(numbers);
     const kept* before = last.load(std::memory_order_acquire);
     for (const kept* k = before; k != nullptr; k = k->before)
@@ -115,7 +137,10 @@ constexpr double reach(const table& t) {
     return most > -least ? most : -least;
 }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 /// Posits of `width` bits with es = 2 (Posit Standard 2022): sign, regime, two bits of exponent, fraction; negative ones in two's
 /// complement.
@@ -175,6 +200,7 @@ inline constexpr table_values nf4_values = values_of(std::array<float, 16>{
     0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f});
 inline constexpr table_values posit8_values = posits<8>(), lns8_values = logarithms(), apot4_values = sums_of_powers();
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 /// NormalFloat: Dettmers et al., QLoRA, NeurIPS 2023 (bitsandbytes' values; a tie goes to the lower one).
@@ -182,6 +208,8 @@ inline constexpr table nf4{&detail::nf4_values, table_ties::lower};
 inline constexpr table posit8{&detail::posit8_values};
 inline constexpr table lns8{&detail::lns8_values};
 inline constexpr table apot4{&detail::apot4_values};
+
+inline namespace QK_ISA {
 
 constexpr double bits_per_value(const table& f) { return bits(f); }
 constexpr int block_size(const table&) { return 0; }
@@ -204,10 +232,14 @@ constexpr format_facts facts(const table& f) {
 /// Is true when every result of fake_quantize under this semantics has a code.
 constexpr bool encodable(const table& f, const semantics& how) { return has_nan(f) || how.nan_without_code != nan_rule::nan; }
 
+}  // namespace QK_ISA
+
 namespace detail {
+inline namespace QK_ISA {
 
 constexpr packing packing_of(const table& f) { return {.element_width = bits(f)}; }
 
+}  // namespace QK_ISA
 }  // namespace detail
 
 }  // namespace qk

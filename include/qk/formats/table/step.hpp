@@ -9,11 +9,13 @@
 
 #include "qk/formats/floating/fast.hpp"
 #include "qk/formats/table/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/lanes/code_lanes.hpp"
 #include "qk/steps/general.hpp"
 #include "qk/steps/scale_table.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// What a table does under a semantics. (A template, so that each instruction set has its own.)
 template <class Arch>
@@ -260,4 +262,5 @@ struct table_step {
     }
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -8,8 +8,10 @@
 #include <cstdlib>
 
 #include "qk/formats/keys.hpp"
+#include "qk/isa.hpp"
 
 namespace qk::detail {
+inline namespace QK_ISA {
 
 /// Reads the nearest float32. Some libraries have no from_chars for floats.
 inline bool parse_float(std::string_view word, float& value) {
@@ -64,6 +66,7 @@ inline format_text text_of(const table& f) {
     return t;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::detail
 
 #include "qk/exact/end.hpp"

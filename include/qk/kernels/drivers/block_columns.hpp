@@ -6,10 +6,12 @@
 #include <cstring>
 #include <utility>
 
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/block_rows.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// Calls Form::share for blocks that lie in a lane each. `Pairs`: they may have sub-blocks.
 template <class Arch, bool Pairs, class Form>
@@ -236,4 +238,5 @@ void run_strided(const float* x, float* y, along_axis axis, std::size_t size, co
     if (streaming) end_streaming<Arch>();
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

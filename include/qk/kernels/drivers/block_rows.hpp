@@ -13,6 +13,7 @@
 #include <span>
 
 #include "qk/inline.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/general.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
 #include "qk/lanes/maxima.hpp"
@@ -21,6 +22,7 @@
 #include "qk/trace.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// Is true for forms of blocks that may have sub-blocks.
 template <class Form, class Arch>
@@ -716,4 +718,5 @@ QK_INLINE void round_four(Memory& memory, std::size_t i, std::size_t n, int each
     to.template put_four<Grid>(i, v, own, q, memory.codes + n * w);
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -2,10 +2,12 @@
 // Runs elementwise formats with a scale for each column: channels last, or blocks along an axis that is not the last.
 #pragma once
 
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/rows.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// How many columns get their scales prepared at a time, for all rows.
 inline constexpr std::size_t columns_together = 512;
@@ -101,4 +103,5 @@ void run_columns(const Rows& rows, const row_group& all, std::size_t repeat, con
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 
+#include "qk/isa.hpp"
 #include "qk/parameters.hpp"
 #include "qk/steps/blocks.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// Runs the general form: y[i] = step(x[i]). `position` is that of x[0] in the caller's span (stochastic rounding).
 template <class Arch, class Step>
@@ -176,4 +178,5 @@ void run_blocks_general(const float* x, float* y, along_axis axis, const Step& s
     }
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -5,7 +5,10 @@
 
 #include <cstddef>
 
+#include "qk/isa.hpp"
+
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 template <class Result, class... Given>
 class call_of {
@@ -24,4 +27,5 @@ using call_with = call_of<void, Given...>;
 
 using range_call = call_with<std::size_t, std::size_t>;  ///< (begin, count)
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -2,12 +2,14 @@
 // Runs the step of an elementwise format over rows: the fast form on the tiles that it covers, the general form on the rest.
 #pragma once
 
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/general.hpp"
 #include "qk/lanes/streaming.hpp"
 #include "qk/steps/scale_table.hpp"
 #include "qk/trace.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// Does what run_tiles_of_row does for whole lines of 64 bytes, stores them past the caches, and returns how many elements these hold.
 /// Memory is faster when lines are read and written in turn than when tiles are.
@@ -169,4 +171,5 @@ void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size
     });
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

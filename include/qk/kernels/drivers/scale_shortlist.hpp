@@ -13,10 +13,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/general.hpp"
 #include "qk/steps/search.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 template <class Arch, class Step>
 class scale_shortlist {
@@ -186,4 +188,5 @@ class scale_shortlist {
     ladder_steps<Arch> at_[most];
 };
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

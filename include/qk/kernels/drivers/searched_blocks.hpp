@@ -11,11 +11,13 @@
 #include <limits>
 
 #include "qk/exact/product.hpp"
+#include "qk/isa.hpp"
 #include "qk/kernels/drivers/general.hpp"
 #include "qk/kernels/drivers/scale_shortlist.hpp"
 #include "qk/steps/search.hpp"
 
 namespace qk::kernels {
+inline namespace QK_ISA {
 
 /// Finds the best step of the ladder for each block of a group.
 template <class Arch, class Step>
@@ -191,4 +193,5 @@ QK_APART void run_searched(const Format& f, const float* x, float* y, along_axis
         run_blocks_general<Arch>(x, y, axis, searched_step<Arch>(f, t, search_task{axis, how, found}));
 }
 
+}  // namespace QK_ISA
 }  // namespace qk::kernels

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/ops/walk/inferred_shapes.hpp"
+// Definitions of known_values.hpp: the walk over a model's graph, and the types by the rows of its operators.
+#include "qk/graph/ops/known_values.hpp"
 
 #include <onnx/onnx_pb.h>
 
 #include <array>
 #include <atomic>
 #include <deque>
+#include <optional>
 #include <string_view>
 
 #include "graph/model/check.hpp"
 #include "graph/ops/walk/walk.hpp"
 
-namespace qk::graph::detail {
+namespace qk::graph {
 namespace {
 
 using ops::walk_graph;
@@ -122,9 +124,39 @@ void keep_common(walked& known, const walked& other, std::size_t time) {
         if (known.shape[k] != other.shape[k]) known.shape[k] = -1;
 }
 
+/// Types follow the nodes in their order. What neither a rule nor an input tells is what the model states; the result of an operator that
+/// is not known has the type that the model states, else that of its first input.
+std::unordered_map<std::string, data_type> types_in(const model& m) {
+    std::unordered_map<std::string, data_type> types;
+    std::unordered_map<std::string_view, data_type> stated;
+    const auto state = [&](const auto& infos) {
+        for (const auto& v : infos) stated[v.name()] = static_cast<data_type>(v.type().tensor_type().elem_type());
+    };
+    state(m.graph().value_info()), state(m.graph().output());
+    const auto find = [](const auto& in, const std::string& value) {
+        const auto found = in.find(value);
+        return found == in.end() ? data_type::undefined : found->second;
+    };
+    for (const auto& i : m.graph().initializer()) types[i.name()] = static_cast<data_type>(i.data_type());
+    for (const auto& i : m.graph().sparse_initializer()) types[i.values().name()] = static_cast<data_type>(i.values().data_type());
+    for (const value_info& i : m.inputs()) types[i.name] = i.type;
+    for (const onnx::NodeProto& n : m.graph().node())
+        for (int o = 0; o < n.output_size(); ++o) {
+            const std::optional<type_source> rule = find_function(m.proto(), n) ? std::nullopt : type_source_of(n, o);
+            const type_source from = rule.value_or(type_source{});
+            data_type type = from.like < 0                ? from.type
+                             : from.like < n.input_size() ? find(types, n.input(from.like))
+                                                          : data_type::undefined;
+            if (from.turned != nullptr) type = from.turned(type);
+            const data_type said = rule && type != data_type::undefined ? type : find(stated, n.output(o));
+            types[n.output(o)] = said == data_type::undefined ? type : said;
+        }
+    return types;
+}
+
 }  // namespace
 
-inferred_shapes::inferred_shapes(const model& m) {
+known_values::known_values(const model& m) : types_(types_in(m)) {
     ++walks;
     const numbered_model numbered(m);
     std::size_t symbols = 0;
@@ -137,13 +169,13 @@ inferred_shapes::inferred_shapes(const model& m) {
         if (walked& v = values[static_cast<std::size_t>(number)]; v.ranked && !v.lost()) shapes_.emplace(name, std::move(v.shape));
 }
 
-std::shared_ptr<const inferred_shapes> shapes_of(const model& m) {
-    if (auto found = std::static_pointer_cast<const inferred_shapes>(m.found())) return found;
-    auto made = std::make_shared<const inferred_shapes>(m);
+std::shared_ptr<const known_values> known_values_of(const model& m) {
+    if (auto found = std::static_pointer_cast<const known_values>(m.found())) return found;
+    auto made = std::make_shared<const known_values>(m);
     m.keep_found(made);
     return made;
 }
 
 std::size_t walks_made() { return walks; }
 
-}  // namespace qk::graph::detail
+}  // namespace qk::graph

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DNM=... -DBASE=... -DOTHER=... -P: checks that two objects, compiled for different instruction sets, share no function of qk, nor
+# one of the standard library's templates over a type of qk. Of a shared function the linker keeps one copy, and a processor without that
+# copy's instructions would run it.
+cmake_minimum_required(VERSION 3.25)
+function(weak_functions out object)
+  execute_process(COMMAND ${NM} --defined-only ${object} OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL " W [^\n]*2qk[^\n]*" found "${listing}")
+  list(LENGTH found count)
+  if(count LESS 100)
+    message(FATAL_ERROR "${object} has ${count} weak functions of qk: this test looks at the wrong thing")
+  endif()
+  set(${out} "${found}" PARENT_SCOPE)
+endfunction()
+weak_functions(of_base ${BASE})
+weak_functions(of_other ${OTHER})
+set(shared "")
+foreach(symbol IN LISTS of_base)
+  if(symbol IN_LIST of_other)
+    list(APPEND shared "${symbol}")
+  endif()
+endforeach()
+if(shared)
+  list(JOIN shared "\n  " text)
+  message(FATAL_ERROR "functions without the instruction set in their names (qk/isa.hpp):\n  ${text}")
+endif()
