@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // qk::dispatch: the run-time forms of the kernels, compiled once for each instruction set and chosen by the processor (or by QK_ARCH).
 //
-// Link qk::dispatch. The contract of every function is that of its namesake in qk; the results are the same bits. The choice is made on
+// Link qk::dispatch. The contract of every function is that of its namesake in qk; the results are the same bits. What a caller promises of
+// sizes, axes and memory is checked in every build: a broken promise ends the process with a sentence. The choice is made on
 // first use: the best of sse2, avx2 (with FMA, F16C and BMI2), avx512 (F, CD, BW, DQ, VL and BMI2), avx512_vnni (VNNI and VBMI, too, for
 // products) or neon that the processor has, unless the environment variable QK_ARCH names one of them.
 #pragma once
@@ -87,6 +88,15 @@ template <class Parallel>
 QK_INLINE void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,
                        const Parallel& parallel_for, std::size_t rows_of_a_piece = 64) {
     qk::detail::in_pieces(w.rows, o, parallel_for, rows_of_a_piece, [&](const product_options& piece) { product(f, w, x, y, piece); });
+}
+
+/// Other formats do not compile, and the compiler says why (wrong_use.hpp).
+template <class F, class... Arguments>
+requires(wrong_use::is_no_format<F>) QK_INLINE void fake_quantize(F&&, Arguments&&...) { wrong_use::of_format<F>(); }
+template <class F>
+requires(wrong_use::is_no_format<F>) QK_INLINE
+    void product(F&&, const packed_weights&, const product_input&, const product_output&, const product_options& = {}) {
+    wrong_use::of_format<F>();
 }
 
 }  // namespace qk::dispatch

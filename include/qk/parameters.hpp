@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "qk/inline.hpp"
 #include "qk/isa.hpp"
@@ -17,6 +18,8 @@ namespace detail {
 inline namespace QK_ISA {
 template <class Range, class T>
 concept span_of = std::convertible_to<Range&&, std::span<T>>;
+template <class R>
+concept readable_scales = span_of<R, const float> || span_of<R, const float16> || span_of<R, const bfloat16>;
 }  // namespace QK_ISA
 }  // namespace detail
 
@@ -33,6 +36,15 @@ class scales_in {
 
     template <storage T>
     QK_INLINE constexpr scales_in(const T* first, std::size_t n) : scales_in(std::span<const T>(first, n)) {}
+
+    template <class R>
+    requires(!detail::readable_scales<R> && !std::same_as<std::remove_cvref_t<R>, scales_in>) QK_INLINE constexpr scales_in(R&&) {
+        constexpr bool are_scales = detail::readable_scales<R>;
+        static_assert(
+            are_scales,
+            "scales are a span, vector or array of float, qk::float16 or qk::bfloat16: copy or cast 16-bit words to a type that says "
+            "which they are");
+    }
 
     QK_INLINE constexpr std::size_t size() const { return size_; }
     QK_INLINE constexpr bool empty() const { return size_ == 0; }

@@ -2,7 +2,8 @@
 // Asserts what a caller promises: debug builds stop with a sentence where a release build would read or write astray; with QK_CHECK release
 // builds do, too (expect.hpp).
 //
-// Every public call of the core begins with one of these. With NDEBUG alone each is empty, so that a release build pays nothing. They are
+// Every public call of the core begins with one of these. With NDEBUG alone each is empty, so that a release build pays nothing; those of
+// qk::dispatch are checked in every build, as far as that costs nothing. They are
 // always inlined: a function of its own could be linked from a file that is compiled for another instruction set.
 #pragma once
 
@@ -46,7 +47,7 @@ QK_INLINE void expect_axis([[maybe_unused]] along_axis a, [[maybe_unused]] std::
 }
 
 QK_INLINE void expect_format([[maybe_unused]] const format& f) {
-    QK_EXPECT(check(f).empty(), "qk: this format cannot exist (a parse_format that failed gives such a one); qk::check says why");
+    QK_EXPECT_EACH(check(f).empty(), "qk: this format cannot exist (a parse_format that failed gives such a one); qk::check says why");
 }
 
 QK_INLINE bool is_scale(const format& f, float scale) {
@@ -74,10 +75,10 @@ QK_INLINE void expect_scales([[maybe_unused]] const format& f, [[maybe_unused]] 
               "qk: there must be a zero point for each scale, one for all, or none at all");
     QK_EXPECT(is_there(scale.memory(), scale.size()) && is_there(zero.memory(), zero.size()),
               "qk: scales or zero points are a null pointer");
-#if QK_EXPECTS
-    for (std::size_t i = 0; i < scale.size(); ++i) QK_EXPECT(is_scale(f, scale[i]), "qk: a scale must be finite and above 0");
+#if QK_EXPECTS_EACH
+    for (std::size_t i = 0; i < scale.size(); ++i) QK_EXPECT_EACH(is_scale(f, scale[i]), "qk: a scale must be finite and above 0");
     for (std::size_t i = 0; i < zero.size() + (zero.is_shared() ? 1 : 0); ++i)
-        QK_EXPECT(is_zero_point(f, zero[i]), "qk: a zero point must be a code of the format");
+        QK_EXPECT_EACH(is_zero_point(f, zero[i]), "qk: a zero point must be a code of the format");
 #endif
 }
 /// Returns the number of scales of blocks of `rows` by `size` values; size 0: of channels.

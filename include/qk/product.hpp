@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products over packed weights: y = W x and Y = X W^T, where W stays packed, in any format.
 //
-//   qk::product<qk::mxfp4>({rows, columns, planes}, {x}, {y});                       // y = W x
-//   qk::product(format, {rows, columns, planes}, {x, 8}, {y}, {.bias = b});          // eight vectors
-//   qk::product<qk::int4>({rows, columns, {codes}, qk::per_block{...}}, {x}, {y}, {.plus = y});  // y += W x
-//   qk::grouped_product<qk::mxfp4>(w, {.rows = r, .chosen = chosen}, {x, tokens}, {y});           // what a router chose
-//   qk::dot_rows<qk::fp8_e4m3fn>(keys, {query}, {scores});                           // scores of attention over a packed cache
-//   qk::weighted_rows<qk::fp8_e4m3fn>(values, {scores}, {context});                  // and its context
+//   qk::product<qk::mxfp4>({rows, columns, planes}, x, y);                           // y = W x
+//   qk::product(format, {rows, columns, planes}, {x, 8}, y, {.bias = b});            // eight vectors
+//   qk::product<qk::int4>({rows, columns, {codes}, qk::per_block{...}}, x, y, {.plus = y});  // y += W x
+//   qk::grouped_product<qk::mxfp4>(w, {.rows = r, .chosen = chosen}, {x, tokens}, y);         // what a router chose
+//   qk::dot_rows<qk::fp8_e4m3fn>(keys, query, scores);                               // scores of attention over a packed cache
+//   qk::weighted_rows<qk::fp8_e4m3fn>(values, scores, context);                      // and its context
 //
 // Contract, for every overload:
 //   - W[r][k] is what decode gives for the planes and parameters (qk/codec.hpp), bit for bit. Blocks of block formats lie in rows.
@@ -98,6 +98,49 @@ void product(const packed_weights& w, const product_input& x, const product_outp
 /// and their length divides 256; elementwise formats have a scale of 1.
 template <auto Format, class Arch = kernels::native>
 [[nodiscard]] constexpr input_rounding rounded_to() noexcept;
+
+/// Every other call does not compile, and says why (wrong_use.hpp).
+template <class Family>
+requires std::is_constructible_v<format, Family>
+void product(const packed_weights&, const product_input&, const product_output&, const product_options& = {}) {
+    wrong_use::of_family<Family>();
+}
+template <class F>
+requires(wrong_use::is_no_format<F>) void product(F&&, const packed_weights&, const product_input&, const product_output&,
+                                                  const product_options& = {}) {
+    wrong_use::of_format<F>();
+}
+template <class Family>
+requires std::is_constructible_v<format, Family>
+void grouped_product(const packed_weights&, const product_experts&, const product_input&, const product_output&,
+                     const product_options& = {}) {
+    wrong_use::of_family<Family>();
+}
+template <class F>
+requires(wrong_use::is_no_format<F>) void grouped_product(F&&, const packed_weights&, const product_experts&, const product_input&,
+                                                          const product_output&, const product_options& = {}) {
+    wrong_use::of_format<F>();
+}
+template <class Family>
+requires std::is_constructible_v<format, Family>
+void dot_rows(const packed_rows&, const product_input&, const product_output&, const product_options& = {}) {
+    wrong_use::of_family<Family>();
+}
+template <class F>
+requires(wrong_use::is_no_format<F>) void dot_rows(F&&, const packed_rows&, const product_input&, const product_output&,
+                                                   const product_options& = {}) {
+    wrong_use::of_format<F>();
+}
+template <class Family>
+requires std::is_constructible_v<format, Family>
+void weighted_rows(const packed_rows&, const product_input&, const product_output&, const weighted_options& = {}) {
+    wrong_use::of_family<Family>();
+}
+template <class F>
+requires(wrong_use::is_no_format<F>) void weighted_rows(F&&, const packed_rows&, const product_input&, const product_output&,
+                                                        const weighted_options& = {}) {
+    wrong_use::of_format<F>();
+}
 
 }  // namespace QK_ISA
 

@@ -49,6 +49,10 @@ affine scale_from(const format& f, const observed_range& range, scale_choice how
 /// Returns the scale of a tensor.
 template <class Arch = native>
 affine scale_from(const format& f, const values_in& x, scale_choice how = scale_choice::absmax) noexcept;
+template <auto Format, class Arch = native>
+affine scale_from(const values_in& x, scale_choice how = scale_choice::absmax) noexcept {
+    return scale_from<Arch>(format(Format), x, how);
+}
 
 /// Writes a scale for each channel or block, as many as per_channel or per_block have, and the zero points where they are wanted. Without
 /// zero points all are 0 (of unsigned integers the middle), whatever the choice.

@@ -68,6 +68,10 @@ inline constexpr bool is_plane_to_write = writable_bytes<B> || std::is_convertib
 // The sentences. What the compiler prints around them is the call and a name of this namespace.
 namespace qk::wrong_use {
 
+/// Is true for the first argument of a call that is no format.
+template <class F>
+inline constexpr bool is_no_format = !detail::format_value<F>;
+
 template <class F>
 QK_INLINE constexpr bool of_format() {
     constexpr bool is_a_format = detail::format_value<F>;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the instruction set, once.
+// Chooses the instruction set, once. What a call promises is checked in every build: sums of sizes cost nothing beside a kernel.
+#define QK_CHECK_SIZES
 #include "qk/dispatch.hpp"
 
 #include <array>
@@ -109,8 +110,7 @@ const kernel_table& kernels() noexcept {
     return table;
 }
 
-/// Asserts the preconditions of a call, since the kernels behind the table assert nothing: their files are compiled for one instruction set
-/// each.
+/// Checks the preconditions of a call, since the kernels behind the table check nothing.
 template <class Parameters>
 void expect_call(const format& f, std::span<const float> x, std::span<float> y, const Parameters& p) noexcept {
     detail::expect_arrays(x, y);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls of the whole core, compiled once for each of two instruction sets and linked into one program (linked_isas.cpp). QK_LINKED_NAME is
-// the function's name. It returns a hash of all results.
+// the function's name.
+#include "linked_isas.hpp"
+
 #include <array>
 #include <bit>
 #include <cmath>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "qk/backward.hpp"
@@ -28,7 +31,15 @@
 
 namespace {
 
-std::uint64_t hash = 0xcbf29ce484222325u;
+constexpr std::uint64_t offset = 0xcbf29ce484222325u;
+std::uint64_t hash = offset;
+std::vector<part_hash> parts;
+
+/// Ends a part.
+void done(std::string part) {
+    parts.push_back({std::move(part), hash});
+    hash = offset;
+}
 
 void take(const void* data, std::size_t bytes) {
     const auto* p = static_cast<const unsigned char*>(data);
@@ -176,23 +187,32 @@ void layouts() {
 
 }  // namespace
 
-std::uint64_t QK_LINKED_NAME();
-std::uint64_t QK_LINKED_NAME() {
+std::vector<part_hash> QK_LINKED_NAME() {
     known_format<qk::mxfp4>();
     known_format<qk::nvfp4>();
     known_format<qk::fp8_e4m3fn>();
     known_format<qk::int8>();
-    for (const qk::named_format& e : qk::catalogue) any_format(e.format);
+    done("formats known when compiling");
+    for (const qk::named_format& e : qk::catalogue) {
+        any_format(e.format);
+        done(std::string(e.name));
+    }
     any_format(qk::p3109(8, 3));
+    done("IEEE P3109");
     for (const std::string_view text : {"mxpf4", "floating:exponent=9,mantissa=3", "int4"}) take(qk::parse_format(text).error.view());
+    done("parse_format");
     products();
+    done("products");
     sums_of_products();
+    done("dot products");
     layouts();
+    done("layouts");
     qk::observed_range range;
     range.observe(numbers(count));
     std::array<std::uint64_t, 16> bins{};
     qk::observe_histogram(numbers(count), -1, 1, bins);
     take(bins.data(), sizeof bins);
     take(&range.max, sizeof range.max);
-    return hash;
+    done("observers");
+    return parts;
 }

@@ -16,7 +16,8 @@
 // its accumulator.
 #pragma once
 
-#include <charconv>
+#include <cstdint>
+#include <limits>
 
 #include "qk/dot/devices.hpp"
 #include "qk/formats/parse.hpp"
@@ -163,11 +164,27 @@ inline fixed_text<47> print_register(floating f, floating usual) {
 inline fixed_text<47> print_rounding(rounding r, rounding usual) { return r == usual ? std::string_view() : to_text(r); }
 
 // Keys of the requantization.
+
+/// Reads a whole number of 32 bits. (std::from_chars would be a function that all instruction sets share.)
+constexpr bool parse_word(std::string_view text, int& n) {
+    const bool negative = text.starts_with('-');
+    const std::string_view digits = text.substr(negative ? 1 : 0);
+    if (digits.empty() || digits.size() > 10) return false;
+    std::int64_t sum = 0;
+    for (const char c : digits) {
+        if (c < '0' || c > '9') return false;
+        sum = 10 * sum + (c - '0');
+    }
+    sum = negative ? -sum : sum;
+    if (sum < std::numeric_limits<int>::min() || sum > std::numeric_limits<int>::max()) return false;
+    n = static_cast<int>(sum);
+    return true;
+}
+
 template <auto Member>
 message read_requantized(accumulator& a, std::string_view name, std::string_view value) {
     int n = 0;
-    if (value.size() <= 9 ? !parse_number(value, n)
-                          : std::from_chars(value.data(), value.data() + value.size(), n).ptr != value.data() + value.size())
+    if (!parse_word(value, n))
         return message("key '").append(name).append("' needs a whole number, not '").append(value.substr(0, 40)).append("'");
     a.requantize.*Member = n;
     return {};

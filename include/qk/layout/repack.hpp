@@ -260,7 +260,7 @@ class group_mover {
     void keep_bias(std::size_t g, std::uint32_t bits, float scale) {
         const stored_scale stored = a_.scale == b_.scale ? stored_scale{bits, true} : store_scale(b_.scale, scale_value(a_.scale, bits));
         put(g, true, stored.bits);
-        note_bias(scale_value(a_.scale, bits), stored, scale);
+        note_bias(static_cast<double>(scale_value(a_.scale, bits)), stored, scale);
     }
     void note_bias(double wanted, const stored_scale& stored, float scale) {
         if (!first_ || stored.exact) return;
@@ -271,7 +271,8 @@ class group_mover {
     /// The zero point of a group, counted from 0; of a bias it is the whole number that times the scale is that bias, if there is one.
     std::optional<int> zero_of(std::size_t g_in, float scale) const {
         if (a_.zero != zero_type::bias) return zero_at(a_, s_, in_.zeros, r_in_, g_in) + base_of(a_);
-        const double bias = value(g_in, true), zero = bias == 0 ? 0 : std::nearbyint(-bias / static_cast<double>(scale));
+        const double bias = static_cast<double>(value(g_in, true)),
+                     zero = bias == 0 ? 0 : std::nearbyint(-bias / static_cast<double>(scale));
         if (!(std::fabs(zero) < 1024) || zero * static_cast<double>(scale) != -bias) return std::nullopt;
         return static_cast<int>(zero);
     }

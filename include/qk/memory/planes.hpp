@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "qk/inline.hpp"
 #include "qk/isa.hpp"
@@ -87,10 +89,32 @@ constexpr packed_layout layout_of(const packing& p, along_axis a) {
 }  // namespace QK_ISA
 }  // namespace detail
 
+/// The memory of a plane: a span, whose constructor says what it takes.
+template <class Byte>
+struct plane_bytes : std::span<Byte> {
+    constexpr plane_bytes() = default;
+    template <class R>
+    requires requires(R& r) { std::data(r), std::size(r); }
+    QK_INLINE constexpr plane_bytes(R&& bytes) : std::span<Byte>(of(std::forward<R>(bytes))) {}
+    QK_INLINE constexpr plane_bytes(Byte* first, std::size_t n) : std::span<Byte>(first, n) {}
+
+  private:
+    template <class R>
+    QK_INLINE static constexpr std::span<Byte> of(R&& bytes) {
+        constexpr bool are_bytes = std::is_convertible_v<R, std::span<Byte>>;
+        static_assert(
+            are_bytes,
+            "the bytes of a plane are a span, vector or array of std::byte: write std::as_bytes(std::span(v)) for other bytes that are "
+            "read, std::as_writable_bytes(std::span(v)) for those that are written");
+        if constexpr (are_bytes) return bytes;
+        else return {};
+    }
+};
+
 /// The planes as memory; each may lie anywhere. Planes that a format lacks are empty.
 template <class Byte>
 struct basic_planes {
-    std::span<Byte> elements, scales, shifts, tensor;
+    plane_bytes<Byte> elements{}, scales{}, shifts{}, tensor{};
     QK_INLINE constexpr operator basic_planes<const Byte>() const requires(!std::is_const_v<Byte>) {
         return {elements, scales, shifts, tensor};
     }

@@ -2,11 +2,15 @@
 // What a product reads and writes.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <type_traits>
+#include <utility>
 
+#include "qk/inline.hpp"
 #include "qk/memory/planes.hpp"
 #include "qk/memory/values.hpp"
 #include "qk/product/activation.hpp"
@@ -40,6 +44,12 @@ struct product_input {
     std::size_t count = 1;
     std::size_t stride = 0;  ///< 0: the vectors lie one after the other
     std::size_t step = 1;
+
+    /// What values_in takes is one vector by itself: product<mxfp4>(w, x, y).
+    template <class X>
+    requires(!std::same_as<std::remove_cvref_t<X>, product_input>) QK_INLINE
+        constexpr product_input(X&& x, std::size_t vectors = 1, std::size_t distance = 0, std::size_t apart = 1)
+        : values(std::forward<X>(x)), count(vectors), stride(distance), step(apart) {}
 };
 
 /// `count` vectors of as many values as W has rows, likewise.
@@ -47,6 +57,11 @@ struct product_output {
     values_out values;
     std::size_t stride = 0;
     std::size_t step = 1;
+
+    template <class Y>
+    requires(!std::same_as<std::remove_cvref_t<Y>, product_output>) QK_INLINE
+        constexpr product_output(Y&& y, std::size_t distance = 0, std::size_t apart = 1)
+        : values(std::forward<Y>(y)), stride(distance), step(apart) {}
 };
 
 /// Rows of W, from `first` to before `last`: those that a call computes. It writes no other value of y.

@@ -6,6 +6,7 @@
 #include "qk/isa.hpp"
 #include "qk/preconditions.hpp"
 #include "qk/product/call.hpp"
+#include "qk/product/whole_numbers.hpp"
 
 namespace qk::detail {
 inline namespace QK_ISA {
@@ -42,6 +43,8 @@ QK_INLINE void expect_product([[maybe_unused]] const format& f, [[maybe_unused]]
     const product_options& o = c.options;
     expect_rows(f, c.w);
     const std::size_t written = reach(outputs, c.w.rows, y.stride, y.step), of_all = c.experts == nullptr ? c.w.rows : c.w.matrix.rows;
+    QK_EXPECT(o.sums != product_sums::integers || takes_integers(f),
+              "qk: product_sums::integers is for formats whose elements are whole numbers; qk::takes_integers(format) says which");
     QK_EXPECT(x.step != 0 && y.step != 0, "qk: a step of 0; neighbouring values are 1 apart");
     QK_EXPECT(x.values.size() >= reach(x.count, c.w.columns, x.stride, x.step), "qk: x is too short for its vectors and strides");
     QK_EXPECT(y.values.size() >= written, "qk: y is too short for its vectors and strides");

@@ -151,8 +151,7 @@ class rows_of final : public weight_rows<Arch> {
             const decoder_of<Arch, Known, Format> decoder(format_, tensor_);
             if (whole && bit % 8 == 0 && scale_bit % 8 == 0 && shift_bit % 8 == 0) {
                 const const_planes piece{m.planes.elements.subspan(bit / 8), m.planes.scales.subspan(scale_bit / 8),
-                                         packed_.shift_bits != 0 ? m.planes.shifts.subspan(shift_bit / 8) : m.planes.shifts,
-                                         m.planes.tensor};
+                                         m.planes.shifts.subspan(packed_.shift_bits != 0 ? shift_bit / 8 : 0), m.planes.tensor};
                 return decode_blocks<Arch>(decoder, piece, std::span<float>(to, n), along_axis{1, n, 1});
             }
             in_tiles(k, n, [&](std::size_t at, std::size_t some) QK_INLINE_CALL {

@@ -38,7 +38,7 @@ inline int exponent_code(const block_float& f, const block& b) {
         const double step = power_of_two(step_exponent(f, code));
         for (std::size_t i = 0; i < b.count; ++i) {
             if (!std::isfinite(b.in(i))) continue;
-            const double element = round_whole(b.in(i) / step, *b.how, b.random(i));
+            const double element = round_whole(static_cast<double>(b.in(i)) / step, *b.how, b.random(i));
             if (element > highest_element(f) || element < lowest_element(f, code)) return code + 1;
         }
     }
@@ -47,7 +47,7 @@ inline int exponent_code(const block_float& f, const block& b) {
 
 /// Returns the element (in steps) of a finite x.
 inline double element_of(const block_float& f, int code, float x, rounding_rule how, std::uint32_t random) {
-    const double element = round_whole(x / power_of_two(step_exponent(f, code)), how, random);
+    const double element = round_whole(static_cast<double>(x) / power_of_two(step_exponent(f, code)), how, random);
     return std::clamp(element, lowest_element(f, code), highest_element(f));
 }
 
@@ -68,7 +68,7 @@ inline void quantize(const block_float& f, const block& b) {
         }
         const double element = element_of(f, code, x, *b.how, b.random(i));
         const zero_sign rule = has_negative_zero(f) ? b.how->bfp_zero : zero_sign::positive;
-        b.out(i, element == 0 ? zero_of(x, x / step, rule, b.how->rounding) : static_cast<float>(element * step));
+        b.out(i, element == 0 ? zero_of(x, static_cast<double>(x) / step, rule, b.how->rounding) : static_cast<float>(element * step));
     }
 }
 
@@ -85,7 +85,8 @@ constexpr int step_exponent(const microexponent& f, int block_field, int shift) 
 inline double element_of(const microexponent& f, int block_field, int shift, float x, rounding_rule how, std::uint32_t random) {
     if (exponent_field(x) == 0) return 0;
     const double largest = power_of_two(f.mantissa_bits) - 1;
-    return std::clamp(round_whole(x / power_of_two(step_exponent(f, block_field, shift)), how, random), -largest, largest);
+    return std::clamp(round_whole(static_cast<double>(x) / power_of_two(step_exponent(f, block_field, shift)), how, random), -largest,
+                      largest);
 }
 
 inline void quantize(const microexponent& f, const block& b) {

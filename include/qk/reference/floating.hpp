@@ -34,8 +34,8 @@ constexpr bool largest_is_odd(floating f) {
 /// power; the rest is NaN. Under overflow_rule::ieee what rounds past the largest is NaN, too, except in roundings that do not go beyond.
 inline float to_power_of_two(floating f, float x, const semantics& how, std::uint32_t random) {
     if (!(x > 0) || std::isinf(x)) return quiet_nan;
-    const int e = exponent_of(x);
-    const double part = x / power_of_two(e) - 1;  // in [0, 1)
+    const int e = exponent_of(static_cast<double>(x));
+    const double part = static_cast<double>(x) / power_of_two(e) - 1;  // in [0, 1)
     const bool nearest = how.rounding == rounding::half_even || how.rounding == rounding::half_away || how.rounding == rounding::half_up;
     double up = 0;
     if (nearest) up = part >= 0.5 ? 1 : 0;
@@ -101,7 +101,7 @@ inline float quantize(floating f, float x, const semantics& how, std::uint32_t r
     if (f == fp32) return flush_output(x, 0x1p-126, how);
     if (f == no_format) return quiet_nan;
     if (!has_zero(f)) return to_power_of_two(f, x, how, random);
-    const float y = flush_output(flush_output(to_grid(f, x, how, random), min_normal(f), how), 0x1p-126, how);
+    const float y = flush_output(flush_output(to_grid(f, static_cast<double>(x), how, random), min_normal(f), how), 0x1p-126, how);
     return y == 0 && !has_negative_zero(f) ? 0.0f : y;
 }
 

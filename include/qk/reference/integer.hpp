@@ -29,9 +29,9 @@ inline std::int64_t code_of(integer f, float x, float scale, std::int64_t zero_p
     double code;
     if (how.zero_point_before) {
         quotient = static_cast<float>(static_cast<double>(quotient) + static_cast<double>(static_cast<float>(zero_point)));
-        code = round_whole(quotient, how, random);
+        code = round_whole(static_cast<double>(quotient), how, random);
     } else {
-        code = round_whole(quotient, how, random) + static_cast<double>(zero_point);
+        code = round_whole(static_cast<double>(quotient), how, random) + static_cast<double>(zero_point);
     }
     if (code <= static_cast<double>(qmin(f))) return qmin(f);
     if (code >= static_cast<double>(qmax(f))) return qmax(f);

@@ -25,29 +25,29 @@ constexpr int element_mantissa_bits(const microscaling& f) {
 /// Returns the exponent S of the block's scale, clamped if the semantics says so. amax 0 gives the smallest scale.
 inline int scale_exponent(const microscaling& f, float amax, const semantics& how) {
     if (amax == 0) return -127;
-    const int e = exponent_of(amax);
+    const int e = exponent_of(static_cast<double>(amax));
     int s = e - element_max_exponent(f);
     switch (how.scale_rule) {
         case scale_rule::floor: break;
         case scale_rule::ceil:
-            if (amax > power_of_two(e)) ++s;
+            if (static_cast<double>(amax) > power_of_two(e)) ++s;
             break;
         case scale_rule::ceil_7_25: {  // the same with 5/8 of the largest element's step more
             const int top = exponent_of(element_max(f));
             const double stretched = element_max(f) + 0.625 * power_of_two(top - element_mantissa_bits(f));
             s = e - top;
-            if (stretched * power_of_two(s) < amax) ++s;
+            if (stretched * power_of_two(s) < static_cast<double>(amax)) ++s;
             break;
         }
         case scale_rule::four_over_six:  // searched_exponent starts from it
         case scale_rule::search:
         case scale_rule::rceil:  // the least s with element_max * 2^s >= amax
             s = e - exponent_of(element_max(f));
-            if (element_max(f) * power_of_two(s) < amax) ++s;
+            if (element_max(f) * power_of_two(s) < static_cast<double>(amax)) ++s;
             break;
         case scale_rule::even: {  // amax rounded (ties away) to the element's mantissa bits
             const double step = power_of_two(e - element_mantissa_bits(f));
-            s = exponent_of(round_whole(amax / step, rounding::half_away, 0) * step) - element_max_exponent(f);
+            s = exponent_of(round_whole(static_cast<double>(amax) / step, rounding::half_away, 0) * step) - element_max_exponent(f);
             break;
         }
     }
@@ -63,7 +63,7 @@ inline semantics element_semantics(const semantics& how) {
 
 /// Returns the element of a finite quotient x / X, where X is the block's scale.
 inline double element_of(const microscaling& f, double quotient, const semantics& how, std::uint32_t random) {
-    if (!has_integer_elements(f)) return to_grid(f.element, quotient, element_semantics(how), random);
+    if (!has_integer_elements(f)) return static_cast<double>(to_grid(f.element, quotient, element_semantics(how), random));
     const double one = power_of_two(f.integer_bits - 2);
     const double highest = power_of_two(f.integer_bits - 1) - 1;
     const double lowest = how.mxint_uses_lowest ? -highest - 1 : -highest;
@@ -91,7 +91,9 @@ inline int searched_exponent(const microscaling& f, const block& b, int rule) {
     const auto error = [&](int s) {
         double sum = 0;
         for (std::size_t i = 0; i < b.count; ++i)
-            sum += cost_of(b, i, static_cast<float>(element_of(f, b.in(i) / power_of_two(s), nearest, 0) * power_of_two(s)));
+            sum += cost_of(b, i,
+                           static_cast<double>(static_cast<float>(
+                               element_of(f, static_cast<double>(b.in(i)) / power_of_two(s), nearest, 0) * power_of_two(s))));
         return sum;
     };
     int best = rule;
@@ -136,9 +138,9 @@ inline void quantize(const microscaling& f, const block& b) {
             b.out(i, keeps_zero_sign ? std::copysign(0.0f, x) : 0.0f);
             continue;
         }
-        const double element = element_of(f, x / scale, how, b.random(i));
+        const double element = element_of(f, static_cast<double>(x) / scale, how, b.random(i));
         const zero_sign rule = integers ? how.mxint_zero : keeps_zero_sign ? how.mx_zero : zero_sign::positive;
-        b.out(i, element == 0 ? zero_of(x, x / scale, rule, how.rounding) : static_cast<float>(element * scale));
+        b.out(i, element == 0 ? zero_of(x, static_cast<double>(x) / scale, rule, how.rounding) : static_cast<float>(element * scale));
     }
 }
 
@@ -155,7 +157,7 @@ inline float block_scale(const nvfloat& f, float amax, float tensor) {
     if (tensor == 0) return 0;
     semantics nearest;
     nearest.overflow = overflow_rule::saturate;
-    return to_grid(f.scale, divide(divide(amax, static_cast<float>(max_value(f.element))), tensor), nearest, 0);
+    return to_grid(f.scale, static_cast<double>(divide(divide(amax, static_cast<float>(max_value(f.element))), tensor)), nearest, 0);
 }
 
 /// Returns the finite numbers above 0 of a format of at most 16 bits, in their order.
@@ -179,7 +181,9 @@ inline float searched_scale(const nvfloat& f, const block& b, float rule, float 
         const float d = multiply(scale, tensor);
         double sum = 0;
         for (std::size_t i = 0; i < b.count; ++i)
-            sum += cost_of(b, i, d == 0 ? 0.0f : multiply(to_grid(f.element, divide(b.in(i), d), nearest, 0), d));
+            sum += cost_of(
+                b, i,
+                d == 0 ? 0.0 : static_cast<double>(multiply(to_grid(f.element, static_cast<double>(divide(b.in(i), d)), nearest, 0), d)));
         return sum;
     };
     float best = rule;
@@ -194,7 +198,7 @@ inline float searched_scale(const nvfloat& f, const block& b, float rule, float 
     semantics saturating;
     saturating.overflow = overflow_rule::saturate;
     if (b.how->scale_rule == scale_rule::four_over_six) {
-        offer(to_grid(f.scale, multiply(1.5f, rule), saturating, 0));
+        offer(to_grid(f.scale, static_cast<double>(multiply(1.5f, rule)), saturating, 0));
         return best;
     }
     const std::vector<float> all = positive_numbers(f.scale);
@@ -231,9 +235,9 @@ inline void quantize(const nvfloat& f, const block& b, float tensor) {
             continue;
         }
         const float quotient = divide(x, d);
-        const float element = to_grid(f.element, quotient, element_semantics(how), b.random(i));
+        const float element = to_grid(f.element, static_cast<double>(quotient), element_semantics(how), b.random(i));
         const zero_sign rule = has_negative_zero(f.element) ? how.mx_zero : zero_sign::positive;
-        b.out(i, element == 0 ? zero_of(x, quotient, rule, how.rounding) : multiply(element, d));
+        b.out(i, element == 0 ? zero_of(x, static_cast<double>(quotient), rule, how.rounding) : multiply(element, d));
     }
 }
 

@@ -102,7 +102,7 @@ inline float flush_input(float x, const semantics& how) {
 }
 /// Flushes results below `smallest`, if the semantics says so. Also used for results that are zero, which keep their sign.
 inline float flush_output(float y, double smallest, const semantics& how) {
-    return how.flush_outputs && std::fabs(y) < smallest ? std::copysign(0.0f, y) : y;
+    return how.flush_outputs && static_cast<double>(std::fabs(y)) < smallest ? std::copysign(0.0f, y) : y;
 }
 
 inline constexpr float quiet_nan = std::bit_cast<float>(0x7fc00000u);

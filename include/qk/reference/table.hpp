@@ -16,7 +16,7 @@ inline namespace QK_ISA {
 inline int neighbour(const table& f, double v, bool below) {
     int best = -1;
     for (int code = 0; code < f.size(); ++code) {
-        const double number = f.values->number[static_cast<std::size_t>(code)];
+        const double number = static_cast<double>(f.values->number[static_cast<std::size_t>(code)]);
         if (std::isnan(number) || (below ? number > v : number < v)) continue;
         const double held = best < 0 ? 0 : static_cast<double>(f.values->number[static_cast<std::size_t>(best)]);
         if (best < 0 || (below ? number > held : number < held)) best = code;
@@ -43,11 +43,12 @@ inline int code_of(const table& f, float x, const semantics& how, std::uint32_t 
         semantics nearest;
         return code_of(f, x, nearest, 0);
     }
-    const int low = neighbour(f, x, true), high = neighbour(f, x, false);
+    const int low = neighbour(f, static_cast<double>(x), true), high = neighbour(f, static_cast<double>(x), false);
     if (low < 0 || high < 0 || low == high) return low < 0 ? high : low;
-    const double a = f.values->number[static_cast<std::size_t>(low)], b = f.values->number[static_cast<std::size_t>(high)];
-    const double part = x - a, step = b - a;
-    const int side = side_of_middle(a, b, x);
+    const double a = static_cast<double>(f.values->number[static_cast<std::size_t>(low)]),
+                 b = static_cast<double>(f.values->number[static_cast<std::size_t>(high)]);
+    const double part = static_cast<double>(x) - a, step = b - a;
+    const int side = side_of_middle(a, b, static_cast<double>(x));
     const bool toward_low =
         std::fabs(a) < std::fabs(b) || (std::fabs(a) == std::fabs(b) && x < 0);  // which of the two is nearer to 0, or on x's side of it
     switch (how.rounding) {
@@ -73,7 +74,7 @@ inline int code_of(const table& f, float x, const semantics& how, std::uint32_t 
         case rounding::stochastic_c: break;
     }
     if (toward_low) return goes_away_by_chance(part, step, how, random) ? high : low;
-    return goes_away_by_chance(b - x, step, how, random) ? low : high;
+    return goes_away_by_chance(b - static_cast<double>(x), step, how, random) ? low : high;
 }
 
 /// Returns fake_quantize of one value.

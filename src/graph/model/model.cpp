@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <mutex>
 
 #include "graph/files/data_file.hpp"
@@ -37,7 +38,7 @@ struct model::index {
     string_map<std::vector<use>> uses;
     name_history history;
     held_sources outside;  ///< the sources that initializers refer to
-    std::shared_ptr<const void> found;
+    std::map<std::type_index, std::shared_ptr<const void>> found;
 };
 
 namespace detail {
@@ -168,13 +169,14 @@ std::mutex& found_mutex() {
 }
 }  // namespace
 
-std::shared_ptr<const void> model::found() const {
+std::shared_ptr<const void> model::found(std::type_index what) const {
     const std::lock_guard lock(found_mutex());
-    return index_->found;
+    const auto kept = index_->found.find(what);
+    return kept == index_->found.end() ? nullptr : kept->second;
 }
-void model::keep_found(std::shared_ptr<const void> what) const {
+void model::keep_found(std::type_index what, std::shared_ptr<const void> found) const {
     const std::lock_guard lock(found_mutex());
-    index_->found = std::move(what);
+    index_->found[what] = std::move(found);
 }
 
 model model::load(const std::filesystem::path& file) {
@@ -224,7 +226,7 @@ void model::save(const std::filesystem::path& file) const {
 
 void model::reindex() {
     index& x = *index_;
-    keep_found(nullptr);
+    x.found.clear();
     try {
         check_and_sort(*proto_);
         x.outside = take_out(*proto_->mutable_graph());

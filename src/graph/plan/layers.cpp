@@ -124,7 +124,7 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
     return shape.size() == 4 || shape.size() == 5 ? operand_axes{1, false, 1} : operand_axes{-1, false, -1};
 }
 
-layer_view::layer_view(const model& m) : model_(&m) {
+layer_view::reading::reading(const model& m) {
     const auto is_float = [](data_type t) { return t == data_type::float32 || t == data_type::float16 || t == data_type::bfloat16; };
     std::unordered_set<std::string_view> sparse;  // no format is stored in them
     for (const auto& i : m.graph().sparse_initializer()) sparse.insert(i.values().name());
@@ -134,17 +134,17 @@ layer_view::layer_view(const model& m) : model_(&m) {
     const auto sizes = detail::sizes_of(m);
     const auto seen_as_pictures = detail::reach_convolutions(m);
     for (const value_info& i : m.inputs()) {
-        if ((i.shape.size() == 4 || i.shape.size() == 5) && seen_as_pictures.contains(i.name)) pictures_.insert(i.name);
+        if ((i.shape.size() == 4 || i.shape.size() == 5) && seen_as_pictures.contains(i.name)) pictures.insert(i.name);
     }
 
-    nodes_.reserve(static_cast<std::size_t>(m.graph().node_size()));
+    nodes.reserve(static_cast<std::size_t>(m.graph().node_size()));
     for (const onnx::NodeProto& node : m.graph().node()) {
         node_info info{.kind = kind_of(node), .parts = {}};
         bool picture = facts_of(node).has(ops::of_pictures);
-        for (const std::string& i : node.input()) picture = picture || (detail::keeps_channels(node) && pictures_.contains(i));
+        for (const std::string& i : node.input()) picture = picture || (detail::keeps_channels(node) && pictures.contains(i));
         for (const std::string& o : node.output()) {
             const dims* shape = known.shape(o);
-            if (picture && (shape == nullptr || shape->size() > 1)) pictures_.insert(o);  // a number for each channel is no picture
+            if (picture && (shape == nullptr || shape->size() > 1)) pictures.insert(o);  // a number for each channel is no picture
         }
         const bool reckoned =
             detail::reckons(node) && std::ranges::all_of(node.output(), [&](const std::string& o) { return sizes.contains(o); });
@@ -169,22 +169,22 @@ layer_view::layer_view(const model& m) : model_(&m) {
         const bool constants = std::find(info.parts.begin(), info.parts.end(), part::weight) != info.parts.end();
         if (!data || (info.kind == layer_kind::neighbour && constants)) info.kind = layer_kind::other;  // Add of a constant is a bias
         if (info.kind == layer_kind::mover && node.output_size() > 0 && info.parts[0] == part::input)
-            for (const std::string& o : node.output()) root_[o] = root(node.input(0));
-        nodes_.push_back(std::move(info));
+            for (const std::string& o : node.output()) roots[o] = root(node.input(0));
+        nodes.push_back(std::move(info));
     }
     for (const auto& [name, type] : known.types())
-        if (is_float(type)) float_.emplace(name, type);
+        if (is_float(type)) floats.emplace(name, type);
 }
 
 int layer_view::fused_activation(const std::string& tensor) const {
     const auto& uses = model_->uses(tensor);
     if (uses.size() != 1 || uses[0].node < 0) return -1;
-    return nodes_[static_cast<std::size_t>(uses[0].node)].kind == layer_kind::activation ? uses[0].node : -1;
+    return found_->nodes[static_cast<std::size_t>(uses[0].node)].kind == layer_kind::activation ? uses[0].node : -1;
 }
 
-const std::string& layer_view::root(const std::string& tensor) const {
-    const auto found = root_.find(tensor);
-    return found == root_.end() ? tensor : found->second;
+const std::string& layer_view::reading::root(const std::string& tensor) const {
+    const auto found = roots.find(tensor);
+    return found == roots.end() ? tensor : found->second;
 }
 
 namespace {
@@ -242,8 +242,8 @@ std::vector<std::string> layer_view::cached_tensors() const {
 
 std::vector<int> layer_view::compute_layers() const {
     std::vector<int> found;
-    for (std::size_t n = 0; n < nodes_.size(); ++n)
-        if (nodes_[n].kind == layer_kind::compute) found.push_back(static_cast<int>(n));
+    for (std::size_t n = 0; n < nodes().size(); ++n)
+        if (nodes()[n].kind == layer_kind::compute) found.push_back(static_cast<int>(n));
     return found;
 }
 

@@ -21,7 +21,7 @@ int main() {
     float most = 0, lowest = 0, highest = 0;
     for (const float v : x) most = std::max(most, std::fabs(v)), lowest = std::min(lowest, v), highest = std::max(highest, v);
 
-    const qk::affine largest = qk::scale_from(qk::int8, x);
+    const qk::affine largest = qk::scale_from<qk::int8>(x);
     if (largest.scale != static_cast<float>(static_cast<double>(most) / 127) || largest.zero_point != 0) return 1;
     const qk::affine range = qk::scale_from(qk::uint8, x, qk::scale_choice::min_max);
     if (range.scale != static_cast<float>((static_cast<double>(highest) - static_cast<double>(lowest)) / 255)) return 2;

@@ -144,6 +144,7 @@ class family_coder : public block_coder<Arch> {
     void elements(block_tile& t, std::size_t n) const noexcept final { element_codes<Arch>(format_, t, n); }
 
   protected:
+    ~family_coder() = default;
     auto step(const semantics& how) const noexcept { return kernels::step_of<Arch>(format_, how, this->tensor); }
     const Format format_;
 };

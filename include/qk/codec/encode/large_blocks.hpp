@@ -83,7 +83,7 @@ bool raises(const Format& f, const block_coder<Arch>& coder, values_in x, const 
         load_piece<Arch>(x, b, k, n, how, in + 1, words + 1);
         coder.round(inside, in, y, along_axis{1, n + 1, 1}, nullptr);
         for (std::size_t j = 1; j <= n; ++j) {
-            if (y[j] >= beyond || y[j] < -beyond) return true;
+            if (static_cast<double>(y[j]) >= beyond || static_cast<double>(y[j]) < -beyond) return true;
         }
     }
     return false;
@@ -108,7 +108,10 @@ void encode_long_block(const Format& f, const block_coder<Arch>& coder, values_i
         Format piece = f;
         piece.block_size = static_cast<int>(tile);
         piece.sub_block_size = static_cast<int>(tile / 2);
-        const family_coder<Arch, Format> of_pieces(piece, 0);
+        struct pieces_coder final : family_coder<Arch, Format> {
+            using family_coder<Arch, Format>::family_coder;
+        };
+        const pieces_coder of_pieces(piece, 0);
         const auto sub = static_cast<std::size_t>(f.sub_block_size);
         std::size_t number = shift_index(coder.packed, a, o, l, i);
         for (std::size_t k = 0; k < b.count; k += sub, number += a.inner) {

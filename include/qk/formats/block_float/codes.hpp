@@ -25,7 +25,8 @@ QK_INLINE shared_code share(const block_float& f, survey s, const float* y, std:
     if (f.bump) {  // the exponent was raised if an element rounded to 2^m steps or more, or below -2^m
         const double beyond = power_of_two(c.exponent + f.mantissa_bits);
         bool raised = false;
-        for (std::size_t k = 0; k < n; ++k) raised |= y[k * stride] >= beyond || y[k * stride] < -beyond;
+        for (std::size_t k = 0; k < n; ++k)
+            raised |= static_cast<double>(y[k * stride]) >= beyond || static_cast<double>(y[k * stride]) < -beyond;
         if (raised) c = {c.code + 1, c.exponent + 1};
     }
     return c;

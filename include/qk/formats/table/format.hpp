@@ -225,8 +225,8 @@ constexpr message check(const table& f) {
 }
 
 constexpr format_facts facts(const table& f) {
-    const double smallest = smallest_value(f);
-    return {max_value(f), lowest_value(f), smallest, smallest, false, has_nan(f), false};
+    const double smallest = static_cast<double>(smallest_value(f));
+    return {static_cast<double>(max_value(f)), static_cast<double>(lowest_value(f)), smallest, smallest, false, has_nan(f), false};
 }
 
 /// Is true when every result of fake_quantize under this semantics has a code.

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <typeindex>
+#include <typeinfo>
 #include <vector>
 
 #include "qk/graph/base/tensor.hpp"
@@ -84,15 +86,22 @@ class model {
     const name_history& history() const;          ///< names of the file that folding took away
     name_history& history();
 
-    /// These keep what a room above found out about the whole model (ops/walk), so that it is found out once. A copy shares it; reindex()
-    /// forgets it. Any thread may call them.
-    std::shared_ptr<const void> found() const;
-    void keep_found(std::shared_ptr<const void> what) const;
+    /// Returns what a room above found out about the whole model, found out once: Found(*this). A copy shares it; reindex() forgets it.
+    /// Any thread may call this.
+    template <class Found>
+    std::shared_ptr<const Found> found() const {
+        if (auto kept = std::static_pointer_cast<const Found>(found(typeid(Found)))) return kept;
+        auto made = std::make_shared<const Found>(*this);
+        keep_found(typeid(Found), made);
+        return made;
+    }
 
   private:
     model();
     void start(const std::filesystem::path& folder, const std::string& label, std::size_t bytes);
     void finish();
+    std::shared_ptr<const void> found(std::type_index what) const;
+    void keep_found(std::type_index what, std::shared_ptr<const void> found) const;
     struct index;
     std::unique_ptr<onnx::ModelProto> proto_;
     std::unique_ptr<index> index_;

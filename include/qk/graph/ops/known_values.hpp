@@ -36,7 +36,7 @@ class known_values {
 };
 
 /// Returns what is known of this model's values; the walk is made once for a model.
-std::shared_ptr<const known_values> known_values_of(const model& m);
+inline std::shared_ptr<const known_values> known_values_of(const model& m) { return m.found<known_values>(); }
 
 /// Returns how many walks this program has made.
 std::size_t walks_made();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -47,10 +48,11 @@ inline std::size_t resolve_axis(int axis, std::size_t rank) {
     return static_cast<std::size_t>(a < 0 ? 0 : a >= r ? r - 1 : a);
 }
 
-/// A model read once for planning: the roles of every input, element types, and which tensor a moved tensor comes from.
+/// A model read for planning: the roles of every input, element types, and which tensor a moved tensor comes from. It is read once: other
+/// views of the same model share what was found.
 class layer_view {
   public:
-    explicit layer_view(const model& m);
+    explicit layer_view(const model& m) : model_(&m), found_(m.found<reading>()) {}
 
     enum class part : std::uint8_t { none, input, weight, bias };  ///< none: shapes, indices, omitted inputs, non-float data
     struct node_info {
@@ -60,20 +62,20 @@ class layer_view {
     };
 
     const model& source() const { return *model_; }
-    const std::vector<node_info>& nodes() const { return nodes_; }
+    const std::vector<node_info>& nodes() const { return found_->nodes; }
     /// Returns whether the tensor holds float32, float16 or bfloat16, so that a format can be requested for it.
-    bool is_float(const std::string& tensor) const { return float_.contains(tensor); }
+    bool is_float(const std::string& tensor) const { return found_->floats.contains(tensor); }
     /// Returns float32, float16 or bfloat16; undefined for every other tensor.
     data_type float_type(const std::string& tensor) const {
-        const auto found = float_.find(tensor);
-        return found == float_.end() ? data_type::undefined : found->second;
+        const auto found = found_->floats.find(tensor);
+        return found == found_->floats.end() ? data_type::undefined : found->second;
     }
     /// Returns the node that alone reads `tensor` if it is a Relu or Clip, otherwise -1. Nothing is quantized between it and the producer.
     int fused_activation(const std::string& tensor) const;
     /// Returns the tensor that a moved tensor's values come from, back through data-moving operators.
-    const std::string& root(const std::string& tensor) const;
+    const std::string& root(const std::string& tensor) const { return found_->root(tensor); }
     /// Returns whether a Conv, a pooling or a picture-shaped input made it, with shape-keeping operators between: channels are on axis 1.
-    bool has_channels_second(const std::string& tensor) const { return pictures_.contains(tensor); }
+    bool has_channels_second(const std::string& tensor) const { return found_->pictures.contains(tensor); }
     /// Returns whether the node is a Gather from a constant table by indices from a model input, with rows as long as a layer's reduction
     /// axis.
     bool is_embedding(int node) const;
@@ -83,11 +85,16 @@ class layer_view {
     std::vector<int> compute_layers() const;
 
   private:
+    struct reading {
+        explicit reading(const model& m);
+        const std::string& root(const std::string& tensor) const;
+        std::vector<node_info> nodes;
+        std::unordered_map<std::string, data_type> floats;
+        std::unordered_set<std::string> pictures;
+        std::map<std::string, std::string, std::less<>> roots;
+    };
     const model* model_;
-    std::vector<node_info> nodes_;
-    std::unordered_map<std::string, data_type> float_;
-    std::unordered_set<std::string> pictures_;
-    std::map<std::string, std::string, std::less<>> root_;
+    std::shared_ptr<const reading> found_;
 };
 
 }  // namespace qk::graph

@@ -169,13 +169,6 @@ known_values::known_values(const model& m) : types_(types_in(m)) {
         if (walked& v = values[static_cast<std::size_t>(number)]; v.ranked && !v.lost()) shapes_.emplace(name, std::move(v.shape));
 }
 
-std::shared_ptr<const known_values> known_values_of(const model& m) {
-    if (auto found = std::static_pointer_cast<const known_values>(m.found())) return found;
-    auto made = std::make_shared<const known_values>(m);
-    m.keep_found(made);
-    return made;
-}
-
 std::size_t walks_made() { return walks; }
 
 }  // namespace qk::graph
