@@ -287,21 +287,21 @@ TEST_CASE("portable: zero points of blocks take as many bits as the codes, and a
 }
 
 TEST_CASE("portable: a call says what it means, and the plan comes back from that alone") {
-    quantizer channels = of(uint2);
+    quantizer channels = of(qk::uint2);
     for (int i = 0; i < 64; ++i) channels.scale.push_back(0.01f * static_cast<float>(i + 1)), channels.zero_point.push_back(i % 4);
-    quantizer grid = of(fp6_e2m3);
+    quantizer grid = of(qk::fp6_e2m3);
     grid.axis = 2, grid.block_size = 4, grid.scale.assign(64 * 4, 0.25f);
-    quantizer up = of(mxfp4);
+    quantizer up = of(qk::mxfp4);
     up.semantics = qk::semantics::quark, up.semantics.rounding = qk::rounding::up;
-    quantizer even = of(mxfp8_e4m3);
+    quantizer even = of(qk::mxfp8_e4m3);
     even.semantics.scale_rule = qk::scale_rule::even;
-    quantizer one = of(fp8_e4m3fn);
+    quantizer one = of(qk::fp8_e4m3fn);
     one.scale = {0.5f};
-    quantizer dynamic = of(int4);
+    quantizer dynamic = of(qk::int4);
     dynamic.dynamic = true, dynamic.axis = -1;
-    quantizer global = of(nvfp4);
+    quantizer global = of(qk::nvfp4);
     global.scale = {0.125f};
-    for (const quantizer& q : {channels, grid, up, even, one, dynamic, global, of(bfp16), of(mx9), of(nf4)}) {
+    for (const quantizer& q : {channels, grid, up, even, one, dynamic, global, of(qk::bfp16), of(qk::mx9), of(qk::nf4)}) {
         INFO(to_string(q.format));
         export_result r = export_model(network(), only("r1", q), {.style = export_style::portable});
         int said = 0;
