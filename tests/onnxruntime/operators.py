@@ -25,6 +25,8 @@ from onnx import helper
 import portable_evidence
 from portable_evidence import blocks, catalogue, first_difference, inputs, planned, scaled
 
+if __name__ == "__main__":
+    evidence.start()  # the library lies beside the command
 LIBRARY = operators() or evidence.skip("no libqk_onnxruntime.so in this build")
 OLD = tuple(map(int, ort.__version__.split(".")[:2])) < (1, 18)
 
