@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs headers, targets, find_package(qk) and pkg-config's qk.pc. Each file belongs to a component, which is a Debian package in
-# qk_packages.cmake: command, library (libqk), development (all that needs only the core), graph_development.
+# qk_packages.cmake: command, library (libqk), development (all that needs only the core), graph_development, onnxruntime.
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 
@@ -35,6 +35,11 @@ if(TARGET qk_c)
   configure_file(cmake/libqk.pc.in libqk.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/libqk.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
   qk_only_if_built(c development "\"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig/libqk.pc\"")
+endif()
+if(TARGET qk_onnxruntime)  # a library that is loaded by its path; the header is for whoever links it
+  install(TARGETS qk_onnxruntime EXPORT qk_onnxruntime LIBRARY OPTIONAL COMPONENT onnxruntime FILE_SET HEADERS COMPONENT onnxruntime)
+  install(EXPORT qk_onnxruntime NAMESPACE qk:: DESTINATION ${QK_CMAKE_DIR} COMPONENT onnxruntime)
+  qk_only_if_built(onnxruntime onnxruntime)
 endif()
 if(TARGET qk_graph)
   set_target_properties(qk_graph PROPERTIES EXPORT_NAME graph)

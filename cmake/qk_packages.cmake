@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Debian packages: `cpack -G DEB` in a build folder writes qk (command, manual pages, completions), libqk0 (the library for C), libqk-dev (headers
-# and libraries that need only the core) and libqk-graph-dev (qk::graph, which needs others' packages). An ordinary build, for several
-# instruction sets, is what should be packed.
+# and libraries that need only the core), libqk-graph-dev (qk::graph, which needs others' packages) and libqk-onnxruntime (operators that a
+# session of onnxruntime loads by their path). An ordinary build, for several instruction sets, is what should be packed.
 set(CPACK_PACKAGE_NAME qk)
 # A Debian package names its maintainer as NAME <ADDRESS>, and defects of qk go to its repository (SECURITY.md): who hands packages on gives an
 # address of his own with -DCPACK_PACKAGE_CONTACT=..., and the default is one that mail cannot reach (RFC 6761, 6.4).
@@ -13,7 +13,7 @@ set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL development)
-foreach(pair "qk_tool command" "qk_c library" "qk_graph graph_development")
+foreach(pair "qk_tool command" "qk_c library" "qk_graph graph_development" "qk_onnxruntime onnxruntime")
   separate_arguments(pair)
   list(GET pair 0 target)
   list(GET pair 1 part)
@@ -57,6 +57,9 @@ foreach(pair "PNG_FOUND libpng-dev" "JPEG_FOUND libjpeg-dev" "QK_DNNL_LIBRARY li
   endif()
 endforeach()
 list(JOIN needs ", " CPACK_DEBIAN_GRAPH_DEVELOPMENT_PACKAGE_DEPENDS)
+set(CPACK_DEBIAN_ONNXRUNTIME_PACKAGE_NAME libqk-onnxruntime)
+set(CPACK_DEBIAN_ONNXRUNTIME_PACKAGE_SECTION libs)
+set(CPACK_COMPONENT_ONNXRUNTIME_DESCRIPTION "libqk_onnxruntime: the operators of qk's files for onnxruntime 1.17 and later.")
 set(CPACK_COMPONENT_COMMAND_DESCRIPTION "The command qk: ONNX models in mixed precision, formats, checks of hardware.")
 set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "libqk: number formats for C and for languages that call C.")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Headers of the number formats, and the libraries that need nothing else.")

@@ -18,7 +18,7 @@ OWN = {
     "metric": "str | Sequence[str] | Callable[..., float] | None", "compare": "Mapping[str, Any] | Path | None",
     "activation": "FormatName | None", "weight": "FormatName | None", "bias": "FormatName | None", "kv_cache": "FormatName | None",
     "progress": "Progress", "eval_func": "Callable[..., float] | None", "eval_func_path": "bool", "executor": "Executor | Any",
-    "outputs": "bool", "against": "Any", "strict": "bool | str | None",
+    "outputs": "bool", "against": "Any", "strict": "bool | str | None", "library": "bool | str | Path | None",
     "budget": "float | str | None",
 }
 RESULTS = {"search": "SearchResult", "sensitivity": "SensitivityResult", "calibrate": "Calibration"}

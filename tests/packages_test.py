@@ -34,7 +34,8 @@ def debian():
     # Fast compression: the test looks at what is inside.
     run("cpack", "-G", "DEB", "-B", work, "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", cwd=build)
     packages = {p.name.split("_")[0]: p for p in work.glob("*.deb")}
-    check(set(packages) == {"qk", "libqk0", "libqk-dev", "libqk-graph-dev"}, f"packages: {sorted(packages)}")
+    wanted = {"qk", "libqk0", "libqk-dev", "libqk-graph-dev"} | ({"libqk-onnxruntime"} if (build / "libqk_onnxruntime.so").exists() else set())
+    check(set(packages) == wanted, f"packages: {sorted(packages)}")
     owner = {}
     for name, file in packages.items():
         fields = run("dpkg-deb", "--field", file)
@@ -48,6 +49,9 @@ def debian():
     needs = {name: re.search("^Depends: (.*)$", run("dpkg-deb", "--field", file), re.M) for name, file in packages.items()}
     for name, needed in (("qk", "libprotobuf"), ("libqk0", "libstdc++6"), ("libqk-dev", f"libqk0 (= {version})"), ("libqk-dev", "libxsimd-dev"), ("libqk-graph-dev", "libonnx-dev")):
         check(needs[name] and needed in needs[name][1], f"{name} does not depend on {needed}: {needs[name]}")
+    if "libqk-onnxruntime" in packages:
+        check(not re.search("onnx|protobuf|tbb", needs["libqk-onnxruntime"][1]), f"libqk-onnxruntime depends on {needs['libqk-onnxruntime'][1]}")
+        check(any(p.endswith("/libqk_onnxruntime.so") and name == "libqk-onnxruntime" for p, name in owner.items()), "no library in libqk-onnxruntime")
     check("libonnx" not in needs["libqk-dev"][1], "libqk-dev needs onnx, which only the graph module does")
     return owner
 

@@ -4,6 +4,7 @@
 Arrays: fake_quantize, encode, decode, formats, format, compare, vectors, dot, devices, fake_quantize_backward.
 Models: load, then quantize, calibrate, evaluate, diff, sensitivity, search, gradient, finetune, inspect, explain, recover.
 The options of a model's functions are those of the command `qk`; `help(qk.search)` lists them.
+Beside them qk.torch trains in formats, and qk.onnxruntime runs files at the speed of the kernels.
 """
 
 import sys
@@ -51,8 +52,8 @@ def __getattr__(name):
         return getattr(importlib.import_module("qk._models"), name)
     if name in _of_imports:
         return getattr(importlib.import_module("qk._imports"), name)
-    if name == "torch":
-        return importlib.import_module("qk.torch")
+    if name in ("torch", "onnxruntime"):
+        return importlib.import_module("qk." + name)
     raise AttributeError(f"module 'qk' has no attribute {name!r}")
 
 

@@ -343,6 +343,7 @@ def diff(
     *,
     command: str | Path | None = ...,
     optimizer: str | Path | None = ...,
+    library: bool | str | Path | None = ...,
     labels: Any = ...,
     ignore_label: int | None = ...,
     preprocess: str | Path | None = ...,

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from .running import TESTS, needs
+from .running import TESTS, build, needs
 from .values import decibels
 
 needs("numpy", "onnxruntime")
@@ -27,9 +27,17 @@ LEVELS = {"off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL, "basic": ort.GraphO
           "on": ort.GraphOptimizationLevel.ORT_ENABLE_ALL}
 
 
-def session(model, level="on", optimized=None, threads=1):
-    """Returns a session for a model, a file or its bytes. The optimized model is written to the file `optimized`, if given."""
+def operators():
+    """Returns the library of qk's operators beside the command; None where the build has none, for lack of onnxruntime's headers."""
+    library = build() / "libqk_onnxruntime.so"
+    return str(library) if library.exists() else None
+
+
+def session(model, level="on", optimized=None, threads=1, library=None):
+    """Returns a session for a model, a file or its bytes. The optimized model is written to the file `optimized`, if given; `library` has operators."""
     options = ort.SessionOptions()
+    if library:
+        options.register_custom_ops_library(str(library))
     options.graph_optimization_level = LEVELS[level]
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
@@ -38,9 +46,9 @@ def session(model, level="on", optimized=None, threads=1):
     return ort.InferenceSession(model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"])
 
 
-def outputs(model, inputs, level="on", names=None):
-    """Returns the outputs, or those of the names, in order. Inputs: a dict of arrays, or the file of an .npz."""
-    return session(model, level).run(names, inputs if isinstance(inputs, dict) else dict(np.load(inputs)))
+def outputs(model, inputs, level="on", names=None, **how):
+    """Returns the outputs, or those of the names, in order. Inputs: a dict of arrays, or the file of an .npz. `how` goes to `session`."""
+    return session(model, level, **how).run(names, inputs if isinstance(inputs, dict) else dict(np.load(inputs)))
 
 
 def run(model, x, level="on", batch=0, optimized=None):

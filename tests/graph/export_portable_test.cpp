@@ -14,6 +14,8 @@
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/recover/recover.hpp"
+#include "qk/option_names.hpp"
+#include "qk/portable/function.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;
@@ -282,4 +284,59 @@ TEST_CASE("portable: zero points of blocks take as many bits as the codes, and a
         CHECK(back->scale == q.scale);
         CHECK(back->zero_point == q.zero_point);
     }
+}
+
+TEST_CASE("portable: a call says what it means, and the plan comes back from that alone") {
+    quantizer channels = of(qk::uint2);
+    for (int i = 0; i < 64; ++i) channels.scale.push_back(0.01f * static_cast<float>(i + 1)), channels.zero_point.push_back(i % 4);
+    quantizer grid = of(qk::fp6_e2m3);
+    grid.axis = 2, grid.block_size = 4, grid.scale.assign(64 * 4, 0.25f);
+    quantizer up = of(qk::mxfp4);
+    up.semantics = qk::semantics::quark, up.semantics.rounding = qk::rounding::up;
+    quantizer even = of(qk::mxfp8_e4m3);
+    even.semantics.scale_rule = qk::scale_rule::even;
+    quantizer one = of(qk::fp8_e4m3fn);
+    one.scale = {0.5f};
+    quantizer dynamic = of(qk::int4);
+    dynamic.dynamic = true, dynamic.axis = -1;
+    quantizer global = of(qk::nvfp4);
+    global.scale = {0.125f};
+    for (const quantizer& q : {channels, grid, up, even, one, dynamic, global, of(qk::bfp16), of(qk::mx9), of(qk::nf4)}) {
+        INFO(to_string(q.format));
+        export_result r = export_model(network(), only("r1", q), {.style = export_style::portable});
+        int said = 0;
+        for (auto& n : *r.exported.graph().mutable_node()) {
+            if (n.domain() != "qk") continue;
+            ++said;
+            n.clear_doc_string();
+            for (const char* name : {"qk_version", "format", "semantics", "scale_rule", "scales", "axis", "block", "flatten", "result"})
+                CHECK(std::ranges::any_of(n.attribute(), [&](const auto& a) { return a.name() == name; }));
+        }
+        CHECK(said == 1);
+        const precision_plan again = recover_plan(r.exported).plan;
+        const quantizer* found = again.find({"r1", "conv2", 0});
+        REQUIRE(found != nullptr);
+        CHECK(*found == q);
+    }
+}
+
+TEST_CASE("portable: semantics as text and back") {
+    for (const auto& named : qk::semantics_names) {
+        CHECK(qk::portable::parse_semantics_text(qk::portable::text_of(named.value), named.value.scale_rule).value == named.value);
+        for (const auto& r : qk::rounding_names) {
+            qk::semantics s = named.value;
+            s.rounding = r.value, s.scale_rule = qk::scale_rule::ceil, s.overflow = qk::overflow_rule::propagate,
+            s.zero_point_before = true;
+            s.mx_zero = qk::zero_sign::underflow_positive, s.nan_without_code = qk::nan_rule::nan, s.clamp_mx_scale = false;
+            const auto text = qk::portable::text_of(s);
+            INFO(text.c_str());
+            const auto read = qk::portable::parse_semantics_text(text, s.scale_rule);
+            REQUIRE(read);
+            CHECK(*read == s);
+        }
+    }
+    using qk::portable::parse_semantics_text;
+    CHECK(parse_semantics_text("", qk::scale_rule::floor).error.view().find("unknown semantics") == 0);
+    CHECK(parse_semantics_text("ocp,colour=red", qk::scale_rule::floor).error == "semantics have no choice 'colour'");
+    CHECK(parse_semantics_text("ocp,rounding=sideways", qk::scale_rule::floor).error.view().find("unknown rounding 'sideways'") == 0);
 }

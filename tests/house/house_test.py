@@ -24,8 +24,8 @@ CORE = ["memory", "formats", "lanes", "memory/narrow_codes.hpp", "steps", "forma
 LEVEL_OF_FILE = {"step.hpp": "formats/*/step", "fast.hpp": "formats/*/step", "codes.hpp": "formats/*/codes"}
 # Components that a build may leave out include public headers, their own, and src/disk. Those above the graph module also look into some of its rooms.
 COMPONENTS = {"src/hardware/devices/": "base ops evaluate", "src/hardware/": "", "src/learn/": "base model ops evaluate gradient quantize pipeline",
-              "src/checkpoint/": "", "src/systems/": ""}
-ABOVE_GRAPH = re.compile(r'#include "((?:qk/graph/)?(?:hardware|learn)[./][^"]+|(?:qk/)?(?:checkpoint|compare|systems)[./][^"]+)"')
+              "src/checkpoint/": "", "src/systems/": "", "src/onnxruntime/": ""}
+ABOVE_GRAPH = re.compile(r'#include "((?:qk/graph/)?(?:hardware|learn)[./][^"]+|(?:qk/)?(?:checkpoint|compare|onnxruntime|systems)[./][^"]+)"')
 LEVELS = {room: level for level, rooms in enumerate(CORE) for room in rooms.split()}
 LINES_THAT_ASK_WHY = 600
 LINES_OF_A_FUNCTION = 80

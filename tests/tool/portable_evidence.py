@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs models that `qk quantize --export portable` writes in ONNX Runtime (optimizer off and on) and in `qk evaluate`.
+"""Runs models that `qk quantize --export portable` writes in ONNX Runtime (optimizer off and on, and with qk's operators) and in `qk evaluate`.
 
 QK_EXHAUSTIVE=1 in the environment runs every pair of format and semantics instead of every third.
 Single quantizers must agree bit for bit with the native kernels (`qk evaluate --plan` on the float model): every format of the catalogue
@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import evidence
 from evidence import at, check, evaluated, qk, qk_json, same_bits as same
 from evidence.graphs import save
-from evidence.runtimes import outputs
+from evidence.runtimes import operators, outputs
 
 import numpy as np
 import onnx
@@ -56,6 +56,8 @@ def in_all(exported, x, count):
     yield "qk evaluate", evaluate(exported, x, count)
     for level in ("off", "on"):
         yield f"optimizer {level}", outputs(exported, {"x": x}, level)
+    if operators():
+        yield "qk's operators", outputs(exported, {"x": x}, library=operators())
 
 
 def quantizers_alone(name, shape, declared, quantizers, x, opset=13):

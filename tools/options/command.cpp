@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "qk/graph/error.hpp"
+#include "qk/graph/pipeline/onnxruntime_time.hpp"
 #include "qk/graph/report.hpp"
 #include "standard_streams.hpp"
 #include "support/caller.hpp"
@@ -62,6 +63,7 @@ bool command::run(std::vector<std::string> words) const {
     const std::string first = words.empty() ? "" : words.front();
     if (first.empty()) throw graph::error(fmt::format("say what to do: {} VERB ... (`{} --help` lists the verbs)", name_, name_));
     if (first == "--version" || first == "-V") return show(fmt::format("{} {}\n", name_, version_));
+    if (first == "--onnxruntime-library") return show(graph::pipeline::onnxruntime_library(std::string()).string() + "\n");
     if (asks_help(first) || (first == "help" && words.size() == 1)) return show(help());
     if (first == "help") return show(help_of(find(words[1]), name_));
     if (first.front() == '-')
@@ -102,7 +104,10 @@ const option_table& command::find(const std::string& verb) const {
 std::string command::help() const {
     std::string page = fmt::format("{}\n\nUsage: {} VERB [OPTIONS]\n\nVerbs:\n", summary_, name_);
     for (const option_table& v : verbs_) page += fmt::format("  {:<14}{}\n", v.name(), v.summary());
-    page += fmt::format("\nOptions:\n  -h, --help    this page; `{} VERB --help` is the verb's\n  -V, --version\n", name_);
+    page += fmt::format(
+        "\nOptions:\n  -h, --help    this page; `{} VERB --help` is the verb's\n  -V, --version\n"
+        "  --onnxruntime-library  where the operators are that a session of onnxruntime may register\n",
+        name_);
     return page + (footer_.empty() ? "" : "\n" + footer_ + "\n");
 }
 

@@ -72,7 +72,7 @@ std::string bash_completion(const command& app) {
 _{0}() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} verb=${{COMP_WORDS[1]}} options= arguments= kind
     COMPREPLY=()
-    if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W '{1}help --help --version' -- "$word")); return; fi
+    if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W '{1}help --help --version --onnxruntime-library' -- "$word")); return; fi
     if [ "$verb" = help ]; then COMPREPLY=($(compgen -W '{1}' -- "$word")); return; fi
     case "$verb $before" in
 {2}    esac
@@ -138,7 +138,8 @@ std::string fish_completion(const command& app) {
     const std::string& program = app.name();
     std::string s = fmt::format(
         "# Completion of {0} for fish. Use it: {0} completion fish | source\ncomplete -c {0} -f\ncomplete -c {0} -n __fish_use_subcommand "
-        "-s h -l help -d 'the verbs'\ncomplete -c {0} -n __fish_use_subcommand -s V -l version\n",
+        "-s h -l help -d 'the verbs'\ncomplete -c {0} -n __fish_use_subcommand -s V -l version\ncomplete -c {0} -n __fish_use_subcommand "
+        "-l onnxruntime-library\n",
         program);
     const auto escaped = [](const std::string& text) { return "'" + with_backslashes(text, "'\\") + "'"; };
     for (const option_table& verb : app.verbs()) {

@@ -9,6 +9,7 @@
 #include "options/data_options.hpp"
 #include "options/precision_options.hpp"
 #include "qk/graph/pipeline/diff.hpp"
+#include "qk/graph/pipeline/onnxruntime_time.hpp"
 #include "support/caller.hpp"
 #include "support/checkpoints.hpp"
 #include "support/console.hpp"
@@ -104,6 +105,11 @@ void add_diff(command& app, verb_result& result) {
                     "of onnxruntime: off, on (then the tensors that survive its fusions are compared), or both, which is the default")
         .type_name("WHEN")
         .suggest({"off", "on", "both"});
+    verb.add_option(
+            "--library", given->library,
+            "run qk's operators in onnxruntime in place of the file's functions: the library beside qk, or with --library=FILE that one")
+        .type_name("FILE")
+        .alone(graph::pipeline::beside_qk);
     add_data(verb, given->data);
     add_precision(verb, given->precision);
     verb.section("Output");

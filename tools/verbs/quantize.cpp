@@ -44,7 +44,8 @@ void print_quality(const graph::pipeline::quantize_outcome& done) {
     }
     if (!done.recipe.not_measured.empty()) print(stderr, "not measured: {}\n", done.recipe.not_measured);
     if (done.times)
-        print("{}, one sample on one thread: {:.3g} ms, float {:.3g} ms\n", done.times->runtime, done.times->milliseconds,
+        print("{}, one sample on one thread: {:.3g} ms, {}float {:.3g} ms\n", done.times->runtime, done.times->milliseconds,
+              done.times->with_operators ? fmt::format("with qk's operators {:.3g} ms, ", *done.times->with_operators) : "",
               done.times->float_milliseconds);
     if (!done.level_price.empty()) print("{}\n", done.level_price);
     if (done.verified) print("{}\n", done.verified->text());
@@ -207,7 +208,8 @@ void add_quantize(command& app, verb_result& result) {
         .type_name("RUNTIME")
         .suggest({"onnxruntime", "openvino"});
     verb.add_flag("--time", given->time,
-                  "time float model and file in onnxruntime, if a python that has it is found (QK_PYTHON, or python3)");
+                  "time float model and file in onnxruntime, without and with qk's operators where the library is, if a python that has "
+                  "onnxruntime is found (QK_PYTHON, or python3)");
     verb.add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later").type_name("P.json").common().writes();
     verb.add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file").type_name("E.json").writes();
     verb.add_option("--encodings-version", given->encodings_version, "1.0.0 (default) or 2.0.0, which QNN's newer tools read")

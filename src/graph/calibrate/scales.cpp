@@ -8,8 +8,8 @@
 #include "graph/base/kernel_calls.hpp"
 #include "graph/calibrate/searched_scales.hpp"
 #include "graph/plan/axis_view.hpp"
-#include "graph/plan/dynamic_scale.hpp"
 #include "qk/graph/calibrate/scales.hpp"
+#include "qk/portable/range_scale.hpp"
 #include "qk/scales.hpp"
 
 namespace qk::graph {

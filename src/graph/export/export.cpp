@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/export/body_mark.hpp"
 #include "graph/export/fusing.hpp"
 #include "graph/export/inline_functions.hpp"
 #include "graph/export/marks.hpp"
@@ -127,11 +128,18 @@ class exporter {
             open_calls(result_.exported);
             inline_functions(result_.exported);
         }
+        sign_functions();
         return std::move(result_);
     }
 
   private:
     using use = model::use;
+
+    /// Signs the functions that this export wrote; those that the model had keep what they say of themselves.
+    void sign_functions() {
+        for (auto& f : *result_.exported.proto().mutable_functions())
+            if (f.domain() == marks::function_domain && f.doc_string().ends_with(portable::body_mark)) sign(f);
+    }
 
     edge edge_of(const std::string& tensor, use u) const {
         return {tensor, u.node < 0 ? "" : source_.graph().node(u.node).name(), u.input};

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "graph/export/body_mark.hpp"
 #include "graph/export/raise_functions.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/taken_names.hpp"
@@ -659,9 +660,11 @@ inline void raise_function(onnx::FunctionProto& f, const std::string& label, int
     taken_names names;
     for (const std::string& i : f.input()) names.take(i);
     names.take_nodes(f.node());
+    const bool signs = is_as_signed(f);
     raised_body body(f, names);
     opset_raiser(body, label + ": function '" + f.name() + "': ", own, version);
     raise_import(*f.mutable_opset_import(), version);
+    if (signs) sign(f);
 }
 
 }  // namespace detail

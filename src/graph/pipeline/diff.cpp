@@ -18,6 +18,7 @@
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/pipeline/onnxruntime_time.hpp"
 #include "qk/graph/report/html.hpp"
 
 namespace qk::graph::pipeline {
@@ -181,6 +182,7 @@ void check_settings(const diff_settings& s) {
         throw error("--optimizer is off, on or both, not '" + s.optimizer + "'");
     const bool runtime = names_runtime(s);
     if (!s.optimizer.empty() && !runtime) throw error("--optimizer is for --against onnxruntime and openvino");
+    if (!s.library.empty() && s.against != "onnxruntime") throw error("--library is for --against onnxruntime");
     if (s.precision.any() && (runtime || !s.command.empty()))
         throw error("a plan is for --against DIR: a runtime runs the model as it is (quantize it first, then compare the file)");
     std::error_code failed;
@@ -203,13 +205,15 @@ diff_outcome diff(const diff_settings& settings, const progress_function& progre
     const bool runtime = names_runtime(settings);
     if (!runtime && settings.command.empty()) files.input("--against", settings.against);
     declare_report(files, settings.report);
+    const std::filesystem::path library = settings.library.empty() ? std::filesystem::path() : onnxruntime_library(settings.library);
     const own_side own = evaluate_own(settings, done, progress);
     if (own.runs.empty() || own.values.front().empty()) throw error("there is nothing to compare: the network has no tensor of numbers");
     if (runtime) {
         for (const bool optimizes : {false, true}) {
             if (settings.optimizer == (optimizes ? "off" : "on")) continue;
             if (progress) progress("running " + settings.against, 0, 0);
-            runtime_answer other = run_in_runtime(settings.against, own.m, wanted_of(own), own.runs, optimizes);
+            runtime_answer other = run_in_runtime(settings.against, own.m, wanted_of(own), own.runs, optimizes, library);
+            if (!library.empty()) other.runtime += " with qk's operators";
             other.runtime += settings.against == "openvino" ? (optimizes ? ", outputs alone" : ", every tensor an output")
                              : optimizes                    ? ", optimizer on"
                                                             : ", optimizer off";

@@ -12,20 +12,24 @@
 namespace qk::graph::pipeline {
 namespace {
 
-/// Prints the version, then the medians of both models in milliseconds; or "failed: " and what went wrong. Takes turns, as the machine's
-/// pace changes.
+/// Arguments: FOLDER LIBRARY MODEL ...; with a library, the last model runs with its operators, too. Prints the version, then the medians
+/// in milliseconds; or "failed: " and what went wrong. Takes turns, as the machine's pace changes.
 constexpr const char* timing_program = R"py(
 import os, sys, time
 try:
     import numpy, onnxruntime
-    folder, *models = sys.argv[1:]
+    folder, library, *models = sys.argv[1:]
     onnxruntime.set_default_logger_severity(3)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    def options(library):
+        o = onnxruntime.SessionOptions()
+        o.intra_op_num_threads = o.inter_op_num_threads = 1
+        if library:
+            o.register_custom_ops_library(library)
+        return o
     types = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64", "tensor(bool)": "bool"}
     runs = []
-    for model in models:
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    for model, own in [(m, "") for m in models] + ([(models[-1], library)] if library else []):
+        session = onnxruntime.InferenceSession(model, options(own), providers=["CPUExecutionProvider"])
         feed = {}
         for i, value in enumerate(session.get_inputs()):
             file = os.path.join(folder, "input%d.npy" % i)
@@ -50,18 +54,22 @@ except Exception as wrong:
 }  // namespace
 
 runtime_times time_in_onnxruntime(const std::filesystem::path& float_model, const std::filesystem::path& quantized_model, const model& m,
-                                  const named_tensors* samples) {
+                                  const named_tensors* samples, bool has_functions) {
     const temporary_folder folder("qk-time", "timing");
     if (samples != nullptr) {
         const std::vector<tensor> first = execute::make_samples(m, *samples).slice(0, 1);
         for (std::size_t i = 0; i < first.size(); ++i) write_npy(folder / ("input" + std::to_string(i) + ".npy"), first[i]);
     }
+    const std::string library = has_functions ? onnxruntime_library().string() : std::string();
     const std::string line = first_line_of_python("onnxruntime", timing_program, folder.path().string(),
-                                                  {folder.path().string(), float_model.string(), quantized_model.string()}, 120);
+                                                  {folder.path().string(), library, float_model.string(), quantized_model.string()}, 120);
     runtime_times times;
     char name[64] = {}, version[64] = {};
-    if (std::sscanf(line.c_str(), "%63s %63s %lf %lf", name, version, &times.float_milliseconds, &times.milliseconds) != 4 ||
-        std::string(name) != "onnxruntime")
+    double third = 0;
+    const int read =
+        std::sscanf(line.c_str(), "%63s %63s %lf %lf %lf", name, version, &times.float_milliseconds, &times.milliseconds, &third);
+    if (read == 5) times.with_operators = third;
+    if (read != (library.empty() ? 4 : 5) || std::string(name) != "onnxruntime")
         throw error("onnxruntime did not run the models: " + (line.empty() ? std::string("it ended without an answer") : line));
     times.runtime = std::string(name) + " " + version;
     return times;

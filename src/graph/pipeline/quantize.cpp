@@ -70,7 +70,7 @@ void time_models(quantize_outcome& done, const model& m, const quantize_settings
     try {
         std::filesystem::path before = std::filesystem::absolute(settings.model.file);
         if (settings.model.in_memory()) write_file(before = folder / "float.onnx", settings.model.bytes());
-        done.times = time_in_onnxruntime(before, folder / "model.onnx", m, sampled ? &samples : nullptr);
+        done.times = time_in_onnxruntime(before, folder / "model.onnx", m, sampled ? &samples : nullptr, exported->opset("qk") > 0);
     } catch (const error& e) {
         done.not_timed = e.what();
     }
@@ -108,6 +108,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const quantize_outcome
     if (done.times) {
         facts.emplace_back("float model, " + done.times->runtime, html_number(done.times->float_milliseconds) + " ms");
         facts.emplace_back("file, " + done.times->runtime, html_number(done.times->milliseconds) + " ms");
+        if (const auto with = done.times->with_operators) facts.emplace_back("file, with qk's operators", html_number(*with) + " ms");
     }
     return facts;
 }
@@ -126,6 +127,7 @@ void add_measurements(nlohmann::ordered_json& summary, const quantize_settings& 
     summary["recipe"] = to_json(done.recipe);
     if (done.recipe.quality) summary["measured"] = to_json(*done.recipe.quality);
     if (done.times) summary["milliseconds"] = done.times->milliseconds, summary["float_milliseconds"] = done.times->float_milliseconds;
+    if (done.times && done.times->with_operators) summary["operators_milliseconds"] = *done.times->with_operators;
     if (price) summary["accuracy_level"] = price->json();
     if (done.verified) summary["verified"] = to_json(*done.verified);
 }

@@ -21,16 +21,24 @@
 namespace qk::graph::pipeline {
 namespace {
 
-/// Arguments: FOLDER MODEL MODE. Modes: `rewrite` writes FOLDER/optimized.onnx; `optimize` and `plain` run MODEL on FOLDER/run0/in0.npy,
+/// Arguments: FOLDER MODEL MODE LIBRARY, where LIBRARY has operators for the functions of FOLDER/model.onnx, or is "". Modes: `rewrite`
+/// writes FOLDER/optimized.onnx; `optimize` and `plain` run MODEL on FOLDER/run0/in0.npy,
 /// ... and write FOLDER/run0/out0.npy, ... in the order of FOLDER/outputs.txt. Prints "ok NAME VERSION", or "failed: " and what went wrong.
 constexpr const char* in_onnxruntime = R"py(
 import os, sys
 try:
     import numpy, onnxruntime
-    folder, model, mode = sys.argv[1:]
+    folder, model, mode, library = sys.argv[1:]
     onnxruntime.set_default_logger_severity(3)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    if library:
+        import ctypes
+        own = ctypes.CDLL(library)
+        own.qk_onnxruntime_problem.restype = ctypes.c_char_p
+        if own.qk_onnxruntime_model(os.fsencode(os.path.join(folder, "model.onnx"))):
+            raise RuntimeError(own.qk_onnxruntime_problem().decode(errors="replace"))
+        options.register_custom_ops_library(library)
     if mode == "rewrite":
         options.optimized_model_filepath = os.path.join(folder, "optimized.onnx")
         onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -57,7 +65,7 @@ constexpr const char* in_openvino = R"py(
 import os, sys
 try:
     import numpy, openvino
-    folder, model, mode = sys.argv[1:]
+    folder, model, mode, _ = sys.argv[1:]
     compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
     names = [n for n in open(os.path.join(folder, "outputs.txt"), encoding="utf-8").read().split("\n") if n]
     inputs = [n for n in open(os.path.join(folder, "inputs.txt"), encoding="utf-8").read().split("\n") if n]
@@ -107,9 +115,10 @@ void save_with_outputs(const model& m, const std::vector<std::string>& wanted, c
     all.save(file);
 }
 
-std::string ask(const std::string& runtime, const temporary_folder& folder, const std::filesystem::path& file, const char* mode) {
+std::string ask(const std::string& runtime, const temporary_folder& folder, const std::filesystem::path& file, const char* mode,
+                const std::filesystem::path& library) {
     const std::string line = first_line_of_python(runtime, runtime == "openvino" ? in_openvino : in_onnxruntime, folder.path().string(),
-                                                  {folder.path().string(), file.string(), mode}, 3600);
+                                                  {folder.path().string(), file.string(), mode, library.string()}, 3600);
     if (!line.starts_with("ok ")) throw error(runtime + " did not run the model: " + (line.empty() ? "it ended without an answer" : line));
     return line.substr(3);
 }
@@ -141,7 +150,7 @@ std::map<std::string, std::string> makers(const onnx::ModelProto& optimized, con
 }  // namespace
 
 runtime_answer run_in_runtime(const std::string& runtime, const model& m, const std::vector<std::string>& wanted,
-                              const std::vector<named_tensors>& runs, bool optimizes) {
+                              const std::vector<named_tensors>& runs, bool optimizes, const std::filesystem::path& library) {
     const temporary_folder folder("qk-diff", "the runtime's files");
     std::vector<std::string> names = wanted, inputs;
     for (const value_info& v : m.inputs()) inputs.push_back(v.name);
@@ -151,7 +160,7 @@ runtime_answer run_in_runtime(const std::string& runtime, const model& m, const 
     if (optimizes && runtime == "onnxruntime") {
         // Outputs in the middle would keep the optimizer from fusing. So it rewrites the model first, and what it has left runs as it is.
         m.save(file);
-        ask(runtime, folder, file, "rewrite");
+        ask(runtime, folder, file, "rewrite", library);
         if (!optimized.ParseFromString(read_file(folder / "optimized.onnx"))) throw error("onnxruntime's optimized model cannot be read");
         names = survivors(optimized, wanted);
         file = folder / "run.onnx";
@@ -173,7 +182,7 @@ runtime_answer run_in_runtime(const std::string& runtime, const model& m, const 
         std::filesystem::create_directory(place);
         for (std::size_t i = 0; i < inputs.size(); ++i) write_npy(place / ("in" + std::to_string(i) + ".npy"), runs[r].at(inputs[i]));
     }
-    answer.runtime = ask(runtime, folder, file, mode);
+    answer.runtime = ask(runtime, folder, file, mode, library);
     for (std::size_t r = 0; r < runs.size(); ++r) {
         auto& values = answer.runs.emplace_back();
         for (std::size_t i = 0; i < names.size(); ++i)

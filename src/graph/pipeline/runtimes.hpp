@@ -20,9 +20,10 @@ struct runtime_answer {
 };
 
 /// Runs `m` in onnxruntime or openvino. `wanted` are the tensors to give, of types that numpy has. With the optimizer on, onnxruntime gives
-/// those that survive its fusions, openvino the model's outputs.
+/// those that survive its fusions, openvino the model's outputs. `library` has operators for onnxruntime, which takes them in place of the
+/// model's functions; empty: none.
 runtime_answer run_in_runtime(const std::string& runtime, const model& m, const std::vector<std::string>& wanted,
-                              const std::vector<named_tensors>& runs, bool optimizes);
+                              const std::vector<named_tensors>& runs, bool optimizes, const std::filesystem::path& library = {});
 
 /// Returns the ratio of signal to difference of an output over all runs, in decibels, counting what is finite in the
 /// reference; -Inf where the other is not.

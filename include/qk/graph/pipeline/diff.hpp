@@ -28,6 +28,7 @@ struct diff_settings {
     std::string against;                                           ///< onnxruntime, openvino, a model's file, or a folder of tensors
     std::string command;                                           ///< a runtime to call instead
     std::string optimizer;                                         ///< off, on or both (the default) where the runtime has one
+    std::string library{};                                         ///< qk's operators for onnxruntime: a file, or beside_qk
     std::string report;                                            ///< HTML
     std::string command_line{};                                    ///< as typed, for the report
     std::function<std::string(const conversion_case&)> explain{};  ///< returns the converter's mistake that explains a case, or nothing

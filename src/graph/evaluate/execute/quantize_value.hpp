@@ -12,9 +12,9 @@
 #include "graph/base/inner_loop.hpp"
 #include "graph/base/kernel_calls.hpp"
 #include "graph/ops/op.hpp"
-#include "graph/plan/dynamic_scale.hpp"
 #include "qk/graph/base/tensor.hpp"
 #include "qk/graph/plan/plan.hpp"
+#include "qk/portable/range_scale.hpp"
 
 namespace qk::graph::execute {
 
@@ -42,29 +42,8 @@ std::pair<float, float> finite_range(std::span<const float> x);
 /// Returns scale and zero point for one tensor's own range (dynamic quantization); docs/reference/numerics.md, "Calibration".
 inline affine range_scale(const format& f, std::span<const float> x) {
     const auto [low, high] = finite_range(x);
-    if (const auto small = subnormal_dynamic_scale(f, low, high)) return *small;
-    const float largest = std::max(-low, high);
-    affine a;
-    if (const auto* g = std::get_if<integer>(&f)) {
-        const double qlow = static_cast<double>(qmin(*g)), qhigh = static_cast<double>(qmax(*g));
-        double scale = 0;
-        if (g->symmetric || g->pow2) {
-            scale = g->is_signed ? static_cast<double>(largest) / qhigh : 2.0 * static_cast<double>(largest) / (qhigh - qlow);
-            a.zero_point = g->is_signed ? 0 : std::int64_t{1} << (used_bits(*g) - 1);
-            if (g->pow2 && scale > 0) scale = std::exp2(std::ceil(std::log2(scale)));
-        } else {
-            scale = (static_cast<double>(high) - static_cast<double>(low)) / (qhigh - qlow);
-            if (scale > 0)
-                a.zero_point = static_cast<std::int64_t>(std::clamp(std::nearbyint(qlow - static_cast<double>(low) / scale), qlow, qhigh));
-        }
-        a.scale = static_cast<float>(scale);
-    } else if (const auto* e = std::get_if<floating>(&f); e != nullptr && is_scaled(*e)) {
-        a.scale = static_cast<float>(static_cast<double>(largest) / max_value(*e));
-    } else if (const auto* t = std::get_if<table>(&f)) {
-        a.scale = static_cast<float>(static_cast<double>(largest) / reach(*t));
-    }
-    if (!(a.scale >= std::numeric_limits<float>::min())) a = {1.0f, 0};  // all zeros, or too small to divide by
-    return a;
+    const auto* e = std::get_if<floating>(&f);
+    return e != nullptr && !is_scaled(*e) ? affine{} : scale_of_range(f, low, high);
 }
 
 /// Returns whether there is one scale for all elements, or none, so that an element's result does not depend on its position.

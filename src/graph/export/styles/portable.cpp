@@ -21,6 +21,9 @@
 #include "graph/export/writer.hpp"
 #include "qk/formats/floating.hpp"
 #include "qk/formats/format.hpp"
+#include "qk/formats/parse.hpp"
+#include "qk/option_names.hpp"
+#include "qk/portable/function.hpp"
 #include "qk/reference/block_float.hpp"
 #include "qk/reference/floating.hpp"
 #include "qk/reference/microscaling.hpp"
@@ -40,7 +43,11 @@ class function_builder {
     function_builder(const std::string& name, int opset, const std::string& what) : opset_(opset) {
         proto_.set_name(name);
         proto_.set_domain(marks::function_domain);
-        proto_.set_doc_string(what);
+        proto_.set_doc_string(what + std::string(portable::body_mark));  // the fingerprint follows when the body has its last form
+        namespace own = portable::attribute;
+        for (const char* a :
+             {own::version, own::format, own::semantics, own::scale_rule, own::scales, own::axis, own::block, own::flatten, own::result})
+            proto_.add_attribute(a);  // no node of the body reads them
         proto_.add_opset_import()->set_version(opset);
     }
 
@@ -144,8 +151,8 @@ class function_builder {
 // How a function reshapes its input into blocks: [..., block, inner], so that a block is a run along the last axis but one.
 
 /// How blocks are made. `whole`: the call's attribute `blocks` is the shape, known beforehand: whole blocks, or one short block. `padded`:
-/// `blocks` is the shape after zeros have filled the last block along the axis `axis`; attribute `ends` has a 1 for the pad at its end,
-/// among the pads of all axes. `any_length`: the shape is computed in each run from attributes `axis` and `after` (the axis behind it; both
+/// `blocks` is the shape after zeros have filled the last block along the axis `at`; attribute `ends` has a 1 for the pad at its end,
+/// among the pads of all axes. `any_length`: the shape is computed in each run from attributes `at` and `after` (the axis behind it; both
 /// count an additional first axis of length 1); short blocks are padded with zeros, which raise no exponent and are cut off again.
 enum class block_layout : std::uint8_t { whole, padded, any_length };
 
@@ -155,7 +162,7 @@ operand in_blocks(function_builder& f, const operand& x, block_layout layout, st
     const operand shape = f.op("Shape", {x}, "shape");
     if (layout == block_layout::whole) return f.reshape(core(f.op("Reshape", {x, f.integers_of_call("blocks")}, "blocks_of_x")), shape);
     if (layout == block_layout::padded) {
-        const operand axis = f.integers_of_call("axis"), length = f.op("Gather", {shape, axis}, "length");
+        const operand axis = f.integers_of_call("at"), length = f.op("Gather", {shape, axis}, "length");
         const operand missing = f.op("Mod", {f.op("Neg", {length}), f.integers({block})});
         const operand padded = f.op("Pad", {x, f.op("Mul", {f.integers_of_call("ends"), missing})}, "padded");
         const operand y = core(f.op("Reshape", {padded, f.integers_of_call("blocks")}, "blocks_of_x"));
@@ -166,7 +173,7 @@ operand in_blocks(function_builder& f, const operand& x, block_layout layout, st
     };
     const std::int64_t end = std::numeric_limits<std::int64_t>::max();
     const operand axes = f.concat({f.integers({1}), shape});  // so that a scalar has an axis, too
-    const operand length = f.op("Gather", {axes, f.integers_of_call("axis")}, "length");
+    const operand length = f.op("Gather", {axes, f.integers_of_call("at")}, "length");
     const operand behind = slice(axes, f.integers_of_call("after"), f.integers({end}), 0);
     const operand inner = f.reduce("ReduceProd", f.concat({f.integers({1}), behind}), {0});
     const operand count = f.op("Div", {f.op("Add", {length, f.integers({block - 1})}), f.integers({block})}, "blocks");
@@ -710,6 +717,7 @@ struct function_key {
     bool whole_bytes = false;   ///< no code straddles two bytes, and every byte is full
     bool whole_blocks = false;  ///< no block is shorter than the others
     bool zero_codes = false;    ///< zero points of blocks are packed like the elements, not floats
+    bool by_kernel = false;     ///< decodes in each run what qk's library for onnxruntime can decode, and is named so
     friend bool operator==(const function_key&, const function_key&) = default;
 };
 
@@ -929,8 +937,10 @@ class function_set {
             if (k == key) return name;
         g_.require_opset(12, "functions of standard operators");
         g_.import(marks::function_domain, 1);
-        std::string stem = (key.decodes ? "decode_" : "") + identifier(text_of(key.format));
+        std::string stem = identifier(text_of(key.format));
         if (is_table_format(key.format)) stem = stem.substr(0, 60);  // not all of its values
+        if (key.decodes) stem.insert(0, portable::decodes);
+        if (key.by_kernel) stem += portable::in_each_run;
         std::string unique = stem;
         for (int i = 2; std::find(taken_.begin(), taken_.end(), unique) != taken_.end(); ++i) unique = stem + "_" + std::to_string(i);
         taken_.push_back(unique);
@@ -1108,6 +1118,7 @@ class portable_writer : public functions_writer {
                          .each_run = is_decoded_in_each_run(value),
                          .whole_bytes = 8 % p.element_bits == 0 && value.size() * static_cast<std::size_t>(p.element_bits) % 8 == 0,
                          .whole_blocks = block > 0 && p.shift_bits == 0 && p.view.length % block == 0};
+        key.by_kernel = key.each_run && p.element_bits <= 8 && p.scale_bits <= 8 && (p.shift_bits == 0 || p.view.length % block == 0);
         unpacks_in_each_run_ = unpacks_in_each_run_ || key.each_run;
         std::vector<std::string> inputs;
         const auto planes = [&](const std::vector<tensor>& all, const char* stem) {
@@ -1135,7 +1146,8 @@ class portable_writer : public functions_writer {
                                                    zero_points(q, q.zero_point.size() == 1 && !key.block_scales ? dims{} : shape)));
             }
         }
-        onnx::NodeProto& n = call(v, v.how, key, inputs);
+        const bool is_flat = q.flatten && (blocked || key.block_scales);
+        onnx::NodeProto& n = call(v, v.how, key, inputs, is_flat);
         using list = std::vector<std::int64_t>;
         if (key.zero_codes) set_attribute(n, "zero_count", list{number(q.zero_point.size())});
         set_attribute(n, "shape", list(value.shape().begin(), value.shape().end()));
@@ -1153,10 +1165,30 @@ class portable_writer : public functions_writer {
         return n.output(0);
     }
 
-    onnx::NodeProto& call(const quantized_value& v, const quantizer& asked, const function_key& key,
-                          const std::vector<std::string>& inputs) {
+    onnx::NodeProto& call(const quantized_value& v, const quantizer& asked, const function_key& key, const std::vector<std::string>& inputs,
+                          bool is_flat = false) {
         onnx::NodeProto& n = g_.node(functions_.name(key), inputs, {g_.fresh(v.name + marks::rounded)}, marks::function_domain);
         n.set_doc_string(describe(asked));
+        namespace own = portable::attribute;
+        const quantizer& q = v.how;
+        const bool blocked = is_block_format(q.format);
+        const auto scales = blocked            ? portable::scale_source::own
+                            : key.dynamic      ? portable::scale_source::run
+                            : key.scales == 0  ? portable::scale_source::none
+                            : key.block_scales ? portable::scale_source::blocks
+                            : key.one_scale    ? portable::scale_source::one
+                                               : portable::scale_source::channels;
+        const auto word = [](auto value, const auto& names) { return std::string(option_name(value, names)); };
+        set_attribute(n, own::version, portable::version);
+        set_attribute(n, own::format, text_of(q.format));
+        set_attribute(n, own::semantics, std::string(portable::text_of(q.semantics).view()));
+        set_attribute(n, own::scale_rule, word(q.semantics.scale_rule, scale_rule_names));
+        set_attribute(n, own::scales, word(scales, portable::scale_source_names));
+        set_attribute(n, own::axis, std::int64_t{q.axis});
+        set_attribute(n, own::block, std::int64_t{blocked ? block_size(q.format) : key.block_scales ? q.block_size : 0});
+        set_attribute(n, own::flatten, std::int64_t{is_flat});
+        set_attribute(n, own::result,
+                      word(key.decodes ? portable::result_shape::shape : portable::result_shape::input, portable::result_shape_names));
         return n;
     }
 
@@ -1164,7 +1196,7 @@ class portable_writer : public functions_writer {
     void set_axis(onnx::NodeProto& n, const quantized_value& v) const {
         const std::int64_t axis = positive_axis(v.how.axis, v.rank), counted = axis < 0 ? axis : axis + 1;
         const bool last = axis == -1 || axis + 1 == static_cast<std::int64_t>(v.rank);
-        set_attribute(n, "axis", std::vector<std::int64_t>{counted});
+        set_attribute(n, "at", std::vector<std::int64_t>{counted});
         set_attribute(n, "after", std::vector<std::int64_t>{last ? std::numeric_limits<std::int64_t>::max() : counted + 1});
     }
 
@@ -1220,14 +1252,14 @@ class portable_writer : public functions_writer {
             key.scales = 1;
             inputs.push_back(g_.constant(v.name + "_scale", make_tensor<float>({}, std::vector<float>{v.how.scale[0]})));
         }
-        onnx::NodeProto& n = call(v, asked, key, inputs);
+        onnx::NodeProto& n = call(v, asked, key, inputs, asked.flatten);
         if (filled.empty()) set_axis(n, v);
         else set_attribute(n, "blocks", filled);
         if (key.layout == block_layout::padded) {
             const std::int64_t axis = positive_axis(v.how.axis, v.rank);
             std::vector<std::int64_t> ends(2 * v.rank, 0);
             ends[v.rank + static_cast<std::size_t>(axis)] = 1;
-            set_attribute(n, "axis", std::vector<std::int64_t>{axis});
+            set_attribute(n, "at", std::vector<std::int64_t>{axis});
             set_attribute(n, "ends", ends);
         }
         const std::string y = n.output(0);
@@ -1290,7 +1322,55 @@ std::unique_ptr<functions_writer> make_functions_writer(graph_writer& g, const e
 
 namespace {
 
-/// Reads the quantizer of a call from its description and its inputs `scale` and `zero_point` (or `zero_codes`), where they determine one.
+struct portable_call {
+    quantizer how;  ///< without scales and zero points, which the call's inputs hold
+    portable::scale_source scales = portable::scale_source::none;
+};
+
+/// Returns what the attributes of a call say; nullopt where they are missing, those of a later version, or say what no call can mean.
+std::optional<portable_call> portable_call_of(const onnx::NodeProto& n) {
+    namespace own = portable::attribute;
+    const auto text = [&](const char* name) -> std::string_view {
+        const onnx::AttributeProto* a = find_attribute(n, name);
+        return a == nullptr ? std::string_view() : std::string_view(a->s());
+    };
+    const std::int64_t version = int_attribute(n, own::version, 0);
+    if (version < 1 || version > portable::version) return std::nullopt;
+    const auto format = parse_format(text(own::format));
+    const auto rule = parse_scale_rule(text(own::scale_rule));
+    const auto scales = parse_option("scales", text(own::scales), portable::scale_source_names);
+    if (!format || !rule || !scales) return std::nullopt;
+    const auto semantics = portable::parse_semantics_text(text(own::semantics), *rule);
+    const std::int64_t axis = int_attribute(n, own::axis, -1), block = int_attribute(n, own::block, 0);
+    constexpr std::int64_t most = std::numeric_limits<int>::max();
+    if (!semantics || axis < -most || axis > most || block < 0 || block > most) return std::nullopt;
+    portable_call c{.how = {}, .scales = *scales};
+    c.how.format = *format;
+    c.how.semantics = *semantics;
+    c.how.axis = static_cast<int>(axis);
+    c.how.block_size = c.scales == portable::scale_source::blocks ? static_cast<int>(block) : 0;
+    c.how.flatten = int_attribute(n, own::flatten, 0) != 0;
+    c.how.dynamic = c.scales == portable::scale_source::run;
+    return c;
+}
+
+/// Returns what a call quantizes with, from its attributes, and from its description, which knows the plan's own words for the same; from
+/// the description alone in files of before the attributes.
+std::optional<quantizer> told_by(const onnx::NodeProto& n, const std::vector<float>& scale, const std::vector<std::int64_t>& zero_point) {
+    std::optional<quantizer> told = described(n.doc_string(), scale, zero_point);
+    std::optional<portable_call> call = portable_call_of(n);
+    if (!call) return told;
+    const auto says_the_same = [&](const quantizer& q) {
+        return q.format == call->how.format && q.semantics == call->how.semantics && q.flatten == call->how.flatten &&
+               q.block_size == call->how.block_size;
+    };
+    if (told && says_the_same(*told)) return told;
+    call->how.scale = scale, call->how.zero_point = zero_point;
+    if (zero_point.size() == 1) call->how.zero_point.assign(scale.size(), zero_point[0]);
+    return call->how;
+}
+
+/// Reads the quantizer of a call from what it says and its inputs `scale` and `zero_point` (or `zero_codes`), where they determine one.
 read_back read_call(const model& m, int node) {
     const onnx::NodeProto& n = m.graph().node(node);
     const onnx::FunctionProto* f = called_quantizer(m, n);
@@ -1307,7 +1387,7 @@ read_back read_call(const model& m, int node) {
     if (scale->type() == data_type::float32) scales.assign(scale->as<float>().begin(), scale->as<float>().end());
     if (const std::optional<tensor> codes = argument(marks::zero_codes); !codes) return {};
     else if (!codes->empty()) {
-        const auto how = described(n.doc_string(), scales, {});
+        const auto how = told_by(n, scales, {});
         const integer* g = how ? std::get_if<integer>(&how->format) : nullptr;
         if (g == nullptr || codes->type() != data_type::uint8) return {};
         zeros = unpacked_zero_points(*g, *codes, scales.size());
@@ -1315,7 +1395,7 @@ read_back read_call(const model& m, int node) {
     for (std::size_t i = 0; i < zero_point->size(); ++i)
         zeros.push_back(static_cast<std::int64_t>(
             zero_point->type() == data_type::float64 ? zero_point->as<double>()[i] : static_cast<double>(zero_point->as<float>()[i])));
-    const auto told = described(n.doc_string(), scales, zeros);
+    const auto told = told_by(n, scales, zeros);
     return told ? read_back(*told) : read_back();
 }
 

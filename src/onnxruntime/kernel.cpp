@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnxruntime/kernel.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "qk/codec/layout/layout.hpp"
+#include "qk/dispatch.hpp"
+#include "qk/kernels/choose.hpp"
+#include "qk/observe.hpp"
+#include "qk/portable/range_scale.hpp"
+
+namespace qk::onnxruntime {
+namespace {
+
+using enum portable::scale_source;
+
+/// The scales and zero points that a call was given.
+struct given_scales {
+    std::span<const float> scale;
+    std::span<const std::int64_t> zero_point;  ///< empty: all 0
+
+    /// Returns the parameters of one scale for the tensor.
+    affine only() const { return {scale[0], zero_point.empty() ? 0 : zero_point[0]}; }
+};
+
+/// Returns zero points as numbers: floats and doubles that are whole, or codes of the format.
+std::span<const std::int64_t> zero_points(const call_meaning& m, const input_tensor& t, std::size_t count, run_context& run) {
+    const integer* f = std::get_if<integer>(&m.format);
+    if (f == nullptr) throw refusal("only integer formats have zero points");
+    const auto zeros = run.room_for<std::int64_t>(count);
+    if (t.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8) {
+        const auto bytes = t.as<std::uint8_t>();
+        const auto width = static_cast<std::size_t>(f->bits);
+        if (width > 8 || bytes.size() * 8 < count * width) throw refusal("its zero points are too few");
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t bit = i * width;
+            const unsigned both = bytes[bit / 8] | (bit / 8 + 1 < bytes.size() ? unsigned{bytes[bit / 8 + 1]} << 8 : 0u);
+            const std::int64_t code = both >> bit % 8 & ((1u << width) - 1);
+            zeros[i] = f->is_signed && code >> (width - 1) != 0 ? code - (std::int64_t{1} << width) : code;
+        }
+        return zeros;
+    }
+    if (t.size != 1 && t.size != count)
+        throw refusal("it has " + std::to_string(t.size) + " zero points for " + std::to_string(count) + " scales");
+    const bool wide = t.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE;
+    if (!wide && t.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) throw refusal("its zero points are neither float nor double");
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t at = t.size == 1 ? 0 : i;
+        const double v = wide ? t.as<double>()[at] : static_cast<double>(t.as<float>()[at]);
+        if (!(v >= static_cast<double>(qmin(*f)) && v <= static_cast<double>(qmax(*f)) && v == std::floor(v)))
+            throw refusal("a zero point is no code of its format");
+        zeros[i] = static_cast<std::int64_t>(v);
+    }
+    return zeros;
+}
+
+given_scales scales_of(const call_meaning& m, const along_axis& a, const input_tensor& scale, const input_tensor& zero, run_context& run) {
+    if (!scale.is_there()) throw refusal("its input 'scale' is missing");
+    if (scale.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) throw refusal("its scales are not float32");
+    const std::size_t wanted = m.scales == channels ? a.length
+                               : m.scales == blocks ? a.outer * ((a.length + m.block - 1) / m.block) * a.inner
+                                                    : 1;
+    if (scale.size != wanted)
+        throw refusal("it has " + std::to_string(scale.size) + " scales for " + std::to_string(wanted) +
+                      (m.scales == blocks     ? " blocks"
+                       : m.scales == channels ? " channels"
+                                              : " tensor"));
+    given_scales g{.scale = scale.as<float>(), .zero_point = {}};
+    if (!std::ranges::all_of(g.scale, [](float s) { return s > 0 && std::isfinite(s); }))
+        throw refusal("a scale is no finite number above 0");
+    if (zero.is_there()) g.zero_point = zero_points(m, zero, wanted, run);
+    return g;
+}
+
+/// Returns the scales of a part, which lie together, as they do for the whole.
+template <class Values>
+Values of_part(const call_meaning& m, const along_axis& whole, const part& p, const Values& all) {
+    if (all.empty()) return all;
+    if (m.scales == channels) return all.subspan(p.along, p.axis.length);
+    const std::size_t row = (whole.length + m.block - 1) / m.block;
+    return all.subspan((p.outer * row + p.along / m.block) * whole.inner,
+                       p.axis.outer * ((p.axis.length + m.block - 1) / m.block) * whole.inner);
+}
+
+/// Returns the smallest and the largest finite value, with 0 among them.
+std::pair<float, float> range_of(std::span<const float> x, run_context& run) {
+    const parts all({1, x.size(), 1}, 1, 1);
+    const auto of = run.room_for<std::pair<float, float>>(all.count());
+    run.in_parallel(all.count(), [&](std::size_t i) noexcept {
+        observed_range r;
+        r.observe(x.subspan(all[i].offset, all[i].size()));
+        of[i] = {std::min(r.min, 0.0f), std::max(r.max, 0.0f)};
+    });
+    return std::accumulate(of.begin(), of.end(), std::pair(0.0f, 0.0f), [](const auto& a, const auto& b) {
+        return std::pair(std::min(a.first, b.first), std::max(a.second, b.second));
+    });
+}
+
+void quantize_blocks(const call_meaning& m, along_axis a, std::span<const float> x, std::span<float> y, const input_tensor& scale,
+                     run_context& run) {
+    float of_tensor = 1;
+    if (has_floating_scales(m.format)) {
+        if (scale.is_there()) {
+            if (scale.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT || scale.size != 1)
+                throw refusal("the scale of its tensor is not one float32");
+            of_tensor = scale.as<float>()[0];
+            if (!(of_tensor > 0 && std::isfinite(of_tensor))) throw refusal("the scale of its tensor is no finite number above 0");
+        } else if (has_tensor_scale(m.format)) {
+            const auto [low, high] = range_of(x, run);
+            of_tensor = kernels::tensor_scale_of(m.format, std::max(-low, high), m.semantics);
+        }
+    }
+    if (a.inner == 1 && a.length % m.block == 0) a = {1, x.size(), 1};  // blocks follow each other: one row
+    const parts all(a, 1, m.block);
+    run.in_parallel(all.count(), [&](std::size_t i) noexcept {
+        const part p = all[i];
+        const auto from = x.subspan(p.offset, p.size());
+        const auto to = y.subspan(p.offset, p.size());
+        if (has_floating_scales(m.format)) dispatch::fake_quantize(m.format, from, to, p.axis, affine{of_tensor, 0}, m.semantics);
+        else dispatch::fake_quantize(m.format, from, to, p.axis, m.semantics);
+    });
+}
+
+}  // namespace
+
+void quantize(const call_meaning& m, run_context& run) {
+    const input_tensor in = run.input(0), scale = run.input(1), zero = run.input(2);
+    if (in.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) throw refusal("its input is not float32");
+    const along_axis a = seen_along(m, in.shape);
+    const std::span<const float> x = in.as<float>();
+    const std::span<float> y = run.output(in.shape);
+    if (x.empty()) return;
+    if (m.scales == own) return quantize_blocks(m, a, x, y, scale, run);
+    given_scales given;
+    affine only;
+    if (m.scales == portable::scale_source::run) {
+        const auto [low, high] = range_of(x, run);
+        only = scale_of_range(m.format, low, high);
+    } else if (m.scales != none) {
+        given = scales_of(m, a, scale, zero, run);
+        only = given.only();
+    }
+    const parts all(a, 1, m.scales == blocks ? m.block : 1);
+    run.in_parallel(all.count(), [&](std::size_t i) noexcept {
+        const part p = all[i];
+        const auto from = x.subspan(p.offset, p.size());
+        const auto to = y.subspan(p.offset, p.size());
+        if (m.scales == none) return dispatch::fake_quantize(m.format, from, to, m.semantics);
+        if (m.scales != channels && m.scales != blocks) return dispatch::fake_quantize(m.format, from, to, only, m.semantics);
+        const auto scales = of_part(m, a, p, given.scale);
+        const auto zeros = of_part(m, a, p, given.zero_point);
+        if (m.scales == channels) return dispatch::fake_quantize(m.format, from, to, per_channel{scales, zeros, p.axis}, m.semantics);
+        dispatch::fake_quantize(m.format, from, to, per_block{scales, zeros, p.axis, m.block}, m.semantics);
+    });
+}
+
+void decode(const call_meaning& m, run_context& run) {
+    const along_axis a = seen_along(m, m.shape);
+    const packed_layout whole = layout_of(m.format, a);
+    const std::span<float> y = run.output(m.shape);
+    std::size_t next = 0;
+    const auto plane_of = [&](const plane& wanted, const char* what) -> std::span<const std::byte> {
+        if (wanted.count == 0 && wanted.bits == 0) return {};
+        const input_tensor t = run.input(next++);
+        if (t.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8 || t.size < wanted.bytes())
+            throw refusal(std::string("its ") + what + " are " + std::to_string(t.size) + " bytes; its shape needs " +
+                          std::to_string(wanted.bytes()) + " of uint8");
+        return t.as<std::byte>().first(wanted.bytes());
+    };
+    const_planes planes{plane_of(whole.elements, "codes"), plane_of(whole.scales, "scales"), plane_of(whole.shifts, "shifts"), {}};
+    if (y.empty()) return;
+    const input_tensor scale = run.input(next), zero = run.input(next + 1);
+    given_scales given;
+    affine only{.scale = 1};
+    if (m.scales == own) {
+        if (scale.is_there()) {
+            if (scale.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT || scale.size != 1)
+                throw refusal("the scale of its tensor is not one float32");
+            only.scale = scale.as<float>()[0];
+            planes.tensor = std::as_bytes(scale.as<float>()).first(whole.tensor.bytes());
+        } else if (has_tensor_scale(m.format)) {
+            throw refusal("its input 'scale' is missing");
+        }
+        if (whole.shifts.bits != 0 && a.length % m.block != 0) throw refusal("its last block is short, which this library does not decode");
+    } else if (m.scales != none) {
+        given = scales_of(m, a, scale, zero, run);
+        only = given.only();
+    }
+    // Parts begin at whole bytes of every plane: after eight rows, or eight blocks of a row.
+    const parts all(a, 8, a.outer == 1 ? 8 * std::max<std::size_t>(m.block, 1) : 0);
+    run.in_parallel(all.count(), [&](std::size_t i) noexcept {
+        const part p = all[i];
+        const packed_layout l = layout_of(m.format, p.axis), before = layout_of(m.format, {p.outer, a.length, a.inner}),
+                            behind = layout_of(m.format, {1, p.along, a.inner});
+        const auto cut = [](std::span<const std::byte> all_of, const plane& of, const plane& rows, const plane& positions) {
+            return all_of.subspan(rows.bytes() + positions.bytes(), of.bytes());
+        };
+        const const_planes own_planes{cut(planes.elements, l.elements, before.elements, behind.elements),
+                                      cut(planes.scales, l.scales, before.scales, behind.scales),
+                                      cut(planes.shifts, l.shifts, before.shifts, behind.shifts), planes.tensor};
+        const values_out to = y.subspan(p.offset, p.size());
+        if (m.scales == own) return dispatch::decode(m.format, own_planes, to, codec_parameters(p.axis, only));
+        if (m.scales == none) return dispatch::decode(m.format, own_planes, to);
+        if (m.scales == one) return dispatch::decode(m.format, own_planes, to, only);
+        const auto scales = of_part(m, a, p, given.scale);
+        const auto zeros = of_part(m, a, p, given.zero_point);
+        if (m.scales == channels) return dispatch::decode(m.format, own_planes, to, per_channel{scales, zeros, p.axis});
+        dispatch::decode(m.format, own_planes, to, per_block{scales, zeros, p.axis, m.block});
+    });
+}
+
+}  // namespace qk::onnxruntime

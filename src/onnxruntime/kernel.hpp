@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the operators compute in a run: qk::dispatch on parts of a tensor, on the session's threads.
+#pragma once
+
+#include "onnxruntime/api.hpp"
+#include "onnxruntime/meaning.hpp"
+
+namespace qk::onnxruntime {
+
+/// Inputs: x, then `scale` and `zero_point` where the call has them. The result has x's shape, and the bits of qk::fake_quantize.
+void quantize(const call_meaning& m, run_context& run);
+
+/// Inputs: the planes of codes, of scales and of shifts as far as the format has them, then `scale`, and zero points as numbers or packed
+/// like the codes. The result has the bits of qk::decode.
+void decode(const call_meaning& m, run_context& run);
+
+}  // namespace qk::onnxruntime

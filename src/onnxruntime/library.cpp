@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// What onnxruntime calls: RegisterCustomOps, and the operators that it registers. docs/reference/portable_functions.md.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "onnxruntime/api.hpp"
+#include "onnxruntime/kernel.hpp"
+#include "onnxruntime/meaning.hpp"
+#include "onnxruntime/model_functions.hpp"
+#include "qk/dispatch.hpp"
+#include "qk/formats/catalogue.hpp"
+#include "qk/onnxruntime.h"
+#include "qk/portable/function.hpp"
+
+namespace qk::onnxruntime {
+namespace {
+
+/// The entry of session options that says which domain they have.
+constexpr const char* registered_entry = "qk.onnxruntime.registered";
+
+/// How many functions of one format are known by name: qk numbers those that differ in semantics or in how they see blocks. A session takes
+/// longer to be made with each operator that it knows.
+constexpr int most_of_a_format = 4;
+
+/// The operator that takes the place of the functions of one name.
+struct operation : OrtCustomOp {
+    std::string name;
+    bool decodes;
+
+    explicit operation(std::string of);
+};
+
+/// A node's operator.
+struct kernel {
+    const OrtApi& api;
+    std::string node;
+    bool decodes;
+    call_meaning meaning;
+};
+
+const operation& of(const OrtCustomOp* op) { return *static_cast<const operation*>(op); }
+
+OrtStatus* make_kernel(const OrtCustomOp* op, const OrtApi* api, const OrtKernelInfo* info, void** made) noexcept {
+    const std::string node = node_name(*api, info);
+    return as_status(*api, [&] {
+        try {
+            *made = new kernel{*api, node, of(op).decodes, read_meaning(*api, info, of(op).decodes)};
+        } catch (const refusal& e) {
+            throw refusal("qk: node '" + node + "' calls function '" + of(op).name + "': " + e.what());
+        }
+    });
+}
+
+OrtStatus* compute(void* k, OrtKernelContext* context) noexcept {
+    const kernel& own = *static_cast<const kernel*>(k);
+    return as_status(own.api, [&] {
+        try {
+            run_context run(own.api, context);
+            own.decodes ? decode(own.meaning, run) : quantize(own.meaning, run);
+        } catch (const refusal& e) {
+            throw refusal("qk: node '" + own.node + "': " + e.what());
+        }
+    });
+}
+
+operation::operation(std::string of_function)
+    : OrtCustomOp{}, name(std::move(of_function)), decodes(std::string_view(name).starts_with(portable::decodes)) {
+    version = interface_version;
+    GetName = [](const OrtCustomOp* op) { return of(op).name.c_str(); };
+    GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return nullptr; };
+    // x, scale, zero point; or codes, scales, shifts, scale, zero points, of which a call has what its format has.
+    GetInputTypeCount = [](const OrtCustomOp* op) -> std::size_t { return of(op).decodes ? 5 : 3; };
+    GetInputType = [](const OrtCustomOp* op, std::size_t i) {
+        if (i > 0) return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+        return of(op).decodes ? ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8 : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+    };
+    GetInputCharacteristic = [](const OrtCustomOp*, std::size_t i) { return i > 0 ? INPUT_OUTPUT_OPTIONAL : INPUT_OUTPUT_REQUIRED; };
+    GetInputMemoryType = [](const OrtCustomOp*, std::size_t) { return OrtMemTypeDefault; };
+    GetOutputTypeCount = [](const OrtCustomOp*) -> std::size_t { return 1; };
+    GetOutputType = [](const OrtCustomOp*, std::size_t) { return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT; };
+    GetOutputCharacteristic = [](const OrtCustomOp*, std::size_t) { return INPUT_OUTPUT_REQUIRED; };
+    GetVariadicInputMinArity = GetVariadicInputHomogeneity = GetVariadicOutputMinArity =
+        GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 0; };
+    GetStartVersion = [](const OrtCustomOp*) { return 1; };
+    GetEndVersion = [](const OrtCustomOp*) { return 1; };
+    CreateKernelV2 = make_kernel;
+    KernelComputeV2 = compute;
+    KernelDestroy = [](void* k) { delete static_cast<kernel*>(k); };
+}
+
+/// The names of functions that need no model: those of the catalogue's formats.
+std::vector<std::string> known_functions() {
+    std::vector<std::string> names;
+    for (const named_format& f : catalogue)
+        for (const bool decodes : {false, true}) {
+            if (is_identity(f.format) || f.format == qk::format(e8m0)) continue;
+            const std::string stem =
+                decodes ? std::string(portable::decodes).append(f.name).append(portable::in_each_run) : std::string(f.name);
+            names.push_back(stem);
+            for (int i = 2; i <= most_of_a_format; ++i) names.push_back(stem + "_" + std::to_string(i));
+        }
+    return names;
+}
+
+/// The domains that session options were given, one each. They live as long as the process, since sessions may; an operator is shared.
+class domains {
+  public:
+    /// Adds the operators of these names to those that the options have.
+    void add(const OrtApi& api, OrtSessionOptions* options, const std::vector<std::string>& names) {
+        const std::lock_guard lock(mutex_);
+        const std::string entry = entry_of(api, options);
+        std::size_t number = entry.empty() ? given_.size() : std::stoul(entry);
+        if (number >= given_.size()) {
+            number = given_.size();
+            OrtCustomOpDomain* made = nullptr;
+            expect(api, api.CreateCustomOpDomain("qk", &made));
+            given_.push_back({made, {}});
+            expect(api, api.AddCustomOpDomain(options, made));
+            expect(api, api.AddSessionConfigEntry(options, registered_entry, std::to_string(number).c_str()));
+        }
+        for (const std::string& name : names) {
+            if (!given_[number].names.insert(name).second) continue;
+            const auto op = operations_.try_emplace(name, nullptr).first;
+            if (op->second == nullptr) op->second = std::make_unique<operation>(name);
+            expect(api, api.CustomOpDomain_Add(given_[number].domain, op->second.get()));
+        }
+    }
+
+  private:
+    static std::string entry_of(const OrtApi& api, const OrtSessionOptions* options) {
+        int there = 0;
+        expect(api, api.HasSessionConfigEntry(options, registered_entry, &there));
+        if (there == 0) return {};
+        std::size_t size = 0;
+        expect(api, api.GetSessionConfigEntry(options, registered_entry, nullptr, &size));
+        std::string value(size, '\0');
+        expect(api, api.GetSessionConfigEntry(options, registered_entry, value.data(), &size));
+        value.resize(std::min(value.find_first_not_of("0123456789"), value.size()));
+        return value.substr(0, 9);
+    }
+
+    struct given {
+        OrtCustomOpDomain* domain;
+        std::set<std::string> names;
+    };
+    std::mutex mutex_;
+    std::vector<given> given_;
+    std::map<std::string, std::unique_ptr<operation>> operations_;
+};
+
+void register_with(const OrtApi& api, OrtSessionOptions* options, const std::vector<std::string>& names) {
+    if (dispatch::problem() != nullptr && std::string_view(dispatch::architecture()) == "none") throw refusal(dispatch::problem());
+    static domains& all = *new domains;
+    all.add(api, options, names);
+}
+
+const OrtApi& interface_of(const OrtApiBase& base) {
+    const OrtApi* api = base.GetApi(interface_version);
+    if (api == nullptr) throw refusal(std::string("qk's operators need onnxruntime 1.17 or later; this is ") + base.GetVersionString());
+    return *api;
+}
+
+/// What went wrong for qk_onnxruntime_problem(), and the functions of the file that qk_onnxruntime_model() looked at.
+thread_local std::string problem;
+thread_local std::optional<std::vector<std::string>> of_model;
+
+template <class Work>
+int told(const Work& work) noexcept {
+    try {
+        work();
+        return 0;
+    } catch (const std::exception& e) {
+        problem = e.what();
+        return 1;
+    }
+}
+
+}  // namespace
+}  // namespace qk::onnxruntime
+
+using namespace qk::onnxruntime;
+
+extern "C" {
+
+__attribute__((visibility("default"))) OrtStatus* ORT_API_CALL RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base) {
+    // The first members of every version are the same: what a runtime of before 17 is told goes through them.
+    const OrtApi* api = base->GetApi(interface_version);
+    if (api == nullptr) api = base->GetApi(1);
+    return as_status(*api, [&] {
+        const auto names = std::exchange(of_model, std::nullopt);
+        register_with(interface_of(*base), options, names ? *names : known_functions());
+    });
+}
+
+int qk_onnxruntime_register(void* session_options, const char* model) {
+    return told([&] {
+        if (session_options == nullptr) throw refusal("the session options are a null pointer");
+        using base_of = const OrtApiBase*(ORT_API_CALL*)();
+        const auto find = reinterpret_cast<base_of>(dlsym(RTLD_DEFAULT, "OrtGetApiBase"));
+        if (find == nullptr)
+            throw refusal(
+                "this process shows no OrtGetApiBase: link onnxruntime, or register the library by its path "
+                "(RegisterCustomOpsLibrary_V2)");
+        const auto names = model == nullptr ? known_functions() : functions_of(model);
+        register_with(interface_of(*find()), static_cast<OrtSessionOptions*>(session_options), names);
+    });
+}
+
+int qk_onnxruntime_model(const char* model) {
+    of_model.reset();
+    return told([&] { of_model = functions_of(model == nullptr ? "" : model); });
+}
+
+const char* qk_onnxruntime_problem(void) { return problem.c_str(); }
+}
