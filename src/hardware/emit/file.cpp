@@ -240,7 +240,7 @@ std::string check_in_c(const file_request& r, const std::vector<function>& all) 
     text += "\nstatic uint64_t index_of_case;\n";
     std::string main = main_c;
     if (r.what.decode || s.random_bits > 0) {  // no table of intervals
-        const std::size_t from = main.find("/* Writes where codes"), to = main.find("int main(");
+        const std::size_t from = main.find("Writes where codes") - 3, to = main.find("int main(");
         main.erase(from, to - from);
         const std::size_t begin = main.find("    if (argc == 2 &&"), end = main.find("    for (k = 0");
         main.replace(begin, end - begin, "    (void)argc;\n    (void)argv;\n");
@@ -422,7 +422,7 @@ uint32_t nondet_word(void);
 int main(void)
 {
     const uint32_t x = nondet_word() & @IN_MASK;
-    __CPROVER_assert(same(@GOLDEN(x), @NAME_device(x)), "the device gives the golden's code");
+    __CPROVER_assert(same(@GOLDEN(x), @NAME_device(x)), "the device gives the code of the golden");
     return 0;
 }
 #else
