@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <stdexcept>
 
@@ -111,12 +112,16 @@ void write_emitted(const emit_arguments& given) {
     r.language = given.language == "c"    ? emit::language::c
                  : given.language == "sv" ? emit::language::system_verilog
                                           : emit::language::python;
-    r.form = given.form == "check" ? emit::form::check : emit::form::function;
+    r.form = given.form == "check" ? emit::form::check : given.form == "miter" ? emit::form::miter : emit::form::function;
     r.command = command_of(given);
     r.version = QK_VERSION;
     graph::output_set outputs(given.overwrite);
     const bool to_file = !given.output.empty() && given.output != "-";
     if (to_file) outputs.output("-o", given.output);
+    const bool has_scripts = r.form == emit::form::miter && r.language == emit::language::system_verilog && to_file;
+    const std::filesystem::path script = std::filesystem::path(given.output).replace_extension(".ys"),
+                                sby = std::filesystem::path(given.output).replace_extension(".sby");
+    if (has_scripts) outputs.output("-o", script).output("-o", sby);
     std::string text;
     try {
         r.digest = std::string(64, '0');
@@ -128,6 +133,8 @@ void write_emitted(const emit_arguments& given) {
     }
     if (!to_file) return qk::tool::detail::put(stdout, text);
     outputs.write(given.output, text);
+    const std::string file = std::filesystem::path(given.output).filename().string();
+    if (has_scripts) outputs.write(script, emit::yosys_script(r, file)), outputs.write(sby, emit::symbiyosys_script(r, file));
     outputs.commit();
 }
 
@@ -146,9 +153,11 @@ void add_emit(command& app, verb_result&) {
         .one_of({"c", "sv", "python"})
         .required()
         .common();
-    verb.add_option("--as", given->form, "function (default): the functions alone; check: with a program that reads lines of `qk gen`")
+    verb.add_option("--as", given->form,
+                    "function (default): the functions alone; check: with a program that reads lines of `qk gen`; miter: with a module "
+                    "that compares a device, and FILE.ys and FILE.sby beside it")
         .type_name("FORM")
-        .one_of({"function", "check"})
+        .one_of({"function", "check", "miter"})
         .common();
     verb.add_option("-o,--output", given->output, "the file (default: standard output)").type_name("FILE").common().writes();
     verb.add_flag("--decode", given->what.decode, "a decoder: codes in, float32 out").common();

@@ -50,6 +50,11 @@ struct file_request {
 /// words without division cannot say what is asked.
 std::string file_of(const file_request& r);
 
+/// Return what proves a miter in SystemVerilog, whose file has this name: a script for yosys, and one for SymbiYosys. Both read the device
+/// from device.sv.
+std::string yosys_script(const file_request& r, const std::string& file);
+std::string symbiyosys_script(const file_request& r, const std::string& file);
+
 /// Returns the SHA-256 of bytes, in hexadecimal.
 std::string sha_256(const std::string& bytes);
 

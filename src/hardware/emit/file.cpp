@@ -240,7 +240,7 @@ std::string check_in_c(const file_request& r, const std::vector<function>& all) 
     text += "\nstatic uint64_t index_of_case;\n";
     std::string main = main_c;
     if (r.what.decode || s.random_bits > 0) {  // no table of intervals
-        const std::size_t from = main.find("/* Writes where codes"), to = main.find("int main(");
+        const std::size_t from = main.find("Writes where codes") - 3, to = main.find("int main(");
         main.erase(from, to - from);
         const std::size_t begin = main.find("    if (argc == 2 &&"), end = main.find("    for (k = 0");
         main.replace(begin, end - begin, "    (void)argc;\n    (void)argv;\n");
@@ -394,10 +394,84 @@ std::string check_in_sv(const file_request& r, const std::vector<function>& all)
     return replaced(check_sv, words);
 }
 
+// A golden and a device side by side.
+
+const char* const miter_sv = R"(
+// The device that is compared:
+//   module @NAME_device(input logic [@IN_TOP:0] x, output logic [@OUT_TOP:0] y);
+// verilator lint_off DECLFILENAME
+module @NAME_miter(input logic [@IN_TOP:0] x, output logic same);
+// verilator lint_on DECLFILENAME
+  logic [@OUT_TOP:0] golden, device;
+  @NAME_device the_device(.x(x), .y(device));
+  assign golden = @GOLDEN(x);
+  assign same = golden == device || (@NAME_is_nan(golden) && @NAME_is_nan(device));
+  always_comb assert (same);
+endmodule
+)";
+const char* const miter_c = R"(
+uint32_t @NAME_device(uint32_t x);  /* the device that is compared */
+
+static int same(uint32_t a, uint32_t b)
+{
+    return a == b || (@NAME_is_nan(a) && @NAME_is_nan(b));
+}
+
+#ifdef __CPROVER__
+uint32_t nondet_word(void);
+int main(void)
+{
+    const uint32_t x = nondet_word() & @IN_MASK;
+    __CPROVER_assert(same(@GOLDEN(x), @NAME_device(x)), "the device gives the code of the golden");
+    return 0;
+}
+#else
+#include <stdio.h>
+int main(void)  /* without CBMC: over the hexadecimal words on standard input */
+{
+    unsigned x;
+    int differ = 0;
+    while (scanf("%x", &x) == 1) {
+        if (same(@GOLDEN(x & @IN_MASK), @NAME_device(x & @IN_MASK))) continue;
+        printf("%0@IN_DIGITSx: the device gives %0@OUT_DIGITSx, the golden %0@OUT_DIGITSx\n", x, (unsigned)@NAME_device(x & @IN_MASK),
+               (unsigned)@GOLDEN(x & @IN_MASK));
+        differ = 1;
+    }
+    return differ;
+}
+#endif
+)";
+
+std::string miter_of(const file_request& r, const std::vector<function>& all) {
+    const shape s = shape_of(all, r.what);
+    if (all.front().inputs.size() > 1)
+        throw std::invalid_argument("a miter compares functions of one word; leave stochastic rounding out, or give --as function");
+    auto words = words_of(r, s);
+    words.emplace_back("@IN_MASK", "0x" + hex(ones(s.operand_bits)) + "u");
+    return replaced(r.language == language::c ? miter_c : miter_sv, words);
+}
+
 }  // namespace
+
+std::string yosys_script(const file_request& r, const std::string& file) {
+    return replaced(
+        "read_verilog -sv -formal @FILE\nread_verilog -sv -formal device.sv\nprep -flatten -top @NAME_miter\n"
+        "sat -verify -prove-asserts -show-inputs @NAME_miter\n",
+        {{"@FILE", file}, {"@NAME", r.what.name}});
+}
+std::string symbiyosys_script(const file_request& r, const std::string& file) {
+    return replaced(
+        "[options]\nmode prove\ndepth 1\n\n[engines]\nsmtbmc\n\n[script]\nread -formal @FILE\nread -formal device.sv\n"
+        "prep -top @NAME_miter\n\n[files]\n@FILE\ndevice.sv\n",
+        {{"@FILE", file}, {"@NAME", r.what.name}});
+}
 
 std::string file_of(const file_request& r) {
     std::vector<function> all = functions_of(r.what);
+    if (r.form == form::miter && r.language == language::python)
+        throw std::invalid_argument("a miter is for a solver, which reads no Python; give --language sv or c");
+    if (r.form == form::miter && is_block_format(r.what.format))
+        throw std::invalid_argument("a miter compares functions of one word; give --as function for the functions of a block");
     if (r.form == form::check && is_block_format(r.what.format))
         throw std::invalid_argument("a check reads one value a line; give --as function for the functions of a block");
     if (r.form != form::function) all.push_back(is_nan_of(r.what));
@@ -406,11 +480,17 @@ std::string file_of(const file_request& r) {
             const bool program = r.form == form::check;
             return first_comment(r, "//") +
                    (program ? "#include <stdint.h>\n#include <stdio.h>\n#include <string.h>\n" : "#include <stdint.h>\n") + "\n" +
-                   functions_in(all, in_c, "\n") + (program ? check_in_c(r, all) : "");
+                   functions_in(all, in_c, "\n") +
+                   (program                 ? check_in_c(r, all)
+                    : r.form == form::miter ? miter_of(r, all)
+                                            : "");
         }
         case language::system_verilog: {
             const std::string functions = functions_in(all, in_system_verilog, "\n");
-            return first_comment(r, "//") + "\n" + functions + (r.form == form::check ? check_in_sv(r, all) : "");
+            return first_comment(r, "//") + "\n" + functions +
+                   (r.form == form::check   ? check_in_sv(r, all)
+                    : r.form == form::miter ? miter_of(r, all)
+                                            : "");
         }
         case language::python:
             return first_comment(r, "#") + "\n\n" + functions_in(all, in_python, "\n\n") +
