@@ -20,6 +20,7 @@
 #include <limits>
 #include <span>
 
+#include "qk/exact/product.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/isa.hpp"
@@ -98,7 +99,8 @@ inline affine scale_of_range(const format& f, double lo, double hi, bool symmetr
     return {1.0f, 0};
 }
 
-/// Sums the squared errors that a scale causes on finite values of an integer format. Eight sums and a rounding by addition (1.5 * 2^52
+/// Sums the squared errors that a scale causes on finite values of an integer format. Products are rounded before they meet a sum, so that
+/// every processor chooses the same scale. Eight sums and a rounding by addition (1.5 * 2^52
 /// leaves no fraction, half-even) let the compiler use vectors. Pieces but the last have a multiple of eight values.
 class integer_error {
   public:
@@ -110,15 +112,25 @@ class integer_error {
     void add(std::span<const float> x) {
         constexpr double whole = 6755399441055744.0;
         for (; x.size() >= lanes; x = x.subspan(lanes)) {
+            double products[lanes];
+            for (std::size_t l = 0; l < lanes; ++l) products[l] = static_cast<double>(x[l]) * inverse_;
+            keep(products);
+            for (std::size_t l = 0; l < lanes; ++l) products[l] = clamped((products[l] + whole) - whole) * scale_;
+            keep(products);
             for (std::size_t l = 0; l < lanes; ++l) {
-                const auto v = static_cast<double>(x[l]);
-                sums_[l] += of(v, (v * inverse_ + whole) - whole);
+                const double e = static_cast<double>(x[l]) - products[l];
+                products[l] = e * e;
             }
+            keep(products);
+            for (std::size_t l = 0; l < lanes; ++l) sums_[l] += products[l];
         }
         for (const float v : x) last_[rest_++] = of(v);
     }
     /// Returns the squared error of one value.
-    double of(float x) const { return of(static_cast<double>(x), std::nearbyint(static_cast<double>(x) * inverse_)); }
+    double of(float x) const {
+        const double v = static_cast<double>(x), e = v - kept(clamped(std::nearbyint(v * inverse_)) * scale_);
+        return kept(e * e);
+    }
     double sum() const {
         double all = 0;
         for (const double s : sums_) all += s;
@@ -128,10 +140,7 @@ class integer_error {
 
   private:
     static constexpr std::size_t lanes = 8;
-    double of(double x, double rounded) const {
-        const double e = x - std::clamp(rounded, lowest_, highest_) * scale_;
-        return e * e;
-    }
+    double clamped(double code) const { return std::clamp(code, lowest_, highest_); }
     double lowest_, highest_, scale_, inverse_;
     double sums_[lanes] = {}, last_[lanes] = {};
     std::size_t rest_ = 0;
@@ -180,7 +189,7 @@ double error_under(const format& f, affine s, const Values& each) {
         }
         for (std::size_t k = 0; k < piece.size(); ++k) {
             const double d = static_cast<double>(piece[k]) - static_cast<double>(y[k]);
-            sum += d * d;
+            sum += kept(d * d);
         }
     });
     return sum;
@@ -197,8 +206,8 @@ affine chosen_scale(const format& f, scale_choice how, bool with_zero, const Val
     if (how != scale_choice::mse || is_block_format(f)) return best;
     double least = error_under<Arch>(f, best, each);
     for (int step = 1; step <= 80; ++step) {
-        const float keep = 1.0f - 0.01f * static_cast<float>(step);
-        const affine s = scale_of_range(f, static_cast<double>(r.min * keep), static_cast<double>(r.max * keep), symmetric);
+        const float part = 1.0f - kept(0.01f * static_cast<float>(step));
+        const affine s = scale_of_range(f, static_cast<double>(r.min * part), static_cast<double>(r.max * part), symmetric);
         if (const double e = error_under<Arch>(f, s, each); e < least) least = e, best = s;
     }
     return best;

@@ -3,6 +3,8 @@
 // that decide between two scales differ from those of a processor without.
 #pragma once
 
+#include <cstddef>
+
 #include "qk/inline.hpp"
 #include "qk/isa.hpp"
 
@@ -25,6 +27,16 @@ QK_INLINE T kept(T v) noexcept {
     v = hidden;
 #endif
     return v;
+}
+
+/// The same for an array of products, through memory, so that loops around it stay vectors.
+template <class T, std::size_t N>
+QK_INLINE void keep(T (&v)[N]) noexcept {
+#if defined(__GNUC__)
+    asm("" : "+m"(v));
+#else
+    for (T& one : v) one = kept(one);
+#endif
 }
 
 }  // namespace QK_ISA
