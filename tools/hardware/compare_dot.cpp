@@ -93,7 +93,7 @@ nlohmann::ordered_json unmet_json(const dot_task& task, const compare::unmet_que
 void print_unmet(const dot_task& task, const found_accumulator& r) {
     if (r.unmet.empty()) return;
     const compare::unmet_question& q = r.unmet.front();
-    fmt::print("{} answers this question otherwise:\n  a{}\n", task.expected ? "the expected accumulator" : "this accumulator",
+    fmt::print("{} answers this question otherwise:\n  a{}\n", task.expected ? "the expected accumulator" : "the nearest accumulator",
                codes_text(q.asked.a, element_width(task.a)));
     if (!q.asked.scale_a.empty()) fmt::print("  scales of a{}\n", codes_text(q.asked.scale_a, scale_width(task.a)));
     fmt::print("  b{}\n", codes_text(q.asked.b, element_width(task.b)));
@@ -103,6 +103,9 @@ void print_unmet(const dot_task& task, const found_accumulator& r) {
 }
 
 void print_found(const compare_dot_options& given, const dot_task& task, const found_accumulator& r, bool expected) {
+    if (task.expected && r.expected_met != r.questions)
+        fmt::print("the expected accumulator gives {} of {}\n", r.expected_met, r.questions);
+    print_unmet(task, r);
     const std::string text(to_text(r.best).view());
     if (r.complete()) {
         fmt::print("{} answers, and this accumulator gives every one\n", r.questions);
@@ -115,9 +118,6 @@ void print_found(const compare_dot_options& given, const dot_task& task, const f
     }
     if (!expected) fmt::print("expected: {}\n", given.expected);
     fmt::print("{}\n", text);
-    if (task.expected && r.expected_met != r.questions)
-        fmt::print("the expected accumulator gives {} of {}\n", r.expected_met, r.questions);
-    print_unmet(task, r);
 }
 
 }  // namespace
