@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `qk emit` writes: goldens in C and Python close the loop `qk gen | golden | qk ver`, SystemVerilog is clean for Verilator and proved by yosys."""
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import evidence
+from evidence import check, qk
+
+import pytest
+
+FORMATS = [("fp8_e5m2",), ("fp8_e4m3fn", "--overflow", "ieee"), ("fp6_e3m2", "--rounding", "toward_zero"), ("bf16",), ("int8", "--scale", "0.0625", "--zero-point", "3"),
+           ("nf4",), ("fp8_e4m3fn", "--decode"), ("fp8_e5m2", "--input", "fp16")]
+
+
+def done(*words, **how):
+    return subprocess.run([str(w) for w in words], capture_output=True, text=True, **how)
+
+
+def golden_in_c(folder, words, form="check"):
+    """Emits and compiles, and returns the program."""
+    source, made = folder / "golden.c", folder / "golden"
+    qk("emit", *words, "--language", "c", "--as", form, "-o", source, "--overwrite")
+    built = done("cc", "-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-Wconversion", source, "-o", made)
+    assert built.returncode == 0, built.stderr
+    return made
+
+
+@pytest.mark.parametrize("words", FORMATS, ids=" ".join)
+def test_the_loop_in_c(folder, words):
+    golden = golden_in_c(folder, words)
+    assert done(golden, stdin=subprocess.DEVNULL).returncode == 0, "its own cases"
+    asked = qk("gen", *words).stdout
+    answered = done(golden, input=asked)
+    assert answered.returncode == 0, answered.stderr
+    told = qk("ver", *words, input=answered.stdout).stdout
+    check("0 differ" in told, f"{words}: {told}")
+    check(done(golden, input=answered.stdout).returncode == 0, f"{words}: lines with results are judged")
+    lines = answered.stdout.splitlines()
+    last = lines[len(lines) // 2].split()
+    last[-1] = f"{int(last[-1], 16) ^ 1:0{len(last[-1])}x}"
+    lines[len(lines) // 2] = " ".join(last)
+    check(done(golden, input="\n".join(lines) + "\n").returncode == 1, f"{words}: a wrong result ends with 1")
+
+
+@pytest.mark.parametrize("words", FORMATS[:3] + FORMATS[6:7], ids=" ".join)
+def test_the_loop_in_python(folder, words):
+    qk("emit", *words, "--language", "python", "--as", "check", "-o", folder / "golden.py", "--overwrite")
+    asked = "".join(qk("gen", *words).stdout.splitlines(keepends=True)[:4000])
+    answered = done(sys.executable, folder / "golden.py", input=asked)
+    assert answered.returncode == 0, answered.stderr
+    told = qk("ver", *words, input=answered.stdout).stdout
+    check("0 differ" in told, f"{words}: {told}")
+    check("import" not in [w for line in qk("emit", *words, "--language", "python").stdout.splitlines() for w in line.split()[:1]], "the functions import nothing")
+
+
+def test_same_bytes_and_refusals(folder):
+    twice = [qk("emit", "mxfp4", "--language", language).stdout for language in ("c", "sv", "python") for _ in range(2)]
+    check(twice[0::2] == twice[1::2] and len(set(twice)) == 3, "the same command writes the same bytes")
+    qk("emit", "mxfp4", "--language", "c", "-o", folder / "m.c")
+    check((folder / "m.c").read_text() == twice[0], "-o writes what standard output has")
+    for words, part in ((("nvfp4", "--language", "c"), "nvfp4"), (("int8", "--scale", "0.3", "--language", "c"), "power of two"), (("fp8_e5m3", "--language", "c"), "fp8_e5m3")):
+        refused = qk("emit", *words, status=2)
+        check(part in refused.stderr and not refused.stdout, f"{words}: {refused.stderr}")
+
+
+@pytest.mark.skipif(shutil.which("verilator") is None, reason="skipped: no verilator here")
+def test_verilator_has_no_warning(folder):
+    for words in (*FORMATS, ("mxfp4",), ("bfp16",)):
+        file = folder / "golden.sv"
+        qk("emit", *words, "--language", "sv", "-o", file, "--overwrite")
+        wrapped = folder / "linted.sv"
+        wrapped.write_text("module linted;\n" + file.read_text() + "\nendmodule\n")
+        linted = done("verilator", "--lint-only", "-Wall", "-Wno-DECLFILENAME", wrapped)
+        check(linted.returncode == 0 and not linted.stderr, f"{words}: {linted.stderr[:600]}")
+
+
+@pytest.mark.skipif(shutil.which("yosys") is None, reason="skipped: no yosys here")
+def test_yosys_proves(folder):
+    """The golden is equal to the C file's table of intervals on all 2^32 words; a table with one code changed is refuted."""
+    golden = golden_in_c(folder, ("fp4_e2m1",))
+    table = done(golden, "--intervals")
+    assert table.returncode == 0 and table.stdout, table.stderr
+    qk("emit", "fp4_e2m1", "--language", "sv", "--as", "miter", "-o", folder / "miter.sv", "--overwrite")
+    check((folder / "miter.ys").exists() and (folder / "miter.sby").exists(), "the scripts stand beside the miter")
+    (folder / "device.sv").write_text(table.stdout)
+    proved = done("yosys", "-q", "miter.ys", cwd=folder)
+    check(proved.returncode == 0, f"equal: {proved.stdout[-400:]}{proved.stderr[-400:]}")
+    wrong = table.stdout.replace("4'h3", "4'h2", 1)
+    assert wrong != table.stdout, table.stdout[:400]
+    (folder / "device.sv").write_text(wrong)
+    check(done("yosys", "-q", "miter.ys", cwd=folder).returncode != 0, "a wrong code is refuted")
+
+
+if __name__ == "__main__":
+    evidence.main()
