@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // qk.h's scoreboard of a unit that multiplies and adds: it makes questions, records the device's answers, and finds the accumulator that
 // would have given them.
-#include <algorithm>
 #include <memory>
 
 #include "door.hpp"
 #include "dot_questions.hpp"
-#include "qk/compare/bins.hpp"
 #include "qk/dot/text.hpp"
 
 struct qk_dot_scoreboard {
@@ -15,9 +13,6 @@ struct qk_dot_scoreboard {
     bool searchable = false;
     qk::compare::dot_case batch;  ///< questions made in advance; `next` counts those that were drawn
     std::size_t next = 0;
-    std::vector<qk::compare::dot_case> corners;                ///< questions that random ones do not meet, in groups
-    std::vector<std::pair<std::size_t, std::size_t>> in_turn;  ///< group and question, in the order in which they are drawn
-    std::size_t drawn = 0;
     qk::compare::random_source random{1};
     qk::compare::dot_case now;  ///< the current question, 1 x k x 1
     std::vector<qk::compare::dot_case> asked;
@@ -50,31 +45,11 @@ std::uint64_t computed(const qk_dot_scoreboard& b) {
     return d;
 }
 
-/// Orders the corners so that the first few hundred are of every kind: groups take turns, each by strides.
-void arrange_corners(qk_dot_scoreboard& b) {
-    constexpr std::size_t stride = 89;
-    b.corners = qk::compare::dot_corners(b.task, qk::compare::kept_bits(b.by.how));
-    std::size_t most = 0;
-    for (const dot_case& c : b.corners) most = std::max(most, c.c.size());
-    for (std::size_t n = 0; n < most; ++n) {
-        for (std::size_t g = 0; g < b.corners.size(); ++g) {
-            const std::size_t size = b.corners[g].c.size(), step = size % stride == 0 ? 1 : stride;
-            if (n < size) b.in_turn.emplace_back(g, n * step % size);
-        }
-    }
-}
-
 void draw(qk_dot_scoreboard& b) {
     if (!b.searchable) {
         const std::string why = check(b.task);
         throw refused{QK_BAD_ARGUMENT, "questions are not made for these formats: " +
                                            (why.empty() ? "results of " + std::to_string(b.task.d_bits) + " bits are not searched" : why)};
-    }
-    if (b.in_turn.empty()) arrange_corners(b);
-    if (b.drawn++ % 2 == 1) {  // every other question is a corner
-        const auto [group, q] = b.in_turn[b.drawn / 2 % b.in_turn.size()];
-        b.now = question_of(b.corners[group], q);
-        return;
     }
     constexpr std::size_t m = 36, n = 16;
     if (b.next % (m * n) == 0) b.batch = make_questions(b.task, m, n, b.random);
