@@ -310,12 +310,13 @@ TEST_CASE("--scale-objective reaches the plan, and without a search it is unused
 
 TEST_CASE("--time asks a python that has onnxruntime, and says where there is none") {
     const qk_test::scratch place;
-    std::ofstream(place("python")) << "#!/bin/sh\nif [ \"$1\" = -c ]; then echo yes; else echo onnxruntime 9.9 2.5 1.25; fi\n";
+    std::ofstream(place("python")) << "#!/bin/sh\nif [ \"$1\" = -c ]; then echo yes; else echo onnxruntime 9.9 2.5 1.25 0.5; fi\n";
     std::filesystem::permissions(place("python"), std::filesystem::perms::owner_all);
     ::setenv("QK_PYTHON", place("python").c_str(), 1);
     const json timed = said(place, "a.onnx", joined(mx, {"--time"}));
     CHECK(timed["float_milliseconds"] == 2.5);
     CHECK(timed["milliseconds"] == 1.25);
+    CHECK(timed["operators_milliseconds"] == 0.5);
     ::setenv("QK_PYTHON", place("nothing").c_str(), 1);
     const auto without = quantize(place, "b.onnx", joined(mx, {"--time"}));
     ::unsetenv("QK_PYTHON");
