@@ -60,9 +60,9 @@ QK_INLINE bool is_zero_point(const format& f, std::int64_t z) {
 
 /// Checks one scale for the tensor. Block formats other than NVFP4 do not look at it.
 QK_INLINE void expect_scale([[maybe_unused]] const format& f, [[maybe_unused]] affine a) {
-    QK_EXPECT(((is_block_format(f) && !has_floating_scales(f)) || is_scale(f, a.scale)),
-              "qk: a scale must be finite and above 0 (NVFP4: 0 computes it)");
-    QK_EXPECT(is_zero_point(f, a.zero_point), "qk: a zero point must be a code of the format");
+    QK_EXPECT_EACH(((is_block_format(f) && !has_floating_scales(f)) || is_scale(f, a.scale)),
+                   "qk: a scale must be finite and above 0 (NVFP4: 0 computes it)");
+    QK_EXPECT_EACH(is_zero_point(f, a.zero_point), "qk: a zero point must be a code of the format");
 }
 
 /// Checks a scale, and a zero point if there are any, for each of `entries` channels or blocks.

@@ -286,7 +286,7 @@ def test_every_verb_keeps_its_bound():
         hold(what, ["ver", "int8", "--decode"], [], stdin=line)
         hold(what, ["compare", broken("words.hex", line), at("x.npy"), "--format", "int8", "--decode"], [at("words.hex")])
     long = "mxfp4" + "," * 100000
-    for words in (["formats", long], ["gen", long], ["vectors", "--format", long, "--out", at("vectors")], ["bench", long], ["completion", long], ["dot", long, long, long, "--device", long],
+    for words in (["formats", long], ["gen", long], ["cover", long], ["emit", long, "--language", "c"], ["vectors", "--format", long, "--out", at("vectors")], ["bench", long], ["completion", long], ["dot", long, long, long, "--device", long],
                   [long], ["formats", "--" + long], ["quantize", long, "-o", at("made.onnx"), "--weight", long], ["evaluate", plain, "--inputs", long], ["search", plain, "--inputs", at("x.npy"), "--narrow", long]):
         hold("a word of 100 kB", words, [])
     hold("nothing", ["gen", "int4"], [], allowed=(0,))

@@ -112,8 +112,8 @@ def test_blocks():
         rows[i][64] = f"{codes[i][32] + 1:02x}"
     differ(rows, 30, "mxfp4")
     coded = gen("mxfp4", "--decode", "--level", "2")
-    assert len(coded) == 256
     w = np.array([[int(v, 16) for v in words] for words in coded])
+    assert set(w[:, 32]) == set(range(256))
     values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])[w[:, :32] & 7] * np.where(w[:, :32] & 8, -1.0, 1.0)
     with np.errstate(all="ignore"):
         y = (values * 2.0 ** (w[:, 32:] - 127)).astype(np.float32)
@@ -145,14 +145,15 @@ def test_devices(folder):
     for name, k, types in (("amd.cdna3.mfma.f32_f16", None, (np.uint16, np.uint16)), ("nvidia.hopper.wgmma.f32.e4m3.e4m3", None, (np.uint8, np.uint8))):
         lines = gen("--device", name, "--seed", "3")
         k = (len(lines[0]) - 1) // 2
-        results = []
-        w = np.array([[int(v, 16) for v in words] for words in lines[:32]], np.uint64)
-        np.savez(folder / "case.npz", a=w[:1, :k].astype(types[0]), b=w[:, k : 2 * k].T.astype(types[1]).copy(), c=w[:, 2 * k :].T.astype(np.uint32).copy())
+        lines = lines[:: len(lines) // 32][:32]  # rows of a, columns of b: the diagonal answers them
+        w = np.array([[int(v, 16) for v in words] for words in lines], np.uint64)
+        np.savez(folder / "case.npz", a=w[:, :k].astype(types[0]), b=w[:, k : 2 * k].T.astype(types[1]).copy(), c=np.repeat(w[:, 2 * k :], 32, axis=1).astype(np.uint32))
         qk("dot", "--case", folder / "case.npz", "--device", name, "-o", folder / "d.npz", "--overwrite")
-        d = np.load(folder / "d.npz")["d"].reshape(-1, 1)
-        passes(appended(lines[:32], d, 8), "--device", name)  # 32 cases of the first row of a
-        d[5] ^= 1
-        differ(appended(lines[:32], d, 8), 1, "--device", name)
+        d = np.load(folder / "d.npz")["d"].diagonal().reshape(-1, 1).copy()
+        passes(appended(lines, d, 8), "--device", name)
+        finite = next(i for i in range(32) if d[i] & 0x7f800000 != 0x7f800000)
+        d[finite] ^= 1
+        differ(appended(lines, d, 8), 1, "--device", name)
 
 
 def covered(lines, *arguments):
@@ -167,7 +168,7 @@ def test_bins(folder):
         lines = gen(*words, "--seed", "5") if "--pairs" not in words else gen(*words)
         done = covered(lines, *words)
         told = json.loads(done.stdout)
-        assert done.returncode == 0 and told["cases"] == len(lines) and told["hit"] == told["bins"] > 40, (words, told)
+        assert done.returncode == 0 and told["cases"] == len(lines) and told["hit"] == told["bins"] > 20, (words, told)
     some = gen("fp8_e5m2")[:400]
     (folder / "some.hex").write_text("".join(" ".join(words) + " 00\n" for words in some))
     done = qk("cover", "fp8_e5m2", folder / "some.hex", "--missing", folder / "more.hex", status=1)

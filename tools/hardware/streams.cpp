@@ -102,6 +102,14 @@ class coded {
     quantize_options given_;
 };
 
+/// Returns the bins of a table that the three functions share.
+template <class Bins>
+covered_bins covered_by(const std::shared_ptr<Bins>& bins, std::function<void(const hex_row&)> add,
+                        std::function<hex_row(std::size_t)> stimulus) {
+    const auto all = [bins]() -> const std::vector<compare::bin>& { return bins->bins(); };
+    return {std::move(add), all, std::move(stimulus)};
+}
+
 /// Values that a converter is given, as words of float32, float16 or bfloat16.
 class converter_kind : public case_kind {
   public:
@@ -134,46 +142,45 @@ class converter_kind : public case_kind {
     }
     covered_bins bins() const override {
         auto bins = std::make_shared<compare::converter_bins>(format_.conversion_of(1), input_);
-        return {[this, bins](const hex_row& asked) { bins->add(values(asked)); }, [bins]() -> const auto& {return bins->bins();
+        const auto stimulus = [this, bins](std::size_t k) {
+            hex_row w;
+            for (const float x : bins->stimulus(k)) w.push_back(compare::input_word(input_, x));
+            return w;
+        };
+        return covered_by(
+            bins, [this, bins](const hex_row& asked) { bins->add(values(asked)); }, stimulus);
     }
-    , [this, bins](std::size_t k) {
-        hex_row w;
-        for (const float x : bins->stimulus(k)) w.push_back(compare::input_word(input_, x));
-        return w;
-    }
-};
-}  // namespace
 
-private:
-std::vector<float> values(const hex_row& asked) const {
-    std::vector<float> x(asked.size());
-    for (std::size_t i = 0; i < x.size(); ++i) {
-        const auto w = static_cast<std::uint32_t>(asked[i]);
-        x[i] = input_ == fp32 ? std::bit_cast<float>(w) : value_of(input_, w);
-        if (x[i] != x[i] && input_ != fp32)  // with its payload
-            x[i] = std::bit_cast<float>((w & 0x8000u) << 16 | 0x7f800000u |
-                                        (w & (input_ == fp16 ? 0x3ffu : 0x7fu)) << (input_ == fp16 ? 13 : 16));
+  private:
+    std::vector<float> values(const hex_row& asked) const {
+        std::vector<float> x(asked.size());
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            const auto w = static_cast<std::uint32_t>(asked[i]);
+            x[i] = input_ == fp32 ? std::bit_cast<float>(w) : value_of(input_, w);
+            if (x[i] != x[i] && input_ != fp32)  // with its payload
+                x[i] = std::bit_cast<float>((w & 0x8000u) << 16 | 0x7f800000u |
+                                            (w & (input_ == fp16 ? 0x3ffu : 0x7fu)) << (input_ == fp16 ? 13 : 16));
+        }
+        return x;
     }
-    return x;
-}
-void give(std::vector<float> x, const std::function<void(const hex_row&)>& take) const {
-    while (x.size() % format_.size != 0) x.push_back(0.0f);
-    hex_row w;
-    for (const float v : x) w.push_back(compare::input_word(input_, v));
-    take(w);
-}
-void every_word(const std::function<void(const hex_row&)>& take) const {
-    if (format_.size != 1)
-        throw error(fmt::format("--level exhaustive: a block of {} values has no list of all cases; give --level 2", format_.size));
-    const std::uint64_t all = std::uint64_t{1} << operands.front();
-    for (std::uint64_t from = 0; from < all; from += cases_at_once) {
+    void give(std::vector<float> x, const std::function<void(const hex_row&)>& take) const {
+        while (x.size() % format_.size != 0) x.push_back(0.0f);
         hex_row w;
-        for (std::uint64_t k = from; k < std::min(all, from + cases_at_once); ++k) w.push_back(k);
+        for (const float v : x) w.push_back(compare::input_word(input_, v));
         take(w);
     }
-}
-coded format_;
-floating input_ = fp32;
+    void every_word(const std::function<void(const hex_row&)>& take) const {
+        if (format_.size != 1)
+            throw error(fmt::format("--level exhaustive: a block of {} values has no list of all cases; give --level 2", format_.size));
+        const std::uint64_t all = std::uint64_t{1} << operands.front();
+        for (std::uint64_t from = 0; from < all; from += cases_at_once) {
+            hex_row w;
+            for (std::uint64_t k = from; k < std::min(all, from + cases_at_once); ++k) w.push_back(k);
+            take(w);
+        }
+    }
+    coded format_;
+    floating input_ = fp32;
 };  // namespace qk::tool
 
 /// Codes that a decoder is given; the values are exact.
@@ -190,8 +197,8 @@ class decoder_kind : public case_kind {
         if (bits > 16 && level == "exhaustive") throw error("--level exhaustive: codes of more than 16 bits are too many; give --level 2");
         const compare::coded_values corners = compare::decoder_corners(format_.conversion_of(1));
         for (std::size_t n = 0; n < corners.elements.size() / format_.size; ++n) take(words_of(corners, n));
-        if (level == "1") return;
-        std::uint64_t drawn = 0;  // level 2: as many cases at random
+        if (level != "2" || (format_.size == 1 && bits <= 16)) return;  // every code was there
+        std::uint64_t drawn = 0;                                        // as many cases at random
         for (std::size_t n = 0; n < corners.elements.size() / format_.size; ++n) {
             hex_row w;
             for (const int width : operands) w.push_back(random_bits(seed, drawn++) & low_bits(width));
@@ -208,28 +215,25 @@ class decoder_kind : public case_kind {
     }
     covered_bins bins() const override {
         auto bins = std::make_shared<compare::decoder_bins>(format_.conversion_of(1));
-        return {
-            [this, bins](const hex_row& asked) { bins->add(format_.parted_codes(asked)); }, [bins]() -> const auto& {return bins->bins();
+        const auto stimulus = [this, bins](std::size_t k) { return words_of(bins->stimulus(k), 0); };
+        return covered_by(
+            bins, [this, bins](const hex_row& asked) { bins->add(format_.parted_codes(asked)); }, stimulus);
     }
-    , [this, bins](std::size_t k) { return words_of(bins->stimulus(k), 0); }
-};
-}
 
-private:
-/// Returns the words of case n.
-hex_row words_of(const compare::coded_values& codes, std::size_t n) const {
-    hex_row w;
-    const std::size_t cases = codes.elements.size() / format_.size;
-    for (const auto* part : {&codes.elements, &codes.scales, &codes.shifts}) {
-        const std::size_t each = part->size() / cases;
-        w.insert(w.end(), part->begin() + static_cast<std::ptrdiff_t>(n * each),
-                 part->begin() + static_cast<std::ptrdiff_t>((n + 1) * each));
+  private:
+    /// Returns the words of case n.
+    hex_row words_of(const compare::coded_values& codes, std::size_t n) const {
+        hex_row w;
+        const std::size_t cases = codes.elements.size() / format_.size;
+        for (const auto* part : {&codes.elements, &codes.scales, &codes.shifts}) {
+            const std::size_t each = part->size() / cases;
+            w.insert(w.end(), part->begin() + static_cast<std::ptrdiff_t>(n * each),
+                     part->begin() + static_cast<std::ptrdiff_t>((n + 1) * each));
+        }
+        return w;
     }
-    return w;
-}
-coded format_;
-}
-;
+    coded format_;
+};
 
 /// All pairs of codes of two narrow formats. Products of such floats are exact in float32, with the signs and special values of IEEE 754.
 class product_kind : public case_kind {
@@ -272,25 +276,22 @@ class product_kind : public case_kind {
         };
         generate("1", 0, count);
         table->freeze();
-        return {count, [table]() -> const auto& {return table->bins();
+        const auto stimulus = [table](std::size_t k) {
+            const compare::bin& b = table->bins()[k];
+            return hex_row{static_cast<std::uint64_t>(b.a), static_cast<std::uint64_t>(b.b)};
+        };
+        return covered_by(table, count, stimulus);
     }
-    , [table](std::size_t k) {
-        const compare::bin& b = table->bins()[k];
-        return hex_row{static_cast<std::uint64_t>(b.a), static_cast<std::uint64_t>(b.b)};
-    }
-};
-}
 
-private:
-static double value(const qk::format& f, std::uint64_t code) {
-    if (const auto* g = std::get_if<floating>(&f)) return static_cast<double>(value_of(*g, static_cast<std::uint32_t>(code)));
-    const int width = width_of(f);
-    const bool negative = std::get<integer>(f).is_signed && (code >> (width - 1) & 1u) != 0;
-    return static_cast<double>(static_cast<std::int64_t>(code) - (negative ? std::int64_t{1} << width : 0));
-}
-qk::format a_, b_;
-}
-;
+  private:
+    static double value(const qk::format& f, std::uint64_t code) {
+        if (const auto* g = std::get_if<floating>(&f)) return static_cast<double>(value_of(*g, static_cast<std::uint32_t>(code)));
+        const int width = width_of(f);
+        const bool negative = std::get<integer>(f).is_signed && (code >> (width - 1) & 1u) != 0;
+        return static_cast<double>(static_cast<std::int64_t>(code) - (negative ? std::int64_t{1} << width : 0));
+    }
+    qk::format a_, b_;
+};
 
 /// Sums of products of a device of the catalogue, k twice that of one instruction, or of an accumulator: a row of a, a column of b, and c.
 class device_kind : public case_kind {
@@ -333,52 +334,49 @@ class device_kind : public case_kind {
     }
     covered_bins bins() const override {
         auto bins = std::make_shared<compare::dot_bins>(task_, by_.how);
-        return {[this, bins](const hex_row& asked) {
-                    for (std::size_t at = 0; at < asked.size(); at += operands.size()) bins->add(question_at(asked, at));
-                },
-                [bins]() -> const auto& {return bins->bins();
+        const auto add = [this, bins](const hex_row& asked) {
+            for (std::size_t at = 0; at < asked.size(); at += operands.size()) bins->add(question_at(asked, at));
+        };
+        return covered_by(bins, add, [this, bins](std::size_t k) { return words_of(bins->stimulus(k)); });
     }
-    , [this, bins](std::size_t k) { return words_of(bins->stimulus(k)); }
-};
-}
 
-private:
-static std::uint64_t mask(int bits) { return bits >= 64 ? no_number : (std::uint64_t{1} << bits) - 1; }
-hex_row words_of(const compare::dot_case& q) const {
-    hex_row w;
-    for (const auto* part : {&q.a, &q.scale_a, &q.b, &q.scale_b}) w.insert(w.end(), part->begin(), part->end());
-    w.push_back(q.c.front() & mask(operands.back()));
-    return w;
-}
-compare::dot_case question_at(const hex_row& asked, std::size_t at) const {
-    compare::dot_case q{{1, 1, k_}, {}, {}, {}, {}, {}};
-    auto from = asked.begin() + static_cast<std::ptrdiff_t>(at);
-    const auto part = [&from](std::vector<std::uint64_t>& to, std::size_t n) {
-        to.assign(from, from + static_cast<std::ptrdiff_t>(n));
-        from += static_cast<std::ptrdiff_t>(n);
-    };
-    part(q.a, k_), part(q.scale_a, is_block_format(by_.a) ? blocks_of(by_.a, k_) : 0);
-    part(q.b, k_), part(q.scale_b, is_block_format(by_.b) ? blocks_of(by_.b, k_) : 0);
-    const bool wholes = by_.how.sum == summation::integer && operands.back() == 32;
-    q.c = {wholes ? static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(*from)}) : *from};
-    return q;
-}
-/// Returns the arrays of a case that make_case made, n rows and columns.
-compare::dot_case questions_of(const std::vector<graph::named_tensor>& arrays, std::size_t n) const {
-    const auto array = [&](const std::string& of, int bits) { return codes_of(*find_array(arrays, of), of, bits); };
-    const int wa = width_of(by_.a), wb = width_of(by_.b);
-    compare::dot_case q{{n, n, k_}, array("a", wa == 4 ? 8 : wa), array("b", wb == 4 ? 8 : wb), array("c", addend_bits(by_.how)), {}, {}};
-    if (wa == 4) q.a = parted(q.a, n, k_ / 2, 1);
-    if (wb == 4) q.b = parted(q.b, 1, k_ / 2, n);
-    if (is_block_format(by_.a)) q.scale_a = array("scale_a", 8);
-    if (is_block_format(by_.b)) q.scale_b = array("scale_b", 8);
-    return q;
-}
-multiplier by_;
-std::size_t k_;
-compare::dot_task task_;
-}
-;
+  private:
+    static std::uint64_t mask(int bits) { return bits >= 64 ? no_number : (std::uint64_t{1} << bits) - 1; }
+    hex_row words_of(const compare::dot_case& q) const {
+        hex_row w;
+        for (const auto* part : {&q.a, &q.scale_a, &q.b, &q.scale_b}) w.insert(w.end(), part->begin(), part->end());
+        w.push_back(q.c.front() & mask(operands.back()));
+        return w;
+    }
+    compare::dot_case question_at(const hex_row& asked, std::size_t at) const {
+        compare::dot_case q{{1, 1, k_}, {}, {}, {}, {}, {}};
+        auto from = asked.begin() + static_cast<std::ptrdiff_t>(at);
+        const auto part = [&from](std::vector<std::uint64_t>& to, std::size_t n) {
+            to.assign(from, from + static_cast<std::ptrdiff_t>(n));
+            from += static_cast<std::ptrdiff_t>(n);
+        };
+        part(q.a, k_), part(q.scale_a, is_block_format(by_.a) ? blocks_of(by_.a, k_) : 0);
+        part(q.b, k_), part(q.scale_b, is_block_format(by_.b) ? blocks_of(by_.b, k_) : 0);
+        const bool wholes = by_.how.sum == summation::integer && operands.back() == 32;
+        q.c = {wholes ? static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(*from)}) : *from};
+        return q;
+    }
+    /// Returns the arrays of a case that make_case made, n rows and columns.
+    compare::dot_case questions_of(const std::vector<graph::named_tensor>& arrays, std::size_t n) const {
+        const auto array = [&](const std::string& of, int bits) { return codes_of(*find_array(arrays, of), of, bits); };
+        const int wa = width_of(by_.a), wb = width_of(by_.b);
+        compare::dot_case q{{n, n, k_}, array("a", wa == 4 ? 8 : wa), array("b", wb == 4 ? 8 : wb), array("c", addend_bits(by_.how)), {},
+                            {}};
+        if (wa == 4) q.a = parted(q.a, n, k_ / 2, 1);
+        if (wb == 4) q.b = parted(q.b, 1, k_ / 2, n);
+        if (is_block_format(by_.a)) q.scale_a = array("scale_a", 8);
+        if (is_block_format(by_.b)) q.scale_b = array("scale_b", 8);
+        return q;
+    }
+    multiplier by_;
+    std::size_t k_;
+    compare::dot_task task_;
+};
 
 }  // namespace
 
