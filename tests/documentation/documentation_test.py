@@ -32,7 +32,7 @@ void documented(std::span<const float> x, std::span<float> y, const qk::graph::m
 }}
 """
 # Pages whose blocks a reader types one after the other, in a clone: they run as they stand, on files that are shipped.
-AS_THEY_STAND = ("README.md", "command_line.md")
+AS_THEY_STAND = ("README.md", "command_line.md", "goldens.md")
 # Commands that have one of these are not run: they need several processes, a device, a model of two inputs, or a runtime that is not here.
 LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "values.hex", "./dev", *(() if find_spec("onnxruntime") else ("--against onnxruntime",)),
             *(() if find_spec("openvino") else ("--verify openvino",)))
