@@ -5,6 +5,7 @@
 #include "plan_cases.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/ops/known_values.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"
 
@@ -27,6 +28,20 @@ TEST_CASE("glob and nearest names") {
     CHECK(did_you_mean("conv1", {"conv1", "conv2"}) == " Did you mean 'conv2'?");
     CHECK(did_you_mean("conv?", {"conv1", "cnv"}) == " Did you mean 'cnv'?");  // conv1 is what the pattern names
     CHECK(did_you_mean("flat[0]", {"flat[0]"}).empty());
+}
+
+TEST_CASE("a model is walked and read for planning once; what changes it is read anew") {
+    const model m = residual_model();
+    const std::size_t before = walks_made();
+    const layer_view one(m), other(m);
+    CHECK(known_values_of(m)->type("conv1_out") == data_type::float32);
+    CHECK(walks_made() == before + 1);
+    CHECK(&one.nodes() == &other.nodes());
+    model changed = m;
+    CHECK(&layer_view(changed).nodes() == &one.nodes());
+    changed.reindex();
+    CHECK(&layer_view(changed).nodes() != &one.nodes());
+    CHECK(walks_made() == before + 2);
 }
 
 TEST_CASE("integer default: layers, their neighbours, data movers; nothing between a node and its Relu; output in float") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cases that tell right devices from wrong ones: values for converters, codes for decoders, and operands for units that multiply and add.
-// `qk gen`, `qk vectors`, `qk compare --dot` and the scoreboards of qk.h draw from these; qk/compare/bins.hpp counts what they hit.
+// `qk gen`, `qk vectors`, `qk compare --dot` and the scoreboard of converters in qk.h draw from these; qk/compare/bins.hpp counts what they
+// hit.
 #pragma once
 
 #include <cstdint>

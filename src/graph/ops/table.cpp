@@ -41,15 +41,17 @@ const op_entry* find_op(std::string_view domain, std::string_view name, int vers
 }
 
 namespace {
-const op_facts& facts_of_name(std::string_view domain, std::string_view op_type) {
+const op_entry* newest_row(std::string_view domain, std::string_view op_type) {
+    return find_op(domain, op_type, std::numeric_limits<int>::max());
+}
+const op_facts& facts_of_row(const op_entry* op) {
     static constexpr op_facts none{};
-    const op_entry* op = find_op(domain, op_type, std::numeric_limits<int>::max());
     return op == nullptr ? none : op->is;
 }
 }  // namespace
 
-const op_facts& facts_of(const onnx::NodeProto& n) { return facts_of_name(n.domain(), n.op_type()); }
-const op_facts& facts_of_type(std::string_view op_type) { return facts_of_name("", op_type); }
+const op_facts& facts_of(const onnx::NodeProto& n) { return facts_of_row(newest_row(n.domain(), n.op_type())); }
+const op_facts& facts_of_type(std::string_view op_type) { return facts_of_row(newest_row("", op_type)); }
 
 int least_inputs(const onnx::NodeProto& n) {
     const std::string& op = n.op_type();
@@ -59,8 +61,7 @@ int least_inputs(const onnx::NodeProto& n) {
 }
 
 std::optional<type_source> type_source_of(const onnx::NodeProto& n, int output) {
-    const op_entry* op = find_op(n.domain(), n.op_type(), std::numeric_limits<int>::max());
-    if (op != nullptr) return op->is.types == nullptr ? type_source{} : op->is.types(n, output);
+    if (const op_entry* op = newest_row(n.domain(), n.op_type())) return op->is.types == nullptr ? type_source{} : op->is.types(n, output);
     // Operators that are not run here: what they make of words, or of a table's columns.
     if (detail::one_of(n.op_type(), {"TfIdfVectorizer", "Normalizer", "Scaler", "FeatureVectorizer", "LinearRegressor", "SVMRegressor",
                                      "TreeEnsembleRegressor"}))

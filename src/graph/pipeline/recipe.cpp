@@ -60,7 +60,8 @@ bool below_16_bits(const asked_precision& asked, role of) {
 template <class Kind>
 std::ptrdiff_t layers_of(const model& m, const Kind& kind) {
     return std::ranges::count_if(m.graph().node(), [&](const onnx::NodeProto& n) {
-        return graph::facts_of(n).has(ops::layer) && kind(graph::facts_of(n)) && n.input_size() > 1 && m.is_constant(n.input(1));
+        const op_facts& is = graph::facts_of(n);
+        return is.has(ops::layer) && kind(is) && n.input_size() > 1 && m.is_constant(n.input(1));
     });
 }
 bool has_layer(const model& m, ops::trait t) {

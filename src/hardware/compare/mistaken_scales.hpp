@@ -225,27 +225,40 @@ inline float tensor_scale_of(const conversion& c, std::span<const float> x) {
     }
     return tensor;
 }
-/// Rounds the scales of NVFP4, which are numbers of a small float, in another way.
-template <rounding R>
-void nvfloat_scales_rounded(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+/// Replaces the scales of NVFP4, which are numbers of a small float: scale_of(of, quotient) is the one of a block.
+template <class ScaleOf>
+void nvfloat_scales(const conversion& c, std::span<const float> x, std::span<float> unit, const ScaleOf& scale_of) {
     const floating element = *element_float(c.format), of_scale = *scale_float(c.format);
     const float tensor = tensor_scale_of(c, x);
-    qk::semantics how;
-    how.overflow = overflow_rule::saturate;
-    how.rounding = R;
     for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) {
         const float most = std::abs(x[largest_of(x, first, stride, count)]);
         if (!std::isfinite(most) || tensor == 0) return;
         const float quotient = reference::divide(reference::divide(most, static_cast<float>(max_value(element))), tensor);
-        const float scale = reference::multiply(reference::to_grid(of_scale, quotient, how, 0), tensor);
+        const float scale = reference::multiply(scale_of(of_scale, quotient), tensor);
         for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = scale;
     });
+}
+/// They are rounded in another way.
+template <rounding R>
+void nvfloat_scales_rounded(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    qk::semantics how;
+    how.overflow = overflow_rule::saturate;
+    how.rounding = R;
+    nvfloat_scales(c, x, unit, [&](const floating& of, float quotient) { return reference::to_grid(of, quotient, how, 0); });
 }
 
 /// The least scale is read as 0, as an exponent field of 0 is in a float.
 inline void scales_read_as_zero(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
     const float least = std::ldexp(1.0f, least_scale_exponent(c.format));
     std::replace(unit.begin(), unit.end(), least, 0.0f);
+}
+/// Returns the largest finite magnitude of a block, or what was there before.
+inline float largest_finite(std::span<const float> x, std::size_t first, std::size_t stride, std::size_t count, float most) {
+    for (std::size_t k = 0; k < count; ++k) {
+        const float magnitude = std::abs(x[first + k * stride]);
+        if (std::isfinite(magnitude)) most = std::max(most, magnitude);
+    }
+    return most;
 }
 /// The register of the largest value keeps what it has from block to block; `Rows`: it is cleared where a row ends.
 template <bool Rows>
@@ -256,10 +269,7 @@ void scales_not_cleared(const problem&, const conversion& c, std::span<const flo
     scales_from(c, x, unit, [&](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
         const std::size_t here = first / (a.length * a.inner);
         if (Rows && here != row) most = 0, row = here;
-        for (std::size_t k = 0; k < count; ++k) {
-            const float magnitude = std::abs(x[first + k * stride]);
-            if (std::isfinite(magnitude)) most = std::max(most, magnitude);
-        }
+        most = largest_finite(x, first, stride, count, most);
         if (std::isfinite(v[first])) v[first] = std::copysign(most, v[first]);
     });
 }
@@ -267,11 +277,7 @@ void scales_not_cleared(const problem&, const conversion& c, std::span<const flo
 inline void scales_cleared_late(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
     float before = 0;
     scales_from(c, x, unit, [&](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
-        float most = 0;
-        for (std::size_t k = 0; k < count; ++k) {
-            const float magnitude = std::abs(x[first + k * stride]);
-            if (std::isfinite(magnitude)) most = std::max(most, magnitude);
-        }
+        const float most = largest_finite(x, first, stride, count, 0);
         if (std::isfinite(v[first]) && before > most) v[first] = std::copysign(before, v[first]);
         before = most;
     });
@@ -290,21 +296,15 @@ void scales_of_few_bits(const problem&, const conversion& c, std::span<const flo
 /// NVFP4's scale is rounded to so many mantissa bits before it is rounded to its format; 0 bits: its subnormal numbers become 0.
 template <int Bits>
 void nvfloat_scales_twice(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
-    const floating element = *element_float(c.format), of_scale = *scale_float(c.format);
-    const float tensor = tensor_scale_of(c, x);
     qk::semantics how;
     how.overflow = overflow_rule::saturate;
-    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) {
-        const float most = std::abs(x[largest_of(x, first, stride, count)]);
-        if (!std::isfinite(most) || tensor == 0) return;
-        float quotient = reference::divide(reference::divide(most, static_cast<float>(max_value(element))), tensor);
+    nvfloat_scales(c, x, unit, [&](const floating& of, float quotient) {
         if (Bits > 0 && quotient > 0 && std::isfinite(quotient)) {
             const double step = std::ldexp(1.0, std::ilogb(quotient) - Bits);
             quotient = static_cast<float>(std::nearbyint(static_cast<double>(quotient) / step) * step);
         }
-        float scale = reference::to_grid(of_scale, quotient, how, 0);
-        if (Bits == 0 && static_cast<double>(scale) < min_normal(of_scale)) scale = 0;
-        for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = reference::multiply(scale, tensor);
+        const float scale = reference::to_grid(of, quotient, how, 0);
+        return Bits == 0 && static_cast<double>(scale) < min_normal(of) ? 0.0f : scale;
     });
 }
 

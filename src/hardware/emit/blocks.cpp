@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 #include "convert.hpp"
 #include "qk/reference.hpp"
@@ -11,23 +10,6 @@
 
 namespace qk::emit {
 namespace {
-
-[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
-
-function begun(const converter& what, const std::string& verb, const std::string& comment) {
-    function f;
-    f.name = what.name + "_" + verb;
-    f.comment = comment;
-    return f;
-}
-word random_input(function& f, const semantics& how) {
-    return is_stochastic(how.rounding) ? f.input("random", how.stochastic_bits) : constant(0, 1);
-}
-semantics exact_to_float32() {
-    semantics s;
-    s.overflow = overflow_rule::ieee;
-    return s;
-}
 
 /// Adds a word to the exponent of a number.
 unpacked raised(unpacked x, const word& by, int offset) {
@@ -88,7 +70,7 @@ std::uint64_t limit_of(const microscaling& f, const semantics& how, int m) {
 
 function scale_of(const converter& what, const microscaling& g) {
     function f =
-        begun(what, "scale", "Returns the code of the scale of a block, whose largest word without its sign is max_bits; NaN is 255.");
+        named(what, "scale", "Returns the code of the scale of a block, whose largest word without its sign is max_bits; NaN is 255.");
     const int m = what.input.mantissa_bits, top = element_max_exponent(g);
     const largest_magnitude_of_block x = largest_of(f, what, what.input.bias != 127 || top <= 0);
     const std::uint64_t limit = limit_of(g, what.how, m);
@@ -110,7 +92,7 @@ word held_steps(function& f, const unpacked& x, int whole, const word& unit, int
 }
 
 function element_of(const converter& what, const microscaling& g) {
-    function f = begun(what, "element", "Returns the code of an element, whose word x is a number of the block, under the scale's code.");
+    function f = named(what, "element", "Returns the code of an element, whose word x is a number of the block, under the scale's code.");
     const word x = f.input("x", bits(what.input)), scale = f.input("scale", 8), random = random_input(f, what.how);
     const unpacked n = unpack(f, what.input, x, true, what.how.flush_inputs);
     if (has_integer_elements(g)) {
@@ -130,7 +112,7 @@ function element_of(const converter& what, const microscaling& g) {
 
 function decode_of(const converter& what, const microscaling& g) {
     function f =
-        begun(what, "decode", "Returns the number of an element's code under the scale's code as a word of float32; NaN is 7fc00000.");
+        named(what, "decode", "Returns the number of an element's code under the scale's code as a word of float32; NaN is 7fc00000.");
     const int width = element_bits(g);
     const word code = f.input("code", width), scale = f.input("scale", 8);
     unpacked x;
@@ -174,19 +156,19 @@ std::vector<function> functions_of(const converter& what, const block_float& g) 
     if (what.how.bfp_specials != block_specials::block_nan)
         refuse("this semantics keeps special values that blocks have no codes for; give --semantics ocp");
     if (what.decode) {
-        function f = begun(what, "decode",
+        function f = named(what, "decode",
                            "Returns the number of an element's code under the block's exponent as a word of float32; NaN is 7fc00000.");
         const word code = f.input("code", m + 1), scale = f.input("scale", g.exponent_bits);
         f.result = from_sign_magnitude(f, code, scale, bias + m - 1, scale > static_cast<std::uint64_t>(top));
         return {f};
     }
-    function s = begun(what, "scale", "Returns the code of the exponent of a block, whose largest word without its sign is max_bits.");
+    function s = named(what, "scale", "Returns the code of the exponent of a block, whose largest word without its sign is max_bits.");
     const word field = field_of_largest(s, what);
     const word held = moved(s, field, bias - 127, static_cast<std::uint64_t>(top));
     const int width = g.exponent_bits;
     s.result = choose(field == 255, constant(ones(width), width), held.width() >= width ? bits(held, 0, width) : extend(held, width));
     function f =
-        begun(what, "element", "Returns the code of an element, whose word x is a number of the block, under the block's exponent.");
+        named(what, "element", "Returns the code of an element, whose word x is a number of the block, under the block's exponent.");
     const word x = f.input("x", bits(what.input)), scale = f.input("scale", width), random = random_input(f, what.how);
     const unpacked n = unpack(f, what.input, x, true, what.how.flush_inputs);
     const word steps = held_steps(f, n, m, scale, bias + m - 1, constant(ones(m), m + 1), what.how, random);
@@ -203,21 +185,21 @@ std::vector<function> functions_of(const converter& what, const microexponent& g
     };
     const int offset = 127 + m - 1 + static_cast<int>(top);
     if (what.decode) {
-        function f = begun(what, "decode",
+        function f = named(what, "decode",
                            "Returns the number of an element's code under the block's exponent and the pair's shift as a word of float32.");
         const word code = f.input("code", m + 1), scale = f.input("scale", 8), shift = f.input("shift", g.shift_bits);
         f.result = from_sign_magnitude(f, code, unit(f, scale, shift), offset, scale == 255);
         return {f};
     }
-    function s = begun(what, "scale", "Returns the exponent of a block, whose largest word without its sign is max_bits.");
+    function s = named(what, "scale", "Returns the exponent of a block, whose largest word without its sign is max_bits.");
     s.result = field_of_largest(s, what);
-    function h = begun(what, "shift",
+    function h = named(what, "shift",
                        "Returns the shift of a sub-block, whose largest word without its sign is max_bits, under the block's exponent.");
     const word field = field_of_largest(h, what), block = h.input("scale", 8);
     const word below = h.let("below", choose((block == 255) | (block < field), constant(0, 8), lessened(block, field)));
     h.result = choose(below > top, constant(top, g.shift_bits), bits(below, 0, g.shift_bits));
     function f =
-        begun(what, "element", "Returns the code of an element, whose word x is a number of the block, under its exponent and shift.");
+        named(what, "element", "Returns the code of an element, whose word x is a number of the block, under its exponent and shift.");
     const word x = f.input("x", bits(what.input)), scale = f.input("scale", 8), shift = f.input("shift", g.shift_bits),
                random = random_input(f, what.how);
     const unpacked n = unpack(f, what.input, x, true, true);  // subnormals are zero

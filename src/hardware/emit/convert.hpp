@@ -3,13 +3,36 @@
 // needs follows from its facts; the circuits leave the rest out.
 #pragma once
 
+#include <stdexcept>
 #include <string>
 
 #include "circuit.hpp"
+#include "qk/emit/emit.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk::emit {
+
+/// Says why something has no circuit, and the way out.
+[[noreturn]] inline void refuse(const std::string& why) { throw std::invalid_argument(why); }
+
+/// Begins a function, NAME_verb.
+inline function named(const converter& what, const std::string& verb, const std::string& comment) {
+    function f;
+    f.name = what.name + "_" + verb;
+    f.comment = comment;
+    return f;
+}
+/// Returns the input of random bits where a rounding has one, else 0.
+inline word random_input(function& f, const semantics& how) {
+    return is_stochastic(how.rounding) ? f.input("random", how.stochastic_bits) : constant(0, 1);
+}
+/// The semantics of a conversion to float32 that loses nothing.
+inline semantics exact_to_float32() {
+    semantics s;
+    s.overflow = overflow_rule::ieee;
+    return s;
+}
 
 /// A number as words: (-1)^negative * digits * 2^(exponent - offset). The digits' highest bit may be 0.
 struct unpacked {

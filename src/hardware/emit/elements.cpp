@@ -2,7 +2,6 @@
 #include "elements.hpp"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "blocks.hpp"
 #include "convert.hpp"
@@ -13,22 +12,6 @@
 namespace qk::emit {
 namespace {
 
-[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
-
-word random_input(function& f, const semantics& how) {
-    return is_stochastic(how.rounding) ? f.input("random", how.stochastic_bits) : constant(0, 1);
-}
-semantics exact_to_float32() {
-    semantics s;
-    s.overflow = overflow_rule::ieee;
-    return s;
-}
-function named(const converter& what, const std::string& verb, const std::string& comment) {
-    function f;
-    f.name = what.name + "_" + verb;
-    f.comment = comment;
-    return f;
-}
 std::string text_of(const floating& in) { return in == fp32 ? "float32" : in == fp16 ? "float16" : in == bf16 ? "bfloat16" : "these"; }
 
 /// Returns the bits of an element's code.
