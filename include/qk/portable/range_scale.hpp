@@ -9,9 +9,11 @@
 #include <optional>
 
 #include "qk/formats/format.hpp"
+#include "qk/isa.hpp"
 #include "qk/parameters.hpp"
 
 namespace qk {
+inline namespace QK_ISA {
 
 /// Returns scale and zero point of a range [low, high] that holds 0 if the format is uint8, whose dynamic scales exported models leave to
 /// DynamicQuantizeLinear, and the scale is subnormal: the operator divides by that, where every other format takes the scale 1.
@@ -51,4 +53,5 @@ inline affine scale_of_range(const format& f, float low, float high) {
     return a;
 }
 
+}  // namespace QK_ISA
 }  // namespace qk
