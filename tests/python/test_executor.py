@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trials over executors: the same bits as here, a metric of one's own, a worker that is lost."""
 
+import collections
 import concurrent.futures
 import multiprocessing
 
@@ -46,14 +47,17 @@ def test_external_data_travels(model, images, tmp_path):
 
 
 class Losing(concurrent.futures.ThreadPoolExecutor):
-    """Loses every third piece of work."""
+    """Loses each piece of work the first `times` times that it is submitted."""
 
-    count = 0
+    def __init__(self, workers, times):
+        super().__init__(workers)
+        self.times, self.losses = times, collections.Counter()
 
     def submit(self, function, *arguments):
-        self.count += 1
-        if self.count % 3:
+        plan = repr(arguments[-1])
+        if self.losses[plan] == self.times:
             return super().submit(function, *arguments)
+        self.losses[plan] += 1
 
         def lost():
             raise ConnectionResetError("the worker is gone")
@@ -63,9 +67,11 @@ class Losing(concurrent.futures.ThreadPoolExecutor):
 
 def test_a_lost_trial_is_taken_again(model, images):
     options = dict(narrow="int8/int4", target_l2=0.6, ranking="measured")
-    with Losing(2) as pool:
+    with Losing(2, times=3) as pool:
         assert facts(qk.search(model, images, executor=pool, **options)) == facts(qk.search(model, images, **options))
-        assert pool.count > 10
+        assert sum(pool.losses.values()) > 10
+    with Losing(2, times=4) as pool, pytest.raises(ConnectionResetError):
+        qk.search(model, images, executor=pool, **options)
 
 
 def test_a_lambda_in_a_pool_gets_a_sentence(pool, model, images):
