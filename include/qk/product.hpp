@@ -40,6 +40,7 @@
 #include "qk/fake_quantize.hpp"
 #include "qk/isa.hpp"
 #include "qk/product/chains.hpp"
+#include "qk/product/ggml_rows.hpp"
 #include "qk/product/options.hpp"
 #include "qk/product/panels.hpp"
 #include "qk/product/pieces.hpp"
@@ -166,7 +167,7 @@ void product_of_family(const Format& f, const weighted_call& c) noexcept {
 
 template <auto Format, class Arch, class Call>
 void product_known(const Call& c) noexcept {
-    if constexpr (wrong_use::is_no_fault_of<Format>()) {
+    if constexpr (wrong_use::is_no_fault_of<Format, true>()) {
         if constexpr (std::same_as<Call, product_call>) expect_product(Format, c);
         else expect_weighted(Format, c);
         product_of_family<Arch, known_of(Format)>(Format, c);
@@ -176,7 +177,7 @@ template <class Arch, class Call>
 void product_of(const format& f, const Call& c) noexcept {
     if constexpr (std::same_as<Call, product_call>) expect_product(f, c);
     else expect_weighted(f, c);
-    with_family(f, [&](const auto& g) { product_of_family<Arch>(g, c); });
+    with_read_family(f, [&](const auto& g) { product_of_family<Arch>(g, c); });
 }
 
 }  // namespace QK_ISA

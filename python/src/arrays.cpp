@@ -43,7 +43,7 @@ T checked(const parsed<T>& p) {
 [[noreturn]] void refuse(const std::string& sentence) { throw nb::value_error(sentence.c_str()); }
 
 qk::format checked_format(const std::string& name) {
-    const auto parsed = parse_format(name);
+    const auto parsed = parse_rounded_format(name);
     std::string small = name;
     for (char& c : small)
         if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');

@@ -115,6 +115,7 @@ template <class Parameters>
 void expect_call(const format& f, std::span<const float> x, std::span<float> y, const Parameters& p) noexcept {
     detail::expect_arrays(x, y);
     detail::expect_format(f);
+    detail::expect_rounds(f);
     if constexpr (std::is_same_v<Parameters, affine>) detail::expect_scale(f, p);
     else if constexpr (std::is_same_v<Parameters, along_axis>) detail::expect_axis(p, x.size());
     else detail::expect_scales(f, p, x.size());

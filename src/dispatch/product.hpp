@@ -11,7 +11,7 @@ template <class Arch>
 struct multipliers_on {
     template <class Call>
     static void call(const format& f, const Call& c) noexcept {
-        detail::with_family(f, [&](const auto& g) { detail::product_of_family<Arch>(g, c); });
+        detail::with_read_family(f, [&](const auto& g) { detail::product_of_family<Arch>(g, c); });
     }
 };
 

@@ -70,7 +70,7 @@ call_meaning read_meaning(const OrtApi& api, const OrtKernelInfo* info, bool dec
         throw refusal("its attributes are of version " + std::to_string(version) + ", and this library reads version " +
                       std::to_string(portable::version) + ": use the library of the qk that wrote the file");
     call_meaning m;
-    m.format = a.read(own::format, parse_format(a.text(own::format)));
+    m.format = a.read(own::format, parse_rounded_format(a.text(own::format)));
     const scale_rule rule = a.read(own::scale_rule, parse_scale_rule(a.text(own::scale_rule)));
     m.semantics = a.read(own::semantics, portable::parse_semantics_text(a.text(own::semantics), rule));
     m.scales = a.read(own::scales, parse_option("source of scales", a.text(own::scales), portable::scale_source_names));

@@ -82,6 +82,7 @@ class product_ends {
     bool whole_runs() const noexcept {
         const std::size_t run = w_.run, first = c_.w.first_column;
         if (run == all_weights) return true;
+        if (w_.block_bytes != 0) return first % run == 0 && columns_ % run == 0;
         return run == group / 2 ? first % run == 0 : run != 0 && run % group == 0 && first % group == 0;
     }
     /// The runs of weights under one factor that n columns from k on have a part in.

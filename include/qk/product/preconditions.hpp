@@ -22,6 +22,7 @@ QK_INLINE void expect_rows([[maybe_unused]] const format& f, [[maybe_unused]] co
     const packed_weights& w = r.matrix;
     const codec_parameters& p = w.parameters;
     expect_format(f);
+    expect_whole_blocks(f, {w.rows, w.columns, 1});
     expect_planes(layout_of(f, along_axis{w.rows, w.columns, 1}), w.planes);
     QK_EXPECT((r.rows == 0 || r.first_row + (r.rows - 1) * r.row_step < w.rows), "qk: a row behind the matrix's last one");
     QK_EXPECT(r.first_column + r.columns <= w.columns, "qk: a column behind the matrix's last one");

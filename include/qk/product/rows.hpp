@@ -34,9 +34,14 @@ class weight_rows {
     const int width;         ///< bits of a code
     const std::size_t run;   ///< so many weights of a row, from its start on, share a factor (all_weights: the whole row); 0: no such rule
     const std::size_t runs;  ///< of a row
+    const std::size_t block_bytes;  ///< of formats in which a run's codes lie together with its factors: bytes of a run; else 0
 
-    weight_rows(const packed_weights& m, int bits, std::size_t weights) noexcept
-        : matrix(m), width(bits), run(weights), runs(run == 0 || run == all_weights ? 1 : divide_up(m.columns, static_cast<int>(run))) {}
+    weight_rows(const packed_weights& m, int bits, std::size_t weights, std::size_t bytes_of_run = 0) noexcept
+        : matrix(m),
+          width(bits),
+          run(weights),
+          runs(run == 0 || run == all_weights ? 1 : divide_up(m.columns, static_cast<int>(run))),
+          block_bytes(bytes_of_run) {}
     weight_rows(const weight_rows&) = delete;
     weight_rows& operator=(const weight_rows&) = delete;
 
@@ -64,9 +69,15 @@ class weight_rows {
     /// Adds the products of rows whose codes it decodes in registers.
     virtual void add_codes(const piece_of_rows& p) const noexcept = 0;
 
-    /// Returns the first byte of a row's codes from column k on. They must begin at a whole byte.
+    /// Returns the first byte of a row's codes from column k on. They must begin at a whole byte, or block.
     const std::byte* codes(std::size_t row, std::size_t k) const noexcept {
+        if (block_bytes != 0) return matrix.planes.elements.data() + (row * runs + k / run) * block_bytes;
         return matrix.planes.elements.data() + (row * matrix.columns + k) * static_cast<std::size_t>(width) / 8;
+    }
+
+    /// Returns how many bytes the codes of a row take.
+    std::size_t bytes_of_row() const noexcept {
+        return block_bytes != 0 ? runs * block_bytes : matrix.columns * static_cast<std::size_t>(width) / 8;
     }
 
   protected:

@@ -161,7 +161,7 @@ class product_walk : product_ends<Arch> {
         }
         for (std::size_t r = rows; r < rows_at_once; ++r) p[r] = p[rows - 1];
         // The same columns of as many rows further on come next.
-        const std::size_t next = c_.w.row_step * w_.matrix.columns * static_cast<std::size_t>(w_.width) / 8 * rows_at_once;
+        const std::size_t next = c_.w.row_step * w_.bytes_of_row() * rows_at_once;
         return {p, rows, n / group, w_.run == group / 2 ? std::size_t{2} : std::size_t{1}, zeros, x_, sum, partial_sums, next};
     }
     /// Adds the products of at most rows_at_once rows with a piece of x.

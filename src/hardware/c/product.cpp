@@ -41,7 +41,7 @@ struct checked_weights {
             const bool by_row = c.scale_count > 1 && c.scale_count == given->rows && c.scale_block == 0;
             c.outer = by_row ? 1 : given->rows, c.length = by_row ? given->rows : given->columns, c.inner = by_row ? given->columns : 1;
         }
-        how = conversion_of(&c, given->rows * given->columns);
+        how = conversion_of(&c, given->rows * given->columns, true);
         if (how.format == qk::format(qk::fp64)) refuse("fp64 is for qk_dot; weights have at most 32 bits");
         const qk::along_axis axis{given->rows, given->columns, 1}, of = how.blocks;
         if (qk::is_block_format(how.format) && (of.outer != axis.outer || of.length != axis.length || of.inner != 1))

@@ -1336,7 +1336,7 @@ std::optional<portable_call> portable_call_of(const onnx::NodeProto& n) {
     };
     const std::int64_t version = int_attribute(n, own::version, 0);
     if (version < 1 || version > portable::version) return std::nullopt;
-    const auto format = parse_format(text(own::format));
+    const auto format = parse_rounded_format(text(own::format));
     const auto rule = parse_scale_rule(text(own::scale_rule));
     const auto scales = parse_option("scales", text(own::scales), portable::scale_source_names);
     if (!format || !rule || !scales) return std::nullopt;
