@@ -84,6 +84,18 @@ QK_INLINE void each_of_bytes(__m256i bytes, const Put& put) noexcept {
     }
 }
 
+/// Returns the numbers of as many whole numbers of eight bits as a vector has lanes.
+template <class Arch>
+QK_INLINE kernels::vf<Arch> numbers_of_bytes(const std::byte* p) noexcept {
+#if QK_HAS(SIXTEEN_LANES)
+    if constexpr (kernels::lanes<Arch> == 16)
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#endif
+    if constexpr (kernels::lanes<Arch> == 8)
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+    return kernels::vf<Arch>(0.0f);
+}
+
 /// How a block of a type is read: in steps of `at_once` groups of 32 values, each of which has `factors` factors of its own.
 template <ggml_type Type>
 struct ggml_groups {
@@ -92,9 +104,9 @@ struct ggml_groups {
     static constexpr std::size_t factors = Type == q6_k ? 2 : 1, at_once = Type == q6_k ? 4 : Type == q4_k ? 2 : 1;
     static constexpr bool minima = Type == q4_k;
 
-    /// The factors of a block's values, and what is subtracted behind them.
+    /// The factors of a block's values, and what is added behind them: minima, with the other sign.
     struct scales {
-        alignas(32) float factor[values == 256 ? 8 * factors : 1], minimum[minima ? 8 : 1];
+        alignas(32) float factor[values == 256 ? 8 * factors : 1], less[minima ? 8 : 1];
     };
 
     static QK_INLINE __m256 half_at(const std::byte* p) noexcept {
@@ -112,7 +124,8 @@ struct ggml_groups {
             const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(code));
             const auto put = [](float* to, __m128i c, __m256 by)
                                  QK_INLINE_CALL { _mm256_store_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(c)), by)); };
-            put(s.factor, all, half_at(block)), put(s.minimum, _mm_srli_si128(all, 8), half_at(block + 2));
+            put(s.factor, all, half_at(block)), // The sign is turned here, so that a minimum of 0 is taken from a weight of -0 as ggml takes it.
+            put(s.less, _mm_srli_si128(all, 8), _mm256_xor_ps(half_at(block + 2), _mm256_set1_ps(-0.0f)));
         } else if constexpr (Type == q6_k) {
             const __m256 d = half_at(block + 208);
             const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192));
@@ -151,7 +164,10 @@ struct ggml_groups {
             const __m256i code = _mm256_or_si256(four, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
             each_of_bytes<Arch>(_mm256_sub_epi8(code, _mm256_set1_epi8(32)), put);
         } else if constexpr (Type == q8_0) {
-            each_of_bytes<Arch>(load(block + 2), put);
+            kernels::unrolled<32 / kernels::lanes<Arch>>([&](auto v) QK_INLINE_CALL {
+                constexpr std::size_t k = v * kernels::lanes<Arch>;
+                put(std::size_t{k}, numbers_of_bytes<Arch>(block + 2 + k));
+            });
         } else {  // a nibble of sixteen bytes for each half
             const std::byte* const at = block + (Type == iq4_xs ? 8 + 16 * step : 2);
             const __m128i two = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
@@ -165,8 +181,8 @@ struct ggml_groups {
         const std::size_t g = step * at_once + I;
         group<Arch, I>(block, step, [&](std::size_t k, kernels::vf<Arch> number) QK_INLINE_CALL {
             const kernels::vf<Arch> by(s.factor[g * factors + (factors == 2 ? k / 16 : 0)]);
-            // Products are exact where something is subtracted, so that fusing them changes no bit.
-            if constexpr (minima) put(k, kernels::fma(number, by, kernels::vf<Arch>(0.0f) - kernels::vf<Arch>(s.minimum[g])));
+            // Products are exact where something is added, so that fusing them changes no bit.
+            if constexpr (minima) put(k, kernels::fma(number, by, kernels::vf<Arch>(s.less[g])));
             else put(k, number * by);
         });
     }
