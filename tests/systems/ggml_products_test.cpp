@@ -145,8 +145,9 @@ TEST_CASE("products have the order of every other format") {
                 check(y, f, "three vectors", exact);
                 under_test::product(f.format, m, {x, vectors}, y, {.sums = qk::product_sums::chains});
                 check(y, f, "chains", [&](std::size_t i) {
-                    return exact_chain(columns, 0, [&](std::size_t k) { return x[i / rows * columns + k]; },
-                                       [&](std::size_t k) { return row(i % rows)[k]; });
+                    return exact_chain(
+                        columns, 0, [&](std::size_t k) { return x[i / rows * columns + k]; },
+                        [&](std::size_t k) { return row(i % rows)[k]; });
                 });
             }
         }
@@ -179,8 +180,7 @@ TEST_CASE("parts of rows, every second row, and experts") {
         for (const std::size_t first : {std::size_t{0}, t.values, t.values / 2, std::size_t{5}}) {
             for (const std::size_t count : {t.values, 2 * t.values, t.values + 24, std::size_t{7}}) {
                 const qk::packed_rows part{m, 5, count, 1, 2, first};
-                const std::vector<float> x = make_inputs(data::ordinary, count, first + count),
-                                         by = make_inputs(data::ordinary, 5, first);
+                const std::vector<float> x = make_inputs(data::ordinary, count, first + count), by = make_inputs(data::ordinary, 5, first);
                 std::vector<float> y(5, -1.0f), context(count, -1.0f);
                 under_test::dot_rows(f.format, part, x, y);
                 check(y, f, "a part of rows", [&](std::size_t r) {
@@ -190,7 +190,8 @@ TEST_CASE("parts of rows, every second row, and experts") {
                 });
                 under_test::weighted_rows(f.format, part, by, context);
                 check(context, f, "weighted rows", [&](std::size_t c) {
-                    return exact_chain(5, 0, [&](std::size_t r) { return by[r]; }, [&](std::size_t r) { return weight(1 + 2 * r, first + c); });
+                    return exact_chain(
+                        5, 0, [&](std::size_t r) { return by[r]; }, [&](std::size_t r) { return weight(1 + 2 * r, first + c); });
                 });
             }
         }

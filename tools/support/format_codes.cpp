@@ -153,8 +153,9 @@ code_value value_of(const code_number& n) {
 
 format_codes codes_of(const qk::format& f) {
     const int width = element_width(f);
+    if (is_read_only(f)) throw error(fmt::format("{} has no codes of its own: they lie in blocks with their scales", to_text(f).view()));
     if (width > 16) throw error(fmt::format("--codes lists formats of up to 16 bits; {} has {}", to_text(f).view(), width));
-    return std::visit(of_family(), f);
+    return qk::detail::with_family(f, of_family());
 }
 
 std::string pairs_of(const std::vector<code_value>& codes) {

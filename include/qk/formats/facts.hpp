@@ -26,7 +26,8 @@ constexpr format_facts facts(const format& f) {
 
 /// Returns "floating", "integer", "block float", "microexponent", "microscaling", "table" or "ggml's blocks".
 constexpr const char* family_name(const format& f) {
-    constexpr const char* names[] = {"floating", "integer", "block float", "microexponent", "microscaling", "microscaling", "table", "ggml's blocks"};
+    constexpr const char* names[] = {"floating",     "integer",      "block float", "microexponent",
+                                     "microscaling", "microscaling", "table",       "ggml's blocks"};
     return names[f.index()];
 }
 

@@ -46,7 +46,7 @@ void each_tile(const accumulator& how, const unit_operand& o, const Take& take) 
             }
         }
     };
-    std::visit(of_family, o.format);
+    qk::detail::with_family(o.format, of_family);
 }
 
 /// Splits elements of at most 15 bits (integers: 16) into whole numbers and exponents. `drop` is the number of low bits that operands lose.
@@ -227,7 +227,7 @@ void take_apart(const accumulator& how, unit_operand& o) {
             take_numbers(how, o, drop);
         }
     };
-    std::visit(of_family, o.format);
+    qk::detail::with_family(o.format, of_family);
 }
 
 column_way way_of(const accumulator& how, const unit_operand& a, const unit_operand& b, std::size_t k) {

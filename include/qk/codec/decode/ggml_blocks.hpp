@@ -41,8 +41,8 @@ constexpr short_numbers short_numbers_of(const Number& number) {
     return t;
 }
 inline constexpr short_numbers counted_numbers = short_numbers_of([](unsigned i) { return static_cast<int>(i); }),
-                                 centred_numbers = short_numbers_of([](unsigned i) { return static_cast<int>(i) - 8; }),
-                                 iq4_numbers = short_numbers_of([](unsigned i) { return int{layout_parts::iq4_values[i]}; });
+                               centred_numbers = short_numbers_of([](unsigned i) { return static_cast<int>(i) - 8; }),
+                               iq4_numbers = short_numbers_of([](unsigned i) { return int{layout_parts::iq4_values[i]}; });
 
 /// Calls put(k, numbers) for the numbers from k on of 32 codes below 16, one a byte.
 template <class Arch, class Put>
@@ -124,8 +124,9 @@ struct ggml_groups {
             const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(code));
             const auto put = [](float* to, __m128i c, __m256 by)
                                  QK_INLINE_CALL { _mm256_store_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(c)), by)); };
-            put(s.factor, all, half_at(block)), // The sign is turned here, so that a minimum of 0 is taken from a weight of -0 as ggml takes it.
-            put(s.less, _mm_srli_si128(all, 8), _mm256_xor_ps(half_at(block + 2), _mm256_set1_ps(-0.0f)));
+            put(s.factor, all,
+                half_at(block)),  // The sign is turned here, so that a minimum of 0 is taken from a weight of -0 as ggml takes it.
+                put(s.less, _mm_srli_si128(all, 8), _mm256_xor_ps(half_at(block + 2), _mm256_set1_ps(-0.0f)));
         } else if constexpr (Type == q6_k) {
             const __m256 d = half_at(block + 208);
             const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192));
