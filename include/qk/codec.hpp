@@ -197,6 +197,7 @@ void encode(values_in x, std::span<std::byte> packed, const codec_parameters& p)
         const packed_layout l = layout_of(Format, resolved(p.axis, x.size()));
         detail::expect_packed(l, packed);
         detail::expect_numbers(Format, x, packed, p);
+        detail::expect_words(How, x.size());
         detail::encode_family<Arch, detail::known_of(Format)>(Format, x, planes_of(l, packed), p, How);
     }
 }
@@ -216,6 +217,7 @@ void encode(values_in x, planes packed, const codec_parameters& p) noexcept {
         const packed_layout l = layout_of(Format, resolved(p.axis, x.size()));
         detail::expect_planes(l, packed);
         detail::expect_numbers(Format, x, packed.elements, p);
+        detail::expect_words(How, x.size());
         detail::encode_family<Arch, detail::known_of(Format)>(Format, x, cut_to(l, packed), p, How);
     }
 }
@@ -236,6 +238,7 @@ QK_APART encode_status encode(const format& f, values_in x, planes packed, const
     if (!holds(packed, l)) return encode_status::too_small;
     detail::expect_format(f);
     detail::expect_numbers(f, x, packed.elements, p);
+    detail::expect_words(how, x.size());
     detail::with_family(f, [&](const auto& g) { detail::encode_family<Arch>(g, x, cut_to(l, packed), p, how); });
     return encode_status::done;
 }

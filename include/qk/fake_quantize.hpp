@@ -177,6 +177,7 @@ constexpr affine no_scale(const format& f) { return {.scale = has_floating_scale
 template <auto Format, class Arch, bool OneRow>
 void run(std::span<const float> x, std::span<float> y, along_axis axis, affine a, const semantics& how) noexcept {
     expect_arrays(x, y);
+    expect_words(how, x.size());
     expect_axis(axis, x.size());
     expect_scale(Format, a);
     if constexpr (kernels::is_block_family<std::remove_const_t<decltype(Format)>>) {
@@ -249,6 +250,7 @@ void run_scales(std::span<const float> x, std::span<float> y, const Scales& scal
     constexpr bool in_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
     if constexpr (wrong_use::is_no_fault_of<Format>() && !in_blocks) {
         expect_arrays(x, y);
+        expect_words(how, x.size());
         expect_scales(Format, scales, x.size());
         run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
     }
@@ -258,6 +260,7 @@ void run_scales(const format& f, std::span<const float> x, std::span<float> y, c
     expect_format(f);
     expect_rounds(f);
     expect_arrays(x, y);
+    expect_words(how, x.size());
     expect_scales(f, scales, x.size());
     if (const floating* g = std::get_if<floating>(&f)) return run<Arch>(*g, x, y, scales, how);
     if (const integer* g = std::get_if<integer>(&f)) return run<Arch>(*g, x, y, scales, how);
@@ -311,6 +314,7 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
     detail::expect_format(f);
     detail::expect_rounds(f);
     detail::expect_arrays(x, y);
+    detail::expect_words(how, x.size());
     detail::expect_axis(axis, x.size());
     detail::expect_scale(f, scale);
     detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, axis, scale, how); });
@@ -344,6 +348,7 @@ void fake_quantize(X&& x, Y&& y, const codec_parameters& p, const semantics& how
         const values_in from(x);
         const values_out to(y);
         detail::expect_values(Format, from, to, p);
+        detail::expect_words(how, from.size());
         if constexpr (kernels::is_block_family<std::remove_const_t<decltype(Format)>>) {
             constexpr kernels::block_shape shape = kernels::shape_of(Format);
             detail::run_pieces<Arch, kernels::floating_kind::any, shape>(Format, from, to, p, how);
@@ -358,6 +363,7 @@ void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p, con
     const values_in from(x);
     const values_out to(y);
     detail::expect_values(f, from, to, p);
+    detail::expect_words(how, from.size());
     detail::with_family(f, [&](const auto& g) { detail::run_pieces<Arch>(g, from, to, p, how); });
 }
 

@@ -19,6 +19,7 @@
 #include "qk/isa.hpp"
 #include "qk/memory/planes.hpp"
 #include "qk/parameters.hpp"
+#include "qk/semantics.hpp"
 
 namespace qk::detail {
 inline namespace QK_ISA {
@@ -39,6 +40,12 @@ QK_INLINE void expect_arrays([[maybe_unused]] std::span<const float> x, [[maybe_
     QK_EXPECT(is_there(y.data(), y.size()), "qk: y is a null pointer");
     QK_EXPECT((x.data() == y.data() || are_apart(x.data(), x.size_bytes(), y.data(), y.size_bytes())),
               "qk: y must be x itself or not overlap it");
+}
+
+/// Checks that the caller's random words, if there are any, are one for each value.
+QK_INLINE void expect_words([[maybe_unused]] const semantics& how, [[maybe_unused]] std::size_t n) {
+    QK_EXPECT((how.random_words.empty() || !is_stochastic(how.rounding) || how.random_words.size() >= n),
+              "qk: random_words must have a word for each value");
 }
 
 /// Checks an axis; `inner` == 0 stands for one row of everything.

@@ -101,47 +101,18 @@ template <auto Format, class Arch = kernels::native>
 [[nodiscard]] constexpr input_rounding rounded_to() noexcept;
 
 /// Every other call does not compile, and says why (wrong_use.hpp).
-template <class Family>
-requires std::is_constructible_v<format, Family>
-void product(const packed_weights&, const product_input&, const product_output&, const product_options& = {}) {
-    wrong_use::of_family<Family>();
-}
-template <class F>
-requires(wrong_use::is_no_format<F>) void product(F&&, const packed_weights&, const product_input&, const product_output&,
-                                                  const product_options& = {}) {
-    wrong_use::of_format<F>();
-}
-template <class Family>
-requires std::is_constructible_v<format, Family>
-void grouped_product(const packed_weights&, const product_experts&, const product_input&, const product_output&,
-                     const product_options& = {}) {
-    wrong_use::of_family<Family>();
-}
-template <class F>
-requires(wrong_use::is_no_format<F>) void grouped_product(F&&, const packed_weights&, const product_experts&, const product_input&,
-                                                          const product_output&, const product_options& = {}) {
-    wrong_use::of_format<F>();
-}
-template <class Family>
-requires std::is_constructible_v<format, Family>
-void dot_rows(const packed_rows&, const product_input&, const product_output&, const product_options& = {}) {
-    wrong_use::of_family<Family>();
-}
-template <class F>
-requires(wrong_use::is_no_format<F>) void dot_rows(F&&, const packed_rows&, const product_input&, const product_output&,
-                                                   const product_options& = {}) {
-    wrong_use::of_format<F>();
-}
-template <class Family>
-requires std::is_constructible_v<format, Family>
-void weighted_rows(const packed_rows&, const product_input&, const product_output&, const weighted_options& = {}) {
-    wrong_use::of_family<Family>();
-}
-template <class F>
-requires(wrong_use::is_no_format<F>) void weighted_rows(F&&, const packed_rows&, const product_input&, const product_output&,
-                                                        const weighted_options& = {}) {
-    wrong_use::of_format<F>();
-}
+#define QK_REFUSES(function, ...)                                  \
+    template <class Family>                                        \
+    requires std::is_constructible_v<format, Family>               \
+    void function(__VA_ARGS__) { wrong_use::of_family<Family>(); } \
+    template <class F>                                             \
+    requires(wrong_use::is_no_format<F>) void function(F&&, __VA_ARGS__) { wrong_use::of_format<F>(); }
+QK_REFUSES(product, const packed_weights&, const product_input&, const product_output&, const product_options& = {})
+QK_REFUSES(grouped_product, const packed_weights&, const product_experts&, const product_input&, const product_output&,
+           const product_options& = {})
+QK_REFUSES(dot_rows, const packed_rows&, const product_input&, const product_output&, const product_options& = {})
+QK_REFUSES(weighted_rows, const packed_rows&, const product_input&, const product_output&, const weighted_options& = {})
+#undef QK_REFUSES
 
 }  // namespace QK_ISA
 

@@ -152,12 +152,12 @@ TEST_CASE("stochastic rounding with the caller's words, and cut anywhere") {
     for (const test_format& f : all_formats()) {
         test_semantics s{"words", semantics::ocp};
         s.how.rounding = rounding::stochastic;
-        s.how.random_words = words.data();
+        s.how.random_words = words;
         const std::vector<float> x = make_inputs(data::ordinary, count, 77);
         compare(f, x, along_axis{}, scale_of(f.format), s, "random words");
         compare(f, x, along_axis{11, 47, 1}, scale_of(f.format), s, "random words");
         compare(f, x, along_axis{1, 47, 11}, scale_of(f.format), s, "random words");
-        s.how.random_words = nullptr;
+        s.how.random_words = {};
         s.how.seed = 7;
         s.how.first_index = (std::uint64_t{1} << 32) - 100;  // the index passes 2^32 inside the array
         compare(f, x, along_axis{}, scale_of(f.format), s, "index past 2^32");
@@ -178,7 +178,7 @@ TEST_CASE("the least chance of every magnitude, with words that only just go up 
     }
     for (const test_format& f : all_formats()) {
         test_semantics s{"extreme words", semantics::ocp};
-        s.how.random_words = words.data();
+        s.how.random_words = words;
         for (const rounding how : {rounding::stochastic, rounding::stochastic_b, rounding::stochastic_c}) {
             s.how.rounding = how;
             for (const int bits : {32, 5}) {

@@ -35,7 +35,7 @@ bool whole() { return std::getenv("QK_TEST_WHOLE") != nullptr; }
 std::uint32_t expected_code(const emit::converter& c, std::uint32_t x, std::uint32_t random) {
     semantics how = c.how;
     const std::uint32_t random_word = is_stochastic(how.rounding) ? random << (32 - how.stochastic_bits) : 0;
-    how.random_words = &random_word;
+    how.random_words = std::span(&random_word, 1);
     const float v = reference::value_of(c.input, x);
     std::uint32_t code = 0;
     const affine scale{std::ldexp(1.0f, c.scale_exponent), c.zero_point};
@@ -257,7 +257,7 @@ TEST_CASE("scales, elements and decoders of blocks equal the oracle") {
             std::vector<std::uint32_t> codes(size), shifts(size / pair), random(size), scales(1);
             for (std::size_t i = 0; i < size; ++i) random[i] = random_bits(seed + 2, i);
             semantics how = m.what.how;
-            how.random_words = random.data();
+            how.random_words = random;
             reference::encode(m.what.format, x, {codes, scales, shifts}, {}, {1, 0}, how);
             std::vector<float> y(size);
             reference::decode(m.what.format, {codes, scales, shifts}, y, {}, {1, 0});
