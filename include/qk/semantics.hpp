@@ -125,7 +125,7 @@ struct semantics {
     bool flush_outputs =
         false;               ///< results below the smallest normal float32 (elementwise floats: of the format) become zero of their sign
     std::uint64_t seed = 0;  ///< stochastic rounding: random bits are random_bits(seed, first_index + position in the span)
-    std::uint64_t first_index = 0;  ///< where the span starts in the caller's array, so that cutting it changes nothing
+    std::uint64_t first_index = 0;   ///< where the span starts in the caller's array, so that cutting it changes nothing
     random_words_in random_words{};  ///< stochastic rounding with the caller's bits instead: one word for each element of the span
     int stochastic_bits = 32;        ///< how many of the upper bits of a random word count, 1 to 32
     friend QK_INLINE constexpr bool operator==(const semantics&, const semantics&) = default;
