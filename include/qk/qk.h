@@ -72,7 +72,7 @@ qk_status qk_find_device(const char* name, qk_device* device);
 /* ---- converters */
 
 typedef struct qk_conversion {
-    const char* format;    /* "mxfp4", "int8:symmetric", "float:exponent=3,mantissa=4" */
+    const char* format;    /* "mxfp4", "int8:symmetric", "float:exponent=3,mantissa=4"; qk_decode and products read "ggml.q4_K", too */
     const char* semantics; /* NULL: "ocp". A name, then changes: "quark,rounding=half-away,scale-rule=ceil,integer-mode=reciprocal,
                               overflow=ieee,seed=7,random-bits=8,flush-inputs,flush-outputs,zero-point-before,mxint-lowest" */
     /* The array's shape [outer][length][inner]; blocks and scales run along `length`. All 0: the array is a single row. */

@@ -366,6 +366,39 @@ static void packed_products(void) {
     EXPECT(qk_packed_product(NULL, x, y, &o) == QK_BAD_ARGUMENT);
 }
 
+/* ggml's q8_0 as it lies in a .gguf: a float16 scale, then 32 whole numbers of eight bits. */
+static void blocks_of_ggml(void) {
+    enum { ROWS = 3, COLUMNS = 64, BLOCKS = ROWS * COLUMNS / 32 };
+    unsigned char blocks[BLOCKS * 34];
+    float x[COLUMNS], weights[ROWS * COLUMNS], values[ROWS * COLUMNS], y[ROWS];
+    qk_weights w = {0};
+    qk_product_options o = {0};
+    qk_layout layout;
+    size_t i, b;
+    for (b = 0; b < BLOCKS; ++b) {
+        blocks[b * 34] = 0, blocks[b * 34 + 1] = (unsigned char)(0x34 + b % 2 * 4); /* 0.25, 0.5 */
+        for (i = 0; i < 32; ++i) {
+            const int q = (int)((b * 32 + i) * 7919u % 255) - 127;
+            blocks[b * 34 + 2 + i] = (unsigned char)q;
+            weights[b * 32 + i] = (float)q * (b % 2 ? 0.5f : 0.25f);
+        }
+    }
+    for (i = 0; i < COLUMNS; ++i) x[i] = (float)((i * 104729u) % 31) / 8 - 2;
+    EXPECT(qk_check_format("ggml.q8_0", NULL) == QK_OK);
+    w.how = of("ggml.q8_0"), w.rows = ROWS, w.columns = COLUMNS, w.planes.elements = blocks;
+    EXPECT(qk_layout_of(&w.how, ROWS * COLUMNS, &layout) == QK_OK && layout.bytes == sizeof blocks);
+    EXPECT(qk_decode(&w.how, blocks, sizeof blocks, values, ROWS * COLUMNS) == QK_OK);
+    EXPECT(memcmp(values, weights, sizeof values) == 0);
+    EXPECT(qk_packed_product(&w, x, y, NULL) == QK_OK);
+    for (i = 0; i < ROWS; ++i) EXPECT(y[i] == in_order(x, weights + i * COLUMNS, COLUMNS));
+    o.integers = 1;
+    EXPECT(qk_packed_product(&w, x, y, &o) == QK_BAD_ARGUMENT && said("whole numbers"));
+    EXPECT(qk_encode(&w.how, weights, ROWS * COLUMNS, blocks, sizeof blocks) == QK_BAD_TEXT && said("only read"));
+    EXPECT(qk_fake_quantize(&w.how, weights, values, ROWS * COLUMNS) == QK_BAD_TEXT && said("only read"));
+    w.columns = 48, w.rows = 4;
+    EXPECT(qk_packed_product(&w, x, y, NULL) == QK_BAD_ARGUMENT && said("whole blocks"));
+}
+
 /* A code that was asked for before a word was recorded is asked for again. */
 static void expected_follows_words(void) {
     const float one_and_a_bit = 1.1f; /* between 1 and 1.25 */
@@ -504,6 +537,7 @@ int main(void) {
     comparison();
     products();
     packed_products();
+    blocks_of_ggml();
     expected_codes();
     expected_follows_words();
     scoreboards();
