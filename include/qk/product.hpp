@@ -44,6 +44,7 @@
 #include "qk/product/panels.hpp"
 #include "qk/product/pieces.hpp"
 #include "qk/product/preconditions.hpp"
+#include "qk/product/rounded.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/walk.hpp"
 #include "qk/product/weighted.hpp"
@@ -84,6 +85,14 @@ void weighted_rows(const packed_rows& rows, const product_input& x, const produc
 template <class Arch = kernels::native>
 void weighted_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
                    const weighted_options& o = {}) noexcept;
+
+/// Rounds vectors as product_sums::integers does on its way, once for all products that share them (queries, keys and values; both halves
+/// of a gated unit): product<mxfp4>(w, {rounded_vectors{q, scale}, count}, y, {.sums = product_sums::integers}) has the bits of the
+/// product with x itself. Vectors of `columns` values; q and scale are those of rounded_vectors, and get the same bytes on every processor.
+/// `round` is that of product_options.
+template <class Arch = kernels::native>
+void round_vectors(const product_input& x, std::size_t columns, std::span<std::int8_t> q, std::span<float> scale,
+                   const input_rounding& round = {}) noexcept;
 
 /// Cuts the rows into pieces of `rows_of_a_piece` and calls parallel_for(pieces, body), which calls body(i) once for each i below `pieces`,
 /// on any threads, and returns when all have returned.
@@ -220,6 +229,13 @@ template <class Arch>
 QK_APART void weighted_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
                             const weighted_options& o) noexcept {
     detail::product_of<Arch>(f, detail::call_of(rows, x, y, o));
+}
+template <class Arch>
+void round_vectors(const product_input& x, std::size_t columns, std::span<std::int8_t> q, std::span<float> scale,
+                   const input_rounding& round) noexcept {
+    const detail::rounding_call c{x, columns, q, scale, round};
+    detail::expect_rounding(c);
+    detail::round_vectors_of<Arch>(c);
 }
 template <class Parallel>
 void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,

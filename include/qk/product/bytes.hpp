@@ -56,7 +56,7 @@ QK_INLINE void add_integer_bytes(const piece_of_rows& p, std::size_t first) noex
             fetch(in[r] + g * 32 + next);
             kernels::unrolled<32 / w>([&](auto v) QK_INLINE_CALL {
                 V value = numbers_of<Arch, Signed>(in[r] + g * 32 + v * w);
-                const std::size_t entry = g * Factors + (Factors == 2 ? v * w / 16 : 0);
+                const std::size_t entry = g * p.step + (Factors == 2 ? v * w / 16 : 0);
                 if constexpr (Zero) value = value - V(zero[r][entry]);
                 s[r][v % vectors] = fused<Arch>(value_of_x[v], value * V(factor[r][entry]), s[r][v % vectors]);
             });
@@ -79,23 +79,35 @@ QK_APART void add_integer_bytes(const piece_of_rows& p, bool with_sign) noexcept
     with_sign ? with.template operator()<true>() : with.template operator()<false>();
 }
 
-/// Writes the weights of so many groups of 32 of a row.
-template <class Arch, bool Signed>
-QK_INLINE void decode_integer_bytes(const packed_piece& p, std::size_t groups, std::size_t factors, float* to) noexcept {
+/// Writes the weights of a piece of rows, those of row r from to + r * stride on.
+template <class Arch, bool Signed, bool Zero>
+QK_INLINE void decode_integer_bytes(const piece_of_rows& p, float* to, std::size_t stride) noexcept {
     using V = kernels::vf<Arch>;
     constexpr std::size_t w = kernels::lanes<Arch>;
-    for (std::size_t g = 0; g < groups; ++g) {
-        kernels::unrolled<32 / w>([&](auto v) QK_INLINE_CALL {
-            V value = numbers_of<Arch, Signed>(p.codes + g * 32 + v * w);
-            const std::size_t entry = g * factors + (v * w < 16 ? 0 : factors - 1);
-            if (p.zero != nullptr) value = value - V(p.zero[entry]);
-            kernels::store<Arch>(to + g * 32 + v * w, value * V(p.factor[entry]));
-        });
+    const std::size_t second = p.factors - 1, step = p.step, next = p.next;
+    for (std::size_t r = 0; r < p.rows; ++r) {
+        const std::byte* in = p.piece[r].codes;
+        const float *by = p.piece[r].factor, *zero = p.piece[r].zero;
+        float* out = to + r * stride;
+        for (std::size_t g = 0, groups = p.groups; g < groups; ++g, in += 32, by += step, out += 32) {
+            fetch(in + next);
+            const V factor[2] = {V(by[0]), V(by[second])};
+            V value[32 / w];
+            kernels::unrolled<32 / w>([&](auto v) QK_INLINE_CALL {
+                value[v] = numbers_of<Arch, Signed>(in + v * w);
+                if constexpr (Zero) value[v] = value[v] - V(zero[g * step + v * w / 16 * second]);
+                value[v] = value[v] * factor[v * w / 16];
+            });
+            kernels::unrolled<32 / w>([&](auto v) QK_INLINE_CALL { kernels::store<Arch>(out + v * w, value[v]); });
+        }
     }
 }
 template <class Arch>
-QK_APART void decode_integer_bytes(bool with_sign, const packed_piece& p, std::size_t groups, std::size_t factors, float* to) noexcept {
-    with_sign ? decode_integer_bytes<Arch, true>(p, groups, factors, to) : decode_integer_bytes<Arch, false>(p, groups, factors, to);
+QK_APART void decode_integer_bytes(const piece_of_rows& p, bool with_sign, float* to, std::size_t stride) noexcept {
+    const auto all = [&]<bool Signed>() QK_INLINE_CALL {
+        p.zeros ? decode_integer_bytes<Arch, Signed, true>(p, to, stride) : decode_integer_bytes<Arch, Signed, false>(p, to, stride);
+    };
+    with_sign ? all.template operator()<true>() : all.template operator()<false>();
 }
 
 #else

@@ -12,6 +12,7 @@
 
 #include "qk/inline.hpp"
 #include "qk/isa.hpp"
+#include "qk/product/options.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/sums.hpp"
 
@@ -95,14 +96,19 @@ QK_INLINE __m256i sums_of_eight(__m256i four, __m256i other) noexcept {
     const __m256 a = _mm256_castsi256_ps(four), b = _mm256_castsi256_ps(other);
     return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)));
 }
-/// Stores the bytes of 32 whole numbers from -127 to 127, and their sums.
-QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q, std::int32_t* eight) noexcept {
+/// Stores the bytes of 32 whole numbers from -127 to 127.
+QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q) noexcept {
     const auto at = [&](int i) QK_INLINE_CALL { return _mm256_load_si256(reinterpret_cast<const __m256i*>(whole + i)); };
     const __m256i runs = _mm256_packs_epi16(_mm256_packs_epi32(at(0), at(8)), _mm256_packs_epi32(at(16), at(24))),
-                  bytes = _mm256_permutevar8x32_epi32(runs, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)),
+                  bytes = _mm256_permutevar8x32_epi32(runs, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+}
+
+/// Stores the sums of eight neighbours of 32 bytes from -127 to 127.
+QK_INLINE void store_sums(const std::int8_t* q, std::int32_t* eight) noexcept {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q)),
                   four = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1)),
                   sums = _mm256_permute4x64_epi64(sums_of_eight(four, four), 0xd8);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(eight), _mm256_castsi256_si128(sums));
 }
 
@@ -111,11 +117,12 @@ QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q, std::int32
 inline constexpr bool has_fast_integers = false;
 
 QK_INLINE std::int32_t largest_of_eight(const std::int32_t* v) noexcept { return *std::max_element(v, v + 8); }
-QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q, std::int32_t* eight) noexcept {
-    for (std::size_t i = 0; i < block_of_input; ++i) {
-        q[i] = static_cast<std::int8_t>(whole[i]);
-        eight[i / 8] += whole[i];
-    }
+QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q) noexcept {
+    for (std::size_t i = 0; i < block_of_input; ++i) q[i] = static_cast<std::int8_t>(whole[i]);
+}
+QK_INLINE void store_sums(const std::int8_t* q, std::int32_t* eight) noexcept {
+    for (std::size_t i = 0; i < block_of_input / 8; ++i) eight[i] = 0;
+    for (std::size_t i = 0; i < block_of_input; ++i) eight[i / 8] += q[i];
 }
 
 #endif
@@ -166,7 +173,7 @@ QK_INLINE std::int32_t largest_of_block(const float* value) noexcept {
 /// Rounds n values of x, at most `most_rounded`, to int8 by block: scale = (largest magnitude / 127) * unit, 0 for a block of zeros, NaN
 /// for one with NaN or Inf. Fills the last block up with zeros. (In three passes: no block waits for the quotients of the one before.)
 template <class Arch>
-QK_APART void round_input(const float* x, std::size_t n, float unit, const integer_input& to) noexcept {
+QK_APART void round_input(const float* x, std::size_t n, float unit, std::int8_t* to, float* scale_to) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, most_blocks = most_rounded / block_of_input;
     alignas(64) float last[block_of_input] = {}, s[most_blocks], reciprocal[most_blocks];
     alignas(64) std::int32_t whole[block_of_input];
@@ -180,19 +187,37 @@ QK_APART void round_input(const float* x, std::size_t n, float unit, const integ
         kernels::store<Arch>(s + b, scale), kernels::store<Arch>(reciprocal + b, kernels::vf<Arch>(1.0f) / scale);
     }
     for (std::size_t b = 0; b < blocks; ++b) {
-        std::int8_t* const q = to.q + b * block_of_input;
-        std::int32_t* const eight = to.eight + b * (block_of_input / 8);
-        std::fill(eight, eight + block_of_input / 8, 0);
+        std::int8_t* const q = to + b * block_of_input;
         const bool finite = s[b] <= std::numeric_limits<float>::max();
-        to.scale[b] = finite ? s[b] * unit : std::numeric_limits<float>::quiet_NaN();
+        scale_to[b] = finite ? s[b] * unit : std::numeric_limits<float>::quiet_NaN();
         if (!finite || s[b] == 0) {
             std::fill(q, q + block_of_input, std::int8_t{0});
             continue;
         }
         if (!whole_by_products<Arch>(value_of_block(b), s[b], reciprocal[b], whole))
             whole_by_quotients<Arch>(value_of_block(b), s[b], whole);
-        store_whole(whole, q, eight);
+        store_whole(whole, q);
     }
+}
+
+/// Sums the eights of n numbers of x.
+QK_INLINE void sum_eights(std::size_t n, const integer_input& x) noexcept {
+    for (std::size_t k = 0; k < n; k += block_of_input) store_sums(x.q + k, x.eight + k / 8);
+}
+/// The same for n values of x.
+template <class Arch>
+QK_INLINE void round_input(const float* x, std::size_t n, float unit, const integer_input& to) noexcept {
+    round_input<Arch>(x, n, unit, to.q, to.scale);
+    sum_eights(n, to);
+}
+/// Takes n values of vector m that are rounded already, from number k on, which begins a block.
+template <class Arch>
+QK_APART void take_rounded(const rounded_vectors& x, std::size_t columns, std::size_t m, std::size_t k, std::size_t n, float unit,
+                           const integer_input& to) noexcept {
+    const std::size_t stride = rounded_columns(columns);
+    std::memcpy(to.q, x.q.data() + m * stride + k, rounded_columns(n));
+    for (std::size_t b = 0; b * block_of_input < n; ++b) to.scale[b] = x.scale[(m * stride + k) / block_of_input + b] * unit;
+    sum_eights(n, to);
 }
 
 /// Adds block number `block` of a row, up to 32 weights, whose whole numbers are `element`.
@@ -338,10 +363,10 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
                 if constexpr (adds_more) whole = _mm512_add_epi32(whole, more);
             }
             if constexpr (Zero) {
-                const __m512i own = _mm512_sub_epi32(_mm512_cvttps_epi32(in_lanes(p.piece[r].zero + g * 2 * Factors)), lowest);
+                const __m512i own = _mm512_sub_epi32(_mm512_cvttps_epi32(in_lanes(p.piece[r].zero + g * 2 * p.step)), lowest);
                 whole = _mm512_sub_epi32(whole, _mm512_mullo_epi32(own, load(x.lane_eight + g * 8)));
             }
-            const __m512 d = _mm512_cvtepi32_ps(whole), by = _mm512_mul_ps(scale, in_lanes(p.piece[r].factor + g * 2 * Factors));
+            const __m512 d = _mm512_cvtepi32_ps(whole), by = _mm512_mul_ps(scale, in_lanes(p.piece[r].factor + g * 2 * p.step));
             s[r] = _mm256_fmadd_ps(_mm512_castps512_ps256(d), _mm512_castps512_ps256(by), s[r]);
             if constexpr (pairs == 2) s[r] = _mm256_fmadd_ps(_mm512_extractf32x8_ps(d, 1), _mm512_extractf32x8_ps(by, 1), s[r]);
         });
@@ -379,7 +404,7 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
     const std::int8_t* const bytes = x.q;
     const float* const scales = x.lane_scale;
     const std::int32_t* const more = Zero ? x.lane_eight : x.lane_more;
-    const std::size_t next = p.next;
+    const std::size_t next = p.next, step = 2 * p.step;
     constexpr bool adds_more = !Zero && Kind != integer_kind::signed_bytes;
     for (std::size_t g = 0, pairs = p.groups / 2; g < pairs; ++g) {
         const auto load = [&](const auto* at) QK_INLINE_CALL { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); };
@@ -404,11 +429,11 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
                 whole = sums_of_eight(sums_of_four(a, q0), sums_of_four(b, q1));
             }
             if constexpr (Zero) {
-                const __m256i own = _mm256_sub_epi32(_mm256_cvttps_epi32(in_lanes(zero[r] + g * 2 * Factors)), lowest);
+                const __m256i own = _mm256_sub_epi32(_mm256_cvttps_epi32(in_lanes(zero[r] + g * step)), lowest);
                 whole = _mm256_sub_epi32(whole, _mm256_mullo_epi32(own, load(more + g * 8)));
             }
             if constexpr (adds_more) whole = _mm256_add_epi32(whole, add);
-            const __m256 by = _mm256_mul_ps(scale, in_lanes(factor[r] + g * 2 * Factors));
+            const __m256 by = _mm256_mul_ps(scale, in_lanes(factor[r] + g * step));
             s[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole), by, s[r]);
         });
     }

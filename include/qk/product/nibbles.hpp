@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "qk/codec/decode/half_values.hpp"
 #include "qk/inline.hpp"
 #include "qk/isa.hpp"
 #include "qk/product/rows.hpp"
@@ -114,7 +115,7 @@ QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noe
         add_sixteens<Arch>(p, [&](auto r, std::size_t g) QK_INLINE_CALL {
             const packed_piece& row = p.piece[r];
             return [=, &row](auto half, __m512i codes) QK_INLINE_CALL {
-                const std::size_t entry = g * Factors + (Factors == 2 ? std::size_t{half} : 0);
+                const std::size_t entry = g * p.step + (Factors == 2 ? std::size_t{half} : 0);
                 __m512 value = _mm512_permutexvar_ps(codes, values);
                 if constexpr (Zero) value = _mm512_sub_ps(value, _mm512_set1_ps(row.zero[entry]));
                 return _mm512_mul_ps(value, _mm512_set1_ps(row.factor[entry]));
@@ -234,10 +235,10 @@ QK_INLINE void add_nibbles(const nibble_table& table, const piece_of_rows& p, st
                          second_x = in_register(_mm256_loadu_ps(x + g * 32 + half * 16 + 8));
             kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
                 const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a[r], b[r]) : _mm256_unpackhi_epi8(a[r], b[r]);
-                const __m256 by = _mm256_broadcast_ss(factor[r] + g * Factors + (Factors == 2 ? half : 0));
+                const __m256 by = _mm256_broadcast_ss(factor[r] + g * p.step + (Factors == 2 ? half : 0));
                 __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)), odd = _mm256_castsi256_ps(_mm256_and_si256(words, high));
                 if constexpr (Zero) {
-                    const __m256 less = _mm256_broadcast_ss(zero[r] + g * Factors + (Factors == 2 ? half : 0));
+                    const __m256 less = _mm256_broadcast_ss(zero[r] + g * p.step + (Factors == 2 ? half : 0));
                     even = _mm256_sub_ps(even, less), odd = _mm256_sub_ps(odd, less);
                 }
                 s[r][0] = _mm256_fmadd_ps(first_x, _mm256_mul_ps(even, by), s[r][0]);
@@ -261,35 +262,39 @@ QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noe
 
 #endif
 
-/// Writes the weights of so many groups of 32 of a row.
-template <class Arch>
-QK_APART void decode_nibbles(const nibble_table& table, const packed_piece& p, std::size_t groups, std::size_t factors,
-                             float* to) noexcept {
+/// Writes the weights of a piece of rows, those of row r from to + r * stride on.
+template <class Arch, bool Zero>
+QK_INLINE void decode_nibbles(const nibble_table& table, const piece_of_rows& p, float* to, std::size_t stride) noexcept {
     const __m256i upper = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.upper))),
                   lower = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.lower))),
-                  order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7), none = _mm256_setzero_si256();
-    const __m128i nibble = _mm_set1_epi8(15);
-    const std::size_t second = factors - 1;
-    for (std::size_t g = 0; g < groups; ++g, to += 32) {
-        const __m128i two = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p.codes + g * 16));
-        const __m128i even = _mm_and_si128(two, nibble), odd = _mm_and_si128(_mm_srli_epi16(two, 4), nibble);
-        const __m256i natural =
-            _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(even, odd)), _mm_unpackhi_epi8(even, odd), 1);
-        const __m256i code = _mm256_permutevar8x32_epi32(natural, order);  // so that halves join to eight neighbours below
-        const __m256i a = _mm256_shuffle_epi8(lower, code), b = _mm256_shuffle_epi8(upper, code);
-        kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
-            const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a, b) : _mm256_unpackhi_epi8(a, b);
-            const std::size_t entry = g * factors + (half == 0 ? 0 : second);
-            const __m256 by = _mm256_broadcast_ss(p.factor + entry);
-            __m256 first = _mm256_castsi256_ps(_mm256_unpacklo_epi16(none, words)),
-                   next = _mm256_castsi256_ps(_mm256_unpackhi_epi16(none, words));
-            if (p.zero != nullptr) {
-                const __m256 less = _mm256_broadcast_ss(p.zero + entry);
-                first = _mm256_sub_ps(first, less), next = _mm256_sub_ps(next, less);
-            }
-            _mm256_storeu_ps(to + half * 16, _mm256_mul_ps(first, by)), _mm256_storeu_ps(to + half * 16 + 8, _mm256_mul_ps(next, by));
-        });
+                  none = _mm256_setzero_si256();
+    const std::size_t second = p.factors - 1, step = p.step, next = p.next;
+    for (std::size_t r = 0; r < p.rows; ++r) {
+        const std::byte* in = p.piece[r].codes;
+        const float *by = p.piece[r].factor, *zero = p.piece[r].zero;
+        float* out = to + r * stride;
+        for (std::size_t g = 0, groups = p.groups; g < groups; ++g, in += 16, by += step, out += 32) {
+            fetch(in + next);
+            const __m256i code = codes_of_four(in);  // in an order that halves join to eight neighbours below
+            const __m256i a = _mm256_shuffle_epi8(lower, code), b = _mm256_shuffle_epi8(upper, code);
+            __m256 value[4];
+            kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
+                const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a, b) : _mm256_unpackhi_epi8(a, b);
+                value[2 * half] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(none, words));
+                value[2 * half + 1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(none, words));
+            });
+            const __m256 factor[2] = {_mm256_broadcast_ss(by), _mm256_broadcast_ss(by + second)};
+            kernels::unrolled<4>([&](auto v) QK_INLINE_CALL {
+                if constexpr (Zero) value[v] = _mm256_sub_ps(value[v], _mm256_broadcast_ss(zero + g * step + v / 2 * second));
+                value[v] = _mm256_mul_ps(value[v], factor[v / 2]);
+            });
+            kernels::unrolled<4>([&](auto v) QK_INLINE_CALL { _mm256_storeu_ps(out + 8 * v, value[v]); });
+        }
     }
+}
+template <class Arch>
+QK_APART void decode_nibbles(const nibble_table& table, const piece_of_rows& p, float* to, std::size_t stride) noexcept {
+    p.zeros ? decode_nibbles<Arch, true>(table, p, to, stride) : decode_nibbles<Arch, false>(table, p, to, stride);
 }
 
 #else

@@ -20,7 +20,10 @@ QK_INLINE void fetch(const void* at) noexcept {
 #endif
 }
 
-/// A piece of a row as the forms in registers take it. `factor` and `zero` (or null) have an entry for each group of 32 weights, or two.
+inline constexpr std::size_t entries_of_one = 4;  ///< so many does a form read at once
+
+/// A piece of a row as the forms in registers take it. `factor` and `zero` (or null) have an entry for each group of 32 weights, or two;
+/// where the whole row shares one, entries_of_one with that value.
 struct packed_piece {
     const std::byte* codes;
     const float* factor;
@@ -33,6 +36,7 @@ struct piece_of_rows {
     std::size_t rows;
     std::size_t groups;   ///< of 32 weights
     std::size_t factors;  ///< 1 or 2 a group
+    std::size_t step;     ///< entries from a group to the next: as many, or 0 where all weights of a row share one
     bool zeros;
     const float* x;
     float* sum;

@@ -90,6 +90,11 @@ QK_INLINE __m512 in_register(__m512 v) noexcept {
 /// So many vectors of x are multiplied at once: with four rows, their sums stay in registers.
 template <class Arch>
 inline constexpr std::size_t vectors_at_once = has_many_registers ? 6 : 3;
+/// Returns how many of `left` vectors come next: two and two are faster than three and one.
+template <class Arch>
+constexpr std::size_t next_vectors(std::size_t left) noexcept {
+    return vectors_at_once<Arch> == 3 && left == 4 ? 2 : left < vectors_at_once<Arch> ? left : vectors_at_once<Arch>;
+}
 
 /// sum[r][m] += w[r] * x[m] for R rows of weights and M vectors of n values each, where sum[r][m] has all partial sums. The partial sums of
 /// one vector of lanes are independent of the others', so they are computed one vector after the other where registers are few.

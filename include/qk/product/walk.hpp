@@ -36,7 +36,7 @@ class product_walk : product_ends<Arch> {
 
   private:
     static constexpr std::size_t x_size = 8192, int8_size = most_rounded, most_vectors = 64, rows_of_one = 16, rows_of_many = 8,
-                                 decoded = 512;
+                                 rows_of_pieces = rows_of_many * most_vectors, decoded = 512;
 
     /// Multiplies vectors from number `begin` to before `end`: of x, or of what a router chose.
     void vectors(std::size_t begin, std::size_t end) noexcept {
@@ -48,15 +48,19 @@ class product_walk : product_ends<Arch> {
             one_piece_ = false;
             piece_ = whole ? int8_size : x_size;
             const form how = whole ? form::integers : form_of_rows();
-            const std::size_t block_of_rows = how == form::decoded ? rows_of_many : rows_of_one;
+            // What is done once for a piece of x serves as many rows as there is room for sums of.
+            const std::size_t block_of_rows = how == form::decoded ? rows_of_many : columns_ <= piece_ ? rows_of_one : rows_of_pieces;
             for (std::size_t r = c_.first; r < c_.last; r += block_of_rows) {
                 const std::size_t rows = std::min(block_of_rows, c_.last - r);
                 std::memset(sum_, 0, rows * of_row_ * sizeof(float));
                 if (how == form::integers) integer_rows(r, rows);
                 else if (how == form::decoded) decoded_rows(r, rows);
                 else rows_in_registers(r, rows, how);
-                this->finish(r, rows,
-                             [&](std::size_t vector, std::size_t i) { return joined(sum_ + i * of_row_ + vector * partial_sums); });
+                for (std::size_t done = 0; done < rows; done += base::most_rows) {
+                    const float* const sum = sum_ + done * of_row_;
+                    this->finish(r + done, std::min(base::most_rows, rows - done),
+                                 [&](std::size_t vector, std::size_t i) { return joined(sum + i * of_row_ + vector * partial_sums); });
+                }
             }
         }
     }
@@ -81,9 +85,9 @@ class product_walk : product_ends<Arch> {
         }
         for (std::size_t k = 0; k < columns_; k += decoded) {
             const std::size_t n = std::min(decoded, columns_ - k);
-            for (std::size_t r = 0; r < rows; ++r) this->decode(row + r, k, n, weights_ + r * decoded);
-            for (std::size_t m = 0; m < vectors_; m += at_once) {
-                const std::size_t some = std::min(at_once, vectors_ - m);
+            this->decode(row, rows, k, n, weights_, decoded);
+            for (std::size_t m = 0, some = 0; m < vectors_; m += some) {
+                some = next_vectors<Arch>(vectors_ - m);
                 const float* x[at_once];
                 for (std::size_t i = 0; i < some; ++i) x[i] = input(m + i, k, n, x_ + i * decoded);
                 add_products<Arch>(rows, some, weights_, decoded, x, n, sum_ + m * partial_sums, of_row_);
@@ -129,52 +133,29 @@ class product_walk : product_ends<Arch> {
         alignas(64) float x[group];
         copy(0, whole, rest, x);
         const float* const in = x;
-        for (std::size_t r = 0; r < rows; ++r) w_.decode(in_matrix(row + r), c_.w.first_column + whole, rest, weights_ + r * group);
-        add_products<Arch>(rows, 1, weights_, group, &in, rest, sum_, partial_sums);
+        for (std::size_t r = 0; r < rows; r += rows_of_one) {
+            const std::size_t some = std::min(rows_of_one, rows - r);
+            this->decode(row + r, some, whole, rest, weights_, group);
+            add_products<Arch>(some, 1, weights_, group, &in, rest, sum_ + r * partial_sums, partial_sums);
+        }
     }
-    /// Fills p with a piece of at most rows_at_once rows.
-    piece_of_rows pieces_of(packed_piece* p, std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* sum) noexcept {
-        bool zeros = false;
-        k += c_.w.first_column;
-        const typename base::runs of = this->runs_of(k, n);
-        // The factors of whole rows that are neighbours are in one piece.
-        const bool together = (w_.run == group || w_.run == group / 2) && of.number == w_.runs && c_.w.row_step == 1;
-        const float *zero = nullptr, *factor = nullptr;
-        if (together && !scaled_tables_) {
-            factor = w_.factors(in_matrix(row), 0, rows * w_.runs, factors_[0], zeros_[0], zero);
-            zeros = zero != nullptr;
-        }
-        for (std::size_t r = 0; r < rows; ++r) {
-            const std::size_t in = in_matrix(row + r);
-            p[r].codes = w_.codes(in, k);
-            if (scaled_tables_) {
-                p[r].scale = w_.scale_bytes(in, k / w_.run, n / w_.run);
-            } else if (together) {
-                p[r].factor = factor + r * w_.runs, p[r].zero = zeros ? zero + r * w_.runs : nullptr;
-            } else {
-                p[r].factor = this->factors_of(in, of, k, n, factors_[r], zeros_[r], p[r].zero);
-                zeros |= p[r].zero != nullptr;
-            }
-        }
-        for (std::size_t r = 0; zeros && r < rows; ++r) {
-            if (p[r].zero == nullptr) std::fill(zeros_[r], zeros_[r] + (n + group - 1) / group * 2, 0.0f), p[r].zero = zeros_[r];
-        }
-        for (std::size_t r = rows; r < rows_at_once; ++r) p[r] = p[rows - 1];
-        // The same columns of as many rows further on come next.
-        const std::size_t next = c_.w.row_step * w_.matrix.columns * static_cast<std::size_t>(w_.width) / 8 * rows_at_once;
-        return {p, rows, n / group, w_.run == group / 2 ? std::size_t{2} : std::size_t{1}, zeros, x_, sum, partial_sums, next};
+    piece_of_rows pieces(packed_piece* p, std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* sum) noexcept {
+        float* const room = scaled_tables_ ? nullptr : factors_[0];
+        piece_of_rows made = this->pieces_of(p, row, rows, k, n, room, zeros_[0], entries_of_piece);
+        made.x = x_, made.sum = sum;
+        return made;
     }
     /// Adds the products of at most rows_at_once rows with a piece of x.
     void add_rows(std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* sum, form how) noexcept {
         packed_piece p[rows_at_once];
-        const piece_of_rows pieces = pieces_of(p, row, rows, k, n, sum);
-        if (how == form::codes) return w_.add_codes(pieces);
+        const piece_of_rows piece = pieces(p, row, rows, k, n, sum);
+        if (how == form::codes) return w_.add_codes(piece);
         if constexpr (has_permuted) {
-            if (how == form::permuted) return add_permuted<Arch>(permuted_, pieces, w_.width);
+            if (how == form::permuted) return add_permuted<Arch>(permuted_, piece, w_.width);
         }
         if constexpr (has_nibbles) {
-            if (scaled_tables_) add_scaled_nibbles<Arch>(tables_, pieces);
-            else add_nibbles<Arch>(table_, pieces);
+            if (scaled_tables_) add_scaled_nibbles<Arch>(tables_, piece);
+            else add_nibbles<Arch>(table_, piece);
         }
     }
     // ---- x in int8
@@ -192,24 +173,25 @@ class product_walk : product_ends<Arch> {
         for (std::size_t k = 0; k < columns_; k += piece_) {
             const std::size_t n = std::min(piece_, columns_ - k), whole = fast ? n / (2 * group) * (2 * group) : 0;
             if (!one_piece_) {
-                round_input<Arch>(input(0, k, n, x_), n, elements_.unit, x);
+                if (c_.x.is_rounded()) take_rounded<Arch>(c_.x.rounded, columns_, this->vector(0), k, n, elements_.unit, x);
+                else round_input<Arch>(input(0, k, n, x_), n, elements_.unit, x);
                 if constexpr (has_fast_integers) order_lanes<Arch>(whole, w_.width, codes_of<Arch>(elements_, w_.width).lowest, x);
             }
             one_piece_ = n == columns_;
             for (std::size_t r = 0; r < rows; r += rows_at_once) {
                 packed_piece p[rows_at_once];
-                const piece_of_rows pieces = pieces_of(p, row + r, std::min(rows_at_once, rows - r), k, n, sum_ + r * partial_sums);
+                const piece_of_rows piece = pieces(p, row + r, std::min(rows_at_once, rows - r), k, n, sum_ + r * partial_sums);
                 if constexpr (has_fast_integers) {
-                    if (fast) add_integers<Arch>(pieces, x, codes_of<Arch>(elements_, w_.width));
+                    if (fast) add_integers<Arch>(piece, x, codes_of<Arch>(elements_, w_.width));
                 }
-                for (std::size_t i = 0; i < pieces.rows; ++i) rest_of_integers(pieces, i, row + r + i, k, whole, n);
+                for (std::size_t i = 0; i < piece.rows; ++i) rest_of_integers(piece, i, row + r + i, k, whole, n);
             }
         }
     }
     /// Adds the blocks of row i of a piece from number `from` on.
     void rest_of_integers(const piece_of_rows& p, std::size_t i, std::size_t row, std::size_t k, std::size_t from, std::size_t n) noexcept {
         for (std::size_t at = from; at < n; at += group) {
-            const std::size_t some = std::min(group, n - at), entry = at / group * p.factors;
+            const std::size_t some = std::min(group, n - at), entry = at / group * p.step;
             std::uint32_t code[group];
             std::int32_t element[group];
             get_codes<Arch>(w_.matrix.planes.elements, in_matrix(row) * w_.matrix.columns + c_.w.first_column + k + at, some, w_.width,
@@ -230,7 +212,8 @@ class product_walk : product_ends<Arch> {
     alignas(64) std::int8_t q_[int8_size];
     alignas(64) std::int32_t eight_[int8_size / 8], lane_eight_[int8_size / 8], lane_more_[int8_size / 8];
     alignas(64) float scale_[int8_size / group], lane_scale_[int8_size / 8];
-    alignas(64) float factors_[rows_at_once][x_size / group * 2], zeros_[rows_at_once][x_size / group * 2];
+    static constexpr std::size_t entries_of_piece = x_size / group * 2 + base::behind_factors;
+    alignas(64) float factors_[rows_at_once][entries_of_piece], zeros_[rows_at_once][entries_of_piece];
     alignas(64) float x_[x_size];
     alignas(64) float sum_[rows_of_many * most_vectors * partial_sums];
     alignas(64) float weights_[rows_of_many * decoded];
