@@ -157,7 +157,7 @@ class product_ends {
         for (std::size_t r = rows; r < rows_at_once; ++r) p[r] = p[rows - 1];
         // The same columns of as many rows further on come next.
         const std::size_t next = c_.w.row_step * w_.matrix.columns * static_cast<std::size_t>(w_.width) / 8 * rows_at_once;
-        return {p, rows, n / group, factors_of_group(), step_of_group(), zeros, nullptr, nullptr, partial_sums, next};
+        return {p, rows, n / group, factors_of_group(), step_of_group(), zeros, 1, nullptr, 0, nullptr, partial_sums, next};
     }
     /// Writes n weights each of rows of the product from column k on, a multiple of 32, those of row r from to + r * stride on.
     QK_APART void decode(std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* to, std::size_t stride) const noexcept {
@@ -223,10 +223,10 @@ class product_ends {
         static_assert(w <= behind_factors);
         alignas(64) float value[most_runs];
         std::memcpy(value, from, of.number * sizeof(float));
-        for (std::size_t i = 0, at = 0; i < of.number; ++i) {
-            const std::size_t last = (std::min(k + n, (of.first + i + 1) * of.run) - k + group - 1) / group;
+        const std::size_t most = (n + group - 1) / group, of_run = of.run / group;
+        std::size_t last = (of.first + 1) * of_run - k / group;
+        for (std::size_t i = 0, at = 0; i < of.number; ++i, at = last, last = std::min(last + of_run, most)) {
             for (const kernels::vf<Arch> v(value[i]); at < last; at += w) kernels::store<Arch>(to + at, v);
-            at = last;
         }
     }
 

@@ -80,6 +80,11 @@ struct integer_input {
     /// where there are no zero points.
     float* lane_scale;
     std::int32_t *lane_eight, *lane_more;
+
+    /// Returns what lies n numbers further on: the next of several vectors.
+    QK_INLINE integer_input after(std::size_t n) const noexcept {
+        return {q + n, scale + n / block_of_input, eight + n / 8, lane_scale + n / 8, lane_eight + n / 8, lane_more + n / 8};
+    }
 };
 
 #if QK_HAS(BYTE_SHUFFLES) && QK_HAS(FUSED_SUMS)
@@ -250,6 +255,8 @@ inline constexpr bool has_wide_integers = true;
 #else
 inline constexpr bool has_wide_integers = false;
 #endif
+/// The form in registers takes several vectors of x.
+inline constexpr bool has_integers_for_vectors = !has_wide_integers;
 
 /// Returns the bits of two floats, at any address that a float may have.
 QK_INLINE double two_floats(const float* from) noexcept {
@@ -310,9 +317,10 @@ struct integer_codes {
 
 #if QK_HAS(WIDE_BYTE_PRODUCTS) && defined(QK_MASK_REGISTERS)
 
-/// Adds R rows, four blocks at a time, whose sixteen sums are in order.
-template <class Arch, std::size_t R, integer_kind Kind, std::size_t Factors, bool Zero>
+/// Adds rows, four blocks at a time, whose sixteen sums are in order.
+template <class Arch, integer_kind Kind, std::size_t Factors, bool Zero>
 QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
+    constexpr std::size_t R = rows_at_once;
     constexpr bool in_nibbles = Kind == integer_kind::nibbles || Kind == integer_kind::wide_nibbles;
     constexpr bool adds_more = !Zero && Kind != integer_kind::bytes;
     constexpr std::size_t bytes = in_nibbles ? 32 : 64;  // of two blocks
@@ -379,9 +387,9 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
 
 #else
 
-/// Adds R rows.
-template <class Arch, std::size_t R, integer_kind Kind, std::size_t Factors, bool Zero>
-QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
+/// Adds R rows from row `first` of a piece on, for M vectors of x.
+template <class Arch, std::size_t R, std::size_t M, integer_kind Kind, std::size_t Factors, bool Zero>
+QK_INLINE void add_integers(const piece_of_rows& p, std::size_t first, const integer_input& x, const integer_codes& codes) noexcept {
     constexpr bool in_nibbles = Kind == integer_kind::nibbles || Kind == integer_kind::wide_nibbles;
     const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), flip = _mm256_set1_epi8(-128),
                   lowest = _mm256_set1_epi32(codes.lowest), table = codes.table;
@@ -392,54 +400,75 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
         if constexpr (Factors == 2) return _mm256_permutevar_ps(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(of)), entry);
         else return _mm256_permutevar_ps(_mm256_castpd_ps(_mm256_set1_pd(two_floats(of))), entry);
     };
-    float* const sum = p.sum;
-    __m256 s[R];
+    const auto turned = [](__m256 sum) QK_INLINE_CALL {
+        return in_nibbles ? sum : _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(sum), 0xd8));
+    };
+    float* const sum = p.sum + first * p.sum_stride;
+    __m256 s[R][M];
     const std::byte* in[R];
     const float *factor[R], *zero[R];
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        s[r] = _mm256_loadu_ps(sum + r * p.sum_stride);
-        if constexpr (!in_nibbles) s[r] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(s[r]), 0xd8));
-        in[r] = p.piece[r].codes, factor[r] = p.piece[r].factor, zero[r] = p.piece[r].zero;
+        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { s[r][m] = turned(_mm256_loadu_ps(sum + r * p.sum_stride + m * partial_sums)); });
+        in[r] = p.piece[first + r].codes, factor[r] = p.piece[first + r].factor, zero[r] = p.piece[first + r].zero;
     });
     const std::int8_t* const bytes = x.q;
     const float* const scales = x.lane_scale;
     const std::int32_t* const more = Zero ? x.lane_eight : x.lane_more;
-    const std::size_t next = p.next, step = 2 * p.step;
+    const std::size_t next = p.next, step = 2 * p.step, x_stride = p.x_stride;
     constexpr bool adds_more = !Zero && Kind != integer_kind::signed_bytes;
+    const auto load = [](const auto* at) QK_INLINE_CALL { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); };
     for (std::size_t g = 0, pairs = p.groups / 2; g < pairs; ++g) {
-        const auto load = [&](const auto* at) QK_INLINE_CALL { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); };
-        const __m256i q0 = in_register(load(bytes + g * 64)), q1 = in_register(load(bytes + g * 64 + 32));
-        const __m256 scale = in_register(_mm256_loadu_ps(scales + g * 8));
-        const __m256i add = adds_more ? in_register(load(more + g * 8)) : q0;
+        __m256i q0[M], q1[M], add[M];
+        __m256 scale[M];
+        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
+            const std::size_t lane = m * x_stride / 8 + g * 8;
+            q0[m] = load(bytes + m * x_stride + g * 64), q1[m] = load(bytes + m * x_stride + g * 64 + 32);
+            scale[m] = _mm256_loadu_ps(scales + lane), add[m] = load(more + lane);
+            if constexpr (R > 1) q0[m] = in_register(q0[m]), q1[m] = in_register(q1[m]), scale[m] = in_register(scale[m]);
+            if constexpr (R > 1 && adds_more) add[m] = in_register(add[m]);
+        });
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-            __m256i whole;
+            constexpr std::size_t bytes_of_pair = in_nibbles ? 32 : 64;
+            const std::byte* const at = in[r] + g * bytes_of_pair;
+            fetch(at + next);
+            __m256i a = in_register(load(at)), b = a;  // the even and the odd elements, or the first and the second half
             if constexpr (in_nibbles) {
-                fetch(in[r] + g * 32 + next);
-                const __m256i two = in_register(load(in[r] + g * 32));
-                const __m256i even = _mm256_maddubs_epi16(_mm256_shuffle_epi8(table, _mm256_and_si256(two, nibble)), q0),
-                              odd =
-                                  _mm256_maddubs_epi16(_mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(two, 4), nibble)), q1);
-                if constexpr (Kind == integer_kind::wide_nibbles)
-                    whole = _mm256_add_epi32(_mm256_madd_epi16(even, ones), _mm256_madd_epi16(odd, ones));
-                else whole = _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
+                b = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(a, 4), nibble));
+                a = _mm256_shuffle_epi8(table, _mm256_and_si256(a, nibble));
             } else {
-                fetch(in[r] + g * 64 + next);
-                __m256i a = in_register(load(in[r] + g * 64)), b = in_register(load(in[r] + g * 64 + 32));
+                b = in_register(load(at + 32));
                 if constexpr (Kind == integer_kind::bytes) a = _mm256_xor_si256(a, flip), b = _mm256_xor_si256(b, flip);
-                whole = sums_of_eight(sums_of_four(a, q0), sums_of_four(b, q1));
             }
-            if constexpr (Zero) {
-                const __m256i own = _mm256_sub_epi32(_mm256_cvttps_epi32(in_lanes(zero[r] + g * step)), lowest);
-                whole = _mm256_sub_epi32(whole, _mm256_mullo_epi32(own, load(more + g * 8)));
-            }
-            if constexpr (adds_more) whole = _mm256_add_epi32(whole, add);
-            const __m256 by = _mm256_mul_ps(scale, in_lanes(factor[r] + g * step));
-            s[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole), by, s[r]);
+            const __m256 own = in_lanes(factor[r] + g * step);
+            __m256i less = a;
+            if constexpr (Zero) less = _mm256_sub_epi32(_mm256_cvttps_epi32(in_lanes(zero[r] + g * step)), lowest);
+            kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
+                __m256i whole;
+                if constexpr (in_nibbles) {
+                    const __m256i even = _mm256_maddubs_epi16(a, q0[m]), odd = _mm256_maddubs_epi16(b, q1[m]);
+                    if constexpr (Kind == integer_kind::wide_nibbles)
+                        whole = _mm256_add_epi32(_mm256_madd_epi16(even, ones), _mm256_madd_epi16(odd, ones));
+                    else whole = _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
+                } else {
+                    whole = sums_of_eight(sums_of_four(a, q0[m]), sums_of_four(b, q1[m]));
+                }
+                if constexpr (Zero) whole = _mm256_sub_epi32(whole, _mm256_mullo_epi32(less, add[m]));
+                if constexpr (adds_more) whole = _mm256_add_epi32(whole, add[m]);
+                s[r][m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole), _mm256_mul_ps(scale[m], own), s[r][m]);
+            });
         });
     }
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        if constexpr (!in_nibbles) s[r] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(s[r]), 0xd8));
-        _mm256_storeu_ps(sum + r * p.sum_stride, s[r]);
+        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { _mm256_storeu_ps(sum + r * p.sum_stride + m * partial_sums, turned(s[r][m])); });
+    });
+}
+/// Adds all rows.
+template <class Arch, integer_kind Kind, std::size_t Factors, bool Zero>
+QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
+    with_vectors<!Zero>(p, [&](auto m, const piece_of_rows& own, std::size_t first) QK_INLINE_CALL {
+        constexpr std::size_t R = m == 1 ? rows_at_once : 1;
+        for (std::size_t r = 0; r < p.rows; r += R)
+            add_integers<Arch, R, m, Kind, Factors, Zero>(own, r, x.after(first * p.x_stride), codes);
     });
 }
 #endif
@@ -459,7 +488,7 @@ QK_INLINE integer_codes codes_of(const whole_elements& e, int width) noexcept {
 template <class Arch>
 QK_APART void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
     const auto all = [&]<integer_kind Kind, std::size_t Factors, bool Zero>()
-                         QK_INLINE_CALL { add_integers<Arch, rows_at_once, Kind, Factors, Zero>(p, x, codes); };
+                         QK_INLINE_CALL { add_integers<Arch, Kind, Factors, Zero>(p, x, codes); };
     const auto of_kind = [&]<integer_kind Kind>() QK_INLINE_CALL {
         if (p.factors == 2) p.zeros ? all.template operator()<Kind, 2, true>() : all.template operator()<Kind, 2, false>();
         else p.zeros ? all.template operator()<Kind, 1, true>() : all.template operator()<Kind, 1, false>();
@@ -471,6 +500,10 @@ QK_APART void add_integers(const piece_of_rows& p, const integer_input& x, const
         case integer_kind::bytes: return of_kind.template operator()<integer_kind::bytes>();
     }
 }
+
+#else
+
+inline constexpr bool has_integers_for_vectors = false;
 
 #endif
 

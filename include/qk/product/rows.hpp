@@ -320,16 +320,8 @@ class rows_of final : public weight_rows<Arch> {
         const auto each = [&](const std::byte* in, const auto& put) QK_INLINE_CALL {
             codes.template each_vector<32>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { put(k, values(code)); });
         };
-        add(p, each, Width * 4);
+        add_decoded<Arch, has_zero_points<Format>, false, !has_integer_bytes>(p, each, Width * 4);
     }
-    /// Adds rows some at a time. There is room behind the last one: what it gets is not used.
-    template <class Each>
-    QK_INLINE static void add(const piece_of_rows& p, const Each& each, int bytes) noexcept {
-        constexpr std::size_t R = rows_in_registers<Arch>;
-        for (std::size_t r = 0; r < p.rows; r += R)
-            add_decoded<Arch, R, has_zero_points<Format>, false>(p, r, each, static_cast<std::size_t>(bytes));
-    }
-
     /// Calls call(column, number) for pieces of a row.
     template <class Call>
     static void in_tiles(std::size_t k, std::size_t n, const Call& call) {

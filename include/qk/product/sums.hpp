@@ -24,6 +24,9 @@ inline constexpr std::size_t vectors_of_sums = partial_sums / kernels::lanes<Arc
 /// So many rows are decoded in registers side by side: where the sums of one are a single vector, two rows would wait for their sums.
 template <class Arch>
 inline constexpr std::size_t rows_in_registers = vectors_of_sums<Arch> == 1 ? 4 : 2;
+/// The same for M vectors of x, whose sums are in registers, too.
+template <class Arch, std::size_t M>
+inline constexpr std::size_t rows_for_vectors = M == 4 && vectors_of_sums<Arch> > 1 ? 1 : rows_in_registers<Arch>;
 
 /// Returns a * b + c, rounded once, on every processor.
 ///
