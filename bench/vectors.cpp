@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times products of one to many vectors by qk::dispatch, beside oneDNN's products of float32 and of int8 matrices and beside reading as many
-// bytes, on one thread.
+// Times products of one to many vectors by qk::dispatch, beside oneDNN's products of float32 and of int8 matrices and beside reading as
+// many bytes, on one thread.
 //
 // usage: vectors ROWS COLUMNS COPIES REPETITIONS [FORMAT ...]
 //
@@ -109,14 +109,15 @@ int main(int n, char** arguments) {
                       copies = std::strtoull(arguments[3], nullptr, 10);
     const int repetitions = std::atoi(arguments[4]);
     std::vector<std::string> names(arguments + 5, arguments + n);
-    if (names.empty()) names = {"mxfp4", "nvfp4", "int4/32", "int4/128", "int8/32", "int8", "fp8_e4m3fn", "mxfp8_e4m3", "bf16", "fp16", "fp32"};
+    if (names.empty())
+        names = {"mxfp4", "nvfp4", "int4/32", "int4/128", "int8/32", "int8", "fp8_e4m3fn", "mxfp8_e4m3", "bf16", "fp16", "fp32"};
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     std::vector<float> x(std::size_t{128} * columns), y(std::size_t{128} * rows), numbers(64 * columns);
     for (float& v : x) v = normal(random);
     for (float& v : numbers) v = normal(random);
-    std::printf("%s, %zu x %zu, %zu in turn; milliseconds of a product\n\n| weights | order | 1 | 2 | 4 | 8 | 32 | 128 |\n", qk::dispatch::architecture(),
-                rows, columns, copies);
+    std::printf("%s, %zu x %zu, %zu in turn; milliseconds of a product\n\n| weights | order | 1 | 2 | 4 | 8 | 32 | 128 |\n",
+                qk::dispatch::architecture(), rows, columns, copies);
     std::printf("|---|---|---|---|---|---|---|---|\n");
     for (const double bits : {4.25, 8.0, 16.0, 32.0}) {
         const auto bytes = static_cast<std::size_t>(static_cast<double>(rows * columns) * bits / 8);
@@ -152,10 +153,11 @@ int main(int n, char** arguments) {
         }
     }
     setenv("OMP_NUM_THREADS", "1", 1);
-    using sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t, const float*, std::int64_t,
-                          float, float*, std::int64_t);
-    using integer_gemm = int (*)(char, char, char, std::int64_t, std::int64_t, std::int64_t, float, const std::int8_t*, std::int64_t, std::int8_t,
-                                 const std::int8_t*, std::int64_t, std::int8_t, float, std::int32_t*, std::int64_t, const std::int32_t*);
+    using sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t, const float*,
+                          std::int64_t, float, float*, std::int64_t);
+    using integer_gemm =
+        int (*)(char, char, char, std::int64_t, std::int64_t, std::int64_t, float, const std::int8_t*, std::int64_t, std::int8_t,
+                const std::int8_t*, std::int64_t, std::int8_t, float, std::int32_t*, std::int64_t, const std::int32_t*);
     for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"}) {
         void* const library = dlopen(name, RTLD_NOW);
         if (library == nullptr) continue;
@@ -169,13 +171,12 @@ int main(int n, char** arguments) {
         for (const std::size_t count : counts) {
             const auto c = static_cast<std::int64_t>(count);
             const std::int32_t none = 0;
-            const std::vector<double> least = race({[&] {
-                                                        for (const auto& one : w) floats('N', 'T', c, m, k, 1, x.data(), k, one.data(), k, 0, y.data(), m);
-                                                    },
-                                                    [&] {
-                                                        integers('N', 'T', 'F', c, m, k, 1, of_x.data(), k, 0, of_w.data(), k, 0, 0, sums.data(), m, &none);
-                                                    }},
-                                                   std::max(repetitions / static_cast<int>((count + 7) / 8), 2));
+            const std::vector<double> least =
+                race({[&] {
+                          for (const auto& one : w) floats('N', 'T', c, m, k, 1, x.data(), k, one.data(), k, 0, y.data(), m);
+                      },
+                      [&] { integers('N', 'T', 'F', c, m, k, 1, of_x.data(), k, 0, of_w.data(), k, 0, 0, sums.data(), m, &none); }},
+                     std::max(repetitions / static_cast<int>((count + 7) / 8), 2));
             times[0].push_back(least[0] / static_cast<double>(copies)), times[1].push_back(least[1]);
         }
         print("oneDNN float32", "", times[0]);

@@ -66,9 +66,8 @@ QK_INLINE void add_integer_bytes(const piece_of_rows& p, std::size_t first) noex
                 const std::size_t entry = g * step + v * w / 16 * second;
                 if constexpr (Zero) value = value - V(zero[r][entry]);
                 value = value * V(factor[r][entry]);
-                kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
-                    s[r][m][v % vectors] = fused<Arch>(value_of_x[m][v], value, s[r][m][v % vectors]);
-                });
+                kernels::unrolled<M>(
+                    [&](auto m) QK_INLINE_CALL { s[r][m][v % vectors] = fused<Arch>(value_of_x[m][v], value, s[r][m][v % vectors]); });
             });
         });
     }

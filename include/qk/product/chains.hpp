@@ -131,7 +131,8 @@ class chains_walk : product_ends<Arch> {
     }
     // ---- few vectors
 
-    static constexpr std::size_t rows_in_lanes = 32, depth_of_lanes = 128, at_once = 8;  ///< rows that are decoded, or vectors ordered, together
+    static constexpr std::size_t rows_in_lanes = 32, depth_of_lanes = 128,
+                                 at_once = 8;  ///< rows that are decoded, or vectors ordered, together
     static constexpr std::size_t registers = rows_in_lanes / kernels::lanes<Arch>, vectors_of_lanes = registers >= 8 ? 1 : 8 / registers;
 
     void in_lanes(std::size_t row, std::size_t count) noexcept {
@@ -139,7 +140,8 @@ class chains_walk : product_ends<Arch> {
         const bool in_place = c_.x.step == 1 && c_.x.values.floats() != nullptr && c_.options.round.call == nullptr;
         for (std::size_t k = 0; k < columns_; k += depth_of_lanes) {
             const std::size_t n = std::min(depth_of_lanes, columns_ - k);
-            for (std::size_t r = 0; r < rows_in_lanes; r += at_once) order_weights(row + r, r < count ? std::min(at_once, count - r) : 0, k, n, x_ + r);
+            for (std::size_t r = 0; r < rows_in_lanes; r += at_once)
+                order_weights(row + r, r < count ? std::min(at_once, count - r) : 0, k, n, x_ + r);
             const float* x[panel / 2];
             for (std::size_t m = 0; m < vectors_; ++m) {
                 float* const room = room_ + m * depth_of_lanes;
@@ -149,7 +151,8 @@ class chains_walk : product_ends<Arch> {
             std::size_t m = 0;
             for (; m + vectors_of_lanes <= vectors_; m += vectors_of_lanes)
                 add_chains_of_rows<Arch, vectors_of_lanes, registers>(x_, x + m, n, sum_ + m * rows_in_lanes);
-            for (; vectors_of_lanes > 1 && m < vectors_; ++m) add_chains_of_rows<Arch, 1, registers>(x_, x + m, n, sum_ + m * rows_in_lanes);
+            for (; vectors_of_lanes > 1 && m < vectors_; ++m)
+                add_chains_of_rows<Arch, 1, registers>(x_, x + m, n, sum_ + m * rows_in_lanes);
         }
         for (std::size_t r = 0; r < count; r += base::most_rows)
             this->finish(row + r, std::min(base::most_rows, count - r),

@@ -218,7 +218,10 @@ class product_ends {
 
     /// Writes the entry of each group of a piece, given those of its runs, from column k on; `from` may be `to`.
     QK_APART void spread(const float* from, const runs& of, std::size_t k, std::size_t n, float* to) const noexcept {
-        if (of.number == 1) return std::fill(to, to + entries_of(n), from[0]);
+        if (of.number == 1) {
+            const float one = from[0];
+            return std::fill(to, to + entries_of(n), one);
+        }
         constexpr std::size_t w = kernels::lanes<Arch>, most_runs = 8192 / (2 * group) + 2;  // of a piece of x
         static_assert(w <= behind_factors);
         alignas(64) float value[most_runs];

@@ -100,11 +100,13 @@ struct factors_with_unit {
         const kernels::vf<Arch> by(unit);
         V largest(0);
         for (std::size_t r = 0; r < rows_at_once; ++r) {
-            piece[r] = p.piece[r];
+            piece[r] = r < p.rows ? p.piece[r] : piece[p.rows - 1];
+            if (r >= p.rows) continue;
             piece[r].factor = made[r];
             const float* const from = p.piece[r].factor;
             for (std::size_t i = 0; i < entries; i += w) {
-                const kernels::vf<Arch> v = by * (i + w <= entries ? kernels::load<Arch>(from + i) : kernels::load_first<Arch>(from + i, entries - i));
+                const kernels::vf<Arch> v =
+                    by * (i + w <= entries ? kernels::load<Arch>(from + i) : kernels::load_first<Arch>(from + i, entries - i));
                 largest = max(largest, kernels::as_int<Arch>(v) & V(0x7fffffff));
                 kernels::store<Arch>(made[r] + i, v);
             }
@@ -140,30 +142,33 @@ QK_INLINE void with_floats(const floating& f, const piece_of_rows& given, const 
     }
     if constexpr (Known == any_width || Known == 16) {
         if (f == bf16)
-            return call(given, by_vectors([](const std::byte* in, std::size_t k) QK_INLINE_CALL {
-                            return V(kernels::as_float<Arch>(kernels::load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(in) + k) << 16));
-                        }),
-                        float_form<false, true>());
+            return call(
+                given, by_vectors([](const std::byte* in, std::size_t k) QK_INLINE_CALL {
+                    return V(kernels::as_float<Arch>(kernels::load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(in) + k) << 16));
+                }),
+                float_form<false, true>());
     }
     if constexpr (has_half_values<Arch>()) {
         // The missing power of two goes into the factors, exactly where they stay finite.
         factors_with_unit own;
         piece_of_rows p = given;
         if (half_form_of(f) != half_form::none && (half_unit(f) == 1 || own.template fill<Arch>(p, half_unit(f))))
-            return half_values<Arch>(f).template with_form<Known>(
-                [&](const auto& each) QK_INLINE_CALL { call(p, each, float_form<false, true>()); });
+            return half_values<Arch>(f).template with_form<Known>([&](const auto& each)
+                                                                      QK_INLINE_CALL { call(p, each, float_form<false, true>()); });
     }
     const floating_values<Arch> values(f);
     if constexpr (has_byte_values<Arch>() && Known <= 8) {
         if (in_bytes(f)) {
             byte_values<Arch> bytes;
             bytes.fill(f, values);
-            return bytes.template with_kind<Known>(bits(f), [&](const auto& each) QK_INLINE_CALL { call(given, each, float_form<false, false>()); });
+            return bytes.template with_kind<Known>(bits(f),
+                                                   [&](const auto& each) QK_INLINE_CALL { call(given, each, float_form<false, false>()); });
         }
     }
     const auto codes_of = [&]<class Code>(const Code*) QK_INLINE_CALL {
-        call(given, by_vectors([&](const std::byte* in, std::size_t k)
-                                   QK_INLINE_CALL { return values(kernels::load_codes<Arch>(reinterpret_cast<const Code*>(in) + k)); }),
+        call(given, by_vectors([&](const std::byte* in, std::size_t k) QK_INLINE_CALL {
+                 return values(kernels::load_codes<Arch>(reinterpret_cast<const Code*>(in) + k));
+             }),
              float_form<false, !has_half_values<Arch>()>());
     };
     if constexpr (Known == any_width || Known == 8) {

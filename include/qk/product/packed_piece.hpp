@@ -39,7 +39,7 @@ struct piece_of_rows {
     std::size_t factors;  ///< 1 or 2 a group
     std::size_t step;     ///< entries from a group to the next: as many, or 0 where all weights of a row share one
     bool zeros;
-    std::size_t vectors;   ///< of x: 1, or 2 or 4 in the forms that take several
+    std::size_t vectors;  ///< of x: 1, or 2 or 4 in the forms that take several
     const float* x;
     std::size_t x_stride;  ///< from a vector to the next, whose sums follow those of this one
     float* sum;
@@ -55,7 +55,8 @@ QK_INLINE void with_vectors(const piece_of_rows& given, const Call& call) noexce
     constexpr std::size_t next_sums = 16;  // partial_sums
     piece_of_rows p = given;
     if (!Several || p.vectors == 1) {
-        for (std::size_t m = 0; m < given.vectors; ++m, p.x += p.x_stride, p.sum += next_sums) call(std::integral_constant<std::size_t, 1>(), p, m);
+        for (std::size_t m = 0; m < given.vectors; ++m, p.x += p.x_stride, p.sum += next_sums)
+            call(std::integral_constant<std::size_t, 1>(), p, m);
     } else if constexpr (Several) {
         if (p.vectors == 2) call(std::integral_constant<std::size_t, 2>(), p, std::size_t{0});
         else call(std::integral_constant<std::size_t, 4>(), p, std::size_t{0});

@@ -130,7 +130,8 @@ class panels_walk : product_ends<Arch> {
                 for (std::size_t i = 0; zeros && i < rows_at_once; ++i) {
                     if (p[i].zero == nullptr) std::fill(zeros_[i], zeros_[i] + entries, 0.0f), p[i].zero = zeros_[i];
                 }
-                add_panel<Arch>(p, x_, n / group, this->factors_of_group(), this->step_of_group(), zeros, codes.lowest, sum_ + r * sums, sums);
+                add_panel<Arch>(p, x_, n / group, this->factors_of_group(), this->step_of_group(), zeros, codes.lowest, sum_ + r * sums,
+                                sums);
             }
         }
         for (std::size_t r = 0; r < count; ++r) join(sum_ + r * sums);

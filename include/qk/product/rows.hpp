@@ -102,6 +102,11 @@ class rows_of final : public weight_rows<Arch> {
             if (format_ == no_format) return void(std::fill(to, to + n, std::numeric_limits<float>::quiet_NaN()));
         }
         const packed_weights& m = this->matrix;
+        if constexpr (has_floats) {
+            const std::size_t done = decode_groups(row, k, n, to);
+            if (done == n) return;
+            k += done, n -= done, to += done;
+        }
         const std::size_t first = row * m.columns + k, bit = first * static_cast<std::size_t>(this->width);
         if constexpr (in_blocks) {
             const along_axis a{m.rows, m.columns, 1};
@@ -178,7 +183,8 @@ class rows_of final : public weight_rows<Arch> {
     bool decodes_codes() const noexcept override { return takes_floats_ || (has_integer_bytes && bytes() != integer_bytes::none); }
     void decode_codes([[maybe_unused]] const piece_of_rows& p, [[maybe_unused]] float* to,
                       [[maybe_unused]] std::size_t stride) const noexcept override {
-        if constexpr (has_zero_points<Format> && has_integer_bytes) decode_integer_bytes<Arch>(p, bytes() == integer_bytes::with_sign, to, stride);
+        if constexpr (has_zero_points<Format> && has_integer_bytes)
+            decode_integer_bytes<Arch>(p, bytes() == integer_bytes::with_sign, to, stride);
         else if constexpr (has_floats) decode_floats<Arch, Known.width>(*float_of(format_), p, to, stride);
     }
 
@@ -328,6 +334,34 @@ class rows_of final : public weight_rows<Arch> {
         for (std::size_t at = k; at < k + n; at += tile) call(at, std::min(tile, k + n - at));
     }
 
+    /// Decodes groups of 32 floats from column k on, where floats.hpp has the codes. Returns how many weights those were.
+    QK_APART std::size_t decode_groups(std::size_t row, std::size_t k, std::size_t n, float* to) const noexcept {
+        const std::size_t shared = this->run, bits_before = (row * this->matrix.columns + k) * static_cast<std::size_t>(this->width);
+        const bool one = shared == all_weights;
+        if (!takes_floats_ || bits_before % 8 != 0 ||
+            !(one || (shared == 16 && k % 16 == 0) || (shared % 32 == 0 && shared != 0 && k % 32 == 0)))
+            return 0;
+        constexpr std::size_t most = 512;
+        alignas(64) float of_runs[most / 16], of_groups[most / 32];
+        std::size_t done = 0;
+        for (std::size_t some = 0; done + 32 <= n; done += some) {
+            some = std::min(most, n - done) / 32 * 32;
+            const std::size_t at = k + done, first = one ? 0 : at / shared, number = one ? 1 : (at + some - 1) / shared - first + 1;
+            const float* zero = nullptr;
+            const float* factor = factors(row, first, number, of_runs, nullptr, zero);
+            if (!one && shared > 32) {
+                for (std::size_t g = 0; g < some / 32; ++g) of_groups[g] = factor[(at + 32 * g) / shared - first];
+                factor = of_groups;
+            }
+            packed_piece piece[rows_at_once];
+            for (packed_piece& p : piece) p = {this->codes(row, at), factor, nullptr, nullptr};
+            const std::size_t each = shared == 16 ? 2 : 1;
+            decode_floats<Arch, Known.width>(
+                *float_of(format_), {piece, 1, some / 32, each, one ? 0 : each, false, 1, nullptr, 0, nullptr, 0, 0}, to + done, 0);
+        }
+        return done;
+    }
+
     /// Decodes elements that begin within a byte, or whose scales run along another axis.
     QK_APART void one_by_one(std::size_t row, std::size_t k, std::size_t n, float* to) const noexcept {
         if constexpr (!in_blocks) {
@@ -361,7 +395,7 @@ class rows_of final : public weight_rows<Arch> {
         for (std::size_t i = 0; i < n; i += 64 / sizeof(Scale)) fetch(scale + rows_at_once * this->runs + i);
     }
 
-    static constexpr bool has_floats = is_float<Format> || (has_elements<Format> && !has_sub_blocks<Format>);
+    static constexpr bool has_floats = Known.width != 4 && (is_float<Format> || (has_elements<Format> && !has_sub_blocks<Format>));
     /// Returns the floating format of the codes, or null where they are none.
     static const floating* float_of(const Format& f) noexcept {
         if constexpr (is_float<Format>) return &f;

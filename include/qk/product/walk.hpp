@@ -35,7 +35,7 @@ class product_walk : product_ends<Arch> {
     }
 
   private:
-    static constexpr std::size_t x_size = 8192, int8_size = most_rounded, most_vectors = 64, rows_of_one = 16, rows_of_many = 8,
+    static constexpr std::size_t x_size = 8192, int8_size = 2 * most_rounded, most_vectors = 64, rows_of_one = 16, rows_of_many = 8,
                                  decoded = 512;
 
     /// Multiplies vectors from number `begin` to before `end`: of x, or of what a router chose.
@@ -44,13 +44,18 @@ class product_walk : product_ends<Arch> {
             const bool whole = c_.options.sums == product_sums::integers;
             const form how = whole ? form::integers : form_of_rows(end - m);
             vectors_ = how == form::decoded ? std::min(most_vectors, end - m) : std::min(most_in_registers(how), end - m);
+            if (whole && !c_.x.is_rounded() && vectors_ > 1)
+                vectors_ = std::clamp<std::size_t>(sizeof x_ / std::max(rounded_columns(columns_), group), 1,
+                                                   vectors_);  // those that round_once has room for
             computed_ = how != form::decoded && !whole && vectors_ % 4 == 3 ? vectors_ + 1 : vectors_;  // three are computed as four
             first_vector_ = m;
             of_row_ = computed_ * partial_sums;
             one_piece_ = false;
             // Several vectors share the first-level cache.
             const std::size_t share = computed_ <= 2 ? computed_ : computed_ <= 4 ? 4 : 8;
-            piece_ = whole ? int8_size / share : share == 1 ? x_size : x_size / 2 / share;
+            piece_ = whole ? std::min(most_rounded, int8_size / share) : share == 1 ? x_size : x_size / 2 / share;
+            kept_ = {};
+            if (whole && !c_.x.is_rounded() && columns_ > piece_ && vectors_ * rounded_columns(columns_) <= sizeof x_) round_once();
             if (computed_ != vectors_) std::memset(x_ + vectors_ * piece_, 0, piece_ * sizeof(float));
             // What is done once for a piece of x serves as many rows as there is room for sums of.
             const std::size_t rows_of_pieces = rows_of_many * most_vectors / computed_;
@@ -191,6 +196,18 @@ class product_walk : product_ends<Arch> {
     /// Is true where the weights are whole numbers of a unit, and share factors as the loops below expect.
     bool takes_integers() const noexcept { return elements_.usable && whole_runs(); }
     bool integers_in_registers() const noexcept { return has_fast_integers && elements_.in_registers(w_.width) && whole_bytes(); }
+    /// Rounds the vectors at work for all rows, to the memory of x_, which is free in this order.
+    QK_APART void round_once() noexcept {
+        const std::size_t stride = rounded_columns(columns_);
+        auto* const q = reinterpret_cast<std::int8_t*>(x_);
+        for (std::size_t m = 0; m < vectors_; ++m) {
+            for (std::size_t k = 0; k < columns_; k += most_rounded) {
+                const std::size_t n = std::min(most_rounded, columns_ - k), at = m * stride + k;
+                round_input<Arch>(input(m, k, n, weights_), n, 1, q + at, kept_scale_ + at / group);
+            }
+        }
+        kept_ = {std::span<const std::int8_t>(q, vectors_ * stride), kept_scale_};
+    }
     void integer_rows(std::size_t row, std::size_t rows) noexcept {
         if (!takes_integers()) {  // the caller broke the contract: no number is right
             for (std::size_t i = 0; i < rows * of_row_; i += partial_sums) sum_[i] = std::numeric_limits<float>::quiet_NaN();
@@ -203,6 +220,7 @@ class product_walk : product_ends<Arch> {
             for (std::size_t m = 0; !one_piece_ && m < vectors_; ++m) {
                 const integer_input x = first.after(m * piece_);
                 if (c_.x.is_rounded()) take_rounded<Arch>(c_.x.rounded, columns_, this->vector(m), k, n, elements_.unit, x);
+                else if (!kept_.q.empty()) take_rounded<Arch>(kept_, columns_, m, k, n, elements_.unit, x);
                 else round_input<Arch>(input(m, k, n, x_), n, elements_.unit, x);
                 if constexpr (has_fast_integers) order_lanes<Arch>(whole, w_.width, codes_of<Arch>(elements_, w_.width).lowest, x);
             }
@@ -245,6 +263,9 @@ class product_walk : product_ends<Arch> {
     scaled_nibble_tables tables_;
     permuted_table permuted_;
     whole_elements elements_;
+    rounded_vectors kept_{};  ///< the vectors at work, or none
+    alignas(64) float kept_scale_[x_size * sizeof(float) / group];
+    static_assert(most_rounded <= rows_of_many * decoded);
     alignas(64) std::int8_t q_[int8_size];
     alignas(64) std::int32_t eight_[int8_size / 8], lane_eight_[int8_size / 8], lane_more_[int8_size / 8];
     alignas(64) float scale_[int8_size / group], lane_scale_[int8_size / 8];

@@ -201,8 +201,8 @@ qk_status qk_weighted_rows(const qk_weights* w, const qk_rows* rows, const void*
         const qk::packed_rows part = c.part(rows);
         const checked_call call(options, x, y, part.rows, part.columns);
         const qk_product_options& o = call.given;
-        if (o.bias != nullptr || o.times != nullptr || o.x_format != nullptr || o.integers != 0 || o.rounded_scales != nullptr || o.chains != 0 ||
-            static_cast<int>(o.act) != 0)
+        if (o.bias != nullptr || o.times != nullptr || o.x_format != nullptr || o.integers != 0 || o.rounded_scales != nullptr ||
+            o.chains != 0 || static_cast<int>(o.act) != 0)
             refuse("qk_weighted_rows takes scale, row_scale, plus and begin");
         qk::dispatch::weighted_rows(c.how.format, part, call.x, call.y,
                                     {.scale = o.scale,
