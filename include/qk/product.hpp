@@ -29,7 +29,7 @@
 //   - dot_rows has the order of product: column k of the rows is number k of the sum. grouped_product, too; where two choices have the
 //     same `to` and `plus` is y, they are added in the order in which they stand.
 //   - What follows the sum is in product_options, in order. y is float, float16 or bfloat16, as x is; both may be strided.
-//   - Nothing is allocated, thrown or started; about 130 KiB of stack; one thread. Work is cut by `rows`, or by the overload that takes
+//   - Nothing is allocated, thrown or started; about 150 KiB of stack; one thread. Work is cut by `rows`, or by the overload that takes
 //     parallel_for. x and y do not overlap; `times` and `plus` may be y itself.
 //   - The processor rounds to nearest and keeps subnormals (its state when a program starts).
 //   - Preconditions are asserted, as in fake_quantize.hpp.
@@ -45,6 +45,7 @@
 #include "qk/product/panels.hpp"
 #include "qk/product/pieces.hpp"
 #include "qk/product/preconditions.hpp"
+#include "qk/product/rounded.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/walk.hpp"
 #include "qk/product/weighted.hpp"
@@ -85,6 +86,14 @@ void weighted_rows(const packed_rows& rows, const product_input& x, const produc
 template <class Arch = kernels::native>
 void weighted_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
                    const weighted_options& o = {}) noexcept;
+
+/// Rounds vectors as product_sums::integers does on its way, once for all products that share them (queries, keys and values; both halves
+/// of a gated unit): product<mxfp4>(w, {rounded_vectors{q, scale}, count}, y, {.sums = product_sums::integers}) has the bits of the
+/// product with x itself. Vectors of `columns` values; q and scale are those of rounded_vectors, and get the same bytes on every processor.
+/// `round` is that of product_options.
+template <class Arch = kernels::native>
+void round_vectors(const product_input& x, std::size_t columns, std::span<std::int8_t> q, std::span<float> scale,
+                   const input_rounding& round = {}) noexcept;
 
 /// Cuts the rows into pieces of `rows_of_a_piece` and calls parallel_for(pieces, body), which calls body(i) once for each i below `pieces`,
 /// on any threads, and returns when all have returned.
@@ -192,6 +201,13 @@ template <class Arch>
 QK_APART void weighted_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
                             const weighted_options& o) noexcept {
     detail::product_of<Arch>(f, detail::call_of(rows, x, y, o));
+}
+template <class Arch>
+void round_vectors(const product_input& x, std::size_t columns, std::span<std::int8_t> q, std::span<float> scale,
+                   const input_rounding& round) noexcept {
+    const detail::rounding_call c{x, columns, q, scale, round};
+    detail::expect_rounding(c);
+    detail::round_vectors_of<Arch>(c);
 }
 template <class Parallel>
 void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,

@@ -257,6 +257,12 @@ void weighted_rows(const format& f, const packed_rows& rows, const product_input
     detail::expect_weighted(f, c);
     kernels().multiply.weighted(f, c);
 }
+void round_vectors(const product_input& x, std::size_t columns, std::span<std::int8_t> q, std::span<float> scale,
+                   const input_rounding& round) noexcept {
+    const detail::rounding_call c{x, columns, q, scale, round};
+    detail::expect_rounding(c);
+    kernels().multiply.round(c);
+}
 input_rounding rounded_to(const format& f) noexcept {
     return {[](const void* of, const float* x, float* y, std::size_t n) noexcept {
                 fake_quantize(*static_cast<const format*>(of), std::span<const float>(x, n), std::span<float>(y, n));

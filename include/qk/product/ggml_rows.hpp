@@ -19,18 +19,24 @@ inline namespace QK_ISA {
 
 #if QK_HAS(BYTE_SHUFFLES) && QK_HAS(FUSED_SUMS) && QK_HAS(HALF_CONVERSIONS)
 
-/// Adds the products of R rows of blocks from row `first` of a piece on.
-template <class Arch, ggml_type Type, std::size_t R>
+/// Adds the products of R rows of blocks from row `first` of a piece on with M vectors.
+template <class Arch, ggml_type Type, std::size_t R, std::size_t M>
 QK_INLINE void add_ggml_groups(const piece_of_rows& p, std::size_t first) noexcept {
     using how = ggml_groups<Type>;
     constexpr std::size_t w = kernels::lanes<Arch>, V = vectors_of_sums<Arch>;
-    kernels::vf<Arch> s[R][V];
+    kernels::vf<Arch> s[R][M][V];
     const std::byte* in[R];
     typename how::scales scales[R];
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        in[r] = p.piece[first + r].codes;
-        kernels::unrolled<V>([&](auto v) QK_INLINE_CALL { s[r][v] = kernels::load<Arch>(p.sum + (first + r) * p.sum_stride + v * w); });
-    });
+    const auto each_sum = [&](const auto& call) QK_INLINE_CALL {
+        kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+            kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
+                kernels::unrolled<V>(
+                    [&](auto v) QK_INLINE_CALL { call(p.sum + (first + r) * p.sum_stride + m * partial_sums + v * w, s[r][m][v]); });
+            });
+        });
+    };
+    each_sum([](const float* at, kernels::vf<Arch>& sum) QK_INLINE_CALL { sum = kernels::load<Arch>(at); });
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { in[r] = p.piece[first + r].codes; });
     const float* x = p.x;
     for (std::size_t b = 0, blocks = p.groups / how::groups; b < blocks; ++b) {
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
@@ -41,7 +47,10 @@ QK_INLINE void add_ggml_groups(const piece_of_rows& p, std::size_t first) noexce
             kernels::unrolled<how::at_once>([&](auto i) QK_INLINE_CALL {
                 kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
                     how::template weights<Arch, i>(in[r], step, scales[r], [&](std::size_t k, kernels::vf<Arch> value) QK_INLINE_CALL {
-                        s[r][k / w % V] = fused<Arch>(kernels::load<Arch>(x + k), value, s[r][k / w % V]);
+                        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
+                            kernels::vf<Arch>& sum = s[r][m][k / w % V];
+                            sum = fused<Arch>(kernels::load<Arch>(x + m * p.x_stride + k), value, sum);
+                        });
                     });
                 });
                 x += 32;
@@ -49,14 +58,14 @@ QK_INLINE void add_ggml_groups(const piece_of_rows& p, std::size_t first) noexce
         }
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { in[r] += how::bytes; });
     }
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        kernels::unrolled<V>([&](auto v) QK_INLINE_CALL { kernels::store<Arch>(p.sum + (first + r) * p.sum_stride + v * w, s[r][v]); });
-    });
+    each_sum([](float* at, const kernels::vf<Arch>& sum) QK_INLINE_CALL { kernels::store<Arch>(at, sum); });
 }
 template <class Arch, ggml_type Type>
-QK_APART void add_ggml_groups(const piece_of_rows& p) noexcept {
-    constexpr std::size_t R = rows_in_registers<Arch>;
-    for (std::size_t r = 0; r < p.rows; r += R) add_ggml_groups<Arch, Type, R>(p, r);
+QK_APART void add_ggml_groups(const piece_of_rows& given) noexcept {
+    with_vectors<true>(given, [&](auto m, const piece_of_rows& p, std::size_t) QK_INLINE_CALL {
+        constexpr std::size_t R = m == 1 ? rows_in_registers<Arch> : 1;
+        for (std::size_t r = 0; r < p.rows; r += R) add_ggml_groups<Arch, Type, R, m>(p, r);
+    });
 }
 
 #endif
@@ -96,6 +105,9 @@ class rows_of<Arch, Known, ggml_blocks> final : public weight_rows<Arch> {
         if constexpr (kernels::lanes<Arch> >= 8) with_ggml_groups(type_, [&]<ggml_type Type>() { add_ggml_groups<Arch, Type>(p); });
 #endif
     }
+
+    bool decodes_codes() const noexcept override { return false; }  // decode() takes whole blocks
+    void decode_codes(const piece_of_rows&, float*, std::size_t) const noexcept override {}
 
   private:
     const ggml_type type_;

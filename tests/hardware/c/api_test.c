@@ -348,6 +348,22 @@ static void packed_products(void) {
     memset(&o, 0, sizeof o);
     o.integers = 1;
     EXPECT(qk_packed_product(&w, x, y, &o) == QK_OK);
+    { /* x rounded once: the same bits */
+        int8_t q[2 * 64];
+        float scales[2 * 2], again[2 * ROWS];
+        o.count = 2;
+        EXPECT(qk_packed_product(&w, x, y, &o) == QK_OK);
+        EXPECT(qk_round_vectors(x, COLUMNS, q, scales, &o) == QK_OK);
+        o.rounded_scales = scales;
+        EXPECT(qk_packed_product(&w, q, again, &o) == QK_OK);
+        EXPECT(memcmp(y, again, sizeof y) == 0);
+        EXPECT(qk_round_vectors(x, COLUMNS, q, scales, &o) == QK_BAD_ARGUMENT && said("no rounded_scales"));
+        o.x_step = 2;
+        EXPECT(qk_packed_product(&w, q, again, &o) == QK_BAD_ARGUMENT && said("one vector after the other"));
+        o.x_step = 0, o.integers = 0;
+        EXPECT(qk_packed_product(&w, q, again, &o) == QK_BAD_ARGUMENT && said("for integers"));
+        o.count = 0, o.integers = 1, o.rounded_scales = NULL;
+    }
     EXPECT(qk_dot_rows(&w, &rows, x, y, &o) == QK_BAD_ARGUMENT); /* behind the last row */
     rows.rows = 5;
     EXPECT(qk_dot_rows(&w, &rows, x, y, &o) == QK_BAD_ARGUMENT && said("multiple of 32")); /* from column 8 on */
