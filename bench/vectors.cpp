@@ -80,11 +80,12 @@ matrix make(const std::string& text, std::size_t rows, std::size_t columns, cons
 /// Reads memory, a word of each line.
 void read(const std::vector<std::byte>& memory) {
     static volatile std::uint64_t seen = 0;
-    std::uint64_t sum[8] = {};
-    for (std::size_t i = 0; i + 64 <= memory.size(); i += 64) {
-        for (std::size_t k = 0; k < 8; ++k) {
+    constexpr std::size_t line = 64, lines = 8;
+    std::uint64_t sum[lines] = {};
+    for (std::size_t i = 0; i + lines * line <= memory.size(); i += lines * line) {
+        for (std::size_t k = 0; k < lines; ++k) {
             std::uint64_t word;
-            std::memcpy(&word, memory.data() + i + 8 * k, sizeof word);
+            std::memcpy(&word, memory.data() + i + line * k, sizeof word);
             sum[k] ^= word;
         }
     }
