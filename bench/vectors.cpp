@@ -80,11 +80,12 @@ matrix make(const std::string& text, std::size_t rows, std::size_t columns, cons
 /// Reads memory, a word of each line.
 void read(const std::vector<std::byte>& memory) {
     static volatile std::uint64_t seen = 0;
-    std::uint64_t sum[8] = {};
-    for (std::size_t i = 0; i + 64 <= memory.size(); i += 64) {
-        for (std::size_t k = 0; k < 8; ++k) {
+    constexpr std::size_t line = 64, lines = 8;
+    std::uint64_t sum[lines] = {};
+    for (std::size_t i = 0; i + lines * line <= memory.size(); i += lines * line) {
+        for (std::size_t k = 0; k < lines; ++k) {
             std::uint64_t word;
-            std::memcpy(&word, memory.data() + i + 8 * k, sizeof word);
+            std::memcpy(&word, memory.data() + i + line * k, sizeof word);
             sum[k] ^= word;
         }
     }
@@ -96,6 +97,42 @@ void print(const std::string& name, const char* order, const std::vector<double>
     for (const double t : times) std::printf(" %.2f |", t);
     std::printf("\n");
     std::fflush(stdout);
+}
+
+/// oneDNN's products, where its library is installed; those of int8 read one matrix again and again.
+void race_onednn(std::size_t rows, std::size_t columns, std::size_t copies, int repetitions, const std::vector<float>& x,
+                 std::vector<float>& y) {
+    setenv("OMP_NUM_THREADS", "1", 1);
+    using sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t, const float*,
+                          std::int64_t, float, float*, std::int64_t);
+    using integer_gemm =
+        int (*)(char, char, char, std::int64_t, std::int64_t, std::int64_t, float, const std::int8_t*, std::int64_t, std::int8_t,
+                const std::int8_t*, std::int64_t, std::int8_t, float, std::int32_t*, std::int64_t, const std::int32_t*);
+    for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"}) {
+        void* const library = dlopen(name, RTLD_NOW);
+        if (library == nullptr) continue;
+        const auto floats = reinterpret_cast<sgemm>(dlsym(library, "dnnl_sgemm"));
+        const auto integers = reinterpret_cast<integer_gemm>(dlsym(library, "dnnl_gemm_s8s8s32"));
+        const std::vector<std::vector<float>> w(copies, std::vector<float>(rows * columns, 0.5f));
+        const std::vector<std::int8_t> of_x(std::size_t{128} * columns, 3), of_w(rows * columns, 2);
+        std::vector<std::int32_t> sums(std::size_t{128} * rows);
+        std::vector<std::vector<double>> times(2);
+        const auto m = static_cast<std::int64_t>(rows), k = static_cast<std::int64_t>(columns);
+        for (const std::size_t count : counts) {
+            const auto c = static_cast<std::int64_t>(count);
+            const std::int32_t none = 0;
+            const std::vector<double> least =
+                race({[&] {
+                          for (const auto& one : w) floats('N', 'T', c, m, k, 1, x.data(), k, one.data(), k, 0, y.data(), m);
+                      },
+                      [&] { integers('N', 'T', 'F', c, m, k, 1, of_x.data(), k, 0, of_w.data(), k, 0, 0, sums.data(), m, &none); }},
+                     std::max(repetitions / static_cast<int>((count + 7) / 8), 2));
+            times[0].push_back(least[0] / static_cast<double>(copies)), times[1].push_back(least[1]);
+        }
+        print("oneDNN float32", "", times[0]);
+        print("oneDNN int8", "sums of int32", times[1]);
+        break;
+    }
 }
 
 }  // namespace
@@ -152,35 +189,5 @@ int main(int n, char** arguments) {
             if (!times[i].empty()) print(name, orders[i], times[i]);
         }
     }
-    setenv("OMP_NUM_THREADS", "1", 1);
-    using sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t, const float*,
-                          std::int64_t, float, float*, std::int64_t);
-    using integer_gemm =
-        int (*)(char, char, char, std::int64_t, std::int64_t, std::int64_t, float, const std::int8_t*, std::int64_t, std::int8_t,
-                const std::int8_t*, std::int64_t, std::int8_t, float, std::int32_t*, std::int64_t, const std::int32_t*);
-    for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"}) {
-        void* const library = dlopen(name, RTLD_NOW);
-        if (library == nullptr) continue;
-        const auto floats = reinterpret_cast<sgemm>(dlsym(library, "dnnl_sgemm"));
-        const auto integers = reinterpret_cast<integer_gemm>(dlsym(library, "dnnl_gemm_s8s8s32"));
-        const std::vector<std::vector<float>> w(copies, std::vector<float>(rows * columns, 0.5f));
-        const std::vector<std::int8_t> of_x(std::size_t{128} * columns, 3), of_w(rows * columns, 2);
-        std::vector<std::int32_t> sums(std::size_t{128} * rows);
-        std::vector<std::vector<double>> times(2);
-        const auto m = static_cast<std::int64_t>(rows), k = static_cast<std::int64_t>(columns);
-        for (const std::size_t count : counts) {
-            const auto c = static_cast<std::int64_t>(count);
-            const std::int32_t none = 0;
-            const std::vector<double> least =
-                race({[&] {
-                          for (const auto& one : w) floats('N', 'T', c, m, k, 1, x.data(), k, one.data(), k, 0, y.data(), m);
-                      },
-                      [&] { integers('N', 'T', 'F', c, m, k, 1, of_x.data(), k, 0, of_w.data(), k, 0, 0, sums.data(), m, &none); }},
-                     std::max(repetitions / static_cast<int>((count + 7) / 8), 2));
-            times[0].push_back(least[0] / static_cast<double>(copies)), times[1].push_back(least[1]);
-        }
-        print("oneDNN float32", "", times[0]);
-        print("oneDNN int8", "sums of int32", times[1]);
-        break;
-    }
+    race_onednn(rows, columns, copies, repetitions, x, y);
 }

@@ -496,7 +496,7 @@ TEST_CASE("one to nine vectors, in rows longer than a piece of x, by scales of e
         const bool scaled = !qk::is_block_format(f);
         for (const shape s : {shape{37, 40}, {70, 1100}, {5, 4640}}) {
             for (const int kind : {0, 1, 3, 4, 6}) {
-                if (!scaled && kind != 0) continue;
+                if ((!scaled && kind != 0) || (s.rows == 70 && kind % 3 != 0)) continue;
                 const supplied p = make_scales(f, s, kind, scaled && std::holds_alternative<qk::integer>(f), s.columns);
                 const qk::codec_parameters parameters = scaled ? p.parameters : qk::affine{0.1f};
                 const made_weights w =
