@@ -14,6 +14,7 @@
 #include "graph/gradient/tape.hpp"
 #include "graph/ops/conv.hpp"
 #include "graph/ops/matmul.hpp"
+#include "graph/ops/op.hpp"
 
 namespace qk::graph::gradient {
 
@@ -23,12 +24,12 @@ namespace qk::graph::gradient {
 /// Is true if only the gradient by input 0 is wanted and the node multiplies its rows by a matrix: MatMul, or Gemm with alpha 1 and without
 /// transA.
 inline bool multiplies_rows(const execute::net_node& node, std::span<const tensor> read, std::span<const char> wanted) {
-    const std::string_view op = node.view.op_type();
-    if (!node.view.proto().domain().empty() || (op != "MatMul" && op != "Gemm") || read.size() < 2) return false;
+    const auto axes = product_axes_of(node.view.proto());
+    if (!axes || axes->windows || read.size() < 2) return false;
     for (std::size_t i = 0; i < wanted.size(); ++i)
         if ((wanted[i] != 0) != (i == 0)) return false;
     if (read[0].rank() < 2 || read[1].rank() != 2 || read[0].size() == 0 || read[1].size() == 0) return false;
-    return op == "MatMul" || (node.view.get_int("transA", 0) == 0 && node.view.get_float("alpha", 1.0f) == 1.0f);
+    return axes->sums != 0 && node.view.get_float("alpha", 1.0f) == 1.0f;
 }
 
 /// Writes to `given`, by pass, the gradients by input 0. `gradients`, those of the result, are freed as they are read; for empty ones
@@ -36,7 +37,7 @@ inline bool multiplies_rows(const execute::net_node& node, std::span<const tenso
 template <class T>
 void rows_through_weights(const execute::net_node& node, const tensor& x, const tensor& weights, std::span<tensor> gradients,
                           std::span<tensor> given) {
-    const bool turned = node.view.op_type() == "Gemm" && node.view.get_int("transB", 0) != 0;
+    const bool turned = product_axes_of(node.view.proto())->in == 1;
     const tensor w = as_real<T>(weights);
     const std::int64_t n = w.dim(!turned), k = w.dim(turned);
     constexpr std::size_t most_bytes = std::size_t{16} << 20;  // bytes of gradients that are copied into one matrix
@@ -108,7 +109,7 @@ bool carries_gradient(const execute::net_node& node, const tape& t, const tensor
 
 /// Runs a Conv of floats by oneDNN and returns true if that is fast for its shapes.
 bool convolved(const execute::net_node& node, std::span<const tensor> in, tensor& y) {
-    if (node.view.op_type() != "Conv" || !node.view.proto().domain().empty() || in.size() < 2) return false;
+    if (const auto axes = product_axes_of(node.view.proto()); !axes || !axes->windows || axes->transposed || in.size() < 2) return false;
     const bool biased = in.size() > 2 && !in[2].empty();
     for (std::size_t i = 0; i < (biased ? 3 : 2); ++i)
         if (in[i].type() != data_type::float32) return false;

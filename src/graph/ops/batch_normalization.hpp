@@ -91,7 +91,7 @@ void batch_normalization_of(op_context& c) {
 // clang-format off
 inline constexpr op_entry batch_normalization_ops[] = {
     {"", "BatchNormalization", 1, floating_only<batch_normalization_of<float>, batch_normalization_of<double>>, nullptr,
-     {follow_normalization_of_channels}, {of_pictures}},
+     {follow_normalization_of_channels}, {of_pictures | channels_second}},
 };
 // clang-format on
 

@@ -89,7 +89,7 @@ inline void split(op_context& call) {
 }
 
 inline constexpr op_entry concat_split_ops[] = {
-    {"", "Concat", 1, concat, nullptr, {follow_concat, 0, ~0u}, {.traits = neighbour | exact | reckons, .values = all_inputs}},
+    {"", "Concat", 1, concat, nullptr, {follow_concat, 0, ~0u}, {.traits = neighbour | exact | reckons | joins, .values = all_inputs}},
     {"", "Split", 1, split, nullptr, {follow_split}, {mover | exact | reckons, all_but_first}},
 };
 

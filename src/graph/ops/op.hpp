@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -149,6 +150,12 @@ enum trait : unsigned {
     recurrent = 1 << 15,      ///< walks along time with weights W and R, its inputs 1 and 2
     biased = 1 << 16,         ///< input 2 is a bias
     sums_axes = 1 << 17,      ///< a layer whose results are sums over axes of input 0, so that what it reads can be taken apart
+    reduces = 1 << 18,        ///< takes axes together, which `keepdims` keeps or drops
+    measures = 1 << 19,       ///< its result follows from the lengths of input 0 alone
+    picks_rows = 1 << 20,     ///< reads input 0 as a table of rows
+    channels_second = 1 << 21,  ///< input 0 has its channels on axis 1, whatever its rank
+    repeats = 1 << 22,        ///< gives the values of input 0 at their places, perhaps in another type or rounded
+    joins = 1 << 23,          ///< its inputs stand behind one another in its result
 };
 
 inline constexpr unsigned first_input = 1, all_inputs = ~0u, all_but_first = ~1u;
@@ -163,14 +170,32 @@ struct type_source {
 };
 using type_rule = type_source (*)(const onnx::NodeProto&, int output);
 
+/// How a layer sums products of its inputs 0 and 1 (its weights). An axis below 0 counts from the last.
+struct product_axes {
+    int sums = -1;            ///< the axis of input 0 that sums run along
+    int in = -2, out = -1;    ///< axes of the weights: what meets an element of input 0, and what is made of it
+    std::int64_t groups = 1;  ///< products beside each other, each of channels of its own
+    bool windows = false;     ///< axes from 2 on are places of a picture, those of the weights taps
+    bool transposed = false;  ///< weights have the inputs of all groups and the outputs of one; otherwise the other way round
+};
+
 struct op_facts {
     unsigned traits = 0;
     unsigned places = 0;        ///< bits of inputs that are no data but say where, how many or between what: indices, axes, sizes, bounds
     unsigned values = 0;        ///< bits of inputs whose values the result holds, some of them, added to others, scaled or bounded
     type_rule types = nullptr;  ///< of the outputs (types.hpp); nullptr: that of the first input
     int inputs = 1;             ///< that a node must have
+    unsigned pasts = 0;         ///< bits of inputs that hold what earlier runs made: outputs 1, 2, ... continue them, in their order
+    int mask = -1;              ///< the input that is added to scores
+    bool (*moves)(const onnx::NodeProto&) = nullptr;         ///< whether this node is a mover, where its attributes decide
+    product_axes (*axes)(const onnx::NodeProto&) = nullptr;  ///< of one product of two inputs; nullptr: it is none
     bool has(ops::trait t) const { return (traits & t) != 0; }
     bool is_place(int input) const { return is_bit(places, input); }
+    /// Returns the output that holds the values of this input with more behind them; -1 if there is none.
+    int continued_by(int input) const {
+        if (has(ops::joins)) return 0;
+        return is_bit(pasts, input) ? 1 + std::popcount(pasts & ((1u << input) - 1)) : -1;
+    }
     /// Is true when a result holds the values of this input: what passes a mask on, or scores.
     bool passes(int input) const { return is_bit(values, input) || (has(ops::mover) && input == 0); }
 
@@ -194,6 +219,9 @@ struct op_entry {
 const op_facts& facts_of(const onnx::NodeProto& n);
 /// The same for an operator of ONNX by its name, as in "Conv=int8/int4".
 const op_facts& facts_of_type(std::string_view op_type);
+
+/// Returns how a node sums; nullopt where it is no product of two inputs.
+std::optional<product_axes> product_axes_of(const onnx::NodeProto& n);
 
 /// Returns where the element type of a node's output comes from; nullopt where the operator is not known.
 std::optional<type_source> type_source_of(const onnx::NodeProto& n, int output);

@@ -233,15 +233,15 @@ inline type_source dynamic_types(const onnx::NodeProto&, int output) { return {-
 // clang-format off
 inline constexpr op_entry quantize_linear_ops[] = {
     {"", "QuantizeLinear", 10, run_quantize_linear, nullptr,
-     {follow_quantize}, {.traits = exact | makes_codes, .types = quantized_types, .inputs = 2}},
+     {follow_quantize}, {.traits = exact | makes_codes | repeats, .types = quantized_types, .inputs = 2}},
     {"", "DequantizeLinear", 10, run_dequantize_linear, nullptr,
-     {follow_quantize}, {.traits = exact, .types = dequantized_types, .inputs = 2}},
+     {follow_quantize}, {.traits = exact | repeats, .types = dequantized_types, .inputs = 2}},
     {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear, nullptr,
      {follow_dynamic_quantize}, {.traits = makes_codes, .types = dynamic_types}},
     {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear, nullptr,
-     {follow_quantize}, {.traits = exact | makes_codes, .types = quantized_types}},
+     {follow_quantize}, {.traits = exact | makes_codes | repeats, .types = quantized_types}},
     {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear, nullptr,
-     {follow_quantize}, {.traits = exact, .types = dequantized_types}},
+     {follow_quantize}, {.traits = exact | repeats, .types = dequantized_types}},
 };
 // clang-format on
 

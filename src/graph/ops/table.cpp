@@ -53,6 +53,11 @@ const op_facts& facts_of_row(const op_entry* op) {
 const op_facts& facts_of(const onnx::NodeProto& n) { return facts_of_row(newest_row(n.domain(), n.op_type())); }
 const op_facts& facts_of_type(std::string_view op_type) { return facts_of_row(newest_row("", op_type)); }
 
+std::optional<product_axes> product_axes_of(const onnx::NodeProto& n) {
+    const auto axes = facts_of(n).axes;
+    return axes == nullptr ? std::nullopt : std::optional(axes(n));
+}
+
 int least_inputs(const onnx::NodeProto& n) {
     const std::string& op = n.op_type();
     if (op.ends_with("QuantizeLinear") && op != "DynamicQuantizeLinear") return 2;  // of any domain

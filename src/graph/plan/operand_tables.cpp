@@ -26,7 +26,10 @@ bool turns(const onnx::NodeProto& n) {
     return perm->ints(rank - 2) == rank - 1 && perm->ints(rank - 1) == rank - 2;
 }
 
-bool passes(const onnx::NodeProto& n) { return detail::one_of(n.op_type(), {"Cast", "Identity"}) || turns(n); }
+bool passes(const onnx::NodeProto& n) {
+    const op_facts& is = facts_of(n);
+    return (is.has(ops::repeats) && !is.has(ops::makes_codes)) || turns(n);
+}
 
 /// Returns whether products are summed along the last axis (true) or the one before it of a tensor, however it reaches them; nullopt if it
 /// is not multiplied, or not in one way alone.
@@ -48,8 +51,8 @@ std::optional<bool> added_along_last(const model& m, const std::string& tensor, 
 }
 
 std::optional<held_weight> experts_of(const layer_view& layers, const onnx::NodeProto& n) {
-    if (!n.domain().empty() || !detail::one_of(n.op_type(), {"Gather", "GatherND"}) || n.input_size() < 2 ||
-        !is_float_constant(layers, n, 0))
+    const op_facts& is = facts_of(n);
+    if (!is.has(ops::chooses) || !is.is_place(1) || n.input_size() < 2 || !is_float_constant(layers, n, 0))
         return std::nullopt;
     const model& m = layers.source();
     if (m.constant_shape(n.input(0)).size() != 3 || m.is_constant(n.input(1)) || detail::int_attribute(n, "axis", 0) != 0 ||

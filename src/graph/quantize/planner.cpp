@@ -151,7 +151,7 @@ inline std::map<std::string, std::string> joined_tensors(const layer_view& layer
         return found == edges.end() ? nullptr : found->second.what;
     };
     for (const auto& node : m.graph().node()) {
-        if (node.op_type() != "Concat" || !node.domain().empty() || m.uses(node.output(0)).empty()) continue;
+        if (!facts_of(node).has(ops::joins) || m.uses(node.output(0)).empty()) continue;
         const precision* result = asked(node.output(0), m.uses(node.output(0))[0]);
         if (result == nullptr || !is_integer_format(result->format) || !needs_range(*result)) continue;
         for (const std::string& in : node.input()) {
