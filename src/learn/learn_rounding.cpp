@@ -42,8 +42,7 @@ std::string problem_of(const model& m, const onnx::NodeProto& n, const quantizer
     if (!rounds_to_nearest(q.semantics)) return "their rounding is directed or stochastic";
     if (q.dynamic) return "their scales are found when the model runs";
     for (const auto& a : n.attribute())
-        if ((a.name() == "alpha" || a.name() == "beta") && a.f() != 1.0f)
-            return "the product or the bias is multiplied by " + a.name();
+        if ((a.name() == "alpha" || a.name() == "beta") && a.f() != 1.0f) return "the product or the bias is multiplied by " + a.name();
     return {};
 }
 

@@ -92,15 +92,10 @@ const backward_entry* product_of(const execute::net_node& node) {
     return find_backward(node.view.proto().domain(), node.view.op_type(), node.view.version());
 }
 
-/// Is true for operators from codes to codes or sums of them: what they compute depends on real values, though no gradient flows through.
-bool multiplies_codes(std::string_view op) {
-    return op.starts_with("QLinear") || op == "QGemm" || op == "ConvInteger" || op == "MatMulInteger" || op == "DynamicQuantizeLinear";
-}
-
 /// Returns whether a gradient can flow to `output` of a node that has an active input.
 bool carries_gradient(const execute::net_node& node, const tape& t, const tensor& output) {
     if (is_real(output.type())) return true;
-    if (makes_codes(node.view.op_type()) || multiplies_codes(node.view.op_type())) return true;
+    if (facts_of(node.view.proto()).has(ops::on_codes)) return true;
     // Codes that are only moved carry their gradient on.
     const int first = node.inputs.empty() ? -1 : node.inputs[0].value;
     return first >= 0 && t.active[static_cast<std::size_t>(first)] != 0 &&

@@ -17,8 +17,8 @@ struct clamp_bounds {
     bool known = true;  ///< false: a bound is no constant number, and stands at infinity
 };
 
-/// Returns the bounds of a node that clamps; those of Clip are attributes, or inputs since opset 11. number_of(name) returns what a constant
-/// of one number holds, nullopt for other tensors.
+/// Returns the bounds of a node that clamps; those of Clip are attributes, or inputs since opset 11. number_of(name) returns what a
+/// constant of one number holds, nullopt for other tensors.
 template <class NumberOf>
 clamp_bounds clamp_bounds_of(const onnx::NodeProto& n, const NumberOf& number_of) {
     clamp_bounds b;

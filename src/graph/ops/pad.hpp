@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/layouts.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -160,7 +161,7 @@ inline bool pads_within_range(const onnx::NodeProto& n) {
 // clang-format off
 inline constexpr op_entry pad_ops[] = {
     {"", "Pad", 1, pad, nullptr, {follow_pad},
-     {.traits = exact | channels_second, .places = 1u << 1 | 1u << 3, .values = first_input, .moves = pads_within_range}},
+     {.traits = exact | channels_second, .places = 1u << 1 | 1u << 3, .values = first_input, .moves = pads_within_range, .layout = pad_layout}},
     {"", "CenterCropPad", 18, center_crop_pad, nullptr, {follow_center_crop_pad}, {0, all_but_first}},
 };
 // clang-format on

@@ -10,7 +10,8 @@
 namespace qk::graph::ops {
 
 inline product_axes conv_axes(const onnx::NodeProto& n) {
-    return {.sums = 1, .in = 1, .out = 0, .groups = std::max<std::int64_t>(graph::detail::int_attribute(n, "group", 1), 1), .windows = true};
+    return {
+        .sums = 1, .in = 1, .out = 0, .groups = std::max<std::int64_t>(graph::detail::int_attribute(n, "group", 1), 1), .windows = true};
 }
 inline product_axes conv_transpose_axes(const onnx::NodeProto& n) {
     product_axes axes = conv_axes(n);

@@ -189,8 +189,8 @@ const value_info* given_integers(const model& m, std::string_view tensor) {
 
 bool layer_view::is_embedding(int index) const {
     const onnx::NodeProto& n = model_->graph().node(index);
-    if (!facts_of(n).has(ops::picks_rows) || n.input_size() < 2 || !model_->is_constant(n.input(0)) ||
-        !is_float(n.input(0)) || detail::int_attribute(n, "axis", 0) != 0)
+    if (!facts_of(n).has(ops::picks_rows) || n.input_size() < 2 || !model_->is_constant(n.input(0)) || !is_float(n.input(0)) ||
+        detail::int_attribute(n, "axis", 0) != 0)
         return false;
     const dims table = model_->constant_shape(n.input(0));
     if (table.size() != 2 || given_integers(*model_, n.input(1)) == nullptr) return false;

@@ -105,10 +105,8 @@ class masks_of_constants {
         for (const onnx::NodeProto& n : m.graph().node()) {  // in network order
             if (!n.domain().empty() && n.domain() != "ai.onnx") continue;
             bool holds = false;
-            if (const onnx::AttributeProto* filled = n.op_type() == "ConstantOfShape" ? find_attribute(n, "value") : nullptr;
-                filled != nullptr) {
-                const node_view view(n, 9);
-                const tensor one = view.get_tensor("value");
+            if (const onnx::AttributeProto* filled = find_attribute(n, "value"); filled != nullptr && filled->has_t()) {
+                const tensor one = node_view(n, 9).get_tensor("value");  // of a ConstantOfShape
                 holds = one.type() == data_type::float32 && holds_mask(one.as<float>(), one.type());
             }
             for (int k = 0; k < n.input_size() && !holds; ++k) {
