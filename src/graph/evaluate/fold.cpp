@@ -320,9 +320,8 @@ void fold_batch_normalization(model& m) {
         n.set_input(1, stem + "_weight");
         if (n.input_size() < 3) n.add_input();
         n.set_input(2, stem + "_bias");
-        if (gemm)
-            for (auto& a : *n.mutable_attribute())
-                if (a.name() == "beta") a.set_f(1.0f);
+        for (auto& a : *n.mutable_attribute())
+            if (a.name() == "beta") a.set_f(1.0f);
         n.set_output(0, y);
         gone[static_cast<std::size_t>(i)] = true;
         changed = true;

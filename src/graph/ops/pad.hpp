@@ -7,6 +7,7 @@
 #include "graph/ops/dispatch.hpp"
 #include "graph/ops/layouts.hpp"
 #include "graph/ops/walk/rules.hpp"
+#include "qk/graph/model/attribute.hpp"
 
 namespace qk::graph::ops {
 

@@ -9,6 +9,7 @@
 #include "graph/ops/op.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
+#include "qk/graph/model/attribute.hpp"
 
 namespace qk::graph::ops {
 
