@@ -13,15 +13,13 @@
 namespace qk::graph::detail {
 namespace {
 
-bool is_convolution(const execute::net_node& node) { return node.view.op_type() == "Conv" || node.view.op_type() == "ConvTranspose"; }
-
 std::size_t count_of(const tensor& made, const weight_rows& rows) { return made.size() / (rows.groups * rows.rows); }
 
 /// The offset in one channel of the input at which each tap of an output's place reads. -1: padding, or between inputs of a ConvTranspose.
 class taps_of_place {
   public:
     taps_of_place(const execute::net_node& node, const dims& x, const dims& weight, std::size_t groups)
-        : transposed_(node.view.op_type() == "ConvTranspose"),
+        : transposed_(product_axes_of(node.view.proto())->transposed),
           window_(transposed_ ? ops::transposed_window(node.view, x, {weight.begin() + 2, weight.end()})
                               : ops::check_conv(node.view, x, weight, nullptr, static_cast<std::int64_t>(groups))),
           reads_(transposed_ ? window_.output : window_.input),
@@ -94,7 +92,7 @@ layer_samples gather_samples(const side_by_side::visit& here, const weight_rows&
     layer_samples s;
     s.x.resize(static_cast<Eigen::Index>(places.size()), static_cast<Eigen::Index>(rows.columns));
     s.y.resize(static_cast<Eigen::Index>(places.size()), static_cast<Eigen::Index>(rows.rows));
-    const bool convolution = is_convolution(*here.at);
+    const bool convolution = product_axes_of(here.at->view.proto())->windows;
     std::vector<tensor> reads, makes;
     for (std::size_t r = 0; r < here.reads.size(); ++r)
         reads.push_back(ops::widened(here.reads[r])), makes.push_back(ops::widened(here.makes[r]));

@@ -10,6 +10,7 @@
 
 #include "graph/evaluate/execute/quantize_value.hpp"
 #include "graph/gradient/backward.hpp"
+#include "graph/ops/clamp.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/quantize/float_and_quantized_run.hpp"
 #include "learn/learn_input_scale.hpp"
@@ -41,8 +42,7 @@ std::string problem_of(const model& m, const onnx::NodeProto& n, const quantizer
     if (!rounds_to_nearest(q.semantics)) return "their rounding is directed or stochastic";
     if (q.dynamic) return "their scales are found when the model runs";
     for (const auto& a : n.attribute())
-        if ((a.name() == "alpha" || a.name() == "beta") && n.op_type() == "Gemm" && a.f() != 1.0f)
-            return "the product or the bias is multiplied by " + a.name();
+        if ((a.name() == "alpha" || a.name() == "beta") && a.f() != 1.0f) return "the product or the bias is multiplied by " + a.name();
     return {};
 }
 
@@ -60,18 +60,12 @@ void find_clamp(const model& m, target& t) {
     const auto& uses = m.uses(t.node->output(0));
     if (uses.size() != 1 || uses[0].node < 0) return;
     const onnx::NodeProto& next = m.graph().node(uses[0].node);
-    if (next.op_type() == "Relu") t.least = 0;
-    if (next.op_type() != "Clip") return;
-    const auto bound = [&](int i, float& to) {
-        if (next.input_size() <= i || next.input(i).empty() || !m.is_constant(next.input(i))) return;
-        const tensor v = ops::widened(m.constant(next.input(i)));
-        if (v.type() == data_type::float32 && v.size() == 1) to = v.as<float>()[0];
-    };
-    bound(1, t.least), bound(2, t.most);
-    for (const auto& a : next.attribute()) {
-        if (a.name() == "min") t.least = a.f();
-        if (a.name() == "max") t.most = a.f();
-    }
+    if (kind_of(next) != layer_kind::activation) return;
+    const auto bounds = ops::clamp_bounds_of(next, [&](const std::string& name) -> std::optional<float> {
+        const tensor v = m.is_constant(name) ? ops::widened(m.constant(name)) : tensor();
+        return v.type() == data_type::float32 && v.size() == 1 ? std::optional(v.as<float>()[0]) : std::nullopt;
+    });
+    t.least = static_cast<float>(bounds.lo), t.most = static_cast<float>(bounds.hi);
 }
 
 std::optional<target> target_of(const model& m, const onnx::NodeProto& n, const precision_plan& plan,
@@ -88,7 +82,7 @@ std::optional<target> target_of(const model& m, const onnx::NodeProto& n, const 
     const tensor w = ops::widened(m.constant(t.result.weight));
     if (w.type() != data_type::float32) return std::nullopt;
     const bool narrow = q != nullptr && bits_per_value(q->format) < 16;
-    t.rows = n.op_type() == "ConvTranspose" ? transposed_rows_of(n, w) : rows_of(n, w);
+    t.rows = rows_of(n, w);
     find_clamp(m, t);
     if (asked && narrow) {
         t.result.left = second ? problem_of(m, n, *q, t.rows) : "they are the first factor";
@@ -310,7 +304,7 @@ class learner {
 
     /// Adds the mean difference between the float and the quantized output of each channel to the bias.
     bool correct(target& t, const side_by_side::visit& here, const std::vector<tensor>& made) {
-        const bool convolution = t.node->op_type() != "Gemm" && t.node->op_type() != "MatMul";
+        const bool convolution = product_axes_of(*t.node)->windows;
         std::vector<double> sum(t.rows.groups * t.rows.rows, 0.0);
         double count = 0;
         for (std::size_t r = 0; r < made.size(); ++r) {

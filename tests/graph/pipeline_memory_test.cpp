@@ -12,6 +12,7 @@
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
+#include "qk/graph/ops/known_values.hpp"
 #include "qk/graph/pipeline.hpp"
 #include "qk/graph/search/report.hpp"
 #include "small_graph.hpp"
@@ -143,6 +144,17 @@ TEST_CASE("quantize: model, samples and requests in memory give the file's bytes
     pipeline::quantize(with_plan);
     CHECK((fits.model == read_file(with_plan.output)));
     CHECK((fits.model == files_model));
+}
+
+TEST_CASE("a quantization walks the model once for all trials of its recipe, and the other graphs that it makes of it") {
+    pipeline::quantize_settings s;
+    s.model = model_file, s.data.inputs = {images}, s.data.samples = 64;
+    s.precision.activation = "int8", s.precision.weight = "int4", s.precision.recipe = "best";
+    s.returns_model = true;
+    const std::size_t before = walks_made();
+    const pipeline::quantize_outcome done = pipeline::quantize(s);
+    CHECK(done.recipe.trials.size() > 3);
+    CHECK(walks_made() <= before + 3);  // biases are added for their correction, and needless activations are not written
 }
 
 TEST_CASE("a model of large weights has the same bytes in memory as in its file") {

@@ -39,6 +39,17 @@ TEST_CASE("a model is walked and read for planning once; what changes it is read
     CHECK(&one.nodes() == &other.nodes());
     model changed = m;
     CHECK(&layer_view(changed).nodes() == &one.nodes());
+    tensor weights = changed.constant("w1");
+    std::ranges::fill(weights.as<float>(), 2.0f);
+    for (auto& held : *changed.graph().mutable_initializer())
+        if (held.name() == "w1") to_proto(weights, "w1", held);
+    changed.reindex();
+    CHECK(&layer_view(changed).nodes() == &one.nodes());  // what is known does not follow from values of weights
+    changed.graph().mutable_node(0)->set_output(0, "other");
+    changed.graph().add_output()->set_name("other");
+    for (auto& n : *changed.graph().mutable_node())
+        for (auto& i : *n.mutable_input())
+            if (i == m.graph().node(0).output(0)) i = "other";
     changed.reindex();
     CHECK(&layer_view(changed).nodes() != &one.nodes());
     CHECK(walks_made() == before + 2);

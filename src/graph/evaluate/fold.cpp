@@ -240,32 +240,25 @@ inline std::optional<channel_line> batch_normalization_line(const model& m, cons
 }
 
 /// Returns the weights of `n` with output channel c times a[c]; nullopt if their shape does not have these channels.
-inline std::optional<tensor> scaled_weights(const onnx::NodeProto& n, const tensor& w, const std::vector<double>& a, int version) {
-    const node_view view(n, version);
-    const auto channels = static_cast<std::int64_t>(a.size());
-    tensor r(data_type::float32, w.shape());
-    const auto scale = [&](auto channel_of) {
-        for (std::size_t i = 0; i < w.size(); ++i)
-            r.as<float>()[i] = static_cast<float>(static_cast<double>(w.as<float>()[i]) *
-                                                  a[static_cast<std::size_t>(channel_of(static_cast<std::int64_t>(i)))]);
-        return r;
+inline std::optional<tensor> scaled_weights(const onnx::NodeProto& n, const tensor& w, const std::vector<double>& a) {
+    const product_axes axes = *product_axes_of(n);
+    if (w.size() == 0 || (axes.windows ? w.rank() < 3 : w.rank() != 2)) return std::nullopt;
+    const auto stride = [&](std::size_t axis) {
+        std::size_t s = 1;
+        for (std::size_t k = axis + 1; k < w.rank(); ++k) s *= static_cast<std::size_t>(w.dim(k));
+        return s;
     };
-    if (n.op_type() == "Conv") {
-        if (w.rank() < 3 || w.dim(0) != channels || w.size() == 0) return std::nullopt;
-        const std::int64_t inner = static_cast<std::int64_t>(w.size()) / channels;
-        return scale([=](std::int64_t i) { return i / inner; });
+    const std::size_t in = resolve_axis(axes.in, w.rank()), out = resolve_axis(axes.out, w.rank());
+    const std::size_t ins = static_cast<std::size_t>(w.dim(in)), outs = static_cast<std::size_t>(w.dim(out));
+    const std::size_t groups = axes.transposed ? static_cast<std::size_t>(axes.groups) : 1;  // whose outputs share an axis otherwise
+    if (ins % groups != 0 || outs * groups != a.size()) return std::nullopt;
+    const std::size_t in_stride = stride(in), out_stride = stride(out);
+    tensor r(data_type::float32, w.shape());
+    for (std::size_t i = 0; i < w.size(); ++i) {
+        const std::size_t group = i / in_stride % ins / (ins / groups);
+        r.as<float>()[i] = static_cast<float>(static_cast<double>(w.as<float>()[i]) * a[group * outs + i / out_stride % outs]);
     }
-    if (n.op_type() == "ConvTranspose") {  // weights [in, out / group, ...]
-        const std::int64_t group = view.get_int("group", 1);
-        if (w.rank() < 3 || w.size() == 0 || group < 1 || w.dim(0) % group != 0 || w.dim(1) * group != channels) return std::nullopt;
-        const std::int64_t per_group = w.dim(1), in_group = w.dim(0) / group,
-                           inner = static_cast<std::int64_t>(w.size()) / (w.dim(0) * per_group);
-        return scale([=](std::int64_t i) { return i / inner / per_group / in_group * per_group + i / inner % per_group; });
-    }
-    const bool transposed = view.get_int("transB", 0) != 0;
-    if (w.rank() != 2 || w.dim(transposed ? 0 : 1) != channels) return std::nullopt;
-    const std::int64_t columns = w.dim(1);
-    return scale([=](std::int64_t i) { return transposed ? i / columns : i % columns; });
+    return r;
 }
 
 /// Records the names of a BatchNormalization that went into the layer before it, and of that layer's tensors. Both nodes are passed as they
@@ -282,7 +275,7 @@ inline void remember_batch_normalization(name_history& history, const onnx::Node
                                             .is_node = false,
                                             .how = bond::place,
                                             .why = why,
-                                            .factor = layer.op_type() == "Gemm" ? std::vector<double>{} : factor});  // Gemm's beta
+                                            .factor = product_axes_of(layer)->windows ? factor : std::vector<double>{}});  // Gemm's beta
     for (int k = 1; k < 5; ++k)  // scale and variance multiply, bias and mean are added
         history.add_tensor(norm.input(k), {.name = k == 1 || k == 4 ? weight : bias, .is_node = false, .how = bond::part, .why = why});
 }
@@ -300,12 +293,11 @@ void fold_batch_normalization(model& m) {
         const int p = m.producer(x);
         if (p < 0 || m.uses(x).size() != 1 || gone[static_cast<std::size_t>(p)]) continue;
         onnx::NodeProto& n = *g.mutable_node(p);
-        const bool gemm = n.op_type() == "Gemm";
-        if (!n.domain().empty() || (n.op_type() != "Conv" && n.op_type() != "ConvTranspose" && !gemm) || n.input_size() < 2) continue;
+        if (!facts_of(n).has(ops::biased) || !product_axes_of(n) || n.input_size() < 2) continue;
         if (!m.is_constant(n.input(1))) continue;
         const tensor w = m.constant(n.input(1));
         if (w.type() != data_type::float32) continue;
-        const auto weights = detail::scaled_weights(n, w, line->a, m.opset(""));
+        const auto weights = detail::scaled_weights(n, w, line->a);
         if (!weights) continue;
 
         tensor bias(data_type::float32, {static_cast<std::int64_t>(line->b.size())});
@@ -315,7 +307,7 @@ void fold_batch_normalization(model& m) {
             const tensor b = m.constant(n.input(2));
             if (b.type() != data_type::float32 || (b.size() != old.size() && b.size() != 1) || b.rank() > 2) continue;
             if (b.rank() == 2 && b.dim(0) != 1) continue;  // Gemm's C with a value for each row, not for each channel
-            const double beta = gemm ? static_cast<double>(node_view(n, m.opset("")).get_float("beta", 1.0f)) : 1.0;
+            const auto beta = static_cast<double>(node_view(n, m.opset("")).get_float("beta", 1.0f));
             for (std::size_t c = 0; c < old.size(); ++c) old[c] = beta * static_cast<double>(b.as<float>()[b.size() == 1 ? 0 : c]);
         }
         for (std::size_t c = 0; c < old.size(); ++c) bias.as<float>()[c] = static_cast<float>(old[c] * line->a[c] + line->b[c]);
@@ -328,9 +320,8 @@ void fold_batch_normalization(model& m) {
         n.set_input(1, stem + "_weight");
         if (n.input_size() < 3) n.add_input();
         n.set_input(2, stem + "_bias");
-        if (gemm)
-            for (auto& a : *n.mutable_attribute())
-                if (a.name() == "beta") a.set_f(1.0f);
+        for (auto& a : *n.mutable_attribute())
+            if (a.name() == "beta") a.set_f(1.0f);
         n.set_output(0, y);
         gone[static_cast<std::size_t>(i)] = true;
         changed = true;

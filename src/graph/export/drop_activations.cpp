@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "graph/ops/clamp.hpp"
 #include "qk/graph/export/drop_activations.hpp"
 #include "qk/graph/plan/layers.hpp"
 
@@ -20,21 +21,11 @@ std::vector<std::string> drop_needless_activations(model& m, const precision_pla
         const int producer = m.producer(in);
         if (producer < 0 || m.uses(in).size() != 1 || m.uses(out).empty() || plan.find({in, node.name(), 0}) != nullptr) continue;
         if (m.graph().node(producer).output_size() != 1) continue;
-        double lowest = 0, highest = std::numeric_limits<double>::infinity();
-        if (node.op_type() == "Clip") {
-            lowest = -highest;
-            const auto bound = [&](int i, const char* attribute, double& b) {
-                for (const auto& a : node.attribute())
-                    if (a.name() == attribute) b = static_cast<double>(a.f());
-                if (i >= node.input_size() || node.input(i).empty()) return true;
-                if (!m.is_constant(node.input(i))) return false;
-                const tensor t = m.constant(node.input(i));
-                if (t.type() != data_type::float32 || t.size() != 1) return false;
-                b = static_cast<double>(t.as<float>()[0]);
-                return true;
-            };
-            if (!bound(1, "min", lowest) || !bound(2, "max", highest)) continue;
-        }
+        const auto [lowest, highest, known] = ops::clamp_bounds_of(node, [&](const std::string& name) -> std::optional<float> {
+            const tensor t = m.is_constant(name) ? m.constant(name) : tensor();
+            return t.type() == data_type::float32 && t.size() == 1 ? std::optional(t.as<float>()[0]) : std::nullopt;
+        });
+        if (!known) continue;
         const quantizer* first = nullptr;
         bool same = true;
         for (const auto& u : m.uses(out)) {

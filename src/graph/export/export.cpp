@@ -70,21 +70,13 @@ class known_shapes {
     }
     /// Returns what a layer with constant weights implies about its first operand.
     axis_facts from_reader(const onnx::NodeProto& n, int axis) const {
-        if (!n.domain().empty() || n.input_size() < 2 || !model_.is_constant(n.input(1))) return {};
-        const dims weights = model_.constant(n.input(1)).shape();
-        if (n.op_type() == "Conv" || n.op_type() == "ConvTranspose") {
-            if (weights.size() < 3) return {};
-            const auto rank = static_cast<int>(weights.size());
-            const bool channels = axis == 1 || axis == 1 - rank;
-            return {weights.size(), !channels ? -1 : n.op_type() == "Conv" ? weights[1] * int_attribute(n, "group", 1) : weights[0]};
-        }
-        if (n.op_type() == "Gemm" && weights.size() == 2) {
-            const std::int64_t inner = weights[int_attribute(n, "transB", 0) != 0 ? 1 : 0];
-            const bool reduced = (axis < 0 ? axis + 2 : axis) == (int_attribute(n, "transA", 0) != 0 ? 0 : 1);
-            return {2, reduced ? inner : -1};
-        }
-        if (n.op_type() == "MatMul" && weights.size() >= 2 && axis == -1) return {0, weights[weights.size() - 2]};
-        return {};
+        const auto p = product_axes_of(n);
+        if (!p || n.input_size() < 2 || !model_.is_constant(n.input(1))) return {};
+        const dims weights = model_.constant_shape(n.input(1));
+        if (weights.size() < (p->windows ? 3 : 2) || (p->sums >= 0 && !p->windows && weights.size() != 2)) return {};
+        const std::size_t rank = p->sums < 0 ? 0 : weights.size();  // axes that count from the last fit any rank
+        const std::int64_t sums = weights[resolve_axis(p->in, weights.size())] * (p->transposed ? 1 : p->groups);
+        return {rank, (axis < 0 ? axis + static_cast<int>(rank) : axis) == p->sums ? sums : -1};
     }
 
     const model& model_;
@@ -255,7 +247,7 @@ class exporter {
     /// behind it, and has none that reads float64.
     bool stands_behind_doubles(const std::string& name) const {
         const int maker = source_.producer(name);
-        if (maker < 0 || source_.graph().node(maker).op_type() != "Cast") return false;
+        if (maker < 0 || !facts_of(source_.graph().node(maker)).has(ops::repeats)) return false;
         return std::ranges::any_of(source_.graph().input(), [&](const onnx::ValueInfoProto& i) {
             return i.name() == source_.graph().node(maker).input(0) && i.type().tensor_type().elem_type() == onnx::TensorProto::DOUBLE;
         });
@@ -312,7 +304,8 @@ class exporter {
             const onnx::NodeProto& n = source_.graph().node(i);
             if (!fusing_->changes_weights(n) || fusing_->planned(n, 0) != nullptr || !fusing_->needs_guard(i)) continue;
             const int producer = source_.producer(n.input(0));
-            if (producer >= 0 && source_.graph().node(producer).op_type() == "DequantizeLinear")
+            const op_facts& made_by = facts_of(source_.graph().node(std::max(producer, 0)));
+            if (producer >= 0 && made_by.has(ops::on_codes) && made_by.has(ops::repeats))  // a DequantizeLinear
                 g_.graph().mutable_node(i)->set_input(0, g_.kept_apart(n.input(0)));
         }
     }

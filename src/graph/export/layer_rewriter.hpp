@@ -14,6 +14,7 @@
 #include "graph/model/edit.hpp"
 #include "graph/model/subgraphs.hpp"
 #include "graph/model/tensor_proto.hpp"
+#include "graph/ops/clamp.hpp"
 
 namespace qk::graph::detail {
 
@@ -101,7 +102,7 @@ class layer_rewriter {
                 found.to = *c, found.quantizer = reader;
                 return found;
             }
-            if (!is(reader, "Relu") && !is(reader, "Clip")) return std::nullopt;
+            if (!facts_of(node(reader)).has(ops::clamps)) return std::nullopt;
             found.clamps.push_back(reader);
             at = &node(reader).output(0);
         }
@@ -119,21 +120,10 @@ class layer_rewriter {
                 std::min(std::max(static_cast<double>(lowest), c), static_cast<double>(highest)));  // NaN becomes the lowest
         };
         for (const int i : q.clamps) {
-            const onnx::NodeProto& n = node(i);
-            if (n.op_type() == "Relu") {
-                low = std::max(low, *zero), high = std::max(high, *zero);
-                continue;
-            }
-            const auto bound = [&](int input, const char* attribute, std::int64_t otherwise) -> std::optional<std::int64_t> {
-                if (const auto* a = find_attribute(n, attribute)) return code_of_value(static_cast<double>(a->f()));
-                if (n.input_size() <= input || n.input(input).empty()) return otherwise;
-                const auto v = number(n.input(input));
-                if (!v) return std::nullopt;
-                return code_of_value(static_cast<double>(*v));
-            };
-            const auto a = bound(1, "min", lowest), b = bound(2, "max", highest);
-            if (!a || !b) return std::nullopt;
-            low = std::min(std::max(low, *a), *b), high = std::min(std::max(high, *a), *b);
+            const auto bounds = ops::clamp_bounds_of(node(i), [&](const std::string& name) { return number(name); });
+            if (!bounds.known) return std::nullopt;
+            const std::int64_t a = code_of_value(bounds.lo), b = code_of_value(bounds.hi);
+            low = std::min(std::max(low, a), b), high = std::min(std::max(high, a), b);
         }
         return std::pair{low, high};
     }

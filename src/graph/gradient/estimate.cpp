@@ -19,6 +19,7 @@
 #include "graph/gradient/probes.hpp"
 #include "graph/gradient/sample_runs.hpp"
 #include "graph/gradient/tape.hpp"
+#include "graph/ops/op.hpp"
 #include "graph/ops/sums.hpp"
 #include "qk/graph/plan/layers.hpp"
 
@@ -185,10 +186,10 @@ struct change_table {
         if (kind_of(node.view.proto()) != layer_kind::mover) return false;
         const quantizer& q = *what[0];
         const bool one_scale = !is_block_format(q.format) && q.scale.size() <= 1 && q.block_size == 0 && !q.dynamic;
-        const std::string_view op = node.view.op_type();
-        const bool keeps_blocks = op == "Flatten" || op == "Reshape" || op == "Squeeze" || op == "Unsqueeze" || op == "Identity";
+        const op_facts& is = facts_of(node.view.proto());
+        const bool keeps_blocks = is.has(ops::reshapes) || is.has(ops::repeats);
         if (!one_scale && !(keeps_blocks && is_block_format(q.format))) return false;
-        const std::size_t moved = op == "Concat" ? node.inputs.size() : 1;
+        const std::size_t moved = is.has(ops::joins) ? node.inputs.size() : 1;
         for (std::size_t i = 0; i < moved; ++i) {
             const execute::net_input& use = node.inputs[i];
             if (use.value < 0 || (!same(at_use(plan, use), what) && !is_rounded(use.value, what, plan))) return false;
@@ -216,10 +217,7 @@ struct change_table {
 
 /// Returns whether a node is linear in its input 1 once its bias is left out. Then its result for an error of its weights is the error of
 /// its result: the node runs once with each error, and no pass has to find the weights' gradient.
-bool is_linear_in_weights(const execute::net_node& node) {
-    const std::string_view op = node.view.op_type();
-    return node.view.proto().domain().empty() && (op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul");
-}
+bool is_linear_in_weights(const execute::net_node& node) { return product_axes_of(node.view.proto()).has_value(); }
 
 double inner_product(const tensor& a, const tensor& b) {
     double sum = 0;

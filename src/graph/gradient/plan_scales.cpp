@@ -9,6 +9,7 @@
 #include <set>
 
 #include "graph/gradient/straight_through.hpp"
+#include "graph/ops/op.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph::gradient {
@@ -25,7 +26,7 @@ class shared_names {
   public:
     explicit shared_names(const model& m) : layers_(m) {
         for (const auto& n : m.graph().node())
-            if (n.op_type() == "Concat")
+            if (facts_of(n).has(ops::joins))
                 for (const std::string& in : n.input())
                     if (!m.is_constant(in)) joined_[layers_.root(in)] = layers_.root(n.output(0));
     }

@@ -14,6 +14,7 @@
 #include "graph/gradient/tape.hpp"
 #include "graph/ops/conv.hpp"
 #include "graph/ops/matmul.hpp"
+#include "graph/ops/op.hpp"
 
 namespace qk::graph::gradient {
 
@@ -23,12 +24,12 @@ namespace qk::graph::gradient {
 /// Is true if only the gradient by input 0 is wanted and the node multiplies its rows by a matrix: MatMul, or Gemm with alpha 1 and without
 /// transA.
 inline bool multiplies_rows(const execute::net_node& node, std::span<const tensor> read, std::span<const char> wanted) {
-    const std::string_view op = node.view.op_type();
-    if (!node.view.proto().domain().empty() || (op != "MatMul" && op != "Gemm") || read.size() < 2) return false;
+    const auto axes = product_axes_of(node.view.proto());
+    if (!axes || axes->windows || read.size() < 2) return false;
     for (std::size_t i = 0; i < wanted.size(); ++i)
         if ((wanted[i] != 0) != (i == 0)) return false;
     if (read[0].rank() < 2 || read[1].rank() != 2 || read[0].size() == 0 || read[1].size() == 0) return false;
-    return op == "MatMul" || (node.view.get_int("transA", 0) == 0 && node.view.get_float("alpha", 1.0f) == 1.0f);
+    return axes->sums != 0 && node.view.get_float("alpha", 1.0f) == 1.0f;
 }
 
 /// Writes to `given`, by pass, the gradients by input 0. `gradients`, those of the result, are freed as they are read; for empty ones
@@ -36,7 +37,7 @@ inline bool multiplies_rows(const execute::net_node& node, std::span<const tenso
 template <class T>
 void rows_through_weights(const execute::net_node& node, const tensor& x, const tensor& weights, std::span<tensor> gradients,
                           std::span<tensor> given) {
-    const bool turned = node.view.op_type() == "Gemm" && node.view.get_int("transB", 0) != 0;
+    const bool turned = product_axes_of(node.view.proto())->in == 1;
     const tensor w = as_real<T>(weights);
     const std::int64_t n = w.dim(!turned), k = w.dim(turned);
     constexpr std::size_t most_bytes = std::size_t{16} << 20;  // bytes of gradients that are copied into one matrix
@@ -91,15 +92,10 @@ const backward_entry* product_of(const execute::net_node& node) {
     return find_backward(node.view.proto().domain(), node.view.op_type(), node.view.version());
 }
 
-/// Is true for operators from codes to codes or sums of them: what they compute depends on real values, though no gradient flows through.
-bool multiplies_codes(std::string_view op) {
-    return op.starts_with("QLinear") || op == "QGemm" || op == "ConvInteger" || op == "MatMulInteger" || op == "DynamicQuantizeLinear";
-}
-
 /// Returns whether a gradient can flow to `output` of a node that has an active input.
 bool carries_gradient(const execute::net_node& node, const tape& t, const tensor& output) {
     if (is_real(output.type())) return true;
-    if (makes_codes(node.view.op_type()) || multiplies_codes(node.view.op_type())) return true;
+    if (facts_of(node.view.proto()).has(ops::on_codes)) return true;
     // Codes that are only moved carry their gradient on.
     const int first = node.inputs.empty() ? -1 : node.inputs[0].value;
     return first >= 0 && t.active[static_cast<std::size_t>(first)] != 0 &&
@@ -108,7 +104,7 @@ bool carries_gradient(const execute::net_node& node, const tape& t, const tensor
 
 /// Runs a Conv of floats by oneDNN and returns true if that is fast for its shapes.
 bool convolved(const execute::net_node& node, std::span<const tensor> in, tensor& y) {
-    if (node.view.op_type() != "Conv" || !node.view.proto().domain().empty() || in.size() < 2) return false;
+    if (const auto axes = product_axes_of(node.view.proto()); !axes || !axes->windows || axes->transposed || in.size() < 2) return false;
     const bool biased = in.size() > 2 && !in[2].empty();
     for (std::size_t i = 0; i < (biased ? 3 : 2); ++i)
         if (in[i].type() != data_type::float32) return false;

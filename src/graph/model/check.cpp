@@ -60,7 +60,7 @@ struct name_scope {
 };
 
 inline void check_arguments(const onnx::NodeProto& n) {
-    const int inputs = least_inputs(n), outputs = n.op_type() == "DynamicQuantizeLinear" ? 3 : 1;
+    const int inputs = least_inputs(n), outputs = least_outputs(n);
     if (n.input_size() < inputs)
         throw error(quoted_node(n) + " has " + std::to_string(n.input_size()) + " inputs where " + std::to_string(inputs) + " are needed");
     if (n.output_size() < outputs)

@@ -38,6 +38,7 @@ void check_and_sort(onnx::ModelProto& m);
 /// Returns how many inputs a node must have: those that planning, export and fusion read by position. The table of operators knows
 /// (src/graph/ops/table.cpp).
 int least_inputs(const onnx::NodeProto& n);
+int least_outputs(const onnx::NodeProto& n);
 
 /// What a model may become when its functions and loops are expanded: a function of a layer is called for each layer, and what it calls for
 /// each head or expert; a small file that goes far beyond that was made to take memory.

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "graph/base/content_hash.hpp"
 #include "graph/files/data_file.hpp"
 #include "graph/model/check.hpp"
 #include "graph/model/element_source.hpp"
@@ -39,6 +40,7 @@ struct model::index {
     name_history history;
     held_sources outside;  ///< the sources that initializers refer to
     std::map<std::type_index, std::shared_ptr<const void>> found;
+    std::string found_in;  ///< the outline of the model in which it was found
 };
 
 namespace detail {
@@ -163,10 +165,40 @@ model& model::operator=(model&&) noexcept = default;
 model::~model() = default;
 
 namespace {
+
 std::mutex& found_mutex() {
     static std::mutex one;
     return one;
 }
+
+/// Tells apart what facts about a whole model follow from: all of it but values of large tensors and names of nodes.
+std::string outline_of(const onnx::ModelProto& p) {
+    content_hash h;
+    const auto add = [&h](const auto& message) { h.add(message.SerializeAsString()); };
+    const auto add_tensor = [&](const onnx::TensorProto& t) {
+        const bool weights = t.dims_size() > 1 && t.data_type() == onnx::TensorProto::FLOAT;
+        if (!weights && t.ByteSizeLong() <= 1024) return add(t);  // maybe a shape, an axis, a scale of a Resize
+        h.add(t.name()), h.add(std::to_string(t.data_type()));
+        for (const std::int64_t d : t.dims()) h.add(std::to_string(d));
+    };
+    for (const auto& o : p.opset_import()) add(o);
+    for (const auto& f : p.functions()) add(f);
+    const onnx::GraphProto& g = p.graph();
+    for (const auto& t : g.initializer()) add_tensor(t);
+    for (const auto& t : g.sparse_initializer()) add(t);
+    for (const auto* values : {&g.input(), &g.output(), &g.value_info()})
+        for (const auto& v : *values) add(v);
+    for (const auto& n : g.node()) {
+        h.add(n.domain()), h.add(n.op_type());
+        for (const auto* names : {&n.input(), &n.output()}) {
+            for (const std::string& name : *names) h.add(name);
+            h.add("");
+        }
+        for (const auto& a : n.attribute()) add(a);
+    }
+    return h.text();
+}
+
 }  // namespace
 
 std::shared_ptr<const void> model::found(std::type_index what) const {
@@ -176,6 +208,7 @@ std::shared_ptr<const void> model::found(std::type_index what) const {
 }
 void model::keep_found(std::type_index what, std::shared_ptr<const void> found) const {
     const std::lock_guard lock(found_mutex());
+    if (index_->found.empty()) index_->found_in = outline_of(*proto_);
     index_->found[what] = std::move(found);
 }
 
@@ -226,13 +259,14 @@ void model::save(const std::filesystem::path& file) const {
 
 void model::reindex() {
     index& x = *index_;
-    x.found.clear();
     try {
         check_and_sort(*proto_);
         x.outside = take_out(*proto_->mutable_graph());
     } catch (const error& e) {
+        x.found.clear();
         throw error(x.label + ": " + e.what());
     }
+    if (!x.found.empty() && outline_of(*proto_) != x.found_in) x.found.clear();
     x.inputs.clear(), x.outputs.clear();
     x.opsets.clear(), x.nodes.clear(), x.producers.clear(), x.initializers.clear(), x.sparse.clear(), x.uses.clear();
     const onnx::GraphProto& g = proto_->graph();

@@ -40,8 +40,8 @@ void arg_reduce(op_context& call) {
 }
 
 inline constexpr op_entry arg_reduce_ops[] = {
-    {"", "ArgMax", 1, through_float32<arg_reduce<true>>, nullptr, {follow_arg}, {.types = gives_int64}},
-    {"", "ArgMin", 1, through_float32<arg_reduce<false>>, nullptr, {follow_arg}, {.types = gives_int64}},
+    {"", "ArgMax", 1, through_float32<arg_reduce<true>>, nullptr, {follow_arg}, {.traits = reduces, .types = gives_int64}},
+    {"", "ArgMin", 1, through_float32<arg_reduce<false>>, nullptr, {follow_arg}, {.traits = reduces, .types = gives_int64}},
 };
 
 }  // namespace qk::graph::ops

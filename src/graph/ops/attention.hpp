@@ -284,7 +284,7 @@ inline void run_flex_attention(op_context& call) {
 }
 
 inline constexpr op_entry attention_ops[] = {
-    {"", "Attention", 23, run_attention, nullptr, {follow_attention}, {moves_channels}},
+    {"", "Attention", 23, run_attention, nullptr, {follow_attention}, {.traits = moves_channels, .pasts = 1u << 4 | 1u << 5, .mask = 3}},
     {"ai.onnx.preview", "FlexAttention", 1, run_flex_attention, nullptr, {follow_flex_attention}},
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/layouts.hpp"
 #include "graph/ops/pool.hpp"
 #include "graph/ops/walk/rules.hpp"
 
@@ -91,7 +92,7 @@ void batch_normalization_of(op_context& c) {
 // clang-format off
 inline constexpr op_entry batch_normalization_ops[] = {
     {"", "BatchNormalization", 1, floating_only<batch_normalization_of<float>, batch_normalization_of<double>>, nullptr,
-     {follow_normalization_of_channels}, {of_pictures}},
+     {follow_normalization_of_channels}, {.traits = of_pictures | channels_second, .layout = normalization_layout}},
 };
 // clang-format on
 

@@ -259,7 +259,7 @@ void bitwise(op_context& call) {
 // clang-format off
 inline constexpr op_entry binary_ops[] = {
     {"", "Add", 1, through_float32<arithmetic<functions::add>>, nullptr,
-     {follow_elements}, {.traits = neighbour | exact | reckons | pairwise, .values = all_inputs, .inputs = 2}},
+     {follow_elements}, {.traits = neighbour | exact | reckons | pairwise | adds, .values = all_inputs, .inputs = 2}},
     {"", "Sub", 1, through_float32<arithmetic<functions::subtract>>, nullptr,
      {follow_elements}, {.traits = exact | reckons | pairwise, .values = all_inputs, .inputs = 2}},
     {"", "Mul", 1, through_float32<arithmetic<functions::multiply>>, nullptr,

@@ -75,7 +75,7 @@ inline void run_cast_like(op_context& call) { detail::cast_to(call, call.input(1
 // clang-format off
 inline constexpr op_entry cast_ops[] = {
     {"", "Cast", 1, run_cast, nullptr,
-     {follow_cast, 0, 1}, {.traits = exact | reckons | keeps_all, .values = first_input, .types = cast_types}},
+     {follow_cast, 0, 1}, {.traits = exact | reckons | keeps_all | repeats, .values = first_input, .types = cast_types}},
     {"", "CastLike", 15, run_cast_like, nullptr, {follow_unary}, {.traits = reckons, .types = like<1>}},
 };
 // clang-format on

@@ -6,6 +6,7 @@
 
 #include "graph/base/inner_loop.hpp"
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/layouts.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -89,7 +90,13 @@ inline void split(op_context& call) {
 }
 
 inline constexpr op_entry concat_split_ops[] = {
-    {"", "Concat", 1, concat, nullptr, {follow_concat, 0, ~0u}, {.traits = neighbour | exact | reckons, .values = all_inputs}},
+    {"",
+     "Concat",
+     1,
+     concat,
+     nullptr,
+     {follow_concat, 0, ~0u},
+     {.traits = neighbour | exact | reckons | joins, .values = all_inputs, .layout = concat_layout}},
     {"", "Split", 1, split, nullptr, {follow_split}, {mover | exact | reckons, all_but_first}},
 };
 

@@ -4,6 +4,7 @@
 
 #include "graph/ops/dispatch.hpp"
 #include "graph/ops/matrix.hpp"
+#include "graph/ops/product_axes.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
 
@@ -92,7 +93,9 @@ inline void conv(op_context& c) {
                 []<class T>(type_tag<T>, op_context& call) { conv_of<T>(call); });
 }
 
+// clang-format off
 inline constexpr op_entry conv_ops[] = {
-    {"", "Conv", 1, conv, nullptr, {follow_conv}, {.traits = layer | of_pictures | biased | sums_axes, .inputs = 2}}};
+    {"", "Conv", 1, conv, nullptr, {follow_conv}, {.traits = layer | of_pictures | biased | sums_axes, .inputs = 2, .axes = conv_axes}}};
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -6,6 +6,7 @@
 
 #include "graph/ops/dispatch.hpp"
 #include "graph/ops/matrix.hpp"
+#include "graph/ops/product_axes.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
 
@@ -71,7 +72,9 @@ inline void conv_transpose(op_context& c) {
                 []<class T>(type_tag<T>, op_context& call) { conv_transpose_of<T>(call); });
 }
 
+// clang-format off
 inline constexpr op_entry conv_transpose_ops[] = {
-    {"", "ConvTranspose", 1, conv_transpose, nullptr, {follow_conv_transpose}, {.traits = layer | of_pictures | biased, .inputs = 2}}};
+    {"", "ConvTranspose", 1, conv_transpose, nullptr, {follow_conv_transpose}, {.traits = layer | of_pictures | biased, .inputs = 2, .axes = conv_transpose_axes}}};
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -70,7 +70,13 @@ inline void run_decoder_masked_attention(op_context& call) {
 }
 
 inline constexpr op_entry decoder_masked_attention_ops[] = {
-    {"com.microsoft", "DecoderMaskedMultiHeadAttention", 1, run_decoder_masked_attention, nullptr, {follow_multi_head_attention}},
+    {"com.microsoft",
+     "DecoderMaskedMultiHeadAttention",
+     1,
+     run_decoder_masked_attention,
+     nullptr,
+     {follow_multi_head_attention},
+     {.pasts = 1u << 5 | 1u << 6}},
 };
 
 }  // namespace qk::graph::ops

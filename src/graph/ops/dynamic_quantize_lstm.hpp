@@ -101,7 +101,12 @@ inline std::unique_ptr<prepared_op> prepare_dynamic_quantize_lstm(const prepare_
                                                                     detail::dequantized(context.node, r));
 }
 
-inline constexpr op_entry dynamic_quantize_lstm_ops[] = {
-    {"com.microsoft", "DynamicQuantizeLSTM", 1, run_dynamic_quantize_lstm, prepare_dynamic_quantize_lstm, {follow_all_samples}}};
+inline constexpr op_entry dynamic_quantize_lstm_ops[] = {{"com.microsoft",
+                                                          "DynamicQuantizeLSTM",
+                                                          1,
+                                                          run_dynamic_quantize_lstm,
+                                                          prepare_dynamic_quantize_lstm,
+                                                          {follow_all_samples},
+                                                          {on_codes}}};
 
 }  // namespace qk::graph::ops

@@ -131,7 +131,7 @@ inline type_source embedding_types(const onnx::NodeProto&, int output) {
 inline constexpr op_entry embedding_ops[] = {
     {"com.microsoft", "EmbedLayerNormalization", 1, run_embed_layer_normalization, nullptr,
      {follow_embeddings}, {.types = embedding_types}},
-    {"com.microsoft", "GatherBlockQuantized", 1, run_gather_block_quantized, nullptr, {follow_gather_block_quantized}, {.types = like<2>}},
+    {"com.microsoft", "GatherBlockQuantized", 1, run_gather_block_quantized, nullptr, {follow_gather_block_quantized}, {.traits = on_codes, .types = like<2>}},
 };
 // clang-format on
 

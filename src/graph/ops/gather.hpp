@@ -147,7 +147,7 @@ inline void compress(op_context& call) {
 
 // clang-format off
 inline constexpr op_entry gather_ops[] = {
-    {"", "Gather", 1, gather, nullptr, {follow_gather, 0, 2}, {mover | exact | reckons | moves_channels | chooses, all_but_first}},
+    {"", "Gather", 1, gather, nullptr, {follow_gather, 0, 2}, {mover | exact | reckons | moves_channels | chooses | picks_rows, all_but_first}},
     {"", "GatherElements", 11, gather_elements, nullptr, {follow_gather_elements}, {0, all_but_first}},
     {"", "GatherND", 11, gather_nd, nullptr,
      {follow_gather_nd, 0, 2}, {.traits = moves_channels | chooses, .places = all_but_first, .values = first_input}},

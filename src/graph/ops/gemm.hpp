@@ -5,6 +5,7 @@
 #include "graph/ops/binary.hpp"
 #include "graph/ops/dispatch.hpp"
 #include "graph/ops/matrix.hpp"
+#include "graph/ops/product_axes.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -42,7 +43,9 @@ inline void gemm(op_context& c) {
     run_by_type(c, product_types, "A of type ", " is not a type of Gemm", []<class T>(type_tag<T>, op_context& call) { gemm_of<T>(call); });
 }
 
+// clang-format off
 inline constexpr op_entry gemm_ops[] = {
-    {"", "Gemm", 1, gemm, nullptr, {follow_gemm}, {.traits = layer | moves_channels | biased | sums_axes, .inputs = 2}}};
+    {"", "Gemm", 1, gemm, nullptr, {follow_gemm}, {.traits = layer | moves_channels | biased | sums_axes, .inputs = 2, .axes = gemm_axes}}};
+// clang-format on
 
 }  // namespace qk::graph::ops

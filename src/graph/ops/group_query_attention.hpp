@@ -212,7 +212,13 @@ inline void run_group_query_attention(op_context& call) {
 }
 
 inline constexpr op_entry group_query_attention_ops[] = {
-    {"com.microsoft", "GroupQueryAttention", 1, run_group_query_attention, nullptr, {follow_group_query_attention}, {moves_channels}},
+    {"com.microsoft",
+     "GroupQueryAttention",
+     1,
+     run_group_query_attention,
+     nullptr,
+     {follow_group_query_attention},
+     {.traits = moves_channels, .pasts = 1u << 3 | 1u << 4, .mask = 10}},
     {"com.microsoft", "RotaryEmbedding", 1, run_microsoft_rotary, nullptr, {follow_rotary}},
 };
 

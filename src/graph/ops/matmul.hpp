@@ -5,6 +5,7 @@
 #include "graph/base/inner_loop.hpp"
 #include "graph/ops/dispatch.hpp"
 #include "graph/ops/matrix.hpp"
+#include "graph/ops/product_axes.hpp"
 #include "graph/ops/walk/rules.hpp"
 
 namespace qk::graph::ops {
@@ -62,7 +63,9 @@ inline void matmul(op_context& c) {
                 []<class T>(type_tag<T>, op_context& call) { matmul_of<T>(call); });
 }
 
+// clang-format off
 inline constexpr op_entry matmul_ops[] = {
-    {"", "MatMul", 1, matmul, nullptr, {follow_matmul}, {.traits = layer | moves_channels | sums_axes, .inputs = 2}}};
+    {"", "MatMul", 1, matmul, nullptr, {follow_matmul}, {.traits = layer | moves_channels | sums_axes, .inputs = 2, .axes = matmul_axes}}};
+// clang-format on
 
 }  // namespace qk::graph::ops

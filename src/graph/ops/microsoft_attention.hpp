@@ -295,8 +295,20 @@ inline void run_microsoft_attention(op_context& call) {
 }
 
 inline constexpr op_entry microsoft_attention_ops[] = {
-    {"com.microsoft", "Attention", 1, run_microsoft_attention, nullptr, {follow_microsoft_attention}, {moves_channels}},
-    {"com.microsoft", "MultiHeadAttention", 1, run_multi_head_attention, nullptr, {follow_multi_head_attention}, {moves_channels}},
+    {"com.microsoft",
+     "Attention",
+     1,
+     run_microsoft_attention,
+     nullptr,
+     {follow_microsoft_attention},
+     {.traits = moves_channels, .pasts = 1u << 4, .mask = 5}},
+    {"com.microsoft",
+     "MultiHeadAttention",
+     1,
+     run_multi_head_attention,
+     nullptr,
+     {follow_multi_head_attention},
+     {.traits = moves_channels, .pasts = 1u << 6 | 1u << 7, .mask = 5}},
 };
 
 }  // namespace qk::graph::ops

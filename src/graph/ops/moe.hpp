@@ -314,7 +314,7 @@ inline void run_qmoe(op_context& call) {
 
 inline constexpr op_entry moe_ops[] = {
     {"com.microsoft", "MoE", 1, run_moe, nullptr, {follow_experts}},
-    {"com.microsoft", "QMoE", 1, run_qmoe, nullptr, {follow_experts}},
+    {"com.microsoft", "QMoE", 1, run_qmoe, nullptr, {follow_experts}, {on_codes}},
 };
 
 }  // namespace qk::graph::ops

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -131,24 +132,33 @@ namespace ops {
 
 /// What planners, exporters and the evaluator ask of an operator. A row has the sum of what holds for it.
 enum trait : unsigned {
-    layer = 1,                ///< multiplies weights or activations
-    neighbour = 1 << 1,       ///< has an integer kernel in runtimes, of activations
-    clamps = 1 << 2,          ///< fused into the node before it
-    mover = 1 << 3,           ///< gives elements of input 0, or the largest of some; formats propagate through it
-    exact = 1 << 4,           ///< one correctly rounded operation, a choice among inputs, or a whole number: every runtime gives the same
-    reckons = 1 << 5,         ///< shapes are reckoned with it: of its numbers it makes one that is asked for
-    moves_channels = 1 << 6,  ///< the result has channels elsewhere than its input, or none
-    of_pictures = 1 << 7,     ///< reads N,C,H,W
-    makes_codes = 1 << 8,     ///< gives codes of numbers that it rounds
-    one_by_one = 1 << 9,      ///< element by element of input 0: any order of elements will do
-    pairwise = 1 << 10,       ///< element by element of two inputs of one shape, or of one and a scalar
-    random = 1 << 11,         ///< no function of its inputs
-    chooses = 1 << 12,        ///< gives one of its inputs' values at each place: a constant among them is a bound or a table
-    reshapes = 1 << 13,       ///< gives the elements of input 0 in their order, under another shape
-    keeps_all = 1 << 14,      ///< gives each element of input 0 once: reshaped, turned, or in another type
-    recurrent = 1 << 15,      ///< walks along time with weights W and R, its inputs 1 and 2
-    biased = 1 << 16,         ///< input 2 is a bias
-    sums_axes = 1 << 17,      ///< a layer whose results are sums over axes of input 0, so that what it reads can be taken apart
+    layer = 1,                  ///< multiplies weights or activations
+    neighbour = 1 << 1,         ///< has an integer kernel in runtimes, of activations
+    clamps = 1 << 2,            ///< fused into the node before it
+    mover = 1 << 3,             ///< gives elements of input 0, or the largest of some; formats propagate through it
+    exact = 1 << 4,             ///< one correctly rounded operation, a choice among inputs, or a whole number: every runtime gives the same
+    reckons = 1 << 5,           ///< shapes are reckoned with it: of its numbers it makes one that is asked for
+    moves_channels = 1 << 6,    ///< the result has channels elsewhere than its input, or none
+    of_pictures = 1 << 7,       ///< reads N,C,H,W
+    makes_codes = 1 << 8,       ///< gives codes of numbers that it rounds
+    one_by_one = 1 << 9,        ///< element by element of input 0: any order of elements will do
+    pairwise = 1 << 10,         ///< element by element of two inputs of one shape, or of one and a scalar
+    random = 1 << 11,           ///< no function of its inputs
+    chooses = 1 << 12,          ///< gives one of its inputs' values at each place: a constant among them is a bound or a table
+    reshapes = 1 << 13,         ///< gives the elements of input 0 in their order, under another shape
+    keeps_all = 1 << 14,        ///< gives each element of input 0 once: reshaped, turned, or in another type
+    recurrent = 1 << 15,        ///< walks along time with weights W and R, its inputs 1 and 2
+    biased = 1 << 16,           ///< input 2 is a bias
+    sums_axes = 1 << 17,        ///< a layer whose results are sums over axes of input 0, so that what it reads can be taken apart
+    reduces = 1 << 18,          ///< takes axes together, which `keepdims` keeps or drops
+    measures = 1 << 19,         ///< its result follows from the lengths of input 0 alone
+    picks_rows = 1 << 20,       ///< reads input 0 as a table of rows
+    channels_second = 1 << 21,  ///< input 0 has its channels on axis 1, whatever its rank
+    repeats = 1 << 22,          ///< gives the values of input 0 at their places, perhaps in another type or rounded
+    joins = 1 << 23,            ///< its inputs stand behind one another in its result
+    adds = 1 << 25,             ///< the sum of two inputs
+    finds_nan = 1 << 26,        ///< a model that asks for NaN has an answer to them
+    on_codes = 1 << 24,         ///< a quantizer, or computes with what one made
 };
 
 inline constexpr unsigned first_input = 1, all_inputs = ~0u, all_but_first = ~1u;
@@ -163,14 +173,50 @@ struct type_source {
 };
 using type_rule = type_source (*)(const onnx::NodeProto&, int output);
 
+/// How a layer sums products of its inputs 0 and 1 (its weights). An axis below 0 counts from the last.
+struct product_axes {
+    int sums = -1;            ///< the axis of input 0 that sums run along
+    int in = -2, out = -1;    ///< axes of the weights: what meets an element of input 0, and what is made of it
+    std::int64_t groups = 1;  ///< products beside each other, each of channels of its own
+    bool windows = false;     ///< axes from 2 on are places of a picture, those of the weights taps
+    bool transposed = false;  ///< weights have the inputs of all groups and the outputs of one; otherwise the other way round
+};
+
+/// How a node computes values N,C,H,W that lie channels last.
+enum class layout_rule {
+    plain,       ///< needs N,C,H,W
+    unary,       ///< element by element of input 0: any order of elements will do
+    scaled,      ///< unary if input 1 (a scale) is one value
+    block_axis,  ///< blocks along attribute `axis`; along axis 1 a channels-last value is a matrix whose rows are cut into blocks
+    by_channel,  ///< a channels-last value is a matrix with a column for each channel
+    binary,      ///< element by element of two inputs of one shape, or of one and a scalar
+    concat,      ///< along axis 1
+    max_pool,
+    average_pool,
+    global_average,
+    slice,  ///< starts, ends, axes, steps are inputs; axes are renumbered
+    pad,    ///< pads are an input; axes are renumbered
+};
+
 struct op_facts {
     unsigned traits = 0;
     unsigned places = 0;        ///< bits of inputs that are no data but say where, how many or between what: indices, axes, sizes, bounds
     unsigned values = 0;        ///< bits of inputs whose values the result holds, some of them, added to others, scaled or bounded
     type_rule types = nullptr;  ///< of the outputs (types.hpp); nullptr: that of the first input
     int inputs = 1;             ///< that a node must have
+    int outputs = 1;            ///< that a node must have
+    unsigned pasts = 0;         ///< bits of inputs that hold what earlier runs made: outputs 1, 2, ... continue them, in their order
+    int mask = -1;              ///< the input that is added to scores
+    bool (*moves)(const onnx::NodeProto&) = nullptr;         ///< whether this node is a mover, where its attributes decide
+    layout_rule (*layout)(const node_view&) = nullptr;       ///< nullptr: what one_by_one and pairwise say, otherwise plain
+    product_axes (*axes)(const onnx::NodeProto&) = nullptr;  ///< of one product of two inputs; nullptr: it is none
     bool has(ops::trait t) const { return (traits & t) != 0; }
     bool is_place(int input) const { return is_bit(places, input); }
+    /// Returns the output that holds the values of this input with more behind them; -1 if there is none.
+    int continued_by(int input) const {
+        if (has(ops::joins)) return 0;
+        return is_bit(pasts, input) ? 1 + std::popcount(pasts & ((1u << input) - 1)) : -1;
+    }
     /// Is true when a result holds the values of this input: what passes a mask on, or scores.
     bool passes(int input) const { return is_bit(values, input) || (has(ops::mover) && input == 0); }
 
@@ -195,8 +241,18 @@ const op_facts& facts_of(const onnx::NodeProto& n);
 /// The same for an operator of ONNX by its name, as in "Conv=int8/int4".
 const op_facts& facts_of_type(std::string_view op_type);
 
+layout_rule layout_rule_of(const node_view& n, const op_facts& is);
+
+/// Returns how a node sums; nullopt where it is no product of two inputs.
+std::optional<product_axes> product_axes_of(const onnx::NodeProto& n);
+
 /// Returns where the element type of a node's output comes from; nullopt where the operator is not known.
 std::optional<type_source> type_source_of(const onnx::NodeProto& n, int output);
+
+/// Returns whether a node quantizes, or computes with codes; also operators that are not run here.
+bool works_on_codes(const onnx::NodeProto& n);
+/// Returns whether the results of a node are no tensors but sequences of them. `takes_one`: it reads one.
+bool makes_sequence(const onnx::NodeProto& n, bool takes_one);
 
 /// Finds the entry of an operator in the table (ops/table.hpp). Returns nullptr when the operator or its version is unknown.
 const op_entry* find_op(std::string_view domain, std::string_view name, int version);

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/layouts.hpp"
 #include "graph/ops/walk/rules.hpp"
+#include "qk/graph/model/attribute.hpp"
 
 namespace qk::graph::ops {
 
@@ -151,9 +153,18 @@ inline void center_crop_pad(op_context& call) {
     pad_tensor(call, x, before, after, pad_mode::constant, nullptr);
 }
 
+/// A padding of 0 is inside every range; other constants are not.
+inline bool pads_within_range(const onnx::NodeProto& n) {
+    const bool constant = graph::detail::text_attribute(n, "mode", "constant") == "constant";
+    return !constant || ((n.input_size() < 3 || n.input(2).empty()) && graph::detail::float_attribute(n, "value", 0) == 0.0f);
+}
+
+// clang-format off
 inline constexpr op_entry pad_ops[] = {
-    {"", "Pad", 1, pad, nullptr, {follow_pad}, {.traits = exact, .places = 1u << 1 | 1u << 3, .values = first_input}},
+    {"", "Pad", 1, pad, nullptr, {follow_pad},
+     {.traits = exact | channels_second, .places = 1u << 1 | 1u << 3, .values = first_input, .moves = pads_within_range, .layout = pad_layout}},
     {"", "CenterCropPad", 18, center_crop_pad, nullptr, {follow_center_crop_pad}, {0, all_but_first}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/ops/dispatch.hpp"
+#include "graph/ops/layouts.hpp"
 #include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/window.hpp"
@@ -192,16 +193,16 @@ void floating_only(op_context& c) {
 
 // clang-format off
 inline constexpr op_entry pool_ops[] = {
-    {"", "MaxPool", 1, max_pool, nullptr, {follow_pool}, {.traits = mover | exact | of_pictures, .types = gives_beside<data_type::int64>}},
+    {"", "MaxPool", 1, max_pool, nullptr, {follow_pool}, {.traits = mover | exact | of_pictures | channels_second, .types = gives_beside<data_type::int64>, .layout = max_pool_layout}},
     {"", "AveragePool", 1, floating_only<average_pool_of<float>, average_pool_of<double>>, nullptr,
-     {follow_pool}, {neighbour | of_pictures}},
+     {follow_pool}, {.traits = neighbour | of_pictures | channels_second, .layout = lies<layout_rule::average_pool>}},
     {"", "LpPool", 1, floating_only<lp_pool_of<float>, lp_pool_of<double>>, nullptr, {follow_pool}},
     {"", "GlobalAveragePool", 1,
      floating_only<global_pool_of<float, global_pool::average>, global_pool_of<double, global_pool::average>>, nullptr,
-     {follow_pool}, {neighbour | of_pictures}},
+     {follow_pool}, {.traits = neighbour | of_pictures | channels_second, .layout = lies<layout_rule::global_average>}},
     {"", "GlobalMaxPool", 1,
      floating_only<global_pool_of<float, global_pool::maximum>, global_pool_of<double, global_pool::maximum>>, nullptr,
-     {follow_pool}, {mover | of_pictures}},
+     {follow_pool}, {mover | of_pictures | channels_second}},
     {"", "GlobalLpPool", 1,
      floating_only<global_pool_of<float, global_pool::norm>, global_pool_of<double, global_pool::norm>>, nullptr,
      {follow_pool}},

@@ -243,11 +243,11 @@ inline type_source qgemm_types(const onnx::NodeProto& n, int output) {
 
 // clang-format off
 inline constexpr op_entry qgemm_ops[] = {
-    {"com.microsoft", "QGemm", 1, run_qgemm, nullptr, {follow_qgemm}, {.traits = makes_codes, .types = qgemm_types}},
+    {"com.microsoft", "QGemm", 1, run_qgemm, nullptr, {follow_qgemm}, {.traits = makes_codes | on_codes, .types = qgemm_types}},
     {"com.microsoft", "MatMulIntegerToFloat", 1, run_matmul_integer_to_float, nullptr,
-     {follow_matmul_integer}, {.types = gives<data_type::float32>}},
-    {"com.microsoft", "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul, nullptr, {follow_all_samples}},
-    {"com.microsoft", "MatMulNBits", 1, run_matmul_nbits, prepare_matmul_nbits, {follow_matmul_bits}},
+     {follow_matmul_integer}, {.traits = on_codes, .types = gives<data_type::float32>}},
+    {"com.microsoft", "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul, nullptr, {follow_all_samples}, {on_codes}},
+    {"com.microsoft", "MatMulNBits", 1, run_matmul_nbits, prepare_matmul_nbits, {follow_matmul_bits}, {on_codes}},
 };
 // clang-format on
 

@@ -172,17 +172,17 @@ inline type_source concatenated_types(const onnx::NodeProto& n, int) { return {h
 // clang-format off
 inline constexpr op_entry qlinear_ops[] = {
     {"com.microsoft", "QLinearAdd", 1, run_qlinear_add, nullptr,
-     {follow_qlinear_elements}, {.traits = makes_codes, .types = like_zero_point<7>}},
-    {"com.microsoft", "QLinearMul", 1, run_qlinear_mul, nullptr, {follow_qlinear_elements}, {.types = like_zero_point<7>}},
-    {"com.microsoft", "QLinearSigmoid", 1, run_qlinear_sigmoid, nullptr, {follow_unary}, {.types = like_zero_point<4>}},
-    {"com.microsoft", "QLinearLeakyRelu", 1, run_qlinear_leaky_relu, nullptr, {follow_unary}, {.types = like_zero_point<4>}},
+     {follow_qlinear_elements}, {.traits = makes_codes | on_codes, .types = like_zero_point<7>}},
+    {"com.microsoft", "QLinearMul", 1, run_qlinear_mul, nullptr, {follow_qlinear_elements}, {.traits = on_codes, .types = like_zero_point<7>}},
+    {"com.microsoft", "QLinearSigmoid", 1, run_qlinear_sigmoid, nullptr, {follow_unary}, {.traits = on_codes, .types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearLeakyRelu", 1, run_qlinear_leaky_relu, nullptr, {follow_unary}, {.traits = on_codes, .types = like_zero_point<4>}},
     {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv, nullptr,
-     {follow_qlinear_conv}, {.traits = makes_codes, .types = like_zero_point<7>}},
-    {"com.microsoft", "QLinearAveragePool", 1, run_qlinear_average_pool, nullptr, {follow_pool}, {.types = like_zero_point<4>}},
+     {follow_qlinear_conv}, {.traits = makes_codes | on_codes, .types = like_zero_point<7>}},
+    {"com.microsoft", "QLinearAveragePool", 1, run_qlinear_average_pool, nullptr, {follow_pool}, {.traits = on_codes, .types = like_zero_point<4>}},
     {"com.microsoft", "QLinearGlobalAveragePool", 1, run_qlinear_global_average_pool, nullptr,
-     {follow_pool}, {.types = like_zero_point<4>}},
-    {"com.microsoft", "QLinearSoftmax", 1, run_qlinear_softmax, nullptr, {follow_qlinear_softmax}, {.types = like_zero_point<4>}},
-    {"com.microsoft", "QLinearConcat", 1, run_qlinear_concat, nullptr, {follow_qlinear_concat}, {.types = concatenated_types}},
+     {follow_pool}, {.traits = on_codes, .types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearSoftmax", 1, run_qlinear_softmax, nullptr, {follow_qlinear_softmax}, {.traits = on_codes, .types = like_zero_point<4>}},
+    {"com.microsoft", "QLinearConcat", 1, run_qlinear_concat, nullptr, {follow_qlinear_concat}, {.traits = on_codes, .types = concatenated_types}},
 };
 // clang-format on
 

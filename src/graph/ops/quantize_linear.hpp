@@ -9,6 +9,7 @@
 #include "graph/base/kernel_calls.hpp"
 #include "graph/ops/cast.hpp"
 #include "graph/ops/elements.hpp"
+#include "graph/ops/layouts.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
@@ -233,15 +234,15 @@ inline type_source dynamic_types(const onnx::NodeProto&, int output) { return {-
 // clang-format off
 inline constexpr op_entry quantize_linear_ops[] = {
     {"", "QuantizeLinear", 10, run_quantize_linear, nullptr,
-     {follow_quantize}, {.traits = exact | makes_codes, .types = quantized_types, .inputs = 2}},
+     {follow_quantize}, {.traits = exact | makes_codes | repeats | on_codes, .types = quantized_types, .inputs = 2, .layout = scaled_layout}},
     {"", "DequantizeLinear", 10, run_dequantize_linear, nullptr,
-     {follow_quantize}, {.traits = exact, .types = dequantized_types, .inputs = 2}},
+     {follow_quantize}, {.traits = exact | repeats | on_codes, .types = dequantized_types, .inputs = 2, .layout = scaled_layout}},
     {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear, nullptr,
-     {follow_dynamic_quantize}, {.traits = makes_codes, .types = dynamic_types}},
+     {follow_dynamic_quantize}, {.traits = makes_codes | on_codes, .types = dynamic_types, .outputs = 3}},
     {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear, nullptr,
-     {follow_quantize}, {.traits = exact | makes_codes, .types = quantized_types}},
+     {follow_quantize}, {.traits = exact | makes_codes | repeats | on_codes, .types = quantized_types, .layout = scaled_layout}},
     {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear, nullptr,
-     {follow_quantize}, {.traits = exact, .types = dequantized_types}},
+     {follow_quantize}, {.traits = exact | repeats | on_codes, .types = dequantized_types, .layout = scaled_layout}},
 };
 // clang-format on
 

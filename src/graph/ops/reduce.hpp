@@ -210,16 +210,16 @@ inline void reduce_log_sum_exp(op_context& call) {
 }
 
 inline constexpr op_entry reduce_ops[] = {
-    {"", "ReduceSum", 1, through_float32<reduce<reducers::sum, number_types>>, nullptr, {follow_reduce}, {reckons}},
-    {"", "ReduceMean", 1, through_float32<reduce<reducers::mean, number_types>>, nullptr, {follow_reduce}},
-    {"", "ReduceMax", 1, through_float32<reduce<reducers::max, element_types>>, nullptr, {follow_reduce}, {reckons}},
-    {"", "ReduceMin", 1, through_float32<reduce<reducers::min, element_types>>, nullptr, {follow_reduce}, {reckons}},
-    {"", "ReduceProd", 1, through_float32<reduce<reducers::prod, number_types>>, nullptr, {follow_reduce}, {reckons}},
-    {"", "ReduceL1", 1, through_float32<reduce<reducers::l1, number_types>>, nullptr, {follow_reduce}},
-    {"", "ReduceL2", 1, through_float32<reduce<reducers::l2, number_types>>, nullptr, {follow_reduce}},
-    {"", "ReduceSumSquare", 1, through_float32<reduce<reducers::sum_square, number_types>>, nullptr, {follow_reduce}},
-    {"", "ReduceLogSum", 1, through_float32<reduce<reducers::log_sum, number_types>>, nullptr, {follow_reduce}},
-    {"", "ReduceLogSumExp", 1, through_float32<reduce_log_sum_exp>, nullptr, {follow_reduce}},
+    {"", "ReduceSum", 1, through_float32<reduce<reducers::sum, number_types>>, nullptr, {follow_reduce}, {reckons | reduces}},
+    {"", "ReduceMean", 1, through_float32<reduce<reducers::mean, number_types>>, nullptr, {follow_reduce}, {reduces}},
+    {"", "ReduceMax", 1, through_float32<reduce<reducers::max, element_types>>, nullptr, {follow_reduce}, {reckons | reduces}},
+    {"", "ReduceMin", 1, through_float32<reduce<reducers::min, element_types>>, nullptr, {follow_reduce}, {reckons | reduces}},
+    {"", "ReduceProd", 1, through_float32<reduce<reducers::prod, number_types>>, nullptr, {follow_reduce}, {reckons | reduces}},
+    {"", "ReduceL1", 1, through_float32<reduce<reducers::l1, number_types>>, nullptr, {follow_reduce}, {reduces}},
+    {"", "ReduceL2", 1, through_float32<reduce<reducers::l2, number_types>>, nullptr, {follow_reduce}, {reduces}},
+    {"", "ReduceSumSquare", 1, through_float32<reduce<reducers::sum_square, number_types>>, nullptr, {follow_reduce}, {reduces}},
+    {"", "ReduceLogSum", 1, through_float32<reduce<reducers::log_sum, number_types>>, nullptr, {follow_reduce}, {reduces}},
+    {"", "ReduceLogSumExp", 1, through_float32<reduce_log_sum_exp>, nullptr, {follow_reduce}, {reduces}},
 };
 
 }  // namespace qk::graph::ops

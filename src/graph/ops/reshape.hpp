@@ -131,15 +131,15 @@ inline void bit_cast(op_context& call) {
 
 // clang-format off
 inline constexpr op_entry reshape_ops[] = {
-    {"", "Identity", 1, identity, nullptr, {follow_cast, 0, 1}, {mover | exact | reckons | one_by_one | keeps_all}},
+    {"", "Identity", 1, identity, nullptr, {follow_cast, 0, 1}, {mover | exact | reckons | one_by_one | keeps_all | repeats}},
     {"", "Reshape", 1, reshape, nullptr,
      {follow_reshape, 2, 1}, {mover | exact | reckons | moves_channels | reshapes | keeps_all, all_but_first}},
     {"", "Flatten", 1, flatten, nullptr, {follow_flatten}, {mover | reckons | moves_channels | reshapes | keeps_all}},
     {"", "Squeeze", 1, squeeze, nullptr, {follow_squeeze, 0, 1}, {mover | reckons | moves_channels | reshapes | keeps_all, all_but_first}},
     {"", "Unsqueeze", 1, unsqueeze, nullptr,
      {follow_unsqueeze, 0, 1}, {mover | reckons | moves_channels | reshapes | keeps_all, all_but_first}},
-    {"", "Shape", 1, shape_of, nullptr, {follow_shape, 1}, {.traits = exact | moves_channels, .types = gives_int64}},
-    {"", "Size", 1, size_of_tensor, nullptr, {follow_shape, 1}, {.traits = exact, .types = gives_int64}},
+    {"", "Shape", 1, shape_of, nullptr, {follow_shape, 1}, {.traits = exact | moves_channels | measures, .types = gives_int64}},
+    {"", "Size", 1, size_of_tensor, nullptr, {follow_shape, 1}, {.traits = exact | measures, .types = gives_int64}},
     {"", "BitCast", 26, bit_cast, nullptr, {follow_bit_cast}, {.types = cast_types}},
 };
 // clang-format on

@@ -9,6 +9,7 @@
 #include "graph/ops/op.hpp"
 #include "graph/ops/walk/rules.hpp"
 #include "graph/ops/working_type.hpp"
+#include "qk/graph/model/attribute.hpp"
 
 namespace qk::graph::ops {
 
@@ -292,9 +293,13 @@ inline detail::resize_plans plan_resize(op_context& call) {
 inline void run_upsample(op_context& call) { detail::resize_axes(call, plan_upsample(call)); }
 inline void run_resize(op_context& call) { detail::resize_axes(call, plan_resize(call)); }
 
+inline bool takes_nearest(const onnx::NodeProto& n) { return graph::detail::text_attribute(n, "mode", "nearest") == "nearest"; }
+
+// clang-format off
 inline constexpr op_entry resize_ops[] = {
-    {"", "Resize", 10, run_resize, nullptr, {follow_resize, 8}, {0, all_but_first}},
-    {"", "Upsample", 1, run_upsample, nullptr, {follow_resize, 8}, {0, all_but_first}},
+    {"", "Resize", 10, run_resize, nullptr, {follow_resize, 8}, {.traits = channels_second, .places = all_but_first, .moves = takes_nearest}},
+    {"", "Upsample", 1, run_upsample, nullptr, {follow_resize, 8}, {.traits = channels_second, .places = all_but_first, .moves = takes_nearest}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

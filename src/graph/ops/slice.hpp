@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "graph/ops/broadcast.hpp"
+#include "graph/ops/layouts.hpp"
 #include "graph/ops/strided.hpp"
 #include "graph/ops/walk/rules.hpp"
 
@@ -118,7 +119,13 @@ inline void tile(op_context& call) {
 }
 
 inline constexpr op_entry slice_ops[] = {
-    {"", "Slice", 1, slice, nullptr, {follow_slice, 2 + 4 + 8 + 16}, {mover | exact | reckons, all_but_first}},
+    {"",
+     "Slice",
+     1,
+     slice,
+     nullptr,
+     {follow_slice, 2 + 4 + 8 + 16},
+     {.traits = mover | exact | reckons, .places = all_but_first, .layout = slice_layout}},
     {"", "Expand", 8, expand, nullptr, {follow_expand, 2, 1}, {mover | exact | reckons | moves_channels, all_but_first}},
     {"", "Tile", 1, tile, nullptr, {follow_tile, 2}, {mover | reckons, all_but_first}},
 };

@@ -53,12 +53,26 @@ const op_facts& facts_of_row(const op_entry* op) {
 const op_facts& facts_of(const onnx::NodeProto& n) { return facts_of_row(newest_row(n.domain(), n.op_type())); }
 const op_facts& facts_of_type(std::string_view op_type) { return facts_of_row(newest_row("", op_type)); }
 
+layout_rule layout_rule_of(const node_view& n, const op_facts& is) {
+    if (is.layout != nullptr) return is.layout(n);
+    if (!n.proto().domain().empty() && n.proto().domain() != "ai.onnx") return layout_rule::plain;
+    if (is.has(ops::one_by_one)) return layout_rule::unary;
+    return is.has(ops::pairwise) && n.version() >= 7 ? layout_rule::binary : layout_rule::plain;
+}
+
+std::optional<product_axes> product_axes_of(const onnx::NodeProto& n) {
+    const auto axes = facts_of(n).axes;
+    return axes == nullptr ? std::nullopt : std::optional(axes(n));
+}
+
 int least_inputs(const onnx::NodeProto& n) {
     const std::string& op = n.op_type();
     if (op.ends_with("QuantizeLinear") && op != "DynamicQuantizeLinear") return 2;  // of any domain
     if (!n.domain().empty() || detail::one_of(op, {"Optional", "SequenceEmpty"})) return 0;
     return facts_of(n).inputs;
 }
+
+int least_outputs(const onnx::NodeProto& n) { return facts_of(n).outputs; }
 
 std::optional<type_source> type_source_of(const onnx::NodeProto& n, int output) {
     if (const op_entry* op = newest_row(n.domain(), n.op_type())) return op->is.types == nullptr ? type_source{} : op->is.types(n, output);
@@ -68,6 +82,20 @@ std::optional<type_source> type_source_of(const onnx::NodeProto& n, int output) 
         return type_source{-1, data_type::float32};
     if (n.op_type() == "SequenceLength") return type_source{-1, data_type::int64};
     return std::nullopt;
+}
+
+bool works_on_codes(const onnx::NodeProto& n) {
+    if (const op_entry* op = newest_row(n.domain(), n.op_type())) return op->is.has(ops::on_codes);
+    const std::string& op = n.op_type();  // of the newest runtimes, which are not run here
+    return (n.domain().empty() || n.domain() == "com.microsoft") &&
+           (op.starts_with("QLinear") || op.ends_with("QuantizeLinear") || op.ends_with("Integer") ||
+            detail::one_of(op, {"MatMulBnb4", "MatMulFpQ4", "QAttention"}));
+}
+
+bool makes_sequence(const onnx::NodeProto& n, bool takes_one) {
+    if (takes_one) return !detail::one_of(n.op_type(), {"SequenceAt", "SequenceLength", "ConcatFromSequence", "OptionalGetElement"});
+    return detail::one_of(n.op_type(), {"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SplitToSequence",
+                                        "SequenceMap", "Optional", "ZipMap"});
 }
 
 }  // namespace qk::graph

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/ops/layouts.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/quantize_linear.hpp"
 #include "graph/ops/types.hpp"
@@ -122,7 +123,13 @@ inline constexpr op_entry tensorrt_ops[] = {
     {"trt", "TRT_FP4DynamicQuantize", 1, run_fp4_dynamic_quantize, nullptr, {}, {.types = fp4_types}},
     {"trt", "TRT_MXFP8DynamicQuantize", 1, run_mxfp8_dynamic_quantize, nullptr, {}, {.types = mxfp8_types}},
     {"trt", "TRT_MXFP8DequantizeLinear", 1, run_mxfp8_dequantize_linear, nullptr, {}, {.types = widened_types}},
-    {"trt", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}, {.traits = exact, .types = dequantized_types}},
+    {"trt",
+     "DequantizeLinear",
+     1,
+     run_dequantize_linear,
+     nullptr,
+     {follow_quantize},
+     {.traits = exact | on_codes, .types = dequantized_types, .layout = scaled_layout}},
 };
 
 }  // namespace qk::graph::ops

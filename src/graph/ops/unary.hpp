@@ -238,7 +238,7 @@ inline constexpr op_entry unary_ops[] = {
     {"", "Relu", 1, through_float32<unary<functions::relu, signed_numbers>>, nullptr, {follow_unary}, {clamps | exact | one_by_one}},
     {"", "Not", 1, unary<functions::logical_not, only_bool>, nullptr, {follow_unary}, {.traits = exact, .types = gives_booleans}},
     {"", "BitwiseNot", 18, unary<functions::bitwise_not, integer_types>, nullptr, {follow_unary}},
-    {"", "IsNaN", 9, through_float32<is_nan>, nullptr, {follow_unary}, {.types = gives_booleans}},
+    {"", "IsNaN", 9, through_float32<is_nan>, nullptr, {follow_unary}, {.traits = finds_nan, .types = gives_booleans}},
     {"", "IsInf", 10, through_float32<is_inf>, nullptr, {follow_unary}, {.types = gives_booleans}},
 };
 // clang-format on

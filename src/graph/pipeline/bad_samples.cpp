@@ -13,7 +13,7 @@ namespace qk::graph::pipeline {
 namespace {
 
 bool expects_missing_values(const model& m) {
-    return std::ranges::any_of(m.graph().node(), [](const onnx::NodeProto& n) { return n.op_type() == "IsNaN"; });
+    return std::ranges::any_of(m.graph().node(), [](const onnx::NodeProto& n) { return facts_of(n).has(ops::finds_nan); });
 }
 
 bool has_nan(const tensor& given) {

@@ -144,12 +144,13 @@ double forced_network::terms_of(const onnx::NodeProto& n) const {
         return found == shapes_.end() ? dims{} : found->second.shape();
     };
     const dims first = shape(n.input(0)), second = shape(n.input(1));
-    if (n.op_type() == "MatMul" && !first.empty()) return static_cast<double>(first.back());
-    if (n.op_type() == "Gemm" && first.size() == 2) return static_cast<double>(first[detail::int_attribute(n, "transA", 0) != 0 ? 0 : 1]);
+    const auto axes = product_axes_of(n);
+    if (axes && !axes->windows && first.size() >= (axes->sums < 0 ? 1 : 2))
+        return static_cast<double>(first[resolve_axis(axes->sums, first.size())]);
     if (second.size() >= 2) {
         double all = 1;
         for (const std::int64_t d : second) all *= static_cast<double>(d);
-        return std::max(1.0, all / static_cast<double>(std::max<std::int64_t>(1, second[n.op_type() == "ConvTranspose" ? 1 : 0])));
+        return std::max(1.0, all / static_cast<double>(std::max<std::int64_t>(1, second[axes && axes->transposed ? 1 : 0])));
     }
     return 4096;
 }

@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "graph/evaluate/execute/samples.hpp"
+#include "graph/model/check.hpp"
 #include "graph/ops/elements.hpp"
+#include "graph/ops/op.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/search/positions.hpp"
 
@@ -16,16 +18,10 @@ namespace {
 /// Returns the output of a node that continues its input `index`: it holds the same values, perhaps with more behind them; -1 if there is
 /// none.
 int continued_by(const model& m, const onnx::NodeProto& n, int index) {
-    const std::string& op = n.op_type();
-    if (n.domain().empty()) {
-        if (detail::one_of(op, {"Concat", "Identity", "Cast", "QuantizeLinear", "DequantizeLinear"}))
-            return op == "Concat" || index == 0 ? 0 : -1;
-        return op != "Attention" ? -1 : index == 4 ? 1 : index == 5 ? 2 : -1;
-    }
-    if (op.ends_with("Attention")) return index == (op == "GroupQueryAttention" ? 4 : op == "MultiHeadAttention" ? 7 : 5) ? 2 : 1;
-    for (const auto& f : m.proto().functions())  // a quantizer that style portable wrote
-        if (f.name() == op && f.domain() == n.domain()) return index == 0 ? 0 : -1;
-    return -1;
+    const op_facts& is = facts_of(n);
+    if (const int output = is.continued_by(index); output >= 0) return output;
+    if (index != 0) return -1;
+    return is.has(ops::repeats) || find_function(m.proto(), n) != nullptr ? 0 : -1;  // a function: a quantizer of style portable
 }
 
 /// Returns the model output that a tensor leads to through such nodes; empty if there is none.

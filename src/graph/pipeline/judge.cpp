@@ -8,6 +8,7 @@
 
 #include "graph/evaluate/execute/quantize_value.hpp"
 #include "graph/ops/elements.hpp"
+#include "graph/ops/op.hpp"
 #include "graph/ops/widened.hpp"
 
 namespace qk::graph::pipeline {
@@ -227,7 +228,8 @@ std::string rule_for(const judged_tensor& both, const numbers& ours, const numbe
     }
     const double near = 1e-5 * std::max(largest_of(ours), largest_of(theirs));
     if (const std::string found = linear_rule(ours, theirs, beyond, both.ours.shape(), near, near, false); !found.empty()) return found;
-    if (op_type == "DequantizeLinear" && different * 4 <= ours.size())
+    const op_facts& is = facts_of_type(op_type);
+    if (is.has(ops::on_codes) && is.has(ops::repeats) && !is.has(ops::makes_codes) && different * 4 <= ours.size())
         return std::to_string(different) + " of " + std::to_string(ours.size()) + " codes are others";
     return {};
 }

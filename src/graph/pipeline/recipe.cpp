@@ -475,6 +475,7 @@ quantize_result make_plan_by(recipe_report& report, model& m, const data_setting
                              calibration* seen, bool full, const progress_function& progress) {
     if (report.how == recipe::best && !first_float_output(m))
         throw error("--recipe best measures an output of floats, and the model has none: say --recipe balanced");
+    const layer_view found(m);  // once: the copies that trials change share it
     data_settings read = data;
     if (data.has_samples() && !data.has_statistics())
         read.read_before = std::make_shared<const named_tensors>(data.load_all_calibration(m));

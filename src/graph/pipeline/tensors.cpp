@@ -9,6 +9,7 @@
 #include <set>
 
 #include "graph/evaluate/execute/samples.hpp"
+#include "graph/ops/op.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/files/atomic_file.hpp"
@@ -19,12 +20,6 @@
 
 namespace qk::graph::pipeline {
 namespace {
-
-/// Operators whose results are no tensors, but sequences of them.
-bool makes_sequence(const onnx::NodeProto& n) {
-    return detail::one_of(n.op_type(), {"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SplitToSequence",
-                                        "SequenceMap", "Optional", "ZipMap"});
-}
 
 std::string reader_name(const model& m, const model::use& u) { return u.node < 0 ? "the model's output" : m.graph().node(u.node).name(); }
 
@@ -73,9 +68,8 @@ std::vector<traced_tensor> trace_tensors(const model& m, const precision_plan& p
             for (traced_tensor& o : own)
                 if (o.how) all.push_back(std::move(o));
         }
-        const bool sequence = makes_sequence(n) || (detail::one_of(n.op_type(), {"Identity", "If", "Loop"}) &&
-                                                    std::any_of(n.input().begin(), n.input().end(),
-                                                                [&](const std::string& t) { return sequences.contains(t); }));
+        const bool takes_one = std::ranges::any_of(n.input(), [&](const std::string& t) { return sequences.contains(t); });
+        const bool sequence = makes_sequence(n, takes_one);
         for (const std::string& t : n.output()) {
             if (t.empty()) continue;
             if (sequence) sequences.insert(t);

@@ -17,8 +17,8 @@ bool is_onnx_domain(const onnx::NodeProto& node) { return node.domain().empty() 
 
 /// Returns whether a node's result has channels where its input has them. A reduction that drops axes moves or removes them.
 bool keeps_channels(const onnx::NodeProto& n) {
-    const bool reduces = n.op_type().starts_with("Reduce") || one_of(n.op_type(), {"ArgMax", "ArgMin"});
-    return !facts_of(n).has(ops::moves_channels) && !(reduces && int_attribute(n, "keepdims", 1) == 0);
+    const op_facts& is = facts_of(n);
+    return !is.has(ops::moves_channels) && !(is.has(ops::reduces) && int_attribute(n, "keepdims", 1) == 0);
 }
 
 /// Returns whether a result is made of this node's inputs as numbers are reckoned with: a size that is asked of it is asked of them.
@@ -45,7 +45,7 @@ std::unordered_set<std::string_view> sizes_of(const model& m) {
 std::unordered_set<std::string_view> numbers_of_lengths(const model& m, const known_values& known) {
     std::unordered_set<std::string_view> lengths, found;
     for (const onnx::NodeProto& n : m.graph().node()) {
-        const bool measures = one_of(n.op_type(), {"Shape", "Size"});
+        const bool measures = facts_of(n).has(ops::measures);
         bool all = n.input_size() > 0, any = false;
         for (const std::string& i : n.input()) {
             any = any || lengths.contains(i);
@@ -80,46 +80,30 @@ layer_kind kind_of(const onnx::NodeProto& node) {
     if (is.has(ops::layer)) return layer_kind::compute;
     if (is.has(ops::neighbour)) return layer_kind::neighbour;
     if (is.has(ops::clamps)) return layer_kind::activation;
-    if (is.has(ops::mover)) return layer_kind::mover;
-    if (!detail::is_onnx_domain(node)) return layer_kind::other;
-    const std::string& op = node.op_type();
-    if (op == "Pad") {  // a padding of 0 is inside every range; other constants are not
-        const bool constant = detail::text_attribute(node, "mode", "constant") == "constant";
-        const bool zero = (node.input_size() < 3 || node.input(2).empty()) && detail::float_attribute(node, "value", 0) == 0.0f;
-        return !constant || zero ? layer_kind::mover : layer_kind::other;
-    }
-    if (op == "Resize" || op == "Upsample")
-        return detail::text_attribute(node, "mode", "nearest") == "nearest" ? layer_kind::mover : layer_kind::other;
-    return layer_kind::other;
+    return is.has(ops::mover) || (is.moves != nullptr && is.moves(node)) ? layer_kind::mover : layer_kind::other;
 }
 
 double bias_scale(const onnx::NodeProto& layer, float input_scale, float weight_scale) {
     const double product = static_cast<double>(input_scale) * static_cast<double>(weight_scale);
-    const float alpha = layer.op_type() == "Gemm" ? detail::float_attribute(layer, "alpha", 1) : 1;
+    const float alpha = detail::float_attribute(layer, "alpha", 1);
     return alpha > 0 ? product * static_cast<double>(alpha) : product;
 }
 
 operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) {
-    const std::string& op = node.op_type();
     if (shape.size() == 1) return {.block = 0, .flatten = false, .channel = 0};
-    if (op == "Conv") {
-        if (index == 0) return {.block = 1, .flatten = false, .channel = 1};
-        if (index != 1) return {};
+    if (const auto product = product_axes_of(node)) {
+        const product_axes& p = *product;
+        if (index > 1) return p.windows ? operand_axes{} : operand_axes{-1, false, -1};
         // A depthwise filter has one channel on axis 1: its blocks would have one element, so they run over the flattened filter.
-        return {.block = 1, .flatten = detail::int_attribute(node, "group", 1) > 1, .channel = 0};
+        if (index == 1) return {.block = p.in, .flatten = p.groups > 1 && !p.transposed, .channel = p.out};
+        const int beside = p.sums < 0 ? -3 - p.sums : 1 - p.sums;  // the other axis of a matrix
+        return {.block = p.sums, .flatten = false, .channel = p.windows ? p.sums : beside};
     }
-    if (op == "ConvTranspose") return index == 1 ? operand_axes{0, false, 1} : index == 0 ? operand_axes{1, false, 1} : operand_axes{};
-    if (op == "Gemm") {
-        if (index == 0) return detail::int_attribute(node, "transA", 0) != 0 ? operand_axes{0, false, 1} : operand_axes{1, false, 0};
-        if (index == 1) return detail::int_attribute(node, "transB", 0) != 0 ? operand_axes{1, false, 0} : operand_axes{0, false, 1};
-        return {-1, false, -1};
-    }
-    if (op == "MatMul") return index == 0 ? operand_axes{-1, false, -2} : operand_axes{-2, false, -1};
-    if (facts_of(node).has(ops::recurrent)) return {-1, false, -2};
-    if (op == "Gather" && index == 0 && shape.size() == 2) return {-1, false, 0};  // a table: its rows are what is read
+    const op_facts& is = facts_of(node);
+    if (is.has(ops::recurrent)) return {-1, false, -2};
+    if (is.has(ops::picks_rows) && index == 0 && shape.size() == 2) return {-1, false, 0};
     // Image-shaped tensors keep their channels on axis 1; everything else is read along its rows.
-    if (detail::one_of(op,
-                       {"AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "Resize", "Upsample", "Pad", "BatchNormalization"}))
+    if (is.has(ops::channels_second))
         return index == 0 ? operand_axes{1, false, 1} : operand_axes{};  // bounds, paddings, a number for each channel
     return shape.size() == 4 || shape.size() == 5 ? operand_axes{1, false, 1} : operand_axes{-1, false, -1};
 }
@@ -205,8 +189,8 @@ const value_info* given_integers(const model& m, std::string_view tensor) {
 
 bool layer_view::is_embedding(int index) const {
     const onnx::NodeProto& n = model_->graph().node(index);
-    if (n.op_type() != "Gather" || !detail::is_onnx_domain(n) || n.input_size() < 2 || !model_->is_constant(n.input(0)) ||
-        !is_float(n.input(0)) || detail::int_attribute(n, "axis", 0) != 0)
+    if (!facts_of(n).has(ops::picks_rows) || n.input_size() < 2 || !model_->is_constant(n.input(0)) || !is_float(n.input(0)) ||
+        detail::int_attribute(n, "axis", 0) != 0)
         return false;
     const dims table = model_->constant_shape(n.input(0));
     if (table.size() != 2 || given_integers(*model_, n.input(1)) == nullptr) return false;
@@ -214,8 +198,8 @@ bool layer_view::is_embedding(int index) const {
         const onnx::NodeProto& layer = model_->graph().node(l);
         if (layer.input_size() < 2 || !model_->is_constant(layer.input(1))) return false;
         const dims w = model_->constant_shape(layer.input(1));
-        const std::size_t depth = layer.op_type() == "Gemm" && detail::int_attribute(layer, "transB", 0) != 0 ? 1 : 0;
-        return w.size() == 2 && w[depth] == table[1];
+        const auto axes = product_axes_of(layer);
+        return axes && w.size() == 2 && w[resolve_axis(axes->in, 2)] == table[1];
     });
 }
 
@@ -227,14 +211,11 @@ std::vector<std::string> layer_view::cached_tensors() const {
             if (u.node < 0 || u.input < 0) continue;
             const onnx::NodeProto& n = model_->graph().node(u.node);
             const auto add = [&](int output) {
-                if (output < n.output_size() && !n.output(output).empty() &&
+                if (output >= 0 && output < n.output_size() && !n.output(output).empty() &&
                     std::ranges::any_of(model_->uses(n.output(output)), [](const auto& reader) { return reader.node < 0; }))
                     found.push_back(n.output(output));
             };
-            if (n.op_type() == "Concat") add(0);
-            else if (n.op_type() == "GroupQueryAttention") add(u.input == 3 ? 1 : 2);
-            else if (n.op_type() == "MultiHeadAttention") add(u.input == 6 ? 1 : 2);
-            else if (n.op_type() == "Attention" && n.domain().empty()) add(u.input == 4 ? 1 : 2);
+            add(facts_of(n).continued_by(u.input));
         }
     }
     return found;

@@ -19,14 +19,17 @@ bool is_float_constant(const layer_view& layers, const onnx::NodeProto& n, int i
 /// Is true for a Transpose of the last two axes alone.
 bool turns(const onnx::NodeProto& n) {
     const onnx::AttributeProto* perm = detail::find_attribute(n, "perm");
-    if (n.op_type() != "Transpose" || perm == nullptr || perm->ints_size() < 2) return false;
+    if (!facts_of(n).has(ops::keeps_all) || perm == nullptr || perm->ints_size() < 2) return false;
     const int rank = perm->ints_size();
     for (int i = 0; i + 2 < rank; ++i)
         if (perm->ints(i) != i) return false;
     return perm->ints(rank - 2) == rank - 1 && perm->ints(rank - 1) == rank - 2;
 }
 
-bool passes(const onnx::NodeProto& n) { return detail::one_of(n.op_type(), {"Cast", "Identity"}) || turns(n); }
+bool passes(const onnx::NodeProto& n) {
+    const op_facts& is = facts_of(n);
+    return (is.has(ops::repeats) && !is.has(ops::makes_codes)) || turns(n);
+}
 
 /// Returns whether products are summed along the last axis (true) or the one before it of a tensor, however it reaches them; nullopt if it
 /// is not multiplied, or not in one way alone.
@@ -36,10 +39,11 @@ std::optional<bool> added_along_last(const model& m, const std::string& tensor, 
         if (u.node < 0 || u.input < 0 || depth > 4) return std::nullopt;
         const onnx::NodeProto& n = m.graph().node(u.node);
         std::optional<bool> one;
-        if (n.op_type() == "MatMul") one = u.input == 0;
+        const auto axes = product_axes_of(n);
+        if (axes && !axes->windows && u.input < 2) one = u.input == 0 ? axes->sums != 0 : axes->in == 1;
         else if (passes(n) && u.input == 0) {
             one = added_along_last(m, n.output(0), depth + 1);
-            if (one && n.op_type() == "Transpose") one = !*one;
+            if (one && turns(n)) one = !*one;
         }
         if (!one || (found && *found != *one)) return std::nullopt;
         found = one;
@@ -48,9 +52,8 @@ std::optional<bool> added_along_last(const model& m, const std::string& tensor, 
 }
 
 std::optional<held_weight> experts_of(const layer_view& layers, const onnx::NodeProto& n) {
-    if (!n.domain().empty() || !detail::one_of(n.op_type(), {"Gather", "GatherND"}) || n.input_size() < 2 ||
-        !is_float_constant(layers, n, 0))
-        return std::nullopt;
+    const op_facts& is = facts_of(n);
+    if (!is.has(ops::chooses) || !is.is_place(1) || n.input_size() < 2 || !is_float_constant(layers, n, 0)) return std::nullopt;
     const model& m = layers.source();
     if (m.constant_shape(n.input(0)).size() != 3 || m.is_constant(n.input(1)) || detail::int_attribute(n, "axis", 0) != 0 ||
         detail::int_attribute(n, "batch_dims", 0) != 0)

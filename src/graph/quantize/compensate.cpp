@@ -164,7 +164,7 @@ struct compensation {
     void add(const tensor& x, int opset) {
         if (x.type() != data_type::float32 || x.size() == 0) return;
         const float* from = x.as<float>().data();
-        if (node->op_type() == "Conv") {
+        if (product_axes_of(*node)->windows) {
             const ops::window w =
                 ops::check_conv(node_view(*node, opset), x.shape(), weight.shape(), nullptr, static_cast<std::int64_t>(rows.groups));
             const std::size_t places = static_cast<std::size_t>(ops::product(w.output)), channels = rows.columns / rows.taps;
@@ -299,11 +299,11 @@ inline std::optional<compensation> compensation_of(const model& m, int index, co
     c.type = m.constant(weight).type();
     c.weight = ops::widened(m.constant(weight));
     if (c.weight.type() != data_type::float32) return std::nullopt;
-    c.rows = rows_of(n, c.weight);
+    c.rows = window_rows_of(n, c.weight);
     c.problem = operand == 1 ? c.rows.refusal : "they are the first factor";
     if (m.uses(weight).size() != 1) c.problem = "other nodes read the same weights";
     if (!c.problem.empty()) return c;
-    const auto blocks = blocks_of(c.rows, n, *q, c.weight.rank());
+    const auto blocks = blocks_of(c.rows, *q, c.weight.rank());
     if (blocks.empty()) c.problem = "its blocks do not run along the reduction axis";
     std::size_t width = 0;
     for (const auto& block : blocks) {

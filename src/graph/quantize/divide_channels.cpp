@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "graph/ops/op.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/quantize/divide_channels.hpp"
 #include "qk/graph/model/attribute.hpp"
@@ -71,8 +72,9 @@ bool divide_result(model& m, const std::string& x, const std::vector<float>& s, 
         }
         return false;
     }
-    const bool gemm = is_op(n, "Gemm") && int_attribute(n, "transB", 0) == 0 && n.input_size() == 2;
-    if ((is_op(n, "MatMul") || gemm) && depth > 0) {  // the last axis of its weights holds its output channels
+    const auto product = product_axes_of(n);
+    if (product && !product->windows && product->in != 1 && n.input_size() == 2 &&
+        depth > 0) {  // its outputs are the last axis of its weights
         const auto w = floats_of(m, n.input(1));
         if (!w || w->rank() != 2 || static_cast<std::size_t>(w->dim(1)) != s.size()) return false;
         if (change) replace_constant(m, p, 1, divided(*w, s));

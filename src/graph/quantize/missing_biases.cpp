@@ -17,12 +17,12 @@ std::vector<std::string> add_missing_biases(model& m, const precision_plan* only
     std::vector<std::pair<std::string, std::size_t>> added;
     std::set<std::string> names;  // those of all, so that each has the same whichever are wanted
     for (auto& n : *m.graph().mutable_node()) {
-        const bool one = n.op_type() == "Conv" || n.op_type() == "ConvTranspose" || n.op_type() == "Gemm";
-        if (!one || !n.domain().empty() || n.input_size() < 2 || n.input_size() > 3 || !m.is_constant(n.input(1))) continue;
+        if (!facts_of(n).has(ops::biased) || !product_axes_of(n) || n.input_size() < 2 || n.input_size() > 3 || !m.is_constant(n.input(1)))
+            continue;
         if (n.input_size() == 3 && !n.input(2).empty()) continue;
         const tensor& w = m.constant(n.input(1));
         if (w.type() != data_type::float32) continue;
-        const weight_rows rows = n.op_type() == "ConvTranspose" ? transposed_rows_of(n, w) : rows_of(n, w);
+        const weight_rows rows = rows_of(n, w);
         if (!rows.refusal.empty()) continue;
         std::string name = n.input(1) + "_bias";
         while (m.is_constant(name) || m.producer(name) >= 0 || !m.uses(name).empty() || names.contains(name)) name += "_";

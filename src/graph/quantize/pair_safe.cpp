@@ -25,10 +25,12 @@ using detail::weight_rows;
 constexpr int largest_code = 127, largest_pair = 128;  ///< 255 * 128 < 2^15 <= 255 * 129
 
 /// Returns whether onnxruntime's kernels multiply pairs for this node: not for a depthwise Conv, which has its own.
-bool kernel_pairs(const weight_rows& r, const onnx::NodeProto& n) { return n.op_type() != "Conv" || r.rows != 1 || r.columns != r.taps; }
+bool kernel_pairs(const weight_rows& r, const product_axes& axes) { return !axes.windows || r.rows != 1 || r.columns != r.taps; }
 
-bool is_product(const onnx::NodeProto& n) {
-    return n.domain().empty() && (n.op_type() == "Conv" || n.op_type() == "Gemm" || n.op_type() == "MatMul");
+/// Returns how a node sums that has such a kernel: not a ConvTranspose.
+std::optional<product_axes> paired_product(const onnx::NodeProto& n) {
+    const auto axes = product_axes_of(n);
+    return axes && axes->transposed ? std::nullopt : axes;
 }
 
 /// Returns the columns of a row in the order in which kernels add them up: a Conv's channels last, the tap before the input channel.
@@ -208,10 +210,11 @@ struct safe_weight {
 std::vector<std::string> pairing_layers(const model& m, const precision_plan& plan) {
     std::vector<std::string> found;
     for (const auto& n : m.graph().node()) {
-        if (!is_product(n) || n.input_size() < 2 || !m.is_constant(n.input(1)) || m.is_constant(n.input(0))) continue;
+        const auto axes = paired_product(n);
+        if (!axes || n.input_size() < 2 || !m.is_constant(n.input(1)) || m.is_constant(n.input(0))) continue;
         const quantizer *x = plan.find({n.input(0), n.name(), 0}), *w = plan.find({n.input(1), n.name(), 1});
-        if (w == nullptr || !is_byte(x) || !is_signed_byte(*w) || (x->dynamic && n.op_type() == "Conv")) continue;
-        if (const weight_rows r = detail::rows_of(n, m.constant(n.input(1))); r.refusal.empty() && !kernel_pairs(r, n)) continue;
+        if (w == nullptr || !is_byte(x) || !is_signed_byte(*w) || (x->dynamic && axes->windows)) continue;
+        if (const weight_rows r = detail::rows_of(n, m.constant(n.input(1))); r.refusal.empty() && !kernel_pairs(r, *axes)) continue;
         found.push_back(n.name());
     }
     return found;
@@ -259,7 +262,7 @@ layer_moments gather_moments(const model& m, const precision_plan& plan, const n
     const std::set<std::string> wanted(layers.begin(), layers.end());
     for (const auto& n : m.graph().node())
         if (wanted.contains(n.name()))
-            readers[n.input(0)].push_back({n.name(), plan.find({n.input(0), n.name(), 0}), n.op_type() == "Conv"});
+            readers[n.input(0)].push_back({n.name(), plan.find({n.input(0), n.name(), 0}), product_axes_of(n)->windows});
     std::map<std::string, std::map<std::size_t, sums>> seen;  // by layer and sample
     std::mutex lock;
     const evaluator run(m, {.threads = options.threads, .keep_outputs = false, .limits = options.limits});
@@ -406,10 +409,11 @@ std::vector<pair_safe_weight> make_pair_safe(model& m, precision_plan& plan, con
 }
 
 bool is_pair_safe(const onnx::NodeProto& layer, int input, const quantizer& how, const tensor& value) {
-    if (!is_product(layer) || input != 1 || !is_signed_byte(how) || is_shifted(how) || value.type() != data_type::float32) return false;
+    const auto axes = paired_product(layer);
+    if (!axes || input != 1 || !is_signed_byte(how) || is_shifted(how) || value.type() != data_type::float32) return false;
     const weight_rows rows = detail::rows_of(layer, value);
     if (!rows.refusal.empty()) return false;
-    if (!kernel_pairs(rows, layer)) return true;
+    if (!kernel_pairs(rows, *axes)) return true;
     const auto of = scales_of_rows(how, rows, value.shape());
     if (!of) return false;
     const std::vector<std::size_t> order = kernel_order(rows);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "graph/ops/op.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/base/printable.hpp"
@@ -36,15 +37,14 @@ double multiply_accumulates(const layer_view& layers, int n, const calibration* 
     const dims a = detail::shape_of(layers, node.input(0), seen), b = detail::shape_of(layers, node.input(1), seen);
     if (out.empty()) return 0;
     const auto outputs = static_cast<double>(element_count(out));
-    const std::string& op = node.op_type();
-    if (op == "Conv" || op == "ConvTranspose") {  // a filter makes each output, or spreads each input
+    const product_axes axes = product_axes_of(node).value_or(product_axes{});
+    if (axes.windows) {  // a filter makes each output, or spreads each input
         double filter = 1;
         for (std::size_t i = 1; i < b.size(); ++i) filter *= static_cast<double>(b[i]);
-        const dims& each = op == "Conv" ? out : a;
+        const dims& each = axes.transposed ? a : out;
         return each.empty() || b.empty() ? 0 : static_cast<double>(element_count(each)) * filter;
     }
-    if (op == "Gemm") return a.size() < 2 ? 0 : outputs * static_cast<double>(a[detail::int_attribute(node, "transA", 0) != 0 ? 0 : 1]);
-    return a.empty() ? 0 : outputs * static_cast<double>(a.back());
+    return a.size() < (axes.sums < 0 ? 1 : 2) ? 0 : outputs * static_cast<double>(a[resolve_axis(axes.sums, a.size())]);
 }
 
 plan_cost cost_of(const layer_view& layers, const precision_plan& plan, const calibration* seen) {

@@ -19,7 +19,7 @@ namespace detail {
 inline std::vector<std::string> projections_by_einsum(const model& m, const std::map<edge, quantizer>& chosen) {
     std::vector<std::string> names;
     for (const auto& n : m.graph().node()) {
-        if (n.op_type() != "Einsum" || !(n.domain().empty() || n.domain() == "ai.onnx")) continue;
+        if (find_attribute(n, "equation") == nullptr) continue;
         bool data = false, matrix = false, quantized = false;
         for (int i = 0; i < n.input_size(); ++i) {
             const bool constant = m.is_constant(n.input(i));

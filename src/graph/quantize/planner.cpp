@@ -105,10 +105,8 @@ class masks_of_constants {
         for (const onnx::NodeProto& n : m.graph().node()) {  // in network order
             if (!n.domain().empty() && n.domain() != "ai.onnx") continue;
             bool holds = false;
-            if (const onnx::AttributeProto* filled = n.op_type() == "ConstantOfShape" ? find_attribute(n, "value") : nullptr;
-                filled != nullptr) {
-                const node_view view(n, 9);
-                const tensor one = view.get_tensor("value");
+            if (const onnx::AttributeProto* filled = find_attribute(n, "value"); filled != nullptr && filled->has_t()) {
+                const tensor one = node_view(n, 9).get_tensor("value");  // of a ConstantOfShape
                 holds = one.type() == data_type::float32 && holds_mask(one.as<float>(), one.type());
             }
             for (int k = 0; k < n.input_size() && !holds; ++k) {
@@ -151,7 +149,7 @@ inline std::map<std::string, std::string> joined_tensors(const layer_view& layer
         return found == edges.end() ? nullptr : found->second.what;
     };
     for (const auto& node : m.graph().node()) {
-        if (node.op_type() != "Concat" || !node.domain().empty() || m.uses(node.output(0)).empty()) continue;
+        if (!facts_of(node).has(ops::joins) || m.uses(node.output(0)).empty()) continue;
         const precision* result = asked(node.output(0), m.uses(node.output(0))[0]);
         if (result == nullptr || !is_integer_format(result->format) || !needs_range(*result)) continue;
         for (const std::string& in : node.input()) {

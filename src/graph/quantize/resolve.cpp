@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/ops/op.hpp"
 #include "graph/plan/operand_tables.hpp"
 #include "graph/quantize/collect_requests.hpp"
 #include "qk/graph/base/format_text.hpp"
@@ -193,7 +194,7 @@ class resolver {
 
     /// Applies rule 7 to an operand of an Add.
     bool runs_with_its_maker(int n, int input) const {
-        if (!options_.fused_outputs || options_.where != placement::layers || node(n).op_type() != "Add") return false;
+        if (!options_.fused_outputs || options_.where != placement::layers || !facts_of(node(n)).has(ops::adds)) return false;
         const std::string &own = node(n).input(input), &other = node(n).input(1 - input);
         return made_for(own, n) && (!made_for(other, n) || model_.producer(other) < model_.producer(own));
     }
@@ -290,7 +291,8 @@ class resolver {
             if (layers_.fused_activation(node(p).input(0)) != p) return;
             p = model_.producer(node(p).input(0));
         }
-        if (p < 0 || node(p).op_type() != "Conv" || info(p).kind != layer_kind::compute || asked_.tensors.contains(tensor)) return;
+        const auto axes = p < 0 ? std::nullopt : product_axes_of(node(p));
+        if (!axes || !axes->windows || axes->transposed || info(p).kind != layer_kind::compute || asked_.tensors.contains(tensor)) return;
         const placed_request& own = asked_.inputs[static_cast<std::size_t>(p)];
         const placed_request& weight = asked_.weights[static_cast<std::size_t>(p)];
         const auto small = [](const precision* f) {

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "graph/base/content_hash.hpp"
+#include "graph/ops/op.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/quantize/divide_channels.hpp"
 #include "graph/quantize/scale_channels.hpp"
@@ -107,7 +108,7 @@ inline std::map<std::string, tensor_channels> look(const model& m, const std::se
     return all;
 }
 
-bool is_transposed(const onnx::NodeProto& n) { return n.op_type() == "Gemm" && int_attribute(n, "transB", 0) != 0; }
+bool is_transposed(const onnx::NodeProto& n) { return product_axes_of(n)->in == 1; }
 
 /// Returns weights [K, N], or [N, K] if transposed, whose K rows (columns) are multiplied.
 tensor times_factors(const tensor& weight, bool transposed, const std::vector<float>& s) {
@@ -230,9 +231,9 @@ struct layer_group {
 inline std::optional<scaled_layer> scalable(const layer_view& layers, const resolution& asked, int index, const quantize_options& options) {
     const model& m = layers.source();
     const onnx::NodeProto& n = m.graph().node(index);
-    const bool gemm = n.op_type() == "Gemm";
-    if ((!gemm && n.op_type() != "MatMul") || layers.nodes()[static_cast<std::size_t>(index)].kind != layer_kind::compute ||
-        n.input_size() < 2 || m.is_constant(n.input(0)) || !m.is_constant(n.input(1)) || (gemm && int_attribute(n, "transA", 0) != 0))
+    const auto axes = product_axes_of(n);
+    if (!axes || axes->windows || axes->sums == 0 || layers.nodes()[static_cast<std::size_t>(index)].kind != layer_kind::compute ||
+        n.input_size() < 2 || m.is_constant(n.input(0)) || !m.is_constant(n.input(1)))
         return std::nullopt;
     const auto w = asked.edges.find({n.input(1), n.name(), 1});
     if (w == asked.edges.end() || w->second.what == nullptr || bits_per_value(w->second.what->format) >= 16) return std::nullopt;

@@ -56,19 +56,12 @@ class softmax_mask_search {
         const auto of = type_source_of(n, 0);
         return of && of->like < 0 && of->type == data_type::boolean;
     }
-    /// Returns the input of an attention operator that is added to its scores; -1 for other operators.
-    static int mask_input(const onnx::NodeProto& n) {
-        if (is_standard(n)) return n.op_type() == "Attention" ? 3 : -1;
-        if (n.domain() != "com.microsoft") return -1;
-        return one_of(n.op_type(), {"Attention", "MultiHeadAttention"}) ? 5 : n.op_type() == "GroupQueryAttention" ? 10 : -1;
-    }
-
     bool leads(const onnx::NodeProto& n, int input) const {
         if (input < 0) return false;  // read inside a subgraph
-        if (mask_input(n) == input) return true;
+        if (facts_of(n).mask == input) return true;
         if (!is_standard(n)) return false;
         const std::string& op = n.op_type();
-        if (op == "Softmax" || op == "Exp" || op == "ReduceMax" || op == "Shape" || op == "Size" || tells_apart(n)) return input == 0;
+        if (op == "Softmax" || op == "Exp" || op == "ReduceMax" || facts_of(n).has(ops::measures) || tells_apart(n)) return input == 0;
         return facts_of(n).passes(input) &&
                std::ranges::all_of(n.output(), [&](const std::string& o) { return o.empty() || leads_.contains(o); });
     }
@@ -176,7 +169,7 @@ class softmax_mask_search {
     }
 
     void look_at(const onnx::NodeProto& n) {
-        if (const int k = mask_input(n); k >= 0 && k < n.input_size()) {
+        if (const int k = facts_of(n).mask; k >= 0 && k < n.input_size()) {
             if (const auto mask = plain(n.input(k)); mask && mask->lo <= -large) mark_source(n.input(k));
             return;
         }

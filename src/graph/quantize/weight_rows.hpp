@@ -34,54 +34,45 @@ struct weight_rows {
     }
 };
 
-/// Returns the layout of the weights (input 1) of a ConvTranspose; each of its outputs is a product with a row, too.
-inline weight_rows transposed_rows_of(const onnx::NodeProto& n, const tensor& w) {
-    weight_rows r{.transposed = true, .refusal = {}};
-    r.groups = static_cast<std::size_t>(std::max<std::int64_t>(int_attribute(n, "group", 1), 1));
-    if (w.rank() < 3 || w.size() == 0 || static_cast<std::size_t>(w.dim(0)) % r.groups != 0) {
-        r.refusal = "its channels do not come in groups";
+/// Returns the layout of the weights (input 1) of a product; each output of a ConvTranspose is a sum with a row, too.
+inline weight_rows rows_of(const onnx::NodeProto& n, const tensor& w) {
+    weight_rows r;
+    const auto axes = product_axes_of(n);
+    if (!axes || w.size() == 0 || (axes->windows ? w.rank() < 3 : w.rank() != 2)) {
+        r.refusal = n.op_type() + " with weights " + to_string(w.shape()) + " is not one product of a matrix";
         return r;
     }
-    r.rows = static_cast<std::size_t>(w.dim(1));
-    r.taps = w.size() / (static_cast<std::size_t>(w.dim(0)) * r.rows);
-    r.columns = static_cast<std::size_t>(w.dim(0)) / r.groups * r.taps;
+    const std::size_t in_axis = resolve_axis(axes->in, w.rank()), out_axis = resolve_axis(axes->out, w.rank());
+    const auto in = static_cast<std::size_t>(w.dim(in_axis)), out = static_cast<std::size_t>(w.dim(out_axis));
+    r.groups = static_cast<std::size_t>(axes->groups);
+    r.transposed = axes->transposed;
+    r.columns_outermost = !axes->windows && in_axis < out_axis;
+    if ((r.transposed ? in : out) % r.groups != 0) r.refusal = "its channels do not come in groups";
+    if (!axes->windows && axes->sums == 0) r.refusal = "its input is read transposed";
+    r.taps = w.size() / (in * out);
+    r.rows = r.transposed ? out : out / r.groups;
+    r.columns = (r.transposed ? in / r.groups : in) * r.taps;
     return r;
 }
 
-/// Returns the layout of the weights (input 1) of a Conv, Gemm or MatMul.
-inline weight_rows rows_of(const onnx::NodeProto& n, const tensor& w) {
-    weight_rows r;
-    const auto extent = [&](std::size_t i) { return static_cast<std::size_t>(w.dim(i)); };
-    if (n.op_type() == "Conv" && w.rank() >= 3 && w.size() > 0) {
-        r.groups = static_cast<std::size_t>(std::max<std::int64_t>(int_attribute(n, "group", 1), 1));
-        if (extent(0) % r.groups != 0) r.refusal = "its channels do not come in groups";
-        r.rows = extent(0) / r.groups;
-        r.columns = w.size() / extent(0);
-        r.taps = r.columns / extent(1);
-    } else if ((n.op_type() == "Gemm" || n.op_type() == "MatMul") && w.rank() == 2 && w.size() > 0) {
-        if (int_attribute(n, "transA", 0) != 0) r.refusal = "its input is read transposed";
-        r.columns_outermost = int_attribute(n, "transB", 0) == 0;
-        r.columns = extent(r.columns_outermost ? 0 : 1);
-        r.rows = w.size() / r.columns;
-    } else {
-        r.refusal = n.op_type() + " with weights " + to_string(w.shape()) + " is not one product of a matrix";
-    }
+/// Refuses a ConvTranspose, too: what a place of its result is made of is no window of its input.
+inline weight_rows window_rows_of(const onnx::NodeProto& n, const tensor& w) {
+    weight_rows r = rows_of(n, w);
+    if (r.transposed) r.refusal = n.op_type() + " with weights " + to_string(w.shape()) + " is not one product of a matrix";
     return r;
 }
 
 /// Returns the groups of columns that a quantizer rounds together, in the order of the weight: single columns, or the blocks of a block
 /// format. Empty when blocks run along another axis than the columns.
-inline std::vector<std::vector<std::size_t>> blocks_of(const weight_rows& r, const onnx::NodeProto& n, const quantizer& q,
-                                                       std::size_t rank) {
+inline std::vector<std::vector<std::size_t>> blocks_of(const weight_rows& r, const quantizer& q, std::size_t rank) {
     std::vector<std::vector<std::size_t>> blocks;
     if (!is_block_format(q.format)) {
         for (std::size_t c = 0; c < r.columns; ++c) blocks.push_back({c});
         return blocks;
     }
-    const bool conv = n.op_type() == "Conv";
-    const std::size_t axis = resolve_axis(q.axis, rank), reduction = conv || !r.columns_outermost ? 1 : 0;
+    const std::size_t axis = resolve_axis(q.axis, rank), reduction = r.columns_outermost ? 0 : 1;
     if (!q.flatten && axis != reduction) return {};
-    const std::size_t taps = q.flatten || !conv ? 1 : r.taps, length = r.columns / taps;
+    const std::size_t taps = q.flatten ? 1 : r.taps, length = r.columns / taps;
     const auto size = static_cast<std::size_t>(block_size(q.format));
     for (std::size_t first = 0; first < length; first += size)
         for (std::size_t t = 0; t < taps; ++t) {

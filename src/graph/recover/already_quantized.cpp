@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "graph/export/marks.hpp"
+#include "graph/ops/op.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/model/attribute.hpp"
 
@@ -15,21 +16,13 @@ namespace qk::graph {
 
 namespace {
 bool works_as_call(const onnx::NodeProto& n) { return n.domain() == marks::function_domain || marks::tells_of_call(n.doc_string()); }
-bool works_on_codes(const onnx::NodeProto& n) {
-    const std::string_view op = n.op_type(), domain = n.domain();
-    if (works_as_call(n) || domain.starts_with("com.amd.quark")) return true;
-    if (domain.empty() || domain == "ai.onnx" || domain == "com.microsoft")
-        return op.starts_with("QLinear") || op.ends_with("QuantizeLinear") || op.ends_with("Integer") ||
-               detail::one_of(op, {"DequantizeLinear", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM",
-                                   "MatMulNBits", "MatMulBnb4", "MatMulFpQ4", "QGemm", "QAttention", "QMoE", "GatherBlockQuantized"});
-    return false;
-}
+bool is_quantized(const onnx::NodeProto& n) { return works_as_call(n) || n.domain().starts_with("com.amd.quark") || works_on_codes(n); }
 }  // namespace
 
 std::vector<plan_note> note_quantized(const model& m) {
     std::map<std::string, int> found;
     for (const onnx::NodeProto& n : m.graph().node())
-        if (works_on_codes(n)) ++found[works_as_call(n) ? "function of style portable" : n.op_type()];
+        if (is_quantized(n)) ++found[works_as_call(n) ? "function of style portable" : n.op_type()];
     if (found.empty()) return {};
     std::vector<std::string> counts;
     for (const auto& [op, count] : found) counts.push_back(std::to_string(count) + " x " + op);

@@ -17,11 +17,12 @@
 namespace qk::graph::execute {
 namespace {
 
-/// Returns an operand as A or B of a product: transposed if the attribute `turned` of a Gemm says so, otherwise as it is.
-tensor as_operand(const node_view& v, const tensor& t, const char* turned) {
-    if (v.op_type() != "Gemm") return t;
+/// Returns an operand as A or B of a product.
+tensor as_operand(const node_view& v, const tensor& t, bool weights) {
+    const product_axes axes = *product_axes_of(v.proto());
+    if (!of_matrices(axes)) return t;
     if (t.rank() != 2) v.fail("A and B must be matrices");
-    if (v.get_int(turned, 0) == 0) return t;
+    if (!lies_turned(axes, weights)) return t;
     tensor r(data_type::float32, {t.dim(1), t.dim(0)});
     transpose(t.as<float>().data(), static_cast<std::size_t>(t.dim(0)), static_cast<std::size_t>(t.dim(1)), r.as<float>().data());
     return r;
@@ -32,13 +33,13 @@ tensor as_operand(const node_view& v, const tensor& t, const char* turned) {
 void unit_layer::check_blocks(const quantizer& q, const tensor& t, bool weights) const {
     const node_view& v = node_->view;
     const int rank = static_cast<int>(t.rank()), axis = q.axis < 0 ? q.axis + rank : q.axis;
-    const bool conv = v.op_type() == "Conv", turned = v.op_type() == "Gemm" && v.get_int(weights ? "transB" : "transA", 0) != 0;
-    const int sum = conv ? 1 : (weights != turned) && rank > 1 ? rank - 2 : rank - 1;
+    const product_axes axes = *product_axes_of(v.proto());
+    const int along = weights ? axes.in : axes.sums, sum = rank < 2 ? rank - 1 : along < 0 ? along + rank : along;
     const std::string which = weights ? "the weights' blocks" : "the input's blocks";
     if (q.flatten || (rank > 1 && axis != sum))
         fail(which + " do not run along axis " + std::to_string(sum) + ", which the unit sums along: it needs blocks there");
     if (is_stochastic(q.semantics.rounding)) fail(which + " are rounded at random: the unit would see other codes than the plan");
-    const std::int64_t group = conv ? v.get_int("group", 1) : 1;
+    const std::int64_t group = axes.groups;
     if (!weights && group > 1 && t.rank() > 1 && t.dim(1) / group % block_size(q.format) != 0)
         fail(which + " reach over groups of " + std::to_string(t.dim(1) / group) + " channels");
 }
@@ -64,8 +65,8 @@ std::int64_t unit_layer::padded_channels(std::int64_t channels) const {
 std::vector<packed_operand> unit_layer::pack_weights(const tensor& w, const operand_codes& how) const {
     const node_view& v = node_->view;
     std::vector<packed_operand> packed;
-    if (v.op_type() != "Conv") {
-        const tensor b = as_operand(v, w, "transB");
+    if (!convolves(v)) {
+        const tensor b = as_operand(v, w, true);
         const auto n = static_cast<std::size_t>(b.rank() < 2 ? 1 : b.dim(b.rank() - 1));
         const auto k = static_cast<std::size_t>(b.rank() == 0 ? 1 : b.rank() == 1 ? b.dim(0) : b.dim(b.rank() - 2));
         for (std::size_t at = 0; at < b.size(); at += k * n)
@@ -132,7 +133,7 @@ unit_operand unit_layer::take_blocks(const packed_operand& packed, std::size_t l
 }
 
 unit_operand unit_layer::take_weights(const packed_operand& packed) const {
-    const bool columns = node_->view.op_type() != "Conv";
+    const bool columns = !convolves(node_->view);
     return take_blocks(packed, columns ? packed.axis.inner : packed.axis.outer, packed.axis.length, columns);
 }
 
@@ -153,8 +154,8 @@ tensor unit_layer::run_blocks(const tensor& x, const tensor& w, const tensor& bi
         multiply_columns(how_, way, rows_apart, 0, columns_apart, {columns_apart.n.data(), columns_apart.exponent.data()}, s, d,
                          [&](std::size_t i, std::size_t j) { return general_sum(rows, columns, i, j); });
     };
-    if (v.op_type() != "Conv") {
-        const tensor a = as_operand(v, x, "transA"), b = as_operand(v, w, "transB");
+    if (!convolves(v)) {
+        const tensor a = as_operand(v, x, false), b = as_operand(v, w, true);
         packed_operand rows;
         unit_operand rows_apart;
         std::int64_t packed = -1;

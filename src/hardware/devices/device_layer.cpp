@@ -110,9 +110,9 @@ unit_operand unit_layer::prepare(const tensor& t, bool weights) const {
     const int width = element_width(o.format);
     if (t.size() != 0) get_codes(std::span<const std::byte>(packed), 0, t.size(), width, o.codes.data());
     take_apart(how_, o);
-    if (node_->view.op_type() == "Gemm") {
+    if (const product_axes axes = *product_axes_of(node_->view.proto()); of_matrices(axes)) {
         if (o.shape.size() != 2) fail("A and B must be matrices");
-        if (node_->view.get_int(weights ? "transB" : "transA", 0) != 0) transpose(o);
+        if (lies_turned(axes, weights)) transpose(o);
     }
     return o;
 }
@@ -174,7 +174,7 @@ tensor unit_layer::convolution(const dims& x, const dims& w, const operand_codes
 tensor unit_layer::product_of_matrices(const dims& x, const dims& w, const operand_codes& x_codes, const operand_codes& w_codes,
                                        const tensor& bias, allocator& memory, const multiply_function& multiply) const {
     const node_view& v = node_->view;
-    const bool gemm = v.op_type() == "Gemm";
+    const bool gemm = of_matrices(*product_axes_of(v.proto()));
     const ops::matmul_plan p = ops::plan_matmul(v, x, w);
     tensor y(data_type::float32, p.shape, memory.allocate(element_count(p.shape) * sizeof(float)));
     if (y.size() == 0) return y;
@@ -249,7 +249,7 @@ tensor unit_layer::run_elements(const tensor& x, const tensor& w, const tensor& 
             return general_sum(a, b, i, j);
         });
     };
-    if (node_->view.op_type() != "Conv") {
+    if (!convolves(node_->view)) {
         return product_of_matrices(
             input.shape, weights.shape, input, weights, bias, memory,
             [&](std::int64_t a, std::int64_t b, const product_shape& s, float* d) {

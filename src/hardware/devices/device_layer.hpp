@@ -14,6 +14,12 @@
 
 namespace qk::graph::execute {
 
+inline bool convolves(const node_view& v) { return product_axes_of(v.proto())->windows; }
+/// Is true where operands are one matrix each, as in a Gemm: their axes count from the front.
+inline bool of_matrices(const product_axes& axes) { return !axes.windows && axes.sums >= 0; }
+/// Is true where such an operand is transposed.
+inline bool lies_turned(const product_axes& axes, bool weights) { return weights ? axes.in == 1 : axes.sums == 0; }
+
 /// A matrix of one operand, packed by encode with blocks along the sum.
 struct packed_operand {
     qk::format format = fp32;

@@ -86,8 +86,8 @@ class model {
     const name_history& history() const;          ///< names of the file that folding took away
     name_history& history();
 
-    /// Returns what a room above found out about the whole model, found out once: Found(*this). A copy shares it; reindex() forgets it.
-    /// Any thread may call this.
+    /// Returns what a room above found out about the whole model, found out once: Found(*this). It follows from all but names of nodes and
+    /// elements of larger tensors. A copy shares it; reindex() forgets it where it may be another. Any thread may call this.
     template <class Found>
     std::shared_ptr<const Found> found() const {
         if (auto kept = std::static_pointer_cast<const Found>(found(typeid(Found)))) return kept;

@@ -11,10 +11,7 @@
 
 namespace qk::graph::execute::detail {
 
-inline bool is_layer(const net_node& n) {
-    const std::string_view op = n.view.op_type();
-    return op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul";
-}
+inline bool is_layer(const net_node& n) { return product_axes_of(n.view.proto()).has_value(); }
 
 /// Returns whether a plan has a quantizer inside `net`, the network of a subgraph.
 inline bool touches(const precision_plan& plan, const network& net) {

@@ -11,11 +11,6 @@
 
 namespace qk::graph::gradient {
 
-/// Is true for operators whose codes carry a gradient: that by the real number that was rounded to the code.
-constexpr bool makes_codes(std::string_view op) {
-    return op == "QuantizeLinear" || op == "ExtendedQuantizeLinear" || op == "VitisQuantizeLinear";
-}
-
 /// Calls f(element, scale), two indices, for every element of x, whose shape is `shape`.
 template <class F>
 void each_scaled(const backward_call& call, const dims& shape, F&& f) {
