@@ -25,14 +25,12 @@ input_tensor run_context::input(std::size_t index) const {
     return t;
 }
 
-std::span<float> run_context::output(std::span<const std::int64_t> shape) const {
+void* run_context::memory_of_output(std::span<const std::int64_t> shape) const {
     OrtValue* value = nullptr;
     expect(api_, api_.KernelContext_GetOutput(context_, 0, shape.data(), shape.size(), &value));
     void* data = nullptr;
     expect(api_, api_.GetTensorMutableData(value, &data));
-    std::size_t size = 1;
-    for (const std::int64_t d : shape) size *= static_cast<std::size_t>(d);
-    return {static_cast<float*>(data), size};
+    return data;
 }
 
 }  // namespace qk::onnxruntime

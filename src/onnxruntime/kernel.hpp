@@ -14,4 +14,8 @@ void quantize(const call_meaning& m, run_context& run);
 /// like the codes. The result has the bits of qk::decode.
 void decode(const call_meaning& m, run_context& run);
 
+/// Inputs: x of this type, float32 or one of 16 bits, [..., inputs]; a bias where the meaning has one; then those of decode. The result,
+/// [..., outputs] in x's type, has the bits of qk::product.
+void product(const call_meaning& m, ONNXTensorElementDataType type, run_context& run);
+
 }  // namespace qk::onnxruntime

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "graph/export/body_mark.hpp"
+#include "graph/model/body_mark.hpp"
 #include "graph/export/raise_functions.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/taken_names.hpp"
