@@ -3,6 +3,18 @@
 
 namespace qk::onnxruntime {
 
+void fill_operation(OrtCustomOp& op) {
+    op.version = interface_version;
+    op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return nullptr; };
+    op.GetInputMemoryType = [](const OrtCustomOp*, std::size_t) { return OrtMemTypeDefault; };
+    op.GetOutputTypeCount = [](const OrtCustomOp*) -> std::size_t { return 1; };
+    op.GetOutputCharacteristic = [](const OrtCustomOp*, std::size_t) { return INPUT_OUTPUT_REQUIRED; };
+    op.GetVariadicInputMinArity = op.GetVariadicInputHomogeneity = op.GetVariadicOutputMinArity =
+        op.GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 0; };
+    op.GetStartVersion = [](const OrtCustomOp*) { return 1; };
+    op.GetEndVersion = [](const OrtCustomOp*) { return 1; };
+}
+
 input_tensor run_context::input(std::size_t index) const {
     input_tensor t;
     std::size_t count = 0;

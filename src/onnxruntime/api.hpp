@@ -50,6 +50,9 @@ OrtStatus* as_status(const OrtApi& api, const Work& work) noexcept {
     }
 }
 
+/// Fills in what operators of qk have in common: one output, the CPU, version 1. Names, types and functions are left to set.
+void fill_operation(OrtCustomOp& op);
+
 /// An input of a run; without `data` where the call leaves it out.
 struct input_tensor {
     const void* data = nullptr;

@@ -128,11 +128,14 @@ void quantize_blocks(const call_meaning& m, along_axis a, std::span<const float>
 }  // namespace
 
 void quantize(const call_meaning& m, run_context& run) {
-    const input_tensor in = run.input(0), scale = run.input(1), zero = run.input(2);
+    const input_tensor in = run.input(0);
     if (in.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) throw refusal("its input is not float32");
-    const along_axis a = seen_along(m, in.shape);
-    const std::span<const float> x = in.as<float>();
-    const std::span<float> y = run.output<float>(in.shape);
+    quantize(m, in.shape, in.as<float>(), run.output<float>(in.shape), run.input(1), run.input(2), run);
+}
+
+void quantize(const call_meaning& m, std::span<const std::int64_t> shape, std::span<const float> x, std::span<float> y,
+              const input_tensor& scale, const input_tensor& zero, run_context& run) {
+    const along_axis a = seen_along(m, shape);
     if (x.empty()) return;
     if (m.scales == own) return quantize_blocks(m, a, x, y, scale, run);
     given_scales given;

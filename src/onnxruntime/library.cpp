@@ -16,6 +16,7 @@
 #include "onnxruntime/kernel.hpp"
 #include "onnxruntime/meaning.hpp"
 #include "onnxruntime/model_functions.hpp"
+#include "onnxruntime/quark.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/formats/catalogue.hpp"
 #include "qk/onnxruntime.h"
@@ -78,9 +79,8 @@ OrtStatus* compute(void* k, OrtKernelContext* context) noexcept {
 
 operation::operation(std::string of_function)
     : OrtCustomOp{}, name(std::move(of_function)), kind(kind_of(name)) {
-    version = interface_version;
+    fill_operation(*this);
     GetName = [](const OrtCustomOp* op) { return of(op).name.c_str(); };
-    GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return nullptr; };
     // x, scale, zero point; or codes, scales, shifts, scale, zero points, of which a call has what its format has; or x and a bias before
     // those.
     GetInputTypeCount = [](const OrtCustomOp* op) -> std::size_t {
@@ -91,14 +91,7 @@ operation::operation(std::string of_function)
         return of(op).kind.result == portable::result_shape::shape ? ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8 : of(op).kind.type;
     };
     GetInputCharacteristic = [](const OrtCustomOp*, std::size_t i) { return i > 0 ? INPUT_OUTPUT_OPTIONAL : INPUT_OUTPUT_REQUIRED; };
-    GetInputMemoryType = [](const OrtCustomOp*, std::size_t) { return OrtMemTypeDefault; };
-    GetOutputTypeCount = [](const OrtCustomOp*) -> std::size_t { return 1; };
     GetOutputType = [](const OrtCustomOp* op, std::size_t) { return of(op).kind.type; };
-    GetOutputCharacteristic = [](const OrtCustomOp*, std::size_t) { return INPUT_OUTPUT_REQUIRED; };
-    GetVariadicInputMinArity = GetVariadicInputHomogeneity = GetVariadicOutputMinArity =
-        GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 0; };
-    GetStartVersion = [](const OrtCustomOp*) { return 1; };
-    GetEndVersion = [](const OrtCustomOp*) { return 1; };
     CreateKernelV2 = make_kernel;
     KernelComputeV2 = compute;
     KernelDestroy = [](void* k) { delete static_cast<kernel*>(k); };
@@ -134,6 +127,7 @@ class domains {
             expect(api, api.CreateCustomOpDomain("qk", &made));
             given_.push_back({made, {}});
             expect(api, api.AddCustomOpDomain(options, made));
+            for (const char* name : quark_domains) add_quark(api, options, name);
             expect(api, api.AddSessionConfigEntry(options, registered_entry, std::to_string(number).c_str()));
         }
         for (const std::string& name : names) {
@@ -145,6 +139,13 @@ class domains {
     }
 
   private:
+    static void add_quark(const OrtApi& api, OrtSessionOptions* options, const char* name) {
+        OrtCustomOpDomain* made = nullptr;
+        expect(api, api.CreateCustomOpDomain(name, &made));
+        for (const OrtCustomOp* op : quark_operations()) expect(api, api.CustomOpDomain_Add(made, op));
+        expect(api, api.AddCustomOpDomain(options, made));
+    }
+
     static std::string entry_of(const OrtApi& api, const OrtSessionOptions* options) {
         int there = 0;
         expect(api, api.HasSessionConfigEntry(options, registered_entry, &there));

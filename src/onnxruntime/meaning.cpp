@@ -16,12 +16,9 @@ class attribute_reader {
     attribute_reader(const OrtApi& api, const OrtKernelInfo* info) : api_(api), info_(info) {}
 
     std::string text(const char* name) const {
-        std::size_t size = 0;
-        if (!succeeded(api_, api_.KernelInfoGetAttribute_string(info_, name, nullptr, &size))) missing(name);
-        std::string value(size, '\0');
-        if (!succeeded(api_, api_.KernelInfoGetAttribute_string(info_, name, value.data(), &size))) missing(name);
-        value.resize(std::min(value.find('\0'), value.size()));
-        return value;
+        const auto value = text_attribute(api_, info_, name);
+        if (!value) missing(name);
+        return *value;
     }
     std::int64_t number(const char* name) const {
         std::int64_t value = 0;
@@ -53,6 +50,15 @@ class attribute_reader {
 };
 
 }  // namespace
+
+std::optional<std::string> text_attribute(const OrtApi& api, const OrtKernelInfo* info, const char* name) {
+    std::size_t size = 0;
+    if (!succeeded(api, api.KernelInfoGetAttribute_string(info, name, nullptr, &size))) return std::nullopt;
+    std::string value(size, '\0');
+    if (!succeeded(api, api.KernelInfoGetAttribute_string(info, name, value.data(), &size))) return std::nullopt;
+    value.resize(std::min(value.find('\0'), value.size()));
+    return value;
+}
 
 std::string node_name(const OrtApi& api, const OrtKernelInfo* info) {
     std::size_t size = 0;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,9 @@ function_kind kind_of(std::string_view function);
 
 /// Reads the attributes of a node. Throws refusal where one is missing, or says what this library does not know.
 call_meaning read_meaning(const OrtApi& api, const OrtKernelInfo* info, portable::result_shape kind);
+
+/// Returns an attribute of a node; nullopt where it has none of that name and type.
+std::optional<std::string> text_attribute(const OrtApi& api, const OrtKernelInfo* info, const char* name);
 
 /// Returns the name of a node, for sentences.
 std::string node_name(const OrtApi& api, const OrtKernelInfo* info);
