@@ -77,8 +77,7 @@ OrtStatus* compute(void* k, OrtKernelContext* context) noexcept {
     });
 }
 
-operation::operation(std::string of_function)
-    : OrtCustomOp{}, name(std::move(of_function)), kind(kind_of(name)) {
+operation::operation(std::string of_function) : OrtCustomOp{}, name(std::move(of_function)), kind(kind_of(name)) {
     fill_operation(*this);
     GetName = [](const OrtCustomOp* op) { return of(op).name.c_str(); };
     // x, scale, zero point; or codes, scales, shifts, scale, zero points, of which a call has what its format has; or x and a bias before

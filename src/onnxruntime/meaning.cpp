@@ -108,7 +108,7 @@ call_meaning read_meaning(const OrtApi& api, const OrtKernelInfo* info, portable
                         : is_integer_format(m.format) && m.scales == none ? "an integer format needs a scale"
                         : is_searched(m.semantics.scale_rule) && blocked && !decodes
                             ? "its scales are searched, which is not for activations"
-                        : result != kind                 ? "its shape is not that of such a function"
+                        : result != kind             ? "its shape is not that of such a function"
                         : decodes && m.scales == run ? "constants have no scale of a run"
                                                      : nullptr;
     if (wrong != nullptr) throw refusal(std::string("its attributes contradict each other: ") + wrong);

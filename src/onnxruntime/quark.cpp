@@ -179,14 +179,14 @@ struct grid {
         if (is_one()) return affine{scale[0], zero.empty() ? 0 : zero[0]};
         return per_channel{scale.subspan(p.along, p.axis.length), zero.empty() ? zero : zero.subspan(p.along, p.axis.length), p.axis};
     }
-    /// Calls each(i, scale, zero) for the values of a part.
+    /// Calls each(begin, end, number of the scale) for runs of values of a part that share a scale.
     template <class Each>
-    void each_value(const part& p, const Each& each) const {
-        for (std::size_t i = 0; i < p.size(); ++i) {
-            const std::size_t at = is_one() ? 0 : p.along + i / p.axis.inner % p.axis.length;
-            each(p.offset + i, scale[at], float_zero.empty() ? 0.0f : float_zero[at]);
-        }
+    void each_run(const part& p, const Each& each) const {
+        if (is_one()) return each(p.offset, p.offset + p.size(), std::size_t{0});
+        for (std::size_t i = 0; i < p.axis.outer * p.axis.length; ++i)
+            each(p.offset + i * p.axis.inner, p.offset + (i + 1) * p.axis.inner, p.along + i % p.axis.length);
     }
+    float float_zero_of(std::size_t i) const { return float_zero.empty() ? 0.0f : float_zero[i]; }
 };
 
 std::span<const std::int64_t> wholes(const input_tensor& t, run_context& run) {
@@ -205,7 +205,8 @@ std::span<const std::int64_t> wholes(const input_tensor& t, run_context& run) {
 
 grid grid_of(const quark_kernel& k, const input_tensor& x, const input_tensor& scale, const input_tensor& zero, run_context& run) {
     if (scale.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT || scale.size == 0) throw refusal("its scales are no float32");
-    if (zero.size != scale.size) throw refusal("it has " + std::to_string(zero.size) + " zero points for " + std::to_string(scale.size) + " scales");
+    if (zero.size != scale.size)
+        throw refusal("it has " + std::to_string(zero.size) + " zero points for " + std::to_string(scale.size) + " scales");
     grid g{.axis = {1, x.size, 1}, .scale = scale.as<float>(), .zero = {}, .float_zero = {}};
     if (!g.is_one()) {
         call_meaning m;
@@ -230,21 +231,22 @@ template <class T>
 void quantize_to(const grid& g, std::span<const float> x, std::span<T> y, run_context& run) {
     const parts all(g.axis, 1, 1);
     run.in_parallel(all.count(), [&](std::size_t i) noexcept {
-        g.each_value(all[i], [&](std::size_t at, float scale, float zero) {
+        g.each_run(all[i], [&](std::size_t begin, std::size_t end, std::size_t s) {
             if constexpr (std::is_same_v<T, float16>) {  // cut off, with neither scale nor zero point
-                const float v = x[at];
-                y[at] = narrow<T>(v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v);
+                for (std::size_t k = begin; k < end; ++k)
+                    y[k] = narrow<T>(x[k] > 65504.0f ? 65504.0f : x[k] < -65504.0f ? -65504.0f : x[k]);
             } else {
-                y[at] = narrow<T>(x[at] / scale + zero);
+                const float scale = g.scale[s], zero = g.float_zero_of(s);
+                for (std::size_t k = begin; k < end; ++k) y[k] = narrow<T>(x[k] / scale + zero);
             }
         });
     });
 }
 
-void quantize_codes(const quark_kernel& k, run_context& run) {
+void quantize_codes(const quark_kernel& own, run_context& run) {
     const input_tensor in = run.input(0), zero = run.input(2);
     if (in.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) throw refusal("its input is not float32");
-    const grid g = grid_of(k, in, run.input(1), zero, run);
+    const grid g = grid_of(own, in, run.input(1), zero, run);
     const std::span<const float> x = in.as<float>();
     if (zero.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16) return quantize_to(g, x, run.output<float16>(in.shape), run);
     if (zero.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16) return quantize_to(g, x, run.output<bfloat16>(in.shape), run);
@@ -258,13 +260,23 @@ void quantize_codes(const quark_kernel& k, run_context& run) {
         const part p = all[i];
         static_cast<void>(dispatch::encode(*codes, x.subspan(p.offset, p.size()), y.subspan(p.offset * width, p.size() * width), g.of(p),
                                            semantics::quark));  // every number has a code
+        // A quotient from 2^63 on has no int64, and x86-64's conversion makes the lowest code of it, as of Inf.
+        g.each_run(p, [&](std::size_t begin, std::size_t end, std::size_t s) {
+            const float beyond = 0x1p63f * g.scale[s];
+            float most = 0;
+            for (std::size_t k = begin; k < end; ++k) most = std::max(most, x[k]);
+            if (!(most >= beyond / 2)) return;
+            const std::int64_t lowest = qmin(*codes);
+            for (std::size_t k = begin; k < end; ++k)
+                if (x[k] / g.scale[s] >= 0x1p63f) std::memcpy(&y[k * width], &lowest, width);
+        });
     });
 }
 
-void dequantize_codes(const quark_kernel& k, run_context& run) {
+void dequantize_codes(const quark_kernel& own, run_context& run) {
     const input_tensor in = run.input(0), zero = run.input(2);
     if (in.type != zero.type) throw refusal("its codes and its zero point have two types");
-    const grid g = grid_of(k, in, run.input(1), zero, run);
+    const grid g = grid_of(own, in, run.input(1), zero, run);
     const std::span<float> y = run.output<float>(in.shape);
     if (y.empty()) return;
     const parts all(g.axis, 1, 1);
@@ -279,7 +291,11 @@ void dequantize_codes(const quark_kernel& k, run_context& run) {
     with_floats(in, [&]<class T>(T) {
         const std::span<const T> x = in.as<T>();
         run.in_parallel(all.count(), [&](std::size_t i) noexcept {
-            g.each_value(all[i], [&](std::size_t at, float scale, float z) { y[at] = (wide(x[at]) - z) * scale; });
+            g.each_run(all[i], [&](std::size_t begin, std::size_t end, std::size_t s) {
+                const bool cut_off = std::is_same_v<T, float16>;  // without scale and zero point, as above
+                const float scale = cut_off ? 1.0f : g.scale[s], z = cut_off ? 0.0f : g.float_zero_of(s);
+                for (std::size_t k = begin; k < end; ++k) y[k] = (wide(x[k]) - z) * scale;
+            });
         });
     });
 }
@@ -324,9 +340,9 @@ quark_operation::quark_operation(const char* of_file, quark_kind k) : OrtCustomO
 
 std::span<const OrtCustomOp* const> quark_operations() {
     using enum quark_kind;
-    static const quark_operation all[] = {{"BFPQuantizeDequantize", block_float}, {"BFPFixNeuron", block_float},
-                                          {"MXQuantizeDequantize", microscaling}, {"MXFixNeuron", microscaling},
-                                          {"ExtendedQuantizeLinear", quantize},   {"VitisQuantizeLinear", quantize},
+    static const quark_operation all[] = {{"BFPQuantizeDequantize", block_float},   {"BFPFixNeuron", block_float},
+                                          {"MXQuantizeDequantize", microscaling},   {"MXFixNeuron", microscaling},
+                                          {"ExtendedQuantizeLinear", quantize},     {"VitisQuantizeLinear", quantize},
                                           {"ExtendedDequantizeLinear", dequantize}, {"VitisDequantizeLinear", dequantize}};
     static const auto pointers = [] {
         std::array<const OrtCustomOp*, std::size(all)> p{};

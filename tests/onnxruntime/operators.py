@@ -8,11 +8,12 @@ tests/tool/portable_evidence.py runs every function with them, too.
 """
 import ctypes
 import json
+import subprocess
 import sys
 import threading
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "tool")]
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "tool")]
 import evidence
 from evidence import at, check, evaluated, qk, same_bits
 from evidence.graphs import save
@@ -25,6 +26,7 @@ from onnx import helper
 
 import portable_evidence
 from portable_evidence import blocks, catalogue, first_difference, inputs, planned, scaled
+from quark_cases import quark, quark_operators
 
 if __name__ == "__main__":
     evidence.start()  # the library lies beside the command
@@ -527,6 +529,41 @@ def test_wrong_products():
     refused(runs(result="shape"), "contradict")
     refused(runs(bias=0), "qk: node")
     refused(runs(format="mxfp8_e4m3", sums="integers"), "contradict")
+
+
+def test_c_program():
+    """A program in C registers the library in every way, twice with the same options and from two threads."""
+    program = evidence.build() / "tests" / "onnxruntime_session"
+    runtimes = sorted((Path(ort.__file__).parent / "capi").glob("libonnxruntime.so.*"))
+    if not program.exists() or not runtimes:
+        return evidence.skip("the program is not built, or this onnxruntime has no library of its own")
+    done = subprocess.run([program, runtimes[0], LIBRARY, small_network("mxfp8_e4m3", 4096), "8", "4096"], capture_output=True, text=True)
+    check(done.returncode == 0 and "the same bits" in done.stdout, done.stderr[-500:])
+
+
+# AMD Quark's operators, by their names.
+
+def test_quark_operators():
+    """The bits of qk evaluate, which Quark's own library was compared with, too (tests/onnxruntime/quark_peer.py)."""
+    x = inputs(6 * 33 * 5, 31, True).reshape(6, 33, 5)
+    for kind, how in quark_operators():
+        dtype = how.get("dtype", np.float32)
+        model = quark(at("quark.onnx"), kind, **how)
+        given = np.clip(x, -60000, 60000).astype(dtype) if dtype != np.float32 else x
+        (expected,) = expected_of(model, given, (), 1)
+        for threads in (1, 2):
+            (got,) = session(model, threads=threads, library=LIBRARY).run(None, {"x": given})
+            good = got.dtype == given.dtype and same_bits(got, expected).all()
+            check(good, good or f"{kind} {how}, {threads} threads: {np.argwhere(~same_bits(got, expected))[:3]}")
+
+
+def test_wrong_quark_operators():
+    x = np.ones((6, 33, 5), np.float32)
+    for words, kind, how in ((("rounding_mode 7",), "BFPQuantizeDequantize", {"rounding_mode": 7}), (("fp9",), "MXQuantizeDequantize", {"element_dtype": "fp9"}),
+                             (("bit_width=40",), "BFPQuantizeDequantize", {"bit_width": 40}), (("to_nothing",), "BFPQuantizeDequantize", {"bfp_method": "to_nothing"}),
+                             (("axis is 9",), "BFPQuantizeDequantize", {"axis": 9}), (("finite number above 0",), "ExtendedQuantizeLinear", {"zero": np.int8(0), "scale": np.float32(0)}),
+                             (("3 scales for 33 channels",), "ExtendedQuantizeLinear", {"zero": np.zeros(3, np.int8), "scale": np.ones(3, np.float32), "axis": 1})):
+        refused(lambda: session(quark(at("quark.onnx"), kind, **how), library=LIBRARY).run(None, {"x": x}), "qk: node", *words)
 
 
 def test_command_says_where():

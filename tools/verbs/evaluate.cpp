@@ -58,9 +58,10 @@ void add_evaluate(command& app, verb_result& result) {
         "--packed-weights", given->packed_weights,
         "keep the weights of MatMul and Gemm under a plan as codes, in a quarter of the memory or less; one row at a time is faster "
         "so, many are slower; sums have another order, so last bits differ");
-    verb.add_option("--run-with", given->run_with,
-                    "run the file in this runtime in place of qk's evaluator, one sample after the other, its optimizer on, by a python that "
-                    "has it (QK_PYTHON, or python3); onnxruntime+library: with qk's operators in place of the file's functions")
+    verb.add_option(
+            "--run-with", given->run_with,
+            "run the file in this runtime in place of qk's evaluator, one sample after the other, its optimizer on, by a python that "
+            "has it (QK_PYTHON, or python3); onnxruntime+library: with qk's operators in place of the file's functions")
         .type_name("RUNTIME")
         .suggest({"onnxruntime", "onnxruntime+library", "openvino"});
     verb.section("Measure");

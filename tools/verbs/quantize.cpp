@@ -185,7 +185,7 @@ void add_quantize(command& app, verb_result& result) {
         .suggest({"onnxruntime", "openvino"});
     verb.section("Output");
     verb.add_option("--export", given->style, style_lines()).type_name("STYLE").suggest(style_words());
-    verb.add_option("--weights", given->weights, 
+    verb.add_option("--weights", given->weights,
                     "packed (default): codes and scales; float: float32, already rounded; product: packed, and each MatMul or Gemm with "
                     "them is one function, which qk's library for onnxruntime multiplies by the codes (styles portable and nbits)")
         .type_name("STORAGE")

@@ -32,10 +32,10 @@ inline constexpr const char* axis = "axis";              ///< integer: of blocks
 inline constexpr const char* block = "block";            ///< integer: how many values along the axis share a scale; 0: no blocks
 inline constexpr const char* flatten = "flatten";        ///< integer: 1 where all axes but the first count as one
 inline constexpr const char* result = "result";          ///< a word of result_shape_names
-inline constexpr const char* shape = "shape";            ///< integers: the result's shape, where `result` is "shape"; of the matrix: "product"
-inline constexpr const char* turned = "turned";          ///< integer, products: 1 where the model held the matrix as [outputs, inputs]
-inline constexpr const char* bias = "bias";              ///< integer, products: 1 where the second input is a bias
-inline constexpr const char* sums = "sums";              ///< a word of sums_names, products
+inline constexpr const char* shape = "shape";    ///< integers: the result's shape, where `result` is "shape"; of the matrix: "product"
+inline constexpr const char* turned = "turned";  ///< integer, products: 1 where the model held the matrix as [outputs, inputs]
+inline constexpr const char* bias = "bias";      ///< integer, products: 1 where the second input is a bias
+inline constexpr const char* sums = "sums";      ///< a word of sums_names, products
 }  // namespace attribute
 
 /// Where the scales of a call come from.
@@ -53,7 +53,7 @@ inline constexpr named_option<scale_source> scale_source_names[] = {{"none", sca
 
 /// Which shape a call's result has.
 enum class result_shape : std::uint8_t {
-    input,  ///< that of the first input
+    input,    ///< that of the first input
     shape,    ///< that of the attribute
     product,  ///< that of the first input, whose last axis, of `shape`'s second length, gets the first one
 };

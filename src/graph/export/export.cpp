@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "graph/model/body_mark.hpp"
 #include "graph/export/fusing.hpp"
 #include "graph/export/inline_functions.hpp"
 #include "graph/export/marks.hpp"
 #include "graph/export/openvino.hpp"
 #include "graph/export/raise_functions.hpp"
 #include "graph/export/style.hpp"
+#include "graph/model/body_mark.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/subgraphs.hpp"
 #include "graph/ops/widened.hpp"
@@ -426,7 +426,8 @@ weight_storage weight_storage_from(const std::string& name) {
     if (name == "packed") return weight_storage::packed;
     if (name == "float") return weight_storage::floats;
     if (name == "product") return weight_storage::product;
-    throw error("unknown weight storage '" + name + "'; it is packed, float or product." + did_you_mean(name, {"packed", "float", "product"}));
+    throw error("unknown weight storage '" + name + "'; it is packed, float or product." +
+                did_you_mean(name, {"packed", "float", "product"}));
 }
 
 }  // namespace qk::graph

@@ -31,7 +31,8 @@ along_axis seen_along(const portable_call& c, const dims& shape) {
     if (shape.empty()) return {1, 1, 1};
     const auto rank = static_cast<int>(shape.size());
     const int at = c.flatten && rank > 1 ? 1 : rank == 1 ? 0 : c.axis < 0 ? c.axis + rank : c.axis;
-    if (at < 0 || at >= rank) throw error("the axis is " + std::to_string(c.axis) + ", and the tensor has " + std::to_string(rank) + " axes");
+    if (at < 0 || at >= rank)
+        throw error("the axis is " + std::to_string(c.axis) + ", and the tensor has " + std::to_string(rank) + " axes");
     along_axis a{1, 1, 1};
     for (int i = 0; i < rank; ++i) {
         const bool along = i == at || (c.flatten && i > at);
@@ -76,15 +77,16 @@ std::vector<std::int64_t> zero_points_of(const portable_call& c, const tensor& t
 }
 
 given_scales scales_of(const portable_call& c, const along_axis& a, const tensor* scale, const tensor* zero) {
-    const std::size_t wanted = c.scales == channels ? a.length
-                               : c.scales == blocks
-                                   ? a.outer * ((a.length + static_cast<std::size_t>(c.block) - 1) / static_cast<std::size_t>(c.block)) * a.inner
-                                   : 1;
+    const std::size_t wanted =
+        c.scales == channels ? a.length
+        : c.scales == blocks ? a.outer * ((a.length + static_cast<std::size_t>(c.block) - 1) / static_cast<std::size_t>(c.block)) * a.inner
+                             : 1;
     if (scale == nullptr || scale->type() != data_type::float32 || scale->size() != wanted)
         throw error("the scales are not " + std::to_string(wanted) + " float32");
     given_scales g;
     g.scale.assign(scale->as<float>().begin(), scale->as<float>().end());
-    if (!std::ranges::all_of(g.scale, [](float s) { return s > 0 && std::isfinite(s); })) throw error("a scale is no finite number above 0");
+    if (!std::ranges::all_of(g.scale, [](float s) { return s > 0 && std::isfinite(s); }))
+        throw error("a scale is no finite number above 0");
     if (zero != nullptr) g.zero_point = zero_points_of(c, *zero, wanted);
     return g;
 }
@@ -194,8 +196,10 @@ void run_quantize(op_context& call) {
         }
         const given_scales g = scales_of(c, a, call.has_input(1) ? &call.input(1) : nullptr, call.has_input(2) ? &call.input(2) : nullptr);
         if (c.scales == one) return kernel_calls::fake_quantize(c.format, from, to, g.only(), c.semantics);
-        if (c.scales == channels) return kernel_calls::fake_quantize(c.format, from, to, per_channel{g.scale, g.zero_point, a}, c.semantics);
-        kernel_calls::fake_quantize(c.format, from, to, per_block{g.scale, g.zero_point, a, static_cast<std::size_t>(c.block)}, c.semantics);
+        if (c.scales == channels)
+            return kernel_calls::fake_quantize(c.format, from, to, per_channel{g.scale, g.zero_point, a}, c.semantics);
+        kernel_calls::fake_quantize(c.format, from, to, per_block{g.scale, g.zero_point, a, static_cast<std::size_t>(c.block)},
+                                    c.semantics);
     });
 }
 
@@ -223,8 +227,8 @@ void run_product(op_context& call) {
         working_output<float> y(call, 0, call.input(0).type(), shape);
         const packed_rows rows{{n, k, h->planes, h->parameters}, n, k};
         const product_sums sums = c.sums == portable::sums::integers ? product_sums::integers : product_sums::floats;
-        detail::multiply_by_rows(c.format, rows, x.as<float>().data(), x.size() / k, bias.empty() ? std::span<const float>() : bias.as<float>(),
-                                 y.data(), sums);
+        detail::multiply_by_rows(c.format, rows, x.as<float>().data(), x.size() / k,
+                                 bias.empty() ? std::span<const float>() : bias.as<float>(), y.data(), sums);
         y.store();
     });
 }

@@ -53,7 +53,8 @@ nlohmann::ordered_json level_price::json() const {
 void set_accuracy_level(model& exported, int level) {
     if (set_levels(exported.graph(), level) == 0)
         throw error(
-            "--accuracy-level is for MatMulNBits, which --export nbits writes for weights of 2, 4 and 8 bits, and 4 for --weights product with "
+            "--accuracy-level is for MatMulNBits, which --export nbits writes for weights of 2, 4 and 8 bits, and 4 for --weights product "
+            "with "
             "elements that are whole numbers, 16 or a multiple of 32 to a scale; this file has none");
     exported.reindex();
 }

@@ -113,7 +113,8 @@ std::pair<std::string, std::filesystem::path> runtime_of(const evaluate_settings
         throw error("--run-with '" + s.run_with + "' is none of onnxruntime, onnxruntime+library, openvino." +
                     did_you_mean(s.run_with, {"onnxruntime", library, "openvino"}));
     if (s.precision.any() || !s.accumulators.empty())
-        throw error("--run-with runs the file as it is: write the formats into one first (qk quantize -o), and leave plans and accumulators out");
+        throw error(
+            "--run-with runs the file as it is: write the formats into one first (qk quantize -o), and leave plans and accumulators out");
     if (s.generate > 0 || !s.dump.empty() || s.packed_weights || s.batch > 0)
         throw error("--run-with runs each sample once in another runtime: leave --generate, --dump, --packed-weights and --batch out");
     if (s.run_with == library) return {"onnxruntime", onnxruntime_library(beside_qk)};
@@ -227,9 +228,9 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     const evaluate_options& kept = expected.empty() && settings.output_dir.empty() && !settings.keep_outputs ? lean : how;
     const output_consumer consumer = measure.any() ? measure.measured() : output_consumer{};
     std::string version;
-    evaluate_result& run = done.run =
-        runtime.first.empty() ? evaluator(m, kept).run(inputs, plan, {}, progress_of(progress, "evaluating"), consumer)
-                              : run_in(runtime, m, inputs, consumer, version);
+    evaluate_result& run = done.run = runtime.first.empty()
+                                          ? evaluator(m, kept).run(inputs, plan, {}, progress_of(progress, "evaluating"), consumer)
+                                          : run_in(runtime, m, inputs, consumer, version);
 
     if (!run.whole.empty()) done.remarks.push_back("--inputs: " + run.whole);
 

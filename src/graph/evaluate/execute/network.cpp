@@ -5,8 +5,8 @@
 #include <unordered_map>
 
 #include "graph/evaluate/execute/network.hpp"
-#include "graph/model/body_mark.hpp"
 #include "graph/model/bind_attributes.hpp"
+#include "graph/model/body_mark.hpp"
 #include "graph/model/check.hpp"
 #include "graph/ops/portable_call.hpp"
 #include "graph/ops/table.hpp"

@@ -914,11 +914,11 @@ inline void spread_over_blocks(function_builder& f, const function_key& k, const
     scale = a.mul(scale, f.gather(f.op("Reshape", {shift, f.integers_of_call("parts")}), part_of, 1));
 }
 
-/// Adds what decodes, and returns the values in the shape of the call's attribute. Its inputs are the planes of the codes, of the scales and of the shifts, then `scale` and `zero_point`
-/// (or `zero_codes`, packed, `zero_count` of them) where the key has them. Its attributes are: `shape` of the result; `rows`, the shape as
-/// [outer, length, inner], or with whole blocks as [outer * blocks, block, inner]; `count` of elements unless they fill bytes; for blocks
-/// `grid` ([outer, blocks, inner], or [outer * blocks, 1, inner]) and `grid_count`; where some blocks are short `length`, and `parts` and
-/// `part_count` of sub-blocks.
+/// Adds what decodes, and returns the values in the shape of the call's attribute. Its inputs are the planes of the codes, of the scales
+/// and of the shifts, then `scale` and `zero_point` (or `zero_codes`, packed, `zero_count` of them) where the key has them. Its attributes
+/// are: `shape` of the result; `rows`, the shape as [outer, length, inner], or with whole blocks as [outer * blocks, block, inner]; `count`
+/// of elements unless they fill bytes; for blocks `grid` ([outer, blocks, inner], or [outer * blocks, 1, inner]) and `grid_count`; where
+/// some blocks are short `length`, and `parts` and `part_count` of sub-blocks.
 inline operand decoded_values(function_builder& f, const function_key& k) {
     const arithmetic a(f, data_type::float32);
     const auto [element_bits, scale_bits] = code_bits(k.format);
@@ -1036,28 +1036,28 @@ class function_set {
 // A matrix that a product reads stands as [outputs, inputs], and in a model most often as [inputs, outputs].
 
 template <class T>
-void turn(std::span<const T> from, std::size_t rows, std::size_t columns, std::span<T> to) {
+void transpose(std::span<const T> from, std::size_t rows, std::size_t columns, std::span<T> to) {
     for (std::size_t i = 0; i < rows; ++i)
         for (std::size_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
 }
-inline tensor turned(const tensor& matrix) {
+inline tensor transposed(const tensor& matrix) {
     tensor t(data_type::float32, {matrix.dim(1), matrix.dim(0)});
-    turn<float>(matrix.as<float>(), static_cast<std::size_t>(matrix.dim(0)), static_cast<std::size_t>(matrix.dim(1)), t.as<float>());
+    transpose<float>(matrix.as<float>(), static_cast<std::size_t>(matrix.dim(0)), static_cast<std::size_t>(matrix.dim(1)), t.as<float>());
     return t;
 }
 /// Returns the quantizer of the transpose of a matrix of this shape. Scales of blocks turn with it.
-inline quantizer turned(quantizer q, const dims& shape) {
+inline quantizer transposed(quantizer q, const dims& shape) {
     const auto axis = static_cast<std::size_t>(q.flatten ? 1 : positive_axis(q.axis, 2));
     q.axis = static_cast<int>(1 - axis), q.flatten = false;
     const auto lines = static_cast<std::size_t>(shape[1 - axis]);
     if (q.block_size == 0 || lines == 0) return q;
-    const auto turn_list = [&]<class T>(std::vector<T>& list) {  // [blocks][lines] along axis 0, [lines][blocks] along axis 1
+    const auto transpose_list = [&]<class T>(std::vector<T>& list) {  // [blocks][lines] along axis 0, [lines][blocks] along axis 1
         const std::vector<T> from = list;
         const std::size_t blocks = list.size() / lines;
         if (blocks * lines != list.size()) return;  // one for all
-        turn<T>(from, axis == 0 ? blocks : lines, axis == 0 ? lines : blocks, list);
+        transpose<T>(from, axis == 0 ? blocks : lines, axis == 0 ? lines : blocks, list);
     };
-    turn_list(q.scale), turn_list(q.zero_point);
+    transpose_list(q.scale), transpose_list(q.zero_point);
     return q;
 }
 
@@ -1292,7 +1292,8 @@ class portable_writer : public functions_writer {
             }
         }
         d.numbers.emplace_back(portable::attribute::shape, list(value_shape.begin(), value_shape.end()));
-        d.numbers.emplace_back("rows", key.whole_blocks ? list{outer * blocks, number(block), inner} : list{outer, number(p.view.length), inner});
+        d.numbers.emplace_back("rows",
+                               key.whole_blocks ? list{outer * blocks, number(block), inner} : list{outer, number(p.view.length), inner});
         if (!key.whole_bytes) d.numbers.emplace_back("count", list{number(size)});
         if (block > 0) {
             d.numbers.emplace_back("grid", key.whole_blocks ? list{outer * blocks, 1, inner} : list{outer, blocks, inner});
@@ -1484,8 +1485,8 @@ class portable_writer : public functions_writer {
         return bias == dims{outputs} || bias == dims{1, outputs} ? nullptr : "the Gemm's bias is no constant of a value for each output";
     }
 
-    /// Gives codes the form of layout 1 (docs/reference/layouts.md): wide ones follow each other without gaps, and a short block has no more
-    /// shifts than sub-blocks.
+    /// Gives codes the form of layout 1 (docs/reference/layouts.md): wide ones follow each other without gaps, and a short block has no
+    /// more shifts than sub-blocks.
     static void put_in_layout(const qk::format& f, packed_constant& p) {
         const packed_layout l = layout_of(f, p.view);
         if (p.element_bits > 8) {
@@ -1513,9 +1514,9 @@ class portable_writer : public functions_writer {
             if (matrices_[i].name == v.name && matrices_[i].turned == is_turned && matrices_[i].how == v.how) return i;
         held_matrix m{.name = v.name, .how = v.how, .turned = is_turned, .as_held = v.how, .codes = {}};
         if (is_turned && v.how.flatten) m.as_held.axis = 1, m.as_held.flatten = false;
-        const tensor matrix = is_turned ? value : turned(value), wanted = rounded(v.how, value);
-        if (!is_turned) m.as_held = turned(v.how, value.shape());
-        const tensor again = rounded(m.as_held, matrix), same = is_turned ? wanted : turned(wanted);
+        const tensor matrix = is_turned ? value : transposed(value), wanted = rounded(v.how, value);
+        if (!is_turned) m.as_held = transposed(v.how, value.shape());
+        const tensor again = rounded(m.as_held, matrix), same = is_turned ? wanted : transposed(wanted);
         if (std::memcmp(again.bytes(), same.bytes(), same.size_bytes()) != 0) return std::nullopt;
         std::optional<packed_constant> p = packed(m.as_held, matrix);
         if (!p || p->scale_bits > 8) return std::nullopt;
@@ -1609,7 +1610,7 @@ read_back read_product(const model& m, const onnx::NodeProto& n, const ops::port
     if (!matrix) return {};
     quantizer how = quantizer_of(call);
     how.scale = matrix->scale, how.zero_point = matrix->zero_point;
-    if (!call.turned) how = turned(how, matrix->value.shape());
+    if (!call.turned) how = transposed(how, matrix->value.shape());
     if (const auto told = described(n.doc_string(), how.scale, how.zero_point);
         told && told->format == how.format && told->semantics == how.semantics && told->block_size == how.block_size)
         how = *told;
@@ -1620,10 +1621,8 @@ read_back read_product(const model& m, const onnx::NodeProto& n, const ops::port
     p.add_input(n.input(0)), p.add_input(n.input(codes));
     if (call.bias) p.add_input(n.input(1));
     if (call.turned) set_attribute(p, "transB", std::int64_t{1});
-    plain.operands.push_back({.input = 1,
-                              .name = n.input(codes),
-                              .how = std::move(how),
-                              .value = call.turned ? matrix->value : turned(matrix->value)});
+    plain.operands.push_back(
+        {.input = 1, .name = n.input(codes), .how = std::move(how), .value = call.turned ? matrix->value : transposed(matrix->value)});
     return plain;
 }
 
