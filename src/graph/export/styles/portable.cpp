@@ -1548,6 +1548,10 @@ class portable_writer : public functions_writer {
         state_meaning(n, m.as_held, key, false);
         set_attribute(n, portable::attribute::turned, std::int64_t{m.turned});
         m.codes.write_numbers(n);
+        if (key.integer_sums) {  // blocks along the last axis
+            set_attribute(n, "at", std::vector<std::int64_t>{-1});
+            set_attribute(n, "after", std::vector<std::int64_t>{std::numeric_limits<std::int64_t>::max()});
+        }
     }
 
     static tensor zero_points(const quantizer& q, const dims& shape) {
