@@ -153,7 +153,7 @@ def networks(a, library, folder):
 
 def next_tokens(a, library, folder):
     model = Path(decoder(folder / "decoder.onnx", hidden=1024, layers=a.layers, vocabulary=32000, outside=True))
-    size = sum(f.stat().st_size for f in folder.glob("decoder.onnx*"))
+    size = sum(f.stat().st_size for f in folder.iterdir())
     plain = session(model)
     feed = feed_of(plain)
     int4 = ("--weight", "int4", "--weight-block", "32")

@@ -72,6 +72,14 @@ bool weighs_weights(const asked_precision& asked) {
            (asked.saved && (std::ranges::any_of(asked.saved->tensors, of_plan) || std::ranges::any_of(asked.saved->edges, of_plan)));
 }
 
+/// Throws where a value to compare with is none of the model's outputs.
+void check_names(const model& m, const named_tensors& expected) {
+    const std::vector<std::string> own = names_of_outputs(m);
+    for (const auto& [name, value] : expected)
+        if (std::ranges::find(own, name) == own.end())
+            throw error("there is no output '" + name + "' to compare with; the model's outputs: " + listed(own, 12));
+}
+
 /// Makes the plan that the settings ask for; --accumulator overrides the plan's accumulators. Where planning changes weights, `original`
 /// gets the model with its own weights.
 quantize_result plan_of(const evaluate_settings& settings, model& m, std::optional<model>& original, const progress_function& progress) {
@@ -194,10 +202,7 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     if (const bad_samples bad = only_runs ? find_bad_samples(m, inputs) : bad_samples{}; !bad.which.empty())
         done.remarks.push_back(std::string(warning_mark) + "--inputs: " + bad.text());
     named_tensors expected = settings.expected;
-    const std::vector<std::string> own = names_of_outputs(m);
-    for (const auto& [name, value] : expected)
-        if (std::ranges::find(own, name) == own.end())
-            throw error("there is no output '" + name + "' to compare with; the model's outputs: " + listed(own, 12));
+    check_names(m, expected);
     if (!settings.compare.empty())
         for (auto& [name, value] : compared_with(settings, m, inputs)) expected[name] = value;
     const bool planned = settings.precision.any() || !settings.accumulators.empty();
