@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "qk/dot/accumulator.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/semantics.hpp"
 
@@ -28,6 +29,14 @@ struct converter {
     bool decode = false;
     int scale_exponent = 0;  ///< integers: the scale is 2^scale_exponent, 0 or less
     std::int64_t zero_point = 0;
+};
+
+/// A unit that multiplies and adds: d = a[0] b[0] + ... + a[k - 1] b[k - 1] + c.
+struct multiplier {
+    qk::format a, b;
+    accumulator how;
+    int k = 1;
+    std::string name;  ///< as that of a converter
 };
 
 /// A case: the operands and results of a line of `qk gen`.
