@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A converter as a file that needs nothing of qk: pure functions over words in C99, SystemVerilog or Python, with a self-test, or with a
-// module under which a solver compares a device. docs/guide/goldens.md shows examples.
+// A converter, or a unit that multiplies and adds, as a file that needs nothing of qk: pure functions over words in C99, SystemVerilog or
+// Python, with a self-test, or with a module under which a solver compares a device. docs/guide/goldens.md shows examples.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "qk/dot/accumulator.hpp"
@@ -16,7 +17,7 @@ namespace qk::emit {
 enum class language : std::uint8_t { c, system_verilog, python };
 enum class form : std::uint8_t {
     function,  ///< the functions alone
-    check,     ///< with a program that reads lines of `qk gen`
+    check,     ///< with a program that reads lines of `qk gen` and judges their results
     miter,     ///< with a module (C: a harness) that compares a device
 };
 
@@ -45,8 +46,11 @@ struct example {
     std::uint64_t index = 0;  ///< of the line: stochastic rounding counts values
 };
 
+/// What is emitted.
+using unit = std::variant<converter, multiplier>;
+
 struct file_request {
-    converter what;
+    unit what;
     qk::emit::language language = language::c;
     qk::emit::form form = form::function;
     std::string command;            ///< for the first comment

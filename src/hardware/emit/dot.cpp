@@ -340,13 +340,15 @@ class sum_of_products {
         const int steps = steps_of(width), keep = out.mantissa_bits + 4;
         word exponent = f.let("exponent_above", moved(e_in, steps)), digits = magnitude;
         if (width > 1) normalize(f, digits, exponent);
+        const word zero = f.let("zero", magnitude == number(0, magnitude));
+        exponent = f.let("exponent_or_least", choose(zero, number(0, exponent), exponent));  // a zero's may be beyond all numbers
         int lowest = offset + steps;
         if (width > keep) {
             const word rest = any(bits(digits, 0, width - keep));
             digits = f.let("leading", join(bits(digits, width - keep, keep), rest), "the last bit stands for all below");
             lowest -= width - keep - 1;
         }
-        unpacked x{negative, no(), no(), f.let("zero", magnitude == number(0, magnitude)), exponent, digits, lowest, 0, true};
+        unpacked x{negative, no(), no(), zero, exponent, digits, lowest, 0, true};
         semantics how;
         how.rounding = r;
         how.overflow = overflow_rule::ieee;

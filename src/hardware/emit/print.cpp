@@ -541,7 +541,9 @@ std::string in_c(const function& f) {
                                         case line::define: return put("const " + type + " " + d.name + " = " + value + ";");
                                         case line::variable: return put(type + " " + d.name + " = " + value + ";");
                                         case line::assign: return put(d.name + " = " + value + ";");
-                                        case line::array: return put(type + " " + d.name + "[" + std::to_string(d.count) + "];");
+                                        case line::array:
+                                            return put(type + " " + d.name + "[" + std::to_string(d.count) + "] = " +
+                                                       (n.width > 64 ? "{{{0}}};" : "{0};"));
                                         case line::store: return put(d.name + "[" + p.print(*d.place.get()).s + "] = " + value + ";");
                                         case line::loop:
                                             return put("for (uint32_t " + d.name + " = " + value + "; " + d.name + " < " +
