@@ -140,7 +140,7 @@ class sum_of_products {
         const bool flushes = how_.flush_inputs != input_flush::none && g.subnormals;
         word zero = x.is_zero;
         if (flushes) {
-            const word small = f.let("small", bits(code, m, g.exponent_bits) == 0);
+            const word small = f.let("below_normal", bits(code, m, g.exponent_bits) == 0);
             if (how_.flush_inputs == input_flush::positive && g.is_signed) negative = f.let("sign", negative & ((!small) | zero));
             digits = f.let("kept_digits", choose(small, constant(0, m + 1), digits));
             zero = small;
@@ -688,15 +688,15 @@ class sum_of_products {
         if (width == 32 || width == 64) ++width;
         const int low = width - n.digits;
         const word ex = f.let("x_exponent", n.exponent_of(x)), ey = f.let("y_exponent", n.exponent_of(y)), swap = f.let("swap", ex < ey);
-        const word big = f.let("big", choose(swap, n.digits_of(y), n.digits_of(x))), small = f.let("small", choose(swap, n.digits_of(x), n.digits_of(y)));
+        const word big = f.let("greater", choose(swap, n.digits_of(y), n.digits_of(x))), small = f.let("lesser", choose(swap, n.digits_of(x), n.digits_of(y)));
         const word top = f.let("top", choose(swap, ey, ex)), distance = f.let("distance", choose(swap, lessened(ey, ex), lessened(ex, ey)));
-        const word negative = f.let("big_sign", choose(swap, n.negative_of(y), n.negative_of(x)));
+        const word negative = f.let("greater_sign", choose(swap, n.negative_of(y), n.negative_of(x)));
         const word differ = f.let("differ", n.negative_of(x) ^ n.negative_of(y));
         const word by = clamped(f, distance, static_cast<std::uint64_t>(width));
-        const word wide = f.let("wide_small", join(small, constant(0, low)));
+        const word wide = f.let("wide_lesser", join(small, constant(0, low)));
         const word kept = f.let("kept", wide >> by);
         const word jammed = f.let("jammed", kept | extend(f.let("lost", (kept << by) != wide), width), "the last bit stands for all below");
-        const word a = f.let("wide_big", extend(join(big, constant(0, low)), width + 1)), b = f.let("other", extend(jammed, width + 1));
+        const word a = f.let("wide_greater", extend(join(big, constant(0, low)), width + 1)), b = f.let("other", extend(jammed, width + 1));
         const word turned = f.let("turned", differ & (a < b));
         const word magnitude = f.let("magnitude", choose(differ, choose(turned, b - a, a - b), a + b));
         const word zero = f.let("is_zero", magnitude == number(0, magnitude));
