@@ -57,7 +57,8 @@ void hold(const device& d, bool floats, Instruction instruction) {
             const auto start = floats ? std::uint64_t{c[i]} : static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(c[i])});
             const auto right = static_cast<std::uint32_t>(dot(d.a, d.b, d.accumulator, {bytes(a, of_a), k}, {bytes(b, of_b), k}, start));
             if (right == given[i] || (floats && is_nan(right) && is_nan(given[i]))) continue;
-            if (++wrong <= 3) std::printf("%s: a %08x b %08x c %08x gives %08x, qk says %08x\n", d.name.data(), a[i], b[i], c[i], given[i], right);
+            if (++wrong <= 3)
+                std::printf("%s: a %08x b %08x c %08x gives %08x, qk says %08x\n", d.name.data(), a[i], b[i], c[i], given[i], right);
         }
     }
     std::printf("%s: %d results, %d differ\n", d.name.data(), 4 * cases, wrong);

@@ -13,6 +13,10 @@ import pytest
 
 FORMATS = [("fp8_e5m2",), ("fp8_e4m3fn", "--overflow", "ieee"), ("fp6_e3m2", "--rounding", "toward-zero"), ("bf16",), ("int8", "--scale", "0.0625", "--zero-point", "3"),
            ("nf4",), ("fp8_e4m3fn", "--decode"), ("fp8_e5m2", "--input", "fp16")]
+BLOCKS = [("mxfp4",), ("mxfp4", "--decode"), ("mx9",), ("bfp16", "--rounding", "stochastic")]
+SUMS = [("--device", "nvidia.volta.mma.f32.f16.f16.f32"), ("--device", "amd.cdna3.mfma.f32_4x4x4_16b_bf16"), ("--device", "x86.avx512_vnni.vpdpbusds"), ("--device", "x86.fma.vfmadd231pd"),
+        ("--device", "nvidia.rtx_blackwell.mma_block_scale.block16.f32.e2m1.e2m1.f32.ue4m3"), ("--device", "arm.bf16.bfdot"),
+        ("--accumulator", "sum=exact,result=fp16,c=fp16", "--a-format", "fp8_e5m2", "--b-format", "fp8_e4m3fn", "--k", "6")]
 
 
 def done(*words, **how):
@@ -28,7 +32,7 @@ def golden_in_c(folder, words, form="check"):
     return made
 
 
-@pytest.mark.parametrize("words", FORMATS, ids=" ".join)
+@pytest.mark.parametrize("words", FORMATS + BLOCKS + SUMS, ids=" ".join)
 def test_the_loop_in_c(folder, words):
     golden = golden_in_c(folder, words)
     assert done(golden, stdin=subprocess.DEVNULL).returncode == 0, "its own cases"
@@ -45,10 +49,10 @@ def test_the_loop_in_c(folder, words):
     check(done(golden, input="\n".join(lines) + "\n").returncode == 1, f"{words}: a wrong result ends with 1")
 
 
-@pytest.mark.parametrize("words", FORMATS[:3] + FORMATS[6:7], ids=" ".join)
+@pytest.mark.parametrize("words", FORMATS[:3] + FORMATS[6:7] + BLOCKS[:3] + SUMS[:4], ids=" ".join)
 def test_the_loop_in_python(folder, words):
     qk("emit", *words, "--language", "python", "--as", "check", "-o", folder / "golden.py", "--overwrite")
-    asked = "".join(qk("gen", *words).stdout.splitlines(keepends=True)[:4000])
+    asked = "".join(qk("gen", *words).stdout.splitlines(keepends=True)[:4000 if words in FORMATS else 300])
     answered = done(sys.executable, folder / "golden.py", input=asked)
     assert answered.returncode == 0, answered.stderr
     told = qk("ver", *words, input=answered.stdout).stdout
@@ -68,13 +72,26 @@ def test_same_bytes_and_refusals(folder):
 
 @pytest.mark.skipif(shutil.which("verilator") is None, reason="skipped: no verilator here")
 def test_verilator_has_no_warning(folder):
-    for words in (*FORMATS, ("mxfp4",), ("bfp16",)):
+    for words in (*FORMATS, *BLOCKS, *SUMS):
         file = folder / "golden.sv"
         qk("emit", *words, "--language", "sv", "-o", file, "--overwrite")
         wrapped = folder / "linted.sv"
         wrapped.write_text("module linted;\n" + file.read_text() + "\nendmodule\n")
         linted = done("verilator", "--lint-only", "-Wall", "-Wno-DECLFILENAME", wrapped)
         check(linted.returncode == 0 and not linted.stderr, f"{words}: {linted.stderr[:600]}")
+
+
+@pytest.mark.skipif(shutil.which("yosys") is None, reason="skipped: no yosys here")
+def test_miter_of_a_sum(folder):
+    """A sum of one product, as a device whose source is the golden, is equal; with one bit of the result inverted it is refuted."""
+    words = ("--accumulator", "sum=exact,result=fp8_e4m3fn,c=fp16", "--a-format", "fp4_e2m1", "--b-format", "fp4_e2m1", "--k", "2", "--language", "sv")
+    qk("emit", *words, "--as", "miter", "-o", folder / "miter.sv", "--overwrite")
+    qk("emit", *words, "-o", folder / "golden.svh", "--overwrite")
+    ports = next(line for line in (folder / "miter.sv").read_text().splitlines() if "module unit_device(" in line).lstrip("/ ")
+    for change, status in (("", 0), (" ^ 8'd1", 1)):
+        (folder / "device.sv").write_text(ports + "\n" + (folder / "golden.svh").read_text().replace("unit_", "theirs_") + f"  assign d = theirs_dot(a, b, c){change};\nendmodule\n")
+        proved = done("yosys", "-q", "miter.ys", cwd=folder)
+        check((proved.returncode != 0) == bool(status), f"{change}: {proved.stdout[-400:]}{proved.stderr[-400:]}")
 
 
 @pytest.mark.skipif(shutil.which("yosys") is None, reason="skipped: no yosys here")

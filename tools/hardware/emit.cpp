@@ -154,7 +154,9 @@ void write_emitted(const emit_arguments& given) {
         add_golden_vectors(given, r);
         text = emit::file_of(r);
     } catch (const std::invalid_argument& e) {
-        const std::string what = !given.what.device.empty() ? given.what.device : is_sum(given) ? "this accumulator" : given.what.how.format;
+        const std::string what = !given.what.device.empty() ? given.what.device
+                                 : is_sum(given)            ? "this accumulator"
+                                                            : given.what.how.format;
         throw error(fmt::format("{}: {}", what, e.what()));
     }
     if (!to_file) return qk::tool::detail::put(stdout, text);
@@ -168,10 +170,12 @@ void write_emitted(const emit_arguments& given) {
 
 void add_emit(command& app, verb_result&) {
     auto given = std::make_shared<emit_arguments>();
-    option_table& verb = app.add_subcommand("emit", "Write a converter or a device as a C, SystemVerilog or Python file that needs nothing of qk");
+    option_table& verb =
+        app.add_subcommand("emit", "Write a converter or a device as a C, SystemVerilog or Python file that needs nothing of qk");
     using enum input_kind;
     verb.takes(format | decoder | device, [given]() -> given_input {
-        if (is_sum(*given)) return {device, given->what.device.empty() ? "--accumulator is for a unit that adds" : "--device is for a unit that adds"};
+        if (is_sum(*given))
+            return {device, given->what.device.empty() ? "--accumulator is for a unit that adds" : "--device is for a unit that adds"};
         return given->what.decode ? given_input{decoder, "--decode is for a decoder"}
                                   : given_input{format, "without --decode this is a converter"};
     });

@@ -96,8 +96,11 @@ const std::string& name_of(const unit& u) {
 }
 
 std::string case_in_c(const case_shape& s) {
-    const std::string random = s.random_bits == 0 ? "" : ", random_word(index * " + text(s.in_words()) + "u + i) >> " + text(32 - s.random_bits);
-    std::string t = "\n/* Gives the results of a line of operands; lines are counted from 0. */\nstatic void golden(const uint64_t *in, uint64_t index, uint64_t *out)\n{\n";
+    const std::string random =
+        s.random_bits == 0 ? "" : ", random_word(index * " + text(s.in_words()) + "u + i) >> " + text(32 - s.random_bits);
+    std::string t =
+        "\n/* Gives the results of a line of operands; lines are counted from 0. */\nstatic void golden(const uint64_t *in, uint64_t "
+        "index, uint64_t *out)\n{\n";
     if (s.is_sum) {
         int at = 0;
         std::string arguments;
@@ -124,22 +127,26 @@ std::string case_in_c(const case_shape& s) {
         return t + "    out[0] = " + s.golden + "((uint32_t)in[0]" + random + ");\n}\n";
     }
     const int size = s.is_decoder ? s.out_words() : s.in_words();
-    const std::string n = text(size), shift_at = s.sub_block == 0 ? "" : ", (uint32_t)in[" + text(size + 1) + " + i / " + text(s.sub_block) + "]";
+    const std::string n = text(size),
+                      shift_at = s.sub_block == 0 ? "" : ", (uint32_t)in[" + text(size + 1) + " + i / " + text(s.sub_block) + "]";
     t += "    uint32_t i;\n";
     if (s.is_decoder)
-        return t + "    for (i = 0; i < " + n + "; ++i) out[i] = " + s.golden + "((uint32_t)in[i], (uint32_t)in[" + n + "]" + shift_at + ");\n}\n";
+        return t + "    for (i = 0; i < " + n + "; ++i) out[i] = " + s.golden + "((uint32_t)in[i], (uint32_t)in[" + n + "]" + shift_at +
+               ");\n}\n";
     const std::string sign = text(s.in[0].width - 1), magnitude = "(uint32_t)in[i] & ((1u << " + sign + ") - 1u)";
     t += "    uint32_t most = 0, scale;\n    for (i = 0; i < " + n + "; ++i) {\n        const uint32_t v = " + magnitude +
          ";\n        if (v > most) most = v;\n    }\n    scale = " + s.name + "_scale(most);\n    out[" + n + "] = scale;\n";
     if (s.sub_block != 0)
         t += "    for (i = 0; i < " + n + "; ++i) {\n        const uint32_t v = " + magnitude + ";\n        if (i % " + text(s.sub_block) +
-             " == 0 || v > most) most = v;\n        out[" + text(size + 1) + " + i / " + text(s.sub_block) + "] = " + s.name + "_shift(most, scale);\n    }\n";
+             " == 0 || v > most) most = v;\n        out[" + text(size + 1) + " + i / " + text(s.sub_block) + "] = " + s.name +
+             "_shift(most, scale);\n    }\n";
     const std::string shift = s.sub_block == 0 ? "" : ", (uint32_t)out[" + text(size + 1) + " + i / " + text(s.sub_block) + "]";
     return t + "    for (i = 0; i < " + n + "; ++i) out[i] = " + s.golden + "((uint32_t)in[i], scale" + shift + random + ");\n}\n";
 }
 
 std::string case_in_python(const case_shape& s) {
-    const std::string random = s.random_bits == 0 ? "" : ", random_word(index * " + text(s.in_words()) + " + i) >> " + text(32 - s.random_bits);
+    const std::string random =
+        s.random_bits == 0 ? "" : ", random_word(index * " + text(s.in_words()) + " + i) >> " + text(32 - s.random_bits);
     std::string t = "\ndef golden(words, index):\n    \"\"\"The results of a line of operands; lines are counted from 0.\"\"\"\n";
     if (s.is_sum) {
         std::string arguments;
@@ -156,7 +163,8 @@ std::string case_in_python(const case_shape& s) {
     if (s.is_decoder)
         return t + "    return [" + s.golden + "(words[i], words[" + n + "]" +
                (s.sub_block == 0 ? "" : ", words[" + text(size + 1) + " + i // " + sub + "]") + ") for i in range(" + n + ")]\n";
-    t += "    sizes = [w & 0x" + std::string(s.in[0].width == 32 ? "7fffffff" : "7fff") + " for w in words]\n    scale = " + s.name + "_scale(max(sizes))\n";
+    t += "    sizes = [w & 0x" + std::string(s.in[0].width == 32 ? "7fffffff" : "7fff") + " for w in words]\n    scale = " + s.name +
+         "_scale(max(sizes))\n";
     if (s.sub_block != 0)
         t += "    shifts = [" + s.name + "_shift(max(sizes[i:i + " + sub + "]), scale) for i in range(0, " + n + ", " + sub + ")]\n";
     return t + "    elements = [" + s.golden + "(words[i], scale" + (s.sub_block == 0 ? "" : ", shifts[i // " + sub + "]") + random +
@@ -164,9 +172,10 @@ std::string case_in_python(const case_shape& s) {
 }
 
 std::string case_in_system_verilog(const case_shape& s) {
-    const std::string head = "\n// Gives the results of a line of operands; its first word stands in the low bits.\nfunction automatic logic " +
-                             range(s.out_bits()) + s.name + "_case(input logic " + range(s.in_bits()) + "in" +
-                             (s.random_bits == 0 ? "" : ", input logic " + range(s.random_bits * s.in_words()) + "random") + ");\n";
+    const std::string head =
+        "\n// Gives the results of a line of operands; its first word stands in the low bits.\nfunction automatic logic " +
+        range(s.out_bits()) + s.name + "_case(input logic " + range(s.in_bits()) + "in" +
+        (s.random_bits == 0 ? "" : ", input logic " + range(s.random_bits * s.in_words()) + "random") + ");\n";
     const std::string random = s.random_bits == 0 ? "" : ", random[i * " + text(s.random_bits) + " +: " + text(s.random_bits) + "]";
     if (s.is_sum) {
         std::string arguments;
@@ -177,7 +186,8 @@ std::string case_in_system_verilog(const case_shape& s) {
         }
         return head + "  " + s.name + "_case = " + s.golden + "(" + arguments + ");\nendfunction\n";
     }
-    if (!s.is_block) return head + "  " + s.name + "_case = " + s.golden + "(in" + (s.random_bits == 0 ? "" : ", random") + ");\nendfunction\n";
+    if (!s.is_block)
+        return head + "  " + s.name + "_case = " + s.golden + "(in" + (s.random_bits == 0 ? "" : ", random") + ");\nendfunction\n";
     const int size = s.is_decoder ? s.out_words() : s.in_words(), code = s.is_decoder ? s.in[0].width : s.out[0].width;
     const auto slice = [&](const std::string& of, const std::string& base, int width, const std::string& i) {
         return of + "[" + (base == "0" ? "" : base + " + ") + i + (width == 1 ? "]" : " * " + text(width) + " +: " + text(width) + "]");
@@ -188,21 +198,23 @@ std::string case_in_system_verilog(const case_shape& s) {
     const int shift_width = codes.size() > 2 ? codes[2].width : 0;
     const std::string pair = "(i / " + text(s.sub_block) + ")", n = text(size);
     if (s.is_decoder) {
-        return t + "  integer i;\n  for (i = 0; i < " + n + "; i = i + 1)\n    " + slice(s.name + "_case", "0", 32, "i") + " = " + s.golden + "(" +
-               slice("in", "0", code, "i") + ", in[" + scale_at + "]" + (shift_width == 0 ? "" : ", " + slice("in", shifts_at, shift_width, pair)) +
-               ");\nendfunction\n";
+        return t + "  integer i;\n  for (i = 0; i < " + n + "; i = i + 1)\n    " + slice(s.name + "_case", "0", 32, "i") + " = " +
+               s.golden + "(" + slice("in", "0", code, "i") + ", in[" + scale_at + "]" +
+               (shift_width == 0 ? "" : ", " + slice("in", shifts_at, shift_width, pair)) + ");\nendfunction\n";
     }
     const int width = s.in[0].width;
     const std::string magnitude = "in[i * " + text(width) + " +: " + text(width - 1) + "]";
-    t += "  integer i;\n  logic " + range(width - 1) + "most;\n  logic " + range(codes[1].width) + "scale;\n  logic " + range(s.out_bits()) +
-         "y;\n  y = " + text(s.out_bits()) + "'d0;\n  most = " + text(width - 1) + "'d0;\n  for (i = 0; i < " + n + "; i = i + 1)\n    if (" +
-         magnitude + " > most) most = " + magnitude + ";\n  scale = " + s.name + "_scale(most);\n  y[" + scale_at + "] = scale;\n";
+    t += "  integer i;\n  logic " + range(width - 1) + "most;\n  logic " + range(codes[1].width) + "scale;\n  logic " +
+         range(s.out_bits()) + "y;\n  y = " + text(s.out_bits()) + "'d0;\n  most = " + text(width - 1) + "'d0;\n  for (i = 0; i < " + n +
+         "; i = i + 1)\n    if (" + magnitude + " > most) most = " + magnitude + ";\n  scale = " + s.name + "_scale(most);\n  y[" +
+         scale_at + "] = scale;\n";
     if (s.sub_block != 0)
-        t += "  for (i = 0; i < " + n + "; i = i + 1) begin\n    if (i % " + text(s.sub_block) + " == 0 || " + magnitude + " > most) most = " + magnitude +
-             ";\n    " + slice("y", shifts_at, shift_width, pair) + " = " + s.name + "_shift(most, scale);\n  end\n";
-    return t + "  for (i = 0; i < " + n + "; i = i + 1)\n    " + slice("y", "0", code, "i") + " = " + s.golden + "(in[i * " + text(width) + " +: " +
-           text(width) + "], scale" + (shift_width == 0 ? "" : ", " + slice("y", shifts_at, shift_width, pair)) + random + ");\n  " + s.name +
-           "_case = y;\nendfunction\n";
+        t += "  for (i = 0; i < " + n + "; i = i + 1) begin\n    if (i % " + text(s.sub_block) + " == 0 || " + magnitude +
+             " > most) most = " + magnitude + ";\n    " + slice("y", shifts_at, shift_width, pair) + " = " + s.name +
+             "_shift(most, scale);\n  end\n";
+    return t + "  for (i = 0; i < " + n + "; i = i + 1)\n    " + slice("y", "0", code, "i") + " = " + s.golden + "(in[i * " + text(width) +
+           " +: " + text(width) + "], scale" + (shift_width == 0 ? "" : ", " + slice("y", shifts_at, shift_width, pair)) + random +
+           ");\n  " + s.name + "_case = y;\nendfunction\n";
 }
 
 }  // namespace qk::emit

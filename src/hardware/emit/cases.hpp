@@ -40,8 +40,8 @@ std::vector<function> functions_of(const unit& u);
 function is_nan_of(const unit& u);
 const std::string& name_of(const unit& u);
 
-/// Return a function that gives the results of a line. C: golden(in, index, out) over words of 64 bits; Python: golden(words, index), a list;
-/// SystemVerilog: NAME_case(in), of words side by side, the first in the low bits.
+/// Return a function that gives the results of a line. C: golden(in, index, out) over words of 64 bits; Python: golden(words, index), a
+/// list; SystemVerilog: NAME_case(in), of words side by side, the first in the low bits.
 std::string case_in_c(const case_shape& s);
 std::string case_in_python(const case_shape& s);
 std::string case_in_system_verilog(const case_shape& s);

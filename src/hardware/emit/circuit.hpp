@@ -34,12 +34,12 @@ enum class gate : std::uint8_t {
     less,
     at_least,
     above,
-    choose,  ///< if the first (one bit) is 1 the second, else the third
-    lookup,   ///< the word of the table `name` at an index
-    product,  ///< modulo 2^width, of equal widths
-    quotient, ///< of a place by a constant, without the rest: which block it is in
-    element,  ///< a word of the array `name` at a place
-    call,     ///< the function `name` of words
+    choose,    ///< if the first (one bit) is 1 the second, else the third
+    lookup,    ///< the word of the table `name` at an index
+    product,   ///< modulo 2^width, of equal widths
+    quotient,  ///< of a place by a constant, without the rest: which block it is in
+    element,   ///< a word of the array `name` at a place
+    call,      ///< the function `name` of words
 };
 
 struct node;
@@ -138,8 +138,8 @@ struct table_of_words {
 /// A function over words, without a state.
 struct function {
     std::string name, comment;
-    bool partial = false;      ///< some bits of its words are asked by nothing (drop_unused finds it)
-    std::vector<word> inputs;  ///< names
+    bool partial = false;                ///< some bits of its words are asked by nothing (drop_unused finds it)
+    std::vector<word> inputs;            ///< names
     std::vector<array_of_words> arrays;  ///< inputs, too; the words behind them
     std::vector<table_of_words> tables;
     std::vector<definition> lines;

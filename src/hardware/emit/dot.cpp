@@ -178,8 +178,8 @@ class sum_of_products {
             negative = f.let("negative", bits(code, width - 1, 1));
             digits = f.let("digits", choose(negative, minus(code), code));
         }
-        taken t{no(), no(), negative, digits == number(0, digits), constant(static_cast<std::uint64_t>(kind.highest), 6), digits, 0,
-                kind.fraction};
+        taken t{no(),   no(), negative,     digits == number(0, digits), constant(static_cast<std::uint64_t>(kind.highest), 6),
+                digits, 0,    kind.fraction};
         if (normal && digits.width() > 1) {
             const int steps = steps_of(digits.width());
             t.exponent = constant(static_cast<std::uint64_t>(kind.highest + steps), 8);
@@ -205,8 +205,8 @@ class sum_of_products {
     sum_of_products(const sum_of_products& other, const accumulator& how)
         : m_(other.m_), how_(how), block_a_(other.block_a_), block_b_(other.block_b_) {}
 
-    /// Makes NAME_product: a product of two elements, without scales. `zero_exponent`: that of an operand that is zero; of `normal` ones the
-    /// exponent is that of the lowest digit, and 0 of a zero.
+    /// Makes NAME_product: a product of two elements, without scales. `zero_exponent`: that of an operand that is zero; of `normal` ones
+    /// the exponent is that of the lowest digit, and 0 of a zero.
     void make_product(bool normal, bool lowest) {
         function f = named("product", "Returns a product of elements: NaN, Inf, sign, exponent, digits.");
         const word a = f.input("a", element_bits_of(m_.a)), b = f.input("b", element_bits_of(m_.b));
@@ -277,8 +277,8 @@ class sum_of_products {
     }
     taken product_of(function& f, const word& i) const {
         const word p = product_at(f, i);
-        return {product_.nan_of(p), product_.infinite_of(p), product_.negative_of(p), no(), product_.exponent_of(p), product_.digits_of(p),
-                product_.offset, fraction_};
+        return {product_.nan_of(p),      product_.infinite_of(p), product_.negative_of(p), no(),
+                product_.exponent_of(p), product_.digits_of(p),   product_.offset,         fraction_};
     }
     /// Returns the exact sum of the products of a bundle, in units of the lowest one; its exponent is that of the scales to come.
     taken bundle_of(function& f, const word& first) const {
@@ -291,7 +291,9 @@ class sum_of_products {
         const word p = product_at(f, f.loop("j", first, first + static_cast<std::uint64_t>(how_.bundle)));
         const word d = f.let("d", product_.digits_of(p)), s = f.let("s", product_.negative_of(p)), e = f.let("e", product_.exponent_of(p));
         const word zero = f.let("nothing", d == number(0, d)), infinite = product_.infinite_of(p);
-        const word above = e.is_constant() || base == 0 ? moved(e, -base) : choose(zero, number(0, e), lessened(e, number(static_cast<std::uint64_t>(base), e)));
+        const word above = e.is_constant() || base == 0
+                               ? moved(e, -base)
+                               : choose(zero, number(0, e), lessened(e, number(static_cast<std::uint64_t>(base), e)));
         const word placed = f.let("placed", extend(d, width) << clamped(f, f.let("by", above), static_cast<std::uint64_t>(room)));
         f.assign(sum, choose(s, sum - placed, sum + placed));
         f.assign(nan, nan | product_.nan_of(p));
@@ -301,8 +303,9 @@ class sum_of_products {
         f.end_loop();
         const signed_word parts = parted(f, sum);
         const word negative = choose(parts.magnitude == number(0, parts.magnitude), all, parts.negative);
-        return {nan | (up & down), up | down, choose(up | down, down, negative), no(), constant(0, 1), bits(parts.magnitude, 0, width - 1), 0,
-                fraction_ - lowest};
+        return {
+            nan | (up & down), up | down, choose(up | down, down, negative), no(), constant(0, 1), bits(parts.magnitude, 0, width - 1), 0,
+            fraction_ - lowest};
     }
     static word fit(function& f, const word& w, int width) { return w.width() <= width ? w : bits(f.let("part", w), 0, width); }
     /// Returns the exponent of the lowest element that is not zero, where digits count from.
@@ -333,7 +336,8 @@ class sum_of_products {
     }
 
     /// Makes a function that rounds (-1)^negative * magnitude * 2^(exponent - offset) into a register, or gives what NaN and Inf become.
-    void make_rounding(const std::string& verb, floating out, rounding r, int width, int e_width, std::uint64_t most, int offset, int stored) {
+    void make_rounding(const std::string& verb, floating out, rounding r, int width, int e_width, std::uint64_t most, int offset,
+                       int stored) {
         function f = named(verb, "Rounds a number into a register; up and down: Inf of either sign is among its terms.");
         const word nan = f.input("nan", 1), up = f.input("up", 1), down = f.input("down", 1), negative = f.input("negative", 1);
         const word e_in = bounded(f.input("exponent", e_width), most), magnitude = f.input("magnitude", width);
@@ -354,10 +358,10 @@ class sum_of_products {
         how.overflow = overflow_rule::ieee;
         how.flush_outputs = how_.flush_partials;
         const bool narrow_without_nan = out.specials == specials::none;
-        const at_the_end end = how_.overflow == too_large::infinity   ? (narrow_without_nan ? at_the_end::stays : at_the_end::passes)
-                               : how_.overflow == too_large::saturate ? at_the_end::stays
+        const at_the_end end = how_.overflow == too_large::infinity          ? (narrow_without_nan ? at_the_end::stays : at_the_end::passes)
+                               : how_.overflow == too_large::saturate        ? at_the_end::stays
                                : r == rounding::to_odd || narrow_without_nan ? at_the_end::stays
-                                                                              : at_the_end::by_rule;
+                                                                             : at_the_end::by_rule;
         word finite = f.let("finite", pack(f, x, out, how, constant(0, 1), end));
         const int magnitude_bits = out.exponent_bits + out.mantissa_bits;
         if (how_.zero == zero_rule::positive)
@@ -403,13 +407,15 @@ class sum_of_products {
         const int groups = (terms_ + group_ - 1) / group_;
         all_in_one_ = how_.partial == how_.result && how_.partial_round == how_.round;
         make_reader("read_c", how_.addend, code_bits(how_, how_.addend), true, carried_, m, false);
-        if (groups > 1) make_reader("read", how_.partial, all_in_one_ ? code_bits(how_, how_.result) : bits_(how_.partial), false, carried_, m, false);
+        if (groups > 1)
+            make_reader("read", how_.partial, all_in_one_ ? code_bits(how_, how_.result) : bits_(how_.partial), false, carried_, m, false);
         const word acc = f.variable("held", call(m_.name + "_read_c", carried_.width(), {c_}));
         const word code = f.variable("code", constant(0, code_bits(how_, how_.result)));
         word first = place(0);
         if (groups > 1) first = f.loop("group", place(0), place(static_cast<std::uint64_t>(terms_)), static_cast<std::uint64_t>(group_));
         word last = first + static_cast<std::uint64_t>(group_);
-        if (terms_ % group_ != 0) last = f.let("end", choose(last > static_cast<std::uint64_t>(terms_), place(static_cast<std::uint64_t>(terms_)), last));
+        if (terms_ % group_ != 0)
+            last = f.let("end", choose(last > static_cast<std::uint64_t>(terms_), place(static_cast<std::uint64_t>(terms_)), last));
         exact ? exact_group(f, term, acc, first, last, inside) : aligned_group(f, term, acc, first, last, inside);
         // The group's sum is rounded into `code`, and read again for the next one.
         f.assign(code, call(m_.name + "_round", code.width(), sum_));
@@ -417,7 +423,8 @@ class sum_of_products {
             word next = code;
             if (!all_in_one_) next = f.let("partial", call(m_.name + "_round_partial", bits_(how_.partial), sum_));
             else if (code_bits(how_, how_.result) == 32 && bits_(how_.partial) < 32 && bits_(how_.partial) > 16)
-                next = f.let("own_code", join(constant(0, 32 - bits_(how_.partial)), bits(code, 32 - bits_(how_.partial), bits_(how_.partial))));
+                next = f.let("own_code",
+                             join(constant(0, 32 - bits_(how_.partial)), bits(code, 32 - bits_(how_.partial), bits_(how_.partial))));
             f.assign(acc, call(m_.name + "_read", carried_.width(), {next}));
             f.end_loop();
         }
@@ -441,7 +448,8 @@ class sum_of_products {
     };
     survey begin_survey(function& f, const word& acc, bool inside) {
         const word inf = carried_.infinite_of(acc), negative = carried_.negative_of(acc);
-        survey s{f.variable("nan", carried_.nan_of(acc)), f.variable("up", inf & !negative), f.variable("down", inf & negative), {}, {}, {}, {}};
+        survey s{
+            f.variable("nan", carried_.nan_of(acc)), f.variable("up", inf & !negative), f.variable("down", inf & negative), {}, {}, {}, {}};
         if (how_.product_overflow) s.large_up = f.variable("large_up", no()), s.large_down = f.variable("large_down", no());
         if (how_.zero == zero_rule::ieee) {
             const word zero = f.let("c_is_zero", carried_.digits_of(acc) == number(0, carried_.digits_of(acc)));
@@ -469,15 +477,17 @@ class sum_of_products {
     void note_sum(function& f, const survey& s, const word& total, const word& exponent) {
         const signed_word parts = parted(f, total);
         const word zero = f.let("sum_is_zero", parts.magnitude == number(0, parts.magnitude));
-        if (how_.zero == zero_rule::ieee && how_.round != how_.partial_round && (how_.round == rounding::down || how_.partial_round == rounding::down))
+        if (how_.zero == zero_rule::ieee && how_.round != how_.partial_round &&
+            (how_.round == rounding::down || how_.partial_round == rounding::down))
             refuse("round and partial-round give zeros different signs here; give the same rounding, or zero=positive");
         word up = s.up, down = s.down;
         if (how_.product_overflow) {
             const word special = f.let("special", s.nan | s.up | s.down);
             up = f.let("all_up", up | (s.large_up & !special)), down = f.let("all_down", down | (s.large_down & !special));
         }
-        sum_ = {s.nan, up, down, f.let("sign", choose(zero, zero_sign(s, how_.round), parts.negative)), exponent,
-                bits(parts.magnitude, 0, parts.magnitude.width() - 1)};
+        sum_ = {s.nan,    up,
+                down,     f.let("sign", choose(zero, zero_sign(s, how_.round), parts.negative)),
+                exponent, bits(parts.magnitude, 0, parts.magnitude.width() - 1)};
     }
 
     void aligned_group(function& f, const std::string& term, const word& acc, const word& first, const word& last, bool inside) {
@@ -486,9 +496,7 @@ class sum_of_products {
         const survey s = begin_survey(f, acc, inside);
         const word acc_e = f.let("c_exponent", carried_.exponent_of(acc));
         const int e_width = carried_.exponent;
-        const auto exponent_at = [&](const word& t) {
-            return f.let("exponent", widened(moved(term_.exponent_of(t), raised), e_width));
-        };
+        const auto exponent_at = [&](const word& t) { return f.let("exponent", widened(moved(term_.exponent_of(t), raised), e_width)); };
         const auto products_too_large = [&](const word& t) {
             if (!how_.product_overflow) return;
             // digits * 2^(exponent - offset - fraction) is at least 2^128
@@ -515,7 +523,8 @@ class sum_of_products {
             const int widest = std::max(term_.digits + std::max(up, 0), carried_.digits + std::max(up_c, 0)) + 2;
             const int width = widest + addends_bits(static_cast<std::uint64_t>(group_) + 1);
             const word known_top = bounded(top, carried_.most);
-            const word c_kept = cut(f, carried_.negative_of(acc), carried_.digits_of(acc), f.let("c_below", lessened(known_top, acc_e)), up_c, how_.cut);
+            const word c_kept =
+                cut(f, carried_.negative_of(acc), carried_.digits_of(acc), f.let("c_below", lessened(known_top, acc_e)), up_c, how_.cut);
             const word total = f.variable("total", with_sign(carried_.negative_of(acc), widened(c_kept, width)));
             i = f.loop("i", first, last);
             t = f.let("t", f.at(term, i));
@@ -558,7 +567,8 @@ class sum_of_products {
             if (lanes == 1) break;
             const signed_word parts = parted(f, lane);
             const word d = bits(parts.magnitude, 0, width - 1);
-            const word kept_lane = cut(f, parts.negative, d, f.let("below", lessened(known_top, tops[static_cast<std::size_t>(l)])), 0, how_.join_cut);
+            const word kept_lane =
+                cut(f, parts.negative, d, f.let("below", lessened(known_top, tops[static_cast<std::size_t>(l)])), 0, how_.join_cut);
             const word fitted = fit(f, kept_lane, width);
             f.assign(sum, choose(parts.negative, sum - widened(fitted, width), sum + widened(fitted, width)));
         }
@@ -571,14 +581,15 @@ class sum_of_products {
         const word group_kept = cut(f, parts.negative, bits(parts.magnitude, 0, width - 1), f.let("below", lessened(known, known_top)),
                                     how_.join - how_.align, how_.join_cut);
         const word c_below = f.let("c_below", lessened(known, acc_e));
-        word c_kept = cut(f, carried_.negative_of(acc), carried_.digits_of(acc), c_below, how_.join_addend - (carried_.digits - 1), how_.join_cut);
-        if (how_.join_drop != 0)
-            c_kept = choose(c_below > static_cast<std::uint64_t>(how_.join_drop), number(0, c_kept), c_kept);
+        word c_kept =
+            cut(f, carried_.negative_of(acc), carried_.digits_of(acc), c_below, how_.join_addend - (carried_.digits - 1), how_.join_cut);
+        if (how_.join_drop != 0) c_kept = choose(c_below > static_cast<std::uint64_t>(how_.join_drop), number(0, c_kept), c_kept);
         c_kept = f.let("c_kept", c_kept);
         const auto raised_to = [&](const word& v, int by) { return by > 0 ? join(v, constant(0, by)) : v; };
         const word x = raised_to(group_kept, both - how_.join), y = raised_to(c_kept, both - how_.join_addend);
         const int all = std::max(x.width(), y.width()) + 2;
-        const word total = f.let("total", with_sign(parts.negative, widened(x, all)) + with_sign(carried_.negative_of(acc), widened(y, all)));
+        const word total =
+            f.let("total", with_sign(parts.negative, widened(x, all)) + with_sign(carried_.negative_of(acc), widened(y, all)));
         note_sum(f, s, total, joint);
         make_roundings(all - 1, e_width, carried_.most, shared + both);
     }
@@ -598,7 +609,9 @@ class sum_of_products {
             const word d = carried_.digits_of(acc), zero = d == number(0, d);
             const int low = c_unit + (carried_.digits - 1) + carried_.offset, gap = c_unit - unit;  // the exponent of the lowest digit
             const word e = f.let("c_exponent", carried_.exponent_of(acc));
-            const word by = f.let("c_by", moved(choose(zero | (e < static_cast<std::uint64_t>(low)), number(0, e), lessened(e, number(static_cast<std::uint64_t>(low), e))), gap));
+            const word by = f.let("c_by", moved(choose(zero | (e < static_cast<std::uint64_t>(low)), number(0, e),
+                                                       lessened(e, number(static_cast<std::uint64_t>(low), e))),
+                                                gap));
             const word held = clamped(f, by, static_cast<std::uint64_t>(width));
             begins = with_sign(carried_.negative_of(acc), f.let("c_placed", extend(d, width) << held));
         }
@@ -630,15 +643,16 @@ class sum_of_products {
     }
 
     /// The group's sum is rounded to `partial` and then added to the register.
-    void join_rounded(function& f, const survey& s, const word& sum, const word& exponent, std::uint64_t most, int offset, const word& acc) {
+    void join_rounded(function& f, const survey& s, const word& sum, const word& exponent, std::uint64_t most, int offset,
+                      const word& acc) {
         const signed_word parts = parted(f, sum);
         const word zero = f.let("sum_is_zero", parts.magnitude == number(0, parts.magnitude));
         const int width = parts.magnitude.width() - 1;
         make_rounding("round_group", how_.partial, how_.partial_round, width, exponent.width(), most, offset, bits_(how_.partial));
         const word group = f.let("group_code", call(m_.name + "_round_group", bits_(how_.partial),
                                                     {f.let("group_nan", s.nan), s.up, s.down,
-                                                     f.let("sign", choose(zero, zero_sign(s, how_.partial_round), parts.negative)), exponent,
-                                                     bits(parts.magnitude, 0, width)}));
+                                                     f.let("sign", choose(zero, zero_sign(s, how_.partial_round), parts.negative)),
+                                                     exponent, bits(parts.magnitude, 0, width)}));
         const int digits = std::max(how_.partial.mantissa_bits, how_.addend.mantissa_bits) + 1;
         number_layout(digits);
         make_reader("number", how_.partial, bits_(how_.partial), false, number_, 0, true);
@@ -650,10 +664,12 @@ class sum_of_products {
         const word c_zero = h.let("c_zero", d == number(0, d));
         if (d.width() > 1) normalize(h, d, e);
         const int own = carried_.offset + steps_of(carried_.digits) + (carried_.digits - 1) + (number_.digits - carried_.digits);
-        word e_number = choose(c_zero, constant(0, std::max(number_.exponent, e.width())), widened(moved(e, number_.offset - own), std::max(number_.exponent, e.width())));
+        word e_number = choose(c_zero, constant(0, std::max(number_.exponent, e.width())),
+                               widened(moved(e, number_.offset - own), std::max(number_.exponent, e.width())));
         e_number = fit(h, e_number, number_.exponent);
         const word digits_c = number_.digits > carried_.digits ? join(d, constant(0, number_.digits - carried_.digits)) : d;
-        const word c = h.let("c_number", number_.joined(carried_.nan_of(acc), carried_.infinite_of(acc), carried_.negative_of(acc), extend_to(e_number, number_.exponent), digits_c));
+        const word c = h.let("c_number", number_.joined(carried_.nan_of(acc), carried_.infinite_of(acc), carried_.negative_of(acc),
+                                                        extend_to(e_number, number_.exponent), digits_c));
         const std::vector<word> both = add_parts(f, c, g, how_.round);
         sum_ = both;
         make_roundings(pair_width_, number_.exponent, ones(number_.exponent), number_.offset + pair_guard_);
@@ -688,7 +704,8 @@ class sum_of_products {
         if (width == 32 || width == 64) ++width;
         const int low = width - n.digits;
         const word ex = f.let("x_exponent", n.exponent_of(x)), ey = f.let("y_exponent", n.exponent_of(y)), swap = f.let("swap", ex < ey);
-        const word big = f.let("greater", choose(swap, n.digits_of(y), n.digits_of(x))), small = f.let("lesser", choose(swap, n.digits_of(x), n.digits_of(y)));
+        const word big = f.let("greater", choose(swap, n.digits_of(y), n.digits_of(x))),
+                   small = f.let("lesser", choose(swap, n.digits_of(x), n.digits_of(y)));
         const word top = f.let("top", choose(swap, ey, ex)), distance = f.let("distance", choose(swap, lessened(ey, ex), lessened(ex, ey)));
         const word negative = f.let("greater_sign", choose(swap, n.negative_of(y), n.negative_of(x)));
         const word differ = f.let("differ", n.negative_of(x) ^ n.negative_of(y));
@@ -723,20 +740,25 @@ class sum_of_products {
         number_layout(digits);
         const layout& n = number_;
         make_reader("read_c", how_.addend, code_bits(how_, how_.addend), true, n, 0, true);
-        const bool same = how_.partial == how_.result && how_.partial_round == how_.round && bits_(how_.partial) == code_bits(how_, how_.result);
+        const bool same =
+            how_.partial == how_.result && how_.partial_round == how_.round && bits_(how_.partial) == code_bits(how_, how_.result);
         make_reader("read", how_.partial, bits_(how_.partial), false, n, 0, true);
         // NAME_add, and the roundings that it and the result take
         function add = named("add", "Returns x + y, rounded to the register's format.");
         const word ax = add.input("x", n.width()), ay = add.input("y", n.width());
         const std::vector<word> parts = add_parts(add, ax, ay, how_.partial_round);
         const std::string round = m_.name + (same ? "_round" : "_round_partial");
-        make_rounding(same ? "round" : "round_partial", how_.partial, how_.partial_round, pair_width_, n.exponent, n.most, n.offset + pair_guard_, bits_(how_.partial));
+        make_rounding(same ? "round" : "round_partial", how_.partial, how_.partial_round, pair_width_, n.exponent, n.most,
+                      n.offset + pair_guard_, bits_(how_.partial));
         add.result = call(m_.name + "_read", n.width(), {call(round, bits_(how_.partial), parts)});
         all_.push_back(add);
-        if (!same) make_rounding("round", how_.result, how_.round, pair_width_, n.exponent, n.most, n.offset + pair_guard_, code_bits(how_, how_.result));
+        if (!same)
+            make_rounding("round", how_.result, how_.round, pair_width_, n.exponent, n.most, n.offset + pair_guard_,
+                          code_bits(how_, how_.result));
         const auto arguments = [&](function& g, const word& x) -> std::vector<word> {
             const word inf = n.infinite_of(x), s = g.let("sign", n.negative_of(x));
-            return {n.nan_of(x), g.let("up", inf & !s), g.let("down", inf & s), s, n.exponent_of(x), join(extend(n.digits_of(x), pair_width_ - pair_guard_), constant(0, pair_guard_))};
+            return {n.nan_of(x), g.let("up", inf & !s), g.let("down", inf & s),
+                    s,           n.exponent_of(x),      join(extend(n.digits_of(x), pair_width_ - pair_guard_), constant(0, pair_guard_))};
         };
         const bool pairs = how_.sum == summation::pairwise, inside = how_.place == place::inside;
         if (!how_.fused || pairs || !inside) {  // products by themselves are rounded
@@ -755,8 +777,8 @@ class sum_of_products {
             exponent = choose(e == number(0, e), number(0, exponent), exponent);
             const word zero = f.let("nothing", d == number(0, d));
             exponent = choose(zero, constant(0, n.exponent), extend_to(fit(f, exponent, n.exponent), n.exponent));
-            return f.let("number", n.joined(product_.nan_of(p), product_.infinite_of(p), product_.negative_of(p), f.let("exponent", exponent),
-                                            room > 0 ? join(d, constant(0, room)) : d));
+            return f.let("number", n.joined(product_.nan_of(p), product_.infinite_of(p), product_.negative_of(p),
+                                            f.let("exponent", exponent), room > 0 ? join(d, constant(0, room)) : d));
         };
         const auto rounded = [&](const word& x) { return call(m_.name + "_rounded", n.width(), {x}); };
         const auto added = [&](const word& x, const word& y) { return call(m_.name + "_add", n.width(), {x, y}); };
@@ -784,7 +806,8 @@ class sum_of_products {
             int used = 0;
             word sum;
             for (int l = 0; l < lanes; ++l) {
-                const int from = how_.chunked ? l * chunk : l, to = how_.chunked ? std::min(group_, from + chunk) : group_, stride = how_.chunked ? 1 : lanes;
+                const int from = how_.chunked ? l * chunk : l, to = how_.chunked ? std::min(group_, from + chunk) : group_,
+                          stride = how_.chunked ? 1 : lanes;
                 if (from >= group_) break;
                 const int count = (to - from + stride - 1) / stride;
                 ++used;
@@ -794,7 +817,8 @@ class sum_of_products {
                     if (inside) f.store(v, place(0), acc);
                     const word i = f.loop("i", begin, end, static_cast<std::uint64_t>(stride));
                     const word number = number_at(i);
-                    f.store(v, block_at(i - begin, static_cast<std::uint64_t>(stride)) + static_cast<std::uint64_t>(inside ? 1 : 0), rounded(how_.fused ? number : number));
+                    f.store(v, block_at(i - begin, static_cast<std::uint64_t>(stride)) + static_cast<std::uint64_t>(inside ? 1 : 0),
+                            rounded(how_.fused ? number : number));
                     f.end_loop();
                     in_pairs(f, v, count + (inside ? 1 : 0), added);
                     sum = f.at(v, place(0));
@@ -852,12 +876,16 @@ class sum_of_products {
         };
         const auto keep = [&](const word& v) {  // a register saturates
             if (!how_.saturate) return v;
-            const word high = constant(ones(held - 1), width), low = constant(0, width) - high - constant(1, width), negative = bits(f.let("v", v), width - 1, 1);
+            const word high = constant(ones(held - 1), width), low = constant(0, width) - high - constant(1, width),
+                       negative = bits(f.let("v", v), width - 1, 1);
             const word name = f.let("v", v);
             (void)negative;
             const word sign = bits(name, width - 1, 1);
-            return choose(sign, choose((name ^ constant(std::uint64_t{1} << (width - 1), width)) < (low ^ constant(std::uint64_t{1} << (width - 1), width)), low, name),
-                          choose(name > high, high, name));
+            return choose(
+                sign,
+                choose((name ^ constant(std::uint64_t{1} << (width - 1), width)) < (low ^ constant(std::uint64_t{1} << (width - 1), width)),
+                       low, name),
+                choose(name > high, high, name));
         };
         if (width > 64) refuse("this register needs words of more than 64 bits; give a width of at most " + std::to_string(60));
         const word sum = f.variable("sum", keep(signed_value(c_, true, width)));

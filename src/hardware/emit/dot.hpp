@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units that multiply and add as circuits: the equations (D1) to (D14) of docs/reference/numerics.md, for the operands and the registers that
-// an accumulator says.
+// Units that multiply and add as circuits: the equations (D1) to (D14) of docs/reference/numerics.md, for the operands and the registers
+// that an accumulator says.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace qk::emit {
 
-/// Returns the functions, NAME_dot the last one; throws std::invalid_argument with a sentence for what they cannot say. Its operands stand in
-/// the order of a line of `qk gen`: a, scales of a, b, scales of b, c.
+/// Returns the functions, NAME_dot the last one; throws std::invalid_argument with a sentence for what they cannot say. Its operands stand
+/// in the order of a line of `qk gen`: a, scales of a, b, scales of b, c.
 std::vector<function> functions_of(const multiplier& what);
 /// Returns NAME_is_nan of a result.
 function is_nan_of(const multiplier& what);

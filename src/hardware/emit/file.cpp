@@ -68,8 +68,8 @@ std::string first_comment(const file_request& r, const char* mark) {
     std::string s;
     const auto of = [&](const auto& facts) { return std::visit(facts, r.what); };
     for (const std::string& line :
-         {r.command + "            qk " + r.version, of([](const auto& u) { return facts_of(u); }), of([](const auto& u) { return semantics_of(u); }),
-          "SHA-256 of its golden vectors (lines of qk gen with results): " + r.digest})
+         {r.command + "            qk " + r.version, of([](const auto& u) { return facts_of(u); }),
+          of([](const auto& u) { return semantics_of(u); }), "SHA-256 of its golden vectors (lines of qk gen with results): " + r.digest})
         s += std::string(mark) + " " + line + "\n";
     return s;
 }
@@ -100,7 +100,8 @@ std::vector<std::pair<std::string, std::string>> words_of(const file_request& r,
             {"@SEED_HIGH", std::to_string(static_cast<std::uint32_t>(s.seed >> 32))}};
 }
 /// Returns a line's words of the self-test, index first.
-std::string examples(const file_request& r, const case_shape& s, const char* before, const char* after, const char* open, const char* close) {
+std::string examples(const file_request& r, const case_shape& s, const char* before, const char* after, const char* open,
+                     const char* close) {
     std::string t;
     const bool one = s.in_words() + s.out_words() == 2;
     for (std::size_t k = 0; k < r.examples.size(); ++k) {
@@ -248,7 +249,8 @@ static void write_intervals(uint64_t from, uint64_t to, int every)
     }
 }
 )";
-const char* const intervals_asked_c = R"(    if (argc == 2 && (strcmp(argv[1], "--intervals") == 0 || strcmp(argv[1], "--every-interval") == 0)) {
+const char* const intervals_asked_c =
+    R"(    if (argc == 2 && (strcmp(argv[1], "--intervals") == 0 || strcmp(argv[1], "--every-interval") == 0)) {
         const int every = strcmp(argv[1], "--every-interval") == 0;
         printf("function automatic [31:0] table_code(input [31:0] x);\n    if (1'b0) table_code = 32'd0;\n");
 @REGIONS        printf("    else table_code = 32'd0;\nendfunction\n");
@@ -279,10 +281,13 @@ std::string regions(const converter& c) {
 std::string same_in_c(const case_shape& s) {
     const bool block = s.judged < 0;
     const std::string scale = std::to_string(s.is_block && !s.is_decoder ? s.in_words() : 0);
-    return replaced(same_c, {{"@BLOCK_IS_NAN", block ? "if (@NAME_is_nan((uint32_t)a[" + scale + "]) && @NAME_is_nan((uint32_t)b[" + scale + "])) return 1;\n    " : ""},
-                             {"@VALUE_IS_NAN", block ? std::string() : s.widest() > 32 && s.is_sum && s.out[0].width > 32
-                                                                           ? " && !(@NAME_is_nan(a[i]) && @NAME_is_nan(b[i]))"
-                                                                           : " && !(@NAME_is_nan((uint32_t)a[i]) && @NAME_is_nan((uint32_t)b[i]))"}});
+    return replaced(
+        same_c, {{"@BLOCK_IS_NAN",
+                  block ? "if (@NAME_is_nan((uint32_t)a[" + scale + "]) && @NAME_is_nan((uint32_t)b[" + scale + "])) return 1;\n    " : ""},
+                 {"@VALUE_IS_NAN", block ? std::string()
+                                   : s.widest() > 32 && s.is_sum && s.out[0].width > 32
+                                       ? " && !(@NAME_is_nan(a[i]) && @NAME_is_nan(b[i]))"
+                                       : " && !(@NAME_is_nan((uint32_t)a[i]) && @NAME_is_nan((uint32_t)b[i]))"}});
 }
 
 std::string check_in_c(const file_request& r) {
@@ -440,8 +445,9 @@ std::string same_in_sv(const case_shape& s, const std::string& returned) {
     const int w = s.out[0].width;
     if (s.out_words() == 1) return "    " + returned + " = a == b || (" + s.name + "_is_nan(a) && " + s.name + "_is_nan(b));\n";
     const std::string part = "[i * " + std::to_string(w) + " +: " + std::to_string(w) + "]";
-    return "    integer i;\n    " + returned + " = 1'b1;\n    for (i = 0; i < " + std::to_string(s.out_words()) + "; i = i + 1)\n      if (a" + part + " != b" + part +
-           " && !(" + s.name + "_is_nan(a" + part + ") && " + s.name + "_is_nan(b" + part + "))) " + returned + " = 1'b0;\n";
+    return "    integer i;\n    " + returned + " = 1'b1;\n    for (i = 0; i < " + std::to_string(s.out_words()) +
+           "; i = i + 1)\n      if (a" + part + " != b" + part + " && !(" + s.name + "_is_nan(a" + part + ") && " + s.name + "_is_nan(b" +
+           part + "))) " + returned + " = 1'b0;\n";
 }
 std::string gathered(const case_shape& s) {
     std::string t;
@@ -449,10 +455,11 @@ std::string gathered(const case_shape& s) {
     for (const auto* part : {&s.in, &s.out}) {
         int at = 0;
         for (const word_group& g : *part) {
-            const std::string w = std::to_string(g.width), slice = part == &s.in ? "in" : "result", from = "from + " + std::to_string(word) + " + i",
+            const std::string w = std::to_string(g.width), slice = part == &s.in ? "in" : "result",
+                              from = "from + " + std::to_string(word) + " + i",
                               bits = g.width == s.widest() ? "" : "[" + top_of(g.width) + ":0]";
-            t += "    for (int i = 0; i < " + std::to_string(g.count) + "; i = i + 1)\n      " + slice + "[" + std::to_string(at) + " + i * " + w + " +: " + w +
-                 "] = of_file ? words[" + from + "]" + bits + " : EXAMPLES[" + from + "]" + bits + ";\n";
+            t += "    for (int i = 0; i < " + std::to_string(g.count) + "; i = i + 1)\n      " + slice + "[" + std::to_string(at) +
+                 " + i * " + w + " +: " + w + "] = of_file ? words[" + from + "]" + bits + " : EXAMPLES[" + from + "]" + bits + ";\n";
             at += g.width * g.count, word += g.count;
         }
     }
@@ -544,7 +551,8 @@ std::string miter_of(const file_request& r) {
     auto words = words_of(r, s);
     if (r.language == language::c) {
         if (s.random_bits > 0)
-            throw std::invalid_argument("a harness in C has no random words for the device; leave stochastic rounding out, or give --language sv");
+            throw std::invalid_argument(
+                "a harness in C has no random words for the device; leave stochastic rounding out, or give --language sv");
         words.insert(words.begin(), {"@IN_WIDTHS", widths(s.in)});
         return replaced(case_in_c(s) + same_in_c(s) + miter_c, words);
     }
@@ -564,7 +572,8 @@ std::string miter_of(const file_request& r) {
     for (const word_group& g : s.out) {
         const int bits = g.width * g.count;
         ports += ", " + port("output", bits, g.name);
-        connections += "." + g.name + "(device[" + std::to_string(at) + " +: " + std::to_string(bits) + "])" + (&g == &s.out.back() ? "" : ", ");
+        connections +=
+            "." + g.name + "(device[" + std::to_string(at) + " +: " + std::to_string(bits) + "])" + (&g == &s.out.back() ? "" : ", ");
         at += bits;
     }
     words.insert(words.begin(), {{"@PORTS", ports},
@@ -603,8 +612,8 @@ std::string file_of(const file_request& r) {
             int widest = 0;
             for (const function& f : all) widest = std::max(widest, widest_word(f));
             return first_comment(r, "//") +
-                   (r.form == form::check ? "#include <stdint.h>\n#include <stdio.h>\n#include <string.h>\n" : "#include <stdint.h>\n") + "\n" +
-                   wide_words_in_c(functions, widest) + functions +
+                   (r.form == form::check ? "#include <stdint.h>\n#include <stdio.h>\n#include <string.h>\n" : "#include <stdint.h>\n") +
+                   "\n" + wide_words_in_c(functions, widest) + functions +
                    (r.form == form::check   ? check_in_c(r)
                     : r.form == form::miter ? miter_of(r)
                                             : "");

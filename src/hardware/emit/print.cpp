@@ -37,8 +37,7 @@ bool may_pass(const node& n) {  // can the result of a sum, difference or left s
             const std::uint64_t most = child(n, 1).largest;
             return most > 63 || width_of(child(n, 0).largest) + static_cast<int>(most) > 64 || child(n, 0).largest << most > top;
         }
-        case gate::product:
-            return n.width > 63 || width_of(child(n, 0).largest) + width_of(child(n, 1).largest) > n.width;
+        case gate::product: return n.width > 63 || width_of(child(n, 0).largest) + width_of(child(n, 1).largest) > n.width;
         case gate::invert: return n.width > 1;
         default: return false;
     }
@@ -177,9 +176,7 @@ class c_printer : public printer {
             case gate::unequal: t = {"!" + called(n, "wide_is_equal").s, binary}; return true;
             case gate::less: t = called(n, "wide_is_less"); return true;
             case gate::at_least: t = {"!" + called(n, "wide_is_less").s, binary}; return true;
-            case gate::above:
-                t = {"wide_is_less(" + print(child(n, 1)).s + ", " + print(child(n, 0)).s + ")"};
-                return true;
+            case gate::above: t = {"wide_is_less(" + print(child(n, 1)).s + ", " + print(child(n, 0)).s + ")"}; return true;
             default: return false;
         }
     }
@@ -226,9 +223,7 @@ class c_printer : public printer {
 
   private:
     std::string as_wide(const node& n) const { return n.width > 64 ? print(n).s : "wide_of(" + print(n).s + ")"; }
-    text low(const node& n, text t) const {
-        return may_pass(n) ? text{"wide_low(" + t.s + ", " + std::to_string(n.width) + ")"} : t;
-    }
+    text low(const node& n, text t) const { return may_pass(n) ? text{"wide_low(" + t.s + ", " + std::to_string(n.width) + ")"} : t; }
     std::string wide(const node& n, int width) const {
         if (n.what == gate::constant) return constant(n.value, width);
         return width > 32 && n.width <= 32 ? "(uint64_t)" + operand(n) : number(n);
@@ -283,7 +278,7 @@ class python_printer : public printer {
     text bits(const node& n) const override {
         const node& of = child(n, 0);
         text t = n.value == 0 ? text{of.name} : text{of.name + " >> " + std::to_string(n.value), binary};
-        if (static_cast<int>(n.value) + n.width < of.width) t = {in_parentheses(t) + " & " + constant(ones(n.width), n.width), binary};
+        if (static_cast<int>(n.value) + n.width < of.width) t = {in_parentheses(t) + " & " + mask(n.width), binary};
         return t;
     }
     text join(const node& n) const override {
@@ -495,8 +490,8 @@ std::string wide_words_in_c(const std::string& functions, int widest) {
     if (widest == 0) return {};
     const std::string limbs = std::to_string((widest + 31) / 32) + "u";
     const auto called = [](const std::string& text, const char* name) { return text.find(std::string(name) + "(") != std::string::npos; };
-    std::string s = "/* A whole number of up to " + std::to_string(widest) + " bits, its lowest 32 first. */\ntypedef struct { uint32_t w[" +
-                    limbs.substr(0, limbs.size() - 1) + "]; } wide;\n\n";
+    std::string s = "/* A whole number of up to " + std::to_string(widest) +
+                    " bits, its lowest 32 first. */\ntypedef struct { uint32_t w[" + limbs.substr(0, limbs.size() - 1) + "]; } wide;\n\n";
     for (const wide_part& p : wide_parts) {
         const bool bits = std::string(p.name) == "wide_right" && called(functions, "wide_bits");
         if (!called(functions, p.name) && !bits) continue;
@@ -534,16 +529,14 @@ std::string in_c(const function& f) {
                                 [&](const definition& d, const std::string& in) -> std::string {
                                     const node& n = *d.value.get();
                                     const std::string type = c_printer::type(n.width), value = p.print(n).s;
-                                    const auto put = [&](const std::string& t) {
-                                        return with_comment("\t" + in + t, d.comment, "//");
-                                    };
+                                    const auto put = [&](const std::string& t) { return with_comment("\t" + in + t, d.comment, "//"); };
                                     switch (d.what) {
                                         case line::define: return put("const " + type + " " + d.name + " = " + value + ";");
                                         case line::variable: return put(type + " " + d.name + " = " + value + ";");
                                         case line::assign: return put(d.name + " = " + value + ";");
                                         case line::array:
-                                            return put(type + " " + d.name + "[" + std::to_string(d.count) + "] = " +
-                                                       (n.width > 64 ? "{{{0}}};" : "{0};"));
+                                            return put(type + " " + d.name + "[" + std::to_string(d.count) +
+                                                       "] = " + (n.width > 64 ? "{{{0}}};" : "{0};"));
                                         case line::store: return put(d.name + "[" + p.print(*d.place.get()).s + "] = " + value + ";");
                                         case line::loop:
                                             return put("for (uint32_t " + d.name + " = " + value + "; " + d.name + " < " +
@@ -587,28 +580,27 @@ std::string in_system_verilog(const function& f) {
         else same->second += ", " + d.name;
     }
     for (const auto& [type, names] : by_type) s += "  " + type + " " + names + ";\n";
-    s += indented(
-        printed_lines(f,
-                      [&](const definition& d, const std::string& in) -> std::string {
-                          const node& n = *d.value.get();
-                          const std::string value = p.print(n).s;
-                          const auto put = [&](const std::string& t) { return with_comment("\t" + in + t, d.comment, "//"); };
-                          switch (d.what) {
-                              case line::define:
-                              case line::variable:
-                              case line::assign: return put(d.name + " = " + value + ";");
-                              case line::array: return {};
-                              case line::store:
-                                  return put(sv_printer::part(d.name, p.print(*d.place.get()), n.width) + " = " + value + ";");
-                              case line::loop:
-                                  return put("for (" + d.name + " = " + value + "; " + d.name + " < " +
-                                             in_parentheses(p.print(*d.place.get()), binary) + "; " + d.name + " = " + d.name + " + " +
-                                             std::to_string(d.count) + ") begin");
-                              case line::end: return "\t" + in + "end\n";
-                          }
-                          return {};
-                      }),
-        "  ");
+    s += indented(printed_lines(f,
+                                [&](const definition& d, const std::string& in) -> std::string {
+                                    const node& n = *d.value.get();
+                                    const std::string value = p.print(n).s;
+                                    const auto put = [&](const std::string& t) { return with_comment("\t" + in + t, d.comment, "//"); };
+                                    switch (d.what) {
+                                        case line::define:
+                                        case line::variable:
+                                        case line::assign: return put(d.name + " = " + value + ";");
+                                        case line::array: return {};
+                                        case line::store:
+                                            return put(sv_printer::part(d.name, p.print(*d.place.get()), n.width) + " = " + value + ";");
+                                        case line::loop:
+                                            return put("for (" + d.name + " = " + value + "; " + d.name + " < " +
+                                                       in_parentheses(p.print(*d.place.get()), binary) + "; " + d.name + " = " + d.name +
+                                                       " + " + std::to_string(d.count) + ") begin");
+                                        case line::end: return "\t" + in + "end\n";
+                                    }
+                                    return {};
+                                }),
+                  "  ");
     return s + "  " + f.name + " = " +
            cascade(*f.result.get(), p,
                    [](const text& c, const text& v, bool last) {
@@ -629,25 +621,24 @@ std::string in_python(const function& f) {
     for (const word& i : f.inputs) s += comma() + i.get()->name;
     s += "):\n";
     if (!f.comment.empty()) s += "    \"\"\"" + f.comment + "\"\"\"\n";
-    s += indented(
-        printed_lines(f,
-                      [&](const definition& d, const std::string& in) -> std::string {
-                          const std::string value = p.print(*d.value.get()).s;
-                          const auto put = [&](const std::string& t) { return with_comment("\t" + in + t, d.comment, "#"); };
-                          switch (d.what) {
-                              case line::define:
-                              case line::variable:
-                              case line::assign: return put(d.name + " = " + value);
-                              case line::array: return put(d.name + " = [0] * " + std::to_string(d.count));
-                              case line::store: return put(d.name + "[" + p.print(*d.place.get()).s + "] = " + value);
-                              case line::loop:
-                                  return put("for " + d.name + " in range(" + value + ", " + p.print(*d.place.get()).s +
-                                             (d.count == 1 ? "" : ", " + std::to_string(d.count)) + "):");
-                              case line::end: return {};
-                          }
-                          return {};
-                      }),
-        "    ");
+    s += indented(printed_lines(f,
+                                [&](const definition& d, const std::string& in) -> std::string {
+                                    const std::string value = p.print(*d.value.get()).s;
+                                    const auto put = [&](const std::string& t) { return with_comment("\t" + in + t, d.comment, "#"); };
+                                    switch (d.what) {
+                                        case line::define:
+                                        case line::variable:
+                                        case line::assign: return put(d.name + " = " + value);
+                                        case line::array: return put(d.name + " = [0] * " + std::to_string(d.count));
+                                        case line::store: return put(d.name + "[" + p.print(*d.place.get()).s + "] = " + value);
+                                        case line::loop:
+                                            return put("for " + d.name + " in range(" + value + ", " + p.print(*d.place.get()).s +
+                                                       (d.count == 1 ? "" : ", " + std::to_string(d.count)) + "):");
+                                        case line::end: return {};
+                                    }
+                                    return {};
+                                }),
+                  "    ");
     const bool many = f.result.get()->what == gate::choose;
     return s + "    return " + (many ? "(" : "") + cascade(*f.result.get(), p, [many](const text& c, const text& v, bool last) {
                return last ? in_parentheses(v, disjunction) + (many ? ")\n" : "\n")

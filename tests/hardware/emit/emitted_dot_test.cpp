@@ -38,7 +38,10 @@ std::uint64_t made_code(const format& f, int width, std::size_t kind, std::mt199
         case 2: return with((any >> 5 & 28) == 0 ? low_bits(e) - 1 : middle - (any & 1), mantissa);
         case 3: return with(any & 1, mantissa);
         case 4: return with(middle - (any >> 40) % 30 % middle, mantissa & any >> 20);
-        case 5: return (any & 0xf00) == 0 ? any >> 20 & low_bits(width) : (any & 0xf000) == 0 ? sign : with(middle + (any >> 40) % 12 - 8, mantissa);
+        case 5:
+            return (any & 0xf00) == 0    ? any >> 20 & low_bits(width)
+                   : (any & 0xf000) == 0 ? sign
+                                         : with(middle + (any >> 40) % 12 - 8, mantissa);
         default: return with(middle, mantissa >> (m - 1) << (m - 1));
     }
 }
@@ -97,11 +100,13 @@ void hold(const emit::multiplier& m, std::size_t cases, std::size_t most_lines) 
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < side; ++i) {
         for (std::size_t j = 0; j < side && wrong == 0; ++j) {
-            const std::uint64_t code = wholes ? random() & low_bits(random() % 3 == 0 ? 32 : 14) : made_code(m.how.addend, own, i + j, random);
+            const std::uint64_t code =
+                wholes ? random() & low_bits(random() % 3 == 0 ? 32 : 14) : made_code(m.how.addend, own, i + j, random);
             std::vector<std::uint64_t> in;
             for (const auto* part : {&a[i].codes, &a[i].scales, &b[j].codes, &b[j].scales}) in.insert(in.end(), part->begin(), part->end());
             in.push_back(code);
-            std::uint64_t addend = wholes && c_width == 32 ? static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(code)}) : code;
+            std::uint64_t addend =
+                wholes && c_width == 32 ? static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(code)}) : code;
             std::uint64_t right = 0, given = 0;
             matrix_multiply_add(m.a, m.b, m.how, {1, 1, k}, a[i].matrix(), b[j].matrix(), std::span(&addend, 1), std::span(&right, 1));
             right &= low_bits(d_width);
@@ -110,8 +115,8 @@ void hold(const emit::multiplier& m, std::size_t cases, std::size_t most_lines) 
             const bool both_nan = !wholes && device_sums::is_nan_code(stored, given) && device_sums::is_nan_code(stored, right);
             if (given == right || both_nan) continue;
             ++wrong;
-            FAIL_CHECK(m.name << ": " << to_text(m.how).view() << " gives " << std::hex << given << ", right is " << right << ", c is " << code
-                              << ", row " << std::dec << i << ", column " << j);
+            FAIL_CHECK(m.name << ": " << to_text(m.how).view() << " gives " << std::hex << given << ", right is " << right << ", c is "
+                              << code << ", row " << std::dec << i << ", column " << j);
         }
     }
     c.close();
