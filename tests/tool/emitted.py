@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `qk emit` writes: goldens in C and Python close the loop `qk gen | golden | qk ver`, SystemVerilog is clean for Verilator and proved by yosys."""
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -110,6 +112,33 @@ def test_yosys_proves(folder):
     assert wrong != device, device[:400]
     (folder / "device.sv").write_text(wrong)
     check(done("yosys", "-q", "miter.ys", cwd=folder).returncode != 0, "a wrong code is refuted")
+
+
+# What is changed in the golden of fp4_e2m1, and what that is.
+MUTANTS = [("shifted[23:0] != 24'd0", "shifted[23:4] != 20'd0", "the lowest sticky bit of a normal number is lost"), (" || below[0]", "", "ties go toward zero"),
+           (" || below[0]", " || !below[0]", "ties go to odd"), ("shifted[24] && beyond_half", "shifted[24]", "ties go away from zero"),
+           ("shifted[24] && beyond_half", "1'b0", "truncates"), ("low ? (8'h7f - exponent)", "low ? (8'h7e - exponent)", "subnormal numbers are shifted by a place too few"),
+           ("8'd3 ? 2'd3", "8'd3 ? 2'd2", "the shift stops too early"), ("rounded > 9'd7", "rounded > 9'd8", "the first number beyond the largest wraps"),
+           (": too_large ? {negative, 3'd7}", ": too_large ? {negative, 3'd6}", "what is too large becomes the number below the largest"),
+           ("31'h7f800000 ? {negative, 3'd7}", "31'h7f800000 ? {negative, 3'd0}", "Inf becomes zero"), ("!= 23'd0 ? 4'd0", "!= 23'd0 ? 4'd7", "NaN becomes the largest number"),
+           (": {negative, rounded[2:0]}", ": {negative && rounded[2:0] != 3'd0, rounded[2:0]}", "-0 becomes 0")]
+
+
+@pytest.mark.skipif(shutil.which("yosys") is None, reason="skipped: no yosys here")
+def test_mutants_are_refuted(folder):
+    """Each of twelve mutants of a golden is refuted by the miter, and the input that yosys finds hits a bin that `qk cover` names."""
+    qk("emit", "fp4_e2m1", "--language", "sv", "--as", "miter", "-o", folder / "miter.sv", "--overwrite")
+    golden = qk("emit", "fp4_e2m1", "--language", "sv").stdout
+    ports = next(line for line in (folder / "miter.sv").read_text().splitlines() if "module fp4_e2m1_device(" in line).lstrip("/ ")
+    for before, after, what in MUTANTS:
+        assert golden.count(before) == 1, f"{what}: the golden has {golden.count(before)} of {before}"
+        mutant = golden.replace(before, after).replace("fp4_e2m1_", "mutant_")
+        (folder / "device.sv").write_text(ports + "\n" + mutant + "  assign y = mutant_encode(x);\nendmodule\n")
+        proved = done("yosys", "-q", "-l", "log.txt", "miter.ys", cwd=folder)
+        found = re.search(r"\\x\s+-?\d+\s+([0-9a-f]+)\s", (folder / "log.txt").read_text())
+        assert proved.returncode != 0 and found is not None, f"{what}: {proved.stderr[-400:]}"
+        hit = json.loads(qk("cover", "fp4_e2m1", "--json", input=f"{int(found[1], 16):08x}\n", status=1).stdout)
+        check(hit["hit"] > 0, f"{what}: no bin is hit by {found[1]}")
 
 
 if __name__ == "__main__":
