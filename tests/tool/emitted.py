@@ -46,7 +46,7 @@ def test_the_loop_in_c(folder, words):
     check(done(golden, input=answered.stdout).returncode == 0, f"{words}: lines with results are judged")
     lines = answered.stdout.splitlines()
     last = lines[len(lines) // 2].split()
-    last[-1] = f"{int(last[-1], 16) ^ 1:0{len(last[-1])}x}"
+    last[-1] = f"{int(int(last[-1], 16) == 0):0{len(last[-1])}x}"  # no NaN, which is as right as another
     lines[len(lines) // 2] = " ".join(last)
     check(done(golden, input="\n".join(lines) + "\n").returncode == 1, f"{words}: a wrong result ends with 1")
 
