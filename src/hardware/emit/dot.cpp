@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Units that multiply and add, long because the ways to add share operands, registers and roundings.
 #include "dot.hpp"
 
 #include <algorithm>
@@ -536,7 +537,14 @@ class sum_of_products {
             make_roundings(width - 1, e_width, carried_.most, shared + how_.align);
             return;
         }
-        // Lanes: each aligned by itself, then to the largest exponent of all.
+        aligned_lanes(f, term, acc, first, last, s, exponent_at, products_too_large);
+    }
+    /// Lanes: each aligned by itself, then to the largest exponent of all.
+    template <class ExponentAt, class TooLarge>
+    void aligned_lanes(function& f, const std::string& term, const word& acc, const word& first, const word& last, const survey& s,
+                       ExponentAt exponent_at, TooLarge products_too_large) {
+        const int shared = carried_.offset, up = how_.align - fraction_, e_width = carried_.exponent;
+        const word acc_e = carried_.exponent_of(acc);
         const int lanes = std::min(how_.lanes, group_);
         if (lanes > 1 && terms_ % group_ != 0) refuse("--k must be a multiple of " + std::to_string(group_ * how_.bundle) + ", the group");
         const word top = f.variable("top", constant(0, e_width));
@@ -800,53 +808,61 @@ class sum_of_products {
             f.assign(acc, added(acc, t));
             f.end_loop();
         } else {
-            if (how_.reverse) refuse("reverse with lanes is not emitted; leave reverse out");
-            const int chunk = (group_ + how_.lanes - 1) / how_.lanes;
-            const std::string lane = lanes > 1 ? f.array("lane", n.width(), static_cast<std::uint64_t>(lanes)) : "";
-            int used = 0;
-            word sum;
-            for (int l = 0; l < lanes; ++l) {
-                const int from = how_.chunked ? l * chunk : l, to = how_.chunked ? std::min(group_, from + chunk) : group_,
-                          stride = how_.chunked ? 1 : lanes;
-                if (from >= group_) break;
-                const int count = (to - from + stride - 1) / stride;
-                ++used;
-                const auto begin = first + static_cast<std::uint64_t>(from), end = first + static_cast<std::uint64_t>(to);
-                if (pairs) {
-                    const std::string v = f.array("v", n.width(), static_cast<std::uint64_t>(count + (inside ? 1 : 0)));
-                    if (inside) f.store(v, place(0), acc);
-                    const word i = f.loop("i", begin, end, static_cast<std::uint64_t>(stride));
-                    const word number = number_at(i);
-                    f.store(v, block_at(i - begin, static_cast<std::uint64_t>(stride)) + static_cast<std::uint64_t>(inside ? 1 : 0),
-                            rounded(how_.fused ? number : number));
-                    f.end_loop();
-                    in_pairs(f, v, count + (inside ? 1 : 0), added);
-                    sum = f.at(v, place(0));
-                } else {
-                    const word s = f.variable("sum", rounded(number_at(begin)));
-                    const word i = f.loop("i", begin + static_cast<std::uint64_t>(stride), end, static_cast<std::uint64_t>(stride));
-                    word t = number_at(i);
-                    if (!how_.fused) t = rounded(t);
-                    f.assign(s, added(s, t));
-                    f.end_loop();
-                    sum = s;
-                }
-                if (lanes > 1) f.store(lane, place(static_cast<std::uint64_t>(l)), sum);
-            }
-            if (lanes > 1 && pairs) {
-                in_pairs(f, lane, used, added);
-                sum = f.at(lane, place(0));
-            } else if (lanes > 1) {
-                const word s = f.variable("all", f.at(lane, place(0)));
-                const word i = f.loop("i", place(1), place(static_cast<std::uint64_t>(used)));
-                f.assign(s, added(s, f.at(lane, i)));
-                f.end_loop();
-                sum = s;
-            }
-            f.assign(acc, inside ? sum : added(acc, sum));
+            add_lanes(f, first, acc, number_at, rounded, added);
         }
         if (grouped) f.end_loop();
         f.result = call(m_.name + "_round", code_bits(how_, how_.result), arguments(f, acc));
+    }
+    /// Sums the lanes of a group, or its terms in pairs, and then the lanes' sums.
+    template <class NumberAt, class Rounded, class Add>
+    void add_lanes(function& f, const word& first, const word& acc, NumberAt number_at, Rounded rounded, Add added) {
+        const layout& n = number_;
+        const bool pairs = how_.sum == summation::pairwise, inside = how_.place == place::inside;
+        const int lanes = std::min(how_.lanes, group_);
+        if (how_.reverse) refuse("reverse with lanes is not emitted; leave reverse out");
+        const int chunk = (group_ + how_.lanes - 1) / how_.lanes;
+        const std::string lane = lanes > 1 ? f.array("lane", n.width(), static_cast<std::uint64_t>(lanes)) : "";
+        int used = 0;
+        word sum;
+        for (int l = 0; l < lanes; ++l) {
+            const int from = how_.chunked ? l * chunk : l, to = how_.chunked ? std::min(group_, from + chunk) : group_,
+                      stride = how_.chunked ? 1 : lanes;
+            if (from >= group_) break;
+            const int count = (to - from + stride - 1) / stride;
+            ++used;
+            const auto begin = first + static_cast<std::uint64_t>(from), end = first + static_cast<std::uint64_t>(to);
+            if (pairs) {
+                const std::string v = f.array("v", n.width(), static_cast<std::uint64_t>(count + (inside ? 1 : 0)));
+                if (inside) f.store(v, place(0), acc);
+                const word i = f.loop("i", begin, end, static_cast<std::uint64_t>(stride));
+                const word number = number_at(i);
+                f.store(v, block_at(i - begin, static_cast<std::uint64_t>(stride)) + static_cast<std::uint64_t>(inside ? 1 : 0),
+                        rounded(how_.fused ? number : number));
+                f.end_loop();
+                in_pairs(f, v, count + (inside ? 1 : 0), added);
+                sum = f.at(v, place(0));
+            } else {
+                const word s = f.variable("sum", rounded(number_at(begin)));
+                const word i = f.loop("i", begin + static_cast<std::uint64_t>(stride), end, static_cast<std::uint64_t>(stride));
+                word t = number_at(i);
+                if (!how_.fused) t = rounded(t);
+                f.assign(s, added(s, t));
+                f.end_loop();
+                sum = s;
+            }
+            if (lanes > 1) f.store(lane, place(static_cast<std::uint64_t>(l)), sum);
+        }
+        if (lanes > 1 && pairs) {
+            in_pairs(f, lane, used, added);
+            sum = f.at(lane, place(0));
+        } else if (lanes > 1) {
+            const word s = f.variable("all", f.at(lane, place(0)));
+            const word i = f.loop("i", place(1), place(static_cast<std::uint64_t>(used)));
+            f.assign(s, added(s, f.at(lane, i)));
+            f.end_loop();
+            sum = s;
+        }
+        f.assign(acc, inside ? sum : added(acc, sum));
     }
     template <class Add>
     void in_pairs(function& f, const std::string& v, int count, Add added) {

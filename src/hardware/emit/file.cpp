@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file: its first comment, the functions, and around them a program that checks lines, or a module that compares a device.
+// It is long because of the programs that it writes around the functions.
 #include <algorithm>
 #include <charconv>
 #include <stdexcept>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints a circuit as C99, SystemVerilog and Python. A word is an unsigned number below 2^width in each: C and Python take what lies above
 // away where a sum or a shift can reach it, and SystemVerilog has words of exactly that width on both sides of every operator.
+// It is long because each language has a printer, and C its words of more than 64 bits.
 #include <algorithm>
 #include <set>
 #include <stdexcept>
