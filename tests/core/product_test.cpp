@@ -375,7 +375,7 @@ void check_integers(const std::string& name, const qk::format& f, shape s, const
     under_test::product(f, m, {std::span(x).first(s.columns)}, {alone}, {.sums = qk::product_sums::integers});
     CHECK(count_mismatches(alone, std::span(expected).first(s.rows), alone, label) == 0);
     // Rounded once, by themselves: the same bits, and no byte beyond.
-    const std::size_t stride = qk::rounded_columns(s.columns);
+    const std::size_t stride = qk::padded_columns(s.columns);
     std::vector<std::int8_t> q(count * stride + 1, 99);
     std::vector<float> scale(count * stride / 32 + 1, -77.0f);
     under_test::round_vectors({x, count}, s.columns, q, scale);
@@ -425,7 +425,7 @@ TEST_CASE("whole numbers: x in int8, exact sums of eight") {
 }
 
 TEST_CASE("vectors that come rounded: the oracle's numbers, whatever memory they were in, and experts that share them") {
-    const std::size_t count = 3, columns = 4999, stride = qk::rounded_columns(columns);
+    const std::size_t count = 3, columns = 4999, stride = qk::padded_columns(columns);
     for (const data kind : {data::ordinary, data::sparse, data::subnormal, data::special}) {
         const std::vector<float> numbers = make_inputs(kind, count * columns * 2, 7);
         std::vector<qk::bfloat16> x(numbers.size());

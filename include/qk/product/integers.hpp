@@ -219,8 +219,8 @@ QK_INLINE void round_input(const float* x, std::size_t n, float unit, const inte
 template <class Arch>
 QK_APART void take_rounded(const rounded_vectors& x, std::size_t columns, std::size_t m, std::size_t k, std::size_t n, float unit,
                            const integer_input& to) noexcept {
-    const std::size_t stride = rounded_columns(columns);
-    std::memcpy(to.q, x.q.data() + m * stride + k, rounded_columns(n));
+    const std::size_t stride = padded_columns(columns);
+    std::memcpy(to.q, x.q.data() + m * stride + k, padded_columns(n));
     for (std::size_t b = 0; b * block_of_input < n; ++b) to.scale[b] = x.scale[(m * stride + k) / block_of_input + b] * unit;
     sum_eights(n, to);
 }

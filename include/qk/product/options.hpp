@@ -39,13 +39,13 @@ struct packed_rows {
 };
 
 /// Returns how many bytes a rounded vector has: its columns, up to a multiple of 32.
-[[nodiscard]] QK_INLINE constexpr std::size_t rounded_columns(std::size_t columns) { return (columns + 31) / 32 * 32; }
+[[nodiscard]] QK_INLINE constexpr std::size_t padded_columns(std::size_t columns) { return (columns + 31) / 32 * 32; }
 
 /// Vectors rounded to int8 by block of 32, as product_sums::integers rounds them: value k is q[k] * scale[k / 32]. round_vectors makes them
 /// once for several products, or they come from elsewhere. Numbers are from -127 to 127, and 0 behind a vector's last one.
 struct rounded_vectors {
-    std::span<const std::int8_t> q;  ///< [count][rounded_columns(columns)]
-    std::span<const float> scale;    ///< [count][rounded_columns(columns) / 32]
+    std::span<const std::int8_t> q;  ///< [count][padded_columns(columns)]
+    std::span<const float> scale;    ///< [count][padded_columns(columns) / 32]
 };
 
 /// `count` vectors of as many values as W has columns. Value k of vector m is number m * stride + k * step of `values`.

@@ -48,11 +48,11 @@ QK_INLINE void expect_product([[maybe_unused]] const format& f, [[maybe_unused]]
               "qk: product_sums::integers is for formats whose elements are whole numbers; qk::takes_integers(format) says which");
     QK_EXPECT(x.step != 0 && y.step != 0, "qk: a step of 0; neighbouring values are 1 apart");
     if (x.is_rounded()) {
-        const std::size_t of_all_x = x.count * rounded_columns(c.w.columns);
+        const std::size_t of_all_x = x.count * padded_columns(c.w.columns);
         QK_EXPECT(o.sums == product_sums::integers && o.round.call == nullptr,
                   "qk: rounded vectors are for product_sums::integers, and are not rounded again");
         QK_EXPECT(x.rounded.q.size() >= of_all_x && x.rounded.scale.size() >= of_all_x / 32,
-                  "qk: rounded vectors have rounded_columns(columns) bytes each, and a scale for 32 of them");
+                  "qk: rounded vectors have padded_columns(columns) bytes each, and a scale for 32 of them");
     } else {
         QK_EXPECT(x.values.size() >= reach(x.count, c.w.columns, x.stride, x.step), "qk: x is too short for its vectors and strides");
     }
@@ -84,12 +84,12 @@ QK_INLINE void expect_product(const format& f, const product_call& c) {
 QK_INLINE void expect_rounding([[maybe_unused]] const rounding_call& c) {
 #if QK_EXPECTS
     const product_input& x = c.x;
-    const std::size_t written = x.count * rounded_columns(c.columns);
+    const std::size_t written = x.count * padded_columns(c.columns);
     QK_EXPECT(!x.is_rounded(), "qk: these vectors are rounded already");
     QK_EXPECT(x.step != 0, "qk: a step of 0; neighbouring values are 1 apart");
     QK_EXPECT(x.values.size() >= reach(x.count, c.columns, x.stride, x.step), "qk: x is too short for its vectors and strides");
     QK_EXPECT(c.q.size() >= written && c.scale.size() >= written / 32,
-              "qk: rounded vectors have rounded_columns(columns) bytes each, and a scale for 32 of them");
+              "qk: rounded vectors have padded_columns(columns) bytes each, and a scale for 32 of them");
 #endif
 }
 QK_INLINE void expect_weighted([[maybe_unused]] const format& f, [[maybe_unused]] const weighted_call& c) {

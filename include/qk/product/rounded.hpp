@@ -18,7 +18,7 @@ inline namespace QK_ISA {
 template <class Arch>
 QK_APART void round_vectors_of(const rounding_call& c) noexcept {
     alignas(64) float room[most_rounded];
-    const std::size_t stride = rounded_columns(c.columns);
+    const std::size_t stride = padded_columns(c.columns);
     const bool in_place = c.x.step == 1 && c.x.values.floats() != nullptr && c.round.call == nullptr;
     for (std::size_t m = 0; m < c.x.count; ++m) {
         for (std::size_t k = 0; k < c.columns; k += most_rounded) {

@@ -45,7 +45,7 @@ class product_walk : product_ends<Arch> {
             const form how = whole ? form::integers : form_of_rows(end - m);
             vectors_ = how == form::decoded ? std::min(most_vectors, end - m) : std::min(most_in_registers(how), end - m);
             if (whole && !c_.x.is_rounded() && vectors_ > 1)
-                vectors_ = std::clamp<std::size_t>(sizeof x_ / std::max(rounded_columns(columns_), group), 1,
+                vectors_ = std::clamp<std::size_t>(sizeof x_ / std::max(padded_columns(columns_), group), 1,
                                                    vectors_);  // those that round_once has room for
             computed_ = how != form::decoded && !whole && vectors_ % 4 == 3 ? vectors_ + 1 : vectors_;  // three are computed as four
             first_vector_ = m;
@@ -55,7 +55,7 @@ class product_walk : product_ends<Arch> {
             const std::size_t share = computed_ <= 2 ? computed_ : computed_ <= 4 ? 4 : 8;
             piece_ = whole ? std::min(most_rounded, int8_size / share) : share == 1 ? x_size : x_size / 2 / share;
             kept_ = {};
-            if (whole && !c_.x.is_rounded() && columns_ > piece_ && vectors_ * rounded_columns(columns_) <= sizeof x_) round_once();
+            if (whole && !c_.x.is_rounded() && columns_ > piece_ && vectors_ * padded_columns(columns_) <= sizeof x_) round_once();
             if (computed_ != vectors_) std::memset(x_ + vectors_ * piece_, 0, piece_ * sizeof(float));
             // What is done once for a piece of x serves as many rows as there is room for sums of.
             const std::size_t rows_of_pieces = rows_of_many * most_vectors / computed_;
@@ -198,7 +198,7 @@ class product_walk : product_ends<Arch> {
     bool integers_in_registers() const noexcept { return has_fast_integers && elements_.in_registers(w_.width) && whole_bytes(); }
     /// Rounds the vectors at work for all rows, to the memory of x_, which is free in this order.
     QK_APART void round_once() noexcept {
-        const std::size_t stride = rounded_columns(columns_);
+        const std::size_t stride = padded_columns(columns_);
         auto* const q = reinterpret_cast<std::int8_t*>(x_);
         for (std::size_t m = 0; m < vectors_; ++m) {
             for (std::size_t k = 0; k < columns_; k += most_rounded) {

@@ -96,7 +96,7 @@ struct checked_call {
             if (given.integers == 0) refuse("rounded_scales are for integers");
             if (given.x_stride != 0 || x_step != 1 || given.x_storage != 0 || given.x_format != nullptr)
                 refuse("rounded_scales: x is bytes, one vector after the other, and is not rounded again");
-            const std::size_t bytes = given.count * qk::rounded_columns(inputs);
+            const std::size_t bytes = given.count * qk::padded_columns(inputs);
             expect_array(from, bytes, "x");
             x = {qk::rounded_vectors{std::span(static_cast<const std::int8_t*>(from), bytes), std::span(given.rounded_scales, bytes / 32)},
                  given.count};
@@ -159,7 +159,7 @@ qk_status qk_round_vectors(const void* x, size_t columns, int8_t* q, float* scal
     return guarded([&] {
         if (options != nullptr && options->rounded_scales != nullptr) refuse("qk_round_vectors takes numbers, no rounded_scales");
         const checked_call call(options, x, nullptr, columns, 0);
-        const std::size_t bytes = call.given.count * qk::rounded_columns(columns);
+        const std::size_t bytes = call.given.count * qk::padded_columns(columns);
         expect_array(q, bytes, "q");
         expect_array(scales, bytes / 32, "scales");
         qk::dispatch::round_vectors(call.x, columns, std::span(q, bytes), std::span(scales, bytes / 32), call.rounding());
