@@ -304,8 +304,9 @@ class exporter {
             const onnx::NodeProto& n = source_.graph().node(i);
             if (!fusing_->changes_weights(n) || fusing_->planned(n, 0) != nullptr || !fusing_->needs_guard(i)) continue;
             const int producer = source_.producer(n.input(0));
-            const op_facts& made_by = facts_of(source_.graph().node(std::max(producer, 0)));
-            if (producer >= 0 && made_by.has(ops::on_codes) && made_by.has(ops::repeats))  // a DequantizeLinear
+            if (producer < 0) continue;
+            const op_facts& made_by = facts_of(source_.graph().node(producer));
+            if (made_by.has(ops::on_codes) && made_by.has(ops::repeats))  // a DequantizeLinear
                 g_.graph().mutable_node(i)->set_input(0, g_.kept_apart(n.input(0)));
         }
     }

@@ -89,15 +89,11 @@ inline void split(op_context& call) {
     }
 }
 
+// clang-format off
 inline constexpr op_entry concat_split_ops[] = {
-    {"",
-     "Concat",
-     1,
-     concat,
-     nullptr,
-     {follow_concat, 0, ~0u},
-     {.traits = neighbour | exact | reckons | joins, .values = all_inputs, .layout = concat_layout}},
+    {"", "Concat", 1, concat, nullptr, {follow_concat, 0, ~0u}, {.traits = neighbour | exact | reckons | joins, .values = all_inputs, .layout = concat_layout}},
     {"", "Split", 1, split, nullptr, {follow_split}, {mover | exact | reckons, all_but_first}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

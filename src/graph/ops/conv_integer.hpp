@@ -88,15 +88,11 @@ inline void run_qlinear_conv(op_context& call) {
     });
 }
 
+// clang-format off
 inline constexpr op_entry conv_integer_ops[] = {
     {"", "ConvInteger", 10, run_conv_integer, nullptr, {follow_conv_integer}, {.traits = exact | on_codes, .types = gives_int32}},
-    {"",
-     "QLinearConv",
-     10,
-     run_qlinear_conv,
-     nullptr,
-     {follow_qlinear_conv},
-     {.traits = makes_codes | on_codes, .types = like_zero_point<7>}},
+    {"", "QLinearConv", 10, run_qlinear_conv, nullptr, {follow_qlinear_conv}, {.traits = makes_codes | on_codes, .types = like_zero_point<7>}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

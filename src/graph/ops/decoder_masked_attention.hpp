@@ -69,14 +69,10 @@ inline void run_decoder_masked_attention(op_context& call) {
         if (call.wants(i)) call.set_output(i, in_place ? detail::refilled(call, call.input(i + 4), outputs[i]) : outputs[i]);
 }
 
+// clang-format off
 inline constexpr op_entry decoder_masked_attention_ops[] = {
-    {"com.microsoft",
-     "DecoderMaskedMultiHeadAttention",
-     1,
-     run_decoder_masked_attention,
-     nullptr,
-     {follow_multi_head_attention},
-     {.pasts = 1u << 5 | 1u << 6}},
+    {"com.microsoft", "DecoderMaskedMultiHeadAttention", 1, run_decoder_masked_attention, nullptr, {follow_multi_head_attention}, {.pasts = 1u << 5 | 1u << 6}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -211,15 +211,11 @@ inline void run_group_query_attention(op_context& call) {
     with_working_type(call.input(0).type(), [&]<class T>(T) { group_query_attention<T>(call); });
 }
 
+// clang-format off
 inline constexpr op_entry group_query_attention_ops[] = {
-    {"com.microsoft",
-     "GroupQueryAttention",
-     1,
-     run_group_query_attention,
-     nullptr,
-     {follow_group_query_attention},
-     {.traits = moves_channels, .pasts = 1u << 3 | 1u << 4, .mask = 10}},
+    {"com.microsoft", "GroupQueryAttention", 1, run_group_query_attention, nullptr, {follow_group_query_attention}, {.traits = moves_channels, .pasts = 1u << 3 | 1u << 4, .mask = 10}},
     {"com.microsoft", "RotaryEmbedding", 1, run_microsoft_rotary, nullptr, {follow_rotary}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -150,15 +150,11 @@ inline void run_qlinear_matmul(op_context& call) {
     });
 }
 
+// clang-format off
 inline constexpr op_entry matmul_integer_ops[] = {
     {"", "MatMulInteger", 10, run_matmul_integer, nullptr, {follow_matmul_integer}, {.traits = exact | on_codes, .types = gives_int32}},
-    {"",
-     "QLinearMatMul",
-     10,
-     run_qlinear_matmul,
-     nullptr,
-     {follow_qlinear_matmul},
-     {.traits = makes_codes | on_codes, .types = like_zero_point<7>}},
+    {"", "QLinearMatMul", 10, run_qlinear_matmul, nullptr, {follow_qlinear_matmul}, {.traits = makes_codes | on_codes, .types = like_zero_point<7>}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

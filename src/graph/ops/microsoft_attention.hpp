@@ -294,21 +294,11 @@ inline void run_microsoft_attention(op_context& call) {
     });
 }
 
+// clang-format off
 inline constexpr op_entry microsoft_attention_ops[] = {
-    {"com.microsoft",
-     "Attention",
-     1,
-     run_microsoft_attention,
-     nullptr,
-     {follow_microsoft_attention},
-     {.traits = moves_channels, .pasts = 1u << 4, .mask = 5}},
-    {"com.microsoft",
-     "MultiHeadAttention",
-     1,
-     run_multi_head_attention,
-     nullptr,
-     {follow_multi_head_attention},
-     {.traits = moves_channels, .pasts = 1u << 6 | 1u << 7, .mask = 5}},
+    {"com.microsoft", "Attention", 1, run_microsoft_attention, nullptr, {follow_microsoft_attention}, {.traits = moves_channels, .pasts = 1u << 4, .mask = 5}},
+    {"com.microsoft", "MultiHeadAttention", 1, run_multi_head_attention, nullptr, {follow_multi_head_attention}, {.traits = moves_channels, .pasts = 1u << 6 | 1u << 7, .mask = 5}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

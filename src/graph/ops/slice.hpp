@@ -118,16 +118,12 @@ inline void tile(op_context& call) {
     if (y.size() != 0) strided_copy(call, x, 0, y, 0, copy);
 }
 
+// clang-format off
 inline constexpr op_entry slice_ops[] = {
-    {"",
-     "Slice",
-     1,
-     slice,
-     nullptr,
-     {follow_slice, 2 + 4 + 8 + 16},
-     {.traits = mover | exact | reckons, .places = all_but_first, .layout = slice_layout}},
+    {"", "Slice", 1, slice, nullptr, {follow_slice, 2 + 4 + 8 + 16}, {.traits = mover | exact | reckons, .places = all_but_first, .layout = slice_layout}},
     {"", "Expand", 8, expand, nullptr, {follow_expand, 2, 1}, {mover | exact | reckons | moves_channels, all_but_first}},
     {"", "Tile", 1, tile, nullptr, {follow_tile, 2}, {mover | reckons, all_but_first}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -119,17 +119,13 @@ inline type_source widened_types(const onnx::NodeProto& n, int) {
     return {-1, said == data_type::undefined ? data_type::float32 : said};
 }
 
+// clang-format off
 inline constexpr op_entry tensorrt_ops[] = {
     {"trt", "TRT_FP4DynamicQuantize", 1, run_fp4_dynamic_quantize, nullptr, {}, {.types = fp4_types}},
     {"trt", "TRT_MXFP8DynamicQuantize", 1, run_mxfp8_dynamic_quantize, nullptr, {}, {.types = mxfp8_types}},
     {"trt", "TRT_MXFP8DequantizeLinear", 1, run_mxfp8_dequantize_linear, nullptr, {}, {.types = widened_types}},
-    {"trt",
-     "DequantizeLinear",
-     1,
-     run_dequantize_linear,
-     nullptr,
-     {follow_quantize},
-     {.traits = exact | on_codes, .types = dequantized_types, .layout = scaled_layout}},
+    {"trt", "DequantizeLinear", 1, run_dequantize_linear, nullptr, {follow_quantize}, {.traits = exact | on_codes, .types = dequantized_types, .layout = scaled_layout}},
 };
+// clang-format on
 
 }  // namespace qk::graph::ops

@@ -34,12 +34,16 @@ struct weight_rows {
     }
 };
 
+inline std::string not_one_product(const onnx::NodeProto& n, const tensor& w) {
+    return n.op_type() + " with weights " + to_string(w.shape()) + " is not one product of a matrix";
+}
+
 /// Returns the layout of the weights (input 1) of a product; each output of a ConvTranspose is a sum with a row, too.
 inline weight_rows rows_of(const onnx::NodeProto& n, const tensor& w) {
     weight_rows r;
     const auto axes = product_axes_of(n);
     if (!axes || w.size() == 0 || (axes->windows ? w.rank() < 3 : w.rank() != 2)) {
-        r.refusal = n.op_type() + " with weights " + to_string(w.shape()) + " is not one product of a matrix";
+        r.refusal = not_one_product(n, w);
         return r;
     }
     const std::size_t in_axis = resolve_axis(axes->in, w.rank()), out_axis = resolve_axis(axes->out, w.rank());
@@ -58,7 +62,7 @@ inline weight_rows rows_of(const onnx::NodeProto& n, const tensor& w) {
 /// Refuses a ConvTranspose, too: what a place of its result is made of is no window of its input.
 inline weight_rows window_rows_of(const onnx::NodeProto& n, const tensor& w) {
     weight_rows r = rows_of(n, w);
-    if (r.transposed) r.refusal = n.op_type() + " with weights " + to_string(w.shape()) + " is not one product of a matrix";
+    if (r.transposed) r.refusal = not_one_product(n, w);
     return r;
 }
 
