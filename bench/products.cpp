@@ -108,7 +108,25 @@ void add_one(const char* name, std::size_t bytes, const std::vector<float>& x, s
     if (qk::takes_integers(Format)) with(", integers", qk::product_sums::integers);
 }
 
-/// ggml's products of a row with x in q8_0, which is rounded once for each product, as qk does.
+/// Adds a product over ggml's blocks as they lie in a .gguf: any bits, under scales of 2^-12 (where a block of the type has them).
+template <auto Format>
+void add_blocks(const char* name, std::size_t scale, std::size_t bytes, const std::vector<float>& x, std::vector<float>& y,
+                std::vector<contender>& to) {
+    const std::size_t row = bytes_of_row<Format>(), rows = std::min(y.size(), bytes / row / 8 * 8);
+    auto* m = new matrix;  // as long as the program
+    std::mt19937 random(1);
+    m->packed.resize(rows * row);
+    for (std::byte& b : m->packed) b = static_cast<std::byte>(random() >> 24);
+    for (std::size_t at = scale; at + 4 <= m->packed.size(); at += qk::bytes_of_block(Format)) {
+        constexpr std::uint16_t two[2] = {0x0c00, 0x0c00};
+        std::memcpy(m->packed.data() + at, two, scale == 0 && Format == qk::ggml::q4_K ? 4 : 2);
+    }
+    m->weights = {rows, columns, {m->packed, {}, {}, {}}};
+    to.push_back({std::string("qk ggml.") + name, static_cast<double>(rows * columns), static_cast<double>(m->packed.size()),
+                  [=, &x, &y] { qk::product<Format>(m->weights, {x}, {std::span(y).first(rows)}); }});
+}
+
+/// ggml's products of a row with x in q8_0 or q8_K, which is rounded once for each product, as qk does.
 void add_ggml(const char* folder, std::size_t bytes, const std::vector<float>& x, std::vector<float>& y, std::vector<contender>& to) {
     const std::string at = std::string(folder) + "/";
     void* const base = dlopen((at + "libggml-base.so.0").c_str(), RTLD_NOW | RTLD_GLOBAL);
@@ -125,14 +143,19 @@ void add_ggml(const char* folder, std::size_t bytes, const std::vector<float>& x
     reinterpret_cast<void (*)()>(symbol(cpu, "ggml_cpu_init"))();
     using quantize = void (*)(const float*, void*, std::int64_t);
     using dot = void (*)(int, float*, std::size_t, const void*, std::size_t, const void*, std::size_t, int);
-    const auto round = reinterpret_cast<quantize>(symbol(cpu, "quantize_row_q8_0"));
-    static std::vector<char> q8(columns / 32 * 34);
+    const auto round_0 = reinterpret_cast<quantize>(symbol(cpu, "quantize_row_q8_0"));
+    const auto round_k = reinterpret_cast<quantize>(symbol(cpu, "quantize_row_q8_K"));
+    static std::vector<char> q8(columns / 32 * 40);
     struct type {
         const char* name;
         std::size_t bytes, block;
     };
-    for (const type t : {type{"q4_0", 18, 32}, type{"mxfp4", 17, 32}, type{"nvfp4", 36, 64}, type{"q8_0", 34, 32}}) {
-        const auto product = reinterpret_cast<dot>(symbol(cpu, std::string("ggml_vec_dot_") + t.name + "_q8_0"));
+    for (const type t : {type{"q4_0", 18, 32}, type{"mxfp4", 17, 32}, type{"nvfp4", 36, 64}, type{"q8_0", 34, 32}, type{"iq4_nl", 18, 32},
+                         type{"q4_K", 144, 256}, type{"q6_K", 210, 256}, type{"iq4_xs", 136, 256}}) {
+        const auto product =
+            reinterpret_cast<dot>(symbol(cpu, std::string("ggml_vec_dot_") + t.name + (t.block == 256 ? "_q8_K" : "_q8_0")));
+        const quantize round = t.block == 256 ? round_k : round_0;
+        if (round == nullptr) continue;
         const auto to_type = reinterpret_cast<quantize>(symbol(base, std::string("quantize_row_") + t.name + "_ref"));
         if (product == nullptr || to_type == nullptr) continue;
         const std::size_t row = columns / t.block * t.bytes, rows = std::min(y.size(), bytes / row / 8 * 8);
@@ -149,7 +172,7 @@ void add_ggml(const char* folder, std::size_t bytes, const std::vector<float>& x
         const std::size_t row = columns / 32 * 18, rows = std::min(y.size(), bytes / row / 8 * 8);
         auto* w = new std::vector<char>(row * rows, 0x20);  // any codes; scales of 0x2020
         to.push_back({"ggml q4_0, repacked", static_cast<double>(rows * columns), static_cast<double>(row * rows), [=, &x, &y] {
-                          round(x.data(), q8.data(), columns);
+                          round_0(x.data(), q8.data(), columns);
                           repacked(columns, y.data(), rows, w->data(), q8.data(), 1, static_cast<int>(rows));
                       }});
     }
@@ -172,6 +195,11 @@ int one(std::size_t bytes, int repetitions, const char* ggml) {
     add_one<qk::int4>("int4", bytes, x, y, all);
     add_one<qk::int8>("int8", bytes, x, y, all);
     add_one<qk::fp8_e4m3fn>("fp8_e4m3fn", bytes, x, y, all);
+    add_blocks<qk::ggml::q4_K>("q4_K", 0, bytes, x, y, all);
+    add_blocks<qk::ggml::q6_K>("q6_K", 208, bytes, x, y, all);
+    add_blocks<qk::ggml::q8_0>("q8_0", 0, bytes, x, y, all);
+    add_blocks<qk::ggml::iq4_nl>("iq4_nl", 0, bytes, x, y, all);
+    add_blocks<qk::ggml::iq4_xs>("iq4_xs", 0, bytes, x, y, all);
     if (ggml != nullptr) add_ggml(ggml, bytes, x, y, all);
 #if defined(HAS_EIGEN)
     const std::size_t rows = std::max<std::size_t>(bytes / (4 * columns), 8);

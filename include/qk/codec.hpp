@@ -18,6 +18,7 @@
 
 #include "qk/codec/decode/blocks.hpp"
 #include "qk/codec/decode/elements.hpp"
+#include "qk/codec/decode/ggml_blocks.hpp"
 #include "qk/codec/decode/registers.hpp"
 #include "qk/codec/encode/encodable.hpp"
 #include "qk/codec/encode/fast_columns.hpp"
@@ -154,7 +155,9 @@ void decode_family(const Format& f, const_planes packed, values_out y, const cod
             return;
         }
     }
-    if constexpr (kernels::is_block_family<Format>) {
+    if constexpr (is_ggml_blocks<Format>) {
+        decode_ggml_blocks<Arch>(f, packed.elements, y, resolved(p.axis, y.size()));
+    } else if constexpr (kernels::is_block_family<Format>) {
         float tensor = 1;
         if constexpr (under_floating_scales<Format>) {
             if (f.tensor_scale) std::memcpy(&tensor, packed.tensor.data(), sizeof tensor);
@@ -194,12 +197,13 @@ void encode(values_in x, std::span<std::byte> packed, const codec_parameters& p)
         const packed_layout l = layout_of(Format, resolved(p.axis, x.size()));
         detail::expect_packed(l, packed);
         detail::expect_numbers(Format, x, packed, p);
+        detail::expect_words(How, x.size());
         detail::encode_family<Arch, detail::known_of(Format)>(Format, x, planes_of(l, packed), p, How);
     }
 }
 template <auto Format, class Arch>
 void decode(std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
-    if constexpr (wrong_use::is_no_fault_of<Format>()) {
+    if constexpr (wrong_use::is_no_fault_of<Format, true>()) {
         const packed_layout l = layout_of(Format, resolved(p.axis, y.size()));
         detail::expect_packed(l, packed);
         detail::expect_numbers(Format, y, packed, p);
@@ -213,12 +217,13 @@ void encode(values_in x, planes packed, const codec_parameters& p) noexcept {
         const packed_layout l = layout_of(Format, resolved(p.axis, x.size()));
         detail::expect_planes(l, packed);
         detail::expect_numbers(Format, x, packed.elements, p);
+        detail::expect_words(How, x.size());
         detail::encode_family<Arch, detail::known_of(Format)>(Format, x, cut_to(l, packed), p, How);
     }
 }
 template <auto Format, class Arch>
 void decode(const_planes packed, values_out y, const codec_parameters& p) noexcept {
-    if constexpr (wrong_use::is_no_fault_of<Format>()) {
+    if constexpr (wrong_use::is_no_fault_of<Format, true>()) {
         const packed_layout l = layout_of(Format, resolved(p.axis, y.size()));
         detail::expect_planes(l, packed);
         detail::expect_numbers(Format, y, packed.elements, p);
@@ -233,6 +238,7 @@ QK_APART encode_status encode(const format& f, values_in x, planes packed, const
     if (!holds(packed, l)) return encode_status::too_small;
     detail::expect_format(f);
     detail::expect_numbers(f, x, packed.elements, p);
+    detail::expect_words(how, x.size());
     detail::with_family(f, [&](const auto& g) { detail::encode_family<Arch>(g, x, cut_to(l, packed), p, how); });
     return encode_status::done;
 }
@@ -248,7 +254,7 @@ QK_APART void decode(const format& f, const_planes packed, values_out y, const c
     const packed_layout l = layout_of(f, resolved(p.axis, y.size()));
     detail::expect_planes(l, packed);
     detail::expect_numbers(f, y, packed.elements, p);
-    detail::with_family(f, [&](const auto& g) { detail::decode_family<Arch>(g, cut_to(l, packed), y, p); });
+    detail::with_read_family(f, [&](const auto& g) { detail::decode_family<Arch>(g, cut_to(l, packed), y, p); });
 }
 template <class Arch>
 void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
@@ -259,7 +265,7 @@ void decode(const format& f, std::span<const std::byte> packed, values_out y, co
 
 template <auto Format, class Arch, class Visit>
 void decode_to(const_planes packed, std::size_t n, const codec_parameters& p, Visit&& visit) noexcept {
-    if constexpr (wrong_use::is_no_fault_of<Format>()) {
+    if constexpr (wrong_use::is_no_fault_of<Format, true>()) {
         detail::expect_parameters(Format, n, p);
         const packed_layout l = layout_of(Format, resolved(p.axis, n));
         detail::expect_planes(l, packed);

@@ -7,6 +7,7 @@
 // products) or neon that the processor has, unless the environment variable QK_ARCH names one of them.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "qk/codec/encode/encodable.hpp"
@@ -82,6 +83,8 @@ void dot_rows(const format& f, const packed_rows& rows, const product_input& x, 
               const product_options& o = {}) noexcept;
 void weighted_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
                    const weighted_options& o = {}) noexcept;
+void round_vectors(const product_input& x, std::size_t columns, std::span<std::int8_t> q, std::span<float> scale,
+                   const input_rounding& round = {}) noexcept;
 /// The format must outlive the rounding.
 [[nodiscard]] input_rounding rounded_to(const format& f) noexcept;
 template <class Parallel>

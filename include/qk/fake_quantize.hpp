@@ -136,16 +136,18 @@ requires(!detail::format_value<F> || !detail::is_call<X, Y, P...>) void fake_qua
 
 namespace wrong_use {
 
-/// Is true when the template argument is a format that can exist. Else a static_assert says so, and the caller leaves the rest of its body
-/// out.
-template <auto Format>
+/// Is true when the template argument is a format that can exist, and that numbers are rounded to unless it is `OnlyRead`. Else a
+/// static_assert says so, and the caller leaves the rest of its body out.
+template <auto Format, bool OnlyRead = false>
 QK_INLINE constexpr bool is_no_fault_of() {
     constexpr bool is_format = std::is_constructible_v<format, decltype(Format)> && std::is_class_v<std::remove_const_t<decltype(Format)>>;
     static_assert(is_format, "the template argument is a format, for instance qk::mxfp4 or qk::block_float{.block_size = 16}");
     if constexpr (is_format) {
         constexpr bool can_exist = check(Format).empty();
         static_assert(can_exist, "this format cannot exist: std::puts(qk::check(format).c_str()) says why");
-        return can_exist;
+        constexpr bool can_be_made = OnlyRead || !detail::is_ggml_blocks<decltype(Format)>;
+        static_assert(can_be_made, "ggml's blocks are only read, by decode and products; qk::systems::ggml makes them");
+        return can_exist && can_be_made;
     }
     return false;
 }
@@ -175,6 +177,7 @@ constexpr affine no_scale(const format& f) { return {.scale = has_floating_scale
 template <auto Format, class Arch, bool OneRow>
 void run(std::span<const float> x, std::span<float> y, along_axis axis, affine a, const semantics& how) noexcept {
     expect_arrays(x, y);
+    expect_words(how, x.size());
     expect_axis(axis, x.size());
     expect_scale(Format, a);
     if constexpr (kernels::is_block_family<std::remove_const_t<decltype(Format)>>) {
@@ -247,6 +250,7 @@ void run_scales(std::span<const float> x, std::span<float> y, const Scales& scal
     constexpr bool in_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
     if constexpr (wrong_use::is_no_fault_of<Format>() && !in_blocks) {
         expect_arrays(x, y);
+        expect_words(how, x.size());
         expect_scales(Format, scales, x.size());
         run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
     }
@@ -254,11 +258,14 @@ void run_scales(std::span<const float> x, std::span<float> y, const Scales& scal
 template <class Arch, class Scales>
 void run_scales(const format& f, std::span<const float> x, std::span<float> y, const Scales& scales, const semantics& how) noexcept {
     expect_format(f);
+    expect_rounds(f);
     expect_arrays(x, y);
+    expect_words(how, x.size());
     expect_scales(f, scales, x.size());
     if (const floating* g = std::get_if<floating>(&f)) return run<Arch>(*g, x, y, scales, how);
     if (const integer* g = std::get_if<integer>(&f)) return run<Arch>(*g, x, y, scales, how);
     if (const table* g = std::get_if<table>(&f)) return run<Arch>(*g, x, y, scales, how);
+    if (is_read_only(f)) return run<Arch>(no_format, x, y, scales, how);
 }
 
 }  // namespace QK_ISA
@@ -305,7 +312,9 @@ template <class Arch>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale,
                    const semantics& how) noexcept {
     detail::expect_format(f);
+    detail::expect_rounds(f);
     detail::expect_arrays(x, y);
+    detail::expect_words(how, x.size());
     detail::expect_axis(axis, x.size());
     detail::expect_scale(f, scale);
     detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, axis, scale, how); });
@@ -339,6 +348,7 @@ void fake_quantize(X&& x, Y&& y, const codec_parameters& p, const semantics& how
         const values_in from(x);
         const values_out to(y);
         detail::expect_values(Format, from, to, p);
+        detail::expect_words(how, from.size());
         if constexpr (kernels::is_block_family<std::remove_const_t<decltype(Format)>>) {
             constexpr kernels::block_shape shape = kernels::shape_of(Format);
             detail::run_pieces<Arch, kernels::floating_kind::any, shape>(Format, from, to, p, how);
@@ -353,6 +363,7 @@ void fake_quantize(const format& f, X&& x, Y&& y, const codec_parameters& p, con
     const values_in from(x);
     const values_out to(y);
     detail::expect_values(f, from, to, p);
+    detail::expect_words(how, from.size());
     detail::with_family(f, [&](const auto& g) { detail::run_pieces<Arch>(g, from, to, p, how); });
 }
 

@@ -19,6 +19,7 @@
 #include "qk/isa.hpp"
 #include "qk/memory/planes.hpp"
 #include "qk/parameters.hpp"
+#include "qk/semantics.hpp"
 
 namespace qk::detail {
 inline namespace QK_ISA {
@@ -41,11 +42,21 @@ QK_INLINE void expect_arrays([[maybe_unused]] std::span<const float> x, [[maybe_
               "qk: y must be x itself or not overlap it");
 }
 
+/// Checks that the caller's random words, if there are any, are one for each value.
+QK_INLINE void expect_words([[maybe_unused]] const semantics& how, [[maybe_unused]] std::size_t n) {
+    QK_EXPECT((how.random_words.empty() || !is_stochastic(how.rounding) || how.random_words.size() >= n),
+              "qk: random_words must have a word for each value");
+}
+
 /// Checks an axis; `inner` == 0 stands for one row of everything.
 QK_INLINE void expect_axis([[maybe_unused]] along_axis a, [[maybe_unused]] std::size_t n) {
     QK_EXPECT((a.inner == 0 || a.outer * a.length * a.inner == n), "qk: the axis must cover the array: outer * length * inner values");
 }
 
+/// Checks a format that numbers are rounded to.
+QK_INLINE void expect_rounds([[maybe_unused]] const format& f) {
+    QK_EXPECT(!is_read_only(f), "qk: ggml's blocks are only read, by decode and products; qk::systems::ggml makes them");
+}
 QK_INLINE void expect_format([[maybe_unused]] const format& f) {
     QK_EXPECT_EACH(check(f).empty(), "qk: this format cannot exist (a parse_format that failed gives such a one); qk::check says why");
 }
@@ -106,11 +117,18 @@ QK_INLINE void expect_planes([[maybe_unused]] const packed_layout& l, [[maybe_un
     QK_EXPECT(holds(p, l), "qk: a plane is too short; layout_of(format, shape) says how long each must be");
 }
 
+/// Checks that ggml's blocks fill the rows that they lie in.
+QK_INLINE void expect_whole_blocks([[maybe_unused]] const format& f, [[maybe_unused]] along_axis a) {
+    QK_EXPECT(!is_read_only(f) || (a.inner == 1 && a.length % static_cast<std::size_t>(block_size(f)) == 0),
+              "qk: ggml's blocks lie in rows of whole blocks");
+}
+
 /// Checks the parameters of encode, decode or a product for n numbers.
 template <class Parameters>
 QK_INLINE void expect_parameters(const format& f, std::size_t n, const Parameters& p) {
     expect_axis(p.axis, n);
     [[maybe_unused]] const along_axis a = resolved(p.axis, n);
+    expect_whole_blocks(f, a);
     if (p.one_scale()) expect_scale(f, p.one);
     else expect_scales(f, p.scale, p.zero_point, entries_of(a, p.group, p.block_rows));
 }
@@ -119,6 +137,7 @@ QK_INLINE void expect_parameters(const format& f, std::size_t n, const Parameter
 template <class In, class Out, class Parameters>
 QK_INLINE void expect_values(const format& f, [[maybe_unused]] const In& x, [[maybe_unused]] const Out& y, const Parameters& p) {
     expect_format(f);
+    expect_rounds(f);
     QK_EXPECT(y.size() == x.size(), "qk: y must have as many values as x");
     QK_EXPECT(is_there(x.memory(), x.size()), "qk: x is a null pointer");
     QK_EXPECT(is_there(y.memory(), y.size()), "qk: y is a null pointer");

@@ -29,7 +29,7 @@
 //   - dot_rows has the order of product: column k of the rows is number k of the sum. grouped_product, too; where two choices have the
 //     same `to` and `plus` is y, they are added in the order in which they stand.
 //   - What follows the sum is in product_options, in order. y is float, float16 or bfloat16, as x is; both may be strided.
-//   - Nothing is allocated, thrown or started; about 130 KiB of stack; one thread. Work is cut by `rows`, or by the overload that takes
+//   - Nothing is allocated, thrown or started; about 150 KiB of stack; one thread. Work is cut by `rows`, or by the overload that takes
 //     parallel_for. x and y do not overlap; `times` and `plus` may be y itself.
 //   - The processor rounds to nearest and keeps subnormals (its state when a program starts).
 //   - Preconditions are asserted, as in fake_quantize.hpp.
@@ -40,10 +40,12 @@
 #include "qk/fake_quantize.hpp"
 #include "qk/isa.hpp"
 #include "qk/product/chains.hpp"
+#include "qk/product/ggml_rows.hpp"
 #include "qk/product/options.hpp"
 #include "qk/product/panels.hpp"
 #include "qk/product/pieces.hpp"
 #include "qk/product/preconditions.hpp"
+#include "qk/product/rounded.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/walk.hpp"
 #include "qk/product/weighted.hpp"
@@ -85,6 +87,14 @@ template <class Arch = kernels::native>
 void weighted_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
                    const weighted_options& o = {}) noexcept;
 
+/// Rounds vectors as product_sums::integers does on its way, once for all products that share them (queries, keys and values; both halves
+/// of a gated unit): product<mxfp4>(w, {rounded_vectors{q, scale}, count}, y, {.sums = product_sums::integers}) has the bits of the
+/// product with x itself. Vectors of `columns` values; q and scale are those of rounded_vectors, and get the same bytes on every processor.
+/// `round` is that of product_options.
+template <class Arch = kernels::native>
+void round_vectors(const product_input& x, std::size_t columns, std::span<std::int8_t> q, std::span<float> scale,
+                   const input_rounding& round = {}) noexcept;
+
 /// Cuts the rows into pieces of `rows_of_a_piece` and calls parallel_for(pieces, body), which calls body(i) once for each i below `pieces`,
 /// on any threads, and returns when all have returned.
 template <class Parallel>
@@ -100,47 +110,18 @@ template <auto Format, class Arch = kernels::native>
 [[nodiscard]] constexpr input_rounding rounded_to() noexcept;
 
 /// Every other call does not compile, and says why (wrong_use.hpp).
-template <class Family>
-requires std::is_constructible_v<format, Family>
-void product(const packed_weights&, const product_input&, const product_output&, const product_options& = {}) {
-    wrong_use::of_family<Family>();
-}
-template <class F>
-requires(wrong_use::is_no_format<F>) void product(F&&, const packed_weights&, const product_input&, const product_output&,
-                                                  const product_options& = {}) {
-    wrong_use::of_format<F>();
-}
-template <class Family>
-requires std::is_constructible_v<format, Family>
-void grouped_product(const packed_weights&, const product_experts&, const product_input&, const product_output&,
-                     const product_options& = {}) {
-    wrong_use::of_family<Family>();
-}
-template <class F>
-requires(wrong_use::is_no_format<F>) void grouped_product(F&&, const packed_weights&, const product_experts&, const product_input&,
-                                                          const product_output&, const product_options& = {}) {
-    wrong_use::of_format<F>();
-}
-template <class Family>
-requires std::is_constructible_v<format, Family>
-void dot_rows(const packed_rows&, const product_input&, const product_output&, const product_options& = {}) {
-    wrong_use::of_family<Family>();
-}
-template <class F>
-requires(wrong_use::is_no_format<F>) void dot_rows(F&&, const packed_rows&, const product_input&, const product_output&,
-                                                   const product_options& = {}) {
-    wrong_use::of_format<F>();
-}
-template <class Family>
-requires std::is_constructible_v<format, Family>
-void weighted_rows(const packed_rows&, const product_input&, const product_output&, const weighted_options& = {}) {
-    wrong_use::of_family<Family>();
-}
-template <class F>
-requires(wrong_use::is_no_format<F>) void weighted_rows(F&&, const packed_rows&, const product_input&, const product_output&,
-                                                        const weighted_options& = {}) {
-    wrong_use::of_format<F>();
-}
+#define QK_REFUSES(function, ...)                                  \
+    template <class Family>                                        \
+    requires std::is_constructible_v<format, Family>               \
+    void function(__VA_ARGS__) { wrong_use::of_family<Family>(); } \
+    template <class F>                                             \
+    requires(wrong_use::is_no_format<F>) void function(F&&, __VA_ARGS__) { wrong_use::of_format<F>(); }
+QK_REFUSES(product, const packed_weights&, const product_input&, const product_output&, const product_options& = {})
+QK_REFUSES(grouped_product, const packed_weights&, const product_experts&, const product_input&, const product_output&,
+           const product_options& = {})
+QK_REFUSES(dot_rows, const packed_rows&, const product_input&, const product_output&, const product_options& = {})
+QK_REFUSES(weighted_rows, const packed_rows&, const product_input&, const product_output&, const weighted_options& = {})
+#undef QK_REFUSES
 
 }  // namespace QK_ISA
 
@@ -166,7 +147,7 @@ void product_of_family(const Format& f, const weighted_call& c) noexcept {
 
 template <auto Format, class Arch, class Call>
 void product_known(const Call& c) noexcept {
-    if constexpr (wrong_use::is_no_fault_of<Format>()) {
+    if constexpr (wrong_use::is_no_fault_of<Format, true>()) {
         if constexpr (std::same_as<Call, product_call>) expect_product(Format, c);
         else expect_weighted(Format, c);
         product_of_family<Arch, known_of(Format)>(Format, c);
@@ -176,7 +157,7 @@ template <class Arch, class Call>
 void product_of(const format& f, const Call& c) noexcept {
     if constexpr (std::same_as<Call, product_call>) expect_product(f, c);
     else expect_weighted(f, c);
-    with_family(f, [&](const auto& g) { product_of_family<Arch>(g, c); });
+    with_read_family(f, [&](const auto& g) { product_of_family<Arch>(g, c); });
 }
 
 }  // namespace QK_ISA
@@ -220,6 +201,13 @@ template <class Arch>
 QK_APART void weighted_rows(const format& f, const packed_rows& rows, const product_input& x, const product_output& y,
                             const weighted_options& o) noexcept {
     detail::product_of<Arch>(f, detail::call_of(rows, x, y, o));
+}
+template <class Arch>
+void round_vectors(const product_input& x, std::size_t columns, std::span<std::int8_t> q, std::span<float> scale,
+                   const input_rounding& round) noexcept {
+    const detail::rounding_call c{x, columns, q, scale, round};
+    detail::expect_rounding(c);
+    detail::round_vectors_of<Arch>(c);
 }
 template <class Parallel>
 void product(const format& f, const packed_weights& w, const product_input& x, const product_output& y, const product_options& o,

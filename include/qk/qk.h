@@ -72,7 +72,7 @@ qk_status qk_find_device(const char* name, qk_device* device);
 /* ---- converters */
 
 typedef struct qk_conversion {
-    const char* format;    /* "mxfp4", "int8:symmetric", "float:exponent=3,mantissa=4" */
+    const char* format;    /* "mxfp4", "int8:symmetric", "float:exponent=3,mantissa=4"; qk_decode and products read "ggml.q4_K", too */
     const char* semantics; /* NULL: "ocp". A name, then changes: "quark,rounding=half-away,scale-rule=ceil,integer-mode=reciprocal,
                               overflow=ieee,seed=7,random-bits=8,flush-inputs,flush-outputs,zero-point-before,mxint-lowest" */
     /* The array's shape [outer][length][inner]; blocks and scales run along `length`. All 0: the array is a single row. */
@@ -207,10 +207,16 @@ typedef struct qk_product_options {
                                       a row, by 16 weights or by a multiple of 32, from the first column on */
     const char* x_format;          /* x is rounded to this format on its way, or NULL */
     int chains;                    /* not 0: sums are chains, the faster order for many vectors (product_sums::chains) */
+    const float* rounded_scales;   /* with integers: x is what qk_round_vectors made, and these are its scales; NULL: x is numbers */
 } qk_product_options;
 
 /* Computes y = W x for `count` vectors. `options` may be NULL. */
 qk_status qk_packed_product(const qk_weights* w, const void* x, void* y, const qk_product_options* options);
+
+/* Rounds vectors of `columns` values to int8 by block of 32, as `integers` does on its way, once for all products that share them. With n
+   = columns up to a multiple of 32, q gets `count` times n bytes, scales `count` times n / 32 floats. Of `options`, which may be NULL, it
+   takes count, x_stride, x_step, x_storage and x_format. */
+qk_status qk_round_vectors(const void* x, size_t columns, int8_t* q, float* scales, const qk_product_options* options);
 
 /* Says that vector `from` of x is multiplied by an expert, and that the product times `weight` (after `act`) is vector `to` of y. */
 typedef struct qk_expert_choice {

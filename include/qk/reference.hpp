@@ -53,6 +53,7 @@ inline float quantize_one(const format& f, float x, float scale, std::int64_t ze
 inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale,
                           const semantics& how = semantics::ocp) {
     if (x.empty()) return;
+    if (is_read_only(f)) return std::fill(y.begin(), y.end(), std::numeric_limits<float>::quiet_NaN());
     if (!is_block_format(f)) {
         for (std::size_t i = 0; i < x.size(); ++i)
             y[i] = quantize_one(f, x[i], scale.scale, scale.zero_point, true, how, random_word(how, i));

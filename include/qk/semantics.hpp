@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <type_traits>
 
 #include "qk/inline.hpp"
 #include "qk/isa.hpp"
@@ -75,6 +77,29 @@ enum class integer_mode : std::uint8_t {
     reciprocal,  ///< round(x * (1 / scale)): PyTorch, FBGEMM, XNNPACK
 };
 
+/// A word for each element of a span. (std::span itself cannot be part of a template argument, as a semantics may be.)
+struct random_words_in {
+    const std::uint32_t* first = nullptr;
+    std::size_t count = 0;
+
+    QK_INLINE constexpr random_words_in() = default;
+    template <class R>
+    requires std::is_convertible_v<R, std::span<const std::uint32_t>> QK_INLINE constexpr random_words_in(R&& words)
+        : random_words_in(std::span<const std::uint32_t>(words), 0) {}
+
+    QK_INLINE constexpr const std::uint32_t* data() const { return first; }
+    QK_INLINE constexpr std::size_t size() const { return count; }
+    QK_INLINE constexpr bool empty() const { return count == 0; }
+    QK_INLINE constexpr std::uint32_t operator[](std::size_t i) const { return first[i]; }
+    /// Returns those of the elements from `begin` on.
+    QK_INLINE constexpr random_words_in from(std::size_t begin) const { return {std::span(first, count), begin < count ? begin : count}; }
+    friend QK_INLINE constexpr bool operator==(const random_words_in&, const random_words_in&) = default;
+
+  private:
+    QK_INLINE constexpr random_words_in(std::span<const std::uint32_t> words, std::size_t begin)
+        : first(words.data() + begin), count(words.size() - begin) {}
+};
+
 /// A set of answers. The default is OCP's; `semantics::quark` and the others reproduce a system bit for bit.
 struct semantics {
     qk::rounding rounding = qk::rounding::half_even;
@@ -100,10 +125,9 @@ struct semantics {
     bool flush_outputs =
         false;               ///< results below the smallest normal float32 (elementwise floats: of the format) become zero of their sign
     std::uint64_t seed = 0;  ///< stochastic rounding: random bits are random_bits(seed, first_index + position in the span)
-    std::uint64_t first_index = 0;  ///< where the span starts in the caller's array, so that cutting it changes nothing
-    const std::uint32_t* random_words =
-        nullptr;               ///< stochastic rounding with the caller's bits instead: one word for each element of the span
-    int stochastic_bits = 32;  ///< how many of the upper bits of a random word count, 1 to 32
+    std::uint64_t first_index = 0;   ///< where the span starts in the caller's array, so that cutting it changes nothing
+    random_words_in random_words{};  ///< stochastic rounding with the caller's bits instead: one word for each element of the span
+    int stochastic_bits = 32;        ///< how many of the upper bits of a random word count, 1 to 32
     friend QK_INLINE constexpr bool operator==(const semantics&, const semantics&) = default;
 
     static const semantics ocp, nvidia, quark, microxcaling, torchao, ml_dtypes, torch, onnx;
@@ -141,7 +165,7 @@ inline namespace QK_ISA {
 /// Returns the semantics for the elements of a span from `first` on, under which they round to the same bits as in the whole span.
 QK_INLINE semantics from_element(semantics s, std::size_t first) {
     s.first_index += first;
-    if (s.random_words != nullptr) s.random_words += first;
+    s.random_words = s.random_words.from(first);
     return s;
 }
 

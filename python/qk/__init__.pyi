@@ -324,6 +324,7 @@ def evaluate(
     strict: bool | str | None = ...,
     accumulator: str | Path | Sequence[str | Path] | None = ...,
     packed_weights: bool = ...,
+    run_with: str | Path | None = ...,
     metric: str | Sequence[str] | Callable[..., float] | None = ...,
     generate: int | None = ...,
     output_index: int | None = ...,

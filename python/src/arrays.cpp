@@ -43,7 +43,7 @@ T checked(const parsed<T>& p) {
 [[noreturn]] void refuse(const std::string& sentence) { throw nb::value_error(sentence.c_str()); }
 
 qk::format checked_format(const std::string& name) {
-    const auto parsed = parse_format(name);
+    const auto parsed = parse_rounded_format(name);
     std::string small = name;
     for (char& c : small)
         if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -97,7 +97,7 @@ std::unique_ptr<buffer> take_words(conversion& c, nb::handle words, std::size_t 
     if (!is_stochastic(c.how.rounding)) refuse("random_words is for rounding stochastic, stochastic-b or stochastic-c");
     if (held->size() != n)
         refuse("random_words has " + std::to_string(held->size()) + " words, and x " + std::to_string(n) + " values; give one for each");
-    c.how.random_words = held->as<const std::uint32_t>().data();
+    c.how.random_words = held->as<const std::uint32_t>();
     return held;
 }
 

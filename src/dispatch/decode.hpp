@@ -11,7 +11,7 @@ namespace qk::dispatch {
 template <class Arch>
 struct decoder_on {
     static void decode(const format& f, const_planes in, values_out y, const codec_parameters& p) noexcept {
-        detail::with_family(f, [&](const auto& g) {
+        detail::with_read_family(f, [&](const auto& g) {
             with_usual_codes(g, [&]<detail::compile_time_facts Known>() { detail::decode_family<Arch, Known>(g, in, y, p); });
         });
     }

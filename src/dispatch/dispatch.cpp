@@ -112,9 +112,11 @@ const kernel_table& kernels() noexcept {
 
 /// Checks the preconditions of a call, since the kernels behind the table check nothing.
 template <class Parameters>
-void expect_call(const format& f, std::span<const float> x, std::span<float> y, const Parameters& p) noexcept {
+void expect_call(const format& f, std::span<const float> x, std::span<float> y, const Parameters& p, const semantics& how) noexcept {
     detail::expect_arrays(x, y);
+    detail::expect_words(how, x.size());
     detail::expect_format(f);
+    detail::expect_rounds(f);
     if constexpr (std::is_same_v<Parameters, affine>) detail::expect_scale(f, p);
     else if constexpr (std::is_same_v<Parameters, along_axis>) detail::expect_axis(p, x.size());
     else detail::expect_scales(f, p, x.size());
@@ -145,35 +147,36 @@ const char* architecture() noexcept { return choose().chosen != nullptr ? choose
 const char* problem() noexcept { return choose().problem[0] != '\0' ? choose().problem : nullptr; }
 
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
-    expect_call(f, x, y, along_axis{});
+    expect_call(f, x, y, along_axis{}, how);
     kernels().fake_quantize.whole(f, {x.data(), y.data(), x.size()}, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
-    expect_call(f, x, y, scale);
+    expect_call(f, x, y, scale, how);
     kernels().fake_quantize.scaled(f, {x.data(), y.data(), x.size()}, scale, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how) noexcept {
-    expect_call(f, x, y, axis);
+    expect_call(f, x, y, axis, how);
     kernels().fake_quantize.along(f, {x.data(), y.data(), x.size()}, axis, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale,
                    const semantics& how) noexcept {
-    expect_call(f, x, y, axis);
-    expect_call(f, x, y, scale);
+    expect_call(f, x, y, axis, how);
+    expect_call(f, x, y, scale, how);
     kernels().fake_quantize.along_scaled(f, {x.data(), y.data(), x.size()}, axis, scale, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales,
                    const semantics& how) noexcept {
-    expect_call(f, x, y, scales);
+    expect_call(f, x, y, scales, how);
     kernels().fake_quantize.by_channel(f, {x.data(), y.data(), x.size()}, scales, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
-    expect_call(f, x, y, scales);
+    expect_call(f, x, y, scales, how);
     kernels().fake_quantize.by_block(f, {x.data(), y.data(), x.size()}, scales, how);
 }
 void fake_quantize_values(const format& f, const values_in& x, const values_out& y, const codec_parameters& p,
                           const semantics& how) noexcept {
     detail::expect_values(f, x, y, p);
+    detail::expect_words(how, x.size());
     if (!is_block_format(f)) return detail::pieces_of_elements<native>(x, y, p, how, elements_kernel(f, p.one_scale()));
     affine t = p.has_one ? p.one : detail::no_scale(f);
     if (has_floating_scales(f) && t.scale == 0)
@@ -203,6 +206,7 @@ encode_status encode(const format& f, values_in x, std::span<std::byte> packed, 
     if (packed.size() < l.bytes()) return encode_status::too_small;
     detail::expect_format(f);
     detail::expect_numbers(f, x, packed, p);
+    detail::expect_words(how, x.size());
     kernels().encode(f, x, planes_of(l, packed), p, how);
     return encode_status::done;
 }
@@ -212,6 +216,7 @@ encode_status encode(const format& f, values_in x, planes packed, const codec_pa
     if (!holds(packed, l)) return encode_status::too_small;
     detail::expect_format(f);
     detail::expect_numbers(f, x, packed.elements, p);
+    detail::expect_words(how, x.size());
     kernels().encode(f, x, cut_to(l, packed), p, how);
     return encode_status::done;
 }
@@ -251,6 +256,12 @@ void weighted_rows(const format& f, const packed_rows& rows, const product_input
     const detail::weighted_call c = detail::call_of(rows, x, y, o);
     detail::expect_weighted(f, c);
     kernels().multiply.weighted(f, c);
+}
+void round_vectors(const product_input& x, std::size_t columns, std::span<std::int8_t> q, std::span<float> scale,
+                   const input_rounding& round) noexcept {
+    const detail::rounding_call c{x, columns, q, scale, round};
+    detail::expect_rounding(c);
+    kernels().multiply.round(c);
 }
 input_rounding rounded_to(const format& f) noexcept {
     return {[](const void* of, const float* x, float* y, std::size_t n) noexcept {

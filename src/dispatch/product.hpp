@@ -11,13 +11,15 @@ template <class Arch>
 struct multipliers_on {
     template <class Call>
     static void call(const format& f, const Call& c) noexcept {
-        detail::with_family(f, [&](const auto& g) { detail::product_of_family<Arch>(g, c); });
+        detail::with_read_family(f, [&](const auto& g) { detail::product_of_family<Arch>(g, c); });
     }
+    static void round(const detail::rounding_call& c) noexcept { detail::round_vectors_of<Arch>(c); }
 };
 
 template <>
 multipliers multipliers_of<isa::QK_DISPATCH_ISA>() noexcept {
-    return {multipliers_on<native>::call<detail::product_call>, multipliers_on<native>::call<detail::weighted_call>};
+    return {multipliers_on<native>::call<detail::product_call>, multipliers_on<native>::call<detail::weighted_call>,
+            multipliers_on<native>::round};
 }
 
 }  // namespace qk::dispatch

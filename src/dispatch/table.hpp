@@ -41,6 +41,7 @@ using decoder = void (*)(const format&, const_planes, values_out, const codec_pa
 struct multipliers {
     void (*product)(const format&, const detail::product_call&) noexcept;
     void (*weighted)(const format&, const detail::weighted_call&) noexcept;
+    void (*round)(const detail::rounding_call&) noexcept;
 };
 
 struct kernel_table {

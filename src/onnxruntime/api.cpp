@@ -3,6 +3,18 @@
 
 namespace qk::onnxruntime {
 
+void fill_operation(OrtCustomOp& op) {
+    op.version = interface_version;
+    op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return nullptr; };
+    op.GetInputMemoryType = [](const OrtCustomOp*, std::size_t) { return OrtMemTypeDefault; };
+    op.GetOutputTypeCount = [](const OrtCustomOp*) -> std::size_t { return 1; };
+    op.GetOutputCharacteristic = [](const OrtCustomOp*, std::size_t) { return INPUT_OUTPUT_REQUIRED; };
+    op.GetVariadicInputMinArity = op.GetVariadicInputHomogeneity = op.GetVariadicOutputMinArity =
+        op.GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 0; };
+    op.GetStartVersion = [](const OrtCustomOp*) { return 1; };
+    op.GetEndVersion = [](const OrtCustomOp*) { return 1; };
+}
+
 input_tensor run_context::input(std::size_t index) const {
     input_tensor t;
     std::size_t count = 0;
@@ -25,14 +37,12 @@ input_tensor run_context::input(std::size_t index) const {
     return t;
 }
 
-std::span<float> run_context::output(std::span<const std::int64_t> shape) const {
+void* run_context::memory_of_output(std::span<const std::int64_t> shape) const {
     OrtValue* value = nullptr;
     expect(api_, api_.KernelContext_GetOutput(context_, 0, shape.data(), shape.size(), &value));
     void* data = nullptr;
     expect(api_, api_.GetTensorMutableData(value, &data));
-    std::size_t size = 1;
-    for (const std::int64_t d : shape) size *= static_cast<std::size_t>(d);
-    return {static_cast<float*>(data), size};
+    return data;
 }
 
 }  // namespace qk::onnxruntime

@@ -50,6 +50,9 @@ OrtStatus* as_status(const OrtApi& api, const Work& work) noexcept {
     }
 }
 
+/// Fills in what operators of qk have in common: one output, the CPU, version 1. Names, types and functions are left to set.
+void fill_operation(OrtCustomOp& op);
+
 /// An input of a run; without `data` where the call leaves it out.
 struct input_tensor {
     const void* data = nullptr;
@@ -81,7 +84,13 @@ class run_context {
     run_context& operator=(const run_context&) = delete;
 
     input_tensor input(std::size_t index) const;
-    std::span<float> output(std::span<const std::int64_t> shape) const;
+    /// Returns the memory of the output, which is of type T, in this shape.
+    template <class T>
+    std::span<T> output(std::span<const std::int64_t> shape) const {
+        std::size_t size = 1;
+        for (const std::int64_t d : shape) size *= static_cast<std::size_t>(d);
+        return {static_cast<T*>(memory_of_output(shape)), size};
+    }
 
     /// Returns room in the session's arena until the run ends.
     template <class T>
@@ -102,6 +111,8 @@ class run_context {
     }
 
   private:
+    void* memory_of_output(std::span<const std::int64_t> shape) const;
+
     const OrtApi& api_;
     OrtKernelContext* context_;
     OrtAllocator* arena_ = nullptr;

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <type_traits>
 
 #include "qk/codec/layout/layout.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/kernels/choose.hpp"
 #include "qk/observe.hpp"
 #include "qk/portable/range_scale.hpp"
+#include "qk/storage.hpp"
 
 namespace qk::onnxruntime {
 namespace {
@@ -126,11 +128,14 @@ void quantize_blocks(const call_meaning& m, along_axis a, std::span<const float>
 }  // namespace
 
 void quantize(const call_meaning& m, run_context& run) {
-    const input_tensor in = run.input(0), scale = run.input(1), zero = run.input(2);
+    const input_tensor in = run.input(0);
     if (in.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) throw refusal("its input is not float32");
-    const along_axis a = seen_along(m, in.shape);
-    const std::span<const float> x = in.as<float>();
-    const std::span<float> y = run.output(in.shape);
+    quantize(m, in.shape, in.as<float>(), run.output<float>(in.shape), run.input(1), run.input(2), run);
+}
+
+void quantize(const call_meaning& m, std::span<const std::int64_t> shape, std::span<const float> x, std::span<float> y,
+              const input_tensor& scale, const input_tensor& zero, run_context& run) {
+    const along_axis a = seen_along(m, shape);
     if (x.empty()) return;
     if (m.scales == own) return quantize_blocks(m, a, x, y, scale, run);
     given_scales given;
@@ -156,11 +161,20 @@ void quantize(const call_meaning& m, run_context& run) {
     });
 }
 
-void decode(const call_meaning& m, run_context& run) {
-    const along_axis a = seen_along(m, m.shape);
-    const packed_layout whole = layout_of(m.format, a);
-    const std::span<float> y = run.output(m.shape);
-    std::size_t next = 0;
+namespace {
+
+/// A packed constant as a call holds it: the planes, cut to their layout, and the scales beside them.
+struct held_codes {
+    along_axis axis;
+    const_planes planes;
+    given_scales given;
+    affine only{.scale = 1};
+};
+
+/// Reads inputs from number `next` on.
+held_codes held_in(const call_meaning& m, std::size_t next, run_context& run) {
+    held_codes h{.axis = seen_along(m, m.shape), .planes = {}, .given = {}};
+    const packed_layout whole = layout_of(m.format, h.axis);
     const auto plane_of = [&](const plane& wanted, const char* what) -> std::span<const std::byte> {
         if (wanted.count == 0 && wanted.bits == 0) return {};
         const input_tensor t = run.input(next++);
@@ -169,25 +183,39 @@ void decode(const call_meaning& m, run_context& run) {
                           std::to_string(wanted.bytes()) + " of uint8");
         return t.as<std::byte>().first(wanted.bytes());
     };
-    const_planes planes{plane_of(whole.elements, "codes"), plane_of(whole.scales, "scales"), plane_of(whole.shifts, "shifts"), {}};
-    if (y.empty()) return;
+    h.planes.elements = plane_of(whole.elements, "codes");
+    h.planes.scales = plane_of(whole.scales, "scales");
+    h.planes.shifts = plane_of(whole.shifts, "shifts");
     const input_tensor scale = run.input(next), zero = run.input(next + 1);
-    given_scales given;
-    affine only{.scale = 1};
     if (m.scales == own) {
         if (scale.is_there()) {
             if (scale.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT || scale.size != 1)
                 throw refusal("the scale of its tensor is not one float32");
-            only.scale = scale.as<float>()[0];
-            planes.tensor = std::as_bytes(scale.as<float>()).first(whole.tensor.bytes());
+            h.only.scale = scale.as<float>()[0];
+            h.planes.tensor = std::as_bytes(scale.as<float>()).first(whole.tensor.bytes());
         } else if (has_tensor_scale(m.format)) {
             throw refusal("its input 'scale' is missing");
         }
-        if (whole.shifts.bits != 0 && a.length % m.block != 0) throw refusal("its last block is short, which this library does not decode");
     } else if (m.scales != none) {
-        given = scales_of(m, a, scale, zero, run);
-        only = given.only();
+        h.given = scales_of(m, h.axis, scale, zero, run);
+        if (!h.given.scale.empty()) h.only = h.given.only();
     }
+    return h;
+}
+
+}  // namespace
+
+void decode(const call_meaning& m, run_context& run) {
+    const held_codes h = held_in(m, 0, run);
+    const along_axis a = h.axis;
+    const const_planes& planes = h.planes;
+    const given_scales& given = h.given;
+    const affine only = h.only;
+    const packed_layout whole = layout_of(m.format, a);
+    const std::span<float> y = run.output<float>(m.shape);
+    if (y.empty()) return;
+    if (m.scales == own && whole.shifts.bits != 0 && a.length % m.block != 0)
+        throw refusal("its last block is short, which this library does not decode");
     // Parts begin at whole bytes of every plane: after eight rows, or eight blocks of a row.
     const parts all(a, 8, a.outer == 1 ? 8 * std::max<std::size_t>(m.block, 1) : 0);
     run.in_parallel(all.count(), [&](std::size_t i) noexcept {
@@ -208,6 +236,62 @@ void decode(const call_meaning& m, run_context& run) {
         const auto zeros = of_part(m, a, p, given.zero_point);
         if (m.scales == channels) return dispatch::decode(m.format, own_planes, to, per_channel{scales, zeros, p.axis});
         dispatch::decode(m.format, own_planes, to, per_block{scales, zeros, p.axis, m.block});
+    });
+}
+
+namespace {
+
+template <class T>
+void product_of(const call_meaning& m, const input_tensor& in, std::span<const float> bias, const held_codes& h, run_context& run) {
+    const auto rows = static_cast<std::size_t>(m.shape[0]), columns = static_cast<std::size_t>(m.shape[1]);
+    std::vector<std::int64_t> shape = in.shape;
+    shape.back() = m.shape[0];
+    const std::span<T> y = run.output<T>(shape);
+    if (y.empty()) return;
+    codec_parameters by;
+    if (m.scales == own) by = codec_parameters(h.axis, h.only);
+    else if (m.scales == one) by = h.only;
+    else if (m.scales == channels) by = per_channel{h.given.scale, h.given.zero_point, h.axis};
+    else if (m.scales == blocks) by = per_block{h.given.scale, h.given.zero_point, h.axis, m.block};
+    const std::span<const T> x = in.as<T>();
+    const product_input from{x, x.size() / columns};
+    const product_options how{.bias = bias, .sums = m.sums == portable::sums::integers ? product_sums::integers : product_sums::floats};
+    // Pieces of whole groups of rows, of some ten thousand products with each vector: threads share them, and no bit depends on the cut.
+    constexpr std::size_t group = 16, wanted = 1 << 15;
+    const std::size_t piece = std::max<std::size_t>(wanted / columns / group, 1) * group;
+    const auto parallel = [&](std::size_t n, const auto& body) {
+        const auto each = [&](std::size_t i) noexcept { body(i); };
+        run.in_parallel(n, each);
+    };
+    dispatch::product(m.format, {rows, columns, h.planes, by}, from, {y}, how, parallel, piece);
+}
+
+}  // namespace
+
+void product(const call_meaning& m, ONNXTensorElementDataType type, run_context& run) {
+    const input_tensor in = run.input(0), given_bias = m.bias ? run.input(1) : input_tensor();
+    if (in.type != type) throw refusal("its input has not the type that its name says");
+    if (in.shape.empty() || in.shape.back() != m.shape[1])
+        throw refusal("its input's last axis has not the " + std::to_string(m.shape[1]) + " values that a row of its matrix has");
+    const held_codes h = held_in(m, m.bias ? 2 : 1, run);
+    const auto with_type = [&](const auto& work) {
+        if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16) return work(float16{});
+        if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16) return work(bfloat16{});
+        work(0.0f);
+    };
+    with_type([&]<class T>(T) {
+        std::span<const float> bias;
+        if (m.bias) {
+            if (given_bias.type != type || given_bias.size != static_cast<std::size_t>(m.shape[0]))
+                throw refusal("its bias is not one value of its input's type for each output");
+            if constexpr (std::is_same_v<T, float>) bias = given_bias.as<float>();
+            else {
+                const auto wide = run.room_for<float>(given_bias.size);
+                std::ranges::transform(given_bias.as<T>(), wide.begin(), [](T v) { return widen(v); });
+                bias = wide;
+            }
+        }
+        product_of<T>(m, in, bias, h, run);
     });
 }
 

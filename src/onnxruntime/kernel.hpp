@@ -9,9 +9,16 @@ namespace qk::onnxruntime {
 
 /// Inputs: x, then `scale` and `zero_point` where the call has them. The result has x's shape, and the bits of qk::fake_quantize.
 void quantize(const call_meaning& m, run_context& run);
+/// The same for values of this shape; y may be x.
+void quantize(const call_meaning& m, std::span<const std::int64_t> shape, std::span<const float> x, std::span<float> y,
+              const input_tensor& scale, const input_tensor& zero_point, run_context& run);
 
 /// Inputs: the planes of codes, of scales and of shifts as far as the format has them, then `scale`, and zero points as numbers or packed
 /// like the codes. The result has the bits of qk::decode.
 void decode(const call_meaning& m, run_context& run);
+
+/// Inputs: x of this type, float32 or one of 16 bits, [..., inputs]; a bias where the meaning has one; then those of decode. The result,
+/// [..., outputs] in x's type, has the bits of qk::product.
+void product(const call_meaning& m, ONNXTensorElementDataType type, run_context& run);
 
 }  // namespace qk::onnxruntime

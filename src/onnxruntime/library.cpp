@@ -16,6 +16,7 @@
 #include "onnxruntime/kernel.hpp"
 #include "onnxruntime/meaning.hpp"
 #include "onnxruntime/model_functions.hpp"
+#include "onnxruntime/quark.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/formats/catalogue.hpp"
 #include "qk/onnxruntime.h"
@@ -34,7 +35,7 @@ constexpr int most_of_a_format = 4;
 /// The operator that takes the place of the functions of one name.
 struct operation : OrtCustomOp {
     std::string name;
-    bool decodes;
+    function_kind kind;
 
     explicit operation(std::string of);
 };
@@ -43,7 +44,7 @@ struct operation : OrtCustomOp {
 struct kernel {
     const OrtApi& api;
     std::string node;
-    bool decodes;
+    function_kind kind;
     call_meaning meaning;
 };
 
@@ -53,7 +54,7 @@ OrtStatus* make_kernel(const OrtCustomOp* op, const OrtApi* api, const OrtKernel
     const std::string node = node_name(*api, info);
     return as_status(*api, [&] {
         try {
-            *made = new kernel{*api, node, of(op).decodes, read_meaning(*api, info, of(op).decodes)};
+            *made = new kernel{*api, node, of(op).kind, read_meaning(*api, info, of(op).kind.result)};
         } catch (const refusal& e) {
             throw refusal("qk: node '" + node + "' calls function '" + of(op).name + "': " + e.what());
         }
@@ -65,33 +66,31 @@ OrtStatus* compute(void* k, OrtKernelContext* context) noexcept {
     return as_status(own.api, [&] {
         try {
             run_context run(own.api, context);
-            own.decodes ? decode(own.meaning, run) : quantize(own.meaning, run);
+            switch (own.kind.result) {
+                case portable::result_shape::input: return quantize(own.meaning, run);
+                case portable::result_shape::shape: return decode(own.meaning, run);
+                case portable::result_shape::product: return product(own.meaning, own.kind.type, run);
+            }
         } catch (const refusal& e) {
             throw refusal("qk: node '" + own.node + "': " + e.what());
         }
     });
 }
 
-operation::operation(std::string of_function)
-    : OrtCustomOp{}, name(std::move(of_function)), decodes(std::string_view(name).starts_with(portable::decodes)) {
-    version = interface_version;
+operation::operation(std::string of_function) : OrtCustomOp{}, name(std::move(of_function)), kind(kind_of(name)) {
+    fill_operation(*this);
     GetName = [](const OrtCustomOp* op) { return of(op).name.c_str(); };
-    GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return nullptr; };
-    // x, scale, zero point; or codes, scales, shifts, scale, zero points, of which a call has what its format has.
-    GetInputTypeCount = [](const OrtCustomOp* op) -> std::size_t { return of(op).decodes ? 5 : 3; };
+    // x, scale, zero point; or codes, scales, shifts, scale, zero points, of which a call has what its format has; or x and a bias before
+    // those.
+    GetInputTypeCount = [](const OrtCustomOp* op) -> std::size_t {
+        return of(op).kind.result == portable::result_shape::input ? 3 : of(op).kind.result == portable::result_shape::shape ? 5 : 7;
+    };
     GetInputType = [](const OrtCustomOp* op, std::size_t i) {
         if (i > 0) return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
-        return of(op).decodes ? ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8 : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+        return of(op).kind.result == portable::result_shape::shape ? ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8 : of(op).kind.type;
     };
     GetInputCharacteristic = [](const OrtCustomOp*, std::size_t i) { return i > 0 ? INPUT_OUTPUT_OPTIONAL : INPUT_OUTPUT_REQUIRED; };
-    GetInputMemoryType = [](const OrtCustomOp*, std::size_t) { return OrtMemTypeDefault; };
-    GetOutputTypeCount = [](const OrtCustomOp*) -> std::size_t { return 1; };
-    GetOutputType = [](const OrtCustomOp*, std::size_t) { return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT; };
-    GetOutputCharacteristic = [](const OrtCustomOp*, std::size_t) { return INPUT_OUTPUT_REQUIRED; };
-    GetVariadicInputMinArity = GetVariadicInputHomogeneity = GetVariadicOutputMinArity =
-        GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 0; };
-    GetStartVersion = [](const OrtCustomOp*) { return 1; };
-    GetEndVersion = [](const OrtCustomOp*) { return 1; };
+    GetOutputType = [](const OrtCustomOp* op, std::size_t) { return of(op).kind.type; };
     CreateKernelV2 = make_kernel;
     KernelComputeV2 = compute;
     KernelDestroy = [](void* k) { delete static_cast<kernel*>(k); };
@@ -100,14 +99,16 @@ operation::operation(std::string of_function)
 /// The names of functions that need no model: those of the catalogue's formats.
 std::vector<std::string> known_functions() {
     std::vector<std::string> names;
-    for (const named_format& f : catalogue)
-        for (const bool decodes : {false, true}) {
-            if (is_identity(f.format) || f.format == qk::format(e8m0)) continue;
-            const std::string stem =
-                decodes ? std::string(portable::decodes).append(f.name).append(portable::in_each_run) : std::string(f.name);
+    for (const named_format& f : catalogue) {
+        if (is_identity(f.format) || f.format == qk::format(e8m0)) continue;
+        const std::string format(f.name), decoder = std::string(portable::decodes).append(format).append(portable::in_each_run),
+                                          product = std::string(portable::products).append(format);
+        for (const std::string& stem : {format, decoder, product, std::string(product).append(portable::of_float16),
+                                        std::string(product).append(portable::of_bfloat16)}) {
             names.push_back(stem);
             for (int i = 2; i <= most_of_a_format; ++i) names.push_back(stem + "_" + std::to_string(i));
         }
+    }
     return names;
 }
 
@@ -125,6 +126,7 @@ class domains {
             expect(api, api.CreateCustomOpDomain("qk", &made));
             given_.push_back({made, {}});
             expect(api, api.AddCustomOpDomain(options, made));
+            for (const char* name : quark_domains) add_quark(api, options, name);
             expect(api, api.AddSessionConfigEntry(options, registered_entry, std::to_string(number).c_str()));
         }
         for (const std::string& name : names) {
@@ -136,6 +138,13 @@ class domains {
     }
 
   private:
+    static void add_quark(const OrtApi& api, OrtSessionOptions* options, const char* name) {
+        OrtCustomOpDomain* made = nullptr;
+        expect(api, api.CreateCustomOpDomain(name, &made));
+        for (const OrtCustomOp* op : quark_operations()) expect(api, api.CustomOpDomain_Add(made, op));
+        expect(api, api.AddCustomOpDomain(options, made));
+    }
+
     static std::string entry_of(const OrtApi& api, const OrtSessionOptions* options) {
         int there = 0;
         expect(api, api.HasSessionConfigEntry(options, registered_entry, &there));

@@ -16,12 +16,9 @@ class attribute_reader {
     attribute_reader(const OrtApi& api, const OrtKernelInfo* info) : api_(api), info_(info) {}
 
     std::string text(const char* name) const {
-        std::size_t size = 0;
-        if (!succeeded(api_, api_.KernelInfoGetAttribute_string(info_, name, nullptr, &size))) missing(name);
-        std::string value(size, '\0');
-        if (!succeeded(api_, api_.KernelInfoGetAttribute_string(info_, name, value.data(), &size))) missing(name);
-        value.resize(std::min(value.find('\0'), value.size()));
-        return value;
+        const auto value = text_attribute(api_, info_, name);
+        if (!value) missing(name);
+        return *value;
     }
     std::int64_t number(const char* name) const {
         std::int64_t value = 0;
@@ -54,6 +51,15 @@ class attribute_reader {
 
 }  // namespace
 
+std::optional<std::string> text_attribute(const OrtApi& api, const OrtKernelInfo* info, const char* name) {
+    std::size_t size = 0;
+    if (!succeeded(api, api.KernelInfoGetAttribute_string(info, name, nullptr, &size))) return std::nullopt;
+    std::string value(size, '\0');
+    if (!succeeded(api, api.KernelInfoGetAttribute_string(info, name, value.data(), &size))) return std::nullopt;
+    value.resize(std::min(value.find('\0'), value.size()));
+    return value;
+}
+
 std::string node_name(const OrtApi& api, const OrtKernelInfo* info) {
     std::size_t size = 0;
     if (!succeeded(api, api.KernelInfo_GetNodeName(info, nullptr, &size))) return {};
@@ -63,14 +69,29 @@ std::string node_name(const OrtApi& api, const OrtKernelInfo* info) {
     return name;
 }
 
-call_meaning read_meaning(const OrtApi& api, const OrtKernelInfo* info, bool decodes) {
+function_kind kind_of(std::string_view function) {
+    using enum portable::result_shape;
+    function_kind k{function.starts_with(portable::products) ? product : function.starts_with(portable::decodes) ? shape : input};
+    if (k.result != product) return k;
+    // A number may follow the type: product_mxfp4_float16_2.
+    const std::size_t digits = function.find_last_not_of("0123456789");
+    if (digits != std::string_view::npos && digits + 1 < function.size() && function[digits] == '_') {
+        const std::string_view without = function.substr(0, digits);
+        if (without.ends_with(portable::of_float16) || without.ends_with(portable::of_bfloat16)) function = without;
+    }
+    if (function.ends_with(portable::of_float16)) k.type = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
+    if (function.ends_with(portable::of_bfloat16)) k.type = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
+    return k;
+}
+
+call_meaning read_meaning(const OrtApi& api, const OrtKernelInfo* info, portable::result_shape kind) {
     const attribute_reader a(api, info);
     const std::int64_t version = a.number(own::version);
     if (version != portable::version)
         throw refusal("its attributes are of version " + std::to_string(version) + ", and this library reads version " +
                       std::to_string(portable::version) + ": use the library of the qk that wrote the file");
     call_meaning m;
-    m.format = a.read(own::format, parse_format(a.text(own::format)));
+    m.format = a.read(own::format, parse_rounded_format(a.text(own::format)));
     const scale_rule rule = a.read(own::scale_rule, parse_scale_rule(a.text(own::scale_rule)));
     m.semantics = a.read(own::semantics, portable::parse_semantics_text(a.text(own::semantics), rule));
     m.scales = a.read(own::scales, parse_option("source of scales", a.text(own::scales), portable::scale_source_names));
@@ -79,7 +100,7 @@ call_meaning read_meaning(const OrtApi& api, const OrtKernelInfo* info, bool dec
     m.flatten = a.number(own::flatten) != 0;
     const auto result = a.read(own::result, parse_option("result", a.text(own::result), portable::result_shape_names));
     using enum portable::scale_source;
-    const bool blocked = is_block_format(m.format);
+    const bool blocked = is_block_format(m.format), decodes = kind != portable::result_shape::input;
     const char* wrong = is_stochastic(m.semantics.rounding)               ? "a call that rounds stochastically has no random bits"
                         : blocked != (m.scales == own)                    ? "formats of blocks, and they alone, choose their own scales"
                         : blocked && block != block_size(m.format)        ? "the attribute 'block' is not the format's own"
@@ -87,8 +108,9 @@ call_meaning read_meaning(const OrtApi& api, const OrtKernelInfo* info, bool dec
                         : is_integer_format(m.format) && m.scales == none ? "an integer format needs a scale"
                         : is_searched(m.semantics.scale_rule) && blocked && !decodes
                             ? "its scales are searched, which is not for activations"
-                        : (result == portable::result_shape::shape) != decodes ? "its shape is not that of such a function"
-                                                                               : nullptr;
+                        : result != kind             ? "its shape is not that of such a function"
+                        : decodes && m.scales == run ? "constants have no scale of a run"
+                                                     : nullptr;
     if (wrong != nullptr) throw refusal(std::string("its attributes contradict each other: ") + wrong);
     m.block = blocked || m.scales == blocks ? static_cast<std::size_t>(block) : 0;
     if (!decodes) return m;
@@ -97,6 +119,12 @@ call_meaning read_meaning(const OrtApi& api, const OrtKernelInfo* info, bool dec
     for (const std::int64_t d : m.shape)
         if (d < 0 || __builtin_mul_overflow(size, static_cast<std::size_t>(d), &size) || size > std::size_t{1} << 40)
             throw refusal("its attribute 'shape' is no shape");
+    if (kind != portable::result_shape::product) return m;
+    if (m.shape.size() != 2 || size == 0) throw refusal("its attribute 'shape' is not that of a matrix, [outputs, inputs]");
+    m.bias = a.number(own::bias) != 0;
+    m.sums = a.read(own::sums, parse_option("sums", a.text(own::sums), portable::sums_names));
+    if (m.sums == portable::sums::integers && !portable::takes_integer_sums(m.format, m.scales, m.axis, block))
+        throw refusal("its attributes contradict each other: such a matrix has no sums of integers");
     return m;
 }
 

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "onnxruntime/api.hpp"
@@ -23,11 +25,23 @@ struct call_meaning {
     std::int64_t axis = -1;
     std::size_t block = 0;  ///< values along the axis that share a scale; 0: no blocks
     bool flatten = false;
-    std::vector<std::int64_t> shape;  ///< decoders: of the result
+    std::vector<std::int64_t> shape;  ///< decoders: of the result; products: of the matrix, [outputs, inputs]
+    bool bias = false;                ///< products: the second input is one
+    portable::sums sums = portable::sums::floats;
 };
 
+/// What the functions of a name do, as far as the name says it.
+struct function_kind {
+    portable::result_shape result = portable::result_shape::input;
+    ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;  ///< of the result, and of the first input but for decoders
+};
+function_kind kind_of(std::string_view function);
+
 /// Reads the attributes of a node. Throws refusal where one is missing, or says what this library does not know.
-call_meaning read_meaning(const OrtApi& api, const OrtKernelInfo* info, bool decodes);
+call_meaning read_meaning(const OrtApi& api, const OrtKernelInfo* info, portable::result_shape kind);
+
+/// Returns an attribute of a node; nullopt where it has none of that name and type.
+std::optional<std::string> text_attribute(const OrtApi& api, const OrtKernelInfo* info, const char* name);
 
 /// Returns the name of a node, for sentences.
 std::string node_name(const OrtApi& api, const OrtKernelInfo* info);

@@ -384,7 +384,7 @@ TEST_CASE("blocks along an axis, and in rows with a short last block, have the c
                     qk::semantics how = base;
                     how.rounding = rounding.value;
                     if (!qk::encodable(t.format, how)) continue;
-                    const auto encoded = [&](std::span<const float> x, qk::along_axis a, const std::uint32_t* words) {
+                    const auto encoded = [&](std::span<const float> x, qk::along_axis a, std::span<const std::uint32_t> words) {
                         qk::codec_parameters p = a;
                         p.one.scale = 0.01f;  // NVFP4's tensor scale
                         p.has_one = true;
@@ -393,13 +393,13 @@ TEST_CASE("blocks along an axis, and in rows with a short last block, have the c
                         REQUIRE(under_test::encode(t.format, x, packed, p, how) == qk::encode_status::done);
                         return packed;
                     };
-                    const auto all_rows = encoded(by_row, rows, row_words.data()),
-                               all_columns = encoded(by_column, columns, column_words.data());
+                    const auto all_rows = encoded(by_row, rows, row_words), all_columns = encoded(by_column, columns, column_words);
                     const qk::packed_layout of_row = qk::layout_of(t.format, row), of_rows = qk::layout_of(t.format, rows),
                                             of_columns = qk::layout_of(t.format, columns);
                     std::size_t differences = 0;
                     for (std::size_t r = 0; r < rows.outer; ++r) {
-                        const auto alone = encoded(std::span(by_row).subspan(r * length, length), row, row_words.data() + r * length);
+                        const auto alone =
+                            encoded(std::span(by_row).subspan(r * length, length), row, std::span(row_words).subspan(r * length, length));
                         const std::size_t o = r / inner, i = r % inner;
                         const auto compare = [&](qk::plane qk::packed_layout::*plane) {
                             const std::size_t count = (of_row.*plane).count;

@@ -2,6 +2,7 @@
 // Makes operands of dot products that find mistakes.
 #pragma once
 
+#include <stdexcept>
 #include <vector>
 
 #include "qk/dot.hpp"
@@ -81,6 +82,9 @@ class dot_inputs {
         elements(f.element, k, mood, r);
         for (std::size_t i = 0; i < k; i += static_cast<std::size_t>(f.block_size))
             r.scales.push_back(static_cast<std::uint32_t>(floating_code(f.scale, mood) & qk::top_magnitude(f.scale)));
+    }
+    void fill(const qk::ggml_blocks&, std::size_t, unsigned, qk::reference::dot_row&) {
+        throw std::invalid_argument("dot products take no blocks of ggml");
     }
     generator g_;
 };

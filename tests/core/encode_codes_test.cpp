@@ -198,7 +198,7 @@ TEST_CASE("random words of the caller's, and indices that pass 2^32") {
     const std::size_t n = 64 * 23 + 11;
     std::vector<std::uint32_t> words(n);
     for (std::size_t i = 0; i < n; ++i) words[i] = qk::random_bits(77, i);
-    const qk::semantics of_words{.rounding = qk::rounding::stochastic, .random_words = words.data()};
+    const qk::semantics of_words{.rounding = qk::rounding::stochastic, .random_words = words};
     for (const char* name : {"int8", "int16", "int32", "fp8_e4m3fn", "fp16", "bf16", "e8m0", "bfp16", "mx9", "mxint8", "mxfp4", "nvfp4"}) {
         const qk::format f = *qk::parse_format(name);
         for (const data kind : {data::ordinary, data::ties}) {

@@ -2,6 +2,8 @@
 // Compares kernels with the oracle, bit for bit: every format, data, rounding, semantics, length, alignment and axis, for the instruction
 // set that under_test.hpp names.
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "kernel_cases.hpp"
 
@@ -43,6 +45,50 @@ TEST_CASE("every format under every semantics") {
             }
         }
         record_evidence(f.name, "oracle: 20 semantics x 7 roundings", isa, compared, mismatches);
+    }
+}
+
+TEST_CASE("formats of one digit, without a sign or found by a table: every upper half of a float, and lower halves beside ties") {
+    std::vector<float> x;
+    for (std::uint32_t upper = 0; upper < 65536; ++upper)
+        for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+            x.push_back(std::bit_cast<float>(upper << 16 | lower));
+    std::vector<test_semantics> how{{"ocp", semantics::ocp}, {"to odd", semantics::ocp}, {"up", semantics::ocp}, {"ieee", semantics::ocp}};
+    how[1].how.rounding = rounding::to_odd, how[2].how.rounding = rounding::up, how[3].how.overflow = overflow_rule::ieee;
+    for (const test_format& f : formats_named({"ue4m3", "ue5m3", "fp4_e3m0", "float:exponent=4,mantissa=0,special=fn", "posit8", "lns8",
+                                               "nf4", "apot4", "float:exponent=4,mantissa=2,sign=0,special=none"})) {
+        for (const test_semantics& s : how) {
+            for (const float scale : {1.0f, 0.37f}) {
+                if (!under_test::chosen()) continue;
+                CHECK(compare(f, x, along_axis{}, {.scale = scale}, s, "upper halves") == 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("blocks whose elements have one digit: ties between codes, under scales of every parity") {
+    for (const test_format& f :
+         formats_named({"mx:element=fp4_e3m0,block=32", "mx:element=fp4_e3m0,block=8", "nvfp:block=16,element=fp4_e3m0",
+                        "mx:element=float:exponent=5,mantissa=0,special=fn,block=16"})) {
+        std::vector<float> x;
+        generator g{17};
+        for (int e = -120; e < 120; ++e) {
+            for (const float top : {1.0f, 1.25f, 1.5f, 1.75f}) {
+                for (int i = 0; i < 32; ++i) {
+                    const float significand = i % 8 == 0 ? top : 1 + 0.125f * static_cast<float>(g.below(8));
+                    const float v = std::ldexp(significand, e - (i % 8 == 0 ? 0 : static_cast<int>(g.below(12))));
+                    const std::uint32_t beside = i % 8 == 0 ? 0 : g.below(3) - 1;
+                    x.push_back(std::bit_cast<float>((std::bit_cast<std::uint32_t>(v) + beside) ^ (g.word() & 0x80000000u)));
+                }
+            }
+        }
+        for (const test_semantics& base : {test_semantics{"ocp", semantics::ocp}, test_semantics{"quark", semantics::quark}}) {
+            for (const test_semantics& s : all_roundings(base)) {
+                if (!under_test::chosen()) continue;
+                CHECK(compare(f, x, along_axis{}, scale_of(f.format), s, "ties") == 0);
+                CHECK(compare(f, x, along_axis{1, x.size() / 64, 64}, scale_of(f.format), s, "ties in columns") == 0);
+            }
+        }
     }
 }
 
@@ -152,12 +198,12 @@ TEST_CASE("stochastic rounding with the caller's words, and cut anywhere") {
     for (const test_format& f : all_formats()) {
         test_semantics s{"words", semantics::ocp};
         s.how.rounding = rounding::stochastic;
-        s.how.random_words = words.data();
+        s.how.random_words = words;
         const std::vector<float> x = make_inputs(data::ordinary, count, 77);
         compare(f, x, along_axis{}, scale_of(f.format), s, "random words");
         compare(f, x, along_axis{11, 47, 1}, scale_of(f.format), s, "random words");
         compare(f, x, along_axis{1, 47, 11}, scale_of(f.format), s, "random words");
-        s.how.random_words = nullptr;
+        s.how.random_words = {};
         s.how.seed = 7;
         s.how.first_index = (std::uint64_t{1} << 32) - 100;  // the index passes 2^32 inside the array
         compare(f, x, along_axis{}, scale_of(f.format), s, "index past 2^32");
@@ -178,7 +224,7 @@ TEST_CASE("the least chance of every magnitude, with words that only just go up 
     }
     for (const test_format& f : all_formats()) {
         test_semantics s{"extreme words", semantics::ocp};
-        s.how.random_words = words.data();
+        s.how.random_words = words;
         for (const rounding how : {rounding::stochastic, rounding::stochastic_b, rounding::stochastic_c}) {
             s.how.rounding = how;
             for (const int bits : {32, 5}) {

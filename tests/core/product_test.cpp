@@ -374,6 +374,18 @@ void check_integers(const std::string& name, const qk::format& f, shape s, const
     CHECK(count_mismatches(expected, expected, y, label) == 0);
     under_test::product(f, m, {std::span(x).first(s.columns)}, {alone}, {.sums = qk::product_sums::integers});
     CHECK(count_mismatches(alone, std::span(expected).first(s.rows), alone, label) == 0);
+    // Rounded once, by themselves: the same bits, and no byte beyond.
+    const std::size_t stride = qk::padded_columns(s.columns);
+    std::vector<std::int8_t> q(count * stride + 1, 99);
+    std::vector<float> scale(count * stride / 32 + 1, -77.0f);
+    under_test::round_vectors({x, count}, s.columns, q, scale);
+    CHECK(q.back() == 99);
+    CHECK(scale.back() == -77.0f);
+    const qk::rounded_vectors rounded{q, scale};
+    under_test::product(f, m, {rounded, count}, {y}, {.sums = qk::product_sums::integers});
+    CHECK(count_mismatches(expected, expected, y, label + ", rounded") == 0);
+    under_test::product(f, m, rounded, alone, {.sums = qk::product_sums::integers});
+    CHECK(count_mismatches(alone, std::span(expected).first(s.rows), alone, label + ", rounded") == 0);
 }
 
 }  // namespace
@@ -383,7 +395,7 @@ TEST_CASE("whole numbers: x in int8, exact sums of eight") {
                              "bfp:block=32,exponent=5,mantissa=3", "bfp:block=64,exponent=8,mantissa=7,bump", "mx:element=int4,block=32"}) {
         const qk::format f = *qk::parse_format(name);
         CHECK(qk::takes_integers(f));
-        for (const shape s : {shape{1, 5}, {5, 32}, {7, 96}, {3, 100}, {2, 4096}, {3, 4200}}) {
+        for (const shape s : {shape{1, 5}, {5, 32}, {7, 96}, {3, 100}, {2, 4096}, {3, 4200}, {5, 8300}}) {
             const made_weights w = make_weights(f, s.rows, s.columns, weights_kind::ordinary, s.columns, 0.03f, s.rows % 3);
             for (const data kind : {data::ordinary, data::sparse, data::subnormal}) check_integers(name, f, s, w, qk::affine{0.03f}, kind);
         }
@@ -410,6 +422,108 @@ TEST_CASE("whole numbers: x in int8, exact sums of eight") {
     x[40] = std::numeric_limits<float>::infinity();
     under_test::product(qk::mxfp4, {3, 64, w.planes(), {}}, {x}, {y}, {.sums = qk::product_sums::integers});
     for (const float v : y) CHECK(std::isnan(v));
+}
+
+TEST_CASE("vectors that come rounded: the oracle's numbers, whatever memory they were in, and experts that share them") {
+    const std::size_t count = 3, columns = 4999, stride = qk::padded_columns(columns);
+    for (const data kind : {data::ordinary, data::sparse, data::subnormal, data::special}) {
+        const std::vector<float> numbers = make_inputs(kind, count * columns * 2, 7);
+        std::vector<qk::bfloat16> x(numbers.size());
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = qk::narrow<qk::bfloat16>(numbers[i]);
+        std::vector<std::int8_t> q(count * stride, 99);
+        std::vector<float> scale(count * stride / 32);
+        under_test::round_vectors({x, count, 0, 2}, columns, q, scale);
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < count * stride; i += 32) {
+            const std::size_t m = i / stride, first = i % stride, n = std::min<std::size_t>(32, columns - first);
+            float largest = 0;
+            bool finite = true;
+            const auto value = [&](std::size_t j) { return qk::widen(x[(m * columns + first + j) * 2]); };
+            for (std::size_t j = 0; j < n; ++j) {
+                finite = finite && std::isfinite(value(j));
+                largest = std::max(largest, std::fabs(value(j)));
+            }
+            const float by = largest / 127;
+            wrong += finite ? scale[i / 32] != by : !std::isnan(scale[i / 32]);
+            for (std::size_t j = 0; j < 32; ++j) {
+                const float quotient = j < n && finite && by != 0 ? value(j) / by : 0;
+                const double whole = std::clamp(std::nearbyint(static_cast<double>(quotient)), -127.0, 127.0);
+                wrong += q[i + j] != static_cast<std::int8_t>(whole);
+            }
+        }
+        CHECK(wrong == 0);
+    }
+    // Two experts with the same rounded vectors.
+    const made_weights w = make_weights(qk::mxfp4, 14, 96, weights_kind::ordinary, 1, 1, 0);
+    const qk::packed_weights experts{14, 96, w.planes(), {}};
+    const std::vector<float> x = make_inputs(data::ordinary, 2 * 96, 4);
+    const std::vector<qk::expert_choice> chosen{{1, 1, 0, 0.5f}, {0, 0, 1, 2}, {0, 1, 2, 1}};
+    const qk::product_experts e{.rows = 7, .chosen = chosen};
+    std::vector<std::int8_t> q(2 * 96);
+    std::vector<float> scale(2 * 3), expected(3 * 7), y(3 * 7);
+    const auto round = under_test::rounded_to<qk::bfp16>();
+    under_test::grouped_product(qk::mxfp4, experts, e, {x, 2}, expected, {.sums = qk::product_sums::integers, .round = round});
+    under_test::round_vectors({x, 2}, 96, q, scale, round);
+    under_test::grouped_product(qk::mxfp4, experts, e, {qk::rounded_vectors{q, scale}, 2}, y, {.sums = qk::product_sums::integers});
+    CHECK(count_mismatches(expected, expected, y, "experts") == 0);
+}
+
+TEST_CASE("more rows than there is room for sums of, in rows longer than a piece of x") {
+    for (const char* name : {"int8", "int4", "bf16"}) {
+        const qk::format f = *qk::parse_format(name);
+        for (const shape s : {shape{530, 4130}, {530, 8230}}) {
+            const made_weights w = make_weights(f, s.rows, s.columns, weights_kind::any_codes, 3, 1, 0);
+            const std::vector<float> x = make_inputs(data::ordinary, 3 * s.columns, 5);
+            const qk::packed_weights m{s.rows, s.columns, w.planes(), qk::affine{0.25f}};
+            for (const std::size_t count : {1u, 3u}) {
+                for (const qk::product_sums sums : {qk::product_sums::floats, qk::product_sums::chains, qk::product_sums::integers}) {
+                    if (sums == qk::product_sums::integers && !qk::takes_integers(f)) continue;
+                    std::vector<float> whole(count * s.rows), cut(count * s.rows);
+                    const qk::product_input of_x{std::span(x).first(count * s.columns), count};
+                    under_test::product(f, m, of_x, whole, {.sums = sums});
+                    for (std::size_t r = 0; r < s.rows; r += 11) under_test::product(f, m, of_x, cut, {.rows = {r, r + 11}, .sums = sums});
+                    CHECK(count_mismatches(cut, cut, whole, std::string(name) + ", many rows") == 0);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("one to nine vectors, in rows longer than a piece of x, by scales of every kind") {
+    for (const char* name : {"mxfp4", "nvfp4", "int4", "uint4", "int8", "uint8", "fp8_e4m3fn", "fp8_e5m2", "fp8_e4m3fnuz", "mxfp8_e4m3",
+                             "mxfp6_e2m3", "mxint8", "bf16", "fp16", "fp32", "float:exponent=6,mantissa=9", "mx6", "int:bits=3"}) {
+        const qk::format f = *qk::parse_format(name);
+        const bool scaled = !qk::is_block_format(f);
+        for (const shape s : {shape{37, 40}, {70, 1100}, {5, 4640}}) {
+            for (const int kind : {0, 1, 3, 4, 6}) {
+                if ((!scaled && kind != 0) || (s.rows == 70 && kind % 3 != 0)) continue;
+                const supplied p = make_scales(f, s, kind, scaled && std::holds_alternative<qk::integer>(f), s.columns);
+                const qk::codec_parameters parameters = scaled ? p.parameters : qk::affine{0.1f};
+                const made_weights w =
+                    make_weights(f, s.rows, s.columns, scaled ? weights_kind::any_codes : weights_kind::ordinary, 3, 0.1f, 1);
+                const std::vector<float> weights = exact_weights(f, w.planes(), s.rows, s.columns, parameters),
+                                         x = make_inputs(data::ordinary, 9 * s.columns, 5);
+                std::vector<float> sums(9 * s.rows), chains(9 * s.rows);
+                for (std::size_t i = 0; i < sums.size(); ++i) {
+                    const auto of_x = [&](std::size_t k) { return x[i / s.rows * s.columns + k]; };
+                    const auto row = std::span(weights).subspan(i % s.rows * s.columns, s.columns);
+                    sums[i] = exact_sum(row, of_x), chains[i] = exact_chain(s.columns, 0, of_x, [&](std::size_t k) { return row[k]; });
+                }
+                for (std::size_t count = 1; count <= 9; ++count) {
+                    const std::size_t values = count * s.rows;
+                    std::vector<float> y(values), chained(values);
+                    const qk::product_input of_x{std::span(x).first(count * s.columns), count};
+                    const qk::packed_weights m{s.rows, s.columns, w.planes(), parameters};
+                    under_test::product(f, m, of_x, y, {});
+                    under_test::product(f, m, of_x, chained, {.sums = qk::product_sums::chains});
+                    const std::string label =
+                        std::string(name) + ", " + p.name + " " + std::to_string(s.columns) + " " + std::to_string(count);
+                    CHECK(count_mismatches(y, std::span(sums).first(values), y, label) == 0);
+                    CHECK(count_mismatches(y, std::span(chains).first(values), chained, label + ", chains") == 0);
+                }
+            }
+        }
+    }
 }
 
 TEST_CASE("activations are right to the last bit of a float, and the same everywhere") {

@@ -12,6 +12,7 @@ namespace under_test {
 using qk::dot_rows;
 using qk::grouped_product;
 using qk::product;
+using qk::round_vectors;
 using qk::weighted_rows;
 template <auto Format>
 qk::input_rounding rounded_to() {
@@ -28,6 +29,7 @@ namespace under_test {
 using qk::dispatch::dot_rows;
 using qk::dispatch::grouped_product;
 using qk::dispatch::product;
+using qk::dispatch::round_vectors;
 using qk::dispatch::weighted_rows;
 template <auto Format>
 qk::input_rounding rounded_to() {

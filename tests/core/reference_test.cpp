@@ -221,7 +221,7 @@ TEST_CASE("stochastic rounding: both neighbours, right on average, and independe
     CHECK(y == z);
     std::vector<std::uint32_t> words(count);
     for (std::size_t i = 0; i < count; ++i) words[i] = i % 4 == 3 ? 0xffffffffu : 0;
-    how.random_words = words.data();
+    how.random_words = words;
     how.first_index = 0;
     reference::fake_quantize(fp8_e4m3fn, x, y, how);
     CHECK(std::count(y.begin(), y.end(), 1.125f) == static_cast<std::ptrdiff_t>(count / 4));

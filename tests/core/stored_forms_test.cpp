@@ -73,7 +73,7 @@ TEST_CASE("16-bit memory: random bits belong to places, and scale weights to pos
     std::vector<std::uint32_t> words(60000);
     generator g{4};
     for (std::uint32_t& w : words) w = g.word();
-    how.random_words = words.data();
+    how.random_words = words;
     check_halves<qk::float16>("fp16 with words", how);
     std::vector<float> weights(5000);
     for (float& w : weights) w = static_cast<float>(g.uniform());

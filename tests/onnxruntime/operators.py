@@ -7,11 +7,13 @@ That the operators run, not the functions, is sure because these tests take the 
 tests/tool/portable_evidence.py runs every function with them, too.
 """
 import ctypes
+import json
+import subprocess
 import sys
 import threading
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "tool")]
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "tool")]
 import evidence
 from evidence import at, check, evaluated, qk, same_bits
 from evidence.graphs import save
@@ -24,6 +26,7 @@ from onnx import helper
 
 import portable_evidence
 from portable_evidence import blocks, catalogue, first_difference, inputs, planned, scaled
+from quark_cases import quark, quark_operators
 
 if __name__ == "__main__":
     evidence.start()  # the library lies beside the command
@@ -295,6 +298,294 @@ def test_twice_and_on_threads():
     for t in threads:
         t.join()
     check(not wrong, f"{len(wrong)} runs gave other bits")
+
+
+# Products: a matrix that stays packed (--weights product). An input of unit vectors gives the matrix itself, whatever the order of the sums.
+
+def weight_quantizers(inputs, outputs):
+    """Quantizers of weights [inputs, outputs]: every format, and scales for the tensor, for each output, each input, and each run along the inputs."""
+    r = np.random.default_rng(7)
+
+    def scales(count):
+        return [float(np.float32(v)) for v in 0.01 + r.random(count)]
+    found = [dict(q, axis=0) for q in formats() if q["format"] not in ("int32", "uint32", "int:bits=24")]
+    for f in ("int2", "int4", "uint4", "int8", "uint8", "int16", "int:bits=5", "fp8_e4m3fn", "fp6_e2m3", "fp4_e2m1", "nf4", "posit8"):
+        for axis, block in ((1, 0), (0, 0), (0, 32), (0, 16), (0, 100)):
+            count = (inputs, outputs)[axis] if block == 0 else outputs * -(-inputs // block)
+            q = {"format": f, "axis": axis, "scale": scales(count)} | ({"block_size": block} if block else {})
+            found.append(q | ({"zero_point": [int(v) for v in r.integers(0, 2, count)]} if "int" in f and axis + block != 0 else {}))
+    return [q for q in found if not (OLD and q["format"] in ("int4", "uint4", "int16", "int:bits=5"))]
+
+
+def turned(q, inputs, outputs):
+    """The quantizer of the transpose."""
+    q = dict(q, axis=1 - q["axis"])
+    if q.get("block_size"):
+        for k in ("scale", "zero_point"):
+            if k in q:
+                q[k] = np.array(q[k]).reshape(-1, outputs).T.reshape(-1).tolist()
+    return q
+
+
+def products(w, quantizers, kinds=("MatMul", "Gemm", "turned"), element=np.float32):
+    """Writes a model of a layer for each quantizer, and its file with products; returns the float model, the file and the words for the plan."""
+    inputs_, outputs_ = w.shape
+    b = np.linspace(-1, 1, outputs_).astype(np.float32)
+    nodes, edges, weights = [], [], {"w": w.astype(element), "t": np.ascontiguousarray(w.T).astype(element), "b": b.astype(element)}
+    for i, q in enumerate(quantizers):
+        kind = kinds[i % len(kinds)]
+        name = "t" if kind == "turned" else "w"
+        nodes.append(helper.make_node("MatMul", ["x", "w"], [f"y{i}"], name=f"n{i}") if kind == "MatMul"
+                     else helper.make_node("Gemm", ["x", name, "b"], [f"y{i}"], name=f"n{i}", **({"transB": 1} if name == "t" else {})))
+        edges.append({"tensor": name, "consumer": f"n{i}", "index": 1, "quantizer": turned(q, inputs_, outputs_) if name == "t" else q})
+    used = {i for n in nodes for i in n.input}
+    kind = onnx.TensorProto.FLOAT if element == np.float32 else onnx.TensorProto.FLOAT16
+    source = save(at("float.onnx"), nodes, [("x", kind, ["N", inputs_])], [(f"y{i}", kind, ["N", outputs_]) for i in range(len(quantizers))],
+                  {k: v for k, v in weights.items() if k in used}, opset=13)
+    plan = at("plan.json")
+    with open(plan, "w") as f:
+        json.dump({"qk": "plan", "version": 1, "tensors": {}, "edges": edges}, f)
+    file = at("products.onnx")
+    qk("quantize", source, "-o", file, "--plan", plan, "--weights", "product", "--overwrite")
+    return source, file, ("--plan", plan), b
+
+
+def alike(what, got, expected, quantizers):
+    """Compares with ==, since the sum of +0 and -0 is +0."""
+    for i, (g, e) in enumerate(zip(got, expected, strict=True)):
+        wrong = np.argwhere(~((g == e) | (np.isnan(g) & np.isnan(e)))) if g.shape == e.shape else [g.shape]
+        check(len(wrong) == 0, len(wrong) and f"{what}: {json.dumps(quantizers[i])[:200]}: {len(wrong)} differ, first {wrong[0]}")
+
+
+def test_products_hold_every_format():
+    """Unit vectors give the values that the plan rounds the weights to: as functions, as operators on 1, 2 and 4 threads, and in qk evaluate."""
+    for shape in ((96, 24), (100, 17)):  # whole blocks; a short last one, and codes that fill no byte
+        w = inputs(int(np.prod(shape)), 21, False).reshape(shape)
+        w = np.where(np.abs(w) < 1000, w, 1).astype(np.float32)  # no Inf, which times 0 is NaN
+        asked = weight_quantizers(*shape)
+        source, file, plan, _ = products(w, asked)
+        calls = [n for n in onnx.load(file).graph.node if n.domain == "qk"]
+        check(len(calls) == len(asked) and all(n.op_type.startswith("product_") for n in calls), f"{len(calls)} products for {len(asked)} layers")
+        x = np.eye(shape[0], dtype=np.float32)
+        expected = expected_of(source, x, plan, len(asked))
+        for how in ("off", "on"):
+            alike(f"{shape}, functions, optimizer {how}", outputs(file, {"x": x}, how), expected, asked)
+        for threads in (1, 2, 4):
+            alike(f"{shape}, operators, {threads} threads", own_registered(bodiless(file), threads=threads).run(None, {"x": x}), expected, asked)
+        alike(f"{shape}, qk evaluate", expected_of(file, x, (), len(asked)), expected, asked)
+
+
+def test_products_add_up_as_the_kernel_does():
+    """Any input: the operators have the bits of qk evaluate, which calls the same kernel, whatever the threads and however many rows there are."""
+    w = np.random.default_rng(5).standard_normal((352, 70)).astype(np.float32)
+    asked = weight_quantizers(*w.shape)
+    source, file, plan, _ = products(w, asked)
+    x = np.random.default_rng(6).standard_normal((9, 352)).astype(np.float32)
+    near, same = expected_of(source, x, plan, len(asked)), expected_of(file, x, (), len(asked))
+    for threads in (1, 2, 4):
+        runs = own_registered(bodiless(file), threads=threads)
+        got, alone = runs.run(None, {"x": x}), runs.run(None, {"x": x[4:5]})
+        for i, q in enumerate(asked):
+            good = same_bits(got[i], same[i]).all() and same_bits(got[i][4:5], alone[i]).all()
+            check(good, good or f"{threads} threads: {json.dumps(q)[:200]}: other bits than in qk evaluate, or in a row alone")
+            error = np.abs(got[i] - near[i]).max() / max(np.abs(near[i]).max(), 1e-30)
+            check(error < 1e-5, error < 1e-5 or f"{json.dumps(q)[:200]}: off by {error:.2g} of the largest output")
+    for n, r in enumerate(outputs(file, {"x": x}, "off")):
+        error = np.abs(r - near[n]).max() / np.abs(near[n]).max()
+        check(error < 1e-5, error < 1e-5 or f"{json.dumps(asked[n])[:200]}: the function is off by {error:.2g}")
+
+
+def test_products_in_sixteen_bits():
+    w = np.random.default_rng(8).standard_normal((64, 24)).astype(np.float16)
+    # The plan's NVFP4 weights are no float16, and the float model narrows them before a bias; a product does not.
+    asked = [{"format": "nvfp4", "axis": 0}, {"format": "mxfp4", "axis": 0}, {"format": "int4", "axis": 0, "block_size": 32, "scale": [0.25] * 48}]
+    source, file, plan, b = products(w, asked, element=np.float16)
+    x = np.eye(64, dtype=np.float16)
+    expected = expected_of(source, x, plan, 3)
+    names = {n.op_type for n in onnx.load(file).graph.node if n.domain == "qk"}
+    check(all(n.startswith("product_") and "_float16" in n for n in names) and names, f"functions {sorted(names)}")
+    for how, got in (("functions", outputs(file, {"x": x}, "off")), ("operators", own_registered(bodiless(file)).run(None, {"x": x}))):
+        alike(how, got, expected, asked)
+    # onnxruntime multiplies no bfloat16, so the reference is numpy: the matrix is exact there, and so are unit vectors.
+    nodes = [helper.make_node("Cast", ["x"], ["xb"], to=onnx.TensorProto.BFLOAT16), helper.make_node("MatMul", ["xb", "w"], ["yb"], name="n0"),
+             helper.make_node("Cast", ["yb"], ["y0"], to=onnx.TensorProto.FLOAT)]
+    wide = w.astype(np.float32)
+    bits = (wide.view(np.uint32) >> 16).astype(np.uint16)
+    held = helper.make_tensor("w", onnx.TensorProto.BFLOAT16, w.shape, bits.tobytes(), raw=True)
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, ["N", 64])], [helper.make_tensor_value_info("y0", 1, ["N", 24])], [held])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), at("brain.onnx"))
+    qk("quantize", at("brain.onnx"), "-o", at("brain_products.onnx"), "--weight", "mxfp4", "--weights", "product", "--overwrite")
+    x = np.eye(64, dtype=np.float32)
+    (expected,) = expected_of(at("brain_products.onnx"), x, (), 1)
+    for how, level in (("functions", "off"), ("functions, optimized", "on")):
+        alike(how, outputs(at("brain_products.onnx"), {"x": x}, level), [expected], asked)
+    alike("operators", own_registered(bodiless(at("brain_products.onnx"))).run(None, {"x": x}), [expected], asked)
+    check(len(np.unique(expected)) > 8, "the product is nothing but zeros")
+
+
+def test_products_of_integers():
+    """--accuracy-level 4: the input is rounded to int8 by block of 32, in the function's body and in the operator."""
+    w = np.random.default_rng(9).standard_normal((160, 48)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y0"], name="n0")]
+    source = save(at("float.onnx"), nodes, {"x": ["N", 160]}, {"y0": ["N", 48]}, {"w": w}, opset=13)
+    x = np.random.default_rng(10).standard_normal((5, 160)).astype(np.float32)
+    x[1, :32], x[2, 5] = 0, 1e-30
+    for f in ("mxfp4", "nvfp4", "mxint8", "int4", "int8"):
+        block = ("--weight-block", "32") if f == "int4" else ()
+        qk("quantize", source, "-o", at("floats.onnx"), "--weight", f, *block, "--weights", "product", "--overwrite")
+        qk("quantize", source, "-o", at("integers.onnx"), "--weight", f, *block, "--weights", "product", "--accuracy-level", 4, "--overwrite")
+        # What the kernel rounds x to, in numpy: qk/product.hpp, "the order of product_sums::integers".
+        cut = x.reshape(5, 5, 32)
+        scale = (np.abs(cut).max(-1, keepdims=True) / np.float32(127)).astype(np.float32)
+        whole = np.rint(np.where(scale > 0, cut / np.where(scale > 0, scale, 1), 0).astype(np.float32))
+        rounded = (whole * scale).astype(np.float32).reshape(5, 160)
+        (want,) = outputs(at("floats.onnx"), {"x": rounded}, "off")
+        (body,) = outputs(at("integers.onnx"), {"x": x}, "off")
+        (op,) = own_registered(bodiless(at("integers.onnx"))).run(None, {"x": x})
+        (own,) = expected_of(at("integers.onnx"), x, (), 1)
+        (plain,) = outputs(at("floats.onnx"), {"x": x}, "off")
+        top = np.abs(want).max()
+        check(np.abs(body - want).max() < 1e-5 * top, f"{f}: the body is off by {np.abs(body - want).max() / top:.2g}")
+        check(np.abs(op - want).max() < 1e-5 * top, f"{f}: the operator is off by {np.abs(op - want).max() / top:.2g}")
+        check(same_bits(op, own).all(), f"{f}: operator and qk evaluate differ")
+        check(np.abs(plain - want).max() > 1e-4 * top, f"{f}: rounding the input changes nothing")
+    done = qk("quantize", source, "-o", at("integers.onnx"), "--weight", "mxfp8_e4m3", "--weights", "product", "--accuracy-level", 4, "--overwrite", status=2)
+    check("whole numbers" in done.stderr, done.stderr)
+
+
+def test_products_are_read_back():
+    """The plan comes back with its words and scales, from a MatMul, a Gemm and one of turned weights, and qk diff finds nothing."""
+    w = np.random.default_rng(11).standard_normal((96, 24)).astype(np.float32)
+    asked = [q for q in weight_quantizers(*w.shape) if q["format"] in ("mxfp4", "mx9", "bfp16", "fp16", "int16", "nf4") or (q["format"] == "uint8" and q.get("block_size"))]
+    for i, q in enumerate(asked):
+        kind = ("MatMul", "Gemm", "turned")[i % 3]
+        _, file, plan, _ = products(w, [q], kinds=(kind,))
+        qk("inspect", file, "--save-plan", at("back.json"), "--overwrite")
+        with open(at("back.json")) as f, open(plan[1]) as g:
+            back, (before,) = json.load(f), json.load(g)["edges"]
+        (found,) = [*back["tensors"].values(), *(e["quantizer"] for e in back["edges"])]
+        for key in ("format", "axis", "block_size", "scale", "zero_point"):
+            wanted = before["quantizer"].get(key)
+            good = wanted is None or found.get(key) == wanted or (key == "scale" and np.array_equal(np.float32(found[key]), np.float32(wanted)))
+            check(good, good or f"{kind} {json.dumps(q)[:160]}: {key} is {str(found.get(key))[:60]}, not {str(wanted)[:60]}")
+    done = qk("diff", file, "--against", "onnxruntime", "--library", "--samples", 2, "--inputs", saved_rows(96))
+    check("first tensor" not in done.stdout, done.stdout[:400])
+
+
+def saved_rows(width):
+    np.save(at("rows.npy"), np.random.default_rng(12).standard_normal((2, width)).astype(np.float32))
+    return at("rows.npy")
+
+
+def test_products_that_cannot_be():
+    """What is no product stays what it was, and a note says why; styles without functions refuse."""
+    r = np.random.default_rng(13)
+    weights = {"w": r.standard_normal((64, 32)).astype(np.float32), "b": r.standard_normal((4, 32)).astype(np.float32), "s": r.standard_normal((2, 32, 8)).astype(np.float32)}
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["a"], name="scaled", alpha=2.0), helper.make_node("Gemm", ["x", "w", "b"], ["c"], name="biased"),
+             helper.make_node("MatMul", ["a", "s"], ["y0"], name="stack"), helper.make_node("Identity", ["c"], ["y1"])]
+    source = save(at("float.onnx"), nodes, {"x": [4, 64]}, {"y0": [2, 4, 8], "y1": [4, 32]}, weights, opset=13)
+    done = qk("quantize", source, "-o", at("none.onnx"), "--weight", "mxfp4", "--weights", "product", "--overwrite")
+    said = done.stdout + done.stderr
+    for words in ("'scaled' are multiplied by a Gemm of floats: the Gemm transposes its input or multiplies", "'biased'", "no constant of a value for each output", "'stack'", "no matrix"):
+        check(words in said, f"'{words}' is not in {said}")
+    check(not any(f.name.startswith("product_") for f in onnx.load(at("none.onnx")).functions), "a product")
+    for style, word in (("qdq", "style qdq"), ("amd", "style amd")):
+        failed = qk("quantize", source, "-o", at("none.onnx"), "--weight", "int8", "--weights", "product", "--export", style, "--overwrite", status=2)
+        check(word in failed.stderr and "portable or nbits" in failed.stderr, failed.stderr)
+    failed = qk("quantize", source, "-o", at("none.onnx"), "--weight", "mxfp4", "--weights", "product", "--inline", "--overwrite", status=2)
+    check("--inline" in failed.stderr, failed.stderr)
+
+
+def test_products_beside_the_standard_node():
+    """--export nbits: what MatMulNBits has becomes that, and the rest products."""
+    w = {k: np.random.default_rng(i).standard_normal((64, 48)).astype(np.float32) for i, k in enumerate(("v", "w"))}
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["y0"], name="n0"), helper.make_node("MatMul", ["x", "w"], ["y1"], name="n1")]
+    source = save(at("float.onnx"), nodes, {"x": ["N", 64]}, {"y0": ["N", 48], "y1": ["N", 48]}, w, opset=13)
+    with open(at("plan.json"), "w") as f:
+        json.dump({"qk": "plan", "version": 1, "tensors": {}, "edges": [
+            {"tensor": "v", "consumer": "n0", "index": 1, "quantizer": {"format": "int4", "axis": 0, "block_size": 32, "scale": [0.3] * 96}},
+            {"tensor": "w", "consumer": "n1", "index": 1, "quantizer": {"format": "mxfp4", "axis": 0}}]}, f)
+    qk("quantize", source, "-o", at("both.onnx"), "--plan", at("plan.json"), "--export", "nbits", "--weights", "product", "--overwrite")
+    types = sorted(n.op_type for n in onnx.load(at("both.onnx")).graph.node)
+    check(types == ["MatMulNBits", "product_mxfp4"], f"{types}")
+
+
+def test_wrong_products():
+    w = np.random.default_rng(14).standard_normal((96, 24)).astype(np.float32)
+    _, file, _, _ = products(w, [{"format": "mxfp4", "axis": 0}], kinds=("Gemm",))
+    x = np.ones((2, 96), np.float32)
+
+    def runs(feed=x, **attributes):
+        return lambda: session(changed(file, **attributes), library=LIBRARY).run(None, {"x": feed})
+    check(runs()()[0].shape == (2, 24), "the network itself does not run")
+    check(runs(np.zeros((0, 96), np.float32))()[0].shape == (0, 24), "no row gives no row")
+    check(np.isnan(runs(np.full((1, 96), np.nan, np.float32))()[0]).all(), "NaN times weights is NaN")
+    for name in ("bias", "sums", "shape"):
+        refused(runs(**{name: None}), "product_mxfp4", f"lacks the attribute '{name}'")
+    refused(runs(sums="sideways"), "sideways")
+    refused(runs(shape=[24, 0]), "no")
+    refused(runs(shape=[24, 96, 1]), "[outputs, inputs]")
+    refused(runs(shape=[48, 96]), "bytes")
+    refused(runs(shape=[24, 64]), "64 values that a row")
+    refused(runs(shape=[23, 96]), "bias")
+    refused(runs(scales="one"), "contradict")
+    refused(runs(result="shape"), "contradict")
+    refused(runs(bias=0), "qk: node")
+    refused(runs(format="mxfp8_e4m3", sums="integers"), "contradict")
+
+
+def test_c_program():
+    """A program in C registers the library in every way, twice with the same options and from two threads."""
+    program = evidence.build() / "tests" / "onnxruntime_session"
+    runtimes = sorted((Path(ort.__file__).parent / "capi").glob("libonnxruntime.so.*"))
+    if not program.exists() or not runtimes:
+        return evidence.skip("the program is not built, or this onnxruntime has no library of its own")
+    done = subprocess.run([program, runtimes[0], LIBRARY, small_network("mxfp8_e4m3", 4096), "8", "4096"], capture_output=True, text=True)
+    check(done.returncode == 0 and "the same bits" in done.stdout, done.stderr[-500:])
+
+
+# AMD Quark's operators, by their names.
+
+def test_quark_operators():
+    """The bits of qk evaluate, which Quark's own library was compared with, too (tests/onnxruntime/quark_peer.py)."""
+    x = inputs(6 * 33 * 5, 31, True).reshape(6, 33, 5)
+    for kind, how in quark_operators():
+        dtype = how.get("dtype", np.float32)
+        model = quark(at("quark.onnx"), kind, **how)
+        given = np.clip(x, -60000, 60000).astype(dtype) if dtype != np.float32 else x
+        (expected,) = expected_of(model, given, (), 1)
+        for threads in (1, 2):
+            (got,) = session(model, threads=threads, library=LIBRARY).run(None, {"x": given})
+            good = got.dtype == given.dtype and same_bits(got, expected).all()
+            check(good, good or f"{kind} {how}, {threads} threads: {np.argwhere(~same_bits(got, expected))[:3]}")
+
+
+def test_wrong_quark_operators():
+    x = np.ones((6, 33, 5), np.float32)
+    for words, kind, how in ((("rounding_mode 7",), "BFPQuantizeDequantize", {"rounding_mode": 7}), (("fp9",), "MXQuantizeDequantize", {"element_dtype": "fp9"}),
+                             (("bit_width=40",), "BFPQuantizeDequantize", {"bit_width": 40}), (("to_nothing",), "BFPQuantizeDequantize", {"bfp_method": "to_nothing"}),
+                             (("axis is 9",), "BFPQuantizeDequantize", {"axis": 9}), (("finite number above 0",), "ExtendedQuantizeLinear", {"zero": np.int8(0), "scale": np.float32(0)}),
+                             (("3 scales for 33 channels",), "ExtendedQuantizeLinear", {"zero": np.zeros(3, np.int8), "scale": np.ones(3, np.float32), "axis": 1})):
+        refused(lambda: session(quark(at("quark.onnx"), kind, **how), library=LIBRARY).run(None, {"x": x}), "qk: node", *words)
+
+
+def test_evaluate_runs_with():
+    """qk evaluate gives another runtime's figures, and refuses what no other runtime does."""
+    digits = evidence.ROOT / "examples" / "digits"
+    qk("quantize", digits / "digits.onnx", "-o", at("digits.onnx"), "--activation", "mxfp4", "--weight", "mxfp4")
+    asked = ("evaluate", at("digits.onnx"), "--inputs", digits / "test_images.npy", "--labels", digits / "test_labels.npy")
+    own = evidence.qk_json(*asked, "--output-dir", at("own"))
+    for word, runtime in (("onnxruntime", f"onnxruntime {ort.__version__}"), ("onnxruntime+library", f"onnxruntime {ort.__version__} with qk's operators")):
+        other = evidence.qk_json(*asked, "--run-with", word, "--output-dir", at(word), "--compare", at("own"))
+        check(other["runtime"] == runtime and other["samples"] == own["samples"], f"{word}: {other}")
+        check(abs(other["top1"] - own["top1"]) <= 2 / own["samples"], f"{word}: top1 {other['top1']}, {own['top1']} in qk")
+        (name,) = [f.name for f in Path(at("own")).glob("*.npy")]
+        (values, expected) = (np.load(Path(at(f)) / name) for f in (word, "own"))
+        check(evidence.decibels(values, expected) > 20, f"{word}: {evidence.decibels(values, expected)} dB beside qk's outputs")
+    for words, more in ((("none of onnxruntime", "Did you mean"), ("--run-with", "onxruntime")), (("as it is",), ("--run-with", "onnxruntime", "--weight", "int8")),
+                        (("--batch",), ("--run-with", "onnxruntime", "--batch", 3))):
+        said = qk(*asked, *more, status=2).stderr
+        check(all(w in said for w in words), f"{more}: {said}")
 
 
 def test_command_says_where():

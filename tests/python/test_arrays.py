@@ -301,6 +301,7 @@ def test_shapes_at_the_edges():
     (lambda: qk.fake_quantize(X, "mxfp4", scale=1), ValueError, "from the data"),
     (lambda: qk.fake_quantize(X, "int8:pow2", scale=0.3), ValueError, "power of two"),
     (lambda: qk.fake_quantize(X, "mxfp4", threads=0), ValueError, "threads"),
+    (lambda: qk.fake_quantize(X, "ggml.q4_K"), ValueError, "only read"),
     (lambda: qk.fake_quantize(X, "int8", random_words=WORDS), ValueError, "stochastic"),
     (lambda: qk.fake_quantize(X, "int8", rounding="stochastic", random_words=WORDS.astype(np.int64)), TypeError, "uint32"),
     (lambda: qk.fake_quantize(X, "int8", rounding="stochastic", random_words=WORDS[:3]), ValueError, "one for each value"),

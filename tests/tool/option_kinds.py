@@ -50,7 +50,7 @@ BASES = {
     "gen": {"converters": "fp4_e2m1", "decoders": "fp4_e2m1 --decode", "multipliers": "fp4_e2m1 --pairs fp4_e2m1", "devices": "--device amd.cdna3.mfma.f32_f16"},
     "ver": {"converters": "fp4_e2m1", "decoders": "fp4_e2m1 --decode", "multipliers": "fp4_e2m1 --pairs fp4_e2m1", "devices": "--device amd.cdna3.mfma.f32_f16"},
     "cover": {"converters": "fp4_e2m1", "decoders": "fp4_e2m1 --decode", "multipliers": "fp4_e2m1 --pairs fp4_e2m1", "devices": "--device amd.cdna3.mfma.f32_f16"},
-    "emit": {"converters": "fp4_e2m1 --language c", "decoders": "fp4_e2m1 --decode --language c"},
+    "emit": {"converters": "fp4_e2m1 --language c", "decoders": "fp4_e2m1 --decode --language c", "devices": "--device x86.avx512_vnni.vpdpbusd --language c"},
     "sensitivity": {"models": "m.onnx --inputs in.npy", "checkpoints": "c.safetensors --weights-only --formats q4_k,q8_0"},
     "search": {"models": "m.onnx --inputs in.npy", "checkpoints": "c.safetensors --budget 40000 --formats q4_k,q8_0"},
 }

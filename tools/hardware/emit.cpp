@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk emit`: a converter as a file that needs nothing of qk, in C, SystemVerilog or Python.
+// `qk emit`: a converter, or a unit that multiplies and adds, as a file that needs nothing of qk, in C, SystemVerilog or Python.
 #include "qk/emit/emit.hpp"
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "hardware/dot_case.hpp"
 #include "hardware/streams.hpp"
 #include "options/option_table.hpp"
 #include "qk/formats/parse.hpp"
@@ -36,6 +37,8 @@ std::string identifier(const std::string& text) {
     return s.front() >= '0' && s.front() <= '9' ? "f" + s : s;
 }
 
+bool is_sum(const emit_arguments& given) { return !given.what.device.empty() || !given.what.accumulator.empty(); }
+
 /// Returns the command, as it is typed, without where it writes.
 std::string command_of(const emit_arguments& given) {
     std::string s = "qk emit " + given.what.how.format;
@@ -43,6 +46,18 @@ std::string command_of(const emit_arguments& given) {
         if (!value.empty()) s += fmt::format(" {} {}", option, value);
     };
     const quantize_options& how = given.what.how;
+    if (is_sum(given)) {
+        s = "qk emit";
+        add("--device", given.what.device);
+        add("--accumulator", given.what.accumulator);
+        add("--a-format", given.what.a_format);
+        add("--b-format", given.what.b_format);
+        add("--k", given.what.k != 0 ? std::to_string(given.what.k) : "");
+        add("--seed", how.seed ? std::to_string(*how.seed) : "");
+        add("--language", given.language);
+        add("--as", given.form == "function" ? "" : given.form);
+        return s;
+    }
     if (given.what.decode) s += " --decode";
     add("--semantics", how.semantics == "ocp" ? "" : how.semantics);
     add("--rounding", how.rounding);
@@ -85,6 +100,12 @@ emit::converter converter_of(const emit_arguments& given) {
     return c;
 }
 
+emit::multiplier multiplier_of(const emit_arguments& given) {
+    const qk::tool::multiplier by =
+        qk::tool::multiplier_of(given.what.device, given.what.accumulator, given.what.a_format, given.what.b_format);
+    return {by.a, by.b, by.how, static_cast<int>(terms_of(given.what, by)), given.what.device.empty() ? "unit" : identifier(by.name)};
+}
+
 /// Fills in the golden vectors: their digest, and cases spread over them.
 void add_golden_vectors(const emit_arguments& given, emit::file_request& r) {
     const auto kind = case_kind_of(given.what);
@@ -106,9 +127,13 @@ void add_golden_vectors(const emit_arguments& given, emit::file_request& r) {
 }
 
 void write_emitted(const emit_arguments& given) {
-    if (given.what.how.format.empty()) throw error("say what is emitted: a FORMAT; `qk formats` lists them");
+    if (given.what.how.format.empty() && !is_sum(given))
+        throw error("say what is emitted: a FORMAT, --device NAME or --accumulator TEXT; `qk formats` lists formats and devices");
+    if (!given.what.how.format.empty() && is_sum(given))
+        throw error("--device and --accumulator have formats of their own; leave out FORMAT");
     emit::file_request r;
-    r.what = converter_of(given);
+    if (is_sum(given)) r.what = multiplier_of(given);
+    else r.what = converter_of(given);
     r.language = given.language == "c"    ? emit::language::c
                  : given.language == "sv" ? emit::language::system_verilog
                                           : emit::language::python;
@@ -129,7 +154,10 @@ void write_emitted(const emit_arguments& given) {
         add_golden_vectors(given, r);
         text = emit::file_of(r);
     } catch (const std::invalid_argument& e) {
-        throw error(fmt::format("{}: {}", given.what.how.format, e.what()));
+        const std::string what = !given.what.device.empty() ? given.what.device
+                                 : is_sum(given)            ? "this accumulator"
+                                                            : given.what.how.format;
+        throw error(fmt::format("{}: {}", what, e.what()));
     }
     if (!to_file) return qk::tool::detail::put(stdout, text);
     outputs.write(given.output, text);
@@ -142,13 +170,18 @@ void write_emitted(const emit_arguments& given) {
 
 void add_emit(command& app, verb_result&) {
     auto given = std::make_shared<emit_arguments>();
-    option_table& verb = app.add_subcommand("emit", "Write a converter as a C, SystemVerilog or Python file that needs nothing of qk");
+    option_table& verb =
+        app.add_subcommand("emit", "Write a converter or a device as a C, SystemVerilog or Python file that needs nothing of qk");
     using enum input_kind;
-    verb.takes(format | decoder, [given]() -> given_input {
+    verb.takes(format | decoder | device, [given]() -> given_input {
+        if (is_sum(*given))
+            return {device, given->what.device.empty() ? "--accumulator is for a unit that adds" : "--device is for a unit that adds"};
         return given->what.decode ? given_input{decoder, "--decode is for a decoder"}
                                   : given_input{format, "without --decode this is a converter"};
     });
-    verb.add_option("FORMAT", given->what.how.format, "what is converted to, or from (`qk formats` lists them)").type_name("F");
+    verb.add_option("FORMAT", given->what.how.format, "what is converted to, or from (`qk formats` lists them)")
+        .type_name("F")
+        .only_for(format | decoder);
     verb.add_option("--language", given->language, "c (C99 without floats), sv (SystemVerilog) or python")
         .one_of({"c", "sv", "python"})
         .required()
@@ -161,13 +194,16 @@ void add_emit(command& app, verb_result&) {
         .common();
     verb.add_option("-o,--output", given->output, "the file (default: standard output)").type_name("FILE").common().writes();
     verb.add_flag("--decode", given->what.decode, "a decoder: codes in, float32 out").common();
+    add_sum_options(verb, given->what);
     verb.add_option("--input", given->what.input, "what a converter is given: fp32 (default), fp16 or bf16")
         .type_name("F")
         .only_for(format);
+    verb.only_for(format | decoder);
     verb.add_option("--scale", given->what.how.scale, "integers: a power of two up to 1 (default 1)").type_name("X");
     verb.add_option("--zero-point", given->what.how.zero_point, "integers: the zero point (default 0)").type_name("N");
     verb.only_for(format);
     add_format_options(verb, given->what.how);
+    verb.at("--seed").also_for(device);
     verb.only_for({});
     verb.at("--format").only_for({});
     add_overwrite(verb, given->overwrite);
@@ -176,7 +212,8 @@ void add_emit(command& app, verb_result&) {
         "writes the same bytes.\n\nExamples:\n"
         "  qk emit fp8_e5m2 --language sv\n"
         "  qk emit fp8_e4m3fn --overflow ieee --language c --as check -o golden.c\n"
-        "  qk emit int8 --scale 0.0625 --zero-point 3 --language python -o golden.py");
+        "  qk emit int8 --scale 0.0625 --zero-point 3 --language python -o golden.py\n"
+        "  qk emit --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --language c --as check -o golden.c");
     verb.callback([given] { write_emitted(*given); });
 }
 

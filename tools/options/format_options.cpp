@@ -198,7 +198,7 @@ void add_scale_options(option_table& verb, quantize_options& given) {
     verb.section("");
 }
 
-qk::format parsed_format(const std::string& text, const std::string& before) { return checked(parse_format(text), before); }
+qk::format parsed_format(const std::string& text, const std::string& before) { return checked(parse_rounded_format(text), before); }
 
 qk::format format_of(const quantize_options& given) {
     if (given.format.empty()) throw error("say which format with --format F; `qk formats` lists them");

@@ -22,7 +22,7 @@ std::string style_lines() {
         lines += std::string(s.name()) + (lines.empty() ? " (default): " : ": ") + s.help() + "; ";
     return lines + "docs/guide/export.md";
 }
-word_list weight_storage_words() { return {"packed", "float"}; }
+word_list weight_storage_words() { return {"packed", "float", "product"}; }
 
 word_list method_words(const word_list& more) { return graph::range_method_names(more); }
 

@@ -82,6 +82,7 @@ std::vector<code_value> powers(int bits, int bias) {
 }
 
 struct of_family {
+    format_codes operator()(const ggml_blocks&) const { return {}; }  // refused before: their codes lie in blocks
     format_codes operator()(floating f) const { return {bits(f), each_code(f), {}}; }
     format_codes operator()(integer f) const {
         return {
@@ -153,6 +154,7 @@ code_value value_of(const code_number& n) {
 
 format_codes codes_of(const qk::format& f) {
     const int width = element_width(f);
+    if (is_read_only(f)) throw error(fmt::format("{} has no codes of its own: they lie in blocks with their scales", to_text(f).view()));
     if (width > 16) throw error(fmt::format("--codes lists formats of up to 16 bits; {} has {}", to_text(f).view(), width));
     return std::visit(of_family(), f);
 }

@@ -95,7 +95,7 @@ packed_tensor from_archive(const std::string& bytes, const std::string& file) {
     const std::int64_t version = integer_member("layout", 1)[0];
     if (version != layout_version) throw error(fmt::format("{} has layout {}; this qk reads layout {}", file, version, layout_version));
     const tensor& text = needed("format", graph::data_type::uint8);
-    const auto format = parse_format({reinterpret_cast<const char*>(text.bytes()), text.size()});
+    const auto format = parse_rounded_format({reinterpret_cast<const char*>(text.bytes()), text.size()});
     if (!format) throw error(fmt::format("{}: {}", file, format.error.view()));
     packed_tensor p;
     conversion& c = p.how;

@@ -35,7 +35,7 @@ float scale_of(std::span<const float> x, double largest) {
 
 std::optional<checkpoint::row_format> row_format_named(const std::string& name) {
     const auto [base, group] = split_group(name);
-    const auto parsed = parse_format(base);
+    const auto parsed = parse_rounded_format(base);
     if (!parsed) return std::nullopt;
     const qk::format f = parsed.value;
     checkpoint::row_format how;

@@ -58,6 +58,12 @@ void add_evaluate(command& app, verb_result& result) {
         "--packed-weights", given->packed_weights,
         "keep the weights of MatMul and Gemm under a plan as codes, in a quarter of the memory or less; one row at a time is faster "
         "so, many are slower; sums have another order, so last bits differ");
+    verb.add_option(
+            "--run-with", given->run_with,
+            "run the file in this runtime in place of qk's evaluator, one sample after the other, its optimizer on, by a python that "
+            "has it (QK_PYTHON, or python3); onnxruntime+library: with qk's operators in place of the file's functions")
+        .type_name("RUNTIME")
+        .suggest({"onnxruntime", "onnxruntime+library", "openvino"});
     verb.section("Measure");
     verb.add_option("--metric", given->metrics,
                     "what is measured, against --labels, or the float model's outputs where formats are given, or --compare: " +
@@ -100,7 +106,8 @@ void add_evaluate(command& app, verb_result& result) {
         "--weight-block 32\n"
         "  qk evaluate m.onnx --inputs x.npy --samples 4 --activation int8 --weight int8 --dump tensors\n"
         "  qk evaluate m.onnx --inputs a=a.npy --inputs b=b.npy --compare expected --tolerance 1e-3\n"
-        "  qk evaluate quantized.onnx --inputs x.npy --compare m.onnx --metric sqnr,cosine --tolerance 1");
+        "  qk evaluate quantized.onnx --inputs x.npy --compare m.onnx --metric sqnr,cosine --tolerance 1\n"
+        "  qk evaluate quantized.onnx --inputs x.npy --labels y.npy --run-with onnxruntime+library");
     verb.callback([given, &result] {
         take_from_caller(*given);
         given->keep_outputs = keeper_of_results() != nullptr;

@@ -185,7 +185,9 @@ void add_quantize(command& app, verb_result& result) {
         .suggest({"onnxruntime", "openvino"});
     verb.section("Output");
     verb.add_option("--export", given->style, style_lines()).type_name("STYLE").suggest(style_words());
-    verb.add_option("--weights", given->weights, "packed (default): codes and scales; float: float32, already rounded")
+    verb.add_option("--weights", given->weights,
+                    "packed (default): codes and scales; float: float32, already rounded; product: packed, and each MatMul or Gemm with "
+                    "them is one function, which qk's library for onnxruntime multiplies by the codes (styles portable and nbits)")
         .type_name("STORAGE")
         .suggest(weight_storage_words());
     verb.add_flag("--inline", given->inlined,
@@ -197,8 +199,8 @@ void add_quantize(command& app, verb_result& result) {
         "onnxruntime's products of such weights saturate on x86-64 without VNNI");
     verb.add_option(
             "--accuracy-level", given->accuracy_level,
-            "of MatMulNBits (--export nbits): 1 float32, 2 float16, 3 bfloat16, 4 activations rounded to int8, which is the fastest; what "
-            "it costs is measured on the samples, if a python that has onnxruntime is found")
+            "of MatMulNBits (--export nbits): 1 float32, 2 float16, 3 bfloat16, 4 activations rounded to int8, which is the fastest, and "
+            "which --weights product has, too; what it costs is measured on the samples, if a python that has onnxruntime is found")
         .type_name("N")
         .between(0, 4, "leave --accuracy-level out for what the runtime does by itself");
     verb.add_option(

@@ -174,7 +174,7 @@ void add_search(command& app, verb_result& result) {
     verb.section("Output");
     verb.add_option("-o,--output", given->output, "write the quantized model").type_name("OUT.onnx").common().writes();
     verb.add_option("--export", given->style, style_lines()).type_name("STYLE").suggest(style_words()).only_for(input_kind::model);
-    verb.add_option("--weights", given->weights, "packed (default) or float")
+    verb.add_option("--weights", given->weights, "packed (default), float or product")
         .type_name("W")
         .suggest(weight_storage_words())
         .only_for(input_kind::model);

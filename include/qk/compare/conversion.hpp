@@ -34,7 +34,7 @@ struct conversion {
 
     void use_words(std::vector<std::uint32_t> w) {
         words = std::make_shared<const std::vector<std::uint32_t>>(std::move(w));
-        how.random_words = words->data();
+        how.random_words = *words;
     }
     affine one() const;
     per_channel channels() const { return {scale, zero_point, scale_blocks}; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The catalogue of devices. A name is VENDOR.ARCHITECTURE.INSTRUCTION.SHAPE.D.A.B[.C][.SCALE] (NVIDIA) or holds AMD's own name; in C++ '_'
-// stands for '.'. Without its shape it means the largest k: nvidia.hopper.wgmma.f32.e4m3.e4m3.
+// The catalogue of devices. A name is VENDOR.ARCHITECTURE.INSTRUCTION.SHAPE.D.A.B[.C][.SCALE] (NVIDIA) or holds AMD's own name, or
+// ARCHITECTURE.EXTENSION.INSTRUCTION (x86, Arm, RISC-V); in C++ '_' stands for '.'. Without its shape it means the largest k:
+// nvidia.hopper.wgmma.f32.e4m3.e4m3.
 #pragma once
 
 #include <iterator>
@@ -9,7 +10,9 @@
 #include "qk/dot/devices/amd_cdna1.hpp"
 #include "qk/dot/devices/amd_cdna2.hpp"
 #include "qk/dot/devices/amd_cdna3.hpp"
+#include "qk/dot/devices/arm.hpp"
 #include "qk/dot/devices/generic.hpp"
+#include "qk/dot/devices/integer_units.hpp"
 #include "qk/dot/devices/nvidia_ada_lovelace.hpp"
 #include "qk/dot/devices/nvidia_ampere.hpp"
 #include "qk/dot/devices/nvidia_blackwell.hpp"
@@ -40,8 +43,8 @@ namespace devices {
 
 /// Every device, a family after the other, as spans of pointers.
 inline constexpr std::span<const device* const> families[] = {
-    nvidia_volta,         nvidia_turing, nvidia_ampere, nvidia_ada_lovelace, nvidia_hopper, nvidia_blackwell,
-    nvidia_rtx_blackwell, amd_cdna1,     amd_cdna2,     amd_cdna3,           generic,
+    nvidia_volta, nvidia_turing, nvidia_ampere, nvidia_ada_lovelace, nvidia_hopper, nvidia_blackwell, nvidia_rtx_blackwell, amd_cdna1,
+    amd_cdna2,    amd_cdna3,     generic,       arm_and_riscv,       integer_units,
 };
 
 inline namespace QK_ISA {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A converter as a file that needs nothing of qk: pure functions over words in C99, SystemVerilog or Python, with a self-test, or with a
-// module under which a solver compares a device. docs/guide/goldens.md shows examples.
+// A converter, or a unit that multiplies and adds, as a file that needs nothing of qk: pure functions over words in C99, SystemVerilog or
+// Python, with a self-test, or with a module under which a solver compares a device. docs/guide/goldens.md shows examples.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "qk/dot/accumulator.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/semantics.hpp"
 
@@ -15,7 +17,7 @@ namespace qk::emit {
 enum class language : std::uint8_t { c, system_verilog, python };
 enum class form : std::uint8_t {
     function,  ///< the functions alone
-    check,     ///< with a program that reads lines of `qk gen`
+    check,     ///< with a program that reads lines of `qk gen` and judges their results
     miter,     ///< with a module (C: a harness) that compares a device
 };
 
@@ -30,14 +32,25 @@ struct converter {
     std::int64_t zero_point = 0;
 };
 
+/// A unit that multiplies and adds: d = a[0] b[0] + ... + a[k - 1] b[k - 1] + c.
+struct multiplier {
+    qk::format a, b;
+    accumulator how;
+    int k = 1;
+    std::string name;  ///< as that of a converter
+};
+
 /// A case: the operands and results of a line of `qk gen`.
 struct example {
     std::vector<std::uint64_t> operands, results;
     std::uint64_t index = 0;  ///< of the line: stochastic rounding counts values
 };
 
+/// What is emitted.
+using unit = std::variant<converter, multiplier>;
+
 struct file_request {
-    converter what;
+    unit what;
     qk::emit::language language = language::c;
     qk::emit::form form = form::function;
     std::string command;            ///< for the first comment

@@ -82,6 +82,7 @@ constexpr const named_format* find_format(std::string_view name) {
 
 /// Returns the catalogue's entry with exactly that value, or null.
 constexpr const named_format* find_format(const format& f) {
+    if (is_read_only(f)) return nullptr;  // they have names of their own
     return detail::with_family(f, [](const auto& g) -> const named_format* {
         for (const named_format& entry : catalogue) {
             const auto* same = std::get_if<std::remove_cvref_t<decltype(g)>>(&entry.format);

@@ -12,7 +12,12 @@ namespace qk {
 inline namespace QK_ISA {
 
 constexpr message check(const format& f) {
-    return detail::with_family(f, [](const auto& g) { return check(g); });
+    return detail::with_read_family(f, [](const auto& g) { return check(g); });
+}
+/// The same for a format that numbers are rounded to.
+constexpr message check_rounds(const format& f) {
+    return is_read_only(f) ? message("ggml's blocks are only read, by decode and products; qk::systems::ggml (--system) makes them")
+                           : check(f);
 }
 
 /// A scale must be finite and above 0.

@@ -21,12 +21,13 @@ constexpr bool has_scale_rule(const format& f, scale_rule rule) {
 }
 
 constexpr format_facts facts(const format& f) {
-    return detail::with_family(f, [](const auto& g) { return facts(g); });
+    return detail::with_read_family(f, [](const auto& g) { return facts(g); });
 }
 
-/// Returns "floating", "integer", "block float", "microexponent", "microscaling" or "table".
+/// Returns "floating", "integer", "block float", "microexponent", "microscaling", "table" or "ggml's blocks".
 constexpr const char* family_name(const format& f) {
-    constexpr const char* names[] = {"floating", "integer", "block float", "microexponent", "microscaling", "microscaling", "table"};
+    constexpr const char* names[] = {"floating",     "integer",      "block float", "microexponent",
+                                     "microscaling", "microscaling", "table",       "ggml's blocks"};
     return names[f.index()];
 }
 

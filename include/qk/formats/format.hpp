@@ -9,6 +9,7 @@
 
 #include "qk/formats/block_float/format.hpp"
 #include "qk/formats/floating/format.hpp"
+#include "qk/formats/ggml/format.hpp"
 #include "qk/formats/integer/format.hpp"
 #include "qk/formats/microexponent/format.hpp"
 #include "qk/formats/microscaling/format.hpp"
@@ -18,12 +19,13 @@
 
 namespace qk {
 
-using format = std::variant<floating, integer, block_float, microexponent, microscaling, nvfloat, table>;
+using format = std::variant<floating, integer, block_float, microexponent, microscaling, nvfloat, table, ggml_blocks>;
 
 namespace detail {
 inline namespace QK_ISA {
 
-/// Calls `call` with the family's struct in `f`. (std::visit would go through a table, can throw, and takes the compiler longer.)
+/// Calls `call` with the family's struct in `f`. (std::visit would go through a table, can throw, and takes the compiler longer.) ggml's
+/// blocks, to which nothing is rounded, count as no_format: NaN comes out, and no code.
 template <class Call>
 constexpr auto with_family(const format& f, const Call& call) noexcept {
     if (const auto* g = std::get_if<floating>(&f)) return call(*g);
@@ -32,7 +34,14 @@ constexpr auto with_family(const format& f, const Call& call) noexcept {
     if (const auto* g = std::get_if<microexponent>(&f)) return call(*g);
     if (const auto* g = std::get_if<microscaling>(&f)) return call(*g);
     if (const auto* g = std::get_if<nvfloat>(&f)) return call(*g);
-    return call(*std::get_if<table>(&f));
+    if (const auto* g = std::get_if<table>(&f)) return call(*g);
+    return call(no_format);
+}
+/// The same for what only reads codes, or speaks of formats: ggml's blocks come as they are.
+template <class Call>
+constexpr auto with_read_family(const format& f, const Call& call) noexcept {
+    if (const auto* g = std::get_if<ggml_blocks>(&f)) return call(*g);
+    return with_family(f, call);
 }
 
 // What kernels, codec, products and tools ask of a family in place of its name.
@@ -84,17 +93,19 @@ inline namespace QK_ISA {
 
 /// Storage per value in bits, shared scales and exponents spread over their blocks.
 constexpr double bits_per_value(const format& f) {
-    return detail::with_family(f, [](const auto& g) -> double { return bits_per_value(g); });
+    return detail::with_read_family(f, [](const auto& g) -> double { return bits_per_value(g); });
 }
 
 /// Values that share a scale or exponent by the format's own rule; 0 for elementwise formats.
 constexpr int block_size(const format& f) {
-    return detail::with_family(f, [](const auto& g) { return block_size(g); });
+    return detail::with_read_family(f, [](const auto& g) { return block_size(g); });
 }
 
 constexpr bool is_block_format(const format& f) { return block_size(f) > 0; }
 constexpr bool is_table_format(const format& f) { return std::holds_alternative<table>(f); }
 constexpr bool is_integer_format(const format& f) { return std::holds_alternative<integer>(f); }
+/// Is true for formats that are only read, by decode and products: ggml's blocks.
+constexpr bool is_read_only(const format& f) { return std::holds_alternative<ggml_blocks>(f); }
 /// Is true for blocks under floating scales, which the tensor may have one above: NVFP4 and its like.
 constexpr bool has_floating_scales(const format& f) {
     return detail::with_family(f, [](const auto& g) { return detail::under_floating_scales<std::remove_cvref_t<decltype(g)>>; });

@@ -12,6 +12,7 @@
 //   mx:element=F,block=N                         F: a floating name, int8, intN or float:...
 //   table:values=V/V/...[,ties=even-code|lower|upper|toward-zero|away]       2 to 256 numbers, or nan; code i is the i-th
 //   nvfp:block=N[,element=F][,scale=F][,tensor=0]
+//   ggml.TYPE                                    blocks of a .gguf (ggml.q4_K), which are only read: by decode and products
 //
 // parse_format never throws or allocates: `if (auto f = parse_format(text)) use(*f); else show(f.error.view());`.
 // A format that it returns has passed `check`; `*f` of a failure is an assertion in debug builds, and no_format where assertions are off.
@@ -23,6 +24,7 @@
 
 #include "qk/formats/block_float/text.hpp"
 #include "qk/formats/floating/text.hpp"
+#include "qk/formats/ggml/text.hpp"
 #include "qk/formats/integer/text.hpp"
 #include "qk/formats/microexponent/text.hpp"
 #include "qk/formats/microscaling/text.hpp"
@@ -65,6 +67,7 @@ inline parsed<format> parse_format(std::string_view text) {
         return {no_format, message("the format '").append(text.substr(0, 60)).append("...' is too long")};
     if (const named_format* entry = detail::find_named(text)) return {entry->format, {}};
     if (const floating f = find_p3109(text); f != no_format) return {f, {}};
+    if (text.substr(0, 5) == "ggml.") return detail::parse_ggml(text.substr(5));
     std::string_view keys = text;
     const std::string_view head = detail::take_until(keys, ':');
     const named_format* entry = find_format(head);
@@ -93,11 +96,18 @@ inline parsed<format> parse_format(std::string_view text) {
     return result;
 }
 
+/// The same for formats that numbers are rounded to, which ggml's blocks are not.
+inline parsed<format> parse_rounded_format(std::string_view text) {
+    parsed<format> f = parse_format(text);
+    if (f && is_read_only(f.value)) f = {no_format, message("format '").append(text).append("': ").append(check_rounds(f.value))};
+    return f;
+}
+
 inline format_text to_text(const format& f) {
     if (const named_format* entry = find_format(f)) return format_text(entry->name);
     if (f == format(no_format)) return "no format";
     if (const floating* g = std::get_if<floating>(&f); g != nullptr && !is_classic(*g) && is_p3109(*g)) return {p3109_name(*g).view()};
-    return detail::with_family(f, [](const auto& g) { return detail::text_of(g); });
+    return detail::with_read_family(f, [](const auto& g) { return detail::text_of(g); });
 }
 
 }  // namespace QK_ISA

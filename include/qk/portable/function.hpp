@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <string_view>
 
+#include "qk/formats/format.hpp"
 #include "qk/option_names.hpp"
+#include "qk/product/whole_numbers.hpp"
 #include "qk/semantics.hpp"
 #include "qk/text.hpp"
 
@@ -30,7 +32,10 @@ inline constexpr const char* axis = "axis";              ///< integer: of blocks
 inline constexpr const char* block = "block";            ///< integer: how many values along the axis share a scale; 0: no blocks
 inline constexpr const char* flatten = "flatten";        ///< integer: 1 where all axes but the first count as one
 inline constexpr const char* result = "result";          ///< a word of result_shape_names
-inline constexpr const char* shape = "shape";            ///< integers: the result's shape, where `result` is "shape"
+inline constexpr const char* shape = "shape";    ///< integers: the result's shape, where `result` is "shape"; of the matrix: "product"
+inline constexpr const char* turned = "turned";  ///< integer, products: 1 where the model held the matrix as [outputs, inputs]
+inline constexpr const char* bias = "bias";      ///< integer, products: 1 where the second input is a bias
+inline constexpr const char* sums = "sums";      ///< a word of sums_names, products
 }  // namespace attribute
 
 /// Where the scales of a call come from.
@@ -48,14 +53,33 @@ inline constexpr named_option<scale_source> scale_source_names[] = {{"none", sca
 
 /// Which shape a call's result has.
 enum class result_shape : std::uint8_t {
-    input,  ///< that of the first input
-    shape,  ///< that of the attribute
+    input,    ///< that of the first input
+    shape,    ///< that of the attribute
+    product,  ///< that of the first input, whose last axis, of `shape`'s second length, gets the first one
 };
-inline constexpr named_option<result_shape> result_shape_names[] = {{"input", result_shape::input}, {"shape", result_shape::shape}};
+inline constexpr named_option<result_shape> result_shape_names[] = {
+    {"input", result_shape::input}, {"shape", result_shape::shape}, {"product", result_shape::product}};
 
-/// The name of a function that decodes begins with the first; the second follows the format where each run decodes. The names of further
+/// How a product adds up.
+enum class sums : std::uint8_t {
+    floats,    ///< in float32, in an order that is the runtime's
+    integers,  ///< the same of x rounded to int8 by block of 32: product_sums::integers (qk/product.hpp)
+};
+inline constexpr named_option<sums> sums_names[] = {{"floats", sums::floats}, {"integers", sums::integers}};
+
+/// Returns whether products with such a matrix may have the sums `integers`: its elements are whole numbers, and 16 or a multiple of 32
+/// values of a row share a scale. `block` is the format's own, or the attribute.
+constexpr bool takes_integer_sums(const format& f, scale_source scales, std::int64_t axis, std::int64_t block) {
+    if (scales == scale_source::channels && (axis == 1 || axis == -1)) return false;
+    const bool blocked = scales == scale_source::own || scales == scale_source::blocks;
+    return takes_integers(f) && (!blocked || block == 16 || (block > 0 && block % 32 == 0));
+}
+
+/// The name of a function that decodes begins with the first; the second follows the format where each run decodes. That of a product with
+/// a packed matrix begins with `products`, and the type of its input follows the format where that is no float32. The names of further
 /// functions of one format end with _2, _3, ...
-inline constexpr std::string_view decodes = "decode_", in_each_run = "_in_run";
+inline constexpr std::string_view decodes = "decode_", in_each_run = "_in_run", products = "product_", of_float16 = "_float16",
+                                  of_bfloat16 = "_bfloat16";
 
 /// The documentation of a function ends with this and the fingerprint of its body in 16 hexadecimal digits.
 inline constexpr std::string_view body_mark = "; body ";

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "qk/inline.hpp"
 #include "qk/product/options.hpp"
@@ -18,6 +20,13 @@ struct product_call {
     const product_options& options;
     std::size_t first, last;  ///< rows
     const product_experts* experts = nullptr;
+};
+struct rounding_call {
+    product_input x;
+    std::size_t columns;
+    std::span<std::int8_t> q;
+    std::span<float> scale;
+    input_rounding round;
 };
 struct weighted_call {
     packed_rows w;

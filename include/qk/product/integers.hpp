@@ -12,6 +12,7 @@
 
 #include "qk/inline.hpp"
 #include "qk/isa.hpp"
+#include "qk/product/options.hpp"
 #include "qk/product/rows.hpp"
 #include "qk/product/sums.hpp"
 
@@ -79,6 +80,11 @@ struct integer_input {
     /// where there are no zero points.
     float* lane_scale;
     std::int32_t *lane_eight, *lane_more;
+
+    /// Returns what lies n numbers further on: the next of several vectors.
+    QK_INLINE integer_input after(std::size_t n) const noexcept {
+        return {q + n, scale + n / block_of_input, eight + n / 8, lane_scale + n / 8, lane_eight + n / 8, lane_more + n / 8};
+    }
 };
 
 #if QK_HAS(BYTE_SHUFFLES) && QK_HAS(FUSED_SUMS)
@@ -95,14 +101,19 @@ QK_INLINE __m256i sums_of_eight(__m256i four, __m256i other) noexcept {
     const __m256 a = _mm256_castsi256_ps(four), b = _mm256_castsi256_ps(other);
     return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)));
 }
-/// Stores the bytes of 32 whole numbers from -127 to 127, and their sums.
-QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q, std::int32_t* eight) noexcept {
+/// Stores the bytes of 32 whole numbers from -127 to 127.
+QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q) noexcept {
     const auto at = [&](int i) QK_INLINE_CALL { return _mm256_load_si256(reinterpret_cast<const __m256i*>(whole + i)); };
     const __m256i runs = _mm256_packs_epi16(_mm256_packs_epi32(at(0), at(8)), _mm256_packs_epi32(at(16), at(24))),
-                  bytes = _mm256_permutevar8x32_epi32(runs, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)),
+                  bytes = _mm256_permutevar8x32_epi32(runs, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+}
+
+/// Stores the sums of eight neighbours of 32 bytes from -127 to 127.
+QK_INLINE void store_sums(const std::int8_t* q, std::int32_t* eight) noexcept {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q)),
                   four = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1)),
                   sums = _mm256_permute4x64_epi64(sums_of_eight(four, four), 0xd8);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(eight), _mm256_castsi256_si128(sums));
 }
 
@@ -111,11 +122,12 @@ QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q, std::int32
 inline constexpr bool has_fast_integers = false;
 
 QK_INLINE std::int32_t largest_of_eight(const std::int32_t* v) noexcept { return *std::max_element(v, v + 8); }
-QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q, std::int32_t* eight) noexcept {
-    for (std::size_t i = 0; i < block_of_input; ++i) {
-        q[i] = static_cast<std::int8_t>(whole[i]);
-        eight[i / 8] += whole[i];
-    }
+QK_INLINE void store_whole(const std::int32_t* whole, std::int8_t* q) noexcept {
+    for (std::size_t i = 0; i < block_of_input; ++i) q[i] = static_cast<std::int8_t>(whole[i]);
+}
+QK_INLINE void store_sums(const std::int8_t* q, std::int32_t* eight) noexcept {
+    for (std::size_t i = 0; i < block_of_input / 8; ++i) eight[i] = 0;
+    for (std::size_t i = 0; i < block_of_input; ++i) eight[i / 8] += q[i];
 }
 
 #endif
@@ -166,7 +178,7 @@ QK_INLINE std::int32_t largest_of_block(const float* value) noexcept {
 /// Rounds n values of x, at most `most_rounded`, to int8 by block: scale = (largest magnitude / 127) * unit, 0 for a block of zeros, NaN
 /// for one with NaN or Inf. Fills the last block up with zeros. (In three passes: no block waits for the quotients of the one before.)
 template <class Arch>
-QK_APART void round_input(const float* x, std::size_t n, float unit, const integer_input& to) noexcept {
+QK_APART void round_input(const float* x, std::size_t n, float unit, std::int8_t* to, float* scale_to) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, most_blocks = most_rounded / block_of_input;
     alignas(64) float last[block_of_input] = {}, s[most_blocks], reciprocal[most_blocks];
     alignas(64) std::int32_t whole[block_of_input];
@@ -180,19 +192,37 @@ QK_APART void round_input(const float* x, std::size_t n, float unit, const integ
         kernels::store<Arch>(s + b, scale), kernels::store<Arch>(reciprocal + b, kernels::vf<Arch>(1.0f) / scale);
     }
     for (std::size_t b = 0; b < blocks; ++b) {
-        std::int8_t* const q = to.q + b * block_of_input;
-        std::int32_t* const eight = to.eight + b * (block_of_input / 8);
-        std::fill(eight, eight + block_of_input / 8, 0);
+        std::int8_t* const q = to + b * block_of_input;
         const bool finite = s[b] <= std::numeric_limits<float>::max();
-        to.scale[b] = finite ? s[b] * unit : std::numeric_limits<float>::quiet_NaN();
+        scale_to[b] = finite ? s[b] * unit : std::numeric_limits<float>::quiet_NaN();
         if (!finite || s[b] == 0) {
             std::fill(q, q + block_of_input, std::int8_t{0});
             continue;
         }
         if (!whole_by_products<Arch>(value_of_block(b), s[b], reciprocal[b], whole))
             whole_by_quotients<Arch>(value_of_block(b), s[b], whole);
-        store_whole(whole, q, eight);
+        store_whole(whole, q);
     }
+}
+
+/// Sums the eights of n numbers of x.
+QK_INLINE void sum_eights(std::size_t n, const integer_input& x) noexcept {
+    for (std::size_t k = 0; k < n; k += block_of_input) store_sums(x.q + k, x.eight + k / 8);
+}
+/// The same for n values of x.
+template <class Arch>
+QK_INLINE void round_input(const float* x, std::size_t n, float unit, const integer_input& to) noexcept {
+    round_input<Arch>(x, n, unit, to.q, to.scale);
+    sum_eights(n, to);
+}
+/// Takes n values of vector m that are rounded already, from number k on, which begins a block.
+template <class Arch>
+QK_APART void take_rounded(const rounded_vectors& x, std::size_t columns, std::size_t m, std::size_t k, std::size_t n, float unit,
+                           const integer_input& to) noexcept {
+    const std::size_t stride = padded_columns(columns);
+    std::memcpy(to.q, x.q.data() + m * stride + k, padded_columns(n));
+    for (std::size_t b = 0; b * block_of_input < n; ++b) to.scale[b] = x.scale[(m * stride + k) / block_of_input + b] * unit;
+    sum_eights(n, to);
 }
 
 /// Adds block number `block` of a row, up to 32 weights, whose whole numbers are `element`.
@@ -225,6 +255,8 @@ inline constexpr bool has_wide_integers = true;
 #else
 inline constexpr bool has_wide_integers = false;
 #endif
+/// The form in registers takes several vectors of x.
+inline constexpr bool has_integers_for_vectors = !has_wide_integers;
 
 /// Returns the bits of two floats, at any address that a float may have.
 QK_INLINE double two_floats(const float* from) noexcept {
@@ -285,9 +317,10 @@ struct integer_codes {
 
 #if QK_HAS(WIDE_BYTE_PRODUCTS) && defined(QK_MASK_REGISTERS)
 
-/// Adds R rows, four blocks at a time, whose sixteen sums are in order.
-template <class Arch, std::size_t R, integer_kind Kind, std::size_t Factors, bool Zero>
+/// Adds rows, four blocks at a time, whose sixteen sums are in order.
+template <class Arch, integer_kind Kind, std::size_t Factors, bool Zero>
 QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
+    constexpr std::size_t R = rows_at_once;
     constexpr bool in_nibbles = Kind == integer_kind::nibbles || Kind == integer_kind::wide_nibbles;
     constexpr bool adds_more = !Zero && Kind != integer_kind::bytes;
     constexpr std::size_t bytes = in_nibbles ? 32 : 64;  // of two blocks
@@ -338,10 +371,10 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
                 if constexpr (adds_more) whole = _mm512_add_epi32(whole, more);
             }
             if constexpr (Zero) {
-                const __m512i own = _mm512_sub_epi32(_mm512_cvttps_epi32(in_lanes(p.piece[r].zero + g * 2 * Factors)), lowest);
+                const __m512i own = _mm512_sub_epi32(_mm512_cvttps_epi32(in_lanes(p.piece[r].zero + g * 2 * p.step)), lowest);
                 whole = _mm512_sub_epi32(whole, _mm512_mullo_epi32(own, load(x.lane_eight + g * 8)));
             }
-            const __m512 d = _mm512_cvtepi32_ps(whole), by = _mm512_mul_ps(scale, in_lanes(p.piece[r].factor + g * 2 * Factors));
+            const __m512 d = _mm512_cvtepi32_ps(whole), by = _mm512_mul_ps(scale, in_lanes(p.piece[r].factor + g * 2 * p.step));
             s[r] = _mm256_fmadd_ps(_mm512_castps512_ps256(d), _mm512_castps512_ps256(by), s[r]);
             if constexpr (pairs == 2) s[r] = _mm256_fmadd_ps(_mm512_extractf32x8_ps(d, 1), _mm512_extractf32x8_ps(by, 1), s[r]);
         });
@@ -354,9 +387,9 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
 
 #else
 
-/// Adds R rows.
-template <class Arch, std::size_t R, integer_kind Kind, std::size_t Factors, bool Zero>
-QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
+/// Adds R rows from row `first` of a piece on, for M vectors of x.
+template <class Arch, std::size_t R, std::size_t M, integer_kind Kind, std::size_t Factors, bool Zero>
+QK_INLINE void add_integers(const piece_of_rows& p, std::size_t first, const integer_input& x, const integer_codes& codes) noexcept {
     constexpr bool in_nibbles = Kind == integer_kind::nibbles || Kind == integer_kind::wide_nibbles;
     const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), flip = _mm256_set1_epi8(-128),
                   lowest = _mm256_set1_epi32(codes.lowest), table = codes.table;
@@ -367,54 +400,75 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
         if constexpr (Factors == 2) return _mm256_permutevar_ps(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(of)), entry);
         else return _mm256_permutevar_ps(_mm256_castpd_ps(_mm256_set1_pd(two_floats(of))), entry);
     };
-    float* const sum = p.sum;
-    __m256 s[R];
+    const auto turned = [](__m256 sum) QK_INLINE_CALL {
+        return in_nibbles ? sum : _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(sum), 0xd8));
+    };
+    float* const sum = p.sum + first * p.sum_stride;
+    __m256 s[R][M];
     const std::byte* in[R];
     const float *factor[R], *zero[R];
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        s[r] = _mm256_loadu_ps(sum + r * p.sum_stride);
-        if constexpr (!in_nibbles) s[r] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(s[r]), 0xd8));
-        in[r] = p.piece[r].codes, factor[r] = p.piece[r].factor, zero[r] = p.piece[r].zero;
+        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { s[r][m] = turned(_mm256_loadu_ps(sum + r * p.sum_stride + m * partial_sums)); });
+        in[r] = p.piece[first + r].codes, factor[r] = p.piece[first + r].factor, zero[r] = p.piece[first + r].zero;
     });
     const std::int8_t* const bytes = x.q;
     const float* const scales = x.lane_scale;
     const std::int32_t* const more = Zero ? x.lane_eight : x.lane_more;
-    const std::size_t next = p.next;
+    const std::size_t next = p.next, step = 2 * p.step, x_stride = p.x_stride;
     constexpr bool adds_more = !Zero && Kind != integer_kind::signed_bytes;
+    const auto load = [](const auto* at) QK_INLINE_CALL { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); };
     for (std::size_t g = 0, pairs = p.groups / 2; g < pairs; ++g) {
-        const auto load = [&](const auto* at) QK_INLINE_CALL { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); };
-        const __m256i q0 = in_register(load(bytes + g * 64)), q1 = in_register(load(bytes + g * 64 + 32));
-        const __m256 scale = in_register(_mm256_loadu_ps(scales + g * 8));
-        const __m256i add = adds_more ? in_register(load(more + g * 8)) : q0;
+        __m256i q0[M], q1[M], add[M];
+        __m256 scale[M];
+        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
+            const std::size_t lane = m * x_stride / 8 + g * 8;
+            q0[m] = load(bytes + m * x_stride + g * 64), q1[m] = load(bytes + m * x_stride + g * 64 + 32);
+            scale[m] = _mm256_loadu_ps(scales + lane), add[m] = load(more + lane);
+            if constexpr (R > 1) q0[m] = in_register(q0[m]), q1[m] = in_register(q1[m]), scale[m] = in_register(scale[m]);
+            if constexpr (R > 1 && adds_more) add[m] = in_register(add[m]);
+        });
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-            __m256i whole;
+            constexpr std::size_t bytes_of_pair = in_nibbles ? 32 : 64;
+            const std::byte* const at = in[r] + g * bytes_of_pair;
+            fetch(at + next);
+            __m256i a = in_register(load(at)), b = a;  // the even and the odd elements, or the first and the second half
             if constexpr (in_nibbles) {
-                fetch(in[r] + g * 32 + next);
-                const __m256i two = in_register(load(in[r] + g * 32));
-                const __m256i even = _mm256_maddubs_epi16(_mm256_shuffle_epi8(table, _mm256_and_si256(two, nibble)), q0),
-                              odd =
-                                  _mm256_maddubs_epi16(_mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(two, 4), nibble)), q1);
-                if constexpr (Kind == integer_kind::wide_nibbles)
-                    whole = _mm256_add_epi32(_mm256_madd_epi16(even, ones), _mm256_madd_epi16(odd, ones));
-                else whole = _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
+                b = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(a, 4), nibble));
+                a = _mm256_shuffle_epi8(table, _mm256_and_si256(a, nibble));
             } else {
-                fetch(in[r] + g * 64 + next);
-                __m256i a = in_register(load(in[r] + g * 64)), b = in_register(load(in[r] + g * 64 + 32));
+                b = in_register(load(at + 32));
                 if constexpr (Kind == integer_kind::bytes) a = _mm256_xor_si256(a, flip), b = _mm256_xor_si256(b, flip);
-                whole = sums_of_eight(sums_of_four(a, q0), sums_of_four(b, q1));
             }
-            if constexpr (Zero) {
-                const __m256i own = _mm256_sub_epi32(_mm256_cvttps_epi32(in_lanes(zero[r] + g * 2 * Factors)), lowest);
-                whole = _mm256_sub_epi32(whole, _mm256_mullo_epi32(own, load(more + g * 8)));
-            }
-            if constexpr (adds_more) whole = _mm256_add_epi32(whole, add);
-            const __m256 by = _mm256_mul_ps(scale, in_lanes(factor[r] + g * 2 * Factors));
-            s[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole), by, s[r]);
+            const __m256 own = in_lanes(factor[r] + g * step);
+            __m256i less = a;
+            if constexpr (Zero) less = _mm256_sub_epi32(_mm256_cvttps_epi32(in_lanes(zero[r] + g * step)), lowest);
+            kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
+                __m256i whole;
+                if constexpr (in_nibbles) {
+                    const __m256i even = _mm256_maddubs_epi16(a, q0[m]), odd = _mm256_maddubs_epi16(b, q1[m]);
+                    if constexpr (Kind == integer_kind::wide_nibbles)
+                        whole = _mm256_add_epi32(_mm256_madd_epi16(even, ones), _mm256_madd_epi16(odd, ones));
+                    else whole = _mm256_madd_epi16(_mm256_add_epi16(even, odd), ones);
+                } else {
+                    whole = sums_of_eight(sums_of_four(a, q0[m]), sums_of_four(b, q1[m]));
+                }
+                if constexpr (Zero) whole = _mm256_sub_epi32(whole, _mm256_mullo_epi32(less, add[m]));
+                if constexpr (adds_more) whole = _mm256_add_epi32(whole, add[m]);
+                s[r][m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(whole), _mm256_mul_ps(scale[m], own), s[r][m]);
+            });
         });
     }
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        if constexpr (!in_nibbles) s[r] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(s[r]), 0xd8));
-        _mm256_storeu_ps(sum + r * p.sum_stride, s[r]);
+        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { _mm256_storeu_ps(sum + r * p.sum_stride + m * partial_sums, turned(s[r][m])); });
+    });
+}
+/// Adds all rows.
+template <class Arch, integer_kind Kind, std::size_t Factors, bool Zero>
+QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
+    with_vectors<!Zero>(p, [&](auto m, const piece_of_rows& own, std::size_t first) QK_INLINE_CALL {
+        constexpr std::size_t R = m == 1 ? rows_at_once : 1;
+        for (std::size_t r = 0; r < p.rows; r += R)
+            add_integers<Arch, R, m, Kind, Factors, Zero>(own, r, x.after(first * p.x_stride), codes);
     });
 }
 #endif
@@ -434,7 +488,7 @@ QK_INLINE integer_codes codes_of(const whole_elements& e, int width) noexcept {
 template <class Arch>
 QK_APART void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
     const auto all = [&]<integer_kind Kind, std::size_t Factors, bool Zero>()
-                         QK_INLINE_CALL { add_integers<Arch, rows_at_once, Kind, Factors, Zero>(p, x, codes); };
+                         QK_INLINE_CALL { add_integers<Arch, Kind, Factors, Zero>(p, x, codes); };
     const auto of_kind = [&]<integer_kind Kind>() QK_INLINE_CALL {
         if (p.factors == 2) p.zeros ? all.template operator()<Kind, 2, true>() : all.template operator()<Kind, 2, false>();
         else p.zeros ? all.template operator()<Kind, 1, true>() : all.template operator()<Kind, 1, false>();
@@ -446,6 +500,10 @@ QK_APART void add_integers(const piece_of_rows& p, const integer_input& x, const
         case integer_kind::bytes: return of_kind.template operator()<integer_kind::bytes>();
     }
 }
+
+#else
+
+inline constexpr bool has_integers_for_vectors = false;
 
 #endif
 

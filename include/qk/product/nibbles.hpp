@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "qk/codec/decode/half_values.hpp"
 #include "qk/inline.hpp"
 #include "qk/isa.hpp"
 #include "qk/product/rows.hpp"
@@ -46,6 +47,8 @@ inline constexpr bool has_nibbles = true;
 
 /// Tables of weights may be of scales of 16 weights, too.
 inline constexpr std::size_t least_scaled_run = 16;
+/// The forms take several vectors of x.
+inline constexpr bool has_nibbles_for_vectors = false;
 
 /// Puts 16 values into nibble_order, or back: bits 0 and 3 of a number trade places.
 template <class Arch>
@@ -114,7 +117,7 @@ QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noe
         add_sixteens<Arch>(p, [&](auto r, std::size_t g) QK_INLINE_CALL {
             const packed_piece& row = p.piece[r];
             return [=, &row](auto half, __m512i codes) QK_INLINE_CALL {
-                const std::size_t entry = g * Factors + (Factors == 2 ? std::size_t{half} : 0);
+                const std::size_t entry = g * p.step + (Factors == 2 ? std::size_t{half} : 0);
                 __m512 value = _mm512_permutexvar_ps(codes, values);
                 if constexpr (Zero) value = _mm512_sub_ps(value, _mm512_set1_ps(row.zero[entry]));
                 return _mm512_mul_ps(value, _mm512_set1_ps(row.factor[entry]));
@@ -128,6 +131,7 @@ QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noe
 #else
 
 inline constexpr std::size_t least_scaled_run = 32;
+inline constexpr bool has_nibbles_for_vectors = true;
 
 /// Puts 16 values into nibble_order, or back: each fourth one comes first.
 template <class Arch>
@@ -162,20 +166,27 @@ struct scaled_nibble_tables {
     }
 };
 
-/// Adds the products of R rows from row `first` of a piece on, whose x and sums are in nibble_order, and whose scales are codes.
-template <class Arch, std::size_t R>
+/// Loads or stores the sums of R rows from row `first` of a piece on, for M vectors: call(sum, its place) for each register.
+template <std::size_t R, std::size_t M, class Call>
+QK_INLINE void each_nibble_sum(const piece_of_rows& p, std::size_t first, __m256 (&s)[R][M][2], const Call& call) noexcept {
+    kernels::unrolled<R * M * 2>([&](auto i) QK_INLINE_CALL {
+        constexpr std::size_t r = i / (2 * M), m = i / 2 % M, v = i % 2;
+        call(s[r][m][v], p.sum + (first + r) * p.sum_stride + m * partial_sums + v * 8);
+    });
+}
+
+/// Adds the products of R rows from row `first` of a piece on with M vectors, which are in nibble_order as their sums are, and whose scales
+/// are codes.
+template <class Arch, std::size_t R, std::size_t M>
 QK_INLINE void add_scaled_nibbles(const scaled_nibble_tables& tables, const piece_of_rows& p, std::size_t first) noexcept {
     const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4), nibble = _mm256_set1_epi8(15),
                   high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
     const float* x = p.x;
-    const std::size_t next = p.next;
-    float* sum = p.sum + first * p.sum_stride;
-    __m256 s[R][2];
+    const std::size_t next = p.next, x_stride = p.x_stride;
+    __m256 s[R][M][2];
     const std::byte *at[R], *scale[R];
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        s[r][0] = _mm256_loadu_ps(sum + r * p.sum_stride), s[r][1] = _mm256_loadu_ps(sum + r * p.sum_stride + 8);
-        at[r] = p.piece[first + r].codes, scale[r] = p.piece[first + r].scale;
-    });
+    each_nibble_sum(p, first, s, [](__m256& sum, const float* from) QK_INLINE_CALL { sum = _mm256_loadu_ps(from); });
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { at[r] = p.piece[first + r].codes, scale[r] = p.piece[first + r].scale; });
     const auto twice = [](const void* from)
                            QK_INLINE_CALL { return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(from))); };
     for (std::size_t g = 0, groups = p.groups; g < groups; ++g) {
@@ -188,34 +199,35 @@ QK_INLINE void add_scaled_nibbles(const scaled_nibble_tables& tables, const piec
                 const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a, b) : _mm256_unpackhi_epi8(a, b);
                 const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)),
                              odd = _mm256_castsi256_ps(_mm256_and_si256(words, high));
-                s[r][0] = _mm256_fmadd_ps(_mm256_loadu_ps(x + g * 32 + half * 16), even, s[r][0]);
-                s[r][1] = _mm256_fmadd_ps(_mm256_loadu_ps(x + g * 32 + half * 16 + 8), odd, s[r][1]);
+                kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
+                    const float* const of = x + m * x_stride + g * 32 + half * 16;
+                    s[r][m][0] = _mm256_fmadd_ps(_mm256_loadu_ps(of), even, s[r][m][0]);
+                    s[r][m][1] = _mm256_fmadd_ps(_mm256_loadu_ps(of + 8), odd, s[r][m][1]);
+                });
             });
         });
     }
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        _mm256_storeu_ps(sum + r * p.sum_stride, s[r][0]), _mm256_storeu_ps(sum + r * p.sum_stride + 8, s[r][1]);
-    });
+    each_nibble_sum(p, first, s, [](__m256 sum, float* to) QK_INLINE_CALL { _mm256_storeu_ps(to, sum); });
 }
 template <class Arch>
 QK_APART void add_scaled_nibbles(const scaled_nibble_tables& tables, const piece_of_rows& p) noexcept {
-    for (std::size_t r = 0; r < p.rows; r += 2) add_scaled_nibbles<Arch, 2>(tables, p, r);
+    with_vectors<true>(p, [&](auto m, const piece_of_rows& own, std::size_t) QK_INLINE_CALL {
+        constexpr std::size_t R = rows_for_vectors<Arch, m>;
+        for (std::size_t r = 0; r < p.rows; r += R) add_scaled_nibbles<Arch, R, m>(tables, own, r);
+    });
 }
 
-/// Adds the products of R rows from row `first` of a piece on, whose x and sums are in nibble_order.
-template <class Arch, std::size_t R, std::size_t Factors, bool Zero>
+/// The same where scales are floats.
+template <class Arch, std::size_t R, std::size_t M, bool Zero>
 QK_INLINE void add_nibbles(const nibble_table& table, const piece_of_rows& p, std::size_t first) noexcept {
     const __m256i upper = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.upper))),
                   lower = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.lower)));
     const __m256i shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4), nibble = _mm256_set1_epi8(15),
                   high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
     const float* x = p.x;
-    const std::size_t next = p.next;
-    float* sum = p.sum + first * p.sum_stride;
-    __m256 s[R][2];
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        s[r][0] = _mm256_loadu_ps(sum + r * p.sum_stride), s[r][1] = _mm256_loadu_ps(sum + r * p.sum_stride + 8);
-    });
+    const std::size_t next = p.next, step = p.step, second = p.factors - 1, x_stride = p.x_stride;
+    __m256 s[R][M][2];
+    each_nibble_sum(p, first, s, [](__m256& sum, const float* from) QK_INLINE_CALL { sum = _mm256_loadu_ps(from); });
     const std::byte* at[R];
     const float *factor[R], *zero[R];
     kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
@@ -230,71 +242,82 @@ QK_INLINE void add_nibbles(const nibble_table& table, const piece_of_rows& p, st
             a[r] = _mm256_shuffle_epi8(lower, code), b[r] = _mm256_shuffle_epi8(upper, code);
         });
         kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
-            const __m256 first_x = in_register(_mm256_loadu_ps(x + g * 32 + half * 16)),
-                         second_x = in_register(_mm256_loadu_ps(x + g * 32 + half * 16 + 8));
+            __m256 of_x[M][2];
+            kernels::unrolled<M * 2>([&](auto i) QK_INLINE_CALL {
+                constexpr std::size_t m = i / 2, v = i % 2;
+                of_x[m][v] = _mm256_loadu_ps(x + m * x_stride + g * 32 + half * 16 + v * 8);
+                if constexpr (M == 1) of_x[m][v] = in_register(of_x[m][v]);
+            });
             kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
                 const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a[r], b[r]) : _mm256_unpackhi_epi8(a[r], b[r]);
-                const __m256 by = _mm256_broadcast_ss(factor[r] + g * Factors + (Factors == 2 ? half : 0));
+                const __m256 by = _mm256_broadcast_ss(factor[r] + g * step + half * second);
                 __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)), odd = _mm256_castsi256_ps(_mm256_and_si256(words, high));
                 if constexpr (Zero) {
-                    const __m256 less = _mm256_broadcast_ss(zero[r] + g * Factors + (Factors == 2 ? half : 0));
+                    const __m256 less = _mm256_broadcast_ss(zero[r] + g * step + half * second);
                     even = _mm256_sub_ps(even, less), odd = _mm256_sub_ps(odd, less);
                 }
-                s[r][0] = _mm256_fmadd_ps(first_x, _mm256_mul_ps(even, by), s[r][0]);
-                s[r][1] = _mm256_fmadd_ps(second_x, _mm256_mul_ps(odd, by), s[r][1]);
+                even = _mm256_mul_ps(even, by), odd = _mm256_mul_ps(odd, by);
+                kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
+                    s[r][m][0] = _mm256_fmadd_ps(of_x[m][0], even, s[r][m][0]);
+                    s[r][m][1] = _mm256_fmadd_ps(of_x[m][1], odd, s[r][m][1]);
+                });
             });
         });
     }
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-        _mm256_storeu_ps(sum + r * p.sum_stride, s[r][0]), _mm256_storeu_ps(sum + r * p.sum_stride + 8, s[r][1]);
-    });
+    each_nibble_sum(p, first, s, [](__m256 sum, float* to) QK_INLINE_CALL { _mm256_storeu_ps(to, sum); });
 }
 
 template <class Arch>
 QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noexcept {
-    const auto all = [&]<std::size_t Factors, bool Zero>() QK_INLINE_CALL {
-        for (std::size_t r = 0; r < p.rows; r += 2) add_nibbles<Arch, 2, Factors, Zero>(table, p, r);
+    const auto all = [&]<bool Zero>() QK_INLINE_CALL {
+        with_vectors<!Zero>(p, [&](auto m, const piece_of_rows& own, std::size_t) QK_INLINE_CALL {
+            constexpr std::size_t R = rows_for_vectors<Arch, m>;
+            for (std::size_t r = 0; r < p.rows; r += R) add_nibbles<Arch, R, m, Zero>(table, own, r);
+        });
     };
-    if (p.factors == 2) p.zeros ? all.template operator()<2, true>() : all.template operator()<2, false>();
-    else p.zeros ? all.template operator()<1, true>() : all.template operator()<1, false>();
+    p.zeros ? all.template operator()<true>() : all.template operator()<false>();
 }
 
 #endif
 
-/// Writes the weights of so many groups of 32 of a row.
-template <class Arch>
-QK_APART void decode_nibbles(const nibble_table& table, const packed_piece& p, std::size_t groups, std::size_t factors,
-                             float* to) noexcept {
+/// Writes the weights of a piece of rows, those of row r from to + r * stride on.
+template <class Arch, bool Zero>
+QK_INLINE void decode_nibbles(const nibble_table& table, const piece_of_rows& p, float* to, std::size_t stride) noexcept {
     const __m256i upper = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.upper))),
                   lower = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.lower))),
-                  order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7), none = _mm256_setzero_si256();
-    const __m128i nibble = _mm_set1_epi8(15);
-    const std::size_t second = factors - 1;
-    for (std::size_t g = 0; g < groups; ++g, to += 32) {
-        const __m128i two = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p.codes + g * 16));
-        const __m128i even = _mm_and_si128(two, nibble), odd = _mm_and_si128(_mm_srli_epi16(two, 4), nibble);
-        const __m256i natural =
-            _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(even, odd)), _mm_unpackhi_epi8(even, odd), 1);
-        const __m256i code = _mm256_permutevar8x32_epi32(natural, order);  // so that halves join to eight neighbours below
-        const __m256i a = _mm256_shuffle_epi8(lower, code), b = _mm256_shuffle_epi8(upper, code);
-        kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
-            const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a, b) : _mm256_unpackhi_epi8(a, b);
-            const std::size_t entry = g * factors + (half == 0 ? 0 : second);
-            const __m256 by = _mm256_broadcast_ss(p.factor + entry);
-            __m256 first = _mm256_castsi256_ps(_mm256_unpacklo_epi16(none, words)),
-                   next = _mm256_castsi256_ps(_mm256_unpackhi_epi16(none, words));
-            if (p.zero != nullptr) {
-                const __m256 less = _mm256_broadcast_ss(p.zero + entry);
-                first = _mm256_sub_ps(first, less), next = _mm256_sub_ps(next, less);
-            }
-            _mm256_storeu_ps(to + half * 16, _mm256_mul_ps(first, by)), _mm256_storeu_ps(to + half * 16 + 8, _mm256_mul_ps(next, by));
-        });
+                  none = _mm256_setzero_si256();
+    const std::size_t second = p.factors - 1, step = p.step, next = p.next;
+    for (std::size_t r = 0; r < p.rows; ++r) {
+        const std::byte* in = p.piece[r].codes;
+        const float *by = p.piece[r].factor, *zero = p.piece[r].zero;
+        float* out = to + r * stride;
+        for (std::size_t g = 0, groups = p.groups; g < groups; ++g, in += 16, by += step, out += 32) {
+            fetch(in + next);
+            const __m256i code = codes_of_four(in);  // in an order that halves join to eight neighbours below
+            const __m256i a = _mm256_shuffle_epi8(lower, code), b = _mm256_shuffle_epi8(upper, code);
+            __m256 value[4];
+            kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
+                const __m256i words = half == 0 ? _mm256_unpacklo_epi8(a, b) : _mm256_unpackhi_epi8(a, b);
+                value[2 * half] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(none, words));
+                value[2 * half + 1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(none, words));
+            });
+            const __m256 factor[2] = {_mm256_broadcast_ss(by), _mm256_broadcast_ss(by + second)};
+            kernels::unrolled<4>([&](auto v) QK_INLINE_CALL {
+                if constexpr (Zero) value[v] = _mm256_sub_ps(value[v], _mm256_broadcast_ss(zero + g * step + v / 2 * second));
+                value[v] = _mm256_mul_ps(value[v], factor[v / 2]);
+            });
+            kernels::unrolled<4>([&](auto v) QK_INLINE_CALL { _mm256_storeu_ps(out + 8 * v, value[v]); });
+        }
     }
+}
+template <class Arch>
+QK_APART void decode_nibbles(const nibble_table& table, const piece_of_rows& p, float* to, std::size_t stride) noexcept {
+    p.zeros ? decode_nibbles<Arch, true>(table, p, to, stride) : decode_nibbles<Arch, false>(table, p, to, stride);
 }
 
 #else
 
-inline constexpr bool has_nibbles = false;
+inline constexpr bool has_nibbles = false, has_nibbles_for_vectors = false;
 inline constexpr std::size_t least_scaled_run = 32;
 
 struct scaled_nibble_tables {

@@ -38,18 +38,33 @@ struct packed_rows {
     std::size_t first_column = 0;
 };
 
+/// Returns how many bytes a rounded vector has: its columns, up to a multiple of 32.
+[[nodiscard]] QK_INLINE constexpr std::size_t padded_columns(std::size_t columns) { return (columns + 31) / 32 * 32; }
+
+/// Vectors rounded to int8 by block of 32, as product_sums::integers rounds them: value k is q[k] * scale[k / 32]. round_vectors makes them
+/// once for several products, or they come from elsewhere. Numbers are from -127 to 127, and 0 behind a vector's last one.
+struct rounded_vectors {
+    std::span<const std::int8_t> q;  ///< [count][padded_columns(columns)]
+    std::span<const float> scale;    ///< [count][padded_columns(columns) / 32]
+};
+
 /// `count` vectors of as many values as W has columns. Value k of vector m is number m * stride + k * step of `values`.
 struct product_input {
     values_in values;
     std::size_t count = 1;
     std::size_t stride = 0;  ///< 0: the vectors lie one after the other
     std::size_t step = 1;
+    rounded_vectors rounded{};  ///< in place of `values`, for product_sums::integers alone
 
     /// What values_in takes is one vector by itself: product<mxfp4>(w, x, y).
     template <class X>
-    requires(!std::same_as<std::remove_cvref_t<X>, product_input>) QK_INLINE
+    requires(!std::same_as<std::remove_cvref_t<X>, product_input> && !std::same_as<std::remove_cvref_t<X>, rounded_vectors>) QK_INLINE
         constexpr product_input(X&& x, std::size_t vectors = 1, std::size_t distance = 0, std::size_t apart = 1)
         : values(std::forward<X>(x)), count(vectors), stride(distance), step(apart) {}
+    QK_INLINE constexpr product_input(const rounded_vectors& x, std::size_t vectors = 1)
+        : values(std::span<const float>()), count(vectors), rounded(x) {}
+
+    QK_INLINE constexpr bool is_rounded() const { return rounded.q.data() != nullptr; }
 };
 
 /// `count` vectors of as many values as W has rows, likewise.

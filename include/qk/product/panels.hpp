@@ -44,8 +44,8 @@ QK_INLINE __m512i four_bytes(const std::byte* from) noexcept {
 /// Adds the products of four rows, whose codes are their elements less the lowest one, a byte each, to their eight partial sums of sixteen
 /// lanes: first those of blocks 0, 2, 4 ..., then the others.
 template <class Arch, std::size_t Factors, bool Zero>
-QK_INLINE void add_panel(const packed_piece* piece, const panel_of_input& x, std::size_t blocks, std::int32_t least, float* sum,
-                         std::size_t sum_stride) noexcept {
+QK_INLINE void add_panel(const packed_piece* piece, const panel_of_input& x, std::size_t blocks, std::size_t step, std::int32_t least,
+                         float* sum, std::size_t sum_stride) noexcept {
     constexpr std::size_t R = rows_at_once, lanes = panel_of_input::lanes;
     const __m512i lowest = _mm512_set1_epi32(least), none = _mm512_setzero_si512();
     for (std::size_t parity = 0; parity < 2; ++parity) {
@@ -56,7 +56,7 @@ QK_INLINE void add_panel(const packed_piece* piece, const panel_of_input& x, std
         for (std::size_t b = parity; b < blocks; b += 2) {
             const __m512 scale = _mm512_load_ps(x.scale + b * lanes);
             kernels::unrolled<4>([&](auto j) QK_INLINE_CALL {
-                const std::size_t group = b * 4 + j, entry = b * Factors + (Factors == 2 ? j / 2 : 0);
+                const std::size_t group = b * 4 + j, entry = b * step + (Factors == 2 ? j / 2 : 0);
                 const __m512i eight = _mm512_load_si512(x.eight + group * lanes), start = Zero ? none : _mm512_mullo_epi32(eight, lowest),
                               q0 = _mm512_load_si512(x.q + group * 8 * lanes), q1 = _mm512_load_si512(x.q + group * 8 * lanes + 64);
                 kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
@@ -76,10 +76,10 @@ QK_INLINE void add_panel(const packed_piece* piece, const panel_of_input& x, std
     }
 }
 template <class Arch>
-QK_APART void add_panel(const packed_piece* piece, const panel_of_input& x, std::size_t blocks, std::size_t factors, bool zeros,
-                        std::int32_t lowest, float* sum, std::size_t sum_stride) noexcept {
+QK_APART void add_panel(const packed_piece* piece, const panel_of_input& x, std::size_t blocks, std::size_t factors, std::size_t step,
+                        bool zeros, std::int32_t lowest, float* sum, std::size_t sum_stride) noexcept {
     const auto all = [&]<std::size_t Factors, bool Zero>()
-                         QK_INLINE_CALL { add_panel<Arch, Factors, Zero>(piece, x, blocks, lowest, sum, sum_stride); };
+                         QK_INLINE_CALL { add_panel<Arch, Factors, Zero>(piece, x, blocks, step, lowest, sum, sum_stride); };
     if (factors == 2) zeros ? all.template operator()<2, true>() : all.template operator()<2, false>();
     else zeros ? all.template operator()<1, true>() : all.template operator()<1, false>();
 }
@@ -128,9 +128,10 @@ class panels_walk : product_ends<Arch> {
                     zeros = zeros || p[i].zero != nullptr;
                 }
                 for (std::size_t i = 0; zeros && i < rows_at_once; ++i) {
-                    if (p[i].zero == nullptr) std::fill(zeros_[i], zeros_[i] + depth / group * 2, 0.0f), p[i].zero = zeros_[i];
+                    if (p[i].zero == nullptr) std::fill(zeros_[i], zeros_[i] + entries, 0.0f), p[i].zero = zeros_[i];
                 }
-                add_panel<Arch>(p, x_, n / group, w_.run == group / 2 ? 2 : 1, zeros, codes.lowest, sum_ + r * sums, sums);
+                add_panel<Arch>(p, x_, n / group, this->factors_of_group(), this->step_of_group(), zeros, codes.lowest, sum_ + r * sums,
+                                sums);
             }
         }
         for (std::size_t r = 0; r < count; ++r) join(sum_ + r * sums);
@@ -152,8 +153,12 @@ class panels_walk : product_ends<Arch> {
         for (std::size_t at = 0; at < n; at += some_columns) {
             const std::size_t some = std::min(some_columns, n - at);
             for (std::size_t m = 0; m < vectors_; ++m) {
-                if (!in_place) copy(m, k + at, some, room_);
-                round_input<Arch>(in_place ? this->in_memory(m, k + at) : room_, some, elements_.unit, rounded);
+                if (c_.x.is_rounded()) {
+                    take_rounded<Arch>(c_.x.rounded, columns_, this->vector(m), k + at, some, elements_.unit, rounded);
+                } else {
+                    if (!in_place) copy(m, k + at, some, room_);
+                    round_input<Arch>(in_place ? this->in_memory(m, k + at) : room_, some, elements_.unit, rounded);
+                }
                 x_.put(m, at, some, rounded);
             }
         }
@@ -181,7 +186,8 @@ class panels_walk : product_ends<Arch> {
     alignas(64) std::int8_t q_[some_columns];
     alignas(64) std::int32_t eight_[some_columns / 8];
     alignas(64) std::byte bytes_[rows_at_once * depth];
-    alignas(64) float factors_[rows_at_once][depth / group * 2], zeros_[rows_at_once][depth / group * 2];
+    static constexpr std::size_t entries = depth / group * 2 + base::behind_factors;
+    alignas(64) float factors_[rows_at_once][entries], zeros_[rows_at_once][entries];
     alignas(64) float sum_[rows_of_sums * sums];
 };
 /// Computes a product in this form, or returns false.

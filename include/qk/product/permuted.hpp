@@ -112,7 +112,7 @@ QK_INLINE void add_permuted(const permuted_table& table, const piece_of_rows& p,
             const __m512i words[2] = {_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b)};
             kernels::unrolled<vectors>([&](auto v) QK_INLINE_CALL {
                 const __m512i bits = v % 2 == 0 ? _mm512_slli_epi32(words[v / 2], 16) : _mm512_and_si512(words[v / 2], high);
-                const std::size_t entry = (g + v / 2) * p.factors + (v % 2 == 0 ? 0 : second);
+                const std::size_t entry = (g + v / 2) * p.step + (v % 2 == 0 ? 0 : second);
                 __m512 value = _mm512_castsi512_ps(bits);
                 if constexpr (Zero) value = _mm512_sub_ps(value, _mm512_set1_ps(p.piece[r].zero[entry]));
                 const __m512 weight = _mm512_mul_ps(value, _mm512_set1_ps(p.piece[r].factor[entry]));

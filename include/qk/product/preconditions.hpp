@@ -22,6 +22,7 @@ QK_INLINE void expect_rows([[maybe_unused]] const format& f, [[maybe_unused]] co
     const packed_weights& w = r.matrix;
     const codec_parameters& p = w.parameters;
     expect_format(f);
+    expect_whole_blocks(f, {w.rows, w.columns, 1});
     expect_planes(layout_of(f, along_axis{w.rows, w.columns, 1}), w.planes);
     QK_EXPECT((r.rows == 0 || r.first_row + (r.rows - 1) * r.row_step < w.rows), "qk: a row behind the matrix's last one");
     QK_EXPECT(r.first_column + r.columns <= w.columns, "qk: a column behind the matrix's last one");
@@ -46,7 +47,15 @@ QK_INLINE void expect_product([[maybe_unused]] const format& f, [[maybe_unused]]
     QK_EXPECT(o.sums != product_sums::integers || takes_integers(f),
               "qk: product_sums::integers is for formats whose elements are whole numbers; qk::takes_integers(format) says which");
     QK_EXPECT(x.step != 0 && y.step != 0, "qk: a step of 0; neighbouring values are 1 apart");
-    QK_EXPECT(x.values.size() >= reach(x.count, c.w.columns, x.stride, x.step), "qk: x is too short for its vectors and strides");
+    if (x.is_rounded()) {
+        const std::size_t of_all_x = x.count * padded_columns(c.w.columns);
+        QK_EXPECT(o.sums == product_sums::integers && o.round.call == nullptr,
+                  "qk: rounded vectors are for product_sums::integers, and are not rounded again");
+        QK_EXPECT(x.rounded.q.size() >= of_all_x && x.rounded.scale.size() >= of_all_x / 32,
+                  "qk: rounded vectors have padded_columns(columns) bytes each, and a scale for 32 of them");
+    } else {
+        QK_EXPECT(x.values.size() >= reach(x.count, c.w.columns, x.stride, x.step), "qk: x is too short for its vectors and strides");
+    }
     QK_EXPECT(y.values.size() >= written, "qk: y is too short for its vectors and strides");
     QK_EXPECT((o.times.size() == 0 || o.times.size() >= written) && (o.plus.size() == 0 || o.plus.size() >= written),
               "qk: times and plus are laid out as y is");
@@ -71,6 +80,18 @@ QK_INLINE void expect_product(const format& f, const product_call& c) {
 #endif
     expect_product(f, c, outputs);
 }
+/// Checks what round_vectors is given.
+QK_INLINE void expect_rounding([[maybe_unused]] const rounding_call& c) {
+#if QK_EXPECTS
+    const product_input& x = c.x;
+    const std::size_t written = x.count * padded_columns(c.columns);
+    QK_EXPECT(!x.is_rounded(), "qk: these vectors are rounded already");
+    QK_EXPECT(x.step != 0, "qk: a step of 0; neighbouring values are 1 apart");
+    QK_EXPECT(x.values.size() >= reach(x.count, c.columns, x.stride, x.step), "qk: x is too short for its vectors and strides");
+    QK_EXPECT(c.q.size() >= written && c.scale.size() >= written / 32,
+              "qk: rounded vectors have padded_columns(columns) bytes each, and a scale for 32 of them");
+#endif
+}
 QK_INLINE void expect_weighted([[maybe_unused]] const format& f, [[maybe_unused]] const weighted_call& c) {
 #if QK_EXPECTS
     const product_input& x = c.x;
@@ -78,6 +99,7 @@ QK_INLINE void expect_weighted([[maybe_unused]] const format& f, [[maybe_unused]
     const weighted_options& o = c.options;
     expect_rows(f, c.w);
     const std::size_t written = reach(x.count, c.w.columns, y.stride, y.step);
+    QK_EXPECT(!x.is_rounded(), "qk: rounded vectors are for product_sums::integers, and are not rounded again");
     QK_EXPECT(x.step != 0 && y.step != 0, "qk: a step of 0; neighbouring values are 1 apart");
     QK_EXPECT(x.values.size() >= reach(x.count, c.w.rows, x.stride, x.step), "qk: x is too short for its vectors and strides");
     QK_EXPECT(y.values.size() >= written, "qk: y is too short for its vectors and strides");

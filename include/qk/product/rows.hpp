@@ -15,6 +15,7 @@
 #include "qk/isa.hpp"
 #include "qk/memory/values.hpp"
 #include "qk/product/bytes.hpp"
+#include "qk/product/floats.hpp"
 #include "qk/product/options.hpp"
 #include "qk/product/packed_piece.hpp"
 #include "qk/product/sums.hpp"
@@ -34,9 +35,14 @@ class weight_rows {
     const int width;         ///< bits of a code
     const std::size_t run;   ///< so many weights of a row, from its start on, share a factor (all_weights: the whole row); 0: no such rule
     const std::size_t runs;  ///< of a row
+    const std::size_t block_bytes;  ///< of formats in which a run's codes lie together with its factors: bytes of a run; else 0
 
-    weight_rows(const packed_weights& m, int bits, std::size_t weights) noexcept
-        : matrix(m), width(bits), run(weights), runs(run == 0 || run == all_weights ? 1 : divide_up(m.columns, static_cast<int>(run))) {}
+    weight_rows(const packed_weights& m, int bits, std::size_t weights, std::size_t bytes_of_run = 0) noexcept
+        : matrix(m),
+          width(bits),
+          run(weights),
+          runs(run == 0 || run == all_weights ? 1 : divide_up(m.columns, static_cast<int>(run))),
+          block_bytes(bytes_of_run) {}
     weight_rows(const weight_rows&) = delete;
     weight_rows& operator=(const weight_rows&) = delete;
 
@@ -63,53 +69,25 @@ class weight_rows {
     virtual bool in_registers() const noexcept = 0;
     /// Adds the products of rows whose codes it decodes in registers.
     virtual void add_codes(const piece_of_rows& p) const noexcept = 0;
+    /// Is true where decode_codes knows the format.
+    virtual bool decodes_codes() const noexcept = 0;
+    /// Writes the weights of a piece of rows, those of row r from to + r * stride on.
+    virtual void decode_codes(const piece_of_rows& p, float* to, std::size_t stride) const noexcept = 0;
 
-    /// Returns the first byte of a row's codes from column k on. They must begin at a whole byte.
+    /// Returns the first byte of a row's codes from column k on. They must begin at a whole byte, or block.
     const std::byte* codes(std::size_t row, std::size_t k) const noexcept {
+        if (block_bytes != 0) return matrix.planes.elements.data() + (row * runs + k / run) * block_bytes;
         return matrix.planes.elements.data() + (row * matrix.columns + k) * static_cast<std::size_t>(width) / 8;
+    }
+
+    /// Returns how many bytes the codes of a row take.
+    std::size_t bytes_of_row() const noexcept {
+        return block_bytes != 0 ? runs * block_bytes : matrix.columns * static_cast<std::size_t>(width) / 8;
     }
 
   protected:
     ~weight_rows() = default;
 };
-
-/// Adds the products of R rows from row `first` of a piece on. each(in, put) decodes the 32 codes at `in` and calls put(k, values) for each
-/// vector. Factors are multiplied by `unit`, a power of two that changes none of their bits but the exponent.
-template <class Arch, std::size_t R, bool Zeros, class Each>
-QK_INLINE void add_decoded(const piece_of_rows& p, std::size_t first, const Each& each, std::size_t bytes, float unit) noexcept {
-    constexpr std::size_t w = kernels::lanes<Arch>, V = vectors_of_sums<Arch>;
-    kernels::vf<Arch> s[R][V];
-    const std::byte* in[R];
-    const float *factor[R], *zero[R];
-    for (std::size_t r = 0; r < R; ++r) {
-        in[r] = p.piece[first + r].codes, factor[r] = p.piece[first + r].factor, zero[r] = p.piece[first + r].zero;
-        for (std::size_t v = 0; v < V; ++v) s[r][v] = kernels::load<Arch>(p.sum + (first + r) * p.sum_stride + v * w);
-    }
-    const float* x = p.x;
-    const std::size_t next = p.next;
-    const kernels::vf<Arch> whole(unit);
-    const auto all = [&](auto with_zero) QK_INLINE_CALL {
-        for (std::size_t g = 0; g < p.groups; ++g, x += 32) {
-            kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
-                const float *by = factor[r] + g * p.factors, *less = zero[r] + (with_zero ? g * p.factors : 0);
-                const std::size_t second = p.factors - 1;
-                const kernels::vf<Arch> factors[2] = {kernels::vf<Arch>(by[0]) * whole, kernels::vf<Arch>(by[second]) * whole};
-                fetch(in[r] + next);
-                each(in[r], [&](std::size_t k, kernels::vf<Arch> value) QK_INLINE_CALL {
-                    const std::size_t half = k < 16 ? 0 : 1;
-                    if constexpr (with_zero) value = value - kernels::vf<Arch>(less[half * second]);
-                    const std::size_t v = k / w % V;
-                    s[r][v] = fused<Arch>(kernels::load<Arch>(x + k), value * factors[half], s[r][v]);
-                });
-                in[r] += bytes;
-            });
-        }
-    };
-    if (Zeros && p.zeros) all(std::bool_constant<Zeros>());
-    else all(std::false_type());
-    for (std::size_t r = 0; r < R; ++r)
-        for (std::size_t v = 0; v < V; ++v) kernels::store<Arch>(p.sum + (first + r) * p.sum_stride + v * w, s[r][v]);
-}
 
 template <class Arch, compile_time_facts Known, class Format>
 class rows_of final : public weight_rows<Arch> {
@@ -135,7 +113,7 @@ class rows_of final : public weight_rows<Arch> {
             if (format_ == no_format) return void(std::fill(to, to + n, std::numeric_limits<float>::quiet_NaN()));
         }
         const packed_weights& m = this->matrix;
-        if constexpr (is_float<Format>) {
+        if constexpr (has_floats) {
             const std::size_t done = decode_groups(row, k, n, to);
             if (done == n) return;
             k += done, n -= done, to += done;
@@ -196,29 +174,29 @@ class rows_of final : public weight_rows<Arch> {
     }
 
     bool in_registers() const noexcept override {
-        return with_values([&](const auto& values) {
-                   if constexpr (has_byte_values<Arch>() && std::same_as<std::remove_cvref_t<decltype(values)>, floating_values<Arch>>) {
-                       if (in_bytes(values.format)) return std::size_t{1};
-                   }
-                   return std::size_t{this->width == 8 || (this->width == 16 && is_float<Format>)};
-               }) != 0;
+        if (takes_floats_) return true;
+        return with_values([&]<class Values>(const Values&) { return std::size_t{!is_of_floats<Values> && this->width == 8}; }) != 0;
     }
     void add_codes(const piece_of_rows& p) const noexcept override {
         if constexpr (has_zero_points<Format> && has_integer_bytes) {
             if (this->width == 8) return add_integer_bytes<Arch>(p, bytes() == integer_bytes::with_sign);
         }
-        with_values([&](const auto& values) {
-            if constexpr (std::same_as<std::remove_cvref_t<decltype(values)>, floating_values<Arch>>) {
-                if (add_floats(p, values)) return std::size_t{1};
-            }
-            if (Known.width == any_width || Known.width == 8) {
+        if constexpr (has_floats) {
+            if (takes_floats_) return add_floats<Arch, Known.width>(*float_of(format_), p);
+        }
+        with_values([&]<class Values>(const Values& values) {
+            if constexpr (!is_of_floats<Values> && (Known.width == any_width || Known.width == 8)) {
                 if (this->width == 8) add_width<8>(p, values);
-            }
-            if constexpr (Known.width == 16 || (Known.width == any_width && is_float<Format>)) {
-                if (this->width == 16) add_width<16>(p, values);
             }
             return std::size_t{1};
         });
+    }
+    bool decodes_codes() const noexcept override { return takes_floats_ || (has_integer_bytes && bytes() != integer_bytes::none); }
+    void decode_codes([[maybe_unused]] const piece_of_rows& p, [[maybe_unused]] float* to,
+                      [[maybe_unused]] std::size_t stride) const noexcept override {
+        if constexpr (has_zero_points<Format> && has_integer_bytes)
+            decode_integer_bytes<Arch>(p, bytes() == integer_bytes::with_sign, to, stride);
+        else if constexpr (has_floats) decode_floats<Arch, Known.width>(*float_of(format_), p, to, stride);
     }
 
     const float* factors(std::size_t row, std::size_t first, std::size_t n, float* own, [[maybe_unused]] float* own_zero,
@@ -336,6 +314,9 @@ class rows_of final : public weight_rows<Arch> {
         return {p.scale[row], p.zero_point.empty() ? 0 : p.zero_point[row]};
     }
 
+    template <class Values>
+    static constexpr bool is_of_floats = std::same_as<Values, floating_values<Arch>>;
+
     /// Returns call(values), where values(code) turns a vector of codes into values, or 0 where there is no such form.
     template <class Call>
     std::size_t with_values([[maybe_unused]] const Call& call) const noexcept {
@@ -347,9 +328,7 @@ class rows_of final : public weight_rows<Arch> {
         } else if constexpr (has_zero_points<Format>) {
             return decodes_fast<Arch>(this->width) ? call(integer_values<Arch>(format_, 0)) : 0;
         } else {
-            if (format_ == no_format || !decodes_fast<Arch>(this->width)) return 0;
-            const floating_values<Arch> values(format_);
-            return values.usable ? call(values) : 0;
+            return 0;
         }
     }
     template <int Width, class Values>
@@ -358,87 +337,40 @@ class rows_of final : public weight_rows<Arch> {
         const auto each = [&](const std::byte* in, const auto& put) QK_INLINE_CALL {
             codes.template each_vector<32>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { put(k, values(code)); });
         };
-        add(p, each, Width * 4);
+        add_decoded<Arch, has_zero_points<Format>, false, !has_integer_bytes>(p, each, Width * 4);
     }
-    /// Adds rows of floats in a form that knows what they are; returns false where there is none.
-    bool add_floats(const piece_of_rows& p, const floating_values<Arch>& values) const noexcept {
-        const floating f = values.format;
-        if constexpr (Known.width == any_width || Known.width == 16) {
-            if (f == bf16) {
-                const auto shifted = [](kernels::vi<Arch> code) QK_INLINE_CALL { return kernels::as_float<Arch>(code << 16); };
-                add_width<16>(p, shifted);
-                return true;
-            }
-        }
-        if constexpr (has_half_values<Arch>()) {
-            const float unit = half_unit(f);  // it goes into the factors, exactly where they stay finite
-            if (half_form_of(f) != half_form::none && has_room(p, unit)) {
-                half_values<Arch>(f).template with_form<Known.width>([&](const auto& each)
-                                                                         QK_INLINE_CALL { add(p, each, this->width * 4, unit); });
-                return true;
-            }
-        }
-        if constexpr (has_byte_values<Arch>()) {
-            if (in_bytes(f)) {
-                byte_values<Arch> bytes;
-                bytes.fill(f, values);
-                bytes.with_kind(bits(f), [&](const auto& each) QK_INLINE_CALL { add(p, each, this->width * 4); });
-                return true;
-            }
-        }
-        return false;
-    }
-    /// Is true where all factors, times a power of two, are finite.
-    static bool has_room(const piece_of_rows& p, float unit) noexcept {
-        if (unit == 1) return true;
-        const std::int32_t most = std::bit_cast<std::int32_t>(std::numeric_limits<float>::max() / unit);
-        std::int32_t largest = 0;
-        for (std::size_t r = 0; r < p.rows; ++r) {
-            for (std::size_t i = 0; i < p.groups * p.factors; ++i)
-                largest = std::max(largest, std::bit_cast<std::int32_t>(p.piece[r].factor[i]) & 0x7fffffff);
-        }
-        return largest <= most;
-    }
-    /// Adds rows some at a time. There is room behind the last one: what it gets is not used. `unit` is a factor of all weights.
-    template <class Each>
-    QK_INLINE static void add(const piece_of_rows& p, const Each& each, int bytes, float unit = 1) noexcept {
-        constexpr std::size_t R = rows_in_registers<Arch>;
-        for (std::size_t r = 0; r < p.rows; r += R)
-            add_decoded<Arch, R, has_zero_points<Format>>(p, r, each, static_cast<std::size_t>(bytes), unit);
-    }
-
     /// Calls call(column, number) for pieces of a row.
     template <class Call>
     static void in_tiles(std::size_t k, std::size_t n, const Call& call) {
         for (std::size_t at = k; at < k + n; at += tile) call(at, std::min(tile, k + n - at));
     }
 
-    /// Decodes groups of 32 floats under a factor from column k on, where half_values has the format. Returns how many weights those were.
-    QK_APART std::size_t decode_groups([[maybe_unused]] std::size_t row, [[maybe_unused]] std::size_t k, [[maybe_unused]] std::size_t n,
-                                       [[maybe_unused]] float* to) const noexcept {
-        if constexpr (is_float<Format> && has_half_values<Arch>()) {
-            const std::size_t shared = this->run, bits_before = (row * this->matrix.columns + k) * static_cast<std::size_t>(this->width);
-            if (!halves_ || shared == 0 || shared == all_weights || shared % 32 != 0 || k % 32 != 0 || bits_before % 8 != 0) return 0;
-            const half_values<Arch> values(format_);
-            const float unit = half_unit(format_), most = std::numeric_limits<float>::max() / unit;
-            const std::byte* in = this->codes(row, k);
-            std::size_t done = 0;
-            while (done + 32 <= n) {
-                const std::size_t number = (k + done) / shared, some = std::min(n - done, (number + 1) * shared - k - done) / 32 * 32;
-                float own = 0, own_zero = 0;
-                const float* zero = nullptr;
-                const float factor = *factors(row, number, 1, &own, &own_zero, zero);
-                if (some == 0 || !((factor < 0 ? -factor : factor) <= most)) return done;
-                const kernels::vf<Arch> by(factor * unit);
-                values.template with_form<Known.width>([&](const auto& each) QK_INLINE_CALL {
-                    for (const std::size_t end = done + some; done < end; done += 32, in += 4 * this->width)
-                        each(in, [&](std::size_t i, kernels::vf<Arch> v) QK_INLINE_CALL { kernels::store<Arch>(to + done + i, v * by); });
-                });
-            }
-            return done;
-        } else {
+    /// Decodes groups of 32 floats from column k on, where floats.hpp has the codes. Returns how many weights those were.
+    QK_APART std::size_t decode_groups(std::size_t row, std::size_t k, std::size_t n, float* to) const noexcept {
+        const std::size_t shared = this->run, bits_before = (row * this->matrix.columns + k) * static_cast<std::size_t>(this->width);
+        const bool one = shared == all_weights;
+        if (!takes_floats_ || bits_before % 8 != 0 ||
+            !(one || (shared == 16 && k % 16 == 0) || (shared % 32 == 0 && shared != 0 && k % 32 == 0)))
             return 0;
+        constexpr std::size_t most = 512;
+        alignas(64) float of_runs[most / 16], of_groups[most / 32];
+        std::size_t done = 0;
+        for (std::size_t some = 0; done + 32 <= n; done += some) {
+            some = std::min(most, n - done) / 32 * 32;
+            const std::size_t at = k + done, first = one ? 0 : at / shared, number = one ? 1 : (at + some - 1) / shared - first + 1;
+            const float* zero = nullptr;
+            const float* factor = factors(row, first, number, of_runs, nullptr, zero);
+            if (!one && shared > 32) {
+                for (std::size_t g = 0; g < some / 32; ++g) of_groups[g] = factor[(at + 32 * g) / shared - first];
+                factor = of_groups;
+            }
+            packed_piece piece[rows_at_once];
+            for (packed_piece& p : piece) p = {this->codes(row, at), factor, nullptr, nullptr};
+            const std::size_t each = shared == 16 ? 2 : 1;
+            decode_floats<Arch, Known.width>(
+                *float_of(format_), {piece, 1, some / 32, each, one ? 0 : each, false, 1, nullptr, 0, nullptr, 0, 0}, to + done, 0);
         }
+        return done;
     }
 
     /// Decodes elements that begin within a byte, or whose scales run along another axis.
@@ -474,16 +406,21 @@ class rows_of final : public weight_rows<Arch> {
         for (std::size_t i = 0; i < n; i += 64 / sizeof(Scale)) fetch(scale + rows_at_once * this->runs + i);
     }
 
-    static bool has_halves([[maybe_unused]] const Format& f) noexcept {
-        if constexpr (is_float<Format> && has_half_values<Arch>()) {
-            return f != no_format && half_form_of(f) != half_form::none && floating_values<Arch>(f).usable && decodes_fast<Arch>(bits(f));
-        } else {
-            return false;
-        }
+    static constexpr bool has_floats = Known.width != 4 && (is_float<Format> || (has_elements<Format> && !has_sub_blocks<Format>));
+    /// Returns the floating format of the codes, or null where they are none.
+    static const floating* float_of(const Format& f) noexcept {
+        if constexpr (is_float<Format>) return &f;
+        else if constexpr (!has_floats) return nullptr;
+        else if constexpr (requires { has_integer_elements(f); }) return has_integer_elements(f) ? nullptr : &f.element;
+        else return &f.element;
+    }
+    static bool takes_floats_of(const Format& f) noexcept {
+        const floating* const own = float_of(f);
+        return own != nullptr && takes_floats<Arch>(*own, is_float<Format>);
     }
 
     const Format format_;
-    const bool halves_ = has_halves(format_);  ///< half_values has it
+    const bool takes_floats_ = takes_floats_of(format_);  ///< floats.hpp has the codes
     const float tensor_;
     const packing packed_;
     struct no_table {

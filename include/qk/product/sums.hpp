@@ -24,6 +24,9 @@ inline constexpr std::size_t vectors_of_sums = partial_sums / kernels::lanes<Arc
 /// So many rows are decoded in registers side by side: where the sums of one are a single vector, two rows would wait for their sums.
 template <class Arch>
 inline constexpr std::size_t rows_in_registers = vectors_of_sums<Arch> == 1 ? 4 : 2;
+/// The same for M vectors of x, whose sums are in registers, too.
+template <class Arch, std::size_t M>
+inline constexpr std::size_t rows_for_vectors = M == 4 && vectors_of_sums<Arch> > 1 ? 1 : rows_in_registers<Arch>;
 
 /// Returns a * b + c, rounded once, on every processor.
 ///
@@ -90,6 +93,11 @@ QK_INLINE __m512 in_register(__m512 v) noexcept {
 /// So many vectors of x are multiplied at once: with four rows, their sums stay in registers.
 template <class Arch>
 inline constexpr std::size_t vectors_at_once = has_many_registers ? 6 : 3;
+/// Returns how many of `left` vectors come next: two and two are faster than three and one.
+template <class Arch>
+constexpr std::size_t next_vectors(std::size_t left) noexcept {
+    return vectors_at_once<Arch> == 3 && left == 4 ? 2 : left < vectors_at_once<Arch> ? left : vectors_at_once<Arch>;
+}
 
 /// sum[r][m] += w[r] * x[m] for R rows of weights and M vectors of n values each, where sum[r][m] has all partial sums. The partial sums of
 /// one vector of lanes are independent of the others', so they are computed one vector after the other where registers are few.

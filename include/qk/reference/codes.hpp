@@ -186,54 +186,50 @@ inline void decode(const nvfloat& f, const block& b, std::size_t k, float tensor
 /// scale.scale, which is above 0 or what tensor_scale returns.
 inline void encode(const format& f, std::span<const float> x, const coded& out, along_axis axis, affine scale,
                    const semantics& how = semantics::ocp) {
-    std::visit(
-        [&](const auto& g) {
-            if constexpr (requires(block b) { reference::encode(g, b, std::size_t{}, 0.0f, out); }) {
-                for_each_block(x, {}, resolve(axis, x.size()), static_cast<std::size_t>(g.block_size), how,
-                               [&](const block& b, std::size_t k) { reference::encode(g, b, k, scale.scale, out); });
-            } else if constexpr (std::is_same_v<decltype(g), const floating&>) {
-                for (std::size_t i = 0; i < x.size(); ++i) {
-                    const float quotient = g == fp32 || scale.scale == 1 ? x[i] : divide(x[i], scale.scale);
-                    out.elements[i] = reference::code_of(g, quantize(g, quotient, how, random_word(how, i)));
-                }
-            } else if constexpr (std::is_same_v<decltype(g), const table&>) {
-                for (std::size_t i = 0; i < x.size(); ++i) {
-                    const float quotient = scale.scale == 1 ? x[i] : divide(flush_input(x[i], how), scale.scale);
-                    out.elements[i] = static_cast<std::uint32_t>(code_of(g, quotient, how, random_word(how, i)));
-                }
-            } else {
-                for (std::size_t i = 0; i < x.size(); ++i) {
-                    out.elements[i] = low_bits(code_of(g, x[i], scale.scale, scale.zero_point, true, how, random_word(how, i)), g.bits);
-                }
+    qk::detail::with_family(f, [&](const auto& g) {
+        if constexpr (requires(block b) { reference::encode(g, b, std::size_t{}, 0.0f, out); }) {
+            for_each_block(x, {}, resolve(axis, x.size()), static_cast<std::size_t>(g.block_size), how,
+                           [&](const block& b, std::size_t k) { reference::encode(g, b, k, scale.scale, out); });
+        } else if constexpr (std::is_same_v<decltype(g), const floating&>) {
+            for (std::size_t i = 0; i < x.size(); ++i) {
+                const float quotient = g == fp32 || scale.scale == 1 ? x[i] : divide(x[i], scale.scale);
+                out.elements[i] = reference::code_of(g, quantize(g, quotient, how, random_word(how, i)));
             }
-        },
-        f);
+        } else if constexpr (std::is_same_v<decltype(g), const table&>) {
+            for (std::size_t i = 0; i < x.size(); ++i) {
+                const float quotient = scale.scale == 1 ? x[i] : divide(flush_input(x[i], how), scale.scale);
+                out.elements[i] = static_cast<std::uint32_t>(code_of(g, quotient, how, random_word(how, i)));
+            }
+        } else {
+            for (std::size_t i = 0; i < x.size(); ++i) {
+                out.elements[i] = low_bits(code_of(g, x[i], scale.scale, scale.zero_point, true, how, random_word(how, i)), g.bits);
+            }
+        }
+    });
 }
 
 inline void decode(const format& f, const coded& in, std::span<float> y, along_axis axis, affine scale) {
-    std::visit(
-        [&](const auto& g) {
-            if constexpr (requires(block b) { reference::decode(g, b, std::size_t{}, 0.0f, in); }) {
-                for_each_block(y, y, resolve(axis, y.size()), static_cast<std::size_t>(g.block_size), semantics::ocp,
-                               [&](const block& b, std::size_t k) { reference::decode(g, b, k, scale.scale, in); });
-            } else if constexpr (std::is_same_v<decltype(g), const floating&>) {
-                for (std::size_t i = 0; i < y.size(); ++i) {
-                    const float value = reference::value_of(g, in.elements[i]);
-                    y[i] = g == fp32 || scale.scale == 1 ? value : multiply(value, scale.scale);
-                }
-            } else if constexpr (std::is_same_v<decltype(g), const table&>) {
-                for (std::size_t i = 0; i < y.size(); ++i) {
-                    const float value = value_of(g, in.elements[i]);
-                    y[i] = scale.scale == 1 ? value : multiply(value, scale.scale);
-                }
-            } else {
-                for (std::size_t i = 0; i < y.size(); ++i) {
-                    const std::uint32_t bits = in.elements[i];
-                    y[i] = value_of(g.is_signed ? sign_extend(bits, g.bits) : std::int64_t{bits}, scale.scale, scale.zero_point);
-                }
+    qk::detail::with_family(f, [&](const auto& g) {
+        if constexpr (requires(block b) { reference::decode(g, b, std::size_t{}, 0.0f, in); }) {
+            for_each_block(y, y, resolve(axis, y.size()), static_cast<std::size_t>(g.block_size), semantics::ocp,
+                           [&](const block& b, std::size_t k) { reference::decode(g, b, k, scale.scale, in); });
+        } else if constexpr (std::is_same_v<decltype(g), const floating&>) {
+            for (std::size_t i = 0; i < y.size(); ++i) {
+                const float value = reference::value_of(g, in.elements[i]);
+                y[i] = g == fp32 || scale.scale == 1 ? value : multiply(value, scale.scale);
             }
-        },
-        f);
+        } else if constexpr (std::is_same_v<decltype(g), const table&>) {
+            for (std::size_t i = 0; i < y.size(); ++i) {
+                const float value = value_of(g, in.elements[i]);
+                y[i] = scale.scale == 1 ? value : multiply(value, scale.scale);
+            }
+        } else {
+            for (std::size_t i = 0; i < y.size(); ++i) {
+                const std::uint32_t bits = in.elements[i];
+                y[i] = value_of(g.is_signed ? sign_extend(bits, g.bits) : std::int64_t{bits}, scale.scale, scale.zero_point);
+            }
+        }
+    });
 }
 
 }  // namespace QK_ISA

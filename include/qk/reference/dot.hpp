@@ -149,11 +149,9 @@ class dot_oracle {
 
     std::vector<number> numbers(const format& f, const dot_row& r) const {
         std::vector<number> n(r.elements.size());
-        std::visit(
-            [&](const auto& g) {
-                for (std::size_t i = 0; i < n.size(); ++i) n[i] = element_at(g, r, i);
-            },
-            f);
+        qk::detail::with_family(f, [&](const auto& g) {
+            for (std::size_t i = 0; i < n.size(); ++i) n[i] = element_at(g, r, i);
+        });
         return n;
     }
     void products(std::span<const number> a, std::span<const number> b) {

@@ -82,7 +82,7 @@ inline bool goes_away(double part, double step, bool negative, bool odd, roundin
 /// Returns the random bits of the element at position `i` of the span.
 inline std::uint32_t random_word(const semantics& how, std::size_t i) {
     if (!is_stochastic(how.rounding)) return 0;
-    return how.random_words != nullptr ? how.random_words[i] : random_bits(how.seed, how.first_index + i);
+    return !how.random_words.empty() ? how.random_words[i] : random_bits(how.seed, how.first_index + i);
 }
 
 /// Returns floor(log2 |v|) for finite v != 0, from the bits: no logarithm is exact enough next to a power of two.

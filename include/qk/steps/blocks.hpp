@@ -194,12 +194,14 @@ struct rounded_block {
     vi<Arch> step_below;       ///< from the exponent of a binade to that of its step
     vi<Arch> per_step_over;    ///< less the exponent of a binade: that of one over its step
     vi<Arch> per_scale_over;   ///< less the base of a block: the exponent of one over its scale
+    bool by_code = false;      ///< elements have one digit, and ties go to even codes
     bool half_even;            ///< value() rounds by a sum, as the other fast forms do
     vi<Arch> to_many;          ///< from a binade to 2^23 of its steps, the number by whose sum it is rounded
 
     template <class Step>
     explicit rounded_block(const Step& s) noexcept
         : fast(fast_block_of<Arch>(s, true)), rounds(s.rules.how, s.rules.random), rules(s.rules), zeros(s.rules.zero) {
+        if constexpr (requires { s.element_grid; }) by_code = s.element_grid.by_code;
         if constexpr (requires { s.largest_negative; }) uses_lowest = s.largest_negative != s.largest;
         if (fast.usable()) fast.raise_lowest();
         using V = vi<Arch>;
@@ -219,7 +221,8 @@ struct rounded_block {
     QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const block_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x), binade = binade_of<OneStep>(u, b), a = magnitude(u);
-        const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(per_step_over - binade), u, rounds.words(i));
+        const auto k = rounds.template count<Integers>(as_float<Arch>(tied<OneStep>(a, binade, b)), as_float<Arch>(per_step_over - binade),
+                                                       u, rounds.words(i));
         return {k, binade, Signless ? u & V(sign_bit) : sign(u, a, k, b)};
     }
     template <bool OneStep = false>
@@ -228,7 +231,8 @@ struct rounded_block {
         const V u = as_int<Arch>(x), limit = as_int<Arch>(b.largest) + (further & (u >> 31));
         if (half_even) {
             const V a = magnitude(u);
-            const vf<Arch> many = as_float<Arch>(binade_of<OneStep>(u, b) + to_many), v = (as_float<Arch>(a) + many) - many;
+            const V binade = binade_of<OneStep>(u, b);
+            const vf<Arch> many = as_float<Arch>(binade + to_many), v = (as_float<Arch>(tied<OneStep>(a, binade, b)) + many) - many;
             return as_float<Arch>(as_int<Arch>(min(v, as_float<Arch>(limit))) | sign(u, a, v, b));
         }
         const counted<Arch> c = count<OneStep>(i, x, b);
@@ -239,6 +243,10 @@ struct rounded_block {
     template <bool OneStep>
     static QK_INLINE vi<Arch> binade_of(vi<Arch> u, const block_shared<Arch>& b) noexcept {
         return OneStep ? as_int<Arch>(b.base) : max(u & vi<Arch>(exponent_mask), as_int<Arch>(b.base));
+    }
+    template <bool OneStep>
+    QK_INLINE vi<Arch> tied(vi<Arch> a, vi<Arch> binade, const block_shared<Arch>& b) const noexcept {
+        return !OneStep && __builtin_expect(by_code, 0) ? tied_by_code<Arch>(a, binade, as_int<Arch>(b.base)) : a;
     }
     QK_INLINE vi<Arch> magnitude(vi<Arch> u) const noexcept {
         const vi<Arch> a = u & vi<Arch>(magnitude_bits);

@@ -141,6 +141,14 @@ struct signs_of_zeros {
     }
 };
 
+/// Returns the magnitude `a`, of an element with one digit of precision in this binade, such that a tie between two numbers goes to the
+/// even code when the count of its steps is rounded half-even: without its last bit where the lower code is even. Code 1 is the number
+/// whose binade is `least`.
+template <class Arch>
+QK_INLINE vi<Arch> tied_by_code(vi<Arch> a, vi<Arch> binade, vi<Arch> least) noexcept {
+    return max(a - (((binade ^ least) >> 23) & vi<Arch>(1)), vi<Arch>(0));
+}
+
 /// An element as a rounded number of steps, not yet clamped to the range. `binade` is the one whose step it has, `sign` the result's sign
 /// bit.
 template <class Arch, bool Integers = false>

@@ -41,7 +41,7 @@ struct random_source {
           bits(how.stochastic_bits),
           seed(how.seed),
           first_index(how.first_index),
-          words(how.random_words) {}
+          words(how.random_words.data()) {}
 };
 
 /// A rounding and the number of its random bits, as the general form needs them.

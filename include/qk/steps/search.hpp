@@ -15,7 +15,7 @@ inline namespace QK_ISA {
 /// Semantics under which scales are compared: the choice depends neither on the rounding of the elements nor on what becomes of results.
 constexpr semantics for_search(semantics how) {
     how.rounding = rounding::half_even;
-    how.random_words = nullptr;
+    how.random_words = {};
     how.flush_outputs = false;
     return how;
 }

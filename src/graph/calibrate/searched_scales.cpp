@@ -276,7 +276,7 @@ class true_error {
   public:
     true_error(const qk::format& f, qk::semantics how, std::span<const float> values, std::span<const float> weights)
         : format_(f), how_(how), values_(values), weights_(weights), rounded_(values.size()) {
-        how_.rounding = rounding::half_even, how_.random_words = nullptr, how_.flush_outputs = false;
+        how_.rounding = rounding::half_even, how_.random_words = {}, how_.flush_outputs = false;
     }
     double of(scale_pair s) {
         kernel_calls::fake_quantize(format_, values_, rounded_, affine{s.scale, s.zero_point}, how_);

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "graph/export/body_mark.hpp"
 #include "graph/export/fusing.hpp"
 #include "graph/export/inline_functions.hpp"
 #include "graph/export/marks.hpp"
 #include "graph/export/openvino.hpp"
 #include "graph/export/raise_functions.hpp"
 #include "graph/export/style.hpp"
+#include "graph/model/body_mark.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/subgraphs.hpp"
 #include "graph/ops/widened.hpp"
@@ -94,6 +94,10 @@ class exporter {
           result_{m, {}, m.opset(""), m.opset("")},
           g_(result_.exported),
           shapes_(m) {
+        if (options.weights == weight_storage::product && (options.inlined || !has_functions()))
+            throw error("--weights product writes functions, which " +
+                        (options.inlined ? std::string("a file with --inline") : "style " + std::string(style_.name)) +
+                        " has none of: take style portable or nbits");
         if (!options.guards) g_.leave_guards_out();
         writer_ = style_.writer(g_, options, result_.notes);
         fusing_.emplace(m, plan, *writer_);
@@ -415,7 +419,9 @@ export_result export_model(const model& m, const precision_plan& plan, const exp
 weight_storage weight_storage_from(const std::string& name) {
     if (name == "packed") return weight_storage::packed;
     if (name == "float") return weight_storage::floats;
-    throw error("unknown weight storage '" + name + "'; it is packed or float." + did_you_mean(name, {"packed", "float"}));
+    if (name == "product") return weight_storage::product;
+    throw error("unknown weight storage '" + name + "'; it is packed, float or product." +
+                did_you_mean(name, {"packed", "float", "product"}));
 }
 
 }  // namespace qk::graph

@@ -155,7 +155,7 @@ class qdq_writer : public quantizer_writer {
         const parameters p = scales(v, value.shape(), t);
         std::string codes;
         // No QuantizeLinear makes the 32 bits of a bias; its codes are stored in either case.
-        if (options_.weights == weight_storage::packed || t.codes.type == data_type::int32) {
+        if (options_.weights != weight_storage::floats || t.codes.type == data_type::int32) {
             codes = g_.constant(v.name + marks::quantized, t.is_float ? floating_codes(v.how, value, t.codes.type)
                                                                       : integer_codes(v.how, value, t.codes.type, t.shift));
         } else {

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "graph/export/body_mark.hpp"
 #include "graph/export/raise_functions.hpp"
+#include "graph/model/body_mark.hpp"
 #include "graph/model/edit.hpp"
 #include "graph/model/taken_names.hpp"
 #include "graph/ops/elements.hpp"

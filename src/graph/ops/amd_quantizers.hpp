@@ -111,15 +111,17 @@ inline void run_mx_quantize_dequantize(op_context& call) {
 
 namespace detail {
 
-/// Changes the codes of NaN and both infinities to the lowest code, which a float-to-int conversion on x86 returns.
+/// Changes the codes of NaN, of both infinities and of quotients that no int64 holds to the lowest code, which a float-to-int conversion on
+/// x86-64 returns.
 template <class T>
-void specials_to_lowest(std::span<const float> x, std::int64_t lowest, std::span<T> y) {
-    float mark = 0;  // stays 0 if all values are finite
-    for (const float v : x) mark += v * 0.0f;
-    if (mark == 0) return;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-        if (!std::isfinite(x[i])) y[i] = static_cast<T>(lowest);
-    }
+void specials_to_lowest(std::span<const float> x, const scale_grid& grid, std::span<const float> scale, std::int64_t lowest,
+                        std::span<T> y) {
+    grid.for_each_run([&](std::size_t begin, std::size_t n, std::size_t s) {
+        bool fits = true;
+        for (std::size_t i = begin; i < begin + n; ++i) fits = fits && std::fabs(x[i] / scale[s]) < 0x1p63f;  // false for NaN
+        for (std::size_t i = begin; !fits && i < begin + n; ++i)
+            if (!(std::fabs(x[i] / scale[s]) < 0x1p63f)) y[i] = static_cast<T>(lowest);
+    });
 }
 
 }  // namespace detail
@@ -147,9 +149,9 @@ inline void run_extended_quantize_linear(op_context& call) {
     if (!is_integer_type(type)) return;
     const std::int64_t lowest = lowest_code(type);
     switch (size_of(type)) {
-        case 1: return detail::specials_to_lowest(from, lowest, y.as<std::uint8_t>());
-        case 2: return detail::specials_to_lowest(from, lowest, y.as<std::uint16_t>());
-        default: return detail::specials_to_lowest(from, lowest, y.as<std::uint32_t>());
+        case 1: return detail::specials_to_lowest(from, grid, scale.as<float>(), lowest, y.as<std::uint8_t>());
+        case 2: return detail::specials_to_lowest(from, grid, scale.as<float>(), lowest, y.as<std::uint16_t>());
+        default: return detail::specials_to_lowest(from, grid, scale.as<float>(), lowest, y.as<std::uint32_t>());
     }
 }
 

@@ -15,8 +15,9 @@ namespace ops {
 const std::unordered_map<std::string, op_group>& table() {
     static const auto all = [] {
         std::unordered_map<std::string, op_group> map;
-        for (const auto group : {heavy_group, math_group, tensor_group, reduce_group, control_group, quantization_group,
-                                 normalization_group, attention_group, recurrent_group, vision_group, microsoft_group, amd_group})
+        for (const auto group :
+             {heavy_group, math_group, tensor_group, reduce_group, control_group, quantization_group, normalization_group, attention_group,
+              recurrent_group, vision_group, microsoft_group, amd_group, portable_group})
             for (const op_entry& e : group()) {
                 auto& list = map[std::string(e.domain) + ":" + std::string(e.name)];
                 bool taken = false;

@@ -38,5 +38,6 @@ op_group recurrent_group();
 op_group vision_group();
 op_group microsoft_group();  // com.microsoft
 op_group amd_group();        // com.amd.quark, com.vai.quantize
+op_group portable_group();   // functions of portable files, by what their calls mean
 
 }  // namespace qk::graph::ops

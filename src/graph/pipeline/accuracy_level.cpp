@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/model/edit.hpp"
+#include "graph/ops/portable_call.hpp"
 #include "graph/pipeline/runtimes.hpp"
 #include "graph/pipeline/tensors.hpp"
 #include "qk/graph/model/attribute.hpp"
@@ -14,11 +15,15 @@
 namespace qk::graph::pipeline {
 namespace {
 
-/// Sets the attribute, or removes it for level 0, which is the operator's own default. Returns how many nodes have it.
+/// Sets the attribute, or removes it for level 0, which is the operator's own default. Returns how many nodes have the level, products of
+/// portable files among them.
 std::size_t set_levels(onnx::GraphProto& g, int level) {
     std::size_t count = 0;
     for (onnx::NodeProto& n : *g.mutable_node()) {
         detail::for_each_subgraph(n, [&](onnx::GraphProto& body) { count += set_levels(body, level); });
+        if (const auto call = n.domain() == "qk" ? ops::portable_call_of(n) : std::nullopt;
+            call && call->result == portable::result_shape::product)
+            count += (call->sums == portable::sums::integers) == (level == 4);  // as it was exported
         if (n.op_type() != "MatMulNBits" || n.domain() != "com.microsoft") continue;
         detail::remove_attribute(n, "accuracy_level");
         if (level != 0) detail::set_attribute(n, "accuracy_level", static_cast<std::int64_t>(level));
@@ -47,11 +52,21 @@ nlohmann::ordered_json level_price::json() const {
 
 void set_accuracy_level(model& exported, int level) {
     if (set_levels(exported.graph(), level) == 0)
-        throw error("--accuracy-level is for MatMulNBits, which --export nbits writes for weights of 2, 4 and 8 bits; this file has none");
+        throw error(
+            "--accuracy-level is for MatMulNBits, which --export nbits writes for weights of 2, 4 and 8 bits, and 4 for --weights product "
+            "with "
+            "elements that are whole numbers, 16 or a multiple of 32 to a scale; this file has none");
     exported.reindex();
 }
 
-level_price price_of_level(const model& plain, const model& exported, int level, const data_settings& data) {
+model without_level(const model& exported) {
+    model m = exported;
+    set_levels(m.graph(), 0);
+    m.reindex();
+    return m;
+}
+
+level_price price_of_level(const model& plain, const model& without, const model& exported, int level, const data_settings& data) {
     level_price price{.level = level};
     try {
         if (!data.has_samples()) throw error("no samples are given (--inputs or --calibration)");
@@ -64,8 +79,6 @@ level_price price_of_level(const model& plain, const model& exported, int level,
         if (output.empty()) throw error("no output is float");
         const auto run = [&](const model& m) { return run_in_runtime("onnxruntime", m, {output}, runs, false); };
         const runtime_answer reference = run(plain);
-        model without = exported;
-        set_accuracy_level(without, 0);
         price.without = decibels_beside(output, reference, run(without));
         price.with = decibels_beside(output, reference, run(exported));
         price.runtime = reference.runtime;

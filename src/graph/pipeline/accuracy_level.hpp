@@ -20,10 +20,13 @@ struct level_price {
     nlohmann::ordered_json json() const;
 };
 
-/// Writes the level to every MatMulNBits of an exported model. Throws where there is none.
+/// Writes the level to every MatMulNBits of an exported model. Throws where there is none, and no product of integers that has level 4.
 void set_accuracy_level(model& exported, int level);
 
+/// Returns the exported model with no MatMulNBits of a level.
+model without_level(const model& exported);
+
 /// Runs the float model, and the exported one with and without its level, on at most 32 samples.
-level_price price_of_level(const model& plain, const model& exported, int level, const data_settings& data);
+level_price price_of_level(const model& plain, const model& without, const model& exported, int level, const data_settings& data);
 
 }  // namespace qk::graph::pipeline

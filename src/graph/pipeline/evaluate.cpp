@@ -8,15 +8,18 @@
 #include <nlohmann/json.hpp>
 
 #include "graph/base/process_memory.hpp"
+#include "graph/evaluate/execute/samples.hpp"
 #include "graph/pipeline/bad_samples.hpp"
 #include "graph/pipeline/cancelling.hpp"
 #include "graph/pipeline/generate.hpp"
+#include "graph/pipeline/runtimes.hpp"
 #include "graph/pipeline/tensors.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/pipeline/onnxruntime_time.hpp"
 #include "qk/graph/pipeline/output_measure.hpp"
 #include "qk/graph/plan/accumulators.hpp"
 #include "qk/graph/quantize/remarks.hpp"
@@ -69,6 +72,14 @@ bool weighs_weights(const asked_precision& asked) {
            (asked.saved && (std::ranges::any_of(asked.saved->tensors, of_plan) || std::ranges::any_of(asked.saved->edges, of_plan)));
 }
 
+/// Throws where a value to compare with is none of the model's outputs.
+void check_names(const model& m, const named_tensors& expected) {
+    const std::vector<std::string> own = names_of_outputs(m);
+    for (const auto& [name, value] : expected)
+        if (std::ranges::find(own, name) == own.end())
+            throw error("there is no output '" + name + "' to compare with; the model's outputs: " + listed(own, 12));
+}
+
 /// Makes the plan that the settings ask for; --accumulator overrides the plan's accumulators. Where planning changes weights, `original`
 /// gets the model with its own weights.
 quantize_result plan_of(const evaluate_settings& settings, model& m, std::optional<model>& original, const progress_function& progress) {
@@ -103,6 +114,64 @@ nlohmann::ordered_json generate_summary(const evaluate_settings& settings, const
     return json;
 }
 
+/// Throws where a runtime cannot do what is asked for, and returns its name and qk's operators for it.
+std::pair<std::string, std::filesystem::path> runtime_of(const evaluate_settings& s) {
+    constexpr const char* library = "onnxruntime+library";
+    if (s.run_with != "onnxruntime" && s.run_with != library && s.run_with != "openvino")
+        throw error("--run-with '" + s.run_with + "' is none of onnxruntime, onnxruntime+library, openvino." +
+                    did_you_mean(s.run_with, {"onnxruntime", library, "openvino"}));
+    if (s.precision.any() || !s.accumulators.empty())
+        throw error(
+            "--run-with runs the file as it is: write the formats into one first (qk quantize -o), and leave plans and accumulators out");
+    if (s.generate > 0 || !s.dump.empty() || s.packed_weights || s.batch > 0)
+        throw error("--run-with runs each sample once in another runtime: leave --generate, --dump, --packed-weights and --batch out");
+    if (s.run_with == library) return {"onnxruntime", onnxruntime_library(beside_qk)};
+    return {s.run_with, {}};
+}
+
+/// Joins the samples' values of one output along axis 0.
+tensor joined(std::vector<tensor> parts) {
+    if (parts.size() == 1) return parts[0];
+    dims longest = parts[0].shape();
+    for (const tensor& t : parts) {
+        if (t.rank() != longest.size()) throw error("an output has another rank from sample to sample");
+        for (std::size_t k = 0; k < longest.size(); ++k) longest[k] = std::max(longest[k], t.shape()[k]);
+    }
+    if (!longest.empty()) return execute::join_padded(std::move(parts), longest);
+    for (tensor& t : parts) t = t.reshaped({1});
+    return execute::join_padded(std::move(parts), {1});
+}
+
+/// Runs the samples one by one in another runtime, with its optimizer on, as evaluator::run does in this one.
+evaluate_result run_in(const std::pair<std::string, std::filesystem::path>& runtime, const model& m, const named_tensors& inputs,
+                       const output_consumer& consume, std::string& version) {
+    const execute::sample_set samples = execute::make_samples(m, inputs);
+    std::vector<named_tensors> runs(samples.count);
+    for (std::size_t s = 0; s < samples.count; ++s) {
+        const std::vector<tensor> values = samples.slice(s, 1);
+        for (std::size_t i = 0; i < values.size(); ++i) runs[s][m.inputs()[i].name] = values[i];
+    }
+    const std::vector<std::string> names = names_of_outputs(m);
+    const runtime_answer answer = run_in_runtime(runtime.first, m, names, runs, true, runtime.second);
+    version = answer.runtime + (runtime.second.empty() ? "" : " with qk's operators");
+    evaluate_result r;
+    r.samples = samples.count, r.one_by_one = true, r.seconds = answer.seconds;
+    if (consume.begin) consume.begin(samples.count);
+    std::vector<std::vector<tensor>> parts(names.size());
+    for (std::size_t s = 0; s < samples.count; ++s) {
+        std::vector<tensor> own;
+        for (std::size_t o = 0; o < names.size(); ++o) {
+            const auto made = answer.runs[s].find(names[o]);
+            if (made == answer.runs[s].end()) throw error(answer.runtime + " gave no output '" + names[o] + "' of a type that numpy has");
+            own.push_back(made->second);
+            parts[o].push_back(made->second);
+        }
+        if (consume.take) consume.take(s, own);
+    }
+    for (std::size_t o = 0; o < names.size(); ++o) r.outputs.emplace(names[o], joined(std::move(parts[o])));
+    return r;
+}
+
 /// Runs the model once more, with every tensor as an output.
 std::unique_ptr<tensor_dump> dump_of(const evaluate_settings& settings, const model& m, const precision_plan& plan,
                                      const named_tensors& inputs) {
@@ -121,6 +190,7 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     output_set files(settings.overwrite);
     done.remarks = declare_run(files, settings.model, settings.data, settings.precision);
     files.input("--compare", settings.compare).folder("--output-dir", settings.output_dir);
+    const auto runtime = settings.run_with.empty() ? std::pair<std::string, std::filesystem::path>() : runtime_of(settings);
     if (settings.generate > 0 && !(settings.compare + settings.output_dir + settings.dump).empty())
         throw error("--generate prints tokens and metrics: leave --output-dir, --dump and --compare out");
     model m = settings.model.load();
@@ -132,10 +202,7 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     if (const bad_samples bad = only_runs ? find_bad_samples(m, inputs) : bad_samples{}; !bad.which.empty())
         done.remarks.push_back(std::string(warning_mark) + "--inputs: " + bad.text());
     named_tensors expected = settings.expected;
-    const std::vector<std::string> own = names_of_outputs(m);
-    for (const auto& [name, value] : expected)
-        if (std::ranges::find(own, name) == own.end())
-            throw error("there is no output '" + name + "' to compare with; the model's outputs: " + listed(own, 12));
+    check_names(m, expected);
     if (!settings.compare.empty())
         for (auto& [name, value] : compared_with(settings, m, inputs)) expected[name] = value;
     const bool planned = settings.precision.any() || !settings.accumulators.empty();
@@ -165,12 +232,16 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     }
     const evaluate_options& kept = expected.empty() && settings.output_dir.empty() && !settings.keep_outputs ? lean : how;
     const output_consumer consumer = measure.any() ? measure.measured() : output_consumer{};
-    evaluate_result& run = done.run = evaluator(m, kept).run(inputs, plan, {}, progress_of(progress, "evaluating"), consumer);
+    std::string version;
+    evaluate_result& run = done.run = runtime.first.empty()
+                                          ? evaluator(m, kept).run(inputs, plan, {}, progress_of(progress, "evaluating"), consumer)
+                                          : run_in(runtime, m, inputs, consumer, version);
 
     if (!run.whole.empty()) done.remarks.push_back("--inputs: " + run.whole);
 
     nlohmann::ordered_json& json = done.summary;
     json["samples"] = run.samples;
+    if (!version.empty()) json["runtime"] = version;
     if (!plan.accumulators.empty()) json["accumulators"] = plan.accumulators;
     if (measure.any()) measure.write(json);
     json["seconds"] = run.seconds;

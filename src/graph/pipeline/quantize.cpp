@@ -86,12 +86,17 @@ void run_elsewhere(quantize_outcome& done, const model& m, const quantize_settin
     done.verified = verify_in(settings.verify, original, m, done.result.plan, *exported, settings.data);
 }
 
-/// Writes the accuracy level that was asked for into the exported model, and measures what it costs.
-std::optional<level_price> write_level(quantize_outcome& done, const quantize_settings& settings, std::optional<export_result>& exported) {
+/// Writes the accuracy level that was asked for into the exported model, and measures what it costs. `anew(options)` exports again.
+template <class Export>
+std::optional<level_price> write_level(quantize_outcome& done, const quantize_settings& settings, const export_options& style,
+                                       std::optional<export_result>& exported, const Export& anew) {
     if (!settings.accuracy_level) return std::nullopt;
     if (!exported) throw error("--accuracy-level is written into a model: give -o OUT.onnx");
     set_accuracy_level(exported->exported, *settings.accuracy_level);
-    level_price price = price_of_level(settings.model.load(), exported->exported, *settings.accuracy_level, settings.data);
+    export_options in_floats = style;
+    in_floats.integer_sums = false;
+    const model without = style.integer_sums ? anew(in_floats).exported : without_level(exported->exported);
+    level_price price = price_of_level(settings.model.load(), without, exported->exported, *settings.accuracy_level, settings.data);
     done.level_price = price.text();
     return price;
 }
@@ -204,8 +209,10 @@ quantize_outcome quantize(const quantize_settings& given, const progress_functio
     const quantize_result& result = done.result;
     // Everything that can fail comes before the first file is written.
     std::optional<export_result> exported;
-    if (makes_model(settings)) exported = write_plan(m, result.plan, style, keep_int8);
-    const std::optional<level_price> price = write_level(done, settings, exported);
+    style.integer_sums = style.weights == weight_storage::product && settings.accuracy_level == 4;
+    const auto write = [&](const export_options& how) { return write_plan(m, result.plan, how, keep_int8); };
+    if (makes_model(settings)) exported = write(style);
+    const std::optional<level_price> price = write_level(done, settings, style, exported, write);
     run_elsewhere(done, m, settings, exported ? &exported->exported : nullptr);
     const std::string encodings =
         settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m, settings.encodings_version), 1) + "\n";

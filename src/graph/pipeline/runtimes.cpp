@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <set>
 
@@ -25,7 +26,7 @@ namespace {
 /// writes FOLDER/optimized.onnx; `optimize` and `plain` run MODEL on FOLDER/run0/in0.npy,
 /// ... and write FOLDER/run0/out0.npy, ... in the order of FOLDER/outputs.txt. Prints "ok NAME VERSION", or "failed: " and what went wrong.
 constexpr const char* in_onnxruntime = R"py(
-import os, sys
+import os, sys, time
 try:
     import numpy, onnxruntime
     folder, model, mode, library = sys.argv[1:]
@@ -48,21 +49,25 @@ try:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         names = [n for n in open(os.path.join(folder, "outputs.txt"), encoding="utf-8").read().split("\n") if n]
         inputs = [n for n in open(os.path.join(folder, "inputs.txt"), encoding="utf-8").read().split("\n") if n]
-        run = 0
+        run, seconds = 0, 0.0
         while os.path.isdir(os.path.join(folder, "run%d" % run)):
             place = os.path.join(folder, "run%d" % run)
             feed = {n: numpy.load(os.path.join(place, "in%d.npy" % i)) for i, n in enumerate(inputs)}
-            for i, value in enumerate(session.run(names, feed)):
+            start = time.perf_counter()
+            values = session.run(names, feed)
+            seconds += time.perf_counter() - start
+            for i, value in enumerate(values):
                 if isinstance(value, numpy.ndarray) and value.dtype.kind in "fiub":
                     numpy.save(os.path.join(place, "out%d.npy" % i), value)
             run += 1
+        open(os.path.join(folder, "seconds.txt"), "w").write(repr(seconds))
     print("ok onnxruntime", onnxruntime.__version__)
 except Exception as wrong:
     print("failed:", " ".join(str(wrong).split())[:400])
 )py";
 
 constexpr const char* in_openvino = R"py(
-import os, sys
+import os, sys, time
 try:
     import numpy, openvino
     folder, model, mode, _ = sys.argv[1:]
@@ -73,17 +78,20 @@ try:
     for port in compiled.outputs:
         for name in port.get_names():
             ports[name] = port
-    run = 0
+    run, seconds = 0, 0.0
     while os.path.isdir(os.path.join(folder, "run%d" % run)):
         place = os.path.join(folder, "run%d" % run)
         feed = {n: numpy.load(os.path.join(place, "in%d.npy" % i)) for i, n in enumerate(inputs)}
+        start = time.perf_counter()
         answer = compiled(feed)
+        seconds += time.perf_counter() - start
         for i, name in enumerate(names):
             if name in ports:
                 value = numpy.array(answer[ports[name]])
                 if value.dtype.kind in "fiub":
                     numpy.save(os.path.join(place, "out%d.npy" % i), value)
         run += 1
+    open(os.path.join(folder, "seconds.txt"), "w").write(repr(seconds))
     print("ok openvino", openvino.__version__.split("-")[0])
 except Exception as wrong:
     print("failed:", " ".join(str(wrong).split())[:400])
@@ -183,6 +191,7 @@ runtime_answer run_in_runtime(const std::string& runtime, const model& m, const 
         for (std::size_t i = 0; i < inputs.size(); ++i) write_npy(place / ("in" + std::to_string(i) + ".npy"), runs[r].at(inputs[i]));
     }
     answer.runtime = ask(runtime, folder, file, mode, library);
+    answer.seconds = std::strtod(read_file(folder / "seconds.txt").c_str(), nullptr);
     for (std::size_t r = 0; r < runs.size(); ++r) {
         auto& values = answer.runs.emplace_back();
         for (std::size_t i = 0; i < names.size(); ++i)

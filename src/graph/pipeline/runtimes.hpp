@@ -17,6 +17,7 @@ struct runtime_answer {
     std::string runtime;  ///< "onnxruntime 1.32.0"
     std::vector<std::map<std::string, tensor>> runs;
     std::map<std::string, std::string> made_by{};  ///< by tensor, where an optimizer changed it: the operator that makes it there
+    double seconds = 0;                            ///< of the runs, without loading
 };
 
 /// Runs `m` in onnxruntime or openvino. `wanted` are the tensors to give, of types that numpy has. With the optimizer on, onnxruntime gives

@@ -30,8 +30,8 @@ void expect_room(const qk::packed_layout& l, std::size_t bytes) {
         throw refused{QK_TOO_SMALL, "the packed buffer has " + std::to_string(bytes) + " bytes and needs " + std::to_string(l.bytes())};
 }
 /// Returns the conversion; refuses fp64, which is for dot products alone.
-qk::compare::conversion coded(const qk_conversion* given, std::size_t n) {
-    const qk::compare::conversion how = conversion_of(given, n);
+qk::compare::conversion coded(const qk_conversion* given, std::size_t n, bool reads = false) {
+    const qk::compare::conversion how = conversion_of(given, n, reads);
     if (how.format == qk::format(qk::fp64))
         throw refused{QK_BAD_ARGUMENT, "fp64 is for dot products; numbers are converted into formats of at most 32 bits"};
     return how;
@@ -49,7 +49,7 @@ void encode(const qk_conversion* given, const Number* x, std::size_t n, void* pa
 }
 template <class Number>
 void decode(const qk_conversion* given, const void* packed, std::size_t bytes, Number* y, std::size_t n) {
-    const qk::compare::conversion how = coded(given, n);
+    const qk::compare::conversion how = coded(given, n, true);
     array(y, n, "y");
     expect_room(layout_of(how, n), bytes);
     expect_array(packed, bytes, "packed");
@@ -179,7 +179,7 @@ qk_status qk_count_flags(const qk_conversion* how, const float* x, size_t n, qk_
 qk_status qk_layout_of(const qk_conversion* how, size_t n, qk_layout* layout) {
     return guarded([&] {
         expect_array(layout, 1, "layout");
-        const qk::packed_layout l = layout_of(conversion_of(how, n), n);
+        const qk::packed_layout l = layout_of(conversion_of(how, n, true), n);
         *layout = {plane_of(l.elements), plane_of(l.scales), plane_of(l.shifts), plane_of(l.tensor), l.bytes()};
     });
 }
@@ -197,7 +197,7 @@ qk_status qk_encode_planes(const qk_conversion* how, const float* x, size_t n, c
 }
 qk_status qk_decode_planes(const qk_conversion* how, const qk_const_planes* planes, float* y, size_t n) {
     return guarded([&] {
-        const qk::compare::conversion c = coded(how, n);
+        const qk::compare::conversion c = coded(how, n, true);
         decode_values(c, planes, array(y, n, "y"));
     });
 }
@@ -231,7 +231,7 @@ qk_status qk_encode_values(const qk_conversion* how, const qk_values* x, size_t 
 }
 qk_status qk_decode_values(const qk_conversion* how, const qk_const_planes* planes, const qk_values* y, size_t n) {
     return guarded([&] {
-        const qk::compare::conversion c = coded(how, n);
+        const qk::compare::conversion c = coded(how, n, true);
         decode_values(c, planes, values_of<qk::values_out>(y, n, "y"));
     });
 }

@@ -119,7 +119,8 @@ std::string_view text_of(const char* text, const char* what) {
     if (text == nullptr) throw refused{QK_BAD_ARGUMENT, std::string(what) + " is NULL"};
     return text;
 }
-format format_of(const char* text, const char* what) { return parsed_or_refused(parse_format(text_of(text, what)), what); }
+format format_of(const char* text, const char* what) { return parsed_or_refused(parse_rounded_format(text_of(text, what)), what); }
+format read_format_of(const char* text, const char* what) { return parsed_or_refused(parse_format(text_of(text, what)), what); }
 
 semantics semantics_of(const char* text) {
     if (text == nullptr || *text == '\0') return semantics::ocp;
@@ -151,16 +152,18 @@ void take_words(compare::conversion& c, const std::uint32_t* words, std::size_t 
     c.use_words({words, words + n});
 }
 
-compare::conversion conversion_of(const qk_conversion* how, std::size_t n) {
+compare::conversion conversion_of(const qk_conversion* how, std::size_t n, bool reads) {
     if (how == nullptr) bad("how is NULL");
     compare::conversion c;
-    c.format = format_of(how->format, "format");
+    c.format = reads ? read_format_of(how->format, "format") : format_of(how->format, "format");
     c.how = semantics_of(how->semantics);
     c.axis = 1;
     const bool whole = how->outer == 0 && how->length == 0 && how->inner == 0;
     c.blocks = whole ? along_axis{1, n, 1} : along_axis{how->outer, how->length, how->inner};
     if (!covers(c.blocks.outer, c.blocks.length, c.blocks.inner, n) || (n != 0 && c.blocks.inner == 0))
         bad("outer * length * inner must be the number of values, " + std::to_string(n));
+    if (is_read_only(c.format) && (c.blocks.inner > 1 || c.blocks.length % static_cast<std::size_t>(block_size(c.format)) != 0))
+        bad("ggml's blocks lie in rows of whole blocks: inner is 1, and length a multiple of " + std::to_string(block_size(c.format)));
     take_scales(*how, c);
     return c;
 }
@@ -186,7 +189,7 @@ const char* qk_device_name(size_t index) {
 
 qk_status qk_check_format(const char* format, qk_text* canonical) {
     return qk::c::guarded([&] {
-        const auto text = qk::to_text(qk::c::format_of(format, "format"));
+        const auto text = qk::to_text(qk::c::read_format_of(format, "format"));
         if (canonical != nullptr) qk::c::put_text(*canonical, text.view());
     });
 }

@@ -67,6 +67,8 @@ const T& parsed_or_refused(const parsed<T>& p, const char* what) {
 /// Returns the text; throws refused, which names `what`, for a null pointer.
 std::string_view text_of(const char* text, const char* what);
 format format_of(const char* text, const char* what);
+/// The same for a format that is only read, as ggml's blocks are.
+format read_format_of(const char* text, const char* what);
 /// Reads a semantics such as "quark,rounding=half-away,seed=7"; null and "" mean ocp.
 semantics semantics_of(const char* text);
 accumulator accumulator_of(const char* text);
@@ -74,8 +76,9 @@ void put_text(qk_text& to, std::string_view text);
 
 /// Makes a conversion round with the caller's words; throws refused where its rounding is not stochastic.
 void take_words(compare::conversion& c, const std::uint32_t* words, std::size_t n);
-/// Returns the conversion, checked against an array of n values, so that no kernel meets what it does not allow.
-compare::conversion conversion_of(const qk_conversion* how, std::size_t n);
+/// Returns the conversion, checked against an array of n values, so that no kernel meets what it does not allow. `reads`: it is for decode
+/// or a product.
+compare::conversion conversion_of(const qk_conversion* how, std::size_t n, bool reads = false);
 
 /// The accumulator of a device or of a text, with the formats of its operands.
 struct multiplier {

@@ -41,7 +41,7 @@ struct checked_weights {
             const bool by_row = c.scale_count > 1 && c.scale_count == given->rows && c.scale_block == 0;
             c.outer = by_row ? 1 : given->rows, c.length = by_row ? given->rows : given->columns, c.inner = by_row ? given->columns : 1;
         }
-        how = conversion_of(&c, given->rows * given->columns);
+        how = conversion_of(&c, given->rows * given->columns, true);
         if (how.format == qk::format(qk::fp64)) refuse("fp64 is for qk_dot; weights have at most 32 bits");
         const qk::along_axis axis{given->rows, given->columns, 1}, of = how.blocks;
         if (qk::is_block_format(how.format) && (of.outer != axis.outer || of.length != axis.length || of.inner != 1))
@@ -92,8 +92,18 @@ struct checked_call {
         given.count = given.count != 0 ? given.count : 1;
         const std::size_t x_step = given.x_step != 0 ? given.x_step : 1, y_step = given.y_step != 0 ? given.y_step : 1;
         written = reach_of(vectors.value_or(given.count), outputs, given.y_stride, y_step);
-        x = {numbers<qk::values_in>(from, given.x_storage, reach_of(given.count, inputs, given.x_stride, x_step), "x"), given.count,
-             given.x_stride, x_step};
+        if (given.rounded_scales != nullptr) {
+            if (given.integers == 0) refuse("rounded_scales are for integers");
+            if (given.x_stride != 0 || x_step != 1 || given.x_storage != 0 || given.x_format != nullptr)
+                refuse("rounded_scales: x is bytes, one vector after the other, and is not rounded again");
+            const std::size_t bytes = given.count * qk::padded_columns(inputs);
+            expect_array(from, bytes, "x");
+            x = {qk::rounded_vectors{std::span(static_cast<const std::int8_t*>(from), bytes), std::span(given.rounded_scales, bytes / 32)},
+                 given.count};
+        } else {
+            x = {numbers<qk::values_in>(from, given.x_storage, reach_of(given.count, inputs, given.x_stride, x_step), "x"), given.count,
+                 given.x_stride, x_step};
+        }
         y = {numbers<qk::values_out>(to, given.y_storage, written, "y"), given.y_stride, y_step};
         if (given.last == 0) given.last = outputs;
         if (given.scale == 0) given.scale = 1;
@@ -106,6 +116,7 @@ struct checked_call {
         if (data == nullptr) return std::span<const float>();
         return numbers<qk::values_in>(data, given.y_storage, written, what);
     }
+    qk::input_rounding rounding() const { return rounded ? qk::dispatch::rounded_to(*rounded) : qk::input_rounding{}; }
     static std::span<const float> of_rows(const float* data, std::size_t n) {
         return data == nullptr ? std::span<const float>() : std::span(data, n);
     }
@@ -129,7 +140,7 @@ struct checked_call {
                 .plus = like_y(given.plus, "plus"),
                 .rows = {given.first, given.last},
                 .sums = given.integers != 0 ? qk::product_sums::integers : in_floats,
-                .round = rounded ? qk::dispatch::rounded_to(*rounded) : qk::input_rounding{}};
+                .round = rounding()};
     }
 };
 
@@ -142,6 +153,16 @@ qk_status qk_packed_product(const qk_weights* w, const void* x, void* y, const q
         const checked_weights c(w);
         const checked_call call(options, x, y, c.w.columns, c.w.rows);
         qk::dispatch::product(c.how.format, c.w, call.x, call.y, call.options(c.w.rows, c));
+    });
+}
+qk_status qk_round_vectors(const void* x, size_t columns, int8_t* q, float* scales, const qk_product_options* options) {
+    return guarded([&] {
+        if (options != nullptr && options->rounded_scales != nullptr) refuse("qk_round_vectors takes numbers, no rounded_scales");
+        const checked_call call(options, x, nullptr, columns, 0);
+        const std::size_t bytes = call.given.count * qk::padded_columns(columns);
+        expect_array(q, bytes, "q");
+        expect_array(scales, bytes / 32, "scales");
+        qk::dispatch::round_vectors(call.x, columns, std::span(q, bytes), std::span(scales, bytes / 32), call.rounding());
     });
 }
 qk_status qk_grouped_product(const qk_weights* w, size_t rows_of_expert, const qk_expert_choice* chosen, size_t chosen_count,
@@ -180,8 +201,8 @@ qk_status qk_weighted_rows(const qk_weights* w, const qk_rows* rows, const void*
         const qk::packed_rows part = c.part(rows);
         const checked_call call(options, x, y, part.rows, part.columns);
         const qk_product_options& o = call.given;
-        if (o.bias != nullptr || o.times != nullptr || o.x_format != nullptr || o.integers != 0 || o.chains != 0 ||
-            static_cast<int>(o.act) != 0)
+        if (o.bias != nullptr || o.times != nullptr || o.x_format != nullptr || o.integers != 0 || o.rounded_scales != nullptr ||
+            o.chains != 0 || static_cast<int>(o.act) != 0)
             refuse("qk_weighted_rows takes scale, row_scale, plus and begin");
         qk::dispatch::weighted_rows(c.how.format, part, call.x, call.y,
                                     {.scale = o.scale,

@@ -17,7 +17,7 @@ inline std::vector<std::uint32_t> words_asked(const problem& p) {
     std::vector<std::uint32_t> w(p.x.size());
     const qk::semantics& how = p.asked.how;
     for (std::size_t i = 0; i < w.size(); ++i)
-        w[i] = how.random_words != nullptr ? how.random_words[i] : random_bits(how.seed, how.first_index + i);
+        w[i] = !how.random_words.empty() ? how.random_words[i] : random_bits(how.seed, how.first_index + i);
     return w;
 }
 /// Rounds with changed words: word(words, i).
@@ -73,7 +73,7 @@ inline std::uint64_t seed_of(const problem& p) {
     constexpr std::size_t looked_at = 2048;
     const auto size = static_cast<std::size_t>(std::max(1, block_size(p.asked.format)));
     const bool rows = p.asked.blocks.inner == 1 && p.asked.blocks.length % size == 0;
-    if (p.asked.how.random_words != nullptr || (size != 1 && !rows) || p.asked.scale.size() > 1) return p.asked.how.seed;
+    if (!p.asked.how.random_words.empty() || (size != 1 && !rows) || p.asked.scale.size() > 1) return p.asked.how.seed;
     const std::size_t n = std::min(p.x.size(), looked_at) / size * size;
     conversion c = p.asked;
     c.blocks = {n / size, size, 1};

@@ -32,12 +32,16 @@ float value_at(const device_sums::element_tile& t, std::size_t i, int fraction) 
     return static_cast<float>(t.n[i] * power_of_two(t.exponent[i] - fraction));
 }
 
+/// Is true for formats each of whose codes is a number by itself.
+template <class Format>
+constexpr bool has_lone_codes = std::is_same_v<Format, floating> || std::is_same_v<Format, integer> || std::is_same_v<Format, table>;
+
 /// Calls take(tile, how many, position of the first) for all codes of o, which has no blocks, until it returns false.
 template <class Take>
 void each_tile(const accumulator& how, const unit_operand& o, const Take& take) {
     const device_sums::reading reading{how.operand_bits, how.flush_inputs, o.zero_point};
     const auto of_family = [&](const auto& f) {
-        if constexpr (!requires { f.block_size; }) {
+        if constexpr (has_lone_codes<std::remove_cvref_t<decltype(f)>>) {
             device_sums::element_tile t;
             for (std::size_t i = 0; i < o.codes.size(); i += device_sums::dot_tile) {
                 const std::size_t count = std::min(device_sums::dot_tile, o.codes.size() - i);
@@ -210,7 +214,7 @@ void take_apart(const accumulator& how, unit_operand& o) {
             drop = how.operand_bits == 0 ? 0 : std::max(0, f.mantissa_bits - how.operand_bits);
             o.kind.fraction -= drop, o.kind.width -= drop;  // those bits are zeros
         }
-        if constexpr (!requires { f.block_size; }) {
+        if constexpr (has_lone_codes<std::remove_cvref_t<decltype(f)>>) {
             device_sums::element_tile t;
             const std::uint32_t zero = is_integer_format(o.format) ? static_cast<std::uint32_t>(o.zero_point) : 0;
             device_sums::take_codes(f, &zero, 1, {how.operand_bits, how.flush_inputs, o.zero_point}, t);

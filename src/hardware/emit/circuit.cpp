@@ -30,14 +30,14 @@ void same_width(const word& a, const word& b) {
 std::uint64_t filled(std::uint64_t v) { return v == 0 ? 0 : ones(static_cast<int>(std::bit_width(v))); }
 
 void collect(const tree& t, std::set<std::string>& names) {
-    if (t->what == gate::name || t->what == gate::lookup) names.insert(t->name);
+    if (t->what == gate::name || t->what == gate::lookup || t->what == gate::element) names.insert(t->name);
     for (const tree& child : t->of) collect(child, names);
 }
 
 /// Notes which bits of names a tree asks.
 void ask(const tree& t, std::map<std::string, std::uint64_t>& asked) {
     if (t->what == gate::name) asked[t->name] = ~std::uint64_t{0};
-    if (t->what == gate::bits) asked[t->of[0]->name] |= ones(t->width) << t->value;
+    if (t->what == gate::bits) asked[t->of[0]->name] |= t->value < 64 ? ones(t->width) << t->value : 0;
     else
         for (const tree& child : t->of) ask(child, asked);
 }
@@ -129,6 +129,15 @@ word operator+(const word& a, const word& b) {
     const std::uint64_t most = a.largest() + b.largest();
     return made(gate::sum, a.width(), most < a.largest() || most > ones(a.width()) ? unknown : most, {a, b});
 }
+word operator*(const word& a, const word& b) {
+    same_width(a, b);
+    if (constants(a, b) && a.width() <= 32) return constant((value(a) * value(b)) & ones(a.width()), a.width());
+    if (a.is(0) || b.is(0)) return constant(0, a.width());
+    if (a.is(1)) return b;
+    if (b.is(1)) return a;
+    const bool fits = width_of(a.largest()) + width_of(b.largest()) <= 64 && a.width() <= 64;
+    return made(gate::product, a.width(), fits ? a.largest() * b.largest() : unknown, {a, b});
+}
 word operator-(const word& a, const word& b) {
     same_width(a, b);
     if (constants(a, b)) return constant((value(a) - value(b)) & ones(a.width()), a.width());
@@ -194,22 +203,82 @@ word operator>(const word& a, const word& b) {
     return compared(gate::above, a, b);
 }
 
+word named_word(const std::string& as, int width, std::uint64_t largest) {
+    return word(std::make_shared<const node>(node{gate::name, width, std::min(largest, ones(width)), 0, as, {}}));
+}
+word call(const std::string& function, int width, const std::vector<word>& of) {
+    node n{gate::call, width, ones(width), 0, function, {}};
+    for (const word& w : of) n.of.push_back(w.get());
+    return word(std::make_shared<const node>(std::move(n)));
+}
+word block_at(const word& place, std::uint64_t size) {
+    if (place.is_constant()) return constant(value(place) / size, place.width());
+    return made(gate::quotient, place.width(), place.largest() / size, {place, constant(size, place.width())});
+}
+
 word function::input(const std::string& as, int width) {
     inputs.emplace_back(std::make_shared<const node>(node{gate::name, width, ones(width), 0, as, {}}));
     return inputs.back();
 }
 
+std::string function::free_name(const std::string& as) const {
+    const auto taken = [this](const std::string& n) {
+        return std::any_of(inputs.begin(), inputs.end(), [&](const word& i) { return i.get()->name == n; }) ||
+               std::any_of(arrays.begin(), arrays.end(), [&](const array_of_words& a) { return a.name == n; }) ||
+               std::any_of(lines.begin(), lines.end(), [&](const definition& d) { return d.name == n; });
+    };
+    std::string other = as;
+    for (int n = 2; taken(other); ++n) other = as + "_again" + (n == 2 ? "" : std::to_string(n));
+    return other;
+}
+
 word function::let(const std::string& as, const word& value, const std::string& why) {
     if (value.is_constant() || value.get()->what == gate::name) return value;
-    const auto taken = [this](const std::string& name) {
-        return std::any_of(inputs.begin(), inputs.end(), [&](const word& i) { return i.get()->name == name; }) ||
-               std::any_of(lines.begin(), lines.end(), [&](const definition& d) { return d.name == name; });
-    };
-    std::string name = as;
-    for (int n = 2; taken(name); ++n) name = as + "_again" + (n == 2 ? "" : std::to_string(n));
-    lines.push_back({name, value, why});
-    return word(std::make_shared<const node>(node{gate::name, value.width(), value.largest(), 0, name, {}}));
+    const std::string own = free_name(as);
+    lines.push_back({own, value, why, line::define, {}});
+    return named_word(own, value.width(), value.largest());
 }
+
+std::string function::input_array(const std::string& as, int width, std::uint64_t count) {
+    arrays.push_back({as, width, count});
+    return as;
+}
+word function::variable(const std::string& as, const word& begins) {
+    const std::string own = free_name(as);
+    lines.push_back({own, begins, {}, line::variable, {}});
+    return named_word(own, begins.width(), unknown);
+}
+void function::assign(const word& variable, const word& value, const std::string& why) {
+    same_width(variable, value);
+    lines.push_back({variable.get()->name, value, why, line::assign, {}});
+}
+std::string function::array(const std::string& as, int width, std::uint64_t count) {
+    const std::string own = free_name(as);
+    lines.push_back({own, constant(0, width), {}, line::array, {}, count});
+    return own;
+}
+void function::store(const std::string& array, const word& place, const word& value) {
+    lines.push_back({array, value, {}, line::store, place});
+}
+word function::at(const std::string& array, const word& place) const {
+    int width = 0;
+    for (const array_of_words& a : arrays) width = a.name == array ? a.width : width;
+    for (const definition& d : lines) width = d.what == line::array && d.name == array ? d.value.width() : width;
+    return word(std::make_shared<const node>(node{gate::element, width, ones(width), 0, array, {place.get()}}));
+}
+word function::loop(const std::string& as, const word& first, const word& end, std::uint64_t step) {
+    int open = 0;  // loops around this one
+    bool inside = false;
+    for (auto d = lines.rbegin(); d != lines.rend(); ++d) {
+        open += d->what == line::end ? 1 : 0;
+        if (d->what == line::loop && open-- == 0) open = 0, inside = inside || d->name == as;
+    }
+    const bool known = std::any_of(lines.begin(), lines.end(), [&](const definition& d) { return d.what == line::loop && d.name == as; });
+    const std::string own = known && !inside ? as : free_name(as);  // a loop that ended has given its name back
+    lines.push_back({own, first, {}, line::loop, end, step});
+    return named_word(own, first.width(), unknown);
+}
+void function::end_loop() { lines.push_back({"", constant(0, 1), {}, line::end, {}}); }
 
 word function::lookup(const std::string& table, const word& index) const {
     for (const table_of_words& t : tables) {
@@ -222,17 +291,26 @@ word function::lookup(const std::string& table, const word& index) const {
 void drop_unused(function& f) {
     std::set<std::string> used;
     collect(f.result.get(), used);
+    for (const definition& d : f.lines) {  // what happens in loops stays
+        if (d.what == line::define || d.what == line::end) continue;
+        collect(d.value.get(), used);
+        if (d.what == line::store || d.what == line::loop) collect(d.place.get(), used);
+    }
     for (std::size_t k = f.lines.size(); k-- > 0;) {
-        if (used.contains(f.lines[k].name)) collect(f.lines[k].value.get(), used);
+        if (f.lines[k].what != line::define || used.contains(f.lines[k].name)) collect(f.lines[k].value.get(), used);
         else f.lines.erase(f.lines.begin() + static_cast<std::ptrdiff_t>(k));
     }
     std::map<std::string, std::uint64_t> asked;
     ask(f.result.get(), asked);
-    for (const definition& d : f.lines) ask(d.value.get(), asked);
-    const auto part = [&](const std::string& name, int width) { return (~asked[name] & ones(width)) != 0; };
+    for (const definition& d : f.lines) {
+        ask(d.value.get(), asked);
+        if (d.place.get() != nullptr) ask(d.place.get(), asked);
+    }
+    const auto part = [&](const std::string& name, int width) { return width > 64 || (~asked[name] & ones(width)) != 0; };
     f.partial = false;
     for (const word& i : f.inputs) f.partial = f.partial || part(i.get()->name, i.width());
-    for (const definition& d : f.lines) f.partial = f.partial || part(d.name, d.value.width());
+    for (const definition& d : f.lines)
+        f.partial = f.partial || ((d.what == line::define || d.what == line::variable) && part(d.name, d.value.width()));
     std::erase_if(f.tables, [&](const table_of_words& t) { return !used.contains(t.name); });
 }
 

@@ -2,6 +2,8 @@
 // What `qk emit` prints: functions over words, as trees of gates. A word has a width and a largest value; every gate takes words of the
 // widths that its line says, so that each language can print it without a rule of its own for widths.
 //
+// A function of many operands has arrays, loops with constant bounds and words that are assigned anew, beside those that are defined once.
+//
 // The functions below fold constants and leave out what a largest value decides (a comparison that is always true, a shift by 0). So a
 // function is described once, for every format, and its text has only what the format needs.
 #pragma once
@@ -32,8 +34,12 @@ enum class gate : std::uint8_t {
     less,
     at_least,
     above,
-    choose,  ///< if the first (one bit) is 1 the second, else the third
-    lookup,  ///< the word of the table `name` at an index
+    choose,    ///< if the first (one bit) is 1 the second, else the third
+    lookup,    ///< the word of the table `name` at an index
+    product,   ///< modulo 2^width, of equal widths
+    quotient,  ///< of a place by a constant, without the rest: which block it is in
+    element,   ///< a word of the array `name` at a place
+    call,      ///< the function `name` of words
 };
 
 struct node;
@@ -75,6 +81,7 @@ word operator&(const word& a, const word& b);
 word operator|(const word& a, const word& b);
 word operator^(const word& a, const word& b);
 word operator+(const word& a, const word& b);
+word operator*(const word& a, const word& b);
 word operator-(const word& a, const word& b);
 word operator<<(const word& a, const word& by);
 word operator>>(const word& a, const word& by);
@@ -89,6 +96,14 @@ word lessened(const word& a, const word& b);
 word bounded(const word& a, std::uint64_t most);
 /// Returns the smallest width that holds a value.
 int width_of(std::uint64_t value);
+/// Returns a word that is defined elsewhere: of a loop, or of a variable.
+word named_word(const std::string& as, int width, std::uint64_t largest);
+/// Returns what a function returns, `width` bits.
+word call(const std::string& function, int width, const std::vector<word>& of);
+/// Returns the number of the block of `size` that has a place.
+word block_at(const word& place, std::uint64_t size);
+/// Returns minus a word, modulo 2^width.
+inline word minus(const word& a) { return constant(0, a.width()) - a; }
 
 inline word number(std::uint64_t v, const word& like) { return constant(v, like.width()); }
 inline word operator+(const word& a, std::uint64_t v) { return a + number(v, a); }
@@ -98,10 +113,21 @@ inline word operator<(const word& a, std::uint64_t v) { return a < number(v, a);
 inline word operator>=(const word& a, std::uint64_t v) { return a >= number(v, a); }
 inline word operator>(const word& a, std::uint64_t v) { return a > number(v, a); }
 
+/// What a line does. A loop ends at the `end` that belongs to it.
+enum class line : std::uint8_t { define, variable, assign, array, store, loop, end };
 struct definition {
     std::string name;
-    word value;
+    word value;  ///< loop: where it begins; store: what; array: a word of its width
     std::string comment;
+    line what = line::define;
+    word place{};             ///< store: where; loop: the first place that is not visited any more
+    std::uint64_t count = 1;  ///< array: words; loop: steps
+};
+/// An input of many words, all of one width.
+struct array_of_words {
+    std::string name;
+    int width = 0;
+    std::uint64_t count = 0;
 };
 struct table_of_words {
     std::string name;
@@ -112,8 +138,9 @@ struct table_of_words {
 /// A function over words, without a state.
 struct function {
     std::string name, comment;
-    bool partial = false;      ///< some bits of its words are asked by nothing (drop_unused finds it)
-    std::vector<word> inputs;  ///< names
+    bool partial = false;                ///< some bits of its words are asked by nothing (drop_unused finds it)
+    std::vector<word> inputs;            ///< names
+    std::vector<array_of_words> arrays;  ///< inputs, too; the words behind them
     std::vector<table_of_words> tables;
     std::vector<definition> lines;
     word result;
@@ -122,11 +149,31 @@ struct function {
     /// Defines a word by a name, which then stands for it; constants and names need none. A name that is taken gets a suffix.
     word let(const std::string& as, const word& value, const std::string& comment = {});
     word lookup(const std::string& table, const word& index) const;
+
+    /// Adds an array to the inputs; returns its name.
+    std::string input_array(const std::string& as, int width, std::uint64_t count);
+    /// Makes a word that may be assigned anew.
+    word variable(const std::string& as, const word& begins);
+    void assign(const word& variable, const word& value, const std::string& comment = {});
+    /// Makes an array of the function's own, whose words have no value yet.
+    std::string array(const std::string& as, int width, std::uint64_t count);
+    void store(const std::string& array, const word& place, const word& value);
+    word at(const std::string& array, const word& place) const;
+    /// Begins a loop over places from `first` to before `end`, and returns the place; end_loop() ends the latest one.
+    word loop(const std::string& as, const word& first, const word& end, std::uint64_t step = 1);
+    void end_loop();
+
+  private:
+    std::string free_name(const std::string& as) const;
 };
 
 /// Drops definitions that nothing uses, and finds whether every bit of the others is asked.
 void drop_unused(function& f);
 
+/// Returns the parts of C that functions with words of more than 64 bits need, for a text that has these functions; empty where none does.
+std::string wide_words_in_c(const std::string& functions, int widest);
+/// Returns the largest width among words of more than 64 bits, 0 without them.
+int widest_word(const function& f);
 std::string in_c(const function& f);
 std::string in_system_verilog(const function& f);
 std::string in_python(const function& f);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "qk/dot/accumulator.hpp"
 #include "qk/reference.hpp"
 #include "qk/reference/codes.hpp"
 
@@ -11,25 +12,6 @@ namespace {
 
 word no() { return constant(0, 1); }
 bool is_half(rounding r) { return r == rounding::half_even || r == rounding::half_away || r == rounding::half_up; }
-
-/// Moves the highest 1 of the digits to the top, in steps that halve; the exponent follows.
-void normalize(function& f, word& digits, word& exponent) {
-    int step = 1;
-    while (2 * step < digits.width()) step *= 2;
-    for (; step >= 1; step /= 2) {
-        const word low = f.let("low_" + std::to_string(step), bits(digits, digits.width() - step, step) == 0);
-        const word moved = digits << constant(static_cast<std::uint64_t>(step), 6);
-        digits = f.let("digits_" + std::to_string(step), choose(low, moved, digits), step == 1 ? "the highest bit is now 1" : "");
-        exponent = f.let("exponent_" + std::to_string(step),
-                         choose(low, lessened(exponent, number(static_cast<std::uint64_t>(step), exponent)), exponent));
-    }
-}
-int steps_of(int width) {  // what normalize takes from the exponent at most
-    int step = 1, sum = 0;
-    while (2 * step < width) step *= 2;
-    for (; step >= 1; step /= 2) sum += step;
-    return sum;
-}
 
 /// Splits a word whose low `places` bits are a fraction, and returns whether the rest rounds away from zero.
 word goes_away(function& f, const word& shifted, int places, const word& lost, const word& odd, const word& negative, const semantics& how,
@@ -71,19 +53,12 @@ shifted_word shift(function& f, const word& digits, int width, const word& by, b
     return {all, watch && !by.is(0) ? f.let("lost", all << by) != wide : no()};
 }
 
-/// Returns a distance that stops at `most`, in as many bits as that needs.
-word clamped(function& f, const word& distance, std::uint64_t most) {
-    const int width = width_of(std::min(distance.largest(), most));
-    if (distance.largest() <= most) return width == distance.width() || distance.is_constant() ? distance : bits(distance, 0, width);
-    return f.let("cut", bounded(choose(distance > most, constant(most, width), bits(distance, 0, width)), most));
-}
-
 /// What a finite number beyond the largest becomes, and what Inf does: a code without the sign, and whether it is NaN instead.
 struct beyond_codes {
     word finite, infinite;          ///< magnitudes
     word finite_nan, infinite_nan;  ///< one bit each
 };
-beyond_codes beyond(const floating& out, const semantics& how, const word& negative, std::uint64_t largest) {
+beyond_codes beyond(const floating& out, const semantics& how, const word& negative, std::uint64_t largest, at_the_end end) {
     const int width = out.exponent_bits + out.mantissa_bits;
     const word top = constant(largest, width), infinity = constant(has_infinity(out) ? infinity_magnitude(out) : 0, width);
     const bool odd = reference::largest_is_odd(out);
@@ -92,14 +67,15 @@ beyond_codes beyond(const floating& out, const semantics& how, const word& negat
                        : how.rounding == rounding::down                                                   ? !negative
                                                                                                           : no();
     const bool saturates = reference::saturates(out, how.overflow);
-    const word held = saturates ? constant(1, 1) : stays;
+    const word held = end == at_the_end::passes ? no() : saturates || end == at_the_end::stays ? constant(1, 1) : stays;
     const bool passes = how.overflow == overflow_rule::propagate && has_infinity(out);
     const bool inf_held = saturates && !passes;
     return {choose(held, top, infinity), inf_held ? top : infinity, has_infinity(out) ? no() : !held,
             constant(has_infinity(out) || inf_held ? 0 : 1, 1)};
 }
 
-std::uint64_t largest_code(const floating& out) {  // of a number that float32 holds
+std::uint64_t largest_code(const floating& out) {  // of a number that float32 holds, or of a float64
+    if (out == fp64) return (std::uint64_t{0x7ff} << 52) - 1;
     return (static_cast<std::uint64_t>(max_exponent(out) + out.bias) << out.mantissa_bits) | max_mantissa(out);
 }
 
@@ -115,11 +91,12 @@ word power_of_two_code(const unpacked& x, const word& rounded, const word& low, 
 }
 
 /// Returns the code of a rounded magnitude that may lie beyond the largest number, with its sign, or of what is no number.
-word code_of_rounded(function& f, const unpacked& x, const word& rounded, bool asks_zero, const floating& out, const semantics& how) {
+word code_of_rounded(function& f, const unpacked& x, const word& rounded, bool asks_zero, const floating& out, const semantics& how,
+                     at_the_end end) {
     const int mb = out.mantissa_bits, width = bits(out), magnitude_bits = out.exponent_bits + mb;
     const word negative = out.is_signed ? x.negative : no();
     const std::uint64_t largest = largest_code(out);
-    const beyond_codes b = beyond(out, how, negative, largest);
+    const beyond_codes b = beyond(out, how, negative, largest, end);
     const std::uint64_t nan = reference::nan_code(out), sign = reference::sign_bit(out);
     const auto with_sign = [&](const word& magnitude) { return out.is_signed ? join(negative, magnitude) : magnitude; };
     word magnitude = bits(rounded, 0, magnitude_bits);
@@ -146,6 +123,31 @@ word code_of_rounded(function& f, const unpacked& x, const word& rounded, bool a
 }
 
 }  // namespace
+
+void normalize(function& f, word& digits, word& exponent) {
+    int step = 1;
+    while (2 * step < digits.width()) step *= 2;
+    for (; step >= 1; step /= 2) {
+        const word low = f.let("low_" + std::to_string(step), bits(digits, digits.width() - step, step) == 0);
+        const word moved = digits << constant(static_cast<std::uint64_t>(step), 10);
+        digits = f.let("digits_" + std::to_string(step), choose(low, moved, digits), step == 1 ? "the highest bit is now 1" : "");
+        exponent = f.let("exponent_" + std::to_string(step),
+                         choose(low, lessened(exponent, number(static_cast<std::uint64_t>(step), exponent)), exponent));
+    }
+}
+
+int steps_of(int width) {
+    int step = 1, sum = 0;
+    while (2 * step < width) step *= 2;
+    for (; step >= 1; step /= 2) sum += step;
+    return sum;
+}
+
+word clamped(function& f, const word& distance, std::uint64_t most) {
+    const int width = width_of(std::min(distance.largest(), most));
+    if (distance.largest() <= most) return width == distance.width() || distance.is_constant() ? distance : bits(distance, 0, width);
+    return f.let("cut", bounded(choose(distance > most, constant(most, width), bits(distance, 0, width)), most));
+}
 
 bool needs_normal(const floating& in, const floating& out, int raised) { return in.subnormals && 1 - in.bias + raised > min_exponent(out); }
 
@@ -186,7 +188,7 @@ unpacked unpack_whole(function& f, const word& negative, const word& magnitude, 
     return {negative, no(), no(), magnitude == 0, e, digits, offset, 0, true};
 }
 
-word pack(function& f, const unpacked& x, const floating& out, const semantics& how, const word& random) {
+word pack(function& f, const unpacked& x, const floating& out, const semantics& how, const word& random, at_the_end end) {
     const int mb = out.mantissa_bits, magnitude_bits = out.exponent_bits + mb;
     const bool power = !has_zero(out);  // powers of two alone
     semantics rule = how;
@@ -239,7 +241,7 @@ word pack(function& f, const unpacked& x, const floating& out, const semantics& 
     code = f.let("rounded", code + extend(f.let("away", away), code_bits), "a carry runs into the exponent");
 
     const bool asks_zero = !some_low || field_offset != 0 || x.is_normal;  // those of 0 are no code of 0
-    return power ? power_of_two_code(x, code, low, out, rule) : code_of_rounded(f, x, code, asks_zero, out, how);
+    return power ? power_of_two_code(x, code, low, out, rule) : code_of_rounded(f, x, code, asks_zero, out, how, end);
 }
 
 fixed round_fixed(function& f, const unpacked& x, int whole, const word& unit, int unit_offset, const semantics& how, const word& random) {

@@ -45,11 +45,20 @@ struct unpacked {
 
 /// Returns the number of a code. Where `normal`, the highest bit of the digits of a number other than 0 is 1.
 unpacked unpack(function& f, const floating& in, const word& code, bool normal, bool flush);
+/// Moves the highest 1 of the digits to the top, in steps that halve; the exponent follows. It goes down by at most steps_of(width).
+void normalize(function& f, word& digits, word& exponent);
+int steps_of(int width);
+/// Returns a distance that stops at `most`, in as many bits as that needs.
+word clamped(function& f, const word& distance, std::uint64_t most);
 /// Returns a whole number, of digits and a sign, with its highest bit at the top.
 unpacked unpack_whole(function& f, const word& negative, const word& magnitude, int exponent);
 
+/// What a number beyond the largest one becomes: what rounding and overflow say, or always the largest one, or never.
+enum class at_the_end : std::uint8_t { by_rule, stays, passes };
+
 /// Returns the code in `out` of a number. Needs `normal` digits where numbers below those lie among the normal ones of `out`.
-word pack(function& f, const unpacked& x, const floating& out, const semantics& how, const word& random);
+word pack(function& f, const unpacked& x, const floating& out, const semantics& how, const word& random,
+          at_the_end end = at_the_end::by_rule);
 /// Is true where pack needs `normal` digits of an input whose exponents are moved up by at most `raised`.
 bool needs_normal(const floating& in, const floating& out, int raised);
 

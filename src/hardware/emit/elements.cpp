@@ -189,6 +189,13 @@ std::vector<function> functions_of(const converter& what) {
 }
 
 function is_nan_of(const converter& what) {
+    if (is_block_format(what.format) && !what.decode) {
+        function t = named(what, "is_nan", "Is every number of a block with this scale NaN?");
+        const block_float* b = std::get_if<block_float>(&what.format);
+        const word y = t.input("scale", b != nullptr ? b->exponent_bits : 8);
+        t.result = b != nullptr ? y > static_cast<std::uint64_t>(reference::largest_exponent_code(*b)) : y == 255;
+        return t;
+    }
     const floating* f = what.decode ? &fp32 : number_float(what.format);
     function t = named(what, "is_nan", "Is a result NaN?");
     if (f != nullptr) {

@@ -348,6 +348,22 @@ static void packed_products(void) {
     memset(&o, 0, sizeof o);
     o.integers = 1;
     EXPECT(qk_packed_product(&w, x, y, &o) == QK_OK);
+    { /* x rounded once: the same bits */
+        int8_t q[2 * 64];
+        float scales[2 * 2], again[2 * ROWS];
+        o.count = 2;
+        EXPECT(qk_packed_product(&w, x, y, &o) == QK_OK);
+        EXPECT(qk_round_vectors(x, COLUMNS, q, scales, &o) == QK_OK);
+        o.rounded_scales = scales;
+        EXPECT(qk_packed_product(&w, q, again, &o) == QK_OK);
+        EXPECT(memcmp(y, again, sizeof y) == 0);
+        EXPECT(qk_round_vectors(x, COLUMNS, q, scales, &o) == QK_BAD_ARGUMENT && said("no rounded_scales"));
+        o.x_step = 2;
+        EXPECT(qk_packed_product(&w, q, again, &o) == QK_BAD_ARGUMENT && said("one vector after the other"));
+        o.x_step = 0, o.integers = 0;
+        EXPECT(qk_packed_product(&w, q, again, &o) == QK_BAD_ARGUMENT && said("for integers"));
+        o.count = 0, o.integers = 1, o.rounded_scales = NULL;
+    }
     EXPECT(qk_dot_rows(&w, &rows, x, y, &o) == QK_BAD_ARGUMENT); /* behind the last row */
     rows.rows = 5;
     EXPECT(qk_dot_rows(&w, &rows, x, y, &o) == QK_BAD_ARGUMENT && said("multiple of 32")); /* from column 8 on */
@@ -364,6 +380,39 @@ static void packed_products(void) {
     w.how.format = "fp8_e4m3fn";
     EXPECT(qk_packed_product(&w, x, y, &o) == QK_BAD_ARGUMENT && said("whole numbers"));
     EXPECT(qk_packed_product(NULL, x, y, &o) == QK_BAD_ARGUMENT);
+}
+
+/* ggml's q8_0 as it lies in a .gguf: a float16 scale, then 32 whole numbers of eight bits. */
+static void blocks_of_ggml(void) {
+    enum { ROWS = 3, COLUMNS = 64, BLOCKS = ROWS * COLUMNS / 32 };
+    unsigned char blocks[BLOCKS * 34];
+    float x[COLUMNS], weights[ROWS * COLUMNS], values[ROWS * COLUMNS], y[ROWS];
+    qk_weights w = {0};
+    qk_product_options o = {0};
+    qk_layout layout;
+    size_t i, b;
+    for (b = 0; b < BLOCKS; ++b) {
+        blocks[b * 34] = 0, blocks[b * 34 + 1] = (unsigned char)(0x34 + b % 2 * 4); /* 0.25, 0.5 */
+        for (i = 0; i < 32; ++i) {
+            const int q = (int)((b * 32 + i) * 7919u % 255) - 127;
+            blocks[b * 34 + 2 + i] = (unsigned char)q;
+            weights[b * 32 + i] = (float)q * (b % 2 ? 0.5f : 0.25f);
+        }
+    }
+    for (i = 0; i < COLUMNS; ++i) x[i] = (float)((i * 104729u) % 31) / 8 - 2;
+    EXPECT(qk_check_format("ggml.q8_0", NULL) == QK_OK);
+    w.how = of("ggml.q8_0"), w.rows = ROWS, w.columns = COLUMNS, w.planes.elements = blocks;
+    EXPECT(qk_layout_of(&w.how, ROWS * COLUMNS, &layout) == QK_OK && layout.bytes == sizeof blocks);
+    EXPECT(qk_decode(&w.how, blocks, sizeof blocks, values, ROWS * COLUMNS) == QK_OK);
+    EXPECT(memcmp(values, weights, sizeof values) == 0);
+    EXPECT(qk_packed_product(&w, x, y, NULL) == QK_OK);
+    for (i = 0; i < ROWS; ++i) EXPECT(y[i] == in_order(x, weights + i * COLUMNS, COLUMNS));
+    o.integers = 1;
+    EXPECT(qk_packed_product(&w, x, y, &o) == QK_BAD_ARGUMENT && said("whole numbers"));
+    EXPECT(qk_encode(&w.how, weights, ROWS * COLUMNS, blocks, sizeof blocks) == QK_BAD_TEXT && said("only read"));
+    EXPECT(qk_fake_quantize(&w.how, weights, values, ROWS * COLUMNS) == QK_BAD_TEXT && said("only read"));
+    w.columns = 48, w.rows = 4;
+    EXPECT(qk_packed_product(&w, x, y, NULL) == QK_BAD_ARGUMENT && said("whole blocks"));
 }
 
 /* A code that was asked for before a word was recorded is asked for again. */
@@ -504,6 +553,7 @@ int main(void) {
     comparison();
     products();
     packed_products();
+    blocks_of_ggml();
     expected_codes();
     expected_follows_words();
     scoreboards();

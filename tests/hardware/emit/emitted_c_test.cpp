@@ -2,13 +2,9 @@
 // The emitted C equals the oracle on every word of 16 bits: every element format and rounding of the catalogue, and with QK_TEST_WHOLE
 // every semantics and overflow rule, too, and six formats on every word of 32 bits. One file has all functions, and one compiler run makes
 // them a library; clang reads the same file.
-#include <dlfcn.h>
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 #include <string>
@@ -16,6 +12,7 @@
 
 #include "circuit.hpp"
 #include "elements.hpp"
+#include "emitted_library.hpp"
 #include "qk/formats/catalogue.hpp"
 #include "qk/formats/facts.hpp"
 #include "qk/formats/parse.hpp"
@@ -26,6 +23,7 @@
 namespace {
 
 using namespace qk;
+using test::library;
 using one_word = std::uint32_t (*)(std::uint32_t);
 using two_words = std::uint32_t (*)(std::uint32_t, std::uint32_t);
 
@@ -35,7 +33,7 @@ bool whole() { return std::getenv("QK_TEST_WHOLE") != nullptr; }
 std::uint32_t expected_code(const emit::converter& c, std::uint32_t x, std::uint32_t random) {
     semantics how = c.how;
     const std::uint32_t random_word = is_stochastic(how.rounding) ? random << (32 - how.stochastic_bits) : 0;
-    how.random_words = &random_word;
+    how.random_words = std::span(&random_word, 1);
     const float v = reference::value_of(c.input, x);
     std::uint32_t code = 0;
     const affine scale{std::ldexp(1.0f, c.scale_exponent), c.zero_point};
@@ -48,32 +46,6 @@ std::uint32_t expected_word(const emit::converter& c, std::uint32_t code) {
                       {std::ldexp(1.0f, c.scale_exponent), c.zero_point});
     return v != v && !is_identity(c.format) ? 0x7fc00000u : std::bit_cast<std::uint32_t>(v);
 }
-
-/// Functions as one library.
-class library {
-  public:
-    explicit library(std::string name) : name_(std::move(name)) {}
-    void add(const std::string& text) { text_ += text; }
-    void make() {
-        const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("qk_emit_" + std::to_string(::getpid()));
-        std::filesystem::create_directories(folder);
-        const std::string c = (folder / (name_ + ".c")).string(), so = (folder / (name_ + ".so")).string();
-        std::ofstream(c) << "#include <stdint.h>\n" << text_;
-        for (const char* compiler : {"cc -O1 -shared -fPIC -o ", "clang -fsyntax-only -o "}) {
-            const std::string command = std::string(compiler) + so + " -std=c99 -Wall -Wextra -Wpedantic -Werror -Wconversion " + c;
-            if (std::string(compiler).starts_with("clang") && std::system("command -v clang > /dev/null") != 0) continue;
-            REQUIRE_MESSAGE(std::system(command.c_str()) == 0, command);
-        }
-        handle_ = dlopen(so.c_str(), RTLD_NOW);
-        REQUIRE_MESSAGE(handle_ != nullptr, dlerror());
-        std::filesystem::remove_all(folder);
-    }
-    void* find(const std::string& function) const { return dlsym(handle_, function.c_str()); }
-
-  private:
-    std::string name_, text_;
-    void* handle_ = nullptr;
-};
 
 struct named_converter {
     emit::converter what;
@@ -257,7 +229,7 @@ TEST_CASE("scales, elements and decoders of blocks equal the oracle") {
             std::vector<std::uint32_t> codes(size), shifts(size / pair), random(size), scales(1);
             for (std::size_t i = 0; i < size; ++i) random[i] = random_bits(seed + 2, i);
             semantics how = m.what.how;
-            how.random_words = random.data();
+            how.random_words = random;
             reference::encode(m.what.format, x, {codes, scales, shifts}, {}, {1, 0}, how);
             std::vector<float> y(size);
             reference::decode(m.what.format, {codes, scales, shifts}, y, {}, {1, 0});

@@ -54,7 +54,8 @@ void visit_groups(const Values& values, const_planes p, int width, std::size_t g
 template <class Arch, compile_time_facts Known, class Format, class Visit>
 std::size_t visit_registers([[maybe_unused]] const Format& f, [[maybe_unused]] const_planes p, [[maybe_unused]] std::size_t n,
                             [[maybe_unused]] const codec_parameters& given, [[maybe_unused]] Visit& visit) {
-    if constexpr (kernels::is_baseline<Arch> || kernels::lanes<Arch> < 4 || has_listed_values<Format> || has_sub_blocks<Format>) {
+    if constexpr (kernels::is_baseline<Arch> || kernels::lanes<Arch> < 4 || has_listed_values<Format> || has_sub_blocks<Format> ||
+                  is_ggml_blocks<Format>) {
         return 0;
     } else if constexpr (kernels::is_block_family<Format>) {
         const along_axis a = resolved(given.axis, n);

@@ -232,8 +232,8 @@ QK_APART bool encode_rest(const block_coder<Arch>& coder, const float* x, planes
     const std::span<const float> values(value, room);
     semantics inside = from_element(how, first);
     std::uint32_t words[widened];
-    if (inside.random_words != nullptr) {  // there are none behind the row's end
-        std::copy(inside.random_words, inside.random_words + n, words);
+    if (!inside.random_words.empty()) {  // there are none behind the row's end
+        std::copy(inside.random_words.data(), inside.random_words.data() + n, words);
         std::fill(words + n, words + room, 0u);
         inside.random_words = words;
     }

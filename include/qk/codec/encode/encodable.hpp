@@ -18,7 +18,7 @@ inline namespace QK_ISA {
 
 /// Is true when every result of fake_quantize under this semantics has a code. The rooms of the families say so for theirs.
 constexpr bool encodable(const format& f, const semantics& how) {
-    return detail::with_family(f, [&how](const auto& g) { return encodable(g, how); });
+    return detail::with_read_family(f, [&how](const auto& g) { return encodable(g, how); });
 }
 
 }  // namespace QK_ISA

@@ -18,7 +18,8 @@ struct compile_time_facts {
 };
 template <class Format>
 constexpr compile_time_facts known_of(const Format& f) {
-    if constexpr (kernels::is_block_family<Format>) return {element_width(f), kernels::shape_of(f)};
+    if constexpr (is_ggml_blocks<Format>) return {};
+    else if constexpr (kernels::is_block_family<Format>) return {element_width(f), kernels::shape_of(f)};
     else return {element_width(f), {}, kernels::kind_of(f)};
 }
 

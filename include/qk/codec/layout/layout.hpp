@@ -38,6 +38,9 @@ inline namespace QK_ISA {
 /// Returns the planes of a tensor of outer * length * inner values in a format (qk::format or a family's struct) with blocks along an axis.
 template <class Format>
 constexpr packed_layout layout_of(const Format& f, along_axis a) {
+    if constexpr (std::is_same_v<Format, format>) {
+        if (const auto* g = std::get_if<ggml_blocks>(&f)) return layout_of(*g, a);
+    }
     return detail::layout_of(detail::packing_of(f), a);
 }
 

@@ -37,6 +37,16 @@ inline constexpr device x86_avx512_vnni_vpdpbusd{"x86.avx512_vnni.vpdpbusd", uin
 inline constexpr device x86_avx512_vnni_vpdpbusds{"x86.avx512_vnni.vpdpbusds", uint8, int8, whole_numbers(4, true), 1, 16, 4, intel_sdm};
 inline constexpr device x86_avx512_vnni_vpdpwssd{"x86.avx512_vnni.vpdpwssd", int16, int16, whole_numbers(2), 1, 16, 2, intel_sdm};
 inline constexpr device x86_avx512_vnni_vpdpwssds{"x86.avx512_vnni.vpdpwssds", int16, int16, whole_numbers(2, true), 1, 16, 2, intel_sdm};
+inline constexpr device x86_avx_vnni_int8_vpdpbssd{"x86.avx_vnni_int8.vpdpbssd", int8, int8, whole_numbers(4), 1, 8, 4, intel_vnni};
+inline constexpr device x86_avx_vnni_int8_vpdpbssds{"x86.avx_vnni_int8.vpdpbssds", int8, int8, whole_numbers(4, true), 1, 8, 4, intel_vnni};
+inline constexpr device x86_avx_vnni_int8_vpdpbsud{"x86.avx_vnni_int8.vpdpbsud", int8, uint8, whole_numbers(4), 1, 8, 4, intel_vnni};
+inline constexpr device x86_avx_vnni_int8_vpdpbsuds{"x86.avx_vnni_int8.vpdpbsuds", int8, uint8, whole_numbers(4, true), 1, 8, 4, intel_vnni};
+inline constexpr device x86_avx_vnni_int8_vpdpbuud{"x86.avx_vnni_int8.vpdpbuud", uint8, uint8, whole_numbers(4), 1, 8, 4, intel_vnni};
+inline constexpr device x86_avx_vnni_int16_vpdpwsud{"x86.avx_vnni_int16.vpdpwsud", int16, uint16, whole_numbers(2), 1, 8, 2, intel_vnni};
+inline constexpr device x86_avx_vnni_int16_vpdpwsuds{"x86.avx_vnni_int16.vpdpwsuds", int16, uint16, whole_numbers(2, true), 1, 8, 2, intel_vnni};
+inline constexpr device x86_avx_vnni_int16_vpdpwusd{"x86.avx_vnni_int16.vpdpwusd", uint16, int16, whole_numbers(2), 1, 8, 2, intel_vnni};
+inline constexpr device x86_avx_vnni_int16_vpdpwusds{"x86.avx_vnni_int16.vpdpwusds", uint16, int16, whole_numbers(2, true), 1, 8, 2, intel_vnni};
+inline constexpr device x86_avx_vnni_int16_vpdpwuud{"x86.avx_vnni_int16.vpdpwuud", uint16, uint16, whole_numbers(2), 1, 8, 2, intel_vnni};
 inline constexpr device x86_amx_tdpbf16ps{"x86.amx.tdpbf16ps", bf16, bf16, tiles_of_bf16, 16, 16, 32, intel_amx};
 inline constexpr device x86_amx_tdpbssd{"x86.amx.tdpbssd", int8, int8, whole_numbers(4), 16, 16, 64, intel_amx};
 inline constexpr device x86_amx_tdpbsud{"x86.amx.tdpbsud", int8, uint8, whole_numbers(4), 16, 16, 64, intel_amx};
@@ -49,10 +59,32 @@ inline constexpr device systolic_f32_f16_f16{"systolic.f32.f16.f16", fp16, fp16,
 // clang-format on
 
 inline constexpr const device* generic[] = {
-    &x86_fma_vfmadd231ps,       &x86_fma_vfmadd231pd,      &x86_avx512_bf16_vdpbf16ps, &x86_avx512_vnni_vpdpbusd,
-    &x86_avx512_vnni_vpdpbusds, &x86_avx512_vnni_vpdpwssd, &x86_avx512_vnni_vpdpwssds, &x86_amx_tdpbf16ps,
-    &x86_amx_tdpbssd,           &x86_amx_tdpbsud,          &x86_amx_tdpbusd,           &x86_amx_tdpbuud,
-    &systolic_s32_s8_s8,        &systolic_s32_u8_s8,       &systolic_f32_bf16_bf16,    &systolic_f32_f16_f16,
+    &x86_fma_vfmadd231ps,
+    &x86_fma_vfmadd231pd,
+    &x86_avx512_bf16_vdpbf16ps,
+    &x86_avx512_vnni_vpdpbusd,
+    &x86_avx_vnni_int8_vpdpbssd,
+    &x86_avx_vnni_int8_vpdpbssds,
+    &x86_avx_vnni_int8_vpdpbsud,
+    &x86_avx_vnni_int8_vpdpbsuds,
+    &x86_avx_vnni_int8_vpdpbuud,
+    &x86_avx_vnni_int16_vpdpwsud,
+    &x86_avx_vnni_int16_vpdpwsuds,
+    &x86_avx_vnni_int16_vpdpwusd,
+    &x86_avx_vnni_int16_vpdpwusds,
+    &x86_avx_vnni_int16_vpdpwuud,
+    &x86_avx512_vnni_vpdpbusds,
+    &x86_avx512_vnni_vpdpwssd,
+    &x86_avx512_vnni_vpdpwssds,
+    &x86_amx_tdpbf16ps,
+    &x86_amx_tdpbssd,
+    &x86_amx_tdpbsud,
+    &x86_amx_tdpbusd,
+    &x86_amx_tdpbuud,
+    &systolic_s32_s8_s8,
+    &systolic_s32_u8_s8,
+    &systolic_f32_bf16_bf16,
+    &systolic_f32_f16_f16,
 };
 
 }  // namespace qk::devices

@@ -58,6 +58,56 @@ struct fast_floating {
     }
 };
 
+/// fast_floating for formats without a sign: what is below zero becomes +0.
+template <class Arch>
+struct fast_unsigned {
+    fast_floating<Arch> fast;
+
+    template <bool Scaled>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
+        return divided<Scaled>(x, by);
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const fast_scale<Arch>& by) const noexcept {
+        const vf<Arch> r = to_grid<Arch>(x, fast.least, fast.magic);
+        return multiplied<Scaled>(min(max(r, vf<Arch>(0.0f)), fast.largest), by);
+    }
+};
+
+/// The half-even form of formats whose numbers are 0 and powers of two, such as E3M0. A value halfway between two of them goes to the even
+/// code, so half of a binade, less a bit where the lower code is even, is added before the digits behind the exponent are cut off.
+template <class Arch>
+struct fast_single_digit {
+    std::int32_t limit = no_value;
+    vi<Arch> parity, least, zero_up_to, largest, kept_sign;
+
+    explicit fast_single_digit(const floating_rules& r) noexcept : parity(r.grid.bias - 127), kept_sign(r.zero_signs & sign_bit) {
+        const int field = r.least_step - step_bias + 127;  // of the smallest number
+        const bool served = r.grid.by_code && r.grid.subnormals && r.how == rounding::half_even && !r.random.used && !r.nonnegative &&
+                            !r.no_zero && r.flush_below == 0 && r.least_input == 0 && field >= 2;
+        if (!served) return;
+        const bool saturates = r.infinity == r.largest && r.beyond[0] == r.largest && r.beyond[1] == r.largest;
+        limit = saturates ? 0x7f7fffff : r.largest;
+        least = vi<Arch>(field << 23);
+        zero_up_to = vi<Arch>((field - 1) << 23);  // half of the smallest number is a tie, and 0 has an even code
+        largest = vi<Arch>(r.largest);
+    }
+    bool usable() const noexcept { return limit != no_value; }
+
+    template <bool Scaled>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
+        return divided<Scaled>(x, by);
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const fast_scale<Arch>& by) const noexcept {
+        using V = vi<Arch>;
+        const V u = as_int<Arch>(x), a = u & V(magnitude_bits), odd = ((a >> 23) + parity) & V(1);
+        const V power = min(max((a + V(half_bit - 1) + odd) & V(exponent_mask), least), largest);
+        const V y = ((power | (u & V(sign_bit))) & all_bits<Arch>(a > zero_up_to)) | (u & kept_sign);
+        return multiplied<Scaled>(as_float<Arch>(y), by);
+    }
+};
+
 /// The half-even form of formats with float32's exponents, such as bf16, by integer addition; overflow becomes Inf by itself.
 template <class Arch>
 struct fast_truncation {
@@ -252,10 +302,12 @@ struct rounded_power {
     }
 };
 
-/// What is known of a floating format when compiling. Only the fast forms that the format may need are compiled then.
-enum class floating_kind : std::uint8_t { any, power_of_two, float32_exponents, other };
+/// What is known of a floating format when compiling: `odd` has no sign, or no digit behind the leading one. Only the fast forms that the
+/// format may need are compiled then.
+enum class floating_kind : std::uint8_t { any, power_of_two, float32_exponents, odd, other };
 constexpr floating_kind kind_of(floating f) {
     if (f == e8m0) return floating_kind::power_of_two;
+    if (min_exponent(f) != -126 && ((!f.is_signed && has_zero(f)) || f.mantissa_bits == 0)) return floating_kind::odd;
     return min_exponent(f) == -126 ? floating_kind::float32_exponents : floating_kind::other;
 }
 constexpr bool may_be(floating_kind known, floating_kind what) { return known == floating_kind::any || known == what; }
@@ -267,17 +319,27 @@ struct floating_rows {
     floating_rules rules;
     fast_floating<Arch> fast;
     fast_power_of_two<Arch> power;
+    fast_single_digit<Arch> single_digit;
+    bool is_unsigned;  ///< fast_unsigned serves
     bool flushes, other_rounding, usable, scales_apply, streaming;
 
     floating_rows(floating f, const semantics& how, bool /*one_scale*/, bool stream_rows) noexcept
         : rules(rules_of(f, how)),
-          fast(without_flush(rules)),
+          fast(without_flush(with_sign(rules))),
           power(rules),
+          single_digit(rules),
+          is_unsigned(rules.nonnegative && !asks_other_rounding() && fast.limit != no_value && !kernels::flushes(rules) &&
+                      rules.least_step + rules.mantissa_bits > step_bias - 126),
           flushes(kernels::flushes(rules)),
           other_rounding(!power.usable() && asks_other_rounding()),
           usable(is_served()),
           scales_apply(f != fp32),
           streaming(stream_rows) {}
+    /// Returns the rules as those of a format with a sign, which is all that keeps some formats from the sums of `fast`.
+    static floating_rules with_sign(floating_rules r) noexcept {
+        if (r.nonnegative) r.nonnegative = false, r.general = r.grid.needed() || !kernels::is_counted(r.how, r.random);
+        return r;
+    }
     /// Is true where the sums of `fast` round otherwise than asked. Rounding to nearest makes subnormal inputs zero anyway, except in
     /// formats with float32's exponents; results are flushed by the forms of the other roundings.
     bool asks_other_rounding() const noexcept {
@@ -290,11 +352,14 @@ struct floating_rows {
     }
     /// Is true where one of the fast forms applies.
     bool is_served() const noexcept {
-        if (!default_environment<Arch>() || rules.general) return false;
+        if (!default_environment<Arch>()) return false;
+        if (is_unsigned || single_digit.usable()) return true;
+        if (rules.general) return false;
         if (power.usable()) return true;
         return (fast.limit != no_value || rules.powers_of_two) && (!other_rounding || is_counted());
     }
     std::int32_t limit_of(float scale) const noexcept {
+        if (single_digit.usable()) return single_digit.limit;
         if (power.usable()) return power.limit;
         if (rules.powers_of_two) return rounded_power<Arch>::limit;
         const bool flush_is_served = fast.shift != 0 || (rules.least_step > step_bias - 60 && scale > 0x1p-60f);
@@ -309,7 +374,7 @@ struct floating_rows {
             t.lowest[k] = t.highest[k] = 0;
             t.limit[k] = limit_of(t.scale[k]);
         }
-        t.finish(count, worth && !other_rounding ? fast.tie_bits : 0, false);
+        t.finish(count, worth && !other_rounding && !is_unsigned ? fast.tie_bits : 0, false);
     }
     template <std::size_t Size>
     floating_step<Arch> step(const scale_table<Arch, Size>& t, std::size_t k, const std::int64_t*) const noexcept {
@@ -340,6 +405,10 @@ struct floating_rows {
             if (fast.shift != 0) return either(fast_truncation<Arch>(fast));
         }
         if constexpr (Known == floating_kind::power_of_two) return;
+        if constexpr (may_be(Known, floating_kind::odd)) {
+            if (is_unsigned) return either(fast_unsigned<Arch>{fast});
+            if (single_digit.usable()) return either(single_digit);
+        }
         if constexpr (!is_baseline<Arch>) {
             if (other_rounding) return call(rounded_floating<Arch>(fast, rules), std::true_type());
         }

@@ -104,7 +104,9 @@ template <class Arch>
 fast_block<Arch> fast_block_of(const microscaling_step<Arch>& s, bool any_rounding) noexcept {
     const int m = s.mantissa_bits, least = s.least_step + m - step_bias;  // exponent of the smallest normal element
     fast_block<Arch> q(m);
-    if (s.nonnegative || s.element_grid.needed()) return q;
+    // Of ties that codes decide, the form of the other roundings knows those of half-even.
+    const bool counts_ties = any_rounding && s.element_grid.subnormals && s.rules.how == rounding::half_even;
+    if (s.nonnegative || (s.element_grid.needed() && !counts_ties)) return q;
     if (!q.covers(s.rules, any_rounding) || (s.largest_negative != s.largest && !any_rounding) || m > 20) return q;
     q.grid = !s.integers;
     switch (s.rule) {

@@ -40,7 +40,10 @@ struct fast_nvfloat {
     /// `any_rounding`: for rounded_nvfloat, which covers every rounding and sign of zero.
     explicit fast_nvfloat(const nvfloat_step<Arch>& s, bool any_rounding = false) noexcept
         : tie_bits(s.element.mantissa_bits + 2), element_max(s.element_max), tensor_scale(s.tensor_scale) {
-        plain = !s.element.general && !s.scale.grid.needed() && (any_rounding || s.rules.how == rounding::half_even) &&
+        // Of ties that codes decide, the form of the other roundings knows those of half-even.
+        const bool counts_ties = any_rounding && !s.element.nonnegative && !s.element.no_zero && s.element.grid.subnormals &&
+                                 s.rules.how == rounding::half_even && is_counted(s.rules.how, s.rules.random);
+        plain = (!s.element.general || counts_ties) && !s.scale.grid.needed() && (any_rounding || s.rules.how == rounding::half_even) &&
                 (!Product || (tie_bits <= 20 && s.element.least_step > step_bias - 90)) &&
                 (!flushes(s.rules) || s.element.least_step > step_bias - 20) && (any_rounding || s.rules.zero == zero_sign::kept) &&
                 of(s.element, least, magic, largest) && of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
@@ -108,13 +111,15 @@ struct rounded_nvfloat {
     fast_rounding<Arch> rounds;
     signs_of_zeros<Arch> zeros;
     fast_flush flush;
+    bool by_code;  ///< elements have one digit, and ties go to even codes
 
     explicit rounded_nvfloat(const nvfloat_step<Arch>& s) noexcept
         : fast(s, true),
           mantissa_bits(s.element.mantissa_bits),
           rounds(s.rules.how, s.rules.random),
           zeros(s.rules.zero),
-          flush(s.rules.least_input, 0) {}
+          flush(s.rules.least_input, 0),
+          by_code(s.element.grid.by_code) {}
 
     template <bool = false, bool = false, bool Integers = false>
     QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const nvfloat_shared<Arch, false>& b) const noexcept {
@@ -122,7 +127,8 @@ struct rounded_nvfloat {
         const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(flush.input<Arch>(x), b.scale), fast.largest)), u = as_int<Arch>(x),
                 m(mantissa_bits << 23);
         const V c = max(q & V(exponent_mask), fast.least), a = q & V(magnitude_bits);
-        const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
+        const V tied = __builtin_expect(by_code, 0) ? tied_by_code<Arch>(a, c, fast.least) : a;
+        const auto k = rounds.template count<Integers>(as_float<Arch>(tied), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
         V sign = u & as_int<Arch>(b.kept_sign);
         sign = zeros.of(sign, k, [&] { return a == V(0); });
         return {k, c, sign};

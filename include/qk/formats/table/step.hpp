@@ -59,6 +59,11 @@ struct table_rules {
         std::copy(code, code + 32, code_of_place);
     }
 
+    /// Returns integers in the order of the values of floats; both zeros are 0.
+    static vi<Arch> ordered(vi<Arch> bits) noexcept {
+        const vi<Arch> sign = bits >> 31;
+        return ((bits & vi<Arch>(magnitude_bits)) ^ sign) - sign;
+    }
     /// Returns the places of quotients in_registers, of `Levels` levels. No quotient is NaN.
     template <int Levels>
     QK_INLINE vi<Arch> found(vi<Arch> order) const noexcept {
@@ -122,11 +127,6 @@ struct table_rules {
   private:
     static constexpr std::int32_t beyond_all = INT32_MAX;
 
-    /// Returns integers in the order of the values of floats; both zeros are 0.
-    static vi<Arch> ordered(vi<Arch> bits) noexcept {
-        const vi<Arch> sign = bits >> 31;
-        return ((bits & vi<Arch>(magnitude_bits)) ^ sign) - sign;
-    }
     static std::int32_t order_of(float v) noexcept {
         const auto bits = std::bit_cast<std::int32_t>(v);
         return bits < 0 ? -(bits & magnitude_bits) : bits;
@@ -200,11 +200,19 @@ struct table_rules {
             const int side = side_of_middle(a, b, value_at(x));
             return side > 0 || (side == 0 && tie_goes_up);
         };
-        // Halved from the float next to the middle, or from all if the processor's modes put that elsewhere.
+        // It is the float next to the middle, or the one behind it; else halved from all, if the processor's modes put that elsewhere.
         std::int64_t below = low, reaches = high;
-        const std::int64_t guess = order_of(static_cast<float>((a + b) / 2)), before = guess - 2, behind = guess + 2;
-        if (before > below && before < reaches && !goes_up(static_cast<std::int32_t>(before))) below = before;
-        if (behind > below && behind < reaches && goes_up(static_cast<std::int32_t>(behind))) reaches = behind;
+        const std::int64_t guess = order_of(static_cast<float>((a + b) / 2));
+        if (guess > below && guess < reaches) {
+            const auto at = static_cast<std::int32_t>(guess);
+            if (!goes_up(at)) {
+                if (goes_up(at + 1)) return at + 1;
+                below = guess;
+            } else {
+                if (!goes_up(at - 1)) return at;
+                reaches = guess;
+            }
+        }
         while (reaches - below > 1) {
             const std::int64_t middle = (below + reaches) >> 1;
             (goes_up(static_cast<std::int32_t>(middle)) ? reaches : below) = middle;

@@ -22,8 +22,8 @@ T parsed_value(const parsed<T>& p) {
     return *p;
 }
 
-/// Returns the format that `text` names; throws qk::graph::error with parse_format's sentence.
-inline format format_from(std::string_view text) { return parsed_value(parse_format(text)); }
+/// Returns the format that `text` names and numbers are rounded to; throws qk::graph::error with the parser's sentence.
+inline format format_from(std::string_view text) { return parsed_value(parse_rounded_format(text)); }
 
 }  // namespace graph
 }  // namespace qk

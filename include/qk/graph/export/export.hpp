@@ -35,8 +35,9 @@ class export_style {
 std::span<const export_style> export_styles();
 
 enum class weight_storage : std::uint8_t {
-    packed,  ///< codes and scales: the file shrinks as the format promises
-    floats,  ///< float32, already rounded where the runtime leaves them alone
+    packed,   ///< codes and scales: the file shrinks as the format promises
+    floats,   ///< float32, already rounded where the runtime leaves them alone
+    product,  ///< packed, and each MatMul or Gemm with them is one function (styles portable and nbits)
 };
 
 /// How int8 weights of layers are stored beside activations of 8 bits. The values are the same; style amd always has signed codes.
@@ -50,7 +51,8 @@ struct export_options {
     export_style style = export_style::qdq;
     weight_storage weights = weight_storage::packed;
     int8_codes int8_weights = int8_codes::where_safe;
-    bool inlined = false;  ///< the file has no functions: their nodes stand in the place of each call
+    bool integer_sums = false;  ///< products round x to int8 by block of 32, where the format's elements are whole numbers
+    bool inlined = false;       ///< the file has no functions: their nodes stand in the place of each call
     /// Styles qdq and portable write activations of 16-bit integers, fp16 and FP8 as functions, and qdq all that it has no pairs for:
     /// OpenVINO drops pairs of more than 8 bits, and rounds those of FP8 otherwise.
     bool pairs_of_bytes_alone = false;

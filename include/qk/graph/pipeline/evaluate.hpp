@@ -17,6 +17,8 @@ namespace qk::graph::pipeline {
 struct evaluate_settings {
     model_source model;
     std::string output_dir, dump, compare;
+    std::string run_with{};                 ///< a runtime that runs the file in the evaluator's place: onnxruntime, with qk's operators
+                                            ///< onnxruntime+library, or openvino
     named_tensors expected;                 ///< outputs to compare with, in place of files in `compare`
     bool keep_outputs = false;              ///< the outputs are in the outcome even if no folder is named
     std::vector<std::string> accumulators;  ///< "NAME", "TYPE:NAME", "LAYER:NAME"; they override the requests file

@@ -6,7 +6,9 @@
 
 #include "graph/evaluate/execute/network.hpp"
 #include "graph/model/bind_attributes.hpp"
+#include "graph/model/body_mark.hpp"
 #include "graph/model/check.hpp"
+#include "graph/ops/portable_call.hpp"
 #include "graph/ops/table.hpp"
 
 namespace qk::graph::execute {
@@ -109,12 +111,15 @@ class builder {
 
     void add_node(const onnx::NodeProto& proto, scope& s) {
         const std::string domain = domain_of(proto.domain());
+        const char* portable = nullptr;
         if (!functions_.empty())
-            if (const auto f = functions_.find(function_key(domain, proto.op_type(), overload_of(proto))); f != functions_.end())
-                return add_call(proto, *f->second, s);
+            if (const auto f = functions_.find(function_key(domain, proto.op_type(), overload_of(proto))); f != functions_.end()) {
+                portable = is_as_written(*f->second) ? ops::portable_row_of(proto) : nullptr;
+                if (portable == nullptr) return add_call(proto, *f->second, s);
+            }
         const auto v = s.versions->find(domain);
         const int version = v == s.versions->end() ? 1 : v->second;
-        net_node node{node_view(proto, version), find_op(domain, proto.op_type(), version), {}, {}, {}};
+        net_node node{node_view(proto, version), find_op(domain, portable != nullptr ? portable : proto.op_type(), version), {}, {}, {}};
         if (node.op == nullptr)
             node.view.fail("operator " + (domain.empty() ? std::string() : domain + ".") + proto.op_type() + " of opset " +
                            std::to_string(version) + " is not supported by the evaluator");
@@ -216,12 +221,21 @@ class builder {
                         " MB; make their constants inputs, or call fewer functions");
     }
 
+    /// Returns whether a function is one of a portable file, with the body that qk wrote: its calls say what it computes.
+    bool is_as_written(const onnx::FunctionProto& f) {
+        if (f.domain() != "qk") return false;
+        const auto [known, fresh] = as_written_.try_emplace(&f, false);
+        if (fresh) known->second = graph::detail::is_as_signed(f);
+        return known->second;
+    }
+
     static bool is_formal(const onnx::FunctionProto& f, const std::string& name) {
         return std::find(f.input().begin(), f.input().end(), name) != f.input().end();
     }
 
     large_constants how_;
     std::unordered_map<std::string, const onnx::FunctionProto*> functions_;
+    std::unordered_map<const onnx::FunctionProto*, bool> as_written_;
     std::size_t most_copied_;
     std::size_t copied_ = 0;                               ///< bytes of copied function bodies and of the names in them
     std::unordered_map<std::string, int> formal_outputs_;  ///< "call/formal" to the value it stands for

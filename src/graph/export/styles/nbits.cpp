@@ -237,6 +237,7 @@ class nbits_writer : public quantizer_writer {
     /// Finds the nodes of experts that are rewritten as a whole, or adds a note that says why one is not.
     void begin(const model& source, const precision_plan& plan) override {
         source_ = &source;
+        rest_->begin(source, plan);
         for (int i = 0; i < source.graph().node_size(); ++i) {
             const onnx::NodeProto& n = source.graph().node(i);
             if (n.domain() != "com.microsoft" || n.op_type() != "MoE") continue;
@@ -270,6 +271,7 @@ class nbits_writer : public quantizer_writer {
             products_.push_back({reader.node, v.name, v.how, own});
             return true;
         }
+        if (rest_->takes(v, value, own, reader)) return true;
         if (is_integer_format(v.how.format) && value.rank() == 2)
             notes_.push_back("weights '" + v.name + "' of '" + n.name() + "' stay as in style portable: " + why);
         return false;

@@ -19,6 +19,7 @@
 #include "graph/export/qdq.hpp"
 #include "graph/export/style.hpp"
 #include "graph/export/writer.hpp"
+#include "graph/ops/portable_functions.hpp"
 #include "qk/formats/floating.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/formats/parse.hpp"
@@ -47,7 +48,7 @@ class function_builder {
         namespace own = portable::attribute;
         for (const char* a :
              {own::version, own::format, own::semantics, own::scale_rule, own::scales, own::axis, own::block, own::flatten, own::result})
-            proto_.add_attribute(a);  // no node of the body reads them
+            unread(a);
         proto_.add_opset_import()->set_version(opset);
     }
 
@@ -55,6 +56,8 @@ class function_builder {
         proto_.add_input(name);
         return name;
     }
+    /// Declares an attribute of calls that no node of the body reads.
+    void unread(const std::string& name) { proto_.add_attribute(name); }
     /// Returns a constant with the list of integers that every call passes as attribute `name`.
     operand integers_of_call(const std::string& name) { return of_call(name, "value_ints", onnx::AttributeProto::INTS); }
     operand integer_of_call(const std::string& name) { return of_call(name, "value_int", onnx::AttributeProto::INT); }
@@ -718,6 +721,11 @@ struct function_key {
     bool whole_blocks = false;  ///< no block is shorter than the others
     bool zero_codes = false;    ///< zero points of blocks are packed like the elements, not floats
     bool by_kernel = false;     ///< decodes in each run what qk's library for onnxruntime can decode, and is named so
+    // Members for products, which decode a matrix and multiply with it:
+    data_type product = data_type::undefined;  ///< type of the input and the result; undefined: no product
+    bool bias = false;
+    bool integer_sums = false;  ///< the input is rounded to int8 by block of 32
+    bool is_product() const { return product != data_type::undefined; }
     friend bool operator==(const function_key&, const function_key&) = default;
 };
 
@@ -804,6 +812,33 @@ inline operand unpack(function_builder& f, const std::vector<operand>& planes, i
     return code;
 }
 
+/// Unpacks codes of more than 8 bits that follow each other without gaps, as in layout 1.
+inline operand unpack_wide(function_builder& f, const operand& bytes, int width, const operand& count, bool each_run) {
+    const packing_group g = group_of(width);
+    const bool narrow = width <= 17;  // a code and the bits before it lie in 24 bits
+    const auto row = [&](const std::vector<std::int64_t>& v) {
+        return narrow ? row_of(f, std::vector<std::int32_t>(v.begin(), v.end()), "i") : row_of(f, v, "i");
+    };
+    operand all = whole_numbers(f, bytes, each_run);
+    if (!narrow) all = f.cast(all, data_type::int64);
+    all = f.op("Reshape", {all, f.integers({-1, g.bytes})});
+    operand code;
+    for (int k = 0; 8 * k < width + 7; ++k) {  // byte k of each code
+        std::vector<std::int64_t> from, weight;
+        for (int i = 0; i < g.codes; ++i) {
+            from.push_back(std::min(i * width / 8 + k, g.bytes - 1));
+            weight.push_back(8 * k < i * width % 8 + width ? std::int64_t{1} << (8 * k) : 0);
+        }
+        const operand part = f.op("Mul", {f.gather(all, f.integers(from), 1), row(weight)});
+        code = k == 0 ? part : f.op("Add", {code, part});
+    }
+    std::vector<std::int64_t> places;
+    for (int i = 0; i < g.codes; ++i) places.push_back(std::int64_t{1} << (i * width % 8));
+    code = f.op("Mod", {f.op("Div", {code, row(places)}), row({std::int64_t{1} << width})});
+    code = f.op("Slice", {f.op("Reshape", {code, f.integers({-1})}), f.integers({0}), count, f.integers({0})});
+    return narrow ? code : f.cast(code, data_type::int32);
+}
+
 /// Looks up the elements of all codes of a byte at once: [bytes, codes a byte].
 inline operand elements_of_bytes(function_builder& f, const format& of, int width, const operand& bytes) {
     const std::vector<float> one = element_table(of, width);
@@ -879,17 +914,17 @@ inline void spread_over_blocks(function_builder& f, const function_key& k, const
     scale = a.mul(scale, f.gather(f.op("Reshape", {shift, f.integers_of_call("parts")}), part_of, 1));
 }
 
-/// Returns the body that decodes. Its inputs are the planes of the codes, of the scales and of the shifts, then `scale` and `zero_point`
-/// (or `zero_codes`, packed, `zero_count` of them) where the key has them. Its attributes are: `shape` of the result; `rows`, the shape as
-/// [outer, length, inner], or with whole blocks as [outer * blocks, block, inner]; `count` of elements unless they fill bytes; for blocks
-/// `grid` ([outer, blocks, inner], or [outer * blocks, 1, inner]) and `grid_count`; where some blocks are short `length`, and `parts` and
-/// `part_count` of sub-blocks.
-inline onnx::FunctionProto decode_function(const function_key& k, const std::string& name, int opset) {
-    function_builder f(name, opset, text_of(k.format) + ": packed codes to float32");
+/// Adds what decodes, and returns the values in the shape of the call's attribute. Its inputs are the planes of the codes, of the scales
+/// and of the shifts, then `scale` and `zero_point` (or `zero_codes`, packed, `zero_count` of them) where the key has them. Its attributes
+/// are: `shape` of the result; `rows`, the shape as [outer, length, inner], or with whole blocks as [outer * blocks, block, inner]; `count`
+/// of elements unless they fill bytes; for blocks `grid` ([outer, blocks, inner], or [outer * blocks, 1, inner]) and `grid_count`; where
+/// some blocks are short `length`, and `parts` and `part_count` of sub-blocks.
+inline operand decoded_values(function_builder& f, const function_key& k) {
     const arithmetic a(f, data_type::float32);
     const auto [element_bits, scale_bits] = code_bits(k.format);
     const auto planes = [&](const std::string& stem, int width) {
         std::vector<operand> inputs;
+        if (k.is_product() && width > 8) return std::vector{f.input(stem)};
         for (int p = 0; p < plane_count(width); ++p) inputs.push_back(f.input(p == 0 ? stem : stem + "_" + std::to_string(p + 1)));
         return inputs;
     };
@@ -901,9 +936,11 @@ inline onnx::FunctionProto decode_function(const function_key& k, const std::str
     if (k.zero_codes)
         zero_point =
             elements_of(f, k.format, element_bits, unpack(f, {zero_point}, element_bits, f.integers_of_call("zero_count"), k.each_run));
-    operand y = k.whole_bytes
-                    ? elements_of_bytes(f, k.format, element_bits, whole_numbers(f, codes[0], k.each_run))
-                    : elements_of(f, k.format, element_bits, unpack(f, codes, element_bits, f.integers_of_call("count"), k.each_run));
+    const bool wide = k.is_product() && element_bits > 8;
+    operand y = k.whole_bytes ? elements_of_bytes(f, k.format, element_bits, whole_numbers(f, codes[0], k.each_run))
+                              : elements_of(f, k.format, element_bits,
+                                            wide ? unpack_wide(f, codes[0], element_bits, f.integers_of_call("count"), k.each_run)
+                                                 : unpack(f, codes, element_bits, f.integers_of_call("count"), k.each_run));
     y = f.op("Reshape", {y, f.integers_of_call("rows")});
     const bool blocked = is_block_format(k.format);
     if (blocked || k.block_scales) {
@@ -914,7 +951,38 @@ inline onnx::FunctionProto decode_function(const function_key& k, const std::str
     }
     if (!zero_point.empty()) y = a.sub(y, zero_point);
     if (!scale.empty()) y = a.mul(y, scale);
-    return f.finish(f.op("Reshape", {y, f.integers_of_call("shape")}));
+    return f.op("Reshape", {y, f.integers_of_call("shape")});
+}
+
+inline onnx::FunctionProto decode_function(const function_key& k, const std::string& name, int opset) {
+    function_builder f(name, opset, text_of(k.format) + ": packed codes to float32");
+    return f.finish(decoded_values(f, k));
+}
+
+/// Rounds x to whole numbers of a scale by block of 32 along its last axis, the last one short where `inputs` is no multiple: the largest
+/// magnitude / 127, to nearest even. 0 stays 0; NaN and Inf make their block NaN. product_sums::integers, qk/product.hpp.
+inline operand rounded_to_bytes(function_builder& f, const operand& x) {
+    return in_blocks(f, x, block_layout::any_length, 32, 0, [&](const operand& blocks) {
+        const arithmetic a(f, data_type::float32);
+        const operand every = a.abs(blocks), sum = f.reduce("ReduceSum", every, {-2}), amax = f.reduce("ReduceMax", every, {-2});
+        const operand worst = a.where(a.is_nan(sum), sum, amax), poison = a.sub(worst, worst);
+        const operand scale = a.div(amax, a.c(127)), none = a.equal(scale, a.c(0));
+        const operand whole = a.clip(f.op("Round", {a.div(blocks, a.where(none, a.c(1), scale))}), -127, 127);
+        return a.mul(a.where(none, a.c(0), whole), a.add(scale, poison));
+    });
+}
+
+/// Returns the body of a product: x, then a bias where the key has one, then what decodes to the matrix [outputs, inputs].
+inline onnx::FunctionProto product_function(const function_key& k, const std::string& name, int opset) {
+    function_builder f(name, opset, text_of(k.format) + ": product with a matrix of packed codes");
+    for (const char* a : {portable::attribute::turned, portable::attribute::bias, portable::attribute::sums}) f.unread(a);
+    const auto single = [&](const operand& v) { return k.product == data_type::float32 ? v : f.cast(v, data_type::float32); };
+    operand x = single(f.input("x"));
+    const operand bias = k.bias ? single(f.input("bias")) : "";
+    if (k.integer_sums) x = rounded_to_bytes(f, x);
+    operand y = f.op("MatMul", {x, f.op("Transpose", {decoded_values(f, k)})});
+    if (k.bias) y = f.op("Add", {y, bias});
+    return f.finish(k.product == data_type::float32 ? y : f.cast(y, k.product));
 }
 
 /// Returns a name that ONNX allows: letters, digits and underscores.
@@ -939,8 +1007,10 @@ class function_set {
         g_.import(marks::function_domain, 1);
         std::string stem = identifier(text_of(key.format));
         if (is_table_format(key.format)) stem = stem.substr(0, 60);  // not all of its values
-        if (key.decodes) stem.insert(0, portable::decodes);
+        if (key.decodes) stem.insert(0, key.is_product() ? portable::products : portable::decodes);
         if (key.by_kernel) stem += portable::in_each_run;
+        if (key.product == data_type::float16) stem += portable::of_float16;
+        if (key.product == data_type::bfloat16) stem += portable::of_bfloat16;
         std::string unique = stem;
         for (int i = 2; std::find(taken_.begin(), taken_.end(), unique) != taken_.end(); ++i) unique = stem + "_" + std::to_string(i);
         taken_.push_back(unique);
@@ -951,8 +1021,9 @@ class function_set {
     void finish() {
         const int opset = std::max(g_.target().opset(""), g_.required_opset());
         for (const auto& [key, name] : functions_) {
-            *g_.target().proto().add_functions() =
-                key.decodes ? decode_function(key, name, opset) : fake_quantize_function(key, name, opset);
+            *g_.target().proto().add_functions() = key.is_product() ? product_function(key, name, opset)
+                                                   : key.decodes    ? decode_function(key, name, opset)
+                                                                    : fake_quantize_function(key, name, opset);
         }
     }
 
@@ -961,6 +1032,34 @@ class function_set {
     std::vector<std::string> taken_;
     std::vector<std::pair<function_key, std::string>> functions_;
 };
+
+// A matrix that a product reads stands as [outputs, inputs], and in a model most often as [inputs, outputs].
+
+template <class T>
+void transpose(std::span<const T> from, std::size_t rows, std::size_t columns, std::span<T> to) {
+    for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
+}
+inline tensor transposed(const tensor& matrix) {
+    tensor t(data_type::float32, {matrix.dim(1), matrix.dim(0)});
+    transpose<float>(matrix.as<float>(), static_cast<std::size_t>(matrix.dim(0)), static_cast<std::size_t>(matrix.dim(1)), t.as<float>());
+    return t;
+}
+/// Returns the quantizer of the transpose of a matrix of this shape. Scales of blocks turn with it.
+inline quantizer transposed(quantizer q, const dims& shape) {
+    const auto axis = static_cast<std::size_t>(q.flatten ? 1 : positive_axis(q.axis, 2));
+    q.axis = static_cast<int>(1 - axis), q.flatten = false;
+    const auto lines = static_cast<std::size_t>(shape[1 - axis]);
+    if (q.block_size == 0 || lines == 0) return q;
+    const auto transpose_list = [&]<class T>(std::vector<T>& list) {  // [blocks][lines] along axis 0, [lines][blocks] along axis 1
+        const std::vector<T> from = list;
+        const std::size_t blocks = list.size() / lines;
+        if (blocks * lines != list.size()) return;  // one for all
+        transpose<T>(from, axis == 0 ? blocks : lines, axis == 0 ? lines : blocks, list);
+    };
+    transpose_list(q.scale), transpose_list(q.zero_point);
+    return q;
+}
 
 class portable_writer : public functions_writer {
   public:
@@ -987,7 +1086,7 @@ class portable_writer : public functions_writer {
             codes.fine_codes = false;  // which that does already
             return flattened(standard_.weight(codes, value));
         }
-        if (options_.weights == weight_storage::packed) {
+        if (options_.weights != weight_storage::floats) {
             const std::optional<packed_constant> p = packed(v.how, value);
             if (p && p->bytes() + size_of_call < value.size_bytes()) {
                 const std::string y = decoded(v, value, *p);
@@ -998,6 +1097,24 @@ class portable_writer : public functions_writer {
         return g_.rounded_constant(v.name, rounded(v.how, value), describe(v.how, true));
     }
 
+    void begin(const model& source, const precision_plan&) override { source_ = &source; }
+
+    /// Takes the weights of a MatMul or Gemm that becomes a product; a note says why another one does not.
+    bool takes(const quantized_value& v, const tensor& value, data_type own, model::use reader) override {
+        if (options_.weights != weight_storage::product || reader.node < 0) return false;
+        const onnx::NodeProto& n = source_->graph().node(reader.node);
+        if (!n.domain().empty() || (n.op_type() != "MatMul" && n.op_type() != "Gemm") || reader.input != 1) return false;
+        const char* why = obstacle_to_product(n, v.how, value);
+        const auto weights = why == nullptr ? held_for_product(v, value, is_turned(n), own) : std::nullopt;
+        if (why == nullptr && !weights) why = "some values have no code, or the codes have more than 16 bits";
+        if (why != nullptr) {
+            notes_.push_back("weights '" + v.name + "' of '" + n.name() + "' are multiplied by a " + n.op_type() + " of floats: " + why);
+            return false;
+        }
+        products_.push_back({reader.node, *weights, describe(v.how)});
+        return true;
+    }
+
     bool dequantizes(const quantizer& weight) const override { return is_standard(weight, true) && standard_.dequantizes(weight); }
 
     bool dequantizes_activation(const quantizer& q) const override { return is_standard(q, false) && !is_called(q); }
@@ -1005,6 +1122,7 @@ class portable_writer : public functions_writer {
 
     void finish() override {
         standard_.finish();
+        for (const planned_product& p : products_) write_product(p);
         functions_.finish();
         if (!options_.pairs_of_bytes_alone) return;
         if (wide_ > 0)
@@ -1062,7 +1180,7 @@ class portable_writer : public functions_writer {
     /// function, its floats and every step on the way to them would be in onnxruntime's memory from the moment that it loads the model.
     bool is_unpacked_in_each_run(const quantized_value& v, const tensor& value) {
         if (!v.nbits || !is_standard(v.how, true) || value.rank() != 2 || value.size_bytes() < std::size_t{1} << 20 ||
-            options_.weights != weight_storage::packed)
+            options_.weights == weight_storage::floats)
             return false;
         if (!blocks_possible_) {
             blocks_possible_ = true;
@@ -1105,91 +1223,124 @@ class portable_writer : public functions_writer {
         return value.size_bytes() >= std::size_t{value.rank() == 2 ? 1u : 32u} << 20;
     }
 
+    /// What a call that decodes has: the function, the names of its constants, and attributes that its body needs.
+    struct decoding {
+        function_key key;
+        std::vector<std::string> inputs;
+        std::vector<std::pair<std::string, std::vector<std::int64_t>>> numbers;
+        std::optional<std::int64_t> length{};  ///< of the axis, where some blocks are short
+        bool is_flat = false;
+
+        void write_numbers(onnx::NodeProto& n) const {
+            for (const auto& [name, list] : numbers) set_attribute(n, name, list);
+            if (length) set_attribute(n, "length", *length);
+        }
+    };
+
     std::string decoded(const quantized_value& v, const tensor& value, const packed_constant& p) {
-        const quantizer& q = v.how;
+        decoding d = decoding_of(v.name, "_codes", v.how, value.shape(), p, is_decoded_in_each_run(value), {});
+        const bool whole = p.shift_bits == 0 || p.view.length % static_cast<std::size_t>(block_size(v.how.format)) == 0;
+        d.key.by_kernel = d.key.each_run && p.element_bits <= 8 && p.scale_bits <= 8 && whole;
+        onnx::NodeProto& n = call(v, v.how, d.key, d.inputs, d.is_flat);
+        d.write_numbers(n);
+        return n.output(0);
+    }
+
+    /// Holds the constants. `of` is the key of a product, whose codes follow each other without gaps, or has nothing of its own.
+    decoding decoding_of(const std::string& name, const char* codes_mark, const quantizer& q, const dims& value_shape,
+                         const packed_constant& p, bool each_run, const function_key& of) {
+        const std::size_t size = p.view.outer * p.view.length * p.view.inner;
         const bool blocked = is_block_format(q.format);
         const auto block = static_cast<std::size_t>(blocked ? block_size(q.format) : q.block_size);
-        function_key key{.format = q.format,
-                         .semantics = {},
-                         .one_scale = q.scale.size() <= 1,
-                         .block_scales = !blocked && q.block_size > 0,
-                         .block = blocked ? 0 : q.block_size,
-                         .decodes = true,
-                         .each_run = is_decoded_in_each_run(value),
-                         .whole_bytes = 8 % p.element_bits == 0 && value.size() * static_cast<std::size_t>(p.element_bits) % 8 == 0,
-                         .whole_blocks = block > 0 && p.shift_bits == 0 && p.view.length % block == 0};
-        key.by_kernel = key.each_run && p.element_bits <= 8 && p.scale_bits <= 8 && (p.shift_bits == 0 || p.view.length % block == 0);
+        decoding d{.key = of, .inputs = {}, .numbers = {}, .length = {}, .is_flat = q.flatten && (blocked || q.block_size > 0)};
+        function_key& key = d.key;
+        key.format = q.format;
+        key.one_scale = q.scale.size() <= 1;
+        key.block_scales = !blocked && q.block_size > 0;
+        key.block = blocked ? 0 : q.block_size;
+        key.decodes = true;
+        key.each_run = each_run;
+        key.whole_bytes = 8 % p.element_bits == 0 && size * static_cast<std::size_t>(p.element_bits) % 8 == 0;
+        key.whole_blocks = block > 0 && p.shift_bits == 0 && p.view.length % block == 0;
         unpacks_in_each_run_ = unpacks_in_each_run_ || key.each_run;
-        std::vector<std::string> inputs;
+        std::vector<std::string>& inputs = d.inputs;
         const auto planes = [&](const std::vector<tensor>& all, const char* stem) {
-            for (const tensor& plane : all) inputs.push_back(g_.constant(v.name + stem, plane));
+            for (const tensor& plane : all) inputs.push_back(g_.constant(name + stem, plane));
         };
-        planes(p.elements, "_codes");
+        planes(p.elements, codes_mark);
         planes(p.scales, "_scales");
         planes(p.shifts, "_shifts");
         const auto number = [](std::size_t n) { return static_cast<std::int64_t>(n); };
         const std::int64_t outer = number(p.view.outer), inner = number(p.view.inner), blocks = number(p.blocks);
+        using list = std::vector<std::int64_t>;
         if (p.tensor_scale != 0 || (!blocked && (is_integer_format(q.format) || has_scale(q)))) {
             dims shape;
             if (key.block_scales) shape = {outer, blocks, inner};
             else if (!key.one_scale) shape = {number(p.view.length), 1};
             key.scales = 1;
             inputs.push_back(
-                g_.constant(v.name + "_scale", make_tensor<float>(shape, blocked ? std::vector<float>{p.tensor_scale} : q.scale)));
+                g_.constant(name + "_scale", make_tensor<float>(shape, blocked ? std::vector<float>{p.tensor_scale} : q.scale)));
             if (is_shifted(q)) {
                 key.scales = 2;
                 const std::optional<tensor> codes = packed_zero_points(q);
                 key.zero_codes = codes.has_value();
                 inputs.push_back(key.zero_codes
-                                     ? g_.constant(v.name + "_zero_codes", *codes)
-                                     : g_.constant(v.name + "_zero_point",
+                                     ? g_.constant(name + "_zero_codes", *codes)
+                                     : g_.constant(name + "_zero_point",
                                                    zero_points(q, q.zero_point.size() == 1 && !key.block_scales ? dims{} : shape)));
+                if (key.zero_codes) d.numbers.emplace_back("zero_count", list{number(q.zero_point.size())});
             }
         }
-        const bool is_flat = q.flatten && (blocked || key.block_scales);
-        onnx::NodeProto& n = call(v, v.how, key, inputs, is_flat);
-        using list = std::vector<std::int64_t>;
-        if (key.zero_codes) set_attribute(n, "zero_count", list{number(q.zero_point.size())});
-        set_attribute(n, "shape", list(value.shape().begin(), value.shape().end()));
-        set_attribute(n, "rows", key.whole_blocks ? list{outer * blocks, number(block), inner} : list{outer, number(p.view.length), inner});
-        if (!key.whole_bytes) set_attribute(n, "count", list{number(value.size())});
+        d.numbers.emplace_back(portable::attribute::shape, list(value_shape.begin(), value_shape.end()));
+        d.numbers.emplace_back("rows",
+                               key.whole_blocks ? list{outer * blocks, number(block), inner} : list{outer, number(p.view.length), inner});
+        if (!key.whole_bytes) d.numbers.emplace_back("count", list{number(size)});
         if (block > 0) {
-            set_attribute(n, "grid", key.whole_blocks ? list{outer * blocks, 1, inner} : list{outer, blocks, inner});
-            if (!key.whole_blocks) set_attribute(n, "length", number(p.view.length));
+            d.numbers.emplace_back("grid", key.whole_blocks ? list{outer * blocks, 1, inner} : list{outer, blocks, inner});
+            if (!key.whole_blocks) d.length = number(p.view.length);
         }
-        if (blocked) set_attribute(n, "grid_count", list{number(p.scale_count)});
+        if (blocked) d.numbers.emplace_back("grid_count", list{number(p.scale_count)});
         if (p.shift_bits > 0) {
-            set_attribute(n, "parts", list{outer, number(p.shift_count) / (outer * inner), inner});
-            set_attribute(n, "part_count", list{number(p.shift_count)});
+            d.numbers.emplace_back("parts", list{outer, number(p.shift_count) / (outer * inner), inner});
+            d.numbers.emplace_back("part_count", list{number(p.shift_count)});
         }
-        return n.output(0);
+        return d;
     }
 
     onnx::NodeProto& call(const quantized_value& v, const quantizer& asked, const function_key& key, const std::vector<std::string>& inputs,
                           bool is_flat = false) {
         onnx::NodeProto& n = g_.node(functions_.name(key), inputs, {g_.fresh(v.name + marks::rounded)}, marks::function_domain);
         n.set_doc_string(describe(asked));
+        state_meaning(n, v.how, key, is_flat);
+        return n;
+    }
+
+    static portable::scale_source scales_in(const function_key& key) {
+        using enum portable::scale_source;
+        if (is_block_format(key.format)) return own;
+        if (key.dynamic) return run;
+        return key.scales == 0 ? none : key.block_scales ? blocks : key.one_scale ? one : channels;
+    }
+    /// Says in a call's attributes what it means.
+    static void state_meaning(onnx::NodeProto& n, const quantizer& q, const function_key& key, bool is_flat) {
         namespace own = portable::attribute;
-        const quantizer& q = v.how;
         const bool blocked = is_block_format(q.format);
-        const auto scales = blocked            ? portable::scale_source::own
-                            : key.dynamic      ? portable::scale_source::run
-                            : key.scales == 0  ? portable::scale_source::none
-                            : key.block_scales ? portable::scale_source::blocks
-                            : key.one_scale    ? portable::scale_source::one
-                                               : portable::scale_source::channels;
+        const auto result = key.is_product() ? portable::result_shape::product
+                            : key.decodes    ? portable::result_shape::shape
+                                             : portable::result_shape::input;
         const auto word = [](auto value, const auto& names) { return std::string(option_name(value, names)); };
         set_attribute(n, own::version, portable::version);
         set_attribute(n, own::format, text_of(q.format));
         set_attribute(n, own::semantics, std::string(portable::text_of(q.semantics).view()));
         set_attribute(n, own::scale_rule, word(q.semantics.scale_rule, scale_rule_names));
-        set_attribute(n, own::scales, word(scales, portable::scale_source_names));
+        set_attribute(n, own::scales, word(scales_in(key), portable::scale_source_names));
         set_attribute(n, own::axis, std::int64_t{q.axis});
         set_attribute(n, own::block, std::int64_t{blocked ? block_size(q.format) : key.block_scales ? q.block_size : 0});
         set_attribute(n, own::flatten, std::int64_t{is_flat});
-        set_attribute(n, own::result,
-                      word(key.decodes ? portable::result_shape::shape : portable::result_shape::input, portable::result_shape_names));
-        return n;
+        set_attribute(n, own::result, word(result, portable::result_shape_names));
+        if (!key.is_product()) return;
+        set_attribute(n, own::bias, std::int64_t{key.bias});
+        set_attribute(n, own::sums, word(key.integer_sums ? portable::sums::integers : portable::sums::floats, portable::sums_names));
     }
 
     /// Sets the attributes of a function with blocks of any number (block_layout::any_length counts axes behind one of length 1).
@@ -1302,14 +1453,118 @@ class portable_writer : public functions_writer {
         return n.output(0);
     }
 
+    /// A matrix [outputs, inputs] that products read.
+    struct held_matrix {
+        std::string name;  ///< of the weights
+        quantizer how;     ///< as planned
+        bool turned = false;
+        quantizer as_held;  ///< of the matrix
+        decoding codes;     ///< without what a single product has
+    };
+    struct planned_product {
+        int node = 0;
+        std::size_t matrix = 0;  ///< of matrices_
+        std::string description;
+    };
+
+    /// Returns whether the weights stand as [outputs, inputs] already.
+    static bool is_turned(const onnx::NodeProto& n) { return n.op_type() == "Gemm" && int_attribute(n, "transB", 0) != 0; }
+
+    /// Returns why a MatMul or Gemm cannot be a product; null if it can.
+    const char* obstacle_to_product(const onnx::NodeProto& n, const quantizer& q, const tensor& value) const {
+        if (value.rank() != 2 || value.size() == 0) return "they are no matrix";
+        if (is_stochastic(q.semantics.rounding)) return "they are rounded stochastically";
+        const std::int64_t inputs = is_turned(n) ? 1 : 0, axis = q.flatten ? 1 : positive_axis(q.axis, 2);
+        if ((is_block_format(q.format) || q.block_size > 0) && axis != inputs) return "their blocks run along the outputs";
+        if (n.op_type() == "MatMul") return nullptr;
+        if (int_attribute(n, "transA", 0) != 0 || float_attribute(n, "alpha", 1) != 1.0f || float_attribute(n, "beta", 1) != 1.0f)
+            return "the Gemm transposes its input or multiplies";
+        if (n.input_size() < 3 || n.input(2).empty()) return nullptr;
+        const std::int64_t outputs = value.dim(static_cast<std::size_t>(1 - inputs));
+        const dims bias = source_->is_constant(n.input(2)) ? source_->constant_shape(n.input(2)) : dims{};
+        return bias == dims{outputs} || bias == dims{1, outputs} ? nullptr : "the Gemm's bias is no constant of a value for each output";
+    }
+
+    /// Gives codes the form of layout 1 (docs/reference/layouts.md): wide ones follow each other without gaps, and a short block has no
+    /// more shifts than sub-blocks.
+    static void put_in_layout(const qk::format& f, packed_constant& p) {
+        const packed_layout l = layout_of(f, p.view);
+        if (p.element_bits > 8) {
+            const auto width = static_cast<std::size_t>(p.element_bits);
+            const std::vector<std::uint32_t> codes = codes_of_planes(p.elements, p.element_bits, l.elements.count);
+            std::vector<std::byte> bytes(l.elements.bytes());
+            for (std::size_t i = 0; i < codes.size(); ++i)
+                for (std::size_t b = 0; b < width; ++b)
+                    if (codes[i] >> b & 1) bytes[(i * width + b) / 8] |= std::byte{1} << (i * width + b) % 8;
+            p.elements = {plane_of(bytes, p.element_bits)};
+        }
+        if (p.shift_bits > 0 && l.shifts.count != p.shift_count) {
+            const std::vector<std::uint32_t> all = codes_of_planes(p.shifts, p.shift_bits, p.shift_count);
+            const std::size_t rows = p.view.outer, before = p.shift_count / rows, now = l.shifts.count / rows;
+            std::vector<std::uint32_t> kept;
+            for (std::size_t r = 0; r < rows; ++r)
+                for (std::size_t i = 0; i < now; ++i) kept.push_back(all[r * before + i]);
+            p.shifts = pack_planes(kept, p.shift_bits), p.shift_count = kept.size();
+        }
+    }
+
+    /// Returns the number of the matrix among matrices_, which readers with one quantizer share; nullopt where some value has no code.
+    std::optional<std::size_t> held_for_product(const quantized_value& v, const tensor& value, bool is_turned, data_type own) {
+        for (std::size_t i = 0; i < matrices_.size(); ++i)
+            if (matrices_[i].name == v.name && matrices_[i].turned == is_turned && matrices_[i].how == v.how) return i;
+        held_matrix m{.name = v.name, .how = v.how, .turned = is_turned, .as_held = v.how, .codes = {}};
+        if (is_turned && v.how.flatten) m.as_held.axis = 1, m.as_held.flatten = false;
+        const tensor matrix = is_turned ? value : transposed(value), wanted = rounded(v.how, value);
+        if (!is_turned) m.as_held = transposed(v.how, value.shape());
+        const tensor again = rounded(m.as_held, matrix), same = is_turned ? wanted : transposed(wanted);
+        if (std::memcmp(again.bytes(), same.bytes(), same.size_bytes()) != 0) return std::nullopt;
+        std::optional<packed_constant> p = packed(m.as_held, matrix);
+        if (!p || p->scale_bits > 8) return std::nullopt;
+        put_in_layout(v.how.format, *p);
+        function_key product;
+        product.product = own;
+        m.codes = decoding_of(v.name, marks::quantized, m.as_held, matrix.shape(), *p, is_decoded_in_each_run(value), product);
+        const std::int64_t block = is_block_format(v.how.format) ? block_size(v.how.format) : v.how.block_size;
+        m.codes.key.integer_sums =
+            options_.integer_sums && portable::takes_integer_sums(v.how.format, scales_in(m.codes.key), m.as_held.axis, block);
+        matrices_.push_back(std::move(m));
+        return matrices_.size() - 1;
+    }
+
+    /// Rewrites the node, whose other inputs have what the plan makes of them.
+    void write_product(const planned_product& p) {
+        const held_matrix& m = matrices_[p.matrix];
+        onnx::NodeProto& n = *g_.graph().mutable_node(p.node);
+        function_key key = m.codes.key;
+        key.bias = n.op_type() == "Gemm" && n.input_size() > 2 && !n.input(2).empty();
+        std::vector<std::string> inputs{n.input(0)};
+        if (key.bias) inputs.push_back(n.input(2));
+        inputs.insert(inputs.end(), m.codes.inputs.begin(), m.codes.inputs.end());
+        n.clear_attribute(), n.clear_input();
+        n.set_domain(marks::function_domain);
+        n.set_op_type(functions_.name(key));
+        for (const std::string& i : inputs) n.add_input(i);
+        n.set_doc_string(p.description);
+        state_meaning(n, m.as_held, key, false);
+        set_attribute(n, portable::attribute::turned, std::int64_t{m.turned});
+        m.codes.write_numbers(n);
+        if (key.integer_sums) {  // blocks along the last axis
+            set_attribute(n, "at", std::vector<std::int64_t>{-1});
+            set_attribute(n, "after", std::vector<std::int64_t>{std::numeric_limits<std::int64_t>::max()});
+        }
+    }
+
     static tensor zero_points(const quantizer& q, const dims& shape) {
         if (zero_point_type(std::get<integer>(q.format)) == data_type::float64)
             return make_tensor<double>(shape, std::vector<double>(q.zero_point.begin(), q.zero_point.end()));
         return make_tensor<float>(shape, std::vector<float>(q.zero_point.begin(), q.zero_point.end()));
     }
 
+    const model* source_ = nullptr;
     qdq_writer standard_;
     function_set functions_;
+    std::vector<held_matrix> matrices_;
+    std::vector<planned_product> products_;
     bool unpacks_in_each_run_ = false;
     int wide_ = 0;                         ///< activations outside of blocks that are no pairs
     int halves_ = 0;                       ///< activations in bf16 that are pairs
@@ -1322,52 +1577,57 @@ std::unique_ptr<functions_writer> make_functions_writer(graph_writer& g, const e
 
 namespace {
 
-struct portable_call {
-    quantizer how;  ///< without scales and zero points, which the call's inputs hold
-    portable::scale_source scales = portable::scale_source::none;
-};
-
-/// Returns what the attributes of a call say; nullopt where they are missing, those of a later version, or say what no call can mean.
-std::optional<portable_call> portable_call_of(const onnx::NodeProto& n) {
-    namespace own = portable::attribute;
-    const auto text = [&](const char* name) -> std::string_view {
-        const onnx::AttributeProto* a = find_attribute(n, name);
-        return a == nullptr ? std::string_view() : std::string_view(a->s());
-    };
-    const std::int64_t version = int_attribute(n, own::version, 0);
-    if (version < 1 || version > portable::version) return std::nullopt;
-    const auto format = parse_format(text(own::format));
-    const auto rule = parse_scale_rule(text(own::scale_rule));
-    const auto scales = parse_option("scales", text(own::scales), portable::scale_source_names);
-    if (!format || !rule || !scales) return std::nullopt;
-    const auto semantics = portable::parse_semantics_text(text(own::semantics), *rule);
-    const std::int64_t axis = int_attribute(n, own::axis, -1), block = int_attribute(n, own::block, 0);
-    constexpr std::int64_t most = std::numeric_limits<int>::max();
-    if (!semantics || axis < -most || axis > most || block < 0 || block > most) return std::nullopt;
-    portable_call c{.how = {}, .scales = *scales};
-    c.how.format = *format;
-    c.how.semantics = *semantics;
-    c.how.axis = static_cast<int>(axis);
-    c.how.block_size = c.scales == portable::scale_source::blocks ? static_cast<int>(block) : 0;
-    c.how.flatten = int_attribute(n, own::flatten, 0) != 0;
-    c.how.dynamic = c.scales == portable::scale_source::run;
-    return c;
+/// Returns a call's quantizer, without scales and zero points, which the call's inputs hold.
+quantizer quantizer_of(const ops::portable_call& call) {
+    quantizer q;
+    q.format = call.format, q.semantics = call.semantics, q.axis = call.axis, q.flatten = call.flatten;
+    q.block_size = call.scales == portable::scale_source::blocks ? call.block : 0;
+    q.dynamic = call.scales == portable::scale_source::run;
+    return q;
 }
 
 /// Returns what a call quantizes with, from its attributes, and from its description, which knows the plan's own words for the same; from
 /// the description alone in files of before the attributes.
 std::optional<quantizer> told_by(const onnx::NodeProto& n, const std::vector<float>& scale, const std::vector<std::int64_t>& zero_point) {
     std::optional<quantizer> told = described(n.doc_string(), scale, zero_point);
-    std::optional<portable_call> call = portable_call_of(n);
+    const std::optional<ops::portable_call> call = ops::portable_call_of(n);
     if (!call) return told;
-    const auto says_the_same = [&](const quantizer& q) {
-        return q.format == call->how.format && q.semantics == call->how.semantics && q.flatten == call->how.flatten &&
-               q.block_size == call->how.block_size;
+    quantizer q = quantizer_of(*call);
+    const auto says_the_same = [&](const quantizer& t) {
+        return t.format == q.format && t.semantics == q.semantics && t.flatten == q.flatten && t.block_size == q.block_size;
     };
     if (told && says_the_same(*told)) return told;
-    call->how.scale = scale, call->how.zero_point = zero_point;
-    if (zero_point.size() == 1) call->how.zero_point.assign(scale.size(), zero_point[0]);
-    return call->how;
+    q.scale = scale, q.zero_point = zero_point;
+    if (zero_point.size() == 1) q.zero_point.assign(scale.size(), zero_point[0]);
+    return q;
+}
+
+/// Reads a product back as the MatMul or Gemm in whose place it stands.
+read_back read_product(const model& m, const onnx::NodeProto& n, const ops::portable_call& call) {
+    const int codes = call.bias ? 2 : 1;
+    std::vector<tensor> held;
+    for (int k = codes; k < n.input_size(); ++k) {
+        if (!m.is_constant(n.input(k))) return {};
+        held.push_back(m.constant(n.input(k)));
+    }
+    const auto matrix = ops::decoded_matrix_of(call, held);
+    if (!matrix) return {};
+    quantizer how = quantizer_of(call);
+    how.scale = matrix->scale, how.zero_point = matrix->zero_point;
+    if (!call.turned) how = transposed(how, matrix->value.shape());
+    if (const auto told = described(n.doc_string(), how.scale, how.zero_point);
+        told && told->format == how.format && told->semantics == how.semantics && told->block_size == how.block_size)
+        how = *told;
+    node_on_floats plain{.node = n, .rounds_activations = call.sums == portable::sums::integers};
+    onnx::NodeProto& p = plain.node;
+    p.set_op_type(call.bias || call.turned ? "Gemm" : "MatMul");
+    p.clear_domain(), p.clear_attribute(), p.clear_doc_string(), p.clear_input();
+    p.add_input(n.input(0)), p.add_input(n.input(codes));
+    if (call.bias) p.add_input(n.input(1));
+    if (call.turned) set_attribute(p, "transB", std::int64_t{1});
+    plain.operands.push_back(
+        {.input = 1, .name = n.input(codes), .how = std::move(how), .value = call.turned ? matrix->value : transposed(matrix->value)});
+    return plain;
 }
 
 /// Reads the quantizer of a call from what it says and its inputs `scale` and `zero_point` (or `zero_codes`), where they determine one.
@@ -1375,6 +1635,8 @@ read_back read_call(const model& m, int node) {
     const onnx::NodeProto& n = m.graph().node(node);
     const onnx::FunctionProto* f = called_quantizer(m, n);
     if (f == nullptr) return {};
+    if (const auto call = ops::portable_call_of(n); call && call->result == portable::result_shape::product)
+        return read_product(m, n, *call);
     const auto argument = [&](const std::string& name) -> std::optional<tensor> {
         for (int k = 0; k < std::min(f->input_size(), n.input_size()); ++k)
             if (f->input(k) == name) return m.is_constant(n.input(k)) ? std::optional(m.constant(n.input(k))) : std::nullopt;

@@ -283,7 +283,7 @@ class pairs_writer : public quantizer_writer {
     std::string weight(const quantized_value& v, const tensor& value) override {
         if (has_no_pair(v.how, true)) return functions_->weight(v, value);
         if (!needs_blocks(v, value)) return standard_.weight(v, value);
-        if (options_.weights == weight_storage::packed) {
+        if (options_.weights != weight_storage::floats) {
             if (const auto b = standard_blocks_of(v.how, value, !options_.pairs_of_bytes_alone)) return blocks(v, *b);
             left_.push_back(v.name);
         }

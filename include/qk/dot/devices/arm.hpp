@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arm's and RISC-V's dot product instructions: one instruction per line. tests/arm_devices.sh holds Arm's against qemu.
+#pragma once
+
+#include "qk/dot/devices/device.hpp"
+#include "qk/isa.hpp"
+
+namespace qk::devices {
+
+inline constexpr std::string_view arm_arm =
+    "Arm Architecture Reference Manual (DDI 0487), pseudocode; tests/arm_devices.sh (qemu-aarch64 7.2)";
+inline constexpr std::string_view riscv_bf16 = "RISC-V unprivileged ISA, Zvfbfwma";
+inline constexpr std::string_view riscv_dot = "RISC-V vector quad-widening dot product, Zvqdotq";
+
+/// BFDOT and BFMMLA without FEAT_EBF16 (BFMulH, FPAdd_BF16, BFRound): two products are rounded, then their sum, then the sum with C, each
+/// to odd, without subnormals; what is too large is Inf.
+inline constexpr accumulator pairs_of_bf16_to_odd{.sum = summation::sequential,
+                                                  .groups = 2,
+                                                  .place = place::after,
+                                                  .fused = false,
+                                                  .partial_round = rounding::to_odd,
+                                                  .round = rounding::to_odd,
+                                                  .flush_inputs = input_flush::kept_sign,
+                                                  .flush_partials = true,
+                                                  .overflow = too_large::infinity};
+inline constexpr accumulator wraps{.sum = summation::integer};
+
+// clang-format off
+inline constexpr device arm_bf16_bfdot{"arm.bf16.bfdot", bf16, bf16, pairs_of_bf16_to_odd, 1, 4, 2, arm_arm};
+inline constexpr device arm_bf16_bfmmla{"arm.bf16.bfmmla", bf16, bf16, pairs_of_bf16_to_odd, 2, 2, 4, arm_arm};
+inline constexpr device arm_dotprod_sdot{"arm.dotprod.sdot", int8, int8, wraps, 1, 4, 4, arm_arm};
+inline constexpr device arm_dotprod_udot{"arm.dotprod.udot", uint8, uint8, wraps, 1, 4, 4, arm_arm};
+inline constexpr device arm_i8mm_sudot{"arm.i8mm.sudot", int8, uint8, wraps, 1, 4, 4, arm_arm};
+inline constexpr device arm_i8mm_usdot{"arm.i8mm.usdot", uint8, int8, wraps, 1, 4, 4, arm_arm};
+inline constexpr device arm_i8mm_smmla{"arm.i8mm.smmla", int8, int8, wraps, 2, 2, 8, arm_arm};
+inline constexpr device arm_i8mm_ummla{"arm.i8mm.ummla", uint8, uint8, wraps, 2, 2, 8, arm_arm};
+inline constexpr device arm_i8mm_usmmla{"arm.i8mm.usmmla", uint8, int8, wraps, 2, 2, 8, arm_arm};
+inline constexpr device riscv_zvfbfwma_vfwmaccbf16{"riscv.zvfbfwma.vfwmaccbf16", bf16, bf16, accumulators::sequential_fp32, 1, 1, 1, riscv_bf16};
+inline constexpr device riscv_zvqdotq_vqdot{"riscv.zvqdotq.vqdot", int8, int8, wraps, 1, 1, 4, riscv_dot};
+inline constexpr device riscv_zvqdotq_vqdotu{"riscv.zvqdotq.vqdotu", uint8, uint8, wraps, 1, 1, 4, riscv_dot};
+inline constexpr device riscv_zvqdotq_vqdotsu{"riscv.zvqdotq.vqdotsu", int8, uint8, wraps, 1, 1, 4, riscv_dot};
+// clang-format on
+
+inline constexpr const device* arm_and_riscv[] = {
+    &arm_bf16_bfdot,      &arm_bf16_bfmmla,      &arm_dotprod_sdot,      &arm_dotprod_udot, &arm_i8mm_sudot,
+    &arm_i8mm_usdot,      &arm_i8mm_smmla,       &arm_i8mm_ummla,        &arm_i8mm_usmmla,  &riscv_zvfbfwma_vfwmaccbf16,
+    &riscv_zvqdotq_vqdot, &riscv_zvqdotq_vqdotu, &riscv_zvqdotq_vqdotsu,
+};
+
+}  // namespace qk::devices

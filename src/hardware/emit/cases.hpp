@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// A line of `qk gen` as the functions of a unit take it: which words stand in it, and how its results come from the functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "circuit.hpp"
+#include "qk/emit/emit.hpp"
+
+namespace qk::emit {
+
+/// Words of one kind, which stand side by side in a line.
+struct word_group {
+    std::string name;
+    int width = 0, count = 1;
+};
+
+/// What programs around a unit's functions need to know.
+struct case_shape {
+    std::vector<word_group> in, out;
+    std::string name, golden;  ///< what functions begin with, and the one that gives the last result
+    int random_bits = 0;       ///< of each value; 0: nothing is random
+    int judged = -1;           ///< the words of `out` of which any code of NaN is as right as another; -1: a block whose scale is NaN
+    std::uint64_t seed = 0;
+    bool is_block = false, is_decoder = false, is_sum = false;
+    int sub_block = 0;  ///< values under one shift; 0: there are no shifts
+    int in_words() const { return words(in); }
+    int out_words() const { return words(out); }
+    int in_bits() const { return total_bits(in); }
+    int out_bits() const { return total_bits(out); }
+    static int words(const std::vector<word_group>& g);
+    static int total_bits(const std::vector<word_group>& g);
+    int widest() const;
+};
+case_shape shape_of(const unit& u);
+
+/// Return the functions of a unit, and NAME_is_nan of a result.
+std::vector<function> functions_of(const unit& u);
+function is_nan_of(const unit& u);
+const std::string& name_of(const unit& u);
+
+/// Return a function that gives the results of a line. C: golden(in, index, out) over words of 64 bits; Python: golden(words, index), a
+/// list; SystemVerilog: NAME_case(in), of words side by side, the first in the low bits.
+std::string case_in_c(const case_shape& s);
+std::string case_in_python(const case_shape& s);
+std::string case_in_system_verilog(const case_shape& s);
+
+}  // namespace qk::emit
