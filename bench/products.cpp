@@ -5,7 +5,7 @@
 // usage: products one BYTES REPETITIONS [GGML_FOLDER]         one vector and a matrix of so many packed bytes, 4096 columns
 //        products many VECTORS REPETITIONS                    256 rows of 4096 columns
 //
-// GGML_FOLDER holds libggml-base.so.0 and libggml-cpu.so.0. oneDNN is loaded where it is installed.
+// GGML_FOLDER holds libggml-base.so and libggml-cpu.so. oneDNN is loaded where it is installed.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -18,6 +18,7 @@
 
 #include <dlfcn.h>
 
+#include "ggml.hpp"
 #include "qk/codec.hpp"
 #include "qk/product.hpp"
 
@@ -126,56 +127,12 @@ void add_blocks(const char* name, std::size_t scale, std::size_t bytes, const st
                   [=, &x, &y] { qk::product<Format>(m->weights, {x}, {std::span(y).first(rows)}); }});
 }
 
-/// ggml's products of a row with x in q8_0 or q8_K, which is rounded once for each product, as qk does.
+/// ggml's products, with x rounded in each call, as qk does.
 void add_ggml(const char* folder, std::size_t bytes, const std::vector<float>& x, std::vector<float>& y, std::vector<contender>& to) {
-    const std::string at = std::string(folder) + "/";
-    void* const base = dlopen((at + "libggml-base.so.0").c_str(), RTLD_NOW | RTLD_GLOBAL);
-    void* const cpu = dlopen((at + "libggml-cpu.so.0").c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (base == nullptr || cpu == nullptr) {
-        std::fprintf(stderr, "products: %s\n", dlerror());
-        std::exit(1);
-    }
-    const auto symbol = [](void* library, const std::string& name) {
-        void* const found = dlsym(library, name.c_str());
-        if (found == nullptr) std::fprintf(stderr, "products: ggml has no %s\n", name.c_str());
-        return found;
-    };
-    reinterpret_cast<void (*)()>(symbol(cpu, "ggml_cpu_init"))();
-    using quantize = void (*)(const float*, void*, std::int64_t);
-    using dot = void (*)(int, float*, std::size_t, const void*, std::size_t, const void*, std::size_t, int);
-    const auto round_0 = reinterpret_cast<quantize>(symbol(cpu, "quantize_row_q8_0"));
-    const auto round_k = reinterpret_cast<quantize>(symbol(cpu, "quantize_row_q8_K"));
-    static std::vector<char> q8(columns / 32 * 40);
-    struct type {
-        const char* name;
-        std::size_t bytes, block;
-    };
-    for (const type t : {type{"q4_0", 18, 32}, type{"mxfp4", 17, 32}, type{"nvfp4", 36, 64}, type{"q8_0", 34, 32}, type{"iq4_nl", 18, 32},
-                         type{"q4_K", 144, 256}, type{"q6_K", 210, 256}, type{"iq4_xs", 136, 256}}) {
-        const auto product =
-            reinterpret_cast<dot>(symbol(cpu, std::string("ggml_vec_dot_") + t.name + (t.block == 256 ? "_q8_K" : "_q8_0")));
-        const quantize round = t.block == 256 ? round_k : round_0;
-        if (round == nullptr) continue;
-        const auto to_type = reinterpret_cast<quantize>(symbol(base, std::string("quantize_row_") + t.name + "_ref"));
-        if (product == nullptr || to_type == nullptr) continue;
-        const std::size_t row = columns / t.block * t.bytes, rows = std::min(y.size(), bytes / row / 8 * 8);
-        auto* w = new std::vector<char>(row * rows);
-        to_type(numbers(columns).data(), w->data(), columns);
-        for (std::size_t r = 1; r < rows; ++r) std::memcpy(w->data() + r * row, w->data(), row);
-        to.push_back({std::string("ggml ") + t.name, static_cast<double>(rows * columns), static_cast<double>(row * rows), [=, &x, &y] {
-                          round(x.data(), q8.data(), columns);
-                          for (std::size_t r = 0; r < rows; ++r) product(columns, &y[r], 0, w->data() + r * row, 0, q8.data(), 0, 1);
-                      }});
-    }
-    using several = void (*)(int, float*, std::size_t, const void*, const void*, int, int);
-    if (const auto repacked = reinterpret_cast<several>(symbol(cpu, "ggml_gemv_q4_0_8x8_q8_0"))) {
-        const std::size_t row = columns / 32 * 18, rows = std::min(y.size(), bytes / row / 8 * 8);
-        auto* w = new std::vector<char>(row * rows, 0x20);  // any codes; scales of 0x2020
-        to.push_back({"ggml q4_0, repacked", static_cast<double>(rows * columns), static_cast<double>(row * rows), [=, &x, &y] {
-                          round_0(x.data(), q8.data(), columns);
-                          repacked(columns, y.data(), rows, w->data(), q8.data(), 1, static_cast<int>(rows));
-                      }});
-    }
+    const auto rows = [&](std::size_t row) { return std::min(y.size(), bytes / row / 8 * 8); };
+    for (const ggml_kernels::product& p : ggml_kernels(folder).products(rows, columns, 1))
+        to.push_back({p.name, static_cast<double>(p.rows * columns), static_cast<double>(p.bytes),
+                      [p, &x, &y] { p.run(0, x.data(), 1, y.data()); }});
 }
 
 #if defined(HAS_EIGEN)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times products of one to many vectors by qk::dispatch, beside oneDNN's products of float32 and of int8 matrices and beside reading as
-// many bytes, on one thread.
+// Times products of one to many vectors by qk::dispatch, beside ggml's, beside oneDNN's products of float32 and of int8 matrices and beside
+// reading as many bytes, on one thread. bench/vectors.py makes a table of it, with torch beside it.
 //
-// usage: vectors ROWS COLUMNS COPIES REPETITIONS [FORMAT ...]
+// usage: vectors ROWS COLUMNS COPIES REPETITIONS [--ggml FOLDER] [FORMAT ...]
 //
 // COPIES matrices are multiplied in turn: one stays in the caches where it fits, many do not. FORMAT is what parse_format takes, and
 // FORMAT/N an elementwise format whose scales are shared by N weights of a row; without one the weights share one. Milliseconds, the least
-// of the repetitions; all contenders of a line take turns.
+// of the repetitions; all contenders of a line take turns. FOLDER holds libggml-base.so and libggml-cpu.so.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "ggml.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/formats/parse.hpp"
 
@@ -68,6 +69,12 @@ matrix make(const std::string& text, std::size_t rows, std::size_t columns, cons
     }
     if (qk::is_block_format(f)) p.axis = axis;
     m.packed.resize(qk::packed_bytes(f, axis));
+    if (qk::is_read_only(f)) {  // ggml's blocks: any codes and scales
+        std::mt19937 random(1);
+        for (std::byte& b : m.packed) b = static_cast<std::byte>(random() >> 24 & 0x1f);
+        m.weights = {rows, columns, {m.packed, {}, {}, {}}, {}};
+        return m;
+    }
     std::vector<float> all(rows * columns);
     for (std::size_t r = 0; r < rows; ++r) std::memcpy(&all[r * columns], &numbers[r % 64 * columns], columns * sizeof(float));
     static_cast<void>(qk::dispatch::encode(f, all, m.packed, p));
@@ -135,19 +142,39 @@ void race_onednn(std::size_t rows, std::size_t columns, std::size_t copies, int 
     }
 }
 
+void race_ggml(const std::string& folder, std::size_t rows, std::size_t columns, std::size_t copies, int repetitions,
+               const std::vector<float>& x, std::vector<float>& y) {
+    for (const ggml_kernels::product& p : ggml_kernels(folder).products([rows](std::size_t) { return rows; }, columns, copies)) {
+        std::vector<double> times;
+        for (const std::size_t count : counts) {
+            const auto all = [&] {
+                for (std::size_t m = 0; m < copies; ++m) p.run(m, x.data(), count, y.data());
+            };
+            times.push_back(race({all}, std::max(repetitions / static_cast<int>((count + 7) / 8), 2))[0] / static_cast<double>(copies));
+        }
+        print(p.name, "", times);
+    }
+}
+
 }  // namespace
 
 int main(int n, char** arguments) {
     if (n < 5) {
-        std::fprintf(stderr, "usage: vectors ROWS COLUMNS COPIES REPETITIONS [FORMAT ...]\n");
+        std::fprintf(stderr, "usage: vectors ROWS COLUMNS COPIES REPETITIONS [--ggml FOLDER] [FORMAT ...]\n");
         return 2;
     }
     const std::size_t rows = std::strtoull(arguments[1], nullptr, 10), columns = std::strtoull(arguments[2], nullptr, 10),
                       copies = std::strtoull(arguments[3], nullptr, 10);
     const int repetitions = std::atoi(arguments[4]);
     std::vector<std::string> names(arguments + 5, arguments + n);
+    std::string ggml;
+    if (names.size() > 1 && names[0] == "--ggml") {
+        ggml = names[1];
+        names.erase(names.begin(), names.begin() + 2);
+    }
     if (names.empty())
-        names = {"mxfp4", "nvfp4", "int4/32", "int4/128", "int8/32", "int8", "fp8_e4m3fn", "mxfp8_e4m3", "bf16", "fp16", "fp32"};
+        names = {"mxfp4", "nvfp4", "int4/32", "int4/128",  "int8/32",   "int8",      "fp8_e4m3fn",  "mxfp8_e4m3",
+                 "bf16",  "fp16",  "fp32",    "ggml.q4_K", "ggml.q6_K", "ggml.q8_0", "ggml.iq4_nl", "ggml.iq4_xs"};
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     std::vector<float> x(std::size_t{128} * columns), y(std::size_t{128} * rows), numbers(64 * columns);
@@ -189,5 +216,6 @@ int main(int n, char** arguments) {
             if (!times[i].empty()) print(name, orders[i], times[i]);
         }
     }
+    if (!ggml.empty()) race_ggml(ggml, rows, columns, copies, repetitions, x, y);
     race_onednn(rows, columns, copies, repetitions, x, y);
 }

@@ -17,6 +17,7 @@ if(TARGET qk::dispatch)
   foreach(program ${programs})
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
       on_each_isa(${program} sse2 avx2 avx512)
+      set_property(TEST ${program}_sse2 APPEND PROPERTY ENVIRONMENT QK_TEST_ONE_IN=5)
       if(program MATCHES "^product_")
         on_each_isa(${program} avx512_vnni)
       endif()
@@ -24,6 +25,8 @@ if(TARGET qk::dispatch)
       on_each_isa(${program} neon)
     endif()
   endforeach()
+  one_of_tests(exhaustive.kernel_test_sse2 kernel_test)
+  set_tests_properties(exhaustive.kernel_test_sse2 PROPERTIES LABELS exhaustive ENVIRONMENT QK_ARCH=sse2 SKIP_REGULAR_EXPRESSION "^skipped: QK_ARCH")
   one_of_tests(exhaustive.product_random product_random_test)  # 10^6 draws beyond those of the tests above
   set_tests_properties(exhaustive.product_random PROPERTIES LABELS exhaustive TIMEOUT 7200 ENVIRONMENT "QK_PRODUCT_FIRST=2000;QK_PRODUCT_COUNT=1000000")
 endif()
@@ -95,7 +98,8 @@ find_package(Threads REQUIRED)
 qk_test(product_forms_test qk::qk Threads::Threads)
 
 # One program of two objects, the core compiled for two instruction sets, linked in both orders: on a processor that has but the lesser one
-# it must run. The first test looks at the symbols.
+# it must run. The first test looks at the symbols. Compiling both takes minutes, so these are exhaustive tests; dispatch_symbols looks at
+# the symbols of qk::dispatch in every run.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   function(linked_object name function)
     add_library(${name} OBJECT linked_isas_calls.cpp)
@@ -103,12 +107,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     target_compile_definitions(${name} PRIVATE QK_LINKED_NAME=${function})
     set(QK_NATIVE OFF)
     qk_own(${name})
-    target_compile_options(${name} PRIVATE -O1 -UNDEBUG ${ARGN})  # more functions stay apart, and assertions have functions of their own
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+    target_compile_options(${name} PRIVATE -O2 -UNDEBUG ${ARGN})  # assertions, which have functions of their own
   endfunction()
   linked_object(linked_base run_base)
   linked_object(linked_other run_other -march=x86-64-v4)
   add_test(NAME linked_isas.symbols COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DBASE=$<TARGET_OBJECTS:linked_base> -DOTHER=$<TARGET_OBJECTS:linked_other>
            -P ${CMAKE_CURRENT_SOURCE_DIR}/linked_isas.cmake)
+  set_tests_properties(linked_isas.symbols PROPERTIES LABELS exhaustive)
   find_program(QK_QEMU_X86_64 NAMES qemu-x86_64 qemu-x86_64-static)
   foreach(order base_first other_first)
     set(objects $<TARGET_OBJECTS:linked_base> $<TARGET_OBJECTS:linked_other>)
@@ -116,7 +122,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
       list(REVERSE objects)
     endif()
     add_executable(linked_isas_${order} linked_isas.cpp ${objects})
-    set_target_properties(linked_isas_${order} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    set_target_properties(linked_isas_${order} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests EXCLUDE_FROM_ALL ON)
     qk_own(linked_isas_${order})
     foreach(processor Nehalem Haswell max)
       set(test linked_isas.${order}.${processor})
@@ -126,11 +132,12 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         add_test(NAME ${test} COMMAND ${CMAKE_COMMAND} -E echo "skipped: no qemu-x86_64 here (qemu-user)")
         set_tests_properties(${test} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped:")
       endif()
+      set_tests_properties(${test} PROPERTIES LABELS exhaustive)
     endforeach()
   endforeach()
   add_test(NAME linked_isas.same_bits COMMAND ${CMAKE_COMMAND} "-DPROGRAM=$<TARGET_FILE:linked_isas_base_first>;both"
            -DCPU_FLAGS=avx512f,avx512bw,avx512cd,avx512dq,avx512vl -P ${CMAKE_CURRENT_SOURCE_DIR}/run_on_cpu.cmake)
-  set_tests_properties(linked_isas.same_bits PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
+  set_tests_properties(linked_isas.same_bits PROPERTIES LABELS exhaustive SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
 endif()
 
 # kernel_object(OBJECT SOURCE ISA COMPILER [FLAGS ...]) compiles the source with a compiler other than CMake's.
@@ -164,7 +171,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
     DEPENDS ${cross}/tests.o
     VERBATIM)
   add_custom_target(kernel_test_neon ALL DEPENDS ${neon})
-  add_test(NAME kernel_test_neon COMMAND ${QK_QEMU_AARCH64} ${neon})
+  add_test(NAME kernel_test_neon COMMAND ${QK_QEMU_AARCH64} -E QK_TEST_ONE_IN=30 ${neon})
   set_tests_properties(kernel_test_neon PROPERTIES COST 100)  # starts first, because it takes longest
   add_test(NAME exhaustive.kernel_test_neon COMMAND ${QK_QEMU_AARCH64} -E QK_TEST_WHOLE=1 ${neon})
   set_tests_properties(exhaustive.kernel_test_neon PROPERTIES LABELS exhaustive TIMEOUT 7200)
@@ -214,7 +221,7 @@ python_test(exhaustive.math_flags ${CMAKE_CURRENT_SOURCE_DIR}/math_flags.py ${PR
 set_tests_properties(math_flags exhaustive.math_flags PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
 set_tests_properties(exhaustive.math_flags PROPERTIES LABELS exhaustive)
 # Sweeps all 2^32 floats, and blocks of every float beside chosen largest values, through qk::dispatch for each instruction set and through
-# compile-time formats on this machine's processor. Each runs on one thread; ctest -j runs them side by side. Every test run sweeps three
+# compile-time formats on this machine's processor. Each runs on one thread; ctest -j runs them side by side. Every test run sweeps two
 # formats, `./dev test --exhaustive` the others; it also builds the last program, which takes half a minute to compile.
 find_package(Threads REQUIRED)
 set(swept_formats fp32 fp16 bf16 fp8_e4m3fn fp8_e5m2 fp8_e4m3fnuz fp8_e5m2fnuz fp8_e4m3 fp8_e3m4 fp8_e4m3b11fnuz e8m0 fp6_e3m2 fp6_e2m3
@@ -241,7 +248,7 @@ function(sweep_on_each_isa program)
     foreach(arch ${isas})
       sweep_test(${what}_${arch} ${program} ${what})
       set_tests_properties(exhaustive.${what}_${arch} PROPERTIES ENVIRONMENT QK_ARCH=${arch})
-      if(what MATCHES "^(bf16|fp8_e4m3fn|int8)$" AND NOT arch STREQUAL "sse2")
+      if(what MATCHES "^(bf16|fp8_e4m3fn)$" AND NOT arch STREQUAL "sse2")
         set_tests_properties(exhaustive.${what}_${arch} PROPERTIES LABELS "")
       endif()
     endforeach()

@@ -3,12 +3,27 @@
 // would. Otherwise they are those of qk::dispatch for the instruction set that QK_ARCH names: one program, run once for each.
 #pragma once
 
-#include <string>
-
-#if defined(QK_TEST_ISA)
-
+#include <algorithm>
 #include <cstdlib>
 #include <random>
+#include <string>
+
+namespace under_test {
+
+/// Chooses one case in QK_TEST_ONE_IN (of the environment), or one in `otherwise`, by chance, the same ones in each run. With QK_TEST_WHOLE
+/// in the environment every case is chosen.
+inline bool one_in(unsigned long otherwise) {
+    static const unsigned long n = [&] {
+        const char* const asked = std::getenv("QK_TEST_ONE_IN");
+        return std::getenv("QK_TEST_WHOLE") != nullptr ? 1 : asked != nullptr ? std::max(1ul, std::strtoul(asked, nullptr, 10)) : otherwise;
+    }();
+    static std::minstd_rand chance{1};
+    return chance() % n == 0;
+}
+
+}  // namespace under_test
+
+#if defined(QK_TEST_ISA)
 
 #include "qk/backward.hpp"
 #include "qk/codec.hpp"
@@ -23,20 +38,14 @@ using qk::fake_quantize_backward;
 inline const std::string isa = QK_TEST_ISA;
 inline constexpr bool sampled = QK_TEST_SAMPLED;
 
-/// Chooses one case in seven by chance, the same ones in each run: such a program compiles a second time what qk::dispatch's programs try
-/// in every case, and an emulator may run it. With QK_TEST_WHOLE in the environment every case is chosen.
-inline bool chosen() {
-    static const bool whole = std::getenv("QK_TEST_WHOLE") != nullptr;
-    static std::minstd_rand chance{1};
-    return whole || chance() % 7 == 0;
-}
+/// One case in seven: such a program compiles a second time what qk::dispatch's programs try.
+inline bool chosen() { return one_in(7); }
 
 }  // namespace under_test
 
 #else
 
 #include <cstdio>
-#include <cstdlib>
 
 #include "qk/dispatch.hpp"
 
@@ -58,8 +67,8 @@ inline const std::string isa = [] {
 }();
 /// Is true where tests sample the pairs of exponents; only the best instruction set sees every pair.
 inline const bool sampled = isa != "AVX-512" && isa != "NEON";
-/// Every case.
-inline bool chosen() { return true; }
+/// Every case, unless the environment asks for less.
+inline bool chosen() { return one_in(1); }
 
 }  // namespace under_test
 

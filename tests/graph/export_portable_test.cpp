@@ -247,7 +247,7 @@ TEST_CASE("portable: what cannot be written is an error that names it") {
     CHECK_THROWS_WITH_AS(
         export_style_from("portabel"),
         "unknown export style 'portabel'; the styles are portable, qdq, qoperator, qinteger, amd, nbits. Did you mean 'portable'?", error);
-    CHECK_THROWS_WITH_AS(weight_storage_from("zip"), "unknown weight storage 'zip'; it is packed or float.", error);
+    CHECK_THROWS_WITH_AS(weight_storage_from("zip"), "unknown weight storage 'zip'; it is packed, float or product.", error);
 }
 
 TEST_CASE("portable: zero points of blocks take as many bits as the codes, and are read back") {
