@@ -83,6 +83,7 @@ TEST_CASE("blocks longer than a tile") {
                         "microexponent:block=1200,sub_block=600,mantissa=4", "nvfp:block=1000"})) {
         for (const data kind : kinds) {
             for (const qk::rounding r : {qk::rounding::half_even, qk::rounding::up, qk::rounding::stochastic}) {
+                if (!under_test::chosen()) continue;
                 check_blocks(t, 4100, {}, {.rounding = r}, kind);
                 check_blocks(t, 1300 * 3, {1, 1300, 3}, {.rounding = r}, kind);
             }
@@ -153,7 +154,7 @@ TEST_CASE("the law with scales along long rows") {
                 const std::vector<float> x = make_inputs(kind, n, 5);
                 for (const auto& how : {qk::semantics::onnx, qk::semantics::torch, qk::semantics{.rounding = qk::rounding::half_up},
                                         qk::semantics{.rounding = qk::rounding::stochastic}}) {
-                    if (!qk::encodable(t.format, how)) continue;
+                    if (!qk::encodable(t.format, how) || !under_test::chosen()) continue;
                     const auto check = [&](const auto& p, std::size_t count, const char* what) {
                         const auto some = std::span<const float>(x).first(count);
                         const auto wanted = std::span(expected).first(count);
@@ -298,6 +299,7 @@ TEST_CASE("16-bit memory is float memory, widened and narrowed") {
         for (const qk::along_axis axis : {qk::along_axis{1, 999, 1}, {1, 5003, 1}, {9, 100, 1}, {2, 40, 75}}) {
             for (const data kind : {data::ordinary, data::special, data::tiny_runs}) {
                 for (const auto& how : {qk::semantics::ocp, qk::semantics{.rounding = qk::rounding::stochastic, .seed = 3}}) {
+                    if (!under_test::chosen()) continue;
                     check.operator()<qk::float16>(t, axis, kind, how);
                     check.operator()<qk::bfloat16>(t, axis, kind, how);
                 }
@@ -383,7 +385,7 @@ TEST_CASE("blocks along an axis, and in rows with a short last block, have the c
                 for (const auto& rounding : qk::rounding_names) {
                     qk::semantics how = base;
                     how.rounding = rounding.value;
-                    if (!qk::encodable(t.format, how)) continue;
+                    if (!qk::encodable(t.format, how) || !under_test::chosen()) continue;
                     const auto encoded = [&](std::span<const float> x, qk::along_axis a, std::span<const std::uint32_t> words) {
                         qk::codec_parameters p = a;
                         p.one.scale = 0.01f;  // NVFP4's tensor scale

@@ -1232,8 +1232,10 @@ class portable_writer : public functions_writer {
         bool is_flat = false;
 
         void write_numbers(onnx::NodeProto& n) const {
-            for (const auto& [name, list] : numbers) set_attribute(n, name, list);
-            if (length) set_attribute(n, "length", *length);
+            for (const auto& [name, list] : numbers) {
+                set_attribute(n, name, list);
+                if (name == "grid" && length) set_attribute(n, "length", *length);
+            }
         }
     };
 
