@@ -47,7 +47,7 @@ qk::format checked_format(const std::string& name) {
     std::string small = name;
     for (char& c : small)
         if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    if (!parsed && small != name && parse_format(small)) refuse("unknown format '" + name + "'; did you mean " + small + "?");
+    if (!parsed && small != name && parse_rounded_format(small)) refuse("unknown format '" + name + "'; did you mean " + small + "?");
     return checked(parsed);
 }
 
