@@ -40,7 +40,7 @@ def rows(command):
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
     if done.returncode != 0:
         sys.exit(done.stderr)
-    return {(m[1], m[2]): [float(v) for v in m[3].replace("|", " ").split()] for m in map(ROW.fullmatch, done.stdout.splitlines()) if m}
+    return {(m[1], m[2]): [float(v) for v in m[3].replace("|", " ").split()] for m in map(ROW.fullmatch, done.stdout.splitlines()) if m and m[1] != "weights"}
 
 
 def bits_of(name):
@@ -61,7 +61,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("formats", nargs="*")
-    o = parser.parse_args()
+    o = parser.parse_intermixed_args()
     size = [*o.size.split("x"), str(o.copies), str(o.repetitions)]
     commands = [[o.program, *size, *(["--ggml", o.ggml] if o.ggml else []), *o.formats]]
     if o.torch:
