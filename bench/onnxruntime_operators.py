@@ -2,10 +2,10 @@
 """Times files in onnxruntime, in turns of one run: the float32 model, the file's functions, qk's operators in their place, and products of packed weights.
 
     python bench/onnxruntime_operators.py build/release/qk ../shared [--only resnet20] [--formats mxfp8_e4m3,mxfp4] [--seconds 2] [--quark LIBRARY]
-    python bench/onnxruntime_operators.py build/release/qk ../shared --decoder [--layers 32]
+    python bench/onnxruntime_operators.py build/release/qk ../shared --decoder [--layers 32] [--only products,MatMulNBits] [--least]
 
 Activations and weights are in one format; one sample a run, one thread, the optimizer on; medians in milliseconds, and the operators' share of
-float32's time. --quark (tests/onnxruntime/quark_library.sh prints the path) also times AMD Quark's own library on the same network in Quark's style.
+float32's time. --least takes minima in place of medians, which say more while others use the machine. --quark (tests/onnxruntime/quark_library.sh prints the path) also times AMD Quark's own library on the same network in Quark's style.
 --decoder times a decoder's next token, with weights alone quantized, beside onnxruntime's MatMulNBits. The digits network is shipped, a ViT and the
 decoders have random weights and are made here, the others lie in ../shared. Needs numpy, onnx, onnxruntime, and libqk_onnxruntime.so beside the command.
 """
@@ -93,8 +93,8 @@ def feed_of(s):
     return feed
 
 
-def medians(sessions, feed, seconds):
-    """Takes turns, since the pace of a machine changes."""
+def times_of(sessions, feed, seconds, least):
+    """Takes turns, since the pace of a machine changes; returns medians, or minima."""
     times = [[] for _ in sessions]
     start = time.perf_counter()
     while len(times[0]) < 6 or time.perf_counter() - start < seconds:
@@ -104,7 +104,7 @@ def medians(sessions, feed, seconds):
             begin = time.perf_counter()
             s.run(None, feed)
             own.append(time.perf_counter() - begin)
-    return [1e3 * float(np.median(own[1:])) if own else None for own in times]
+    return [1e3 * float(min(own[1:]) if least else np.median(own[1:])) if own else None for own in times]
 
 
 def written(qk, model, out, *words):
@@ -145,7 +145,7 @@ def networks(a, library, folder):
             sessions = [plain, session(out), session(out, library), product and session(product, library)]
             if a.quark:
                 sessions += [peer and session(peer, a.quark), peer and session(peer, library)]
-            whole, functions, operators, products, *peers = medians(sessions, feed, a.seconds)
+            whole, functions, operators, products, *peers = times_of(sessions, feed, a.seconds, a.least)
             best = min(t for t in (operators, products) if t is not None)
             print(f"| {name} | {f} | {shown(whole)} | {shown(functions)} | {shown(operators)} | {shown(products)} | " + "".join(f"{shown(t)} | " for t in peers) +
                   f"{best / whole:.2f} |", flush=True)
@@ -163,10 +163,12 @@ def next_tokens(a, library, folder):
              "int4, MatMulNBits": ((*int4, "--export", "nbits"), None), "int4, MatMulNBits at level 4": ((*int4, "--export", "nbits", "--accuracy-level", "4"), None)}
     print(f"A decoder of {size / 4e6:.0f} million parameters, one token behind 32, weights alone quantized, {size / 1e6:.0f} MB in float32.\n")
     print("| weights | ms a token | of float32 | file, of float32 |\n|---|---|---|---|")
+    if a.only:
+        kinds = {k: v for k, v in kinds.items() if any(part in k for part in a.only.split(","))}
     made = [(k, written(a.qk, model, folder / f"w{i}.onnx", "--approach", "weight_only", *words), where) for i, (k, (words, where)) in enumerate(kinds.items())]
     made = [(k, f, where) for k, f, where in made if f]
     sessions = [plain] + [session(f, where) for _, f, where in made]
-    whole, *times = medians(sessions, feed, a.seconds * len(sessions))
+    whole, *times = times_of(sessions, feed, a.seconds * len(sessions), a.least)
     print(f"| float32 | {whole:.3g} | 1 | 1 |")
     for (k, f, _), t in zip(made, times):
         held = sum(p.stat().st_size for p in folder.glob(f.name + "*"))
@@ -177,16 +179,17 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("qk", type=Path)
     p.add_argument("shared", type=Path)
-    p.add_argument("--only", help="one of " + ", ".join(NETWORKS))
+    p.add_argument("--only", help="one of " + ", ".join(NETWORKS) + "; with --decoder parts of the names of rows, with commas between them")
     p.add_argument("--formats", default=FORMATS)
     p.add_argument("--seconds", type=float, default=2)
     p.add_argument("--quark", type=Path, help="AMD Quark's library")
     p.add_argument("--decoder", action="store_true")
     p.add_argument("--layers", type=int, default=32, help="of the decoder: 32 are 300 million parameters")
+    p.add_argument("--least", action="store_true", help="minima in place of medians")
     a = p.parse_args()
     library = subprocess.run([a.qk, "--onnxruntime-library"], capture_output=True, text=True, check=True).stdout.strip()
     processor = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), platform.machine())
-    print(f"One thread of {processor}, onnxruntime {ort.__version__}, one sample a run, milliseconds: medians of turns.\n")
+    print(f"One thread of {processor}, onnxruntime {ort.__version__}, one sample a run, milliseconds: {'minima' if a.least else 'medians'} of turns.\n")
     with tempfile.TemporaryDirectory() as folder:
         (next_tokens if a.decoder else networks)(a, library, Path(folder))
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <type_traits>
 
@@ -21,29 +22,39 @@ using enum portable::scale_source;
 /// The scales and zero points that a call was given.
 struct given_scales {
     std::span<const float> scale;
-    std::span<const std::int64_t> zero_point;  ///< empty: all 0
+    zero_points_in zero_point;  ///< empty: all 0
 
     /// Returns the parameters of one scale for the tensor.
     affine only() const { return {scale[0], zero_point.empty() ? 0 : zero_point[0]}; }
 };
 
+/// Unpacks codes of at most 8 bits to whole numbers of a byte. A matrix has one for 32 weights or so, and each run reads them all.
+template <class Byte>
+std::span<const Byte> unpacked(const integer& f, std::span<const std::uint8_t> bytes, std::size_t count, run_context& run) {
+    const auto width = static_cast<std::size_t>(f.bits);
+    if (width > 8 || bytes.size() * 8 < count * width) throw refusal("its zero points are too few");
+    const auto zeros = run.room_for<Byte>(count);
+    const unsigned sign = f.is_signed ? 1u << (width - 1) : 0u, all = (1u << width) - 1;
+    const auto number = [&](unsigned code) { return static_cast<Byte>(static_cast<int>((code & all) ^ sign) - static_cast<int>(sign)); };
+    std::size_t i = 0;
+    if (width == 4)
+        for (; i + 2 <= count; i += 2) zeros[i] = number(bytes[i / 2]), zeros[i + 1] = number(unsigned{bytes[i / 2]} >> 4);
+    for (; i < count; ++i) {
+        const std::size_t bit = i * width;
+        zeros[i] = number((bytes[bit / 8] | (bit / 8 + 1 < bytes.size() ? unsigned{bytes[bit / 8 + 1]} << 8 : 0u)) >> bit % 8);
+    }
+    return zeros;
+}
+
 /// Returns zero points as numbers: floats and doubles that are whole, or codes of the format.
-std::span<const std::int64_t> zero_points(const call_meaning& m, const input_tensor& t, std::size_t count, run_context& run) {
+zero_points_in zero_points(const call_meaning& m, const input_tensor& t, std::size_t count, run_context& run) {
     const integer* f = std::get_if<integer>(&m.format);
     if (f == nullptr) throw refusal("only integer formats have zero points");
-    const auto zeros = run.room_for<std::int64_t>(count);
     if (t.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8) {
-        const auto bytes = t.as<std::uint8_t>();
-        const auto width = static_cast<std::size_t>(f->bits);
-        if (width > 8 || bytes.size() * 8 < count * width) throw refusal("its zero points are too few");
-        for (std::size_t i = 0; i < count; ++i) {
-            const std::size_t bit = i * width;
-            const unsigned both = bytes[bit / 8] | (bit / 8 + 1 < bytes.size() ? unsigned{bytes[bit / 8 + 1]} << 8 : 0u);
-            const std::int64_t code = both >> bit % 8 & ((1u << width) - 1);
-            zeros[i] = f->is_signed && code >> (width - 1) != 0 ? code - (std::int64_t{1} << width) : code;
-        }
-        return zeros;
+        if (f->is_signed) return unpacked<std::int8_t>(*f, t.as<std::uint8_t>(), count, run);
+        return unpacked<std::uint8_t>(*f, t.as<std::uint8_t>(), count, run);
     }
+    const auto zeros = run.room_for<std::int64_t>(count);
     if (t.size != 1 && t.size != count)
         throw refusal("it has " + std::to_string(t.size) + " zero points for " + std::to_string(count) + " scales");
     const bool wide = t.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE;
@@ -58,6 +69,21 @@ std::span<const std::int64_t> zero_points(const call_meaning& m, const input_ten
     return zeros;
 }
 
+/// Returns whether all are finite numbers above 0. It looks at sixteen at a time: a matrix has a million of them.
+bool are_scales(std::span<const float> all) {
+    constexpr std::size_t step = 16;
+    const auto is_one = [](float s) { return (s > 0) & (s <= std::numeric_limits<float>::max()); };
+    std::size_t i = 0;
+    int good = 1;
+    for (; i + step <= all.size(); i += step) {
+        int each = 1;
+        for (std::size_t k = 0; k < step; ++k) each &= is_one(all[i + k]);
+        good &= each;
+    }
+    for (; i < all.size(); ++i) good &= is_one(all[i]);
+    return good != 0;
+}
+
 given_scales scales_of(const call_meaning& m, const along_axis& a, const input_tensor& scale, const input_tensor& zero, run_context& run) {
     if (!scale.is_there()) throw refusal("its input 'scale' is missing");
     if (scale.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) throw refusal("its scales are not float32");
@@ -70,8 +96,7 @@ given_scales scales_of(const call_meaning& m, const along_axis& a, const input_t
                        : m.scales == channels ? " channels"
                                               : " tensor"));
     given_scales g{.scale = scale.as<float>(), .zero_point = {}};
-    if (!std::ranges::all_of(g.scale, [](float s) { return s > 0 && std::isfinite(s); }))
-        throw refusal("a scale is no finite number above 0");
+    if (!are_scales(g.scale)) throw refusal("a scale is no finite number above 0");
     if (zero.is_there()) g.zero_point = zero_points(m, zero, wanted, run);
     return g;
 }
@@ -171,13 +196,14 @@ struct held_codes {
     affine only{.scale = 1};
 };
 
-/// Reads inputs from number `next` on.
-held_codes held_in(const call_meaning& m, std::size_t next, run_context& run) {
+/// Reads inputs from number `next` on; `input` gives the one of a number.
+template <class Input>
+held_codes held_in(const call_meaning& m, std::size_t next, run_context& run, const Input& input) {
     held_codes h{.axis = seen_along(m, m.shape), .planes = {}, .given = {}};
     const packed_layout whole = layout_of(m.format, h.axis);
     const auto plane_of = [&](const plane& wanted, const char* what) -> std::span<const std::byte> {
         if (wanted.count == 0 && wanted.bits == 0) return {};
-        const input_tensor t = run.input(next++);
+        const input_tensor t = input(next++);
         if (t.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8 || t.size < wanted.bytes())
             throw refusal(std::string("its ") + what + " are " + std::to_string(t.size) + " bytes; its shape needs " +
                           std::to_string(wanted.bytes()) + " of uint8");
@@ -186,7 +212,7 @@ held_codes held_in(const call_meaning& m, std::size_t next, run_context& run) {
     h.planes.elements = plane_of(whole.elements, "codes");
     h.planes.scales = plane_of(whole.scales, "scales");
     h.planes.shifts = plane_of(whole.shifts, "shifts");
-    const input_tensor scale = run.input(next), zero = run.input(next + 1);
+    const input_tensor scale = input(next), zero = input(next + 1);
     if (m.scales == own) {
         if (scale.is_there()) {
             if (scale.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT || scale.size != 1)
@@ -201,6 +227,18 @@ held_codes held_in(const call_meaning& m, std::size_t next, run_context& run) {
         if (!h.given.scale.empty()) h.only = h.given.only();
     }
     return h;
+}
+held_codes held_in(const call_meaning& m, std::size_t next, run_context& run) {
+    return held_in(m, next, run, [&](std::size_t i) { return run.input(i); });
+}
+
+/// Returns what decodes the whole of a constant.
+codec_parameters parameters_of(const call_meaning& m, const held_codes& h) {
+    if (m.scales == own) return {h.axis, h.only};
+    if (m.scales == one) return h.only;
+    if (m.scales == channels) return per_channel{h.given.scale, h.given.zero_point, h.axis};
+    if (m.scales == blocks) return per_block{h.given.scale, h.given.zero_point, h.axis, m.block};
+    return {};
 }
 
 }  // namespace
@@ -248,11 +286,7 @@ void product_of(const call_meaning& m, const input_tensor& in, std::span<const f
     shape.back() = m.shape[0];
     const std::span<T> y = run.output<T>(shape);
     if (y.empty()) return;
-    codec_parameters by;
-    if (m.scales == own) by = codec_parameters(h.axis, h.only);
-    else if (m.scales == one) by = h.only;
-    else if (m.scales == channels) by = per_channel{h.given.scale, h.given.zero_point, h.axis};
-    else if (m.scales == blocks) by = per_block{h.given.scale, h.given.zero_point, h.axis, m.block};
+    const codec_parameters by = parameters_of(m, h);
     const std::span<const T> x = in.as<T>();
     const product_input from{x, x.size() / columns};
     const product_options how{.bias = bias, .sums = m.sums == portable::sums::integers ? product_sums::integers : product_sums::floats};
@@ -293,6 +327,76 @@ void product(const call_meaning& m, ONNXTensorElementDataType type, run_context&
         }
         product_of<T>(m, in, bias, h, run);
     });
+}
+
+namespace {
+
+/// How many rows of a table begin at a whole byte of every plane, whatever the widths.
+constexpr std::size_t group_of_rows = 8;
+
+/// Cuts input `i` of a table's codes, scales and zero points, counted from the codes on, to rows [first, first + n). `first` is a multiple
+/// of group_of_rows.
+input_tensor cut_to_rows(const call_meaning& m, std::size_t first, std::size_t n, input_tensor t, std::size_t i) {
+    const auto width = static_cast<std::size_t>(m.shape[1]);
+    const auto skip = [&](std::size_t values, std::size_t size_of_one) {
+        const std::size_t skipped = std::min(values, t.size);
+        t.data = static_cast<const std::byte*>(t.data) + skipped * size_of_one;
+        t.size -= skipped;
+    };
+    const packed_layout before = layout_of(m.format, {first, width, 1}), own_planes = layout_of(m.format, {n, width, 1});
+    const std::pair<plane, plane> planes[] = {
+        {own_planes.elements, before.elements}, {own_planes.scales, before.scales}, {own_planes.shifts, before.shifts}};
+    for (const auto& [own_plane, skipped] : planes) {
+        if (own_plane.count == 0 && own_plane.bits == 0) continue;
+        if (i-- == 0) return skip(skipped.bytes(), 1), t;
+    }
+    const bool by_row = m.scales == channels && seen_along(m, m.shape).outer == 1 && seen_along(m, m.shape).inner == width;
+    const std::size_t entries = m.scales == blocks ? (width + m.block - 1) / m.block : by_row ? 1 : 0, skipped = first * entries;
+    if (!t.is_there() || entries == 0 || t.size == 1) return t;
+    if (t.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8) {
+        const integer* f = std::get_if<integer>(&m.format);
+        return skip(skipped * (f == nullptr ? 8 : static_cast<std::size_t>(f->bits)) / 8, 1), t;
+    }
+    const std::size_t size_of_one = t.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE ? sizeof(double) : sizeof(float);
+    if (t.size != entries * static_cast<std::size_t>(m.shape[0]))
+        throw refusal("it has not " + std::to_string(entries) + " scales for each row");
+    skip(skipped, size_of_one);
+    t.size = n * entries;
+    return t;
+}
+
+}  // namespace
+
+void rows(const call_meaning& m, run_context& run) {
+    const input_tensor in = run.input(0);
+    const bool wide = in.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
+    if (!wide && in.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32) throw refusal("its indices are neither int64 nor int32");
+    if ((m.scales == own || m.scales == blocks) && seen_along(m, m.shape).inner != 1)
+        throw refusal("its attributes contradict each other: the blocks of a table lie in its rows");
+    std::vector<std::int64_t> shape = in.shape;
+    shape.push_back(m.shape[1]);
+    const std::span<float> y = run.output<float>(shape);
+    const auto width = static_cast<std::size_t>(m.shape[1]);
+    const std::span<float> group = run.room_for<float>(group_of_rows * width);
+    std::int64_t there = -1;  // the first row of `group`
+    for (std::size_t i = 0; i < in.size; ++i) {
+        const std::int64_t wanted = wide ? in.as<std::int64_t>()[i] : in.as<std::int32_t>()[i];
+        const std::int64_t row = wanted < 0 ? wanted + m.shape[0] : wanted;
+        if (row < 0 || row >= m.shape[0])
+            throw refusal("index " + std::to_string(wanted) + " is outside of " + std::to_string(m.shape[0]) + " rows");
+        const auto step = static_cast<std::int64_t>(group_of_rows), first = row / step * step;
+        if (first != there) {
+            call_meaning few = m;
+            few.shape[0] = std::min(step, m.shape[0] - first);
+            const auto n = static_cast<std::size_t>(few.shape[0]);
+            const held_codes h = held_in(few, 1, run, [&](std::size_t input) {
+                return cut_to_rows(m, static_cast<std::size_t>(first), n, run.input(input), input - 1);
+            });
+            dispatch::decode(m.format, h.planes, group.first(n * width), parameters_of(few, h));
+            there = first;
+        }
+        std::ranges::copy(group.subspan(static_cast<std::size_t>(row - first) * width, width), y.subspan(i * width).begin());
+    }
 }
 
 }  // namespace qk::onnxruntime

@@ -21,4 +21,8 @@ void decode(const call_meaning& m, run_context& run);
 /// [..., outputs] in x's type, has the bits of qk::product.
 void product(const call_meaning& m, ONNXTensorElementDataType type, run_context& run);
 
+/// Inputs: numbers of rows, int64 or int32, those below 0 counted from the end; then those of decode, of a table. The result, [..., values
+/// of a row], has the bits of qk::decode. No other row is decoded but the seven neighbours with whose codes its own may share bytes.
+void rows(const call_meaning& m, run_context& run);
+
 }  // namespace qk::onnxruntime

@@ -70,6 +70,7 @@ OrtStatus* compute(void* k, OrtKernelContext* context) noexcept {
                 case portable::result_shape::input: return quantize(own.meaning, run);
                 case portable::result_shape::shape: return decode(own.meaning, run);
                 case portable::result_shape::product: return product(own.meaning, own.kind.type, run);
+                case portable::result_shape::rows: return rows(own.meaning, run);
             }
         } catch (const refusal& e) {
             throw refusal("qk: node '" + own.node + "': " + e.what());
@@ -80,13 +81,19 @@ OrtStatus* compute(void* k, OrtKernelContext* context) noexcept {
 operation::operation(std::string of_function) : OrtCustomOp{}, name(std::move(of_function)), kind(kind_of(name)) {
     fill_operation(*this);
     GetName = [](const OrtCustomOp* op) { return of(op).name.c_str(); };
-    // x, scale, zero point; or codes, scales, shifts, scale, zero points, of which a call has what its format has; or x and a bias before
-    // those.
+    // x, scale, zero point; or codes, scales, shifts, scale, zero points, of which a call has what its format has; or x and a bias, or
+    // indices, before those.
     GetInputTypeCount = [](const OrtCustomOp* op) -> std::size_t {
-        return of(op).kind.result == portable::result_shape::input ? 3 : of(op).kind.result == portable::result_shape::shape ? 5 : 7;
+        switch (of(op).kind.result) {
+            case portable::result_shape::input: return 3;
+            case portable::result_shape::shape: return 5;
+            case portable::result_shape::product: return 7;
+            case portable::result_shape::rows: return 6;
+        }
+        return 0;
     };
     GetInputType = [](const OrtCustomOp* op, std::size_t i) {
-        if (i > 0) return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+        if (i > 0 || of(op).kind.result == portable::result_shape::rows) return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
         return of(op).kind.result == portable::result_shape::shape ? ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8 : of(op).kind.type;
     };
     GetInputCharacteristic = [](const OrtCustomOp*, std::size_t i) { return i > 0 ? INPUT_OUTPUT_OPTIONAL : INPUT_OUTPUT_REQUIRED; };
@@ -102,8 +109,9 @@ std::vector<std::string> known_functions() {
     for (const named_format& f : catalogue) {
         if (is_identity(f.format) || f.format == qk::format(e8m0)) continue;
         const std::string format(f.name), decoder = std::string(portable::decodes).append(format).append(portable::in_each_run),
-                                          product = std::string(portable::products).append(format);
-        for (const std::string& stem : {format, decoder, product, std::string(product).append(portable::of_float16),
+                                          product = std::string(portable::products).append(format),
+                                          rows = std::string(portable::rows_of_tables).append(format);
+        for (const std::string& stem : {format, decoder, product, rows, std::string(product).append(portable::of_float16),
                                         std::string(product).append(portable::of_bfloat16)}) {
             names.push_back(stem);
             for (int i = 2; i <= most_of_a_format; ++i) names.push_back(stem + "_" + std::to_string(i));

@@ -71,7 +71,10 @@ std::string node_name(const OrtApi& api, const OrtKernelInfo* info) {
 
 function_kind kind_of(std::string_view function) {
     using enum portable::result_shape;
-    function_kind k{function.starts_with(portable::products) ? product : function.starts_with(portable::decodes) ? shape : input};
+    function_kind k{function.starts_with(portable::products)         ? product
+                    : function.starts_with(portable::decodes)        ? shape
+                    : function.starts_with(portable::rows_of_tables) ? rows
+                                                                     : input};
     if (k.result != product) return k;
     // A number may follow the type: product_mxfp4_float16_2.
     const std::size_t digits = function.find_last_not_of("0123456789");
@@ -119,8 +122,9 @@ call_meaning read_meaning(const OrtApi& api, const OrtKernelInfo* info, portable
     for (const std::int64_t d : m.shape)
         if (d < 0 || __builtin_mul_overflow(size, static_cast<std::size_t>(d), &size) || size > std::size_t{1} << 40)
             throw refusal("its attribute 'shape' is no shape");
-    if (kind != portable::result_shape::product) return m;
+    if (kind == portable::result_shape::shape) return m;
     if (m.shape.size() != 2 || size == 0) throw refusal("its attribute 'shape' is not that of a matrix, [outputs, inputs]");
+    if (kind == portable::result_shape::rows) return m;
     m.bias = a.number(own::bias) != 0;
     m.sums = a.read(own::sums, parse_option("sums", a.text(own::sums), portable::sums_names));
     if (m.sums == portable::sums::integers && !portable::takes_integer_sums(m.format, m.scales, m.axis, block))

@@ -25,7 +25,7 @@ struct call_meaning {
     std::int64_t axis = -1;
     std::size_t block = 0;  ///< values along the axis that share a scale; 0: no blocks
     bool flatten = false;
-    std::vector<std::int64_t> shape;  ///< decoders: of the result; products: of the matrix, [outputs, inputs]
+    std::vector<std::int64_t> shape;  ///< decoders: of the result; products: of the matrix, [outputs, inputs]; of a table
     bool bias = false;                ///< products: the second input is one
     portable::sums sums = portable::sums::floats;
 };
@@ -33,7 +33,8 @@ struct call_meaning {
 /// What the functions of a name do, as far as the name says it.
 struct function_kind {
     portable::result_shape result = portable::result_shape::input;
-    ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;  ///< of the result, and of the first input but for decoders
+    ONNXTensorElementDataType type =
+        ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;  ///< of the result, and of the first input of quantizers and products
 };
 function_kind kind_of(std::string_view function);
 

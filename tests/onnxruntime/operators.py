@@ -44,7 +44,7 @@ def bodiless(file, computed=lambda f: True):
     m = onnx.load(file)
     for f in m.functions:
         if f.domain == "qk" and computed(f):
-            first = f.input[0] if not f.name.startswith("decode_") else "none"
+            first = f.input[0] if not f.name.startswith(("decode_", "rows_")) else "none"
             del f.node[:]
             if first == "none":
                 f.node.append(helper.make_node("Constant", [], ["y"], value_floats=[0.0]))
@@ -508,6 +508,60 @@ def test_products_beside_the_standard_node():
     qk("quantize", source, "-o", at("both.onnx"), "--plan", at("plan.json"), "--export", "nbits", "--weights", "product", "--overwrite")
     types = sorted(n.op_type for n in onnx.load(at("both.onnx")).graph.node)
     check(types == ["MatMulNBits", "product_mxfp4"], f"{types}")
+
+
+def tables(t, quantizers, indices=onnx.TensorProto.INT64):
+    """Writes a model that looks rows up in a table for each quantizer, and its file; returns both and the words for the plan."""
+    count, width = t.shape
+    nodes = [helper.make_node("Gather", ["t", "x"], [f"y{i}"], name=f"n{i}") for i in range(len(quantizers))]
+    source = save(at("float.onnx"), nodes, [("x", indices, ["N", 5])], [(f"y{i}", onnx.TensorProto.FLOAT, ["N", 5, width]) for i in range(len(quantizers))], {"t": t}, opset=13)
+    edges = [{"tensor": "t", "consumer": f"n{i}", "index": 0, "quantizer": q} for i, q in enumerate(quantizers)]
+    with open(at("plan.json"), "w") as f:
+        json.dump({"qk": "plan", "version": 1, "tensors": {}, "edges": edges}, f)
+    qk("quantize", source, "-o", at("tables.onnx"), "--plan", at("plan.json"), "--weights", "product", "--overwrite")
+    return source, at("tables.onnx"), ("--plan", at("plan.json"))
+
+
+def test_rows_of_tables():
+    """A large table behind a Gather stays packed; the rows have the values that the plan rounds them to: as functions, operators, and in qk evaluate."""
+    named = ("mxfp4", "mxint8", "nvfp4", "mx9", "bfp16", "nf4", "fp16", "int4", "uint8", "int16", "int:bits=5", "posit8")
+    for shape in ((2731, 96), (2667, 100)):  # whole blocks; a short last one, and rows that fill no byte
+        t = np.random.default_rng(15).standard_normal(shape).astype(np.float32)
+        asked = [turned(q, *shape[::-1]) for q in weight_quantizers(*shape[::-1]) if q["format"] in named]
+        source, file, plan = tables(t, asked)
+        calls = [n for n in onnx.load(file).graph.node if n.domain == "qk"]
+        check(len(calls) == len(asked) and all(n.op_type.startswith("rows_") for n in calls), f"{len(calls)} tables for {len(asked)}: {sorted({n.op_type for n in calls})}")
+        x = np.array([[0, 1, 7, 8, 9], [shape[0] - 1, -1, -shape[0], 1234, 8]], np.int64)
+        expected = expected_of(source, x, plan, len(asked))
+        check(all(e.shape == (2, 5, shape[1]) for e in expected), "a table has another shape")
+        alike(f"{shape}, functions", outputs(file, {"x": x}, "off"), expected, asked)
+        for threads in (1, 2):
+            alike(f"{shape}, operators, {threads} threads", own_registered(bodiless(file), threads=threads).run(None, {"x": x}), expected, asked)
+        alike(f"{shape}, qk evaluate", expected_of(file, x, (), len(asked)), expected, asked)
+
+
+def test_tables_are_read_back_and_refused():
+    t = np.random.default_rng(16).standard_normal((2731, 96)).astype(np.float32)
+    asked = next(turned(q, 96, 2731) for q in weight_quantizers(96, 2731) if q["format"] == "uint8" and q.get("block_size") == 32)
+    for q in ({"format": "mxfp4", "axis": 1}, {"format": "uint8", "scale": [0.25], "zero_point": [121]}):
+        _, file, _ = tables(t, [q])
+        qk("inspect", file, "--save-plan", at("back.json"), "--overwrite")
+        with open(at("back.json")) as f:
+            back = json.load(f)
+        (found,) = [*back["tensors"].values(), *(e["quantizer"] for e in back["edges"])]
+        check(all(found.get(k) == v for k, v in q.items()), f"{q} comes back as {found}")
+    _, file, _ = tables(t, [asked], onnx.TensorProto.INT32)
+
+    def runs(feed, **attributes):
+        return lambda: session(changed(file, **attributes), library=LIBRARY).run(None, {"x": np.array([feed], np.int32)})
+    check(runs([0, 1, 2, 3, -1])()[0].shape == (1, 5, 96), "the network itself does not run")
+    refused(runs([0, 1, 2, 3, 2731]), "index 2731 is outside of 2731 rows")
+    refused(runs([0, -2732, 2, 3, 4]), "index -2732")
+    refused(runs([0, 1, 2, 3, 4], shape=[2732, 96]), "scales for each row")
+    refused(runs([0, 1, 2, 3, 4], shape=[2731]), "[outputs, inputs]")
+    refused(runs([0, 1, 2, 3, 4], axis=0), "blocks of a table lie in its rows")
+    _, small_file, _ = tables(t[:64], [dict(asked, scale=asked["scale"][:192], zero_point=asked["zero_point"][:192])])
+    check(not any(n.op_type.startswith("rows_") for n in onnx.load(small_file).graph.node), "a small table is decoded once, when the file is loaded")
 
 
 def test_wrong_products():

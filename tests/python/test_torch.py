@@ -245,6 +245,66 @@ def test_a_file_computes_what_was_trained(weight, activation, tmp_path):
     assert names(again) == names(onnx.load(tmp_path / "trained.onnx"))
 
 
+def rounded_in_training(formats, model, x, monkeypatch):
+    """Returns the output of a training forward, and what each of its quantizers read and gave, in order."""
+    seen, inner = [], formats._forward
+
+    def recorded(v, *given):
+        y = inner(v, *given)
+        seen.append((v.detach().clone().numpy(), y.detach().clone().numpy()))
+        return y
+
+    with monkeypatch.context() as patched:
+        patched.setattr(formats, "_forward", recorded)
+        y = model.train()(x)
+    assert y.requires_grad
+    return y.detach().numpy(), seen
+
+
+def in_operators(model, inputs, names, folder):
+    """Runs a model with qk's operators, and asserts that they were there: without them its functions' nodes stand in their place."""
+    runtime, onnx = pytest.importorskip("onnxruntime"), exporter()
+    options = runtime.SessionOptions()
+    options.optimized_model_filepath, options.log_severity_level = str(folder / "loaded.onnx"), 4
+    given = qk.onnxruntime.session(model, options).run(names, inputs)
+    assert any(n.domain == "qk" for n in onnx.load(folder / "loaded.onnx").graph.node)
+    return given
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("weight, activation", [(w, a) for w, a in TRAINED if a not in (None, "uint8")])  # the others' activations are pairs or floats
+def test_operators_round_as_the_training_did(weight, activation, tmp_path, monkeypatch):
+    from qk import torch as formats
+
+    onnx = exporter()
+    torch.manual_seed(0)
+    model, x = small_network(formats, weight, activation), torch.randn(16, 1, 8, 8)
+    formats.export(model, x, tmp_path / "trained.onnx")
+    y, seen = rounded_in_training(formats, model, x, monkeypatch)
+    file = onnx.load(tmp_path / "trained.onnx")
+    held = {t.name: t for t in file.graph.initializer}
+    made = {o: n for n in file.graph.node for o in n.output}
+    layers = [n for n in file.graph.node if n.op_type in ("Conv", "Gemm")]
+    assert len(seen) == 2 * len(layers) == 8  # what a layer reads, then its weight
+    tensor = onnx.helper.make_tensor_value_info
+    float_type = onnx.TensorProto.FLOAT
+    for layer, (read, rounded) in zip(layers, seen[::2]):  # each call on what the training had there
+        call = made[layer.input[0]]
+        assert call.domain == "qk"
+        graph = onnx.helper.make_graph([call], "call", [tensor(call.input[0], float_type, read.shape)], [tensor(call.output[0], float_type, read.shape)],
+                                       [held[i] for i in call.input[1:]])
+        alone = onnx.helper.make_model(graph, opset_imports=file.opset_import, functions=[f for f in file.functions if f.name == call.op_type], ir_version=file.ir_version)
+        got = in_operators(alone, {call.input[0]: read}, None, tmp_path)[0]
+        assert got.tobytes() == rounded.tobytes(), (layer.name, call.op_type)
+    weights = [layer.input[1] for layer in layers]
+    file.graph.output.extend(tensor(w, float_type, None) for w in weights if w in made)
+    given = dict(zip([o.name for o in file.graph.output], in_operators(file, {"input": x.numpy()}, None, tmp_path)))
+    for name, (_, rounded) in zip(weights, seen[1::2]):
+        got = given[name] if name in made else onnx.numpy_helper.to_array(held[name])
+        assert got.tobytes() == rounded.tobytes(), name
+    assert np.abs(given[file.graph.output[0].name] - y).max() < 2e-6 * np.abs(y).max()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_table_for_torchs_own_exporter(tmp_path):
     from qk import torch as formats
@@ -459,6 +519,22 @@ def test_the_page_runs(tmp_path, monkeypatch, capsys):
     assert np.mean(pairs.argmax(1) == names["deployed"].argmax(1)) > 0.99
     assert run_in_onnxruntime("learned.onnx", torch.randn(3, 64)).shape == (3, 10)
     assert (tmp_path / "quantized.onnx").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_of_operators_runs(tmp_path, monkeypatch, capsys):
+    exporter()
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "digits").symlink_to(DIGITS)
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    page = (ROOT / "docs" / "guide" / "onnxruntime.md").read_text()
+    names = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.S | re.M):
+        exec(compile(block, "onnxruntime.md", "exec"), names)
+    said = capsys.readouterr().out.splitlines()
+    assert said == [line[4:] for line in re.findall(r"^    .*$", page, re.M) if line[4:] in said] and len(said) == 4
+    assert names["trained"].shape == (len(names["x"]), 10)
 
 
 def test_a_loader_brings_labels():

@@ -56,9 +56,10 @@ enum class result_shape : std::uint8_t {
     input,    ///< that of the first input
     shape,    ///< that of the attribute
     product,  ///< that of the first input, whose last axis, of `shape`'s second length, gets the first one
+    rows,     ///< that of the first input, whose numbers are rows of the matrix of `shape`, and behind it `shape`'s second length
 };
 inline constexpr named_option<result_shape> result_shape_names[] = {
-    {"input", result_shape::input}, {"shape", result_shape::shape}, {"product", result_shape::product}};
+    {"input", result_shape::input}, {"shape", result_shape::shape}, {"product", result_shape::product}, {"rows", result_shape::rows}};
 
 /// How a product adds up.
 enum class sums : std::uint8_t {
@@ -77,9 +78,9 @@ constexpr bool takes_integer_sums(const format& f, scale_source scales, std::int
 
 /// The name of a function that decodes begins with the first; the second follows the format where each run decodes. That of a product with
 /// a packed matrix begins with `products`, and the type of its input follows the format where that is no float32. The names of further
-/// functions of one format end with _2, _3, ...
+/// functions of one format end with _2, _3, ... That of a table, of which each run reads a few rows, begins with `rows_of_tables`.
 inline constexpr std::string_view decodes = "decode_", in_each_run = "_in_run", products = "product_", of_float16 = "_float16",
-                                  of_bfloat16 = "_bfloat16";
+                                  of_bfloat16 = "_bfloat16", rows_of_tables = "rows_";
 
 /// The documentation of a function ends with this and the fingerprint of its body in 16 hexadecimal digits.
 inline constexpr std::string_view body_mark = "; body ";

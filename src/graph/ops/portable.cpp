@@ -233,6 +233,28 @@ void run_product(op_context& call) {
     });
 }
 
+/// Rows of a table, which is decoded as a whole.
+void run_rows(op_context& call) {
+    const portable_call c = read(call);
+    named(call, [&] {
+        const std::vector<tensor> held = inputs_from(call, 1);
+        const auto h = held_in(c, held);
+        const std::vector<std::int64_t> wanted = integers(call, 0);
+        const auto width = static_cast<std::size_t>(c.shape[1]);
+        dims shape = call.input(0).shape();
+        shape.push_back(c.shape[1]);
+        const std::span<float> y = call.output(0, data_type::float32, shape).as<float>();
+        tensor table(data_type::float32, c.shape);
+        kernel_calls::decode(c.format, h->planes, table.as<float>(), h->parameters);
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            const std::int64_t row = wanted[i] < 0 ? wanted[i] + c.shape[0] : wanted[i];
+            if (row < 0 || row >= c.shape[0])
+                throw error("index " + std::to_string(wanted[i]) + " is outside of " + std::to_string(c.shape[0]) + " rows");
+            std::ranges::copy(table.as<float>().subspan(static_cast<std::size_t>(row) * width, width), y.subspan(i * width).begin());
+        }
+    });
+}
+
 /// A quantizer, which has one scale for all samples only where the values of a run choose it.
 void follow_portable_quantize(walk_call& c) {
     const walked& x = c.ranked(0);
@@ -269,10 +291,20 @@ void follow_portable_product(walk_call& c) {
     c.make(0, y, y.shape);
 }
 
+void follow_portable_rows(walk_call& c) {
+    const auto call = portable_call_of(c.view().proto());
+    if (!call) c.undecided("does not say what it means");
+    for (std::size_t i = 1; i < c.inputs(); ++i) c.shared(i, "codes");
+    walked y = c.ranked(0);
+    y.shape.push_back(call->shape[1]);
+    c.make(0, y, y.shape);
+}
+
 constexpr op_entry portable_ops[] = {
     {"qk", "quantize", 1, run_quantize, nullptr, {follow_portable_quantize}},
     {"qk", "decode", 1, run_decode, nullptr, {follow_portable_decode}, {.types = gives<data_type::float32>}},
     {"qk", "product", 1, run_product, nullptr, {follow_portable_product}, {.traits = layer}},
+    {"qk", "rows", 1, run_rows, nullptr, {follow_portable_rows}, {.types = gives<data_type::float32>}},
 };
 
 }  // namespace
@@ -294,6 +326,7 @@ const char* portable_row_of(const onnx::NodeProto& n) {
     switch (call->result) {
         case portable::result_shape::input: return "quantize";
         case portable::result_shape::product: return "product";
+        case portable::result_shape::rows: return "rows";
         case portable::result_shape::shape: break;
     }
     return n.op_type().find(portable::in_each_run) == std::string::npos ? nullptr : "decode";

@@ -25,7 +25,7 @@ struct portable_call {
     int axis = -1;
     int block = 0;  ///< values along the axis that share a scale; 0: no blocks
     bool flatten = false;
-    dims shape;  ///< of the result of what decodes, of the matrix of a product
+    dims shape;  ///< of the result of what decodes, of the matrix of a product, of a table
     // Of products:
     bool turned = false, bias = false;
     portable::sums sums = portable::sums::floats;
@@ -62,7 +62,8 @@ inline std::optional<portable_call> portable_call_of(const onnx::NodeProto& n) {
     std::int64_t size = 1;
     for (const std::int64_t d : c.shape)
         if (d < 0 || __builtin_mul_overflow(size, d, &size) || size > std::int64_t{1} << 40) return std::nullopt;
-    if (c.result != portable::result_shape::product) return c;
+    if (c.result == portable::result_shape::shape) return c;
+    if (c.result == portable::result_shape::rows) return c.shape.size() == 2 && size != 0 ? std::optional(c) : std::nullopt;
     const auto sums = parse_option("sums", text(own::sums), portable::sums_names);
     if (!sums || c.shape.size() != 2 || size == 0) return std::nullopt;
     if (*sums == portable::sums::integers && !portable::takes_integer_sums(c.format, c.scales, axis, block)) return std::nullopt;
@@ -70,8 +71,8 @@ inline std::optional<portable_call> portable_call_of(const onnx::NodeProto& n) {
     return c;
 }
 
-/// Returns the rows of the table by which the evaluator computes calls of a function that qk wrote: "quantize", "decode", "product". Null
-/// where the call does not say what it means, or means what only the body does: constants that are decoded once.
+/// Returns the rows of the table by which the evaluator computes calls of a function that qk wrote: "quantize", "decode", "product",
+/// "rows". Null where the call does not say what it means, or means what only the body does: constants that are decoded once.
 const char* portable_row_of(const onnx::NodeProto& call);
 
 }  // namespace qk::graph::ops

@@ -725,6 +725,7 @@ struct function_key {
     data_type product = data_type::undefined;  ///< type of the input and the result; undefined: no product
     bool bias = false;
     bool integer_sums = false;  ///< the input is rounded to int8 by block of 32
+    bool looks_up = false;      ///< a table, of which the input names rows, in place of a matrix; `product` is the table's type
     bool is_product() const { return product != data_type::undefined; }
     friend bool operator==(const function_key&, const function_key&) = default;
 };
@@ -974,8 +975,13 @@ inline operand rounded_to_bytes(function_builder& f, const operand& x) {
 
 /// Returns the body of a product: x, then a bias where the key has one, then what decodes to the matrix [outputs, inputs].
 inline onnx::FunctionProto product_function(const function_key& k, const std::string& name, int opset) {
-    function_builder f(name, opset, text_of(k.format) + ": product with a matrix of packed codes");
+    function_builder f(name, opset,
+                       text_of(k.format) + (k.looks_up ? ": rows of a table of packed codes" : ": product with a matrix of packed codes"));
     for (const char* a : {portable::attribute::turned, portable::attribute::bias, portable::attribute::sums}) f.unread(a);
+    if (k.looks_up) {
+        const operand rows = f.input("indices");
+        return f.finish(f.gather(decoded_values(f, k), rows, 0));
+    }
     const auto single = [&](const operand& v) { return k.product == data_type::float32 ? v : f.cast(v, data_type::float32); };
     operand x = single(f.input("x"));
     const operand bias = k.bias ? single(f.input("bias")) : "";
@@ -1007,7 +1013,8 @@ class function_set {
         g_.import(marks::function_domain, 1);
         std::string stem = identifier(text_of(key.format));
         if (is_table_format(key.format)) stem = stem.substr(0, 60);  // not all of its values
-        if (key.decodes) stem.insert(0, key.is_product() ? portable::products : portable::decodes);
+        if (key.decodes)
+            stem.insert(0, key.looks_up ? portable::rows_of_tables : key.is_product() ? portable::products : portable::decodes);
         if (key.by_kernel) stem += portable::in_each_run;
         if (key.product == data_type::float16) stem += portable::of_float16;
         if (key.product == data_type::bfloat16) stem += portable::of_bfloat16;
@@ -1099,16 +1106,20 @@ class portable_writer : public functions_writer {
 
     void begin(const model& source, const precision_plan&) override { source_ = &source; }
 
-    /// Takes the weights of a MatMul or Gemm that becomes a product; a note says why another one does not.
+    /// Takes the weights of a MatMul or Gemm that becomes a product, and a large table of which a Gather reads rows: decoded as a whole in
+    /// each run it would take longer than all products of a token. A note says why another one does not.
     bool takes(const quantized_value& v, const tensor& value, data_type own, model::use reader) override {
         if (options_.weights != weight_storage::product || reader.node < 0) return false;
         const onnx::NodeProto& n = source_->graph().node(reader.node);
-        if (!n.domain().empty() || (n.op_type() != "MatMul" && n.op_type() != "Gemm") || reader.input != 1) return false;
+        const bool table = n.op_type() == "Gather" && reader.input == 0 && int_attribute(n, "axis", 0) == 0 && own == data_type::float32 &&
+                           is_decoded_in_each_run(value);
+        if (!n.domain().empty() || (!table && ((n.op_type() != "MatMul" && n.op_type() != "Gemm") || reader.input != 1))) return false;
         const char* why = obstacle_to_product(n, v.how, value);
         const auto weights = why == nullptr ? held_for_product(v, value, is_turned(n), own) : std::nullopt;
         if (why == nullptr && !weights) why = "some values have no code, or the codes have more than 16 bits";
         if (why != nullptr) {
-            notes_.push_back("weights '" + v.name + "' of '" + n.name() + "' are multiplied by a " + n.op_type() + " of floats: " + why);
+            notes_.push_back("weights '" + v.name + "' of '" + n.name() + "' are " + (table ? "read" : "multiplied") + " by a " +
+                             n.op_type() + " of floats: " + why);
             return false;
         }
         products_.push_back({reader.node, *weights, describe(v.how)});
@@ -1327,9 +1338,10 @@ class portable_writer : public functions_writer {
     static void state_meaning(onnx::NodeProto& n, const quantizer& q, const function_key& key, bool is_flat) {
         namespace own = portable::attribute;
         const bool blocked = is_block_format(q.format);
-        const auto result = key.is_product() ? portable::result_shape::product
-                            : key.decodes    ? portable::result_shape::shape
-                                             : portable::result_shape::input;
+        const auto result = key.looks_up       ? portable::result_shape::rows
+                            : key.is_product() ? portable::result_shape::product
+                            : key.decodes      ? portable::result_shape::shape
+                                               : portable::result_shape::input;
         const auto word = [](auto value, const auto& names) { return std::string(option_name(value, names)); };
         set_attribute(n, own::version, portable::version);
         set_attribute(n, own::format, text_of(q.format));
@@ -1469,8 +1481,10 @@ class portable_writer : public functions_writer {
         std::string description;
     };
 
-    /// Returns whether the weights stand as [outputs, inputs] already.
-    static bool is_turned(const onnx::NodeProto& n) { return n.op_type() == "Gemm" && int_attribute(n, "transB", 0) != 0; }
+    /// Returns whether the weights stand as [outputs, inputs] already; a row of a table is an output.
+    static bool is_turned(const onnx::NodeProto& n) {
+        return n.op_type() == "Gather" || (n.op_type() == "Gemm" && int_attribute(n, "transB", 0) != 0);
+    }
 
     /// Returns why a MatMul or Gemm cannot be a product; null if it can.
     const char* obstacle_to_product(const onnx::NodeProto& n, const quantizer& q, const tensor& value) const {
@@ -1478,7 +1492,7 @@ class portable_writer : public functions_writer {
         if (is_stochastic(q.semantics.rounding)) return "they are rounded stochastically";
         const std::int64_t inputs = is_turned(n) ? 1 : 0, axis = q.flatten ? 1 : positive_axis(q.axis, 2);
         if ((is_block_format(q.format) || q.block_size > 0) && axis != inputs) return "their blocks run along the outputs";
-        if (n.op_type() == "MatMul") return nullptr;
+        if (n.op_type() != "Gemm") return nullptr;
         if (int_attribute(n, "transA", 0) != 0 || float_attribute(n, "alpha", 1) != 1.0f || float_attribute(n, "beta", 1) != 1.0f)
             return "the Gemm transposes its input or multiplies";
         if (n.input_size() < 3 || n.input(2).empty()) return nullptr;
@@ -1538,8 +1552,10 @@ class portable_writer : public functions_writer {
         const held_matrix& m = matrices_[p.matrix];
         onnx::NodeProto& n = *g_.graph().mutable_node(p.node);
         function_key key = m.codes.key;
+        key.looks_up = n.op_type() == "Gather";
+        key.integer_sums = key.integer_sums && !key.looks_up;
         key.bias = n.op_type() == "Gemm" && n.input_size() > 2 && !n.input(2).empty();
-        std::vector<std::string> inputs{n.input(0)};
+        std::vector<std::string> inputs{n.input(key.looks_up ? 1 : 0)};
         if (key.bias) inputs.push_back(n.input(2));
         inputs.insert(inputs.end(), m.codes.inputs.begin(), m.codes.inputs.end());
         n.clear_attribute(), n.clear_input();
@@ -1604,7 +1620,7 @@ std::optional<quantizer> told_by(const onnx::NodeProto& n, const std::vector<flo
     return q;
 }
 
-/// Reads a product back as the MatMul or Gemm in whose place it stands.
+/// Reads a product back as the MatMul or Gemm in whose place it stands, and rows of a table as the Gather.
 read_back read_product(const model& m, const onnx::NodeProto& n, const ops::portable_call& call) {
     const int codes = call.bias ? 2 : 1;
     std::vector<tensor> held;
@@ -1616,19 +1632,22 @@ read_back read_product(const model& m, const onnx::NodeProto& n, const ops::port
     if (!matrix) return {};
     quantizer how = quantizer_of(call);
     how.scale = matrix->scale, how.zero_point = matrix->zero_point;
-    if (!call.turned) how = transposed(how, matrix->value.shape());
+    const bool looks_up = call.result == portable::result_shape::rows, as_held = call.turned || looks_up;
+    if (!as_held) how = transposed(how, matrix->value.shape());
     if (const auto told = described(n.doc_string(), how.scale, how.zero_point);
         told && told->format == how.format && told->semantics == how.semantics && told->block_size == how.block_size)
         how = *told;
     node_on_floats plain{.node = n, .rounds_activations = call.sums == portable::sums::integers};
     onnx::NodeProto& p = plain.node;
-    p.set_op_type(call.bias || call.turned ? "Gemm" : "MatMul");
+    p.set_op_type(looks_up ? "Gather" : call.bias || call.turned ? "Gemm" : "MatMul");
     p.clear_domain(), p.clear_attribute(), p.clear_doc_string(), p.clear_input();
-    p.add_input(n.input(0)), p.add_input(n.input(codes));
+    p.add_input(n.input(looks_up ? codes : 0)), p.add_input(n.input(looks_up ? 0 : codes));
     if (call.bias) p.add_input(n.input(1));
     if (call.turned) set_attribute(p, "transB", std::int64_t{1});
-    plain.operands.push_back(
-        {.input = 1, .name = n.input(codes), .how = std::move(how), .value = call.turned ? matrix->value : transposed(matrix->value)});
+    plain.operands.push_back({.input = looks_up ? 0 : 1,
+                              .name = n.input(codes),
+                              .how = std::move(how),
+                              .value = as_held ? matrix->value : transposed(matrix->value)});
     return plain;
 }
 
@@ -1637,7 +1656,8 @@ read_back read_call(const model& m, int node) {
     const onnx::NodeProto& n = m.graph().node(node);
     const onnx::FunctionProto* f = called_quantizer(m, n);
     if (f == nullptr) return {};
-    if (const auto call = ops::portable_call_of(n); call && call->result == portable::result_shape::product)
+    if (const auto call = ops::portable_call_of(n);
+        call && (call->result == portable::result_shape::product || call->result == portable::result_shape::rows))
         return read_product(m, n, *call);
     const auto argument = [&](const std::string& name) -> std::optional<tensor> {
         for (int k = 0; k < std::min(f->input_size(), n.input_size()); ++k)
