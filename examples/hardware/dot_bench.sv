@@ -27,6 +27,19 @@ module dot_bench;
       right.answer(64'(d[0]));
       wrong.answer(64'(d[1]));
     end
+    // A question of the bench's own: 1 times 2 in each place, and 0.5.
+    right.ask();
+    for (int i = 0; i < 16; i++) begin
+      a[i] = 8'h38;
+      b[i] = 8'h40;
+      right.put_a(i, 64'(a[i]));
+      right.put_b(i, 64'(b[i]));
+    end
+    c = 32'h3f000000;
+    right.put_c(64'(c));
+    @(negedge clock);
+    right.answer(64'(d[0]));
+    $display("its own question: %h, expected %h", d[0], 32'(right.expected()));
     $display("the unit: %0d differences", right.check());
     $display("the unit with a mistake: %0d differences\n%s", wrong.check(), wrong.verdict());
     right.close();

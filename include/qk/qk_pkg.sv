@@ -119,6 +119,25 @@ package qk_pkg;
     function longint unsigned c();
       return qk_dot_scoreboard_c(board);
     endfunction
+    // Begins a question of the bench's own, in place of draw: its codes are 0 until they are put.
+    function void ask();
+      qk_dot_scoreboard_ask(board);
+    endfunction
+    function void put_a(int position, longint unsigned code);
+      qk_dot_scoreboard_put_a(board, position, code);
+    endfunction
+    function void put_b(int position, longint unsigned code);
+      qk_dot_scoreboard_put_b(board, position, code);
+    endfunction
+    function void put_scale_a(int block, longint unsigned code);
+      qk_dot_scoreboard_put_scale_a(board, block, code);
+    endfunction
+    function void put_scale_b(int block, longint unsigned code);
+      qk_dot_scoreboard_put_scale_b(board, block, code);
+    endfunction
+    function void put_c(longint unsigned code);
+      qk_dot_scoreboard_put_c(board, code);
+    endfunction
     function longint unsigned expected();
       return qk_dot_scoreboard_expected(board);
     endfunction

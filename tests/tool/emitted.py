@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `qk emit` writes: goldens in C and Python close the loop `qk gen | golden | qk ver`, SystemVerilog is clean for Verilator and proved by yosys."""
+"""What `qk emit` writes: goldens in C and Python close the loop `qk gen | golden | qk ver`, SystemVerilog is clean for Verilator and proved by
+yosys; coverage counts what `qk cover` counts."""
 import json
 import re
 import shutil
@@ -139,6 +140,65 @@ def test_mutants_are_refuted(folder):
         assert proved.returncode != 0 and found is not None, f"{what}: {proved.stderr[-400:]}"
         hit = json.loads(qk("cover", "fp4_e2m1", "--json", input=f"{int(found[1], 16):08x}\n", status=1).stdout)
         check(hit["hit"] > 0, f"{what}: no bin is hit by {found[1]}")
+
+
+def report_of(text):
+    """What a report says of each kind of bins: how many are hit, how many there are, and which are empty."""
+    kinds = {}
+    for line in text.splitlines():
+        if line.startswith("  empty: "):
+            kinds[about][2].append(line.removeprefix("  empty: "))
+        elif counted := re.fullmatch(r"(.*\S)\s+(\d+) of (\d+)", line):
+            about = counted[1]
+            kinds[about] = (int(counted[2]), int(counted[3]), [])
+    return {kind: (hit, bins, sorted(empty)) for kind, (hit, bins, empty) in kinds.items()}
+
+
+def covered(words, lines):
+    """The same of `qk cover`, and its exit status."""
+    done = evidence.run("cover", *words, "--json", input=lines)
+    return {k["about"]: (k["hit"], k["bins"], sorted(k["empty"])) for k in json.loads(done.stdout)["kinds"]}, done.returncode
+
+
+def streams(words):
+    """All lines of level 1, and every seventh of them."""
+    lines = qk("gen", *words).stdout.splitlines(keepends=True)
+    return "".join(lines), "".join(lines[::7])
+
+
+@pytest.mark.parametrize("words", [("fp8_e5m2",), ("int8", "--scale", "0.0625", "--zero-point", "3"), ("nf4",), ("fp6_e3m2", "--rounding", "stochastic"), ("fp4_e2m1", "--input", "fp16"), ("fp8_e4m3fn", "--decode")], ids=" ".join)
+def test_coverage_is_that_of_cover(folder, words):
+    made = golden_in_c(folder, words, "coverage")
+    qk("emit", *words, "--language", "python", "--as", "coverage", "-o", folder / "covered.py", "--overwrite")
+    for lines in streams(words):
+        right, status = covered(words, lines)
+        for program in ((made,), (sys.executable, folder / "covered.py")):
+            told = done(*program, input=lines)
+            check(report_of(told.stdout) == right and told.returncode == status, f"{words}, {program[-1]}: status {told.returncode} of {status}, {told.stdout[-300:]}")
+    check(done(made, input="123456789\n").returncode == 2, f"{words}: a word that is too wide ends with 2")
+
+
+def test_coverage_that_the_command_counts():
+    for words, way_out in ((("mxfp4",), "qk cover FORMAT"), (("--device", "arm.bf16.bfdot"), "qk cover --device")):
+        refused = qk("emit", *words, "--language", "c", "--as", "coverage", status=2)
+        check(way_out in refused.stderr and not refused.stdout, f"{words}: {refused.stderr}")
+
+
+@pytest.mark.skipif(shutil.which("verilator") is None, reason="skipped: no verilator here")
+@pytest.mark.parametrize("words", [("fp4_e2m1",), ("nf4",), ("fp8_e5m2", "--decode")], ids=" ".join)
+def test_coverage_in_verilator(folder, words):
+    file = folder / "covered.sv"
+    qk("emit", *words, "--language", "sv", "--as", "coverage", "-o", file, "--overwrite")
+    top = f"{words[0]}_cover"
+    linted = done("verilator", "--lint-only", "-Wall", "--top-module", top, file)
+    check(linted.returncode == 0 and not linted.stderr, f"{words}: {linted.stderr[:600]}")
+    lines = streams(words)[1]
+    (folder / "lines.hex").write_text(lines)
+    built = done("verilator", "--binary", "-O0", "-CFLAGS", "-O0", "--Mdir", folder / "obj", "-o", "bench", "--top-module", top, f'-GCASES="{folder / "lines.hex"}"', f"-GCOUNT={lines.count(chr(10))}", file)
+    assert built.returncode == 0, built.stderr[-600:]
+    ran = done(folder / "obj" / "bench")
+    right, status = covered(words, lines)
+    check(report_of(ran.stdout) == right and (ran.returncode != 0) == (status != 0), f"{words}: status {ran.returncode}, {ran.stdout[-400:]}")
 
 
 if __name__ == "__main__":

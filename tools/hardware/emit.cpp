@@ -126,6 +126,13 @@ void add_golden_vectors(const emit_arguments& given, emit::file_request& r) {
     for (std::size_t k = 0; k < count; ++k) r.examples.push_back(all[k * all.size() / count]);
 }
 
+/// Fills in the bins of `qk cover`.
+void add_bins(const emit_arguments& given, emit::file_request& r) {
+    const auto kind = case_kind_of(given.what);
+    const covered_bins bins = kind->bins();
+    for (const compare::bin& b : bins.all()) r.bins.push_back({b, name_of(b), compare::name_of(b.kind)});
+}
+
 void write_emitted(const emit_arguments& given) {
     if (given.what.how.format.empty() && !is_sum(given))
         throw error("say what is emitted: a FORMAT, --device NAME or --accumulator TEXT; `qk formats` lists formats and devices");
@@ -137,7 +144,10 @@ void write_emitted(const emit_arguments& given) {
     r.language = given.language == "c"    ? emit::language::c
                  : given.language == "sv" ? emit::language::system_verilog
                                           : emit::language::python;
-    r.form = given.form == "check" ? emit::form::check : given.form == "miter" ? emit::form::miter : emit::form::function;
+    r.form = given.form == "check"      ? emit::form::check
+             : given.form == "miter"    ? emit::form::miter
+             : given.form == "coverage" ? emit::form::coverage
+                                        : emit::form::function;
     r.command = command_of(given);
     r.version = QK_VERSION;
     graph::output_set outputs(given.overwrite);
@@ -152,6 +162,7 @@ void write_emitted(const emit_arguments& given) {
         r.digest = std::string(64, '0');
         emit::file_of(r);  // refuses before the work
         add_golden_vectors(given, r);
+        if (r.form == emit::form::coverage) add_bins(given, r);
         text = emit::file_of(r);
     } catch (const std::invalid_argument& e) {
         const std::string what = !given.what.device.empty() ? given.what.device
@@ -188,9 +199,9 @@ void add_emit(command& app, verb_result&) {
         .common();
     verb.add_option("--as", given->form,
                     "function (default): the functions alone; check: with a program that reads lines of `qk gen`; miter: with a module "
-                    "that compares a device, and FILE.ys and FILE.sby beside it")
+                    "that compares a device, and FILE.ys and FILE.sby beside it; coverage: with counters of the bins of `qk cover`")
         .type_name("FORM")
-        .one_of({"function", "check", "miter"})
+        .one_of({"function", "check", "miter", "coverage"})
         .common();
     verb.add_option("-o,--output", given->output, "the file (default: standard output)").type_name("FILE").common().writes();
     verb.add_flag("--decode", given->what.decode, "a decoder: codes in, float32 out").common();
@@ -213,7 +224,8 @@ void add_emit(command& app, verb_result&) {
         "  qk emit fp8_e5m2 --language sv\n"
         "  qk emit fp8_e4m3fn --overflow ieee --language c --as check -o golden.c\n"
         "  qk emit int8 --scale 0.0625 --zero-point 3 --language python -o golden.py\n"
-        "  qk emit --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --language c --as check -o golden.c");
+        "  qk emit --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --language c --as check -o golden.c\n"
+        "  qk emit fp8_e5m2 --language sv --as coverage -o coverage.sv");
     verb.callback([given] { write_emitted(*given); });
 }
 

@@ -33,6 +33,12 @@ for name, result, arguments in (
     ("qk_dot_scoreboard_scale_a", _code, (_pointer, ctypes.c_int)),
     ("qk_dot_scoreboard_scale_b", _code, (_pointer, ctypes.c_int)),
     ("qk_dot_scoreboard_c", _code, (_pointer,)),
+    ("qk_dot_scoreboard_ask", None, (_pointer,)),
+    ("qk_dot_scoreboard_put_a", None, (_pointer, ctypes.c_int, _code)),
+    ("qk_dot_scoreboard_put_b", None, (_pointer, ctypes.c_int, _code)),
+    ("qk_dot_scoreboard_put_scale_a", None, (_pointer, ctypes.c_int, _code)),
+    ("qk_dot_scoreboard_put_scale_b", None, (_pointer, ctypes.c_int, _code)),
+    ("qk_dot_scoreboard_put_c", None, (_pointer, _code)),
     ("qk_dot_scoreboard_expected", _code, (_pointer,)),
     ("qk_dot_scoreboard_answer", None, (_pointer, _code)),
     ("qk_dot_scoreboard_check", _count, (_pointer,)),
@@ -135,6 +141,25 @@ class DotScoreboard(_Board):
 
     def c(self):
         return self._call("c")
+
+    def ask(self):
+        """Begins a question of the bench's own, in place of draw(): its codes are 0 until they are put."""
+        self._call("ask")
+
+    def put_a(self, position, code):
+        self._call("put_a", position, code)
+
+    def put_b(self, position, code):
+        self._call("put_b", position, code)
+
+    def put_scale_a(self, block, code):
+        self._call("put_scale_a", block, code)
+
+    def put_scale_b(self, block, code):
+        self._call("put_scale_b", block, code)
+
+    def put_c(self, code):
+        self._call("put_c", code)
 
     def expected(self):
         return self._call("expected")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A converter, or a unit that multiplies and adds, as a file that needs nothing of qk: pure functions over words in C99, SystemVerilog or
-// Python, with a self-test, or with a module under which a solver compares a device. docs/guide/goldens.md shows examples.
+// Python, with a self-test, with a module under which a solver compares a device, or with counters of coverage. docs/guide/goldens.md shows
+// examples.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "qk/compare/bins.hpp"
 #include "qk/dot/accumulator.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/semantics.hpp"
@@ -19,6 +21,7 @@ enum class form : std::uint8_t {
     function,  ///< the functions alone
     check,     ///< with a program that reads lines of `qk gen` and judges their results
     miter,     ///< with a module (C: a harness) that compares a device
+    coverage,  ///< with counters of the bins that words hit (qk/compare/bins.hpp), for converters and decoders of single values
 };
 
 /// A converter to a format, or a decoder from it.
@@ -46,6 +49,12 @@ struct example {
     std::uint64_t index = 0;  ///< of the line: stochastic rounding counts values
 };
 
+/// A bin of coverage: its name, and what its kind is about.
+struct covered_bin {
+    compare::bin is;
+    std::string name, about;
+};
+
 /// What is emitted.
 using unit = std::variant<converter, multiplier>;
 
@@ -57,6 +66,7 @@ struct file_request {
     std::string version;            ///< likewise
     std::string digest;             ///< SHA-256 of the golden vectors, in hexadecimal
     std::vector<example> examples;  ///< for the self-test
+    std::vector<covered_bin> bins;  ///< for coverage, as compare::converter_bins and decoder_bins have them
 };
 
 /// Returns the file. The same request gives the same bytes. Throws std::invalid_argument, with a sentence that names the way out, where

@@ -65,6 +65,19 @@ const char* c_type(int width) { return width > 32 ? "uint64_t" : "uint32_t"; }
 
 }  // namespace
 
+std::string replaced(std::string s, const std::vector<std::pair<std::string, std::string>>& words) {
+    for (const auto& [from, to] : words) {
+        for (std::size_t at = 0; (at = s.find(from, at)) != std::string::npos; at += to.size()) s.replace(at, from.size(), to);
+    }
+    return s;
+}
+
+std::string functions_in(const std::vector<function>& all, std::string (*print)(const function&), const char* between) {
+    std::string s;
+    for (const function& f : all) s += (s.empty() ? "" : between) + print(f);
+    return s;
+}
+
 int case_shape::words(const std::vector<word_group>& g) {
     int n = 0;
     for (const word_group& w : g) n += w.count;

@@ -3,12 +3,18 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "circuit.hpp"
 #include "qk/emit/emit.hpp"
 
 namespace qk::emit {
+
+/// Returns a text with words in place of others, one after the other.
+std::string replaced(std::string s, const std::vector<std::pair<std::string, std::string>>& words);
+/// Returns the texts of functions.
+std::string functions_in(const std::vector<function>& all, std::string (*print)(const function&), const char* between);
 
 /// Words of one kind, which stand side by side in a line.
 struct word_group {

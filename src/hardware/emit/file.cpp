@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "cases.hpp"
+#include "coverage.hpp"
 #include "qk/dot/text.hpp"
 #include "qk/formats/facts.hpp"
 #include "qk/formats/parse.hpp"
@@ -21,12 +22,6 @@ std::string decimal(double v) {
 std::string hex(std::uint64_t v) {
     char text[20];
     return {text, std::to_chars(text, text + sizeof text, v, 16).ptr};
-}
-std::string replaced(std::string s, const std::vector<std::pair<std::string, std::string>>& words) {
-    for (const auto& [from, to] : words) {
-        for (std::size_t at = 0; (at = s.find(from, at)) != std::string::npos; at += to.size()) s.replace(at, from.size(), to);
-    }
-    return s;
 }
 
 const char* word_of(overflow_rule r) {
@@ -258,12 +253,6 @@ const char* const intervals_asked_c =
         return 0;
     }
 )";
-
-std::string functions_in(const std::vector<function>& all, std::string (*print)(const function&), const char* between) {
-    std::string s;
-    for (const function& f : all) s += (s.empty() ? "" : between) + print(f);
-    return s;
-}
 
 /// Where a converter's codes follow the numbers: finite ones, Inf and NaN of each sign; a decoder's words have no such order.
 std::string regions(const converter& c) {
@@ -605,6 +594,13 @@ std::string symbiyosys_script(const file_request& r, const std::string& file) {
 std::string file_of(const file_request& r) {
     if (r.form == form::miter && r.language == language::python)
         throw std::invalid_argument("a miter is for a solver, which reads no Python; give --language sv or c");
+    if (r.form == form::coverage) {
+        switch (r.language) {
+            case language::c: return first_comment(r, "//") + coverage_in_c(r);
+            case language::system_verilog: return first_comment(r, "//") + coverage_in_system_verilog(r);
+            case language::python: return first_comment(r, "#") + coverage_in_python(r);
+        }
+    }
     std::vector<function> all = functions_of(r.what);
     if (r.form != form::function) all.push_back(is_nan_of(r.what));
     switch (r.language) {
