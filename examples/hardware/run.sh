@@ -30,7 +30,7 @@ expect converter_bench "the converter: 0 differences"
 expect converter_bench "likely cause: sticky bits dropped"
 expect converter_bench "explains every difference"
 simulate dot_bench block_dot
-expect dot_bench "its own question: 42020000, expected 42020000"
+expect dot_bench "its own question: 42020000, expected 42020000, right"
 expect dot_bench "the unit: 0 differences"
 expect dot_bench "likely cause: cut=down where toward-zero is expected"
 expect dot_bench "it gives every answer"

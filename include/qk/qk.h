@@ -330,6 +330,9 @@ void qk_scoreboard_word(qk_scoreboard* board, unsigned int word);
    says why. */
 unsigned int qk_scoreboard_expected(qk_scoreboard* board, int64_t position);
 unsigned int qk_scoreboard_expected_scale(qk_scoreboard* board, int64_t block);
+/* Returns 1 where `code` is right for input `position`, and any NaN is where NaN is; 0 where it is not; -1 where qk_scoreboard_expected
+   refuses. */
+int qk_scoreboard_matches(qk_scoreboard* board, int64_t position, unsigned int code);
 int64_t qk_scoreboard_check(qk_scoreboard* board);
 const char* qk_scoreboard_verdict(qk_scoreboard* board);
 void qk_scoreboard_free(qk_scoreboard* board);
@@ -337,6 +340,9 @@ void qk_scoreboard_free(qk_scoreboard* board);
 typedef struct qk_dot_scoreboard qk_dot_scoreboard;
 /* Formats may be NULL or "" for those of the device. `k` is the number of terms of a sum. */
 qk_dot_scoreboard* qk_dot_scoreboard_new(const char* accumulator, const char* a_format, const char* b_format, int64_t k);
+/* Says before the first question that the unit adds no C: C is -0 in every question, which changes no sum, and no mistake of C is
+   looked for. */
+void qk_dot_scoreboard_without_c(qk_dot_scoreboard* board);
 /* Makes the next question that tells accumulators apart; the functions below return its codes by position. Returns 0, or -1 for formats
    for which no questions can be made (docs/guide/checking_hardware.md). */
 int qk_dot_scoreboard_draw(qk_dot_scoreboard* board);
@@ -354,6 +360,9 @@ void qk_dot_scoreboard_put_scale_b(qk_dot_scoreboard* board, int block, uint64_t
 void qk_dot_scoreboard_put_c(qk_dot_scoreboard* board, uint64_t code);
 /* Returns what the accumulator gives for the current question. */
 uint64_t qk_dot_scoreboard_expected(qk_dot_scoreboard* board);
+/* Returns 1 where the device may give `d` for the current question: what the accumulator gives, or any NaN where that is NaN. Otherwise 0,
+   or -1 with qk_last_error. */
+int qk_dot_scoreboard_matches(qk_dot_scoreboard* board, uint64_t d);
 /* Records the current question with the device's answer. */
 void qk_dot_scoreboard_answer(qk_dot_scoreboard* board, uint64_t d);
 int64_t qk_dot_scoreboard_check(qk_dot_scoreboard* board);

@@ -20,12 +20,14 @@ package qk_pkg;
   import "DPI-C" function void qk_scoreboard_word(input chandle board, input int unsigned word);
   import "DPI-C" function int unsigned qk_scoreboard_expected(input chandle board, input longint position);
   import "DPI-C" function int unsigned qk_scoreboard_expected_scale(input chandle board, input longint block);
+  import "DPI-C" function int qk_scoreboard_matches(input chandle board, input longint position, input int unsigned code);
   import "DPI-C" function longint qk_scoreboard_check(input chandle board);
   import "DPI-C" function string qk_scoreboard_verdict(input chandle board);
   import "DPI-C" function void qk_scoreboard_free(input chandle board);
 
   import "DPI-C" function chandle qk_dot_scoreboard_new(input string accumulator, input string a_format, input string b_format,
                                                         input longint k);
+  import "DPI-C" function void qk_dot_scoreboard_without_c(input chandle board);
   import "DPI-C" function int qk_dot_scoreboard_draw(input chandle board);
   import "DPI-C" function longint unsigned qk_dot_scoreboard_a(input chandle board, input int position);
   import "DPI-C" function longint unsigned qk_dot_scoreboard_b(input chandle board, input int position);
@@ -39,6 +41,7 @@ package qk_pkg;
   import "DPI-C" function void qk_dot_scoreboard_put_scale_b(input chandle board, input int block, input longint unsigned code);
   import "DPI-C" function void qk_dot_scoreboard_put_c(input chandle board, input longint unsigned code);
   import "DPI-C" function longint unsigned qk_dot_scoreboard_expected(input chandle board);
+  import "DPI-C" function int qk_dot_scoreboard_matches(input chandle board, input longint unsigned d);
   import "DPI-C" function void qk_dot_scoreboard_answer(input chandle board, input longint unsigned d);
   import "DPI-C" function longint qk_dot_scoreboard_check(input chandle board);
   import "DPI-C" function string qk_dot_scoreboard_verdict(input chandle board);
@@ -79,6 +82,12 @@ package qk_pkg;
     function int unsigned expected_scale(longint block);
       return qk_scoreboard_expected_scale(board, block);
     endfunction
+    // Is 1 where `code` is right for input `position`; any NaN is, where NaN is.
+    function bit matches(longint position, int unsigned code);
+      automatic int right = qk_scoreboard_matches(board, position, code);
+      if (right < 0) $fatal(1, "%s", qk_last_error());
+      return right == 1;
+    endfunction
     // Differences, or -1 where nothing can be compared.
     function longint check();
       return qk_scoreboard_check(board);
@@ -99,6 +108,10 @@ package qk_pkg;
     function new(string accumulator, string a_format = "", string b_format = "", longint k = 32);
       board = qk_dot_scoreboard_new(accumulator, a_format, b_format, k);
       if (board == null) $fatal(1, "%s", qk_last_error());
+    endfunction
+    // For a unit that adds no C, before the first question: C is -0 in all of them.
+    function void without_c();
+      qk_dot_scoreboard_without_c(board);
     endfunction
     // Makes the next question; a, b, c and scales are its codes.
     function void draw();
@@ -140,6 +153,10 @@ package qk_pkg;
     endfunction
     function longint unsigned expected();
       return qk_dot_scoreboard_expected(board);
+    endfunction
+    // Is 1 where the device may give d; any NaN, where NaN is right.
+    function bit matches(longint unsigned d);
+      return qk_dot_scoreboard_matches(board, d) == 1;
     endfunction
     // What the device gave; the question is recorded with it.
     function void answer(longint unsigned d);

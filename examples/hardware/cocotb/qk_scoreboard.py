@@ -23,10 +23,12 @@ for name, result, arguments in (
     ("qk_scoreboard_word", None, (_pointer, _unsigned)),
     ("qk_scoreboard_expected", _unsigned, (_pointer, _count)),
     ("qk_scoreboard_expected_scale", _unsigned, (_pointer, _count)),
+    ("qk_scoreboard_matches", ctypes.c_int, (_pointer, _count, _unsigned)),
     ("qk_scoreboard_check", _count, (_pointer,)),
     ("qk_scoreboard_verdict", _text, (_pointer,)),
     ("qk_scoreboard_free", None, (_pointer,)),
     ("qk_dot_scoreboard_new", _pointer, (_text, _text, _text, _count)),
+    ("qk_dot_scoreboard_without_c", None, (_pointer,)),
     ("qk_dot_scoreboard_draw", ctypes.c_int, (_pointer,)),
     ("qk_dot_scoreboard_a", _code, (_pointer, ctypes.c_int)),
     ("qk_dot_scoreboard_b", _code, (_pointer, ctypes.c_int)),
@@ -40,6 +42,7 @@ for name, result, arguments in (
     ("qk_dot_scoreboard_put_scale_b", None, (_pointer, ctypes.c_int, _code)),
     ("qk_dot_scoreboard_put_c", None, (_pointer, _code)),
     ("qk_dot_scoreboard_expected", _code, (_pointer,)),
+    ("qk_dot_scoreboard_matches", ctypes.c_int, (_pointer, _code)),
     ("qk_dot_scoreboard_answer", None, (_pointer, _code)),
     ("qk_dot_scoreboard_check", _count, (_pointer,)),
     ("qk_dot_scoreboard_verdict", _text, (_pointer,)),
@@ -59,6 +62,12 @@ class _Board:
 
     def _call(self, name, *arguments):
         return getattr(qk, self.prefix + name)(self.board, *arguments)
+
+    def _right(self, *arguments):
+        right = self._call("matches", *arguments)
+        if right < 0:
+            raise ValueError(qk.qk_last_error().decode())
+        return right == 1
 
     def check(self):
         """Returns the number of differences, or -1 if nothing can be compared."""
@@ -98,6 +107,10 @@ class ConverterScoreboard(_Board):
     def expected_scale(self, block):
         return self._code("expected_scale", block)
 
+    def matches(self, position, code):
+        """Is true where `code` is right for input `position`; any NaN is, where NaN is."""
+        return self._right(position, code)
+
     def _code(self, name, at):
         code = self._call(name, at)
         if code == 0xFFFFFFFF:
@@ -121,6 +134,10 @@ class DotScoreboard(_Board):
 
     def __init__(self, accumulator, a_format="", b_format="", k=32):
         super().__init__(qk.qk_dot_scoreboard_new(accumulator.encode(), a_format.encode(), b_format.encode(), k))
+
+    def without_c(self):
+        """Says before the first question that the unit adds no C: C is -0 in every question."""
+        self._call("without_c")
 
     def draw(self):
         """Draws the next question; a(), b(), c(), scale_a() and scale_b() return its codes."""
@@ -163,6 +180,10 @@ class DotScoreboard(_Board):
 
     def expected(self):
         return self._call("expected")
+
+    def matches(self, d):
+        """Is true where the device may give d; any NaN, where NaN is right."""
+        return self._right(d)
 
     def answer(self, d):
         """Records the device's answer d to the question."""

@@ -31,7 +31,7 @@ dot_case empty_question(const qk_dot_scoreboard& b) {
     return {{1, 1, k},
             std::vector<std::uint64_t>(k),
             std::vector<std::uint64_t>(k),
-            {0},
+            {b.task.has_c ? 0 : no_addend(b.task)},
             std::vector<std::uint64_t>(blocks_of(b.by.a, k)),
             std::vector<std::uint64_t>(blocks_of(b.by.b, k))};
 }
@@ -138,6 +138,9 @@ qk_dot_scoreboard* qk_dot_scoreboard_new(const char* accumulator, const char* a_
     });
     return board;
 }
+void qk_dot_scoreboard_without_c(qk_dot_scoreboard* board) {
+    if (board != nullptr) board->task.has_c = false;
+}
 int qk_dot_scoreboard_draw(qk_dot_scoreboard* board) {
     const qk_status s = guarded([&] {
         expect_array(board, 1, "board");
@@ -169,6 +172,14 @@ uint64_t qk_dot_scoreboard_expected(qk_dot_scoreboard* board) {
         d = computed(*board);
     });
     return d;
+}
+int qk_dot_scoreboard_matches(qk_dot_scoreboard* board, uint64_t d) {
+    int right = -1;
+    guarded([&] {
+        expect_array(board, 1, "board");
+        right = same_answer(board->task, board->by.how, computed(*board), d) ? 1 : 0;
+    });
+    return right;
 }
 void qk_dot_scoreboard_answer(qk_dot_scoreboard* board, uint64_t d) {
     guarded([&] {

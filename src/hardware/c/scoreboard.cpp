@@ -160,6 +160,20 @@ void expect_codes(qk_scoreboard& b, std::int64_t position) {
     for (std::size_t i = 0; i < l.scales.count; ++i) b.expected_scales.push_back(qk::get_code(p.scales, i, l.scales.bits));
     b.first_expected = first;
 }
+/// Is true where `code` is the right one of value k of those last expected, or where both stand for NaN.
+bool is_right(const qk_scoreboard& b, std::size_t k, std::uint32_t code) {
+    if (code == b.expected[k]) return true;
+    const std::size_t n = b.expected.size();
+    const qk_conversion given = conversion_of(b, n, &b.zero_point);
+    const qk::compare::conversion how = qk::c::conversion_of(&given, n);
+    if (code >> layout_of(how, n).elements.bits != 0) return false;
+    const auto is_nan = [&](std::uint32_t of_k) {
+        std::vector<std::uint32_t> elements = b.expected;
+        elements[k] = of_k;
+        return std::isnan(qk::compare::decoded(how, {std::move(elements), b.expected_scales, {}})[k]);
+    };
+    return is_nan(b.expected[k]) && is_nan(code);
+}
 /// Returns pick(board), or all ones where it is refused.
 template <class Pick>
 unsigned int expected_code(qk_scoreboard* board, const Pick& pick) {
@@ -234,6 +248,15 @@ unsigned int qk_scoreboard_expected_scale(qk_scoreboard* board, int64_t block) {
         expect_codes(b, row == 0 ? block * size : block / each * row);
         return b.expected_scales[static_cast<std::size_t>(block % each)];
     });
+}
+int qk_scoreboard_matches(qk_scoreboard* board, int64_t position, unsigned int code) {
+    int right = -1;
+    guarded([&] {
+        expect_array(board, 1, "board");
+        expect_codes(*board, position);
+        right = is_right(*board, static_cast<std::size_t>(position) - board->first_expected, code) ? 1 : 0;
+    });
+    return right;
 }
 int64_t qk_scoreboard_check(qk_scoreboard* board) { return differences(board, examine); }
 const char* qk_scoreboard_verdict(qk_scoreboard* board) { return verdict_of(board, examine); }

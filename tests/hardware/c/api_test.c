@@ -455,6 +455,8 @@ static void expected_codes(void) {
     for (i = 0; i < 64; ++i) EXPECT(qk_scoreboard_expected(board, i) == packed[i]);
     EXPECT(qk_scoreboard_expected_scale(board, 0) == packed[64] && qk_scoreboard_expected_scale(board, 1) == packed[65]);
     EXPECT(qk_scoreboard_expected(board, 64) == 0xffffffffu && said("whole block"));
+    EXPECT(qk_scoreboard_matches(board, 3, packed[3]) == 1 && qk_scoreboard_matches(board, 3, packed[3] ^ 1u) == 0);
+    EXPECT(qk_scoreboard_matches(board, 3, packed[3] | 0x100u) == 0 && qk_scoreboard_matches(board, 64, 0) == -1 && said("whole block"));
     random.semantics = "ocp,rounding=stochastic";
     EXPECT(qk_fake_quantize_random(&random, words, x, y, 64) == QK_OK);
     for (i = 0; i < 64; ++i) {
@@ -469,6 +471,35 @@ static void expected_codes(void) {
     EXPECT(qk_fake_quantize_random(&how, words, x, y, 64) == QK_BAD_ARGUMENT && said("rounding=stochastic"));
     qk_scoreboard_free(board);
     qk_scoreboard_free(drawn);
+}
+
+/* Any NaN is right where NaN is, and nothing else is. */
+static void any_nan_matches(void) {
+    const uint32_t nan = 0x7fc00000u, one = 0x3f800000u;
+    qk_scoreboard* board = qk_scoreboard_new("fp8_e5m2", "", 0, 1, 0);
+    qk_dot_scoreboard* dots = qk_dot_scoreboard_new("sum=exact", "fp8_e5m2", "fp8_e5m2", 4);
+    int code;
+    EXPECT(board != NULL && dots != NULL);
+    qk_scoreboard_input(board, nan);
+    qk_scoreboard_input(board, one);
+    for (code = 0; code < 256; ++code) {
+        const int is_nan = (code & 0x7f) > 0x7c;
+        EXPECT(qk_scoreboard_matches(board, 0, (unsigned int)code) == is_nan);
+        EXPECT(qk_scoreboard_matches(board, 1, (unsigned int)code) == (code == 0x3c));
+    }
+    qk_dot_scoreboard_without_c(dots);
+    for (code = 0; code < 600; ++code) {
+        EXPECT(qk_dot_scoreboard_draw(dots) == 0 && (qk_dot_scoreboard_c(dots) & 0x7fffffffu) == 0);
+        EXPECT(qk_dot_scoreboard_matches(dots, qk_dot_scoreboard_expected(dots)) == 1);
+        qk_dot_scoreboard_answer(dots, qk_dot_scoreboard_expected(dots));
+    }
+    EXPECT(qk_dot_scoreboard_check(dots) == 0);
+    qk_dot_scoreboard_ask(dots);
+    qk_dot_scoreboard_put_a(dots, 0, 0x7f); /* a NaN */
+    EXPECT(qk_dot_scoreboard_matches(dots, 0x7f800001u) == 1 && qk_dot_scoreboard_matches(dots, 0xffffffffu) == 1);
+    EXPECT(qk_dot_scoreboard_matches(dots, 0x7f800000u) == 0 && qk_dot_scoreboard_matches(dots, 0) == 0);
+    qk_scoreboard_free(board);
+    qk_dot_scoreboard_free(dots);
 }
 
 static void scoreboards(void) {
@@ -556,6 +587,7 @@ int main(void) {
     blocks_of_ggml();
     expected_codes();
     expected_follows_words();
+    any_nan_matches();
     scoreboards();
     layouts();
     printf("%d failures\n", failures);
