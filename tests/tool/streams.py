@@ -204,6 +204,27 @@ def test_nan_that_meets_zeros_alone():
     assert ((a * b).reshape(len(words), -1, 8).sum(axis=2) >= 1 << 17).any()
 
 
+def test_units_without_c(folder):
+    """A multiplier alone: its lines have no C, and a product is right to the sign of its zero."""
+    unit = ["--accumulator", "sum=exact", "--a-format", "fp8_e5m2", "--b-format", "fp8_e5m2", "--k", "1", "--c-format", "none"]
+    lines = gen(*unit)
+    codes = np.array([[int(v, 16) for v in words] for words in lines], np.uint8)
+    assert codes.shape[1] == 2
+    values = codes.view(ml_dtypes.float8_e5m2).astype(np.float32)
+    with np.errstate(all="ignore"):
+        d = (values[:, :1] * values[:, 1:]).view(np.uint32)
+    assert (d == 0x80000000).any()
+    passes(appended(lines, d, 8), *unit)
+    d[np.flatnonzero(d[:, 0] == 0x80000000)[0]] = 0
+    differ(appended(lines, d, 8), 1, *unit)
+    told = json.loads(covered(lines, *unit).stdout)
+    assert told["hit"] == told["bins"] > 20 and not any("C" in bin.get("name", "").split() for bin in told.get("empty", [])), told
+    qk("vectors", *unit, "--out", folder / "vectors")
+    assert len((folder / "vectors/cases.hex").read_text().splitlines()[0].split()) == 3
+    qk("dot", "--case", folder / "vectors/case.npz", *unit[:6])
+    fails("--c-format", "gen", "fp8_e5m2", "--c-format", "none")
+
+
 def test_memories(folder):
     lines = gen("fp8_e4m3fn", "--decode")
     y = np.array([int(words[0], 16) for words in lines], np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32).view(np.uint32)

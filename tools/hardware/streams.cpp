@@ -293,17 +293,18 @@ class product_kind : public case_kind {
     qk::format a_, b_;
 };
 
-/// Sums of products of a device of the catalogue, k twice that of one instruction, or of an accumulator: a row of a, a column of b, and c.
+/// Sums of products of a device of the catalogue, k twice that of one instruction, or of an accumulator: a row of a, a column of b, and c,
+/// unless the unit adds none.
 class device_kind : public case_kind {
   public:
     explicit device_kind(const stream_options& given)
         : by_(multiplier_of(given.device, given.accumulator, given.a_format, given.b_format)), k_(terms_of(given, by_)) {
-        task_ = {.a = by_.a, .b = by_.b, .k = k_, .c = by_.how.addend, .d_bits = result_bits(by_.how)};
+        task_ = {.a = by_.a, .b = by_.b, .k = k_, .c = by_.how.addend, .has_c = given.c_format != "none", .d_bits = result_bits(by_.how)};
         for (const qk::format& f : {by_.a, by_.b}) {
             operands.insert(operands.end(), k_, width_of(f));
             if (is_block_format(f)) operands.insert(operands.end(), blocks_of(f, k_), scale_width(f));
         }
-        operands.push_back(addend_bits(by_.how));
+        if (task_.has_c) operands.push_back(addend_bits(by_.how));
         results = {result_bits(by_.how)};
     }
     void generate(const std::string& level, std::uint64_t seed, const std::function<void(const hex_row&)>& take) const override {
@@ -317,7 +318,8 @@ class device_kind : public case_kind {
             take(w);
         }
         const std::size_t n = level == "2" ? 128 : 32;
-        const compare::dot_case random = questions_of(make_case(by_, n, n, k_, seed), n);
+        compare::dot_case random = questions_of(make_case(by_, n, n, k_, seed), n);
+        if (!task_.has_c) std::ranges::fill(random.c, no_addend(task_));
         for (std::size_t q = 0; q < n * n; ++q) take(words_of(compare::question_of(random, q)));
     }
     hex_row expected(const hex_row& asked) const override {
@@ -345,7 +347,7 @@ class device_kind : public case_kind {
     hex_row words_of(const compare::dot_case& q) const {
         hex_row w;
         for (const auto* part : {&q.a, &q.scale_a, &q.b, &q.scale_b}) w.insert(w.end(), part->begin(), part->end());
-        w.push_back(q.c.front() & mask(operands.back()));
+        if (task_.has_c) w.push_back(q.c.front() & mask(operands.back()));
         return w;
     }
     compare::dot_case question_at(const hex_row& asked, std::size_t at) const {
@@ -358,7 +360,8 @@ class device_kind : public case_kind {
         part(q.a, k_), part(q.scale_a, is_block_format(by_.a) ? blocks_of(by_.a, k_) : 0);
         part(q.b, k_), part(q.scale_b, is_block_format(by_.b) ? blocks_of(by_.b, k_) : 0);
         const bool wholes = by_.how.sum == summation::integer && operands.back() == 32;
-        q.c = {wholes ? static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(*from)}) : *from};
+        if (!task_.has_c) q.c = {no_addend(task_)};
+        else q.c = {wholes ? static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(*from)}) : *from};
         return q;
     }
     /// Returns the arrays of a case that make_case made, n rows and columns.
@@ -442,6 +445,11 @@ void add_sum_options(option_table& verb, stream_options& given) {
         .at_least(1);
     verb.only_for({});
 }
+void add_c_option(option_table& verb, stream_options& given) {
+    verb.add_option("--c-format", given.c_format, "none: the unit adds no C, and its cases have none")
+        .one_of({"none"})
+        .only_for(input_kind::device);
+}
 
 option& add_stream_options(option_table& verb, stream_options& given) {
     using enum input_kind;
@@ -465,6 +473,7 @@ option& add_stream_options(option_table& verb, stream_options& given) {
         .type_name("F")
         .common();
     add_sum_options(verb, given);
+    add_c_option(verb, given);
     verb.only_for(format | decoder);
     verb.add_option("--input", given.input, "what a converter is given: fp32 (default), fp16 or bf16").type_name("F");
     verb.add_option("--scale", given.how.scale, "one scale for all values (default 1)").type_name("X");

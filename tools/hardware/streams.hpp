@@ -5,7 +5,7 @@
 //     converter     values of a block, or one value            | codes of its elements, its scale, its shifts
 //     decoder       codes of the elements, scale, shifts       | the values, float32
 //     products      a code of each of two formats              | their product, float32 or a 32-bit integer
-//     device        codes of a, its scales, of b, scales, and c | d
+//     device        codes of a, its scales, of b, scales, and c | d      (no c with --c-format none)
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace qk::tool {
 
 struct stream_options {
     quantize_options how;
-    std::string device, accumulator, a_format, b_format, pairs, input = "fp32", level = "1";
+    std::string device, accumulator, a_format, b_format, c_format, pairs, input = "fp32", level = "1";
     std::size_t k = 0;  ///< terms of a sum; 0: as the device has them
     bool decode = false;
 };
@@ -70,5 +70,7 @@ struct option;
 option& add_stream_options(option_table& verb, stream_options& given);
 /// Adds those that say what multiplies and adds: --device, --accumulator, --a-format, --b-format and --k.
 void add_sum_options(option_table& verb, stream_options& given);
+/// Adds --c-format none.
+void add_c_option(option_table& verb, stream_options& given);
 
 }  // namespace qk::tool

@@ -95,6 +95,12 @@ void write_dot_vectors(const vectors_arguments& given) {
     constexpr std::size_t rows = 64, columns = 64;
     const std::size_t k = terms_of(given.sums, by);
     std::vector<graph::named_tensor> arrays = make_case(by, rows, columns, k, seed);
+    if (given.sums.c_format == "none") {  // case.npz holds zeros that change no sum
+        const std::uint64_t none =
+            compare::no_addend({.a = by.a, .b = by.b, .k = k, .c = by.how.addend, .has_c = false, .d_bits = result_bits(by.how)});
+        for (graph::named_tensor& t : arrays)
+            if (t.name == "c") t.value = codes_tensor(std::vector<std::uint64_t>(rows * columns, none), rows, columns, addend_bits(by.how));
+    }
     arrays.push_back({"d", codes_tensor(multiply(case_of(arrays, "the vectors", by), by), rows, columns, result_bits(by.how))});
     std::vector<std::pair<std::string, std::string>> files;
     std::vector<graph::zip_entry> entries;
@@ -195,6 +201,7 @@ void add_vectors(command& app, verb_result&) {
         .type_name("DIR")
         .common();
     add_sum_options(verb, given->sums);
+    add_c_option(verb, given->sums);
     verb.only_for(input_kind::format);
     add_format_options(verb, given->how);
     verb.at("--seed").only_for({});
