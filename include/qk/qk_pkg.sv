@@ -82,8 +82,8 @@ package qk_pkg;
     function int unsigned expected_scale(longint block);
       return qk_scoreboard_expected_scale(board, block);
     endfunction
-    // Is 1 where `code` is right for input `position`; any NaN is, where NaN is.
-    function bit matches(longint position, int unsigned code);
+    // Is 1 where `code` is right for input `position`; any NaN is, where NaN is. (`matches` is a word of the language.)
+    function bit accepts(longint position, int unsigned code);
       automatic int right = qk_scoreboard_matches(board, position, code);
       if (right < 0) $fatal(1, "%s", qk_last_error());
       return right == 1;
@@ -155,7 +155,7 @@ package qk_pkg;
       return qk_dot_scoreboard_expected(board);
     endfunction
     // Is 1 where the device may give d; any NaN, where NaN is right.
-    function bit matches(longint unsigned d);
+    function bit accepts(longint unsigned d);
       return qk_dot_scoreboard_matches(board, d) == 1;
     endfunction
     // What the device gave; the question is recorded with it.
