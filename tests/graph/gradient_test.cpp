@@ -184,6 +184,7 @@ TEST_CASE("every operator has a product, or no derivative to have one of, or sta
                                       "qk:decode",
                                       "qk:product",
                                       "qk:quantize",
+                                      "qk:rows",
                                       "trt:DequantizeLinear",
                                       "trt:TRT_FP4DynamicQuantize",
                                       "trt:TRT_MXFP8DequantizeLinear",
