@@ -117,7 +117,7 @@ def refused(folder, verb, kind, base, name, takes_value):
         done = run(folder, verb, *words)
         wanted = re.search(r"is none of ([\w@.-]+)", done.stderr)
         if wanted:
-            done = run(folder, verb, *words[:-1], wanted[1].rstrip(","))
+            done = run(folder, verb, *words[:-1], wanted[1].rstrip(",."))
         if "does not read" in done.stderr:
             break
     check(done.returncode == 2 and f"does not read {name}" in done.stderr and " for " in done.stderr, f"qk {verb} {name} for {kind}: exit {done.returncode}: {done.stderr[:200]!r}")
