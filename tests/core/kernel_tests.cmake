@@ -171,7 +171,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
     DEPENDS ${cross}/tests.o
     VERBATIM)
   add_custom_target(kernel_test_neon ALL DEPENDS ${neon})
-  add_test(NAME kernel_test_neon COMMAND ${QK_QEMU_AARCH64} -E QK_TEST_ONE_IN=10 ${neon})
+  add_test(NAME kernel_test_neon COMMAND ${QK_QEMU_AARCH64} -E QK_TEST_ONE_IN=20 ${neon})
   set_tests_properties(kernel_test_neon PROPERTIES COST 100)  # starts first, because it takes longest
   add_test(NAME exhaustive.kernel_test_neon COMMAND ${QK_QEMU_AARCH64} -E QK_TEST_WHOLE=1 ${neon})
   set_tests_properties(exhaustive.kernel_test_neon PROPERTIES LABELS exhaustive TIMEOUT 7200)
