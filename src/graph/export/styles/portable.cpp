@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "graph/export/description.hpp"
@@ -1238,15 +1239,11 @@ class portable_writer : public functions_writer {
     struct decoding {
         function_key key;
         std::vector<std::string> inputs;
-        std::vector<std::pair<std::string, std::vector<std::int64_t>>> numbers;
-        std::optional<std::int64_t> length{};  ///< of the axis, where some blocks are short
+        std::vector<std::pair<std::string, std::variant<std::int64_t, std::vector<std::int64_t>>>> numbers;
         bool is_flat = false;
 
         void write_numbers(onnx::NodeProto& n) const {
-            for (const auto& [name, list] : numbers) {
-                set_attribute(n, name, list);
-                if (name == "grid" && length) set_attribute(n, "length", *length);
-            }
+            for (const auto& [name, value] : numbers) std::visit([&](const auto& v) { set_attribute(n, name, v); }, value);
         }
     };
 
@@ -1265,7 +1262,7 @@ class portable_writer : public functions_writer {
         const std::size_t size = p.view.outer * p.view.length * p.view.inner;
         const bool blocked = is_block_format(q.format);
         const auto block = static_cast<std::size_t>(blocked ? block_size(q.format) : q.block_size);
-        decoding d{.key = of, .inputs = {}, .numbers = {}, .length = {}, .is_flat = q.flatten && (blocked || q.block_size > 0)};
+        decoding d{.key = of, .inputs = {}, .numbers = {}, .is_flat = q.flatten && (blocked || q.block_size > 0)};
         function_key& key = d.key;
         key.format = q.format;
         key.one_scale = q.scale.size() <= 1;
@@ -1310,7 +1307,7 @@ class portable_writer : public functions_writer {
         if (!key.whole_bytes) d.numbers.emplace_back("count", list{number(size)});
         if (block > 0) {
             d.numbers.emplace_back("grid", key.whole_blocks ? list{outer * blocks, 1, inner} : list{outer, blocks, inner});
-            if (!key.whole_blocks) d.length = number(p.view.length);
+            if (!key.whole_blocks) d.numbers.emplace_back("length", number(p.view.length));  // of the axis: some blocks are short
         }
         if (blocked) d.numbers.emplace_back("grid_count", list{number(p.scale_count)});
         if (p.shift_bits > 0) {
