@@ -69,7 +69,7 @@ class ggml_kernels {
     static std::size_t bytes_of_vector(const block_type& t, std::size_t columns) {
         return t.values == 256 ? columns / 256 * 292 : t.values == 1 ? 2 * columns : columns / 32 * 34;
     }
-    /// Codes and scales of any bits under 2^-7: what they are changes no time.
+    /// Blocks of bytes below 32, whose scales are small numbers: what they are changes no time.
     static matrices random_blocks(std::size_t bytes, std::size_t copies) {
         std::mt19937 random(1);
         std::vector<std::uint8_t> one(bytes);

@@ -16,9 +16,8 @@
 #include <string>
 #include <vector>
 
-#include <dlfcn.h>
-
 #include "ggml.hpp"
+#include "onednn.hpp"
 #include "qk/codec.hpp"
 #include "qk/product.hpp"
 
@@ -193,17 +192,11 @@ int many(std::size_t vectors, int repetitions) {
     add_many<qk::mxfp4>("mxfp4", rows, vectors, x, y, all);
     add_many<qk::int8>("int8", rows, vectors, x, y, all);
     add_many<qk::fp8_e4m3fn>("fp8_e4m3fn", rows, vectors, x, y, all);
-    using sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t, const float*,
-                          std::int64_t, float, float*, std::int64_t);
-    setenv("OMP_NUM_THREADS", "1", 1);
-    for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"}) {
-        void* const library = dlopen(name, RTLD_NOW);
-        if (library == nullptr) continue;
-        const auto call = reinterpret_cast<sgemm>(dlsym(library, "dnnl_sgemm"));
+    if (const onednn_products by; by.floats != nullptr) {
         constexpr auto m = static_cast<std::int64_t>(rows), k = static_cast<std::int64_t>(columns);
         const auto n = static_cast<std::int64_t>(vectors);
-        all.push_back({"oneDNN float32", work, bytes, [=] { call('N', 'T', n, m, k, 1.0f, x.data(), k, w.data(), k, 0.0f, y.data(), m); }});
-        break;
+        all.push_back(
+            {"oneDNN float32", work, bytes, [=] { by.floats('N', 'T', n, m, k, 1.0f, x.data(), k, w.data(), k, 0.0f, y.data(), m); }});
     }
 #if defined(HAS_EIGEN)
     all.push_back({"Eigen float32", work, bytes, [vectors] {

@@ -7,8 +7,6 @@
 // COPIES matrices are multiplied in turn: one stays in the caches where it fits, many do not. FORMAT is what parse_format takes, and
 // FORMAT/N an elementwise format whose scales are shared by N weights of a row; without one the weights share one. Milliseconds, the least
 // of the repetitions; all contenders of a line take turns. FOLDER holds libggml-base.so and libggml-cpu.so.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -21,6 +19,7 @@
 #include <vector>
 
 #include "ggml.hpp"
+#include "onednn.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/formats/parse.hpp"
 
@@ -109,37 +108,26 @@ void print(const std::string& name, const char* order, const std::vector<double>
 /// oneDNN's products, where its library is installed; those of int8 read one matrix again and again.
 void race_onednn(std::size_t rows, std::size_t columns, std::size_t copies, int repetitions, const std::vector<float>& x,
                  std::vector<float>& y) {
-    setenv("OMP_NUM_THREADS", "1", 1);
-    using sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t, const float*,
-                          std::int64_t, float, float*, std::int64_t);
-    using integer_gemm =
-        int (*)(char, char, char, std::int64_t, std::int64_t, std::int64_t, float, const std::int8_t*, std::int64_t, std::int8_t,
-                const std::int8_t*, std::int64_t, std::int8_t, float, std::int32_t*, std::int64_t, const std::int32_t*);
-    for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"}) {
-        void* const library = dlopen(name, RTLD_NOW);
-        if (library == nullptr) continue;
-        const auto floats = reinterpret_cast<sgemm>(dlsym(library, "dnnl_sgemm"));
-        const auto integers = reinterpret_cast<integer_gemm>(dlsym(library, "dnnl_gemm_s8s8s32"));
-        const std::vector<std::vector<float>> w(copies, std::vector<float>(rows * columns, 0.5f));
-        const std::vector<std::int8_t> of_x(std::size_t{128} * columns, 3), of_w(rows * columns, 2);
-        std::vector<std::int32_t> sums(std::size_t{128} * rows);
-        std::vector<std::vector<double>> times(2);
-        const auto m = static_cast<std::int64_t>(rows), k = static_cast<std::int64_t>(columns);
-        for (const std::size_t count : counts) {
-            const auto c = static_cast<std::int64_t>(count);
-            const std::int32_t none = 0;
-            const std::vector<double> least =
-                race({[&] {
-                          for (const auto& one : w) floats('N', 'T', c, m, k, 1, x.data(), k, one.data(), k, 0, y.data(), m);
-                      },
-                      [&] { integers('N', 'T', 'F', c, m, k, 1, of_x.data(), k, 0, of_w.data(), k, 0, 0, sums.data(), m, &none); }},
-                     std::max(repetitions / static_cast<int>((count + 7) / 8), 2));
-            times[0].push_back(least[0] / static_cast<double>(copies)), times[1].push_back(least[1]);
-        }
-        print("oneDNN float32", "", times[0]);
-        print("oneDNN int8", "sums of int32", times[1]);
-        break;
+    const onednn_products by;
+    if (by.floats == nullptr) return;
+    const std::vector<std::vector<float>> w(copies, std::vector<float>(rows * columns, 0.5f));
+    const std::vector<std::int8_t> of_x(std::size_t{128} * columns, 3), of_w(rows * columns, 2);
+    std::vector<std::int32_t> sums(std::size_t{128} * rows);
+    std::vector<std::vector<double>> times(2);
+    const auto m = static_cast<std::int64_t>(rows), k = static_cast<std::int64_t>(columns);
+    for (const std::size_t count : counts) {
+        const auto c = static_cast<std::int64_t>(count);
+        const std::int32_t none = 0;
+        const std::vector<double> least =
+            race({[&] {
+                      for (const auto& one : w) by.floats('N', 'T', c, m, k, 1, x.data(), k, one.data(), k, 0, y.data(), m);
+                  },
+                  [&] { by.integers('N', 'T', 'F', c, m, k, 1, of_x.data(), k, 0, of_w.data(), k, 0, 0, sums.data(), m, &none); }},
+                 std::max(repetitions / static_cast<int>((count + 7) / 8), 2));
+        times[0].push_back(least[0] / static_cast<double>(copies)), times[1].push_back(least[1]);
     }
+    print("oneDNN float32", "", times[0]);
+    print("oneDNN int8", "sums of int32", times[1]);
 }
 
 void race_ggml(const std::string& folder, std::size_t rows, std::size_t columns, std::size_t copies, int repetitions,
