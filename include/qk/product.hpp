@@ -24,6 +24,10 @@
 //     added by a fused multiply-add to partial sum i in blocks 0, 2, 4 ..., to number 4 + i in blocks 1, 3, 5 ..., block after block. The
 //     eight partial sums are joined as above (number 8 to 15 are +0). It is for codes of at most 8 bits that are whole numbers
 //     (takes_integers), whose factors are shared by a row, by 16 weights or by a multiple of 32.
+//     A weight of ggml's blocks is number * factor + added: the numbers of ggml's own products (a code less 8, what a table holds), a unit
+//     of 1, and what decode multiplies by and adds. Where a type adds something, the sum of the whole numbers of the 32 values of x that
+//     meet one such constant (16 in q2_K) is exact; it is converted to float32, multiplied by scale and then, by a fused multiply-add,
+//     by the constant, for partial sum 8 + block % 8. A product begins at a column that is a multiple of 32.
 //   - The order of weighted_rows. y[m][c] is a chain: it begins at +0 or at begin[m][c], and each row's x[m][r] * V[r][c] is added by one
 //     fused multiply-add, r upwards. So a cache in pages gives the bits of one in a piece, each page beginning where the last one ended.
 //   - dot_rows has the order of product: column k of the rows is number k of the sum. grouped_product, too; where two choices have the

@@ -136,9 +136,11 @@ float exact_sum(std::span<const float> weights, const Value& value) {
 }
 
 /// Returns the sum of a row under product_sums::integers: element and zero are whole numbers of `unit`, factor(k) is that of weight k.
-template <class Element, class Factor>
-float exact_integer_sum(std::span<const float> x, double unit, const Element& element, const Factor& factor) {
-    std::array<float, 8> partial{};
+/// added(k) is what is added to `together` weights from number k on.
+template <class Element, class Factor, class Added>
+float exact_integer_sum(std::span<const float> x, double unit, const Element& element, const Factor& factor, std::size_t together,
+                        const Added& added) {
+    std::array<float, 16> partial{};
     for (std::size_t b = 0; b < x.size(); b += 32) {
         const std::size_t n = std::min<std::size_t>(32, x.size() - b);
         float largest = 0;
@@ -149,22 +151,33 @@ float exact_integer_sum(std::span<const float> x, double unit, const Element& el
         }
         const volatile float scale = odd ? std::numeric_limits<float>::quiet_NaN() : largest / 127,
                              scaled = scale * static_cast<float>(unit);
+        const auto whole = [&](std::size_t k) {
+            const float quotient = x[k] / scale;
+            return odd || scale == 0 ? 0 : std::clamp(std::nearbyint(static_cast<double>(quotient)), -127.0, 127.0);
+        };
+        for (std::size_t i = b; together != 0 && i < b + n; i += together) {
+            double sum = 0;
+            for (std::size_t k = i; k < std::min(b + n, i + together); ++k) sum += whole(k);
+            const volatile float of_x = static_cast<float>(sum) * scaled;
+            float& own = partial[8 + b / 32 % 8];
+            own = std::fma(of_x, added(i), own);
+        }
         for (std::size_t i = 0; 8 * i < n; ++i) {
             double sum = 0;
-            for (std::size_t k = b + 8 * i; k < b + std::min(n, 8 * i + 8); ++k) {
-                const float quotient = x[k] / scale;
-                const double q = odd || scale == 0 ? 0 : std::clamp(std::nearbyint(static_cast<double>(quotient)), -127.0, 127.0);
-                sum += q * element(k);
-            }
+            for (std::size_t k = b + 8 * i; k < b + std::min(n, 8 * i + 8); ++k) sum += whole(k) * element(k);
             const volatile float by = scaled * factor(b + 8 * i);
             float& own = partial[b / 32 % 2 * 4 + i];
             own = std::fma(static_cast<float>(sum), by, own);
         }
     }
-    for (std::size_t apart : {4u, 2u, 1u}) {
+    for (std::size_t apart : {8u, 4u, 2u, 1u}) {
         for (std::size_t i = 0; i < apart; ++i) partial[i] = partial[i] + partial[i + apart];
     }
-    return partial[0] + 0.0f;
+    return partial[0];
+}
+template <class Element, class Factor>
+float exact_integer_sum(std::span<const float> x, double unit, const Element& element, const Factor& factor) {
+    return exact_integer_sum(x, unit, element, factor, 0, [](std::size_t) { return 0.0f; });
 }
 
 /// Returns the sum of weighted_rows for one column, in the contract's order, from `begin` on.

@@ -3,6 +3,7 @@
 // (system_rules_test), and products against their order in scalar code over those numbers.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -149,6 +150,116 @@ TEST_CASE("products have the order of every other format") {
                         columns, 0, [&](std::size_t k) { return x[i / rows * columns + k]; },
                         [&](std::size_t k) { return row(i % rows)[k]; });
                 });
+            }
+        }
+    }
+}
+
+namespace {
+
+/// The smallest and the largest whole number of a type, as ggml's own products take them.
+struct whole_range {
+    std::string_view name;
+    int lowest, highest;
+    std::size_t run, together;  ///< weights under one factor; those to which one number is added
+};
+constexpr whole_range whole_ranges[] = {{"q4_0", -8, 7, 32, 0},    {"q4_1", 0, 15, 32, 32},      {"q5_0", -16, 15, 32, 0},
+                                        {"q5_1", 0, 31, 32, 32},   {"q8_0", -128, 127, 32, 0},   {"q2_K", 0, 3, 16, 16},
+                                        {"q3_K", -4, 3, 16, 0},    {"q4_K", 0, 15, 32, 32},      {"q5_K", 0, 31, 32, 32},
+                                        {"q6_K", -32, 31, 16, 0},  {"iq4_nl", -127, 113, 32, 0}, {"iq4_xs", -127, 113, 32, 0},
+                                        {"tq1_0", -1, 1, 256, 0},  {"tq2_0", -1, 2, 256, 0},     {"mxfp4", -12, 12, 32, 0},
+                                        {"nvfp4", -12, 12, 16, 0}, {"q1_0", -1, 1, 128, 0},      {"q2_0", -1, 2, 64, 0}};
+
+/// The whole numbers of blocks, their factors and what is added to them, for each weight.
+struct whole_weights {
+    std::vector<int> number;
+    std::vector<float> factor, added;
+
+    whole_weights(qk::ggml_type type, std::span<const std::byte> blocks) {
+        const bool known = qk::with_ggml_type(type, [&]<qk::ggml_type Type>() {
+            using parts = qk::layout_parts::block_parts<Type>;
+            const std::size_t bytes = qk::facts_of(Type).bytes;
+            for (std::size_t at = 0; at < blocks.size(); at += bytes) {
+                const auto* const block = reinterpret_cast<const std::uint8_t*>(blocks.data() + at);
+                float factors[parts::runs], behind[parts::runs] = {};
+                parts::read(block, factors, behind);
+                for (unsigned i = 0; i < parts::values; ++i) {
+                    number.push_back(parts::number(qk::ggml_code(Type, block, i)));
+                    factor.push_back(factors[i / parts::run]), added.push_back(behind[i / parts::run]);
+                }
+            }
+        });
+        REQUIRE(known);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("blocks are whole numbers, factors and constants, whose values are those of the dequantizers") {
+    for (const auto& f : qk::ggml::named) {
+        const auto& t = type_of(f);
+        const whole_range& range =
+            *std::find_if(std::begin(whole_ranges), std::end(whole_ranges), [&](auto& r) { return r.name == f.name; });
+        const made_blocks w(t, 300 * t.values, bits::finite, 17);
+        const whole_weights whole(f.format.type, w.blocks());
+        const auto [lowest, highest] = std::minmax_element(whole.number.begin(), whole.number.end());
+        CHECK(*lowest == range.lowest);
+        CHECK(*highest == range.highest);
+        std::vector<float> values(w.values.size());
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            values[i] = whole.factor[i] * static_cast<float>(whole.number[i]);
+            if (range.together != 0) values[i] = values[i] + whole.added[i];
+            if (whole.factor[i] != whole.factor[i / range.run * range.run]) FAIL(f.name << ": a factor of fewer weights");
+        }
+        CHECK(count_mismatches(w.values, w.values, values, std::string(f.name)) == 0);
+    }
+}
+
+TEST_CASE("products of whole numbers have the order of every other format") {
+    for (const auto& f : qk::ggml::named) {
+        CHECK(qk::takes_integers(f.format));
+        const auto& t = type_of(f);
+        const whole_range& range =
+            *std::find_if(std::begin(whole_ranges), std::end(whole_ranges), [&](auto& r) { return r.name == f.name; });
+        for (const std::size_t rows : {1u, 3u, 22u}) {
+            for (const std::size_t blocks : {1u, 3u, 8448u / static_cast<unsigned>(t.values)}) {
+                if (rows > 3 && blocks > 3) continue;
+                const std::size_t columns = blocks * t.values, vectors = 9;
+                const made_blocks w(t, rows * columns, bits::finite, rows + blocks);
+                const whole_weights whole(f.format.type, w.blocks());
+                for (const data kind : {data::ordinary, data::sparse, data::special}) {
+                    const std::vector<float> x = make_inputs(kind, vectors * columns, columns);
+                    const auto exact_part = [&](std::size_t row, std::span<const float> own, std::size_t first) {
+                        const std::size_t at = row * columns + first;
+                        return exact_integer_sum(
+                            own, 1, [&](std::size_t k) { return static_cast<double>(whole.number[at + k]); },
+                            [&](std::size_t k) { return whole.factor[at + k]; }, range.together,
+                            [&](std::size_t k) { return whole.added[at + k]; });
+                    };
+                    const auto exact = [&](std::size_t i) {
+                        return exact_part(i % rows, std::span(x).subspan(i / rows * columns, columns), 0);
+                    };
+                    const qk::packed_weights m = w.matrix(rows, columns);
+                    const qk::product_options whole_numbers{.sums = qk::product_sums::integers};
+                    for (const std::size_t count : {1u, 2u, 3u, 4u, 9u}) {
+                        std::vector<float> y(count * rows, -1.0f);
+                        under_test::product(f.format, m, {std::span(x).first(count * columns), count}, y, whole_numbers);
+                        check(y, f, std::to_string(count) + " vectors in whole numbers", exact);
+                    }
+                    std::vector<std::int8_t> q(qk::padded_columns(columns));
+                    std::vector<float> scale(q.size() / 32), y(rows, -1.0f);
+                    under_test::round_vectors(std::span(x).first(columns), columns, q, scale);
+                    under_test::product(f.format, m, qk::rounded_vectors{q, scale}, y, whole_numbers);
+                    check(y, f, "a rounded vector", exact);
+                    for (const std::size_t first : {std::size_t{0}, std::size_t{32}, t.values}) {
+                        for (const std::size_t n : {std::size_t{7}, std::size_t{32}, t.values + 40}) {
+                            if (first + n > columns) continue;
+                            under_test::dot_rows(f.format, {m, rows, n, 0, 1, first}, std::span(x).first(n), y, whole_numbers);
+                            check(y, f, "a part of rows in whole numbers",
+                                  [&](std::size_t r) { return exact_part(r, std::span(x).first(n), first); });
+                        }
+                    }
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ggml's blocks: bytes to floats as dequantize_row_* of ggml-quants.c does it, and bytes to codes and back.
-// Most products here are exact in float32 (11 bits of an fp16 scale, at most 8 of a sub-scale, a few of a code), so a compiler that
-// contracts to FMA gives the same bits; where a product rounds (q6_k, iq4_xs), nothing is added to it.
+// Where something is added, the products are exact in float32 (11 bits of an fp16 scale, at most 6 of a sub-scale, a few of a code), so a
+// compiler that contracts to FMA gives the same bits.
 #pragma once
 
 #include <bit>
@@ -136,34 +136,74 @@ QK_INLINE constexpr unsigned ggml_code(ggml_type type, const std::uint8_t* block
 
 namespace layout_parts {
 inline namespace QK_ISA {
-/// Writes value(i, code) of every value of a block. The type is a constant, so that the loops have no switch.
-template <ggml_type Type, class Value>
-QK_INLINE void each_code(const std::uint8_t* block, float* y, Value value) {
-    constexpr unsigned count = facts_of(Type).values;  // a constant: a call for each value would keep the loop from being made of vectors
-    for (unsigned i = 0; i < count; ++i) y[i] = value(i, ggml_code(Type, block, i));
-}
-constexpr float centred(unsigned code, int middle) { return static_cast<float>(static_cast<int>(code) - middle); }
-constexpr float signed_code(unsigned code) { return static_cast<float>(static_cast<std::int8_t>(code)); }
+/// What the values of a block are: number(code) * factor[i / run], and where a type adds something to them, + added[i / run].
+template <ggml_type Type>
+struct block_parts {
+    using enum ggml_type;
+    static constexpr unsigned values = facts_of(Type).values;
+    static constexpr unsigned run = Type == q2_k || Type == q3_k || Type == q6_k || Type == nvfp4 ? 16
+                                    : Type == q4_k || Type == q5_k || Type == iq4_xs              ? 32
+                                                                                                  : values;
+    static constexpr unsigned runs = values / run;
+    static constexpr bool adds = Type == q4_1 || Type == q5_1 || Type == q2_k || Type == q4_k || Type == q5_k;
 
-/// Values d * (code - middle), with the fp16 d at `place`.
-template <ggml_type Type>
-QK_INLINE void decode_centred(const std::uint8_t* block, float* y, unsigned place, int middle) {
-    each_code<Type>(block, y, [middle, d = half_at(block + place)](unsigned, unsigned c) { return d * centred(c, middle); });
-}
-/// Values d * code + m.
-template <ggml_type Type>
-QK_INLINE void decode_affine(const std::uint8_t* b, float* y) {
-    each_code<Type>(b, y, [d = half_at(b), m = half_at(b + 2)](unsigned, unsigned c) { return d * static_cast<float>(c) + m; });
-}
-/// q4_k and q5_k: (d * scale) * code - dmin * minimum.
-template <ggml_type Type>
-QK_INLINE void decode_k4(const std::uint8_t* b, float* y) {
-    float scale[8], minimum[8];
-    for (int j = 0; j < 8; ++j) {
-        const auto s = k4_scale(b + 4, j);
-        scale[j] = half_at(b) * static_cast<float>(s.scale), minimum[j] = half_at(b + 2) * static_cast<float>(s.minimum);
+    static constexpr int number(unsigned code) {
+        switch (Type) {
+            case q4_0: return static_cast<int>(code) - 8;
+            case q5_0: return static_cast<int>(code) - 16;
+            case q2_0:
+            case tq1_0:
+            case tq2_0: return static_cast<int>(code) - 1;
+            case q3_k: return static_cast<int>(code) - 4;  // the third bit counts upwards from -4
+            case q6_k: return static_cast<int>(code) - 32;
+            case q8_0:
+            case q8_1:
+            case q8_k: return static_cast<std::int8_t>(code);
+            case iq4_nl:
+            case iq4_xs: return iq4_values[code];
+            case mxfp4:
+            case nvfp4: return doubled_e2m1[code];
+            case q1_0: return code != 0 ? 1 : -1;
+            default: return static_cast<int>(code);
+        }
     }
-    each_code<Type>(b, y, [&](unsigned i, unsigned c) { return scale[i / 32] * static_cast<float>(c) - minimum[i / 32]; });
+    QK_INLINE static void read(const std::uint8_t* b, float* factor, [[maybe_unused]] float* added) {
+        // What is subtracted is added with the other sign, so that a minimum of 0 is taken from a weight of -0 as ggml takes it.
+        for (unsigned j = 0; j < runs; ++j) {
+            if constexpr (Type == q4_1 || Type == q5_1) {
+                factor[j] = half_at(b), added[j] = half_at(b + 2);
+            } else if constexpr (Type == q4_k || Type == q5_k) {
+                const auto s = k4_scale(b + 4, static_cast<int>(j));
+                factor[j] = half_at(b) * static_cast<float>(s.scale), added[j] = -(half_at(b + 2) * static_cast<float>(s.minimum));
+            } else if constexpr (Type == q2_k) {
+                factor[j] = half_at(b + 80) * static_cast<float>(b[j] & 15), added[j] = -(half_at(b + 82) * static_cast<float>(b[j] >> 4));
+            } else if constexpr (Type == q3_k) {
+                factor[j] = half_at(b + 108) * static_cast<float>(k3_scale(b + 96, static_cast<int>(j)));
+            } else if constexpr (Type == q6_k) {
+                factor[j] = half_at(b + 208) * static_cast<float>(static_cast<std::int8_t>(b[192 + j]));
+            } else if constexpr (Type == iq4_xs) {
+                factor[j] = half_at(b) * static_cast<float>(iq4_xs_scale(b, static_cast<int>(j)));
+            } else if constexpr (Type == mxfp4) {  // the values are doubled and the scale is halved: code 255 is 2^128 and no NaN
+                factor[j] = std::bit_cast<float>(b[0] < 2 ? 0x00200000u << b[0] : (b[0] - 1u) << 23);
+            } else if constexpr (Type == nvfp4) {
+                factor[j] = ue4m3_to_float(b[j]) * 0.5f;
+            } else if constexpr (Type == q8_k) {
+                std::memcpy(factor, b, sizeof *factor);
+            } else {
+                factor[j] = half_at(b + (Type == tq1_0 ? 52 : Type == tq2_0 ? 64 : 0));
+            }
+        }
+    }
+};
+template <ggml_type Type>
+QK_INLINE void decode_block(const std::uint8_t* b, float* y) {
+    using parts = block_parts<Type>;
+    float factor[parts::runs], added[parts::runs];
+    parts::read(b, factor, added);
+    for (unsigned i = 0; i < parts::values; ++i) {
+        y[i] = factor[i / parts::run] * static_cast<float>(parts::number(ggml_code(Type, b, i)));
+        if constexpr (parts::adds) y[i] += added[i / parts::run];
+    }
 }
 inline void decode_number(ggml_type type, const std::uint8_t* b, float* y) {
     std::uint16_t half;
@@ -182,59 +222,19 @@ inline void decode_number(ggml_type type, const std::uint8_t* b, float* y) {
 
 inline namespace QK_ISA {
 
+/// Returns call.operator()<type>() for the types whose values are whole numbers times a factor, and false for the others.
+template <class Call>
+QK_INLINE bool with_ggml_type(ggml_type type, const Call& call) {
+    using enum ggml_type;
+    const auto is = [&]<ggml_type... Type>() QK_INLINE_CALL { return ((type == Type && (call.template operator()<Type>(), true)) || ...); };
+    return is.template operator()<q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q8_k, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, tq1_0, tq2_0,
+                                  mxfp4, nvfp4, q1_0, q2_0>();
+}
+
 /// Turns one block into floats, as ggml does. `readable` of facts_of(type) must hold.
 inline void decode_ggml(ggml_type type, const std::uint8_t* b, float* y) {
-    using enum ggml_type;
-    using namespace layout_parts;
-    switch (type) {
-        case q4_0: return decode_centred<q4_0>(b, y, 0, 8);
-        case q5_0: return decode_centred<q5_0>(b, y, 0, 16);
-        case q2_0: return decode_centred<q2_0>(b, y, 0, 1);
-        case tq1_0: return decode_centred<tq1_0>(b, y, 52, 1);
-        case tq2_0: return decode_centred<tq2_0>(b, y, 64, 1);
-        case q4_1: return decode_affine<q4_1>(b, y);
-        case q5_1: return decode_affine<q5_1>(b, y);
-        case q4_k: return decode_k4<q4_k>(b, y);
-        case q5_k: return decode_k4<q5_k>(b, y);
-        case q8_0: return each_code<q8_0>(b, y, [d = half_at(b)](unsigned, unsigned c) { return d * signed_code(c); });
-        case q8_1: return each_code<q8_1>(b, y, [d = half_at(b)](unsigned, unsigned c) { return d * signed_code(c); });
-        case q8_k: {
-            float d;
-            std::memcpy(&d, b, 4);
-            return each_code<q8_k>(b, y, [d](unsigned, unsigned c) { return d * signed_code(c); });
-        }
-        case iq4_nl:
-            return each_code<iq4_nl>(b, y, [d = half_at(b)](unsigned, unsigned c) { return d * static_cast<float>(iq4_values[c]); });
-        case mxfp4: {  // the values are doubled and the scale is halved: code 255 is 2^128 and no NaN
-            const float d = std::bit_cast<float>(b[0] < 2 ? 0x00200000u << b[0] : (b[0] - 1u) << 23);
-            return each_code<mxfp4>(b, y, [d](unsigned, unsigned c) { return d * static_cast<float>(doubled_e2m1[c]); });
-        }
-        case nvfp4: {
-            const float d[4] = {ue4m3_to_float(b[0]) * 0.5f, ue4m3_to_float(b[1]) * 0.5f, ue4m3_to_float(b[2]) * 0.5f,
-                                ue4m3_to_float(b[3]) * 0.5f};
-            return each_code<nvfp4>(b, y, [&d](unsigned i, unsigned c) { return d[i / 16] * static_cast<float>(doubled_e2m1[c]); });
-        }
-        case q1_0: return each_code<q1_0>(b, y, [d = half_at(b)](unsigned, unsigned c) { return c != 0 ? d : -d; });
-        case q2_k:
-            return each_code<q2_k>(b, y, [b, d = half_at(b + 80), m = half_at(b + 82)](unsigned i, unsigned c) {
-                const unsigned s = b[i / 16];
-                return d * static_cast<float>(s & 15) * static_cast<float>(c) - m * static_cast<float>(s >> 4);
-            });
-        case q3_k: {  // the third bit counts upwards from -4
-            float d[16];
-            for (int j = 0; j < 16; ++j) d[j] = half_at(b + 108) * static_cast<float>(k3_scale(b + 96, j));
-            return each_code<q3_k>(b, y, [&d](unsigned i, unsigned c) { return d[i / 16] * centred(c, 4); });
-        }
-        case q6_k:
-            return each_code<q6_k>(
-                b, y, [b, d = half_at(b + 208)](unsigned i, unsigned c) { return d * signed_code(b[192 + i / 16]) * centred(c, 32); });
-        case iq4_xs: {
-            float d[8];
-            for (int j = 0; j < 8; ++j) d[j] = half_at(b) * static_cast<float>(iq4_xs_scale(b, j));
-            return each_code<iq4_xs>(b, y, [&d](unsigned i, unsigned c) { return d[i / 32] * static_cast<float>(iq4_values[c]); });
-        }
-        default: return decode_number(type, b, y);
-    }
+    if (!with_ggml_type(type, [&]<ggml_type Type>() QK_INLINE_CALL { layout_parts::decode_block<Type>(b, y); }))
+        layout_parts::decode_number(type, b, y);
 }
 
 /// Puts code `i` into a block, and leaves everything else in it alone. The inverse of ggml_code, except for tq1_0, whose bytes hold five

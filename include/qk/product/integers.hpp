@@ -34,6 +34,10 @@ struct whole_elements {
     template <class Arch>
     QK_APART void fill(const weight_rows<Arch>& w) noexcept {
         usable = false, two_s_complement = natural = w.width == 8;
+        if (w.block_bytes != 0) {  // blocks have their numbers themselves, and no code is looked up here
+            unit = 1, usable = true, natural = two_s_complement = false;
+            return;
+        }
         if (w.width > 8 || w.run == 0) return;
         if (w.bytes() != weight_rows<Arch>::integer_bytes::none)
             return fill_bytes<Arch>(w.bytes() == weight_rows<Arch>::integer_bytes::with_sign);
@@ -80,10 +84,17 @@ struct integer_input {
     /// where there are no zero points.
     float* lane_scale;
     std::int32_t *lane_eight, *lane_more;
+    float* block_sum;  ///< of each block of 32: the sum of its numbers times its scale, for weights to which something is added
 
     /// Returns what lies n numbers further on: the next of several vectors.
     QK_INLINE integer_input after(std::size_t n) const noexcept {
-        return {q + n, scale + n / block_of_input, eight + n / 8, lane_scale + n / 8, lane_eight + n / 8, lane_more + n / 8};
+        return {q + n,
+                scale + n / block_of_input,
+                eight + n / 8,
+                lane_scale + n / 8,
+                lane_eight + n / 8,
+                lane_more + n / 8,
+                block_sum + n / block_of_input};
     }
 };
 
@@ -225,6 +236,23 @@ QK_APART void take_rounded(const rounded_vectors& x, std::size_t columns, std::s
     sum_eights(n, to);
 }
 
+/// Adds a * b to one partial sum.
+template <class Arch>
+QK_INLINE void add_to_one(float a, float b, float* sum) noexcept {
+    alignas(64) float own[kernels::lanes<Arch>];
+    kernels::store<Arch>(own, fused<Arch>(kernels::vf<Arch>(a), kernels::vf<Arch>(b), kernels::vf<Arch>(*sum)));
+    *sum = own[0];
+}
+/// Adds what is added to the weights of block number `block`: to all of them, or to each half of 32.
+template <class Arch>
+QK_APART void add_constants(const std::int8_t* q, std::size_t n, const float* added, std::size_t count, float scale, std::size_t block,
+                            float* sum) noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+        std::int32_t whole = 0;
+        for (std::size_t t = i * block_of_input / count; t < std::min(n, (i + 1) * block_of_input / count); ++t) whole += q[t];
+        add_to_one<Arch>(static_cast<float>(whole) * scale, added[i], sum + partial_sums / 2 + block % 8);
+    }
+}
 /// Adds block number `block` of a row, up to 32 weights, whose whole numbers are `element`.
 template <class Arch>
 QK_APART void add_whole(const std::int32_t* element, const std::int8_t* q, std::size_t n, const float* factor, std::size_t factors,
@@ -293,6 +321,22 @@ QK_APART void order_lanes(std::size_t n, int width, std::int32_t lowest, const i
         _mm256_storeu_ps(x.lane_scale + at, scale);
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(x.lane_eight + at), eight);
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(x.lane_more + at), _mm256_mullo_epi32(eight, by));
+    }
+}
+
+/// The same for weights whose blocks have bytes of their own: 64 codes of 8 bits at a time, in their order.
+template <class Arch>
+QK_APART void order_blocks(std::size_t n, const integer_input& x) noexcept {
+    for (std::size_t k = 0; k < n; k += 2 * block_of_input) {
+        const std::size_t at = k / 8, block = k / block_of_input;
+        const __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x.eight + at));
+        const __m256 two = _mm256_castpd_ps(_mm256_set1_pd(two_floats(x.scale + block)));
+        _mm256_storeu_ps(x.lane_scale + at, _mm256_unpacklo_ps(two, two));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(x.lane_eight + at), _mm256_permute4x64_epi64(eight, 0xd8));
+        for (std::size_t i = 0; i < 2; ++i) {
+            const std::int32_t* const of = x.eight + at + 4 * i;
+            x.block_sum[block + i] = static_cast<float>(of[0] + of[1] + of[2] + of[3]) * x.scale[block + i];
+        }
     }
 }
 

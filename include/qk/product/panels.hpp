@@ -148,7 +148,7 @@ class panels_walk : product_ends<Arch> {
     }
     /// Rounds n values of all vectors. (Some columns at a time, so that what the lanes of a line get finds it in the cache.)
     QK_APART void order_input(std::size_t k, std::size_t n) noexcept {
-        const integer_input rounded{q_, scale_, eight_, nullptr, nullptr, nullptr};
+        const integer_input rounded{q_, scale_, eight_, nullptr, nullptr, nullptr, nullptr};
         const bool in_place = c_.x.step == 1 && c_.x.values.floats() != nullptr && c_.options.round.call == nullptr;
         for (std::size_t at = 0; at < n; at += some_columns) {
             const std::size_t some = std::min(some_columns, n - at);

@@ -27,6 +27,8 @@ inline namespace QK_ISA {
 
 inline constexpr std::size_t all_weights = std::numeric_limits<std::size_t>::max();
 
+struct integer_input;
+
 /// The rows of a packed matrix. The loops of a product call this interface, so they are compiled once for all formats.
 template <class Arch>
 class weight_rows {
@@ -73,6 +75,17 @@ class weight_rows {
     virtual bool decodes_codes() const noexcept = 0;
     /// Writes the weights of a piece of rows, those of row r from to + r * stride on.
     virtual void decode_codes(const piece_of_rows& p, float* to, std::size_t stride) const noexcept = 0;
+
+    // Whole numbers of formats in which a run's codes lie together with its factors (block_bytes).
+
+    /// Writes the whole numbers of up to 32 weights of a row from column k on, a multiple of 32, the factors of both halves of 32, and what
+    /// is added behind the products: nothing, one number for all weights or one for each half. Returns how many those are.
+    virtual std::size_t whole_numbers(std::size_t row, std::size_t k, std::size_t n, std::int32_t* number, float* factor,
+                                      float* added) const noexcept = 0;
+    /// Is true where add_integers knows the format.
+    virtual bool integers_in_registers() const noexcept = 0;
+    /// Adds the products of whole blocks with x, whose lanes are those of order_blocks.
+    virtual void add_integers(const piece_of_rows& p, const integer_input& x) const noexcept = 0;
 
     /// Returns the first byte of a row's codes from column k on. They must begin at a whole byte, or block.
     const std::byte* codes(std::size_t row, std::size_t k) const noexcept {
@@ -198,6 +211,10 @@ class rows_of final : public weight_rows<Arch> {
             decode_integer_bytes<Arch>(p, bytes() == integer_bytes::with_sign, to, stride);
         else if constexpr (has_floats) decode_floats<Arch, Known.width>(*float_of(format_), p, to, stride);
     }
+
+    std::size_t whole_numbers(std::size_t, std::size_t, std::size_t, std::int32_t*, float*, float*) const noexcept override { return 0; }
+    bool integers_in_registers() const noexcept override { return false; }
+    void add_integers(const piece_of_rows&, const integer_input&) const noexcept override {}
 
     const float* factors(std::size_t row, std::size_t first, std::size_t n, float* own, [[maybe_unused]] float* own_zero,
                          const float*& zero) const noexcept override {

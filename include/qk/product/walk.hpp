@@ -109,9 +109,11 @@ class product_walk : product_ends<Arch> {
 
     enum class form { decoded, nibbles, permuted, codes, integers };
 
-    static std::size_t most_in_registers(form how) noexcept {
+    std::size_t most_in_registers(form how) const noexcept {
         if (how == form::codes) return 4;  // more of them are faster from memory
-        return (how == form::integers && has_integers_for_vectors) || (how == form::nibbles && has_nibbles_for_vectors) ? 8 : 1;
+        return (how == form::integers && (has_integers_for_vectors || in_blocks())) || (how == form::nibbles && has_nibbles_for_vectors)
+                   ? 8
+                   : 1;
     }
     form form_of_rows(std::size_t count) noexcept {
         if (count > 8 || columns_ < group || !kernels::has_fused<Arch>() || !whole_bytes() || !whole_runs()) return form::decoded;
@@ -161,7 +163,7 @@ class product_walk : product_ends<Arch> {
         }
     }
     piece_of_rows pieces(packed_piece* p, std::size_t row, std::size_t rows, std::size_t k, std::size_t n, float* sum) noexcept {
-        float* const room = scaled_tables_ ? nullptr : factors_[0];
+        float* const room = scaled_tables_ || in_blocks() ? nullptr : factors_[0];
         piece_of_rows made = this->pieces_of(p, row, rows, k, n, room, zeros_[0], entries_of_piece);
         made.x = x_, made.x_stride = piece_, made.sum = sum, made.sum_stride = of_row_;
         return made;
@@ -193,9 +195,14 @@ class product_walk : product_ends<Arch> {
 
     // ---- x in int8
 
+    /// Is true where blocks have bytes of their own, and say themselves what their numbers are.
+    bool in_blocks() const noexcept { return w_.block_bytes != 0; }
     /// Is true where the weights are whole numbers of a unit, and share factors as the loops below expect.
-    bool takes_integers() const noexcept { return elements_.usable && whole_runs(); }
-    bool integers_in_registers() const noexcept { return has_fast_integers && elements_.in_registers(w_.width) && whole_bytes(); }
+    bool takes_integers() const noexcept { return elements_.usable && (in_blocks() ? c_.w.first_column % group == 0 : whole_runs()); }
+    bool integers_in_registers() const noexcept {
+        if (!has_fast_integers || !whole_bytes()) return false;
+        return in_blocks() ? w_.integers_in_registers() && whole_runs() : elements_.in_registers(w_.width);
+    }
     /// Rounds the vectors at work for all rows, to the memory of x_, which is free in this order.
     QK_APART void round_once() noexcept {
         const std::size_t stride = padded_columns(columns_);
@@ -214,7 +221,7 @@ class product_walk : product_ends<Arch> {
             return;
         }
         const bool fast = integers_in_registers();
-        const integer_input first{q_, scale_, eight_, lane_scale_, lane_eight_, lane_more_};
+        const integer_input first{q_, scale_, eight_, lane_scale_, lane_eight_, lane_more_, block_sum_};
         for (std::size_t k = 0; k < columns_; k += piece_) {
             const std::size_t n = std::min(piece_, columns_ - k), whole = fast ? n / (2 * group) * (2 * group) : 0;
             for (std::size_t m = 0; !one_piece_ && m < vectors_; ++m) {
@@ -222,7 +229,10 @@ class product_walk : product_ends<Arch> {
                 if (c_.x.is_rounded()) take_rounded<Arch>(c_.x.rounded, columns_, this->vector(m), k, n, elements_.unit, x);
                 else if (!kept_.q.empty()) take_rounded<Arch>(kept_, columns_, m, k, n, elements_.unit, x);
                 else round_input<Arch>(input(m, k, n, x_), n, elements_.unit, x);
-                if constexpr (has_fast_integers) order_lanes<Arch>(whole, w_.width, codes_of<Arch>(elements_, w_.width).lowest, x);
+                if constexpr (has_fast_integers) {
+                    if (in_blocks()) order_blocks<Arch>(whole, x);
+                    else order_lanes<Arch>(whole, w_.width, codes_of<Arch>(elements_, w_.width).lowest, x);
+                }
             }
             one_piece_ = n == columns_;
             for (std::size_t r = 0; r < rows; r += rows_at_once) {
@@ -231,7 +241,8 @@ class product_walk : product_ends<Arch> {
                 if constexpr (has_fast_integers) {
                     for (std::size_t m = 0; fast && m < computed_; m += piece.vectors) {
                         next_of(piece, m, sum_ + r * of_row_);
-                        add_integers<Arch>(piece, first.after(m * piece_), codes_of<Arch>(elements_, w_.width));
+                        if (in_blocks()) w_.add_integers(piece, first.after(m * piece_));
+                        else add_integers<Arch>(piece, first.after(m * piece_), codes_of<Arch>(elements_, w_.width));
                     }
                 }
                 piece.sum = sum_ + r * of_row_;
@@ -243,16 +254,26 @@ class product_walk : product_ends<Arch> {
     void rest_of_integers(const piece_of_rows& p, std::size_t i, std::size_t row, std::size_t k, std::size_t from, std::size_t n) noexcept {
         for (std::size_t at = from; at < n; at += group) {
             const std::size_t some = std::min(group, n - at), entry = at / group * p.step;
-            std::uint32_t code[group];
+            const std::size_t column = c_.w.first_column + k + at;
+            const float *factor = nullptr, *zero = nullptr;
+            std::size_t factors = 2, constants = 0;
             std::int32_t element[group];
-            get_codes<Arch>(w_.matrix.planes.elements, in_matrix(row) * w_.matrix.columns + c_.w.first_column + k + at, some, w_.width,
-                            code);
-            for (std::size_t j = 0; j < some; ++j) element[j] = elements_.value[code[j]];
+            float own[2], added[2];
+            if (in_blocks()) {
+                constants = w_.whole_numbers(in_matrix(row), column, some, element, own, added);
+                factor = own;
+            } else {
+                std::uint32_t code[group];
+                get_codes<Arch>(w_.matrix.planes.elements, in_matrix(row) * w_.matrix.columns + column, some, w_.width, code);
+                for (std::size_t j = 0; j < some; ++j) element[j] = elements_.value[code[j]];
+                factor = p.piece[i].factor + entry, factors = p.factors;
+                if (p.piece[i].zero != nullptr) zero = p.piece[i].zero + entry;
+            }
             for (std::size_t m = 0; m < vectors_; ++m) {
-                const std::size_t of_x = m * piece_ + at;
-                add_whole<Arch>(element, q_ + of_x, some, p.piece[i].factor + entry, p.factors,
-                                p.piece[i].zero == nullptr ? nullptr : p.piece[i].zero + entry, scale_[of_x / group], (k + at) / group,
-                                p.sum + i * of_row_ + m * partial_sums);
+                const std::size_t of_x = m * piece_ + at, block = (k + at) / group;
+                float* const sum = p.sum + i * of_row_ + m * partial_sums;
+                add_whole<Arch>(element, q_ + of_x, some, factor, factors, zero, scale_[of_x / group], block, sum);
+                add_constants<Arch>(q_ + of_x, some, added, constants, scale_[of_x / group], block, sum);
             }
         }
     }
@@ -268,7 +289,7 @@ class product_walk : product_ends<Arch> {
     static_assert(most_rounded <= rows_of_many * decoded);
     alignas(64) std::int8_t q_[int8_size];
     alignas(64) std::int32_t eight_[int8_size / 8], lane_eight_[int8_size / 8], lane_more_[int8_size / 8];
-    alignas(64) float scale_[int8_size / group], lane_scale_[int8_size / 8];
+    alignas(64) float scale_[int8_size / group], lane_scale_[int8_size / 8], block_sum_[int8_size / group];
     static constexpr std::size_t entries_of_piece = x_size / group * 2 + base::behind_factors;
     alignas(64) float factors_[rows_at_once][entries_of_piece], zeros_[rows_at_once][entries_of_piece];
     alignas(64) float x_[x_size];

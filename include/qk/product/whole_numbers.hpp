@@ -29,6 +29,7 @@ inline namespace QK_ISA {
     if (const floating* element = element_float(f)) return whole(*element);
     if (const auto* m = std::get_if<microscaling>(&f)) return m->integer_bits <= 8;
     if (const auto* e = std::get_if<floating>(&f)) return whole(*e);
+    if (std::holds_alternative<ggml_blocks>(f)) return true;
     return false;
 }
 

@@ -116,12 +116,12 @@ struct ggml_groups {
     }
     static QK_INLINE void read(const std::byte* block, scales& s) noexcept {
         if constexpr (Type == q4_k) {  // k4_scale, all at once
-            std::uint32_t word[3], code[4];
+            std::uint32_t word[3];
             std::memcpy(word, block + 4, sizeof word);
             constexpr std::uint32_t six = 0x3f3f3f3f, four = 0x0f0f0f0f, two = 0x03030303;
-            code[0] = word[0] & six, code[1] = (word[2] & four) | (word[0] >> 6 & two) << 4;
-            code[2] = word[1] & six, code[3] = (word[2] >> 4 & four) | (word[1] >> 6 & two) << 4;
-            const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(code));
+            const auto code = [](std::uint32_t c) QK_INLINE_CALL { return static_cast<std::int32_t>(c); };
+            const __m128i all = _mm_setr_epi32(code(word[0] & six), code((word[2] & four) | (word[0] >> 6 & two) << 4), code(word[1] & six),
+                                               code((word[2] >> 4 & four) | (word[1] >> 6 & two) << 4));
             const auto put = [](float* to, __m128i c, __m256 by)
                                  QK_INLINE_CALL { _mm256_store_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(c)), by)); };
             put(s.factor, all,
@@ -147,14 +147,14 @@ struct ggml_groups {
             _mm_store_ss(s.factor, _mm256_castps256_ps128(half_at(block)));
         }
     }
-    /// Calls put(k, numbers) for the numbers of group `i` of step `step`.
-    template <class Arch, std::size_t I, class Put>
-    static QK_INLINE void group(const std::byte* block, std::size_t step, const Put& put) noexcept {
+    /// Returns the codes of group `I` of step `step`, a byte each.
+    template <std::size_t I>
+    static QK_INLINE __m256i codes(const std::byte* block, std::size_t step) noexcept {
         const auto load = [](const std::byte* p) QK_INLINE_CALL { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); };
         const __m256i nibble = _mm256_set1_epi8(15);
         if constexpr (Type == q4_k) {
             const __m256i two = load(block + 16 + 32 * step);
-            each_of_short<Arch>(counted_numbers, _mm256_and_si256(I == 0 ? two : _mm256_srli_epi16(two, 4), nibble), put);
+            return _mm256_and_si256(I == 0 ? two : _mm256_srli_epi16(two, 4), nibble);
         } else if constexpr (Type == q6_k) {
             const __m256i low = load(block + 64 * step + 32 * (I % 2)), high = load(block + 128 + 32 * step);
             const __m256i four = _mm256_and_si256(I < 2 ? low : _mm256_srli_epi16(low, 4), nibble);
@@ -162,18 +162,27 @@ struct ggml_groups {
                                   : I == 1 ? _mm256_slli_epi16(high, 2)
                                   : I == 2 ? high
                                            : _mm256_srli_epi16(high, 2);
-            const __m256i code = _mm256_or_si256(four, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
-            each_of_bytes<Arch>(_mm256_sub_epi8(code, _mm256_set1_epi8(32)), put);
+            return _mm256_or_si256(four, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
+        } else if constexpr (Type == q8_0) {
+            return load(block + 2);
+        } else {  // a nibble of sixteen bytes for each half
+            const std::byte* const at = block + (Type == iq4_xs ? 8 + 16 * step : 2);
+            const __m128i two = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+            return _mm256_and_si256(_mm256_inserti128_si256(_mm256_castsi128_si256(two), _mm_srli_epi16(two, 4), 1), nibble);
+        }
+    }
+    /// Calls put(k, numbers) for the numbers of group `i` of step `step`.
+    template <class Arch, std::size_t I, class Put>
+    static QK_INLINE void group(const std::byte* block, std::size_t step, const Put& put) noexcept {
+        if constexpr (Type == q6_k) {
+            each_of_bytes<Arch>(_mm256_sub_epi8(codes<I>(block, step), _mm256_set1_epi8(32)), put);
         } else if constexpr (Type == q8_0) {
             kernels::unrolled<32 / kernels::lanes<Arch>>([&](auto v) QK_INLINE_CALL {
                 constexpr std::size_t k = v * kernels::lanes<Arch>;
                 put(std::size_t{k}, numbers_of_bytes<Arch>(block + 2 + k));
             });
-        } else {  // a nibble of sixteen bytes for each half
-            const std::byte* const at = block + (Type == iq4_xs ? 8 + 16 * step : 2);
-            const __m128i two = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-            const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(two), _mm_srli_epi16(two, 4), 1);
-            each_of_short<Arch>(Type == q4_0 ? centred_numbers : iq4_numbers, _mm256_and_si256(both, nibble), put);
+        } else {
+            each_of_short<Arch>(Type == q4_k ? counted_numbers : Type == q4_0 ? centred_numbers : iq4_numbers, codes<I>(block, step), put);
         }
     }
     /// Calls put(k, values) for the 32 values of a group.
