@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a checkpoint of random weights for custom_runtime: a model of Qwen3's kind as compressed-tensors stores it, or of GPT-OSS's with experts.
 
-    make_checkpoint.py FOLDER [--format mxfp4|nvfp4|fp8|fp8_blocks|bf16|gpt_oss] [--size tiny|500m] [--seed N]
+    make_checkpoint.py FOLDER [--format mxfp4|nvfp4|int8|fp8|fp8_blocks|bf16|gpt_oss] [--size tiny|500m] [--seed N]
 
 FOLDER gets model.safetensors and config.json. Needs numpy."""
 import argparse
@@ -64,6 +64,12 @@ class Writer:
             self.put(name + ".weight", "F8_E4M3", code)
             self.put(name + ".weight_scale", "F32", scale)
             value = None if self.floats is None else e4m3(code) * scale
+        elif how == "int8":
+            code = self.random.integers(-127, 128, (rows, columns), numpy.int8)
+            scale = (size / 73 * self.random.uniform(0.5, 1.5, (rows, 1))).astype(numpy.float32)
+            self.put(name + ".weight", "I8", code)
+            self.put(name + ".weight_scale", "F32", scale)
+            value = None if self.floats is None else code * scale
         elif how == "fp8_blocks":  # as DeepSeek and Qwen store it: a scale for 128 x 128 weights
             code = self.random.integers(0, 256, (rows, columns), numpy.uint8) & 0xBF
             scale = (size * self.random.uniform(0.5, 1.5, (-(-rows // 128), -(-columns // 128)))).astype(numpy.float32)
@@ -134,8 +140,9 @@ def quantization(how):
         "mxfp4": dict(num_bits=4, type="float", strategy="group", group_size=32, symmetric=True, dynamic=False, scale_dtype="torch.uint8"),
         "nvfp4": dict(num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True, dynamic=False, scale_dtype="torch.float8_e4m3fn"),
         "fp8": dict(num_bits=8, type="float", strategy="channel", symmetric=True, dynamic=False),
+        "int8": dict(num_bits=8, type="int", strategy="channel", symmetric=True, dynamic=False),
     }[how]
-    form = {"mxfp4": "mxfp4-pack-quantized", "nvfp4": "nvfp4-pack-quantized", "fp8": "float-quantized"}[how]
+    form = {"mxfp4": "mxfp4-pack-quantized", "nvfp4": "nvfp4-pack-quantized", "fp8": "float-quantized", "int8": "int-quantized"}[how]
     group = dict(format=form, targets=["Linear"], weights=weights, input_activations=None, output_activations=None)
     return dict(config_groups=dict(group_0=group), format=form, ignore=["lm_head"], quant_method="compressed-tensors", quantization_status="compressed", version="0.20.0")
 
@@ -186,7 +193,7 @@ def make(folder, how="mxfp4", size="tiny", seed=1, floats=None, shards=1, **chan
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
-    parser.add_argument("--format", default="mxfp4", choices=["mxfp4", "nvfp4", "fp8", "fp8_blocks", "bf16", "gpt_oss"])
+    parser.add_argument("--format", default="mxfp4", choices=["mxfp4", "nvfp4", "int8", "fp8", "fp8_blocks", "bf16", "gpt_oss"])
     parser.add_argument("--size", default="tiny", choices=SIZES)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -66,6 +67,9 @@ struct input_tensor {
         return {static_cast<const T*>(data), size};
     }
 };
+
+/// Returns input `index` of a node where it is a constant of the model or left out, else nothing.
+std::optional<input_tensor> constant_of(const OrtApi& api, const OrtKernelInfo* info, std::size_t index);
 
 /// One run of a kernel.
 class run_context {

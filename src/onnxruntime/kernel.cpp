@@ -28,12 +28,12 @@ struct given_scales {
     affine only() const { return {scale[0], zero_point.empty() ? 0 : zero_point[0]}; }
 };
 
-/// Unpacks codes of at most 8 bits to whole numbers of a byte. A matrix has one for 32 weights or so, and each run reads them all.
-template <class Byte>
-std::span<const Byte> unpacked(const integer& f, std::span<const std::uint8_t> bytes, std::size_t count, run_context& run) {
+/// Unpacks codes of at most 8 bits to whole numbers of a byte. `Memory` here and below: what has room_for().
+template <class Byte, class Memory>
+std::span<const Byte> unpacked(const integer& f, std::span<const std::uint8_t> bytes, std::size_t count, Memory& memory) {
     const auto width = static_cast<std::size_t>(f.bits);
     if (width > 8 || bytes.size() * 8 < count * width) throw refusal("its zero points are too few");
-    const auto zeros = run.room_for<Byte>(count);
+    const auto zeros = memory.template room_for<Byte>(count);
     const unsigned sign = f.is_signed ? 1u << (width - 1) : 0u, all = (1u << width) - 1;
     const auto number = [&](unsigned code) { return static_cast<Byte>(static_cast<int>((code & all) ^ sign) - static_cast<int>(sign)); };
     std::size_t i = 0;
@@ -47,14 +47,15 @@ std::span<const Byte> unpacked(const integer& f, std::span<const std::uint8_t> b
 }
 
 /// Returns zero points as numbers: floats and doubles that are whole, or codes of the format.
-zero_points_in zero_points(const call_meaning& m, const input_tensor& t, std::size_t count, run_context& run) {
+template <class Memory>
+zero_points_in zero_points(const call_meaning& m, const input_tensor& t, std::size_t count, Memory& memory) {
     const integer* f = std::get_if<integer>(&m.format);
     if (f == nullptr) throw refusal("only integer formats have zero points");
     if (t.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8) {
-        if (f->is_signed) return unpacked<std::int8_t>(*f, t.as<std::uint8_t>(), count, run);
-        return unpacked<std::uint8_t>(*f, t.as<std::uint8_t>(), count, run);
+        if (f->is_signed) return unpacked<std::int8_t>(*f, t.as<std::uint8_t>(), count, memory);
+        return unpacked<std::uint8_t>(*f, t.as<std::uint8_t>(), count, memory);
     }
-    const auto zeros = run.room_for<std::int64_t>(count);
+    const auto zeros = memory.template room_for<std::int64_t>(count);
     if (t.size != 1 && t.size != count)
         throw refusal("it has " + std::to_string(t.size) + " zero points for " + std::to_string(count) + " scales");
     const bool wide = t.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE;
@@ -84,7 +85,10 @@ bool are_scales(std::span<const float> all) {
     return good != 0;
 }
 
-given_scales scales_of(const call_meaning& m, const along_axis& a, const input_tensor& scale, const input_tensor& zero, run_context& run) {
+/// `known`: what is known of them, or null.
+template <class Memory>
+given_scales scales_of(const call_meaning& m, const along_axis& a, const input_tensor& scale, const input_tensor& zero, Memory& memory,
+                       const constant_scales* known = nullptr) {
     if (!scale.is_there()) throw refusal("its input 'scale' is missing");
     if (scale.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) throw refusal("its scales are not float32");
     const std::size_t wanted = m.scales == channels ? a.length
@@ -95,9 +99,10 @@ given_scales scales_of(const call_meaning& m, const along_axis& a, const input_t
                       (m.scales == blocks     ? " blocks"
                        : m.scales == channels ? " channels"
                                               : " tensor"));
+    if (known != nullptr && known->known) return {scale.as<float>(), known->zero_point};
     given_scales g{.scale = scale.as<float>(), .zero_point = {}};
     if (!are_scales(g.scale)) throw refusal("a scale is no finite number above 0");
-    if (zero.is_there()) g.zero_point = zero_points(m, zero, wanted, run);
+    if (zero.is_there()) g.zero_point = zero_points(m, zero, wanted, memory);
     return g;
 }
 
@@ -198,7 +203,7 @@ struct held_codes {
 
 /// Reads inputs from number `next` on; `input` gives the one of a number.
 template <class Input>
-held_codes held_in(const call_meaning& m, std::size_t next, run_context& run, const Input& input) {
+held_codes held_in(const call_meaning& m, std::size_t next, run_context& run, const Input& input, const constant_scales* known = nullptr) {
     held_codes h{.axis = seen_along(m, m.shape), .planes = {}, .given = {}};
     const packed_layout whole = layout_of(m.format, h.axis);
     const auto plane_of = [&](const plane& wanted, const char* what) -> std::span<const std::byte> {
@@ -223,13 +228,14 @@ held_codes held_in(const call_meaning& m, std::size_t next, run_context& run, co
             throw refusal("its input 'scale' is missing");
         }
     } else if (m.scales != none) {
-        h.given = scales_of(m, h.axis, scale, zero, run);
+        h.given = scales_of(m, h.axis, scale, zero, run, known);
         if (!h.given.scale.empty()) h.only = h.given.only();
     }
     return h;
 }
-held_codes held_in(const call_meaning& m, std::size_t next, run_context& run) {
-    return held_in(m, next, run, [&](std::size_t i) { return run.input(i); });
+held_codes held_in(const call_meaning& m, std::size_t next, run_context& run, const constant_scales& known) {
+    return held_in(
+        m, next, run, [&](std::size_t i) { return run.input(i); }, &known);
 }
 
 /// Returns what decodes the whole of a constant.
@@ -243,8 +249,27 @@ codec_parameters parameters_of(const call_meaning& m, const held_codes& h) {
 
 }  // namespace
 
-void decode(const call_meaning& m, run_context& run) {
-    const held_codes h = held_in(m, 0, run);
+constant_scales look_at_constants(const call_meaning& m, std::size_t first, const constant_input& input) {
+    constant_scales c;
+    if (m.scales == own || m.scales == none) return c;
+    try {
+        const along_axis a = seen_along(m, m.shape);
+        const packed_layout whole = layout_of(m.format, a);
+        for (const plane& p : {whole.elements, whole.scales, whole.shifts}) first += p.count != 0 || p.bits != 0;
+        const std::optional<input_tensor> scale = input(first), zero = input(first + 1);
+        if (!scale || !zero) return c;
+        const given_scales g = scales_of(m, a, *scale, *zero, c.memory);
+        bool shifted = false;
+        for (std::size_t i = 0; i < g.zero_point.size() && !shifted; ++i) shifted = g.zero_point[i] != 0;
+        if (shifted) c.zero_point = g.zero_point;
+        c.known = true;
+    } catch (const refusal&) {  // a run says what is wrong, and where
+    }
+    return c;
+}
+
+void decode(const call_meaning& m, const constant_scales& known, run_context& run) {
+    const held_codes h = held_in(m, 0, run, known);
     const along_axis a = h.axis;
     const const_planes& planes = h.planes;
     const given_scales& given = h.given;
@@ -302,12 +327,12 @@ void product_of(const call_meaning& m, const input_tensor& in, std::span<const f
 
 }  // namespace
 
-void product(const call_meaning& m, ONNXTensorElementDataType type, run_context& run) {
+void product(const call_meaning& m, const constant_scales& known, ONNXTensorElementDataType type, run_context& run) {
     const input_tensor in = run.input(0), given_bias = m.bias ? run.input(1) : input_tensor();
     if (in.type != type) throw refusal("its input has not the type that its name says");
     if (in.shape.empty() || in.shape.back() != m.shape[1])
         throw refusal("its input's last axis has not the " + std::to_string(m.shape[1]) + " values that a row of its matrix has");
-    const held_codes h = held_in(m, m.bias ? 2 : 1, run);
+    const held_codes h = held_in(m, m.bias ? 2 : 1, run, known);
     const auto with_type = [&](const auto& work) {
         if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16) return work(float16{});
         if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16) return work(bfloat16{});

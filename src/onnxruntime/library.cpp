@@ -46,6 +46,7 @@ struct kernel {
     std::string node;
     function_kind kind;
     call_meaning meaning;
+    constant_scales scales;
 };
 
 const operation& of(const OrtCustomOp* op) { return *static_cast<const operation*>(op); }
@@ -54,7 +55,12 @@ OrtStatus* make_kernel(const OrtCustomOp* op, const OrtApi* api, const OrtKernel
     const std::string node = node_name(*api, info);
     return as_status(*api, [&] {
         try {
-            *made = new kernel{*api, node, of(op).kind, read_meaning(*api, info, of(op).kind.result)};
+            auto own = std::make_unique<kernel>(kernel{*api, node, of(op).kind, read_meaning(*api, info, of(op).kind.result), {}});
+            const auto constant = [&](std::size_t i) { return constant_of(*api, info, i); };
+            if (own->kind.result == portable::result_shape::shape) own->scales = look_at_constants(own->meaning, 0, constant);
+            if (own->kind.result == portable::result_shape::product)
+                own->scales = look_at_constants(own->meaning, own->meaning.bias ? 2 : 1, constant);
+            *made = own.release();
         } catch (const refusal& e) {
             throw refusal("qk: node '" + node + "' calls function '" + of(op).name + "': " + e.what());
         }
@@ -68,8 +74,8 @@ OrtStatus* compute(void* k, OrtKernelContext* context) noexcept {
             run_context run(own.api, context);
             switch (own.kind.result) {
                 case portable::result_shape::input: return quantize(own.meaning, run);
-                case portable::result_shape::shape: return decode(own.meaning, run);
-                case portable::result_shape::product: return product(own.meaning, own.kind.type, run);
+                case portable::result_shape::shape: return decode(own.meaning, own.scales, run);
+                case portable::result_shape::product: return product(own.meaning, own.scales, own.kind.type, run);
                 case portable::result_shape::rows: return rows(own.meaning, run);
             }
         } catch (const refusal& e) {
