@@ -283,8 +283,6 @@ inline constexpr bool has_wide_integers = true;
 #else
 inline constexpr bool has_wide_integers = false;
 #endif
-/// The form in registers takes several vectors of x.
-inline constexpr bool has_integers_for_vectors = !has_wide_integers;
 
 /// Returns the bits of two floats, at any address that a float may have.
 QK_INLINE double two_floats(const float* from) noexcept {
@@ -361,10 +359,9 @@ struct integer_codes {
 
 #if QK_HAS(WIDE_BYTE_PRODUCTS) && defined(QK_MASK_REGISTERS)
 
-/// Adds rows, four blocks at a time, whose sixteen sums are in order.
-template <class Arch, integer_kind Kind, std::size_t Factors, bool Zero>
-QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
-    constexpr std::size_t R = rows_at_once;
+/// Adds R rows from row `first` of a piece on for M vectors of x, four blocks at a time, whose sixteen sums are in order.
+template <class Arch, std::size_t R, std::size_t M, integer_kind Kind, std::size_t Factors, bool Zero>
+QK_INLINE void add_integers(const piece_of_rows& p, std::size_t first, const integer_input& x, const integer_codes& codes) noexcept {
     constexpr bool in_nibbles = Kind == integer_kind::nibbles || Kind == integer_kind::wide_nibbles;
     constexpr bool adds_more = !Zero && Kind != integer_kind::bytes;
     constexpr std::size_t bytes = in_nibbles ? 32 : 64;  // of two blocks
@@ -373,11 +370,15 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
                   odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
     const __m512i entry = _mm512_srli_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), Factors == 2 ? 1 : 2);
-    float* const sum = p.sum;
-    __m256 s[R];
+    float* const sum = p.sum + first * p.sum_stride;
+    __m256 s[R][M];
     const std::byte* in[R];
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { s[r] = _mm256_loadu_ps(sum + r * p.sum_stride), in[r] = p.piece[r].codes; });
-    const std::size_t next = p.next;
+    const float *factor[R], *zero[R];
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { s[r][m] = _mm256_loadu_ps(sum + r * p.sum_stride + m * partial_sums); });
+        in[r] = p.piece[first + r].codes, factor[r] = p.piece[first + r].factor, zero[r] = p.piece[first + r].zero;
+    });
+    const std::size_t next = p.next, step = 2 * p.step, x_stride = p.x_stride;
     const auto add = [&](auto pairs, std::size_t g) QK_INLINE_CALL {
         // What is behind the last two blocks is neither read nor added.
         const auto load = [&](const auto* at) QK_INLINE_CALL {
@@ -392,42 +393,58 @@ QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, cons
             else v = _mm512_castps128_ps512(_mm_castpd_ps(_mm_set_sd(two_floats(of))));
             return _mm512_permutexvar_ps(entry, v);
         };
-        const __m512i q = _mm512_loadu_si512(x.q + g * 64), more_q = load_second(x.q + g * 64);
-        const __m512i q0 = in_nibbles ? _mm512_shuffle_i64x2(q, more_q, 0x44) : q,
-                      q1 = in_nibbles ? _mm512_shuffle_i64x2(q, more_q, 0xee) : more_q;
-        const __m512 scale = in_register(_mm512_castsi512_ps(load(x.lane_scale + g * 8)));
-        const __m512i more = adds_more ? load(x.lane_more + g * 8) : none;
+        __m512i q0[M], q1[M], more[M];
+        __m512 scale[M];
+        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
+            const std::size_t lane = m * x_stride / 8 + g * 8;
+            const __m512i q = _mm512_loadu_si512(x.q + m * x_stride + g * 64), more_q = load_second(x.q + m * x_stride + g * 64);
+            q0[m] = in_nibbles ? _mm512_shuffle_i64x2(q, more_q, 0x44) : q;
+            q1[m] = in_nibbles ? _mm512_shuffle_i64x2(q, more_q, 0xee) : more_q;
+            scale[m] = in_register(_mm512_castsi512_ps(load(x.lane_scale + lane)));
+            more[m] = adds_more ? load(x.lane_more + lane) : Zero ? load(x.lane_eight + lane) : none;
+        });
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
             const std::byte* const at = in[r] + g * bytes;
             fetch(at + next);
-            __m512i whole;
+            __m512i a, b, less = none;
             if constexpr (in_nibbles) {
                 const __m512i two = load(at);
-                const __m512i a = _mm512_shuffle_epi8(table, _mm512_and_si512(two, nibble)),
-                              b = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(two, 4), nibble));
-                whole = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(more, a, q0), b, q1);
+                a = _mm512_shuffle_epi8(table, _mm512_and_si512(two, nibble));
+                b = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(two, 4), nibble));
             } else {
-                __m512i a = _mm512_loadu_si512(at), b = load_second(at);
+                a = _mm512_loadu_si512(at), b = load_second(at);
                 if constexpr (pairs == 2) fetch(at + 64 + next);
                 if constexpr (Kind == integer_kind::signed_bytes) a = _mm512_xor_si512(a, flip), b = _mm512_xor_si512(b, flip);
-                a = _mm512_dpbusd_epi32(none, a, q0), b = _mm512_dpbusd_epi32(none, b, q1);
-                whole = _mm512_add_epi32(_mm512_permutex2var_epi32(a, even, b), _mm512_permutex2var_epi32(a, odd, b));
-                if constexpr (adds_more) whole = _mm512_add_epi32(whole, more);
             }
-            if constexpr (Zero) {
-                const __m512i own = _mm512_sub_epi32(_mm512_cvttps_epi32(in_lanes(p.piece[r].zero + g * 2 * p.step)), lowest);
-                whole = _mm512_sub_epi32(whole, _mm512_mullo_epi32(own, load(x.lane_eight + g * 8)));
-            }
-            const __m512 d = _mm512_cvtepi32_ps(whole), by = _mm512_mul_ps(scale, in_lanes(p.piece[r].factor + g * 2 * p.step));
-            s[r] = _mm256_fmadd_ps(_mm512_castps512_ps256(d), _mm512_castps512_ps256(by), s[r]);
-            if constexpr (pairs == 2) s[r] = _mm256_fmadd_ps(_mm512_extractf32x8_ps(d, 1), _mm512_extractf32x8_ps(by, 1), s[r]);
+            if constexpr (Zero) less = _mm512_sub_epi32(_mm512_cvttps_epi32(in_lanes(zero[r] + g * step)), lowest);
+            const __m512 own = in_lanes(factor[r] + g * step);
+            kernels::unrolled<M>([&](auto m) QK_INLINE_CALL {
+                __m512i whole;
+                if constexpr (in_nibbles) {
+                    whole = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(adds_more ? more[m] : none, a, q0[m]), b, q1[m]);
+                } else {
+                    const __m512i c = _mm512_dpbusd_epi32(none, a, q0[m]), d = _mm512_dpbusd_epi32(none, b, q1[m]);
+                    whole = _mm512_add_epi32(_mm512_permutex2var_epi32(c, even, d), _mm512_permutex2var_epi32(c, odd, d));
+                    if constexpr (adds_more) whole = _mm512_add_epi32(whole, more[m]);
+                }
+                if constexpr (Zero) whole = _mm512_sub_epi32(whole, _mm512_mullo_epi32(less, more[m]));
+                const __m512 number = _mm512_cvtepi32_ps(whole), by = _mm512_mul_ps(scale[m], own);
+                s[r][m] = _mm256_fmadd_ps(_mm512_castps512_ps256(number), _mm512_castps512_ps256(by), s[r][m]);
+                if constexpr (pairs == 2)
+                    s[r][m] = _mm256_fmadd_ps(_mm512_extractf32x8_ps(number, 1), _mm512_extractf32x8_ps(by, 1), s[r][m]);
+            });
         });
     };
     const std::size_t pairs = p.groups / 2;
     for (std::size_t g = 0; g + 2 <= pairs; g += 2) add(std::integral_constant<std::size_t, 2>(), g);
     if (pairs % 2 != 0) add(std::integral_constant<std::size_t, 1>(), pairs - 1);
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { _mm256_storeu_ps(sum + r * p.sum_stride, s[r]); });
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { _mm256_storeu_ps(sum + r * p.sum_stride + m * partial_sums, s[r][m]); });
+    });
 }
+/// Rows side by side: as many as the registers hold with what M vectors need.
+template <std::size_t M>
+inline constexpr std::size_t rows_of_integers = M == 4 ? 2 : rows_at_once;
 
 #else
 
@@ -506,16 +523,19 @@ QK_INLINE void add_integers(const piece_of_rows& p, std::size_t first, const int
         kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { _mm256_storeu_ps(sum + r * p.sum_stride + m * partial_sums, turned(s[r][m])); });
     });
 }
+template <std::size_t M>
+inline constexpr std::size_t rows_of_integers = M == 1 ? rows_at_once : 1;
+#endif
+
 /// Adds all rows.
 template <class Arch, integer_kind Kind, std::size_t Factors, bool Zero>
 QK_INLINE void add_integers(const piece_of_rows& p, const integer_input& x, const integer_codes& codes) noexcept {
     with_vectors<!Zero>(p, [&](auto m, const piece_of_rows& own, std::size_t first) QK_INLINE_CALL {
-        constexpr std::size_t R = m == 1 ? rows_at_once : 1;
+        constexpr std::size_t R = rows_of_integers<m>;
         for (std::size_t r = 0; r < p.rows; r += R)
             add_integers<Arch, R, m, Kind, Factors, Zero>(own, r, x.after(first * p.x_stride), codes);
     });
 }
-#endif
 
 /// Returns what order_lanes and add_integers need to know of a format.
 template <class Arch>
@@ -544,10 +564,6 @@ QK_APART void add_integers(const piece_of_rows& p, const integer_input& x, const
         case integer_kind::bytes: return of_kind.template operator()<integer_kind::bytes>();
     }
 }
-
-#else
-
-inline constexpr bool has_integers_for_vectors = false;
 
 #endif
 

@@ -95,7 +95,7 @@ class panels_walk : product_ends<Arch> {
 
     /// Returns false, and has done nothing, where the call is none for this form.
     bool run() noexcept {
-        constexpr std::size_t fewest = 8;  // below, lanes would stay empty: a vector alone is the faster form
+        constexpr std::size_t fewest = 12;  // below, lanes would stay empty, and the form for a few vectors is faster
         if (c_.experts != nullptr || c_.x.count < fewest || columns_ % group != 0 || !whole_bytes() || !whole_runs()) return false;
         std::memset(&x_, 0, sizeof x_);  // lanes behind the last vector are computed, too
         elements_.fill(w_);

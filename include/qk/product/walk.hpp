@@ -109,11 +109,9 @@ class product_walk : product_ends<Arch> {
 
     enum class form { decoded, nibbles, permuted, codes, integers };
 
-    std::size_t most_in_registers(form how) const noexcept {
+    static std::size_t most_in_registers(form how) noexcept {
         if (how == form::codes) return 4;  // more of them are faster from memory
-        return (how == form::integers && (has_integers_for_vectors || in_blocks())) || (how == form::nibbles && has_nibbles_for_vectors)
-                   ? 8
-                   : 1;
+        return (how == form::integers && has_fast_integers) || (how == form::nibbles && has_nibbles_for_vectors) ? 8 : 1;
     }
     form form_of_rows(std::size_t count) noexcept {
         if (count > 8 || columns_ < group || !kernels::has_fused<Arch>() || !whole_bytes() || !whole_runs()) return form::decoded;
