@@ -315,8 +315,9 @@ void product_of(const call_meaning& m, const input_tensor& in, std::span<const f
     const std::span<const T> x = in.as<T>();
     const product_input from{x, x.size() / columns};
     const product_options how{.bias = bias, .sums = m.sums == portable::sums::integers ? product_sums::integers : product_sums::floats};
-    // Pieces of whole groups of rows, of some ten thousand products with each vector: threads share them, and no bit depends on the cut.
-    constexpr std::size_t group = 16, wanted = 1 << 15;
+    // Pieces of whole groups of rows, of some hundred thousand products with each vector: threads share them, and no bit depends on the
+    // cut. Each piece makes tables of its own, which takes as long as some ten thousand products.
+    constexpr std::size_t group = 16, wanted = 1 << 17;
     const std::size_t piece = std::max<std::size_t>(wanted / columns / group, 1) * group;
     const auto parallel = [&](std::size_t n, const auto& body) {
         const auto each = [&](std::size_t i) noexcept { body(i); };

@@ -109,19 +109,22 @@ QK_APART void add_scaled_nibbles(const scaled_nibble_tables& tables, const piece
     };
     p.factors == 2 ? all.template operator()<2>() : all.template operator()<1>();
 }
-/// The same where they are floats.
+/// The same where they are floats: the table is multiplied, which is one multiplication for 16 or 32 weights.
 template <class Arch>
 QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noexcept {
     const __m512 values = _mm512_load_ps(table.value);
+    const std::size_t step = p.step;
+    const float *factor[rows_at_once], *zero[rows_at_once];
+    kernels::unrolled<rows_at_once>([&](auto r) QK_INLINE_CALL { factor[r] = p.piece[r].factor, zero[r] = p.piece[r].zero; });
     const auto all = [&]<std::size_t Factors, bool Zero>() QK_INLINE_CALL {
         add_sixteens<Arch>(p, [&](auto r, std::size_t g) QK_INLINE_CALL {
-            const packed_piece& row = p.piece[r];
-            return [=, &row](auto half, __m512i codes) QK_INLINE_CALL {
-                const std::size_t entry = g * p.step + (Factors == 2 ? std::size_t{half} : 0);
-                __m512 value = _mm512_permutexvar_ps(codes, values);
-                if constexpr (Zero) value = _mm512_sub_ps(value, _mm512_set1_ps(row.zero[entry]));
-                return _mm512_mul_ps(value, _mm512_set1_ps(row.factor[entry]));
+            const auto of_entry = [&](std::size_t entry) QK_INLINE_CALL {
+                __m512 weights = values;
+                if constexpr (Zero) weights = _mm512_sub_ps(weights, _mm512_set1_ps(zero[r][entry]));
+                return _mm512_mul_ps(weights, _mm512_set1_ps(factor[r][entry]));
             };
+            const __m512 first = of_entry(g * step), second = Factors == 2 ? of_entry(g * step + 1) : first;
+            return [=](auto half, __m512i codes) QK_INLINE_CALL { return _mm512_permutexvar_ps(codes, half == 0 ? first : second); };
         });
     };
     if (p.factors == 2) p.zeros ? all.template operator()<2, true>() : all.template operator()<2, false>();
