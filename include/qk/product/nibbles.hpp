@@ -47,9 +47,6 @@ inline constexpr bool has_nibbles = true;
 
 /// Tables of weights may be of scales of 16 weights, too.
 inline constexpr std::size_t least_scaled_run = 16;
-/// The forms take several vectors of x.
-inline constexpr bool has_nibbles_for_vectors = false;
-
 /// Puts 16 values into nibble_order, or back: bits 0 and 3 of a number trade places.
 template <class Arch>
 QK_INLINE void put_in_nibble_order(float* v) noexcept {
@@ -69,55 +66,73 @@ struct scaled_nibble_tables {
     }
 };
 
-/// Adds the products of a piece of rows, whose x and sums are in nibble_order. of_group(r, g) gives what looks up the weights of half of a
-/// group, weights(half, codes): 16 lanes, of which the lowest four bits count. Eight bytes have 16 codes: shifts put number n at the
-/// lowest bits of a lane, and number n + 8 at those of the next one.
-template <class Arch, class Weights>
-QK_INLINE void add_sixteens(const piece_of_rows& p, const Weights& of_group) noexcept {
-    constexpr std::size_t R = rows_at_once;
+/// Adds the products of R rows from row `first` of a piece on with M vectors, which are in nibble_order as their sums are. of_group(r, g)
+/// gives what looks up the weights of half of a group, weights(half, codes): 16 lanes, of which the lowest four bits count. Eight bytes
+/// have 16 codes: shifts put number n at the lowest bits of a lane, and number n + 8 at those of the next one.
+template <class Arch, std::size_t R, std::size_t M, class Weights>
+QK_INLINE void add_sixteens(const piece_of_rows& p, std::size_t first, const Weights& of_group) noexcept {
     const __m512i shift = _mm512_setr_epi64(0, 8, 16, 24, 4, 12, 20, 28);
     const float* x = p.x;
-    const std::size_t next = p.next;
+    const std::size_t next = p.next, x_stride = p.x_stride;
+    float* const sum = p.sum + first * p.sum_stride;
     const std::byte* at[R];
-    __m512 s[R];
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { at[r] = p.piece[r].codes, s[r] = _mm512_loadu_ps(p.sum + r * p.sum_stride); });
+    __m512 s[R][M];
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+        at[r] = p.piece[first + r].codes;
+        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { s[r][m] = _mm512_loadu_ps(sum + r * p.sum_stride + m * partial_sums); });
+    });
     for (std::size_t g = 0, groups = p.groups; g < groups; ++g) {
-        const __m512 in[2] = {in_register(_mm512_loadu_ps(x + g * 32)), in_register(_mm512_loadu_ps(x + g * 32 + 16))};
+        __m512 in[M][2];
+        kernels::unrolled<2 * M>(
+            [&](auto i) QK_INLINE_CALL { in[i / 2][i % 2] = in_register(_mm512_loadu_ps(x + i / 2 * x_stride + g * 32 + i % 2 * 16)); });
         if (g % 4 == 0) kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { fetch(at[r] + g * 16 + next); });
         kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
             const auto weights = of_group(r, g);
             kernels::unrolled<2>([&](auto half) QK_INLINE_CALL {
                 const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at[r] + g * 16 + half * 8));
-                const __m512i codes = _mm512_srlv_epi64(_mm512_broadcastq_epi64(eight), shift);
-                s[r] = _mm512_fmadd_ps(in[half], weights(half, codes), s[r]);
+                const __m512 w = weights(half, _mm512_srlv_epi64(_mm512_broadcastq_epi64(eight), shift));
+                kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { s[r][m] = _mm512_fmadd_ps(in[m][half], w, s[r][m]); });
             });
         });
     }
-    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL { _mm512_storeu_ps(p.sum + r * p.sum_stride, s[r]); });
+    kernels::unrolled<R>([&](auto r) QK_INLINE_CALL {
+        kernels::unrolled<M>([&](auto m) QK_INLINE_CALL { _mm512_storeu_ps(sum + r * p.sum_stride + m * partial_sums, s[r][m]); });
+    });
+}
+/// Does so for all rows: call(p, R, M, row) with constants.
+template <class Call>
+QK_INLINE void each_of_sixteens(const piece_of_rows& p, const Call& call) noexcept {
+    with_vectors<true>(p, [&](auto m, const piece_of_rows& own, std::size_t) QK_INLINE_CALL {
+        constexpr std::size_t R = m == 4 ? 2 : rows_at_once;
+        for (std::size_t r = 0; r < own.rows; r += R) call(own, std::integral_constant<std::size_t, R>(), m, r);
+    });
 }
 /// The same where scales are codes.
 template <class Arch>
-QK_APART void add_scaled_nibbles(const scaled_nibble_tables& tables, const piece_of_rows& p) noexcept {
-    const auto all = [&]<std::size_t Factors>() QK_INLINE_CALL {
-        add_sixteens<Arch>(p, [&](auto r, std::size_t g) QK_INLINE_CALL {
-            const std::byte* const scale = p.piece[r].scale + g * Factors;
+QK_APART void add_scaled_nibbles(const scaled_nibble_tables& tables, const piece_of_rows& given) noexcept {
+    const auto all = [&]<std::size_t Factors>(const piece_of_rows& p, auto rows, auto vectors, std::size_t from) QK_INLINE_CALL {
+        add_sixteens<Arch, rows, vectors>(p, from, [&](auto r, std::size_t g) QK_INLINE_CALL {
+            const std::byte* const scale = p.piece[from + r].scale + g * Factors;
             const auto table = [&](std::size_t i)
                                    QK_INLINE_CALL { return _mm512_load_ps(tables.of_scale[std::to_integer<std::size_t>(scale[i])]); };
             const __m512 first = table(0), second = Factors == 2 ? table(Factors - 1) : first;
             return [=](auto half, __m512i codes) QK_INLINE_CALL { return _mm512_permutexvar_ps(codes, half == 0 ? first : second); };
         });
     };
-    p.factors == 2 ? all.template operator()<2>() : all.template operator()<1>();
+    each_of_sixteens(given, [&](const piece_of_rows& p, auto rows, auto vectors, std::size_t from) QK_INLINE_CALL {
+        if (p.factors == 2) all.template operator()<2>(p, rows, vectors, from);
+        else all.template operator()<1>(p, rows, vectors, from);
+    });
 }
 /// The same where they are floats: the table is multiplied, which is one multiplication for 16 or 32 weights.
 template <class Arch>
-QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noexcept {
+QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& given) noexcept {
     const __m512 values = _mm512_load_ps(table.value);
-    const std::size_t step = p.step;
-    const float *factor[rows_at_once], *zero[rows_at_once];
-    kernels::unrolled<rows_at_once>([&](auto r) QK_INLINE_CALL { factor[r] = p.piece[r].factor, zero[r] = p.piece[r].zero; });
-    const auto all = [&]<std::size_t Factors, bool Zero>() QK_INLINE_CALL {
-        add_sixteens<Arch>(p, [&](auto r, std::size_t g) QK_INLINE_CALL {
+    const auto all = [&]<std::size_t Factors, bool Zero>(const piece_of_rows& p, auto rows, auto vectors, std::size_t from) QK_INLINE_CALL {
+        const std::size_t step = p.step;
+        const float *factor[rows], *zero[rows];
+        kernels::unrolled<rows>([&](auto r) QK_INLINE_CALL { factor[r] = p.piece[from + r].factor, zero[r] = p.piece[from + r].zero; });
+        add_sixteens<Arch, rows, vectors>(p, from, [&](auto r, std::size_t g) QK_INLINE_CALL {
             const auto of_entry = [&](std::size_t entry) QK_INLINE_CALL {
                 __m512 weights = values;
                 if constexpr (Zero) weights = _mm512_sub_ps(weights, _mm512_set1_ps(zero[r][entry]));
@@ -127,14 +142,18 @@ QK_APART void add_nibbles(const nibble_table& table, const piece_of_rows& p) noe
             return [=](auto half, __m512i codes) QK_INLINE_CALL { return _mm512_permutexvar_ps(codes, half == 0 ? first : second); };
         });
     };
-    if (p.factors == 2) p.zeros ? all.template operator()<2, true>() : all.template operator()<2, false>();
-    else p.zeros ? all.template operator()<1, true>() : all.template operator()<1, false>();
+    each_of_sixteens(given, [&](const piece_of_rows& p, auto rows, auto vectors, std::size_t from) QK_INLINE_CALL {
+        if (p.factors == 2) {
+            if (p.zeros) all.template operator()<2, true>(p, rows, vectors, from);
+            else all.template operator()<2, false>(p, rows, vectors, from);
+        } else if (p.zeros) all.template operator()<1, true>(p, rows, vectors, from);
+        else all.template operator()<1, false>(p, rows, vectors, from);
+    });
 }
 
 #else
 
 inline constexpr std::size_t least_scaled_run = 32;
-inline constexpr bool has_nibbles_for_vectors = true;
 
 /// Puts 16 values into nibble_order, or back: each fourth one comes first.
 template <class Arch>
@@ -320,7 +339,7 @@ QK_APART void decode_nibbles(const nibble_table& table, const piece_of_rows& p, 
 
 #else
 
-inline constexpr bool has_nibbles = false, has_nibbles_for_vectors = false;
+inline constexpr bool has_nibbles = false;
 inline constexpr std::size_t least_scaled_run = 32;
 
 struct scaled_nibble_tables {

@@ -111,12 +111,11 @@ class product_walk : product_ends<Arch> {
 
     static std::size_t most_in_registers(form how) noexcept {
         if (how == form::codes) return 4;  // more of them are faster from memory
-        return (how == form::integers && has_fast_integers) || (how == form::nibbles && has_nibbles_for_vectors) ? 8 : 1;
+        return (how == form::integers && has_fast_integers) || how == form::nibbles ? 8 : 1;
     }
     form form_of_rows(std::size_t count) noexcept {
         if (count > 8 || columns_ < group || !kernels::has_fused<Arch>() || !whole_bytes() || !whole_runs()) return form::decoded;
         if (table_.usable) {
-            if (count > 1 && !has_nibbles_for_vectors) return form::decoded;
             // Where factors are one byte each, a table for each of them has the products, which saves multiplying each weight.
             float factor[256];
             scaled_tables_ = w_.run >= least_scaled_run && w_.run <= group && c_.last - c_.first >= rows_of_one &&
