@@ -14,9 +14,11 @@ git clone https://github.com/pulp-platform/cvfpu && git -C cvfpu checkout e5aa6a
 git clone https://github.com/pulp-platform/common_cells && git -C common_cells checkout 6aeee85d
 git clone https://github.com/KULeuven-MICAS/Precision-Scalable_MX && git -C Precision-Scalable_MX checkout 5e02c516
 git clone https://github.com/cornell-brg/berkeley-hardfloat && git -C berkeley-hardfloat checkout f3d7e8b6
+pip install pyrtl==1.0.3
+pip install --no-deps libresoc-ieee754fpu==0.0.1 libresoc-nmutil==0.0.1 nmigen==0.2
 
 Wrap a unit in a module that reads the lines of `qk gen F` by $fscanf and writes each with its result behind, build it by
-`verilator --binary`, and run `qk gen F | ./obj_dir/Vbench | qk ver F`.
+`verilator --binary`, and run `qk gen F | ./obj_dir/Vbench | qk ver F`. Units of PyRTL run in Python, under pyrtl.FastSimulation.
 END
 failed=0
 # right WORDS-OF-A-LINE-WITH-ITS-RESULT OPTIONS...
@@ -31,4 +33,6 @@ right "7f800001 7fc0" bf16
 right "7fffffff 7fc0" bf16
 right "7f800000 7c" fp8_e5m2 --rounding toward-zero --overflow ieee
 right "82 81 07 8a 0000 8000" --accumulator sum=exact,c=fp16,result=fp16 --a-format fp8_e5m2 --b-format fp8_e5m2 --k 2
+right "a800 3c00 5800 5800" --accumulator sum=exact,c=fp16,result=fp16,flush-inputs=kept-sign,flush-partials --a-format fp16 --b-format fp16 --k 1
+right "bf80 3f80 3f7f bb80" --accumulator sum=exact,c=bf16,result=bf16,flush-inputs=kept-sign,flush-partials --a-format bf16 --b-format bf16 --k 1
 exit $failed

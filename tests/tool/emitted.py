@@ -16,10 +16,13 @@ import pytest
 
 FORMATS = [("fp8_e5m2",), ("fp8_e4m3fn", "--overflow", "ieee"), ("fp6_e3m2", "--rounding", "toward-zero"), ("bf16",), ("int8", "--scale", "0.0625", "--zero-point", "3"),
            ("nf4",), ("fp8_e4m3fn", "--decode"), ("fp8_e5m2", "--input", "fp16")]
-BLOCKS = [("mxfp4",), ("mxfp4", "--decode"), ("mx9",), ("bfp16", "--rounding", "stochastic")]
+BLOCKS = [("mxfp4",), ("mxfp6_e3m2", "--input", "fp16"), ("mxfp4", "--decode"), ("mx9",), ("bfp16", "--rounding", "stochastic")]
 SUMS = [("--device", "nvidia.volta.mma.f32.f16.f16.f32"), ("--device", "amd.cdna3.mfma.f32_4x4x4_16b_bf16"), ("--device", "x86.avx512_vnni.vpdpbusds"), ("--device", "x86.fma.vfmadd231pd"),
         ("--device", "nvidia.rtx_blackwell.mma_block_scale.block16.f32.e2m1.e2m1.f32.ue4m3"), ("--device", "arm.bf16.bfdot"),
-        ("--accumulator", "sum=exact,result=fp16,c=fp16", "--a-format", "fp8_e5m2", "--b-format", "fp8_e4m3fn", "--k", "6")]
+        ("--accumulator", "sum=exact,result=fp16,c=fp16", "--a-format", "fp8_e5m2", "--b-format", "fp8_e4m3fn", "--k", "6"),
+        ("--accumulator", "sum=exact", "--a-format", "fp8_e5m2", "--b-format", "fp8_e4m3fn", "--k", "2", "--c-format", "none")]
+COVERED_LINES = [("mx6",), ("--accumulator", "sum=exact,result=fp8_e4m3fn,c=bf16", "--a-format", "fp6_e2m3", "--b-format", "fp4_e2m1", "--k", "2"), ("mxfp4", "--decode"),
+                 ("--device", "arm.bf16.bfdot"), ("--accumulator", "align=24,cut=down", "--a-format", "fp8_e5m2", "--b-format", "fp8_e5m2", "--k", "3", "--c-format", "none")]
 
 
 def done(*words, **how):
@@ -166,11 +169,11 @@ def streams(words):
     return "".join(lines), "".join(lines[::7])
 
 
-@pytest.mark.parametrize("words", [("fp8_e5m2",), ("int8", "--scale", "0.0625", "--zero-point", "3"), ("nf4",), ("fp6_e3m2", "--rounding", "stochastic"), ("fp4_e2m1", "--input", "fp16"), ("fp8_e4m3fn", "--decode")], ids=" ".join)
+@pytest.mark.parametrize("words", [("fp8_e5m2",), ("int8", "--scale", "0.0625", "--zero-point", "3"), ("nf4",), ("fp6_e3m2", "--rounding", "stochastic"), ("fp4_e2m1", "--input", "fp16"), ("fp8_e4m3fn", "--decode"), *COVERED_LINES], ids=" ".join)
 def test_coverage_is_that_of_cover(folder, words):
     made = golden_in_c(folder, words, "coverage")
     qk("emit", *words, "--language", "python", "--as", "coverage", "-o", folder / "covered.py", "--overwrite")
-    for lines in streams(words):
+    for lines in streams(words)[0 if words in FORMATS else 1:]:  # a long stream is a matter of C
         right, status = covered(words, lines)
         for program in ((made,), (sys.executable, folder / "covered.py")):
             told = done(*program, input=lines)
@@ -179,17 +182,17 @@ def test_coverage_is_that_of_cover(folder, words):
 
 
 def test_coverage_that_the_command_counts():
-    for words, way_out in ((("mxfp4",), "qk cover FORMAT"), (("--device", "arm.bf16.bfdot"), "qk cover --device")):
+    for words, way_out in ((("--accumulator", "sum=exact", "--a-format", "int8", "--b-format", "int8"), "qk cover --accumulator"),):
         refused = qk("emit", *words, "--language", "c", "--as", "coverage", status=2)
         check(way_out in refused.stderr and not refused.stdout, f"{words}: {refused.stderr}")
 
 
 @pytest.mark.skipif(shutil.which("verilator") is None, reason="skipped: no verilator here")
-@pytest.mark.parametrize("words", [("fp4_e2m1",), ("nf4",), ("fp8_e5m2", "--decode")], ids=" ".join)
+@pytest.mark.parametrize("words", [("fp4_e2m1",), ("nf4",), ("fp8_e5m2", "--decode"), *COVERED_LINES[:3]], ids=" ".join)
 def test_coverage_in_verilator(folder, words):
     file = folder / "covered.sv"
     qk("emit", *words, "--language", "sv", "--as", "coverage", "-o", file, "--overwrite")
-    top = f"{words[0]}_cover"
+    top = re.search(r"^module (\w+_cover);", file.read_text(), re.M)[1]
     linted = done("verilator", "--lint-only", "-Wall", "--top-module", top, file)
     check(linted.returncode == 0 and not linted.stderr, f"{words}: {linted.stderr[:600]}")
     lines = streams(words)[1]

@@ -52,6 +52,7 @@ std::string command_of(const emit_arguments& given) {
         add("--accumulator", given.what.accumulator);
         add("--a-format", given.what.a_format);
         add("--b-format", given.what.b_format);
+        add("--c-format", given.what.c_format);
         add("--k", given.what.k != 0 ? std::to_string(given.what.k) : "");
         add("--seed", how.seed ? std::to_string(*how.seed) : "");
         add("--language", given.language);
@@ -103,7 +104,12 @@ emit::converter converter_of(const emit_arguments& given) {
 emit::multiplier multiplier_of(const emit_arguments& given) {
     const qk::tool::multiplier by =
         qk::tool::multiplier_of(given.what.device, given.what.accumulator, given.what.a_format, given.what.b_format);
-    return {by.a, by.b, by.how, static_cast<int>(terms_of(given.what, by)), given.what.device.empty() ? "unit" : identifier(by.name)};
+    return {by.a,
+            by.b,
+            by.how,
+            static_cast<int>(terms_of(given.what, by)),
+            given.what.device.empty() ? "unit" : identifier(by.name),
+            given.what.c_format != "none"};
 }
 
 /// Fills in the golden vectors: their digest, and cases spread over them.
@@ -206,6 +212,7 @@ void add_emit(command& app, verb_result&) {
     verb.add_option("-o,--output", given->output, "the file (default: standard output)").type_name("FILE").common().writes();
     verb.add_flag("--decode", given->what.decode, "a decoder: codes in, float32 out").common();
     add_sum_options(verb, given->what);
+    add_c_option(verb, given->what);
     verb.add_option("--input", given->what.input, "what a converter is given: fp32 (default), fp16 or bf16")
         .type_name("F")
         .only_for(format);

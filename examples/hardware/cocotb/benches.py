@@ -28,7 +28,7 @@ def judge(board, cause):
 
 @cocotb.test(skip=os.environ.get("DEVICE") != "mx_converter")
 async def converter(dut):
-    cocotb.start_soon(Clock(dut.clock, 2, units="step").start())
+    cocotb.start_soon(Clock(dut.clock, 2, "step").start())
     board = ConverterScoreboard("mxfp8_e4m3")
     for _ in range(256):
         dut.x.value = word([board.draw() for _ in range(32)], 32)
@@ -43,7 +43,7 @@ async def converter(dut):
 
 @cocotb.test(skip=os.environ.get("DEVICE") != "block_dot")
 async def dot_product(dut):
-    cocotb.start_soon(Clock(dut.clock, 2, units="step").start())
+    cocotb.start_soon(Clock(dut.clock, 2, "step").start())
     board = DotScoreboard("groups=16,align=25,round=toward-zero", "fp8_e4m3fn", "fp8_e4m3fn", 16)
     for _ in range(1152):
         board.draw()

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulates both devices, right and with their mistake, with Verilator under cocotb: run.py LIBQK.so [WORK_FOLDER]. Exits with 1 where qk says something unexpected."""
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -14,13 +16,23 @@ warnings.filterwarnings("ignore", message="Python runners")  # cocotb 1.9 calls 
 def main():
     try:
         import find_libpython
-        from cocotb.runner import get_results, get_runner
+        try:
+            from cocotb_tools.runner import get_results, get_runner
+            oldest = (5, 36)  # that cocotb 2 takes
+        except ImportError:
+            from cocotb.runner import get_results, get_runner
+            oldest = (5, 0)
     except ImportError as missing:
         print(f"skipped: no {missing.name} here (pip install 'cocotb==1.9.2')")
         return 0
     if shutil.which("verilator") is None:
         print("skipped: no verilator here (Debian: apt-get install verilator make)")
         return 0
+    told = subprocess.run(["verilator", "--version"], capture_output=True, text=True).stdout
+    found = tuple(int(n) for n in re.search(r"(\d+)\.(\d+)", told).groups())
+    if found < oldest:
+        print(f"cocotb 2 takes Verilator from {oldest[0]}.{oldest[1]:03} on, and this is {found[0]}.{found[1]:03}: a newer one, or pip install 'cocotb==1.9.2'")
+        return 1
     if find_libpython.find_libpython() is None:
         print("skipped: no shared libpython here (Debian: apt-get install libpython3-dev)")
         return 0

@@ -3,6 +3,7 @@
 // a stimulus. `qk cover` prints them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,7 +27,7 @@ enum class bin_kind : std::uint8_t {
     nan_at,       ///< a: lane
     infinity_at,  ///< a: lane; d: sign
     zeros,        ///< every value of the block is zero
-    scale,        ///< a: number of the block's scale, ascending
+    scale,        ///< b: 1: the block's scale is 2^a; 0: it is number a of those that occur, ascending
     code,  ///< a: the element's code; of one with more than 16 bits, its bits above the mantissa; b: 0, or 1 and 2: the mantissa is 0, or
            ///< all ones
     code_at,     ///< a: lane; b: code, for blocks
@@ -48,6 +49,8 @@ enum class bin_kind : std::uint8_t {
     operand_scale,  ///< a: 0 of a, 1 of b; b: the code
     count
 };
+
+inline constexpr int scale_as_exponent = 1;  ///< b of bin_kind::scale
 
 struct bin {
     bin_kind kind;
@@ -104,7 +107,7 @@ class converter_bins {
     int mantissa_ = 0, least_exponent_ = 0, step_exponent_ = 0;
     double largest_ = 0, lowest_ = 0;
     std::vector<float> numbers_;  ///< of a table, ascending
-    std::vector<float> scales_;   ///< ascending
+    std::vector<float> scales_;   ///< those that are no powers of two, ascending
     std::vector<float> corners_;
     std::uint32_t cases_ = 0;
     bin_table table_;
@@ -151,7 +154,11 @@ class dot_bins {
 };
 
 /// Returns the fraction bits of the widest register that an accumulator keeps: what dot_corners is to look at.
-int kept_bits(const accumulator& a);
+inline int kept_bits(const accumulator& a) {
+    if (a.sum == summation::integer) return a.width;
+    const int registers = std::max(a.partial.mantissa_bits, a.result.mantissa_bits);
+    return a.sum == summation::aligned ? std::max({a.align, a.join, a.join_addend, registers}) : registers;
+}
 /// Returns question q of a case, with its row and its column alone.
 dot_case question_of(const dot_case& c, std::size_t q);
 

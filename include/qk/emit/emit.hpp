@@ -21,7 +21,7 @@ enum class form : std::uint8_t {
     function,  ///< the functions alone
     check,     ///< with a program that reads lines of `qk gen` and judges their results
     miter,     ///< with a module (C: a harness) that compares a device
-    coverage,  ///< with counters of the bins that words hit (qk/compare/bins.hpp), for converters and decoders of single values
+    coverage,  ///< with counters of the bins that words hit (qk/compare/bins.hpp)
 };
 
 /// A converter to a format, or a decoder from it.
@@ -40,7 +40,8 @@ struct multiplier {
     qk::format a, b;
     accumulator how;
     int k = 1;
-    std::string name;  ///< as that of a converter
+    std::string name;   ///< as that of a converter
+    bool has_c = true;  ///< no: it adds no C, and lines of its cases have none
 };
 
 /// A case: the operands and results of a line of `qk gen`.
@@ -66,7 +67,7 @@ struct file_request {
     std::string version;            ///< likewise
     std::string digest;             ///< SHA-256 of the golden vectors, in hexadecimal
     std::vector<example> examples;  ///< for the self-test
-    std::vector<covered_bin> bins;  ///< for coverage, as compare::converter_bins and decoder_bins have them
+    std::vector<covered_bin> bins;  ///< for coverage, as compare::converter_bins, decoder_bins and dot_bins have them
 };
 
 /// Returns the file. The same request gives the same bytes. Throws std::invalid_argument, with a sentence that names the way out, where

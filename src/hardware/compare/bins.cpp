@@ -126,7 +126,9 @@ std::string converter_name(const bin& b) {
         case bin_kind::nan_at: return "NaN in lane " + to_string(b.a);
         case bin_kind::infinity_at: return "Inf in lane " + to_string(b.a);
         case bin_kind::zeros: return "a block of zeros";
-        case bin_kind::scale: return "scale " + to_string(b.a) + " of those that occur";
+        case bin_kind::scale:
+            return b.b == scale_as_exponent ? "the block's scale is 2^" + to_string(b.a)
+                                            : "scale " + to_string(b.a) + " of those that occur";
         default: return {};
     }
 }

@@ -40,7 +40,7 @@ converter_bins::converter_bins(const conversion& c, floating input)
     corners_ = converter_corners(c);
     for (float& x : corners_) x = as_input(input, x);
     while (corners_.size() % size_ != 0) corners_.push_back(0.0f);
-    if (is_block_format(c.format)) {
+    if (has_floating_scales(c.format)) {
         conversion many = c_;
         many.blocks = {corners_.size() / size_, size_, 1};
         const std::vector<float> unit = units_of(many, corners_);
@@ -169,8 +169,13 @@ void converter_bins::add_block(std::span<const float> x, float unit) {
     if (special) return;
     if (most == 0) table_.hit(bin_kind::zeros, 0);
     else if (second <= most / 2) table_.hit(bin_kind::largest_at, static_cast<int>(at), 0, 0, std::signbit(x[at]) ? 1 : 0);
+    if (most == 0) return;
+    if (!has_floating_scales(c_.format)) {
+        if (unit > 0) table_.hit(bin_kind::scale, exponent_of(unit), scale_as_exponent);
+        return;
+    }
     const auto known = std::lower_bound(scales_.begin(), scales_.end(), unit);
-    if (known != scales_.end() && *known == unit && most != 0) table_.hit(bin_kind::scale, static_cast<int>(known - scales_.begin()));
+    if (known != scales_.end() && *known == unit) table_.hit(bin_kind::scale, static_cast<int>(known - scales_.begin()));
 }
 
 std::vector<float> converter_bins::stimulus(std::size_t k) const {

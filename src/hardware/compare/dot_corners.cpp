@@ -339,12 +339,6 @@ class corners {
 
 std::vector<dot_case> dot_corners(const dot_task& task, int kept, std::size_t places) { return corners(task, kept, places).all(); }
 
-int kept_bits(const accumulator& a) {
-    if (a.sum == summation::integer) return a.width;
-    const int registers = std::max(a.partial.mantissa_bits, a.result.mantissa_bits);
-    return a.sum == summation::aligned ? std::max({a.align, a.join, a.join_addend, registers}) : registers;
-}
-
 dot_case question_of(const dot_case& c, std::size_t q) {
     const auto [m, n, k] = c.shape;
     const std::size_t i = q / n, j = q % n, blocks_a = c.scale_a.size() / m, blocks_b = c.scale_b.size() / n;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which bins a word hits, as a circuit: what src/hardware/compare/converter_bins.cpp counts, over the words of float32.
-//
-//     key   kind 5 bits | a 17 | b 4 | c 5 | d 1     the numbers of a compare::bin; binades are counted from 2^-512
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <optional>
 
+#include "bin_keys.hpp"
 #include "cases.hpp"
 #include "convert.hpp"
 #include "coverage.hpp"
@@ -16,27 +15,12 @@
 namespace qk::emit {
 namespace {
 
-using compare::bin_kind;
-
-constexpr int kind_bits = 5, a_bits = 17, b_bits = 4, c_bits = 5, least_binade = -512;
 constexpr std::uint64_t no_key = 0xffffffff;
+constexpr int place_bits = fields_of(bin_kind::binade).a;
 constexpr int largest_shift = 25;  ///< one that takes more leaves nothing to round up
 
-word truth(bool yes) { return constant(yes ? 1 : 0, 1); }
-word none() { return constant(no_key, 32); }
-word small(std::uint64_t v) { return constant(v, 3); }
+}  // namespace
 
-word key(bin_kind kind, const word& a, const word& b, const word& c, const word& d) {
-    const auto at = [](const word& w, int place) { return extend(w, 32) << constant(static_cast<std::uint64_t>(place), 5); };
-    const word of_kind = constant(static_cast<std::uint64_t>(kind) << (a_bits + b_bits + c_bits + 1), 32);
-    return of_kind + at(a, b_bits + c_bits + 1) + at(b, c_bits + 1) + at(c, 1) + at(d, 0);
-}
-word key(bin_kind kind, const word& a, const word& d) { return key(kind, a, small(0), small(0), d); }
-
-/// A float32 and its parts.
-struct parts {
-    word all, negative, exponent, mantissa, magnitude, is_zero, is_finite, is_nan;
-};
 parts parts_of(function& f, const word& w, const std::string& of) {
     parts p;
     p.all = w;
@@ -50,7 +34,6 @@ parts parts_of(function& f, const word& w, const std::string& of) {
     return p;
 }
 
-/// Returns an input as a float32 with the payload of its NaN.
 word as_float32(function& f, const floating& input, const word& x) {
     if (input == fp32) return x;
     if (input == bf16) return f.let("wide", join(x, constant(0, 16)));
@@ -76,18 +59,14 @@ word input_key(function& f, const converter& what, const parts& x) {
     return choose(x.is_nan, key(bin_kind::nan_payload, kind, x.negative), key(bin_kind::input, number_kind, x.negative));
 }
 
-/// The numbers that rounding chooses from: with a fixed step of 1, or floats whose normal numbers begin at exponent `base` of float32.
-struct grid {
-    bool fixed = false;
-    int mantissa = 0, base = 0, scale = 0;
-    double largest = 0, lowest = 0;  ///< magnitudes
-    /// Returns a magnitude of the grid in its order: a whole number, or a code.
-    std::uint64_t order_of(double v) const {
-        if (fixed || v == 0) return static_cast<std::uint64_t>(v);
-        const int least = base - 127, e = std::max(std::ilogb(v), least);
-        return (static_cast<std::uint64_t>(e - least) << mantissa) + static_cast<std::uint64_t>(std::ldexp(v, mantissa - e));
-    }
-};
+std::uint64_t grid::order_of(double v) const {
+    if (fixed || v == 0) return static_cast<std::uint64_t>(v);
+    const int least = base - 127, e = std::max(std::ilogb(v), least);
+    return (static_cast<std::uint64_t>(e - least) << mantissa) + static_cast<std::uint64_t>(std::ldexp(v, mantissa - e));
+}
+
+namespace {
+
 std::optional<grid> grid_of(const converter& what) {
     if (const integer* g = std::get_if<integer>(&what.format)) {
         const auto zero = static_cast<double>(what.zero_point);
@@ -134,18 +113,14 @@ void add_result_keys(function& f, const converter& what, const std::optional<gri
     word place;  // of the binade
     if (std::ldexp(facts(what.format).smallest, scale) < 0x1p-126) {
         const unpacked n = unpack(f, fp32, y.all, true, false);  // value: digits, whose highest bit is 1, times 2^(exponent - offset)
-        place = extend(n.exponent, a_bits) + static_cast<std::uint64_t>(23 - n.offset - scale - least_binade);
+        place = extend(n.exponent, place_bits) + static_cast<std::uint64_t>(23 - n.offset - scale - least_binade);
     } else {
-        place = extend(y.exponent, a_bits) + static_cast<std::uint64_t>(-127 - scale - least_binade);
+        place = extend(y.exponent, place_bits) + static_cast<std::uint64_t>(-127 - scale - least_binade);
     }
     keys.push_back(choose(is_number, key(bin_kind::binade, place, y.negative), none()));
 }
 
-/// What rounding sees of a number.
-struct cut_number {
-    word shift, subnormal, kept, half, rest, sticky, guard, odd;
-};
-cut_number cut_of(function& f, const grid& g, const parts& x, word& is_cut) {
+cut_number cut_of(function& f, const grid& g, const parts& x) {
     cut_number c;
     const word field = f.let("field", choose(x.exponent == 0, constant(1, 8), x.exponent));
     const auto word9 = [](const word& w) { return extend(w, 9); };
@@ -166,16 +141,9 @@ cut_number cut_of(function& f, const grid& g, const parts& x, word& is_cut) {
         c.shift = f.let("shift", word9(more) + static_cast<std::uint64_t>(23 - g.mantissa), "how many bits are cut off");
         c.subnormal = f.let("subnormal", x.exponent < base, "below the normal numbers");
     }
-    is_cut = f.let("is_cut", x.is_finite & !x.is_zero & (c.shift >= 1) & !(c.shift > static_cast<std::uint64_t>(largest_shift)));
-    const word by = f.let("by", bounded(choose(is_cut, c.shift, constant(1, 9)), largest_shift));
-    const word digits = f.let("digits", extend(join(x.exponent != 0, x.mantissa), 32));
-    c.kept = f.let("kept", digits >> by);
-    c.half = f.let("half", bounded(constant(1, 32) << lessened(by, constant(1, 9)), 1u << (largest_shift - 1)),
-                   "the highest bit that is cut off");
-    c.rest = f.let("rest", digits & lessened(c.half + c.half, constant(1, 32)));
-    c.sticky = f.let("sticky", c.rest & lessened(c.half, constant(1, 32)));
-    c.guard = f.let("guard", (c.rest & c.half) != 0);
-    c.odd = bits(c.kept, 0, 1);
+    if (!g.fixed)
+        c.binades = choose(c.subnormal, constant(0, 32), extend(x.exponent, 32) - constant(static_cast<std::uint64_t>(g.base), 32));
+    cut_digits(f, x, c);
     return c;
 }
 
@@ -189,14 +157,26 @@ word place_of(const word& v) {
     return place;
 }
 
-/// Appends the keys of rounding (compare's rounding_patterns.hpp), and of carries: into the exponent, to a normal number, to the largest
-/// number, beyond it.
-void add_rounding_keys(function& f, const grid& g, const parts& x, std::vector<word>& keys) {
-    word is_cut;
-    const cut_number c = cut_of(f, g, x, is_cut);
+}  // namespace
+
+void cut_digits(function& f, const parts& x, cut_number& c) {
+    c.is_cut = f.let("is_cut", x.is_finite & !x.is_zero & (c.shift >= 1) & !(c.shift > static_cast<std::uint64_t>(largest_shift)));
+    const word by = f.let("by", bounded(choose(c.is_cut, c.shift, number(1, c.shift)), largest_shift));
+    const word digits = f.let("digits", extend(join(x.exponent != 0, x.mantissa), 32));
+    c.kept = f.let("kept", digits >> by);
+    c.half = f.let("half", bounded(constant(1, 32) << lessened(by, number(1, by)), 1u << (largest_shift - 1)),
+                   "the highest bit that is cut off");
+    c.rest = f.let("rest", digits & lessened(c.half + c.half, constant(1, 32)));
+    c.sticky = f.let("sticky", c.rest & lessened(c.half, constant(1, 32)));
+    c.guard = f.let("guard", (c.rest & c.half) != 0);
+    c.odd = bits(c.kept, 0, 1);
+}
+
+void add_rounding_keys(function& f, const grid& g, const word& negative, const cut_number& c, std::vector<word>& keys) {
+    const word& is_cut = c.is_cut;
     const word number = f.let("class_of_number", join(c.subnormal, c.odd));
     const auto pattern = [&](std::uint64_t which, const word& bit) {
-        return key(bin_kind::rounding, c.shift, join(constant(which, 2), number), bit, x.negative);
+        return key(bin_kind::rounding, c.shift, join(constant(which, 2), number), bit, negative);
     };
     const word single = f.let("one_sticky_bit", is_single(c.sticky)), place = f.let("sticky_place", place_of(c.sticky)),
                less = f.let("less", lessened(c.half, c.sticky)), less_place = f.let("less_place", place_of(less)),
@@ -208,7 +188,7 @@ void add_rounding_keys(function& f, const grid& g, const parts& x, std::vector<w
     const word inexact = f.let("inexact", is_cut & (c.rest != 0));
     const word beside = f.let("beside", choose(is_tie, constant(1, 2), choose(c.rest > c.half, constant(2, 2), constant(0, 2))));
     const auto carry = [&](const word& is, std::uint64_t into) {
-        keys.push_back(choose(inexact & is, key(bin_kind::carry, small(into), beside, small(0), x.negative), none()));
+        keys.push_back(choose(inexact & is, key(bin_kind::carry, small(into), beside, small(0), negative), none()));
     };
     const word up = f.let("up", c.kept + 1);
     if (!g.fixed) {
@@ -216,15 +196,13 @@ void add_rounding_keys(function& f, const grid& g, const parts& x, std::vector<w
         carry(c.subnormal & (up == std::uint64_t{1} << g.mantissa), 1);
     }
     word order = c.kept;  // of the number below, among the magnitudes of the format
-    if (!g.fixed) {
-        const word base = constant(static_cast<std::uint64_t>(g.base), 32);
-        const word binades = choose(c.subnormal, constant(0, 32), extend(x.exponent, 32) - base);
-        order = f.let("order", c.kept + (binades << constant(static_cast<std::uint64_t>(g.mantissa), 5)));
-    }
-    const word end = f.let("most", choose(x.negative, constant(g.order_of(g.lowest), 32), constant(g.order_of(g.largest), 32)));
+    if (!g.fixed) order = f.let("order", c.kept + (c.binades << constant(static_cast<std::uint64_t>(g.mantissa), 5)));
+    const word end = f.let("most", choose(negative, constant(g.order_of(g.lowest), 32), constant(g.order_of(g.largest), 32)));
     carry(order + 1 == end, 2);
     carry(order == end, 3);
 }
+
+namespace {
 
 /// Appends the key of the middle of a table's numbers that a number lies beside.
 void add_middle_key(function& f, const converter& what, const table& t, const parts& x, std::vector<word>& keys) {
@@ -276,7 +254,45 @@ void finish(function& f, const word& which, const std::vector<word>& keys) {
     drop_unused(f);
 }
 
+/// The codes of a block: each element's by itself, by its lane, and with the scale; the scale; the shifts.
+key_functions keys_of_block_decoder(const converter& what) {
+    key_functions made;
+    function f = named(what, "keys", "Gives the bins that a line hits, as keys; ffffffff is none.");
+    const case_shape s = shape_of(unit(what));
+    const int width = s.in[0].width;
+    const auto size = static_cast<std::uint64_t>(s.in[0].count);
+    f.input_array("elements", width, size);
+    const word_group shifts = s.in.size() > 2 ? s.in[2] : word_group{.name = {}, .width = 0, .count = 0};
+    if (shifts.count > 0) f.input_array("shifts", shifts.width, static_cast<std::uint64_t>(shifts.count));
+    const word scale = f.input("scale", s.in[1].width);
+    const floating* element = element_float(what.format);
+    const std::uint64_t largest = element != nullptr ? largest_magnitude(*element) : ones(width - 1);
+    const std::string keys = f.returned_array("keys", 32);
+    const auto place = [](std::uint64_t v) { return constant(v, 32); };
+    word i = bounded(f.loop("i", place(0), place(size)), size);
+    const word code = f.let("code", f.at("elements", i)), magnitude = f.let("magnitude", bits(code, 0, width - 1));
+    const word extreme = choose(magnitude == 0, small(1), choose(magnitude == largest, small(2), small(0)));
+    const word of_lane[] = {
+        key(bin_kind::code, code, truth(false)), key(bin_kind::code_at, i, code, truth(false), truth(false)),
+        key(bin_kind::scale_code, scale, truth(false)),
+        choose(extreme == 0, none(), key(bin_kind::scale_code, scale, f.let("extreme", extreme), small(0), truth(false)))};
+    std::uint64_t at = 0;
+    for (const word& k : of_lane) f.store(keys, i + at, k), at += size;
+    f.end_loop();
+    if (shifts.count > 0) {
+        i = bounded(f.loop("i", place(0), place(static_cast<std::uint64_t>(shifts.count))), static_cast<std::uint64_t>(shifts.count));
+        f.store(keys, i + at, key(bin_kind::shift_code, i, f.at("shifts", i), truth(false), truth(false)));
+        f.end_loop();
+        at += static_cast<std::uint64_t>(shifts.count);
+    }
+    f.returns(at);
+    drop_unused(f);
+    made.all = {f}, made.asks = at, made.of_lines = true;
+    return made;
+}
+
 key_functions keys_of_decoder(const converter& what) {
+    if (is_block_format(what.format)) return keys_of_block_decoder(what);
     key_functions made;
     function f = named_key(what);
     const floating* g = std::get_if<floating>(&what.format);
@@ -300,10 +316,9 @@ key_functions keys_of_decoder(const converter& what) {
 }
 
 key_functions keys_of(converter what) {
-    if (is_block_format(what.format))
-        refuse("coverage of blocks is counted by the command: qk cover FORMAT LINES; or emit the format of its elements");
     if (what.decode) return keys_of_decoder(what);
     if (is_stochastic(what.how.rounding)) what.how.rounding = rounding::half_even;  // which results come must not depend on random words
+    if (is_block_format(what.format)) return keys_of_block(what);
     key_functions made;
     made.all = functions_of(unit(what));
     what.decode = true;
@@ -316,7 +331,7 @@ key_functions keys_of(converter what) {
     std::vector<word> keys{input_key(f, what, in)};
     add_result_keys(f, what, g, in, out, keys);
     if (const table* t = std::get_if<table>(&what.format)) add_middle_key(f, what, *t, in, keys);
-    if (g) add_rounding_keys(f, *g, in, keys);
+    if (g) add_rounding_keys(f, *g, in.negative, cut_of(f, *g, in), keys);
     finish(f, which, keys);
     made.all.push_back(f);
     made.asks = keys.size();
@@ -326,15 +341,21 @@ key_functions keys_of(converter what) {
 }  // namespace
 
 std::uint32_t key_of(const compare::bin& b) {
-    const int a = b.kind == bin_kind::binade ? b.a - least_binade : b.a;
-    std::uint32_t k = static_cast<std::uint32_t>(b.kind) << a_bits | static_cast<std::uint32_t>(a);
-    k = k << b_bits | static_cast<std::uint32_t>(b.b);
-    return (k << c_bits | static_cast<std::uint32_t>(b.c)) << 1 | static_cast<std::uint32_t>(b.d);
+    const key_fields bits = fields_of(b.kind);
+    const bool from_least =
+        b.kind == bin_kind::binade || b.kind == bin_kind::addend || (b.kind == bin_kind::scale && b.b == compare::scale_as_exponent);
+    std::uint32_t k = static_cast<std::uint32_t>(b.kind);
+    const auto add = [&](int value, int width) {
+        if (value < 0 || value >> width != 0)
+            refuse("some bins are beyond what the key of a counter holds; count them by the command: qk cover");
+        k = k << width | static_cast<std::uint32_t>(value);
+    };
+    add(from_least ? b.a - least_binade : b.a, bits.a), add(b.b, bits.b), add(b.c, bits.c), add(b.d, 1);
+    return k;
 }
 
 key_functions key_functions_of(const unit& u) {
-    if (const converter* c = std::get_if<converter>(&u)) return keys_of(*c);
-    refuse("coverage of units that add is counted by the command: qk cover --device NAME LINES");
+    return std::visit([](const auto& what) { return keys_of(what); }, u);
 }
 
 }  // namespace qk::emit

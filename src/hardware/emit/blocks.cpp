@@ -104,7 +104,9 @@ function element_of(const converter& what, const microscaling& g) {
         return f;
     }
     // The quotient's exponent is that of x, plus 255 - scale, minus 128.
-    const unpacked quotient = raised(n, f.let("less", lessened(constant(255, 8), scale)), 128);
+    unpacked quotient = raised(n, f.let("less", lessened(constant(255, 8), scale)), 128);
+    if (what.input.bias != 127)  // the exponent of such a zero is one of ordinary numbers under the smallest scales
+        quotient.exponent = f.let("quotient_exponent", choose(n.is_zero, number(0, quotient.exponent), quotient.exponent));
     const word code = pack(f, quotient, g.element, reference::element_semantics(what.how), random);
     f.result = choose(scale == 255, constant(0, bits(g.element)), code);
     return f;

@@ -56,7 +56,7 @@ case_shape shape_of(const multiplier& m) {
     s.name = m.name, s.golden = m.name + "_dot", s.is_sum = true, s.judged = 1;
     add_operand(s.in, m.a, "a", m.k);
     add_operand(s.in, m.b, "b", m.k);
-    s.in.push_back({"c", addend_width(m.how), 1});
+    if (m.has_c) s.in.push_back({"c", addend_width(m.how), 1});
     s.out.push_back({"d", result_width(m.how), 1});
     return s;
 }
@@ -108,6 +108,46 @@ const std::string& name_of(const unit& u) {
     return std::visit([](const auto& v) -> const std::string& { return v.name; }, u);
 }
 
+line_arguments arguments_in_c(const case_shape& s) {
+    line_arguments made;
+    std::string declared, alone;
+    int at = 0;
+    for (const word_group& g : s.in) {
+        const std::string type = c_type(g.width);
+        if (case_shape::is_alone(g)) {
+            alone += (alone.empty() ? "(" : ", (") + type + ")in[" + text(at) + "]";
+        } else {
+            declared += "    " + type + " " + g.name + "[" + text(g.count) + "];\n";
+            made.filled += "    for (i = 0; i < " + text(g.count) + "; ++i) " + g.name + "[i] = (" + type + ")in[" +
+                           (at == 0 ? "i" : text(at) + " + i") + "];\n";
+            made.arguments += (made.arguments.empty() ? "" : ", ") + g.name;
+        }
+        at += g.count;
+    }
+    made.filled = "    uint32_t i;\n" + declared + made.filled;
+    if (!alone.empty()) made.arguments += ", " + alone;
+    return made;
+}
+std::string arguments_in_python(const case_shape& s) {
+    std::string arrays, alone;
+    int at = 0;
+    for (const word_group& g : s.in) {
+        if (case_shape::is_alone(g)) alone += ", words[" + text(at) + "]";
+        else arrays += (arrays.empty() ? "words[" : ", words[") + text(at) + ":" + text(at + g.count) + "]";
+        at += g.count;
+    }
+    return arrays + alone;
+}
+std::string arguments_in_system_verilog(const case_shape& s) {
+    std::string arrays, alone;
+    int at = 0;
+    for (const word_group& g : s.in) {
+        (case_shape::is_alone(g) ? alone : arrays) += ", in[" + text(at) + " +: " + text(g.count * g.width) + "]";
+        at += g.count * g.width;
+    }
+    return (arrays + alone).substr(2);
+}
+
 std::string case_in_c(const case_shape& s) {
     const std::string random =
         s.random_bits == 0 ? "" : ", random_word(index * " + text(s.in_words()) + "u + i) >> " + text(32 - s.random_bits);
@@ -115,24 +155,8 @@ std::string case_in_c(const case_shape& s) {
         "\n/* Gives the results of a line of operands; lines are counted from 0. */\nstatic void golden(const uint64_t *in, uint64_t "
         "index, uint64_t *out)\n{\n";
     if (s.is_sum) {
-        int at = 0;
-        std::string arguments;
-        t += "    uint32_t i;\n";
-        for (const word_group& g : s.in) {
-            if (g.name == "c") break;
-            t += "    " + std::string(c_type(g.width)) + " " + g.name + "[" + text(g.count) + "];\n";
-        }
-        for (const word_group& g : s.in) {
-            if (g.name == "c") {
-                arguments += std::string("(") + c_type(g.width) + ")in[" + text(at) + "]";
-                break;
-            }
-            t += "    for (i = 0; i < " + text(g.count) + "; ++i) " + g.name + "[i] = (" + c_type(g.width) + ")in[" +
-                 (at == 0 ? "i" : text(at) + " + i") + "];\n";
-            arguments += g.name + ", ";
-            at += g.count;
-        }
-        return t + "    (void)index;\n    out[0] = " + s.golden + "(" + arguments + ");\n}\n";
+        const line_arguments in = arguments_in_c(s);
+        return t + in.filled + "    (void)index;\n    out[0] = " + s.golden + "(" + in.arguments + ");\n}\n";
     }
     if (random.empty()) t += "    (void)index;\n";
     if (!s.is_block) {
@@ -161,15 +185,7 @@ std::string case_in_python(const case_shape& s) {
     const std::string random =
         s.random_bits == 0 ? "" : ", random_word(index * " + text(s.in_words()) + " + i) >> " + text(32 - s.random_bits);
     std::string t = "\ndef golden(words, index):\n    \"\"\"The results of a line of operands; lines are counted from 0.\"\"\"\n";
-    if (s.is_sum) {
-        std::string arguments;
-        int at = 0;
-        for (const word_group& g : s.in) {
-            arguments += g.name == "c" ? "words[" + text(at) + "]" : "words[" + text(at) + ":" + text(at + g.count) + "], ";
-            at += g.count;
-        }
-        return t + "    return [" + s.golden + "(" + arguments + ")]\n";
-    }
+    if (s.is_sum) return t + "    return [" + s.golden + "(" + arguments_in_python(s) + ")]\n";
     if (!s.is_block) return t + (random.empty() ? "" : "    i = 0\n") + "    return [" + s.golden + "(words[0]" + random + ")]\n";
     const int size = s.is_decoder ? s.out_words() : s.in_words();
     const std::string n = text(size), sub = text(s.sub_block);
@@ -190,15 +206,7 @@ std::string case_in_system_verilog(const case_shape& s) {
         range(s.out_bits()) + s.name + "_case(input logic " + range(s.in_bits()) + "in" +
         (s.random_bits == 0 ? "" : ", input logic " + range(s.random_bits * s.in_words()) + "random") + ");\n";
     const std::string random = s.random_bits == 0 ? "" : ", random[i * " + text(s.random_bits) + " +: " + text(s.random_bits) + "]";
-    if (s.is_sum) {
-        std::string arguments;
-        int at = 0;
-        for (const word_group& g : s.in) {
-            arguments += (at == 0 ? "in[" : ", in[") + text(at) + " +: " + text(g.count * g.width) + "]";
-            at += g.count * g.width;
-        }
-        return head + "  " + s.name + "_case = " + s.golden + "(" + arguments + ");\nendfunction\n";
-    }
+    if (s.is_sum) return head + "  " + s.name + "_case = " + s.golden + "(" + arguments_in_system_verilog(s) + ");\nendfunction\n";
     if (!s.is_block)
         return head + "  " + s.name + "_case = " + s.golden + "(in" + (s.random_bits == 0 ? "" : ", random") + ");\nendfunction\n";
     const int size = s.is_decoder ? s.out_words() : s.in_words(), code = s.is_decoder ? s.in[0].width : s.out[0].width;

@@ -38,6 +38,8 @@ struct case_shape {
     static int words(const std::vector<word_group>& g);
     static int total_bits(const std::vector<word_group>& g);
     int widest() const;
+    /// Words that a function takes by themselves; those of other groups it takes as an array.
+    static bool is_alone(const word_group& g) { return g.name == "c" || g.name == "scale"; }
 };
 case_shape shape_of(const unit& u);
 
@@ -45,6 +47,15 @@ case_shape shape_of(const unit& u);
 std::vector<function> functions_of(const unit& u);
 function is_nan_of(const unit& u);
 const std::string& name_of(const unit& u);
+
+/// The operands of a line as a function's arguments, arrays first: what fills them, and the arguments. In C and Python they come from the
+/// words `in`, in SystemVerilog from words side by side.
+struct line_arguments {
+    std::string filled, arguments;
+};
+line_arguments arguments_in_c(const case_shape& s);
+std::string arguments_in_python(const case_shape& s);
+std::string arguments_in_system_verilog(const case_shape& s);
 
 /// Return a function that gives the results of a line. C: golden(in, index, out) over words of 64 bits; Python: golden(words, index), a
 /// list; SystemVerilog: NAME_case(in), of words side by side, the first in the low bits.

@@ -257,6 +257,12 @@ std::string function::array(const std::string& as, int width, std::uint64_t coun
     lines.push_back({own, constant(0, width), {}, line::array, {}, count});
     return own;
 }
+std::string function::returned_array(const std::string& as, int width) { return returned = array(as, width, 0); }
+void function::returns(std::uint64_t count) {
+    const auto own = std::find_if(lines.begin(), lines.end(), [&](const definition& d) { return d.name == returned; });
+    own->count = count;
+    result = named_word(returned, own->value.width() * static_cast<int>(count), unknown);
+}
 void function::store(const std::string& array, const word& place, const word& value) {
     lines.push_back({array, value, {}, line::store, place});
 }

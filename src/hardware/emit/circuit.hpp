@@ -144,6 +144,7 @@ struct function {
     std::vector<table_of_words> tables;
     std::vector<definition> lines;
     word result;
+    std::string returned;  ///< the array that is the result; in C the caller gives it
 
     word input(const std::string& as, int width);
     /// Defines a word by a name, which then stands for it; constants and names need none. A name that is taken gets a suffix.
@@ -157,6 +158,9 @@ struct function {
     void assign(const word& variable, const word& value, const std::string& comment = {});
     /// Makes an array of the function's own, whose words have no value yet.
     std::string array(const std::string& as, int width, std::uint64_t count);
+    /// Makes an array that the function returns; returns() says at last how many words it has.
+    std::string returned_array(const std::string& as, int width);
+    void returns(std::uint64_t count);
     void store(const std::string& array, const word& place, const word& value);
     word at(const std::string& array, const word& place) const;
     /// Begins a loop over places from `first` to before `end`, and returns the place; end_loop() ends the latest one.

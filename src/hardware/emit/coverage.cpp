@@ -41,8 +41,21 @@ coverage coverage_of(const file_request& r) {
         if (c.kinds.empty() || c.kinds.back().about != c.rows[k].about) c.kinds.push_back({c.rows[k].about, k, 0});
         ++c.kinds.back().count;
     }
-    c.every_code = c.shape.is_decoder && c.shape.in[0].width <= 16 && c.rows.size() == std::size_t{1} << c.shape.in[0].width;
+    c.every_code =
+        c.shape.is_decoder && !c.keys.of_lines && c.shape.in[0].width <= 16 && c.rows.size() == std::size_t{1} << c.shape.in[0].width;
     return c;
+}
+int widest_of(const std::vector<word_group>& groups) {
+    int n = 0;
+    for (const word_group& g : groups) n = std::max(n, g.width);
+    return n;
+}
+std::string widths_of(const std::vector<word_group>& groups) {
+    std::string s;
+    for (const word_group& g : groups) {
+        for (int k = 0; k < g.count; ++k) s += (s.empty() ? "" : ", ") + std::to_string(g.width);
+    }
+    return s;
 }
 std::vector<std::pair<std::string, std::string>> words_of(const coverage& c) {
     const std::string& n = c.shape.name;
@@ -51,8 +64,13 @@ std::vector<std::pair<std::string, std::string>> words_of(const coverage& c) {
             {"@LAST_BIN", decimal(std::max<std::size_t>(1, c.rows.size()) - 1)},
             {"@KINDS", decimal(c.kinds.size())},
             {"@ASKS", decimal(static_cast<std::size_t>(c.keys.asks))},
+            {"@LINE_OR_WORD", c.keys.of_lines ? "a line of operands" : "a word"},
+            {"@EXPECTED", c.keys.of_lines ? "@WORDS operands, of the bits that their formats have" : "a word of @WIDTH bits"},
+            {"@WORDS", decimal(static_cast<std::size_t>(c.shape.in_words()))},
+            {"@LENGTH", decimal(static_cast<std::size_t>(17 * (c.shape.in_words() + c.shape.out_words()) + 64))},
+            {"@WIDTHS", widths_of(c.shape.in)},
             {"@WIDTH", decimal(static_cast<std::size_t>(c.shape.in[0].width))},
-            {"@TOP", decimal(static_cast<std::size_t>(c.shape.in[0].width) - 1)}};
+            {"@TOP", decimal(static_cast<std::size_t>(widest_of(c.shape.in)) - 1)}};
 }
 
 // C.
@@ -84,11 +102,8 @@ static void @NAME_print(int number) { printf("code %d\n", number); }
 const char* const counters_c = R"(
 uint64_t @NAME_hits[@BINS];
 
-/* Counts what a word hits. What a device gives for it changes nothing. */
-void @NAME_sample(uint32_t x)
-{
-@SAMPLE}
-
+/* Counts what @LINE_OR_WORD hits. What a device gives for it changes nothing. */
+@SAMPLE
 /* Prints how many bins of each kind were hit, and the empty ones; returns how many are empty. */
 int @NAME_report(void)
 {
@@ -110,22 +125,40 @@ int @NAME_report(void)
 }
 
 #ifndef @NAME_WITHOUT_MAIN
-/* Counts lines of qk gen, with results behind the word or without; ends with 1 where a bin is empty. */
+/* Reads the operands of a line; returns 1, or 0 of an empty line, or -1. Results behind them are not looked at. */
+static int operands_of(const char *line, uint64_t *word)
+{
+    static const int widths[@WORDS] = {@WIDTHS};
+    int n;
+    for (n = 0; n < @WORDS; ++n) {
+        int digits = 0;
+        while (*line == ' ' || *line == '\t' || *line == '\r' || *line == '\n') ++line;
+        if (*line == '\0') return n == 0 ? 0 : -1;
+        for (word[n] = 0; digits <= 16; ++line, ++digits) {
+            const char c = *line;
+            const int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+            if (value < 0) break;
+            word[n] = word[n] << 4 | (uint64_t)value;
+        }
+        if (digits == 0 || digits > 16 || (widths[n] < 64 && word[n] >> widths[n] != 0)) return -1;
+        if (*line != ' ' && *line != '\t' && *line != '\r' && *line != '\n' && *line != '\0') return -1;
+    }
+    return 1;
+}
+/* Counts lines of qk gen, with results behind the operands or without; ends with 1 where a bin is empty. */
 int main(void)
 {
-    char line[256];
+    static char line[@LENGTH];
+    static uint64_t word[@WORDS];
     unsigned long number = 0;
     while (fgets(line, sizeof line, stdin) != NULL) {
-        unsigned long long word = 0;
-        char rest[2];
-        const int read = sscanf(line, "%llx%1[^ \t\r\n]", &word, rest);
+        const int read = operands_of(line, word);
         ++number;
-        if (read == EOF) continue;
-        if (read != 1@TOO_WIDE) {
-            fprintf(stderr, "line %lu: a line begins with a word of @WIDTH bits\n", number);
+        if (read < 0) {
+            fprintf(stderr, "line %lu: a line begins with @EXPECTED\n", number);
             return 2;
         }
-        @NAME_sample((uint32_t)word);
+        if (read > 0) @NAME_sample(@OPERANDS);
     }
     if (ferror(stdin)) return 2;
     return @NAME_report() != 0;
@@ -153,19 +186,32 @@ std::string kind_rows(const coverage& c, const char* open, const char* close) {
 
 std::string coverage_in_c(const file_request& r) {
     const coverage c = coverage_of(r);
-    const bool code = c.shape.is_decoder;
-    const std::string one = code ? "    const int k = @NAME_number(@NAME_key(x));\n    if (k >= 0) ++@NAME_hits[k];\n"
-                                 : "    const uint32_t y = @NAME_decode(@NAME_encode(x));\n    uint32_t which;\n"
-                                   "    for (which = 0; which < @ASKS; ++which) {\n"
-                                   "        const int k = @NAME_number(@NAME_key(x, y, which));\n"
-                                   "        if (k >= 0) ++@NAME_hits[k];\n    }\n";
-    const std::string too_wide = c.shape.in[0].width < 64 ? " || word >> @WIDTH != 0" : "";
+    std::string sample = "void @NAME_sample(uint32_t x)\n{\n";
+    if (c.keys.of_lines) {
+        const line_arguments in = arguments_in_c(c.shape);
+        sample = "void @NAME_sample(const uint64_t in[@WORDS])\n{\n" + in.filled + "    uint32_t keys[@ASKS];\n    @NAME_keys(" +
+                 in.arguments +
+                 ", keys);\n    for (i = 0; i < @ASKS; ++i) {\n        const int k = @NAME_number(keys[i]);\n"
+                 "        if (k >= 0) ++@NAME_hits[k];\n    }\n";
+    } else if (c.shape.is_decoder) {
+        sample += "    const int k = @NAME_number(@NAME_key(x));\n    if (k >= 0) ++@NAME_hits[k];\n";
+    } else {
+        sample +=
+            "    const uint32_t y = @NAME_decode(@NAME_encode(x));\n    uint32_t which;\n"
+            "    for (which = 0; which < @ASKS; ++which) {\n"
+            "        const int k = @NAME_number(@NAME_key(x, y, which));\n"
+            "        if (k >= 0) ++@NAME_hits[k];\n    }\n";
+    }
     auto words = words_of(c);
-    words.insert(words.begin(), {{"@SAMPLE", one},
-                                 {"@TOO_WIDE", too_wide},
+    words.insert(words.begin(), {{"@SAMPLE", sample + "}\n"},
+                                 {"@OPERANDS", c.keys.of_lines ? "word" : "(uint32_t)word[0]"},
                                  {"@ROWS", rows_in(c, "    {0x", "u, \"", "\"}")},
                                  {"@KIND_ROWS", kind_rows(c, "{", "}")}});
-    return head_c + functions_in(c.keys.all, in_c, "\n") + replaced(std::string(c.every_code ? codes_c : bins_c) + counters_c, words);
+    const std::string functions = functions_in(c.keys.all, in_c, "\n");
+    int widest = 0;
+    for (const function& f : c.keys.all) widest = std::max(widest, widest_word(f));
+    return head_c + wide_words_in_c(functions, widest) + functions +
+           replaced(std::string(c.every_code ? codes_c : bins_c) + counters_c, words);
 }
 
 // Python.
@@ -202,11 +248,12 @@ const char* const counters_python = R"(
 
 KINDS = (@KIND_ROWS,
 )
+WIDTHS = (@WIDTHS,)
 hits = [0] * @BINS
 
 
-def sample(x):
-    """Counts what a word hits. What a device gives for it changes nothing."""
+def sample(@SAMPLED):
+    """Counts what @LINE_OR_WORD hits. What a device gives for it changes nothing."""
 @SAMPLE
 
 def report():
@@ -223,24 +270,24 @@ def report():
 
 
 def main():
-    """Counts lines of qk gen, with results behind the word or without; ends with 1 where a bin is empty."""
+    """Counts lines of qk gen, with results behind the operands or without; ends with 1 where a bin is empty."""
     number = 0
     while True:
         try:
-            words = input().split()
+            line = input().split()[:@WORDS]
         except EOFError:
             break
         number += 1
-        if not words:
+        if not line:
             continue
         try:
-            word = int(words[0], 16)
+            words = [int(w, 16) for w in line]
         except ValueError:
-            word = -1
-        if word < 0 or word >> @WIDTH:
-            print("line %d: a line begins with a word of @WIDTH bits" % number)
+            words = []
+        if len(words) != @WORDS or any(w < 0 or w >> n for w, n in zip(words, WIDTHS)):
+            print("line %d: a line begins with @EXPECTED" % number)
             return 2
-        sample(word)
+        sample(@OPERANDS)
     return 1 if report() else 0
 
 
@@ -252,13 +299,17 @@ if __name__ == "__main__":
 
 std::string coverage_in_python(const file_request& r) {
     const coverage c = coverage_of(r);
-    const std::string one = c.shape.is_decoder
-                                ? "    k = number_of(@NAME_key(x))\n    if k >= 0:\n        hits[k] += 1\n"
-                                : "    y = @NAME_decode(@NAME_encode(x))\n    for which in range(@ASKS):\n"
-                                  "        k = number_of(@NAME_key(x, y, which))\n        if k >= 0:\n            hits[k] += 1\n";
+    std::string sample =
+        "    y = @NAME_decode(@NAME_encode(x))\n    for which in range(@ASKS):\n        k = number_of(@NAME_key(x, y, which))\n";
+    if (c.keys.of_lines) sample = "    for key in @NAME_keys(" + arguments_in_python(c.shape) + "):\n        k = number_of(key)\n";
+    sample += "        if k >= 0:\n            hits[k] += 1\n";
+    if (c.shape.is_decoder && !c.keys.of_lines) sample = "    k = number_of(@NAME_key(x))\n    if k >= 0:\n        hits[k] += 1\n";
     auto words = words_of(c);
-    words.insert(words.begin(),
-                 {{"@SAMPLE", one}, {"@ROWS", rows_in(c, "    (0x", ", \"", "\")")}, {"@KIND_ROWS", kind_rows(c, "(", ")")}});
+    words.insert(words.begin(), {{"@SAMPLED", c.keys.of_lines ? "words" : "x"},
+                                 {"@SAMPLE", sample},
+                                 {"@OPERANDS", c.keys.of_lines ? "words" : "words[0]"},
+                                 {"@ROWS", rows_in(c, "    (0x", ", \"", "\")")},
+                                 {"@KIND_ROWS", kind_rows(c, "(", ")")}});
     return "\n\n" + functions_in(c.keys.all, in_python, "\n\n") +
            replaced(std::string(c.every_code ? codes_python : bins_python) + counters_python, words);
 }
@@ -302,9 +353,8 @@ const char* const counters_sv = R"(
   covered_bins covered = new();
 `endif
 
-  // Counts what a word hits. What a device gives for it changes nothing.
-  function automatic void sample(input logic [@TOP:0] x);
-    logic [31:0] key;
+  // Counts what @LINE_OR_WORD hits@SIDE_BY_SIDE. What a device gives for it changes nothing.
+  function automatic void sample(input logic @RANGE@SAMPLED);
 @SAMPLE  endfunction
   function automatic void count_key(input logic [31:0] key);
     int k;
@@ -334,15 +384,18 @@ const char* const counters_sv = R"(
   endfunction
 endpackage
 
-// Counts CASES, COUNT lines of a word as qk gen writes them; it ends with $finish where every bin is hit, else with $fatal.
+// Counts CASES, COUNT lines of operands as qk gen writes them; it ends with $finish where every bin is hit, else with $fatal.
 module @NAME_cover;
 // verilator lint_on DECLFILENAME
   parameter string CASES = "";
   parameter int COUNT = 0;
-  logic [@TOP:0] words [0:(COUNT > 0 ? COUNT - 1 : 0)];
+  logic [@TOP:0] words [0:(COUNT > 0 ? @WORDS * COUNT - 1 : 0)];
+  logic @RANGEin;
   initial begin
     if (COUNT > 0) $readmemh(CASES, words);
-    for (int k = 0; k < COUNT; k = k + 1) @NAME_coverage::sample(words[k]);
+    for (int k = 0; k < COUNT; k = k + 1) begin
+@GATHER      @NAME_coverage::sample(in);
+    end
     if (@NAME_coverage::report() > 0) $fatal(1, "some bins are empty");
     $finish;
   end
@@ -381,10 +434,25 @@ std::string coverpoints(const coverage& c) {
 
 std::string coverage_in_system_verilog(const file_request& r) {
     const coverage c = coverage_of(r);
-    const std::string one = c.shape.is_decoder ? "    key = @NAME_key(x);\n    count_key(key);\n"
-                                               : "    logic [31:0] y;\n    y = @NAME_decode(@NAME_encode(x));\n"
-                                                 "    for (int which = 0; which < @ASKS; which = which + 1) begin\n"
-                                                 "      key = @NAME_key(x, y, which[3:0]);\n      count_key(key);\n    end\n";
+    std::string one = "    logic [31:0] key;\n", gather;
+    if (c.keys.of_lines)
+        one = "    logic [@KEYS_TOP:0] keys;\n    keys = @NAME_keys(" + arguments_in_system_verilog(c.shape) +
+              ");\n    for (int n = 0; n < @ASKS; n = n + 1) count_key(keys[n * 32 +: 32]);\n";
+    else if (c.shape.is_decoder) one += "    key = @NAME_key(x);\n    count_key(key);\n";
+    else
+        one +=
+            "    logic [31:0] y;\n    y = @NAME_decode(@NAME_encode(x));\n"
+            "    for (int which = 0; which < @ASKS; which = which + 1) begin\n"
+            "      key = @NAME_key(x, y, which[3:0]);\n      count_key(key);\n    end\n";
+    int word_at = 0, bit_at = 0;
+    const int widest = widest_of(c.shape.in);
+    for (const word_group& g : c.shape.in) {
+        const std::string w = std::to_string(g.width);
+        gather += "      for (int i = 0; i < " + std::to_string(g.count) + "; i = i + 1) in[" + std::to_string(bit_at) + " + i * " + w +
+                  " +: " + w + "] = words[k * @WORDS + " + std::to_string(word_at) + " + i]" +
+                  (g.width == widest ? "" : "[" + std::to_string(g.width - 1) + ":0]") + ";\n";
+        word_at += g.count, bit_at += g.count * g.width;
+    }
     std::string numbers, names, kinds;
     char key[16];
     for (std::size_t k = 0; k < c.rows.size() && !c.every_code; ++k) {
@@ -395,8 +463,16 @@ std::string coverage_in_system_verilog(const file_request& r) {
     for (const kind_of_bins& k : c.kinds)
         kinds += "    empty = empty + report_kind(\"" + k.about + "\", " + decimal(k.first) + ", " + decimal(k.count) + ");\n";
     auto words = words_of(c);
-    words.insert(words.begin(),
-                 {{"@SAMPLE", one}, {"@NUMBERS", numbers}, {"@NAMES", names}, {"@KIND_ROWS", kinds}, {"@COVERPOINTS", coverpoints(c)}});
+    words.insert(words.begin(), {{"@SAMPLED", c.keys.of_lines ? "in" : "x"},
+                                 {"@SAMPLE", one},
+                                 {"@GATHER", gather},
+                                 {"@SIDE_BY_SIDE", c.keys.of_lines ? ", its words side by side, the first in the low bits" : ""},
+                                 {"@KEYS_TOP", decimal(32 * static_cast<std::size_t>(c.keys.asks) - 1)},
+                                 {"@RANGE", c.shape.in_bits() == 1 ? "" : "[" + std::to_string(c.shape.in_bits() - 1) + ":0] "},
+                                 {"@NUMBERS", numbers},
+                                 {"@NAMES", names},
+                                 {"@KIND_ROWS", kinds},
+                                 {"@COVERPOINTS", coverpoints(c)}});
     return replaced("\n// verilator lint_off DECLFILENAME\npackage @NAME_coverage;\n\n", words) +
            functions_in(c.keys.all, in_system_verilog, "\n") +
            replaced(std::string(c.every_code ? codes_sv : bins_sv) + counters_sv, words);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coverage of converters and decoders as a file: the bins of `qk cover` as counters, and a circuit that says which of them a word hits.
+// Coverage as a file: the bins of `qk cover` as counters, and a circuit that says which of them a line hits.
 #pragma once
 
 #include <string>
@@ -13,10 +13,12 @@ namespace qk::emit {
 /// A bin as a word, so that bins of a kind stand side by side: its kind, and its numbers a, b, c and d below.
 std::uint32_t key_of(const compare::bin& b);
 
-/// A function gives one word, and a value hits several bins: it is asked for one after the other.
+/// A value hits several bins: NAME_key of a word, its result, and a number gives them one after the other. Of lines of several words
+/// NAME_keys gives all of them.
 struct key_functions {
-    std::vector<function> all;  ///< what results need, and NAME_key of a word, its result, and which bin is asked
-    std::uint64_t asks = 0;     ///< how many bins a word hits at most
+    std::vector<function> all;  ///< what results need, and NAME_key or NAME_keys
+    std::uint64_t asks = 0;     ///< how many bins a line hits at most
+    bool of_lines = false;
 };
 /// Returns the functions; throws std::invalid_argument, with a sentence, for what has no such file.
 key_functions key_functions_of(const unit& u);

@@ -127,7 +127,9 @@ class sum_of_products {
         if (block_a_ != 0) f.input_array("scale_a", scale_bits(m_.a), blocks(block_a_));
         f.input_array("b", element_bits_of(m_.b), k);
         if (block_b_ != 0) f.input_array("scale_b", scale_bits(m_.b), blocks(block_b_));
-        c_ = f.input("c", code_bits(how_, how_.addend));
+        const int stored = code_bits(how_, how_.addend);
+        if (m_.has_c) c_ = f.input("c", stored);
+        else c_ = constant(how_.sum == summation::integer ? 0 : std::uint64_t{1} << (bits_(how_.addend) - 1), stored);  // -0
     }
 
     // ---- operands

@@ -510,7 +510,7 @@ int widest_word(const function& f) {
         for (const tree& t : n.of) self(self, *t);
     };
     for (const definition& d : f.lines) look(look, *d.value.get());
-    look(look, *f.result.get());
+    if (f.returned.empty()) look(look, *f.result.get());
     return widest > 64 ? widest : 0;
 }
 
@@ -519,12 +519,16 @@ std::string in_c(const function& f) {
     std::string s = f.comment.empty() ? "" : "/* " + f.comment + " */\n";
     for (const table_of_words& t : f.tables)
         s += "static const uint32_t " + t.name + "[" + std::to_string(t.words.size()) + "] = {" + table_rows(t, "0x", "u", false) + "};\n";
-    s += std::string(c_printer::type(f.result.width())) + " " + f.name + "(";
+    s += (f.returned.empty() ? std::string(c_printer::type(f.result.width())) : "void") + " " + f.name + "(";
     const std::size_t begins = s.size();
     const auto comma = [&] { return s.size() == begins ? "" : ", "; };
     for (const array_of_words& a : f.arrays)
         s += std::string(comma()) + "const " + c_printer::type(a.width) + " " + a.name + "[" + std::to_string(a.count) + "]";
     for (const word& i : f.inputs) s += comma() + std::string(c_printer::type(i.width())) + " " + i.get()->name;
+    for (const definition& d : f.lines) {
+        if (d.what == line::array && d.name == f.returned)
+            s += comma() + std::string(c_printer::type(d.value.width())) + " " + d.name + "[" + std::to_string(d.count) + "]";
+    }
     s += ")\n{\n";
     s += indented(printed_lines(f,
                                 [&](const definition& d, const std::string& in) -> std::string {
@@ -536,6 +540,7 @@ std::string in_c(const function& f) {
                                         case line::variable: return put(type + " " + d.name + " = " + value + ";");
                                         case line::assign: return put(d.name + " = " + value + ";");
                                         case line::array:
+                                            if (d.name == f.returned) return {};
                                             return put(type + " " + d.name + "[" + std::to_string(d.count) +
                                                        "] = " + (n.width > 64 ? "{{{0}}};" : "{0};"));
                                         case line::store: return put(d.name + "[" + p.print(*d.place.get()).s + "] = " + value + ";");
@@ -551,6 +556,7 @@ std::string in_c(const function& f) {
     for (const word& i : f.inputs) {  // an input that a format does not ask
         if (!asks(f, i.get()->name)) s += "    (void)" + i.get()->name + ";\n";
     }
+    if (!f.returned.empty()) return s + "}\n";
     return s + "    return " + cascade(*f.result.get(), p, [](const text& c, const text& v, bool last) {
                return last ? in_parentheses(v, disjunction) + ";\n}\n"
                            : in_parentheses(c, disjunction) + " ? " + in_parentheses(v, binary) + "\n         : ";
