@@ -118,8 +118,9 @@ struct prepare_context {
 };
 
 namespace ops {
+class op_body;
 class walk_call;
-}
+}  // namespace ops
 
 /// What the walk (walk/walk.hpp) does at a node.
 struct walk_rule {
@@ -234,6 +235,7 @@ struct op_entry {
     std::unique_ptr<prepared_op> (*prepare)(const prepare_context&) = nullptr;  ///< nullptr, or a result of nullptr: run is used
     walk_rule walk = {};
     op_facts is = {};
+    void (*body)(ops::op_body&) = nullptr;  ///< of a composite: makes the nodes of standard operators that it stands for (body.hpp)
 };
 
 /// Returns what holds for the operator of a node, whatever version the model imports; nothing for one that the table lacks.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines find_op, which looks up the table of all groups. The table is built on first use.
+// Defines find_op, which looks up the table of all groups. The table is built on first use. The build lists the folder groups/ in
+// groups.inc (src/graph/CMakeLists.txt).
 #include "graph/ops/all_ops.hpp"
 
 #include <onnx/onnx_pb.h>
@@ -12,18 +13,19 @@
 namespace qk::graph {
 namespace ops {
 
+#define QK_GROUP(NAME) op_group NAME##_group();
+#include "graph/ops/groups.inc"
+#undef QK_GROUP
+
 const std::unordered_map<std::string, op_group>& table() {
     static const auto all = [] {
         std::unordered_map<std::string, op_group> map;
-        for (const auto group :
-             {heavy_group, math_group, tensor_group, reduce_group, control_group, quantization_group, normalization_group, attention_group,
-              recurrent_group, vision_group, microsoft_group, amd_group, portable_group})
-            for (const op_entry& e : group()) {
-                auto& list = map[std::string(e.domain) + ":" + std::string(e.name)];
-                bool taken = false;
-                for (const op_entry& other : list) taken = taken || other.since == e.since;
-                if (!taken) list.push_back(e);
-            }
+        const auto add = [&map](const op_group& group) {
+            for (const op_entry& e : group) map[std::string(e.domain) + ":" + std::string(e.name)].push_back(e);
+        };
+#define QK_GROUP(NAME) add(NAME##_group());
+#include "graph/ops/groups.inc"
+#undef QK_GROUP
         return map;
     }();
     return all;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "graph/ops/body.hpp"
 #include "graph/ops/run_node.hpp"
 #include "graph/ops/walk/call.hpp"
 
@@ -118,6 +119,7 @@ class walker {
         const bool depends = std::ranges::any_of(seen, [](const walked* v) { return v != nullptr && v->is != state_kind::shared; });
         try {
             if (!n.bodies.empty()) return follow_bodies(n, in, known);
+            if (n.op != nullptr && n.op->body != nullptr && n.op->walk.follow == nullptr) return through_body(n, in);
             return by_rule(n, std::move(in));
         } catch (const walk_end& end) {
             if (depends) return all(n, end.is, end.what);
@@ -181,6 +183,26 @@ class walker {
         walk_call call(*n.view, n.outputs.size(), std::move(in), counts_);
         rule->follow(call);
         return std::move(call.out);
+    }
+
+    /// A composite without a rule does to the samples what its body does.
+    states through_body(const node& n, const std::vector<const walked*>& in) {
+        const op_body body(*n.view, *n.op);
+        walk_graph graph;
+        graph.values = static_cast<std::size_t>(body.values());
+        graph.stated.resize(graph.values);
+        states own;
+        for (std::size_t i = 0; i < in.size(); ++i) {
+            if (in[i] == nullptr) continue;
+            graph.inputs.push_back(static_cast<int>(i));
+            own.push_back(*in[i]);
+        }
+        for (const op_body::node& b : body.nodes()) graph.nodes.push_back({&b.view, b.op, b.inputs, b.outputs});
+        const states known_inside = values(graph, std::move(own));
+        states made = all(n, state_kind::undecided, "has a body that does not make this output");
+        for (std::size_t k = 0; k < made.size(); ++k)
+            if (const int v = body.output(k); v >= 0) made[k] = known_inside[static_cast<std::size_t>(v)];
+        return made;
     }
 
     static std::string_view domain_of(const node& n) { return n.op != nullptr ? n.op->domain : std::string_view("?"); }
