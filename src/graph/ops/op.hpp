@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "graph/model/operator_name.hpp"
 #include "qk/graph/base/tensor.hpp"
 
 namespace onnx {
@@ -50,6 +51,8 @@ class node_view {
     const onnx::NodeProto* proto_;
     int version_;
 };
+
+inline operator_name operator_of(const node_view& n) { return operator_name(n.op_type()); }
 
 class op_context;
 

@@ -10,6 +10,7 @@
 
 #include "graph/gradient/backward.hpp"
 #include "graph/gradient/reduce_to.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/layer_normalization.hpp"
 #include "graph/ops/lp_normalization.hpp"
 #include "graph/ops/sums.hpp"
@@ -93,7 +94,7 @@ inline void group_normalization_backward(backward_call& call) {
         const tensor x = call.real<T>(0), scale = call.real<T>(1), &g = call.gradient();
         const auto channels = static_cast<std::size_t>(x.dim(1));
         const std::size_t groups =
-            call.node().op_type() == "InstanceNormalization" ? channels : static_cast<std::size_t>(call.node().get_int("num_groups", 1));
+            operator_of(call.node()) == "InstanceNormalization" ? channels : static_cast<std::size_t>(call.node().get_int("num_groups", 1));
         const std::size_t per_group = channels / groups, positions = ops::product(x.shape(), 2, x.rank()), length = per_group * positions;
         const auto epsilon = static_cast<double>(call.node().get_float("epsilon", 1e-5f));
         std::vector<double> dscale(scale.size(), 0.0), dbias(call.input(2).size(), 0.0);

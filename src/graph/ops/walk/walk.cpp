@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/ops/walk/walk.hpp"
+#include "graph/model/operator_name.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -139,7 +140,7 @@ class walker {
             throw error("subgraph");
         };
         try {
-            graph::detail::bounded_heap heap(n.view->op_type() == "Constant" ? std::size_t{1} << 34 : most_content);
+            graph::detail::bounded_heap heap(operator_of(*n.view) == "Constant" ? std::size_t{1} << 34 : most_content);
             const bool once = std::ranges::none_of(in, [](const walked* v) { return v != nullptr && v->is == state_kind::counted; });
             for (std::size_t at = 0; at < (once ? 1 : counts_.size()); ++at) {
                 std::vector<tensor> inputs, outputs(n.outputs.size());
@@ -216,7 +217,7 @@ class walker {
     }
 
     states follow_bodies(const node& n, const std::vector<const walked*>& in, const states& known) {
-        const std::string_view op = n.view->op_type();
+        const operator_name op = operator_of(*n.view);
         if (!domain_of(n).empty()) throw walk_end{state_kind::undecided, "is an operator whose axes are not known here"};
         if (op == "If") return follow_if(n, in, known);
         if (op == "Loop") return follow_loop(n, in, known);
