@@ -27,10 +27,11 @@ namespace {
 
 const std::vector<backward_entry>& table() {
     static const std::vector<backward_entry> all =
-        ops::join(arithmetic_backward_rows, attention_backward_rows, convolution_backward_rows, cumulative_backward_rows,
-                  decoder_backward_rows, grid_backward_rows, linear_attention_backward_rows, matrix_backward_rows, movement_backward_rows,
-                  normalization_backward_rows, packed_backward_rows, pooling_backward_rows, quantization_backward_rows,
-                  recurrent_backward_rows, reduction_backward_rows, region_backward_rows, signal_backward_rows, unary_backward_rows);
+        ops::join(amd_backward_rows, ops::also_in("com.vai.quantize", amd_backward_rows), arithmetic_backward_rows, attention_backward_rows,
+                  convolution_backward_rows, cumulative_backward_rows, decoder_backward_rows, grid_backward_rows,
+                  linear_attention_backward_rows, matrix_backward_rows, movement_backward_rows, normalization_backward_rows,
+                  packed_backward_rows, pooling_backward_rows, quantization_backward_rows, recurrent_backward_rows, reduction_backward_rows,
+                  region_backward_rows, signal_backward_rows, unary_backward_rows);
     return all;
 }
 

@@ -26,4 +26,12 @@ auto join(const First& first, const Rest&... rest) {
     return all;
 }
 
+/// Returns the rows for operators of the same names in another domain.
+template <class Rows>
+auto also_in(std::string_view domain, const Rows& rows) {
+    auto all = join(rows);
+    for (auto& row : all) row.domain = domain;
+    return all;
+}
+
 }  // namespace qk::graph::ops
