@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "graph/model/edit.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/quantize/divide_channels.hpp"
 #include "learn/stream.hpp"
@@ -38,11 +39,13 @@ tensor rotated(const tensor& given, const rotation& q, bool along_rows, const st
     return y;
 }
 
-bool has_transposed_weights(const onnx::NodeProto& n) { return n.op_type() == "Gemm" && graph::detail::int_attribute(n, "transB", 0) != 0; }
+bool has_transposed_weights(const onnx::NodeProto& n) {
+    return operator_of(n) == "Gemm" && graph::detail::int_attribute(n, "transB", 0) != 0;
+}
 
 void rotate_constant(model& m, const constant_use& at, const rotation& q, bool reads, const std::vector<float>& gain = {}) {
     const onnx::NodeProto& n = m.graph().node(at.node);
-    const bool weights = at.input == 1 && (n.op_type() == "MatMul" || n.op_type() == "Gemm");
+    const bool weights = at.input == 1 && (operator_of(n) == "MatMul" || operator_of(n) == "Gemm");
     const bool along_rows = !weights || reads == has_transposed_weights(n);
     graph::detail::replace_constant(m, at.node, at.input, rotated(ops::widened(m.constant(n.input(at.input))), q, along_rows, gain),
                                     "rotated");
@@ -82,13 +85,13 @@ void apply(model& m, const stream& s, const rotation& q) {
 std::vector<std::string> normalized(const model& m) {
     std::vector<std::string> found;
     for (const onnx::NodeProto& n : m.graph().node()) {
-        const std::string& op = n.op_type();
+        const operator_name op = operator_of(n);
         if (n.input_size() == 0 || n.input(0).empty() || m.is_constant(n.input(0))) continue;
         const bool one = graph::detail::one_of(op, {"RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization",
                                                     "LayerNormalization", "SkipLayerNormalization"});
         const bool square = (op == "Pow" || (op == "Mul" && n.input(0) == n.input(1))) && n.output_size() == 1 &&
                             std::ranges::all_of(m.uses(n.output(0)), [&](const auto& u) {
-                                return u.node >= 0 && m.graph().node(u.node).op_type() == "ReduceMean";
+                                return u.node >= 0 && operator_of(m.graph().node(u.node)) == "ReduceMean";
                             });
         if (one || (square && !m.uses(n.output(0)).empty())) found.push_back(n.input(0));
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/widened.hpp"
 #include "learn/stream.hpp"
 #include "qk/graph/model/attribute.hpp"
@@ -110,28 +111,28 @@ void stream::look_back(const std::string& tensor) {
     const int p = model_->producer(tensor);
     if (p < 0) return refuse("'" + tensor + "' is an input of the model");
     const onnx::NodeProto& n = model_->graph().node(p);
-    if (one_of(n.op_type(), {"Add", "Sub"})) return operand(p, 0), operand(p, 1);
-    if (one_of(n.op_type(), {"MatMul", "Gemm"})) return back_through_product(p, n);
-    if (n.op_type() == "Gather" && is_float_constant(n.input(0)) && int_attribute(n, "axis", 0) == 0 &&
+    if (one_of(operator_of(n), {"Add", "Sub"})) return operand(p, 0), operand(p, 1);
+    if (one_of(operator_of(n), {"MatMul", "Gemm"})) return back_through_product(p, n);
+    if (operator_of(n) == "Gather" && is_float_constant(n.input(0)) && int_attribute(n, "axis", 0) == 0 &&
         model_->constant_shape(n.input(0)).size() == 2) {
         if (fits(model_->constant_shape(n.input(0))[1], n)) written.insert({p, 0});
         return;
     }
-    if (one_of(n.op_type(), {"Mul", "Div"})) {
+    if (one_of(operator_of(n), {"Mul", "Div"})) {
         for (const int k : {0, 1}) {
             const bool number = is_scalar(n.input(1 - k)) || is_state(n.input(1 - k), state::row);
-            if (number && !(n.op_type() == "Div" && k == 1)) return become(n.input(k), state::streamed, true);
+            if (number && !(operator_of(n) == "Div" && k == 1)) return become(n.input(k), state::streamed, true);
         }
     }
-    if (n.op_type() == "SkipSimplifiedLayerNormalization" && n.output_size() > 3 && n.output(3) == tensor)
+    if (operator_of(n) == "SkipSimplifiedLayerNormalization" && n.output_size() > 3 && n.output(3) == tensor)
         return operand(p, 0), operand(p, 1);
     if (moves(n, 0)) return become(n.input(0), state::streamed, true);
-    per_head = per_head || one_of(n.op_type(), {"Reshape", "Transpose", "Split", "Squeeze", "Unsqueeze", "Slice"});
+    per_head = per_head || one_of(operator_of(n), {"Reshape", "Transpose", "Split", "Squeeze", "Unsqueeze", "Slice"});
     refuse(named(n) + " makes it");
 }
 
 void stream::back_through_product(int node, const onnx::NodeProto& n) {
-    const bool gemm = n.op_type() == "Gemm";
+    const bool gemm = operator_of(n) == "Gemm";
     if (!is_float_constant(n.input(1))) return refuse(named(n) + " makes it of two activations");
     const dims w = model_->constant_shape(n.input(1));
     if (w.size() < 2) return refuse(named(n) + " makes it of a vector");
@@ -171,10 +172,10 @@ void stream::look_ahead(const std::string& tensor) {
         else if (s == state::squared) {
             if (averages_rows(n)) become(n.output(0), state::row, false);
             else refuse(named(n) + " reads its squares");
-        } else if (n.op_type() == "Shape") continue;
+        } else if (operator_of(n) == "Shape") continue;
         else if (moves(n, u.input)) become(n.output(0), s, false, gain);
         else if (s == state::streamed) read_stream(u.node, u.input);
-        else if (one_of(n.op_type(), {"Mul", "Div"}) && u.input == 0 && is_scalar(n.input(1))) become(n.output(0), s, false, gain);
+        else if (one_of(operator_of(n), {"Mul", "Div"}) && u.input == 0 && is_scalar(n.input(1))) become(n.output(0), s, false, gain);
         else if (!read_product(u.node, u.input, gain))
             refuse(named(n) + " reads it behind a gain, which only products with constants can take");
     }
@@ -182,16 +183,16 @@ void stream::look_ahead(const std::string& tensor) {
 
 void stream::read_stream(int node, int input) {
     const onnx::NodeProto& n = model_->graph().node(node);
-    if (one_of(n.op_type(), {"Add", "Sub"})) return operand(node, 1 - input), become(n.output(0), state::streamed, false);
+    if (one_of(operator_of(n), {"Add", "Sub"})) return operand(node, 1 - input), become(n.output(0), state::streamed, false);
     if (read_product(node, input, {}) || read_normalization(node, input)) return;
-    const bool power = n.op_type() == "Pow" && input == 0 && is_scalar(n.input(1)) && number(model_->constant(n.input(1))) == 2;
-    if (power || (n.op_type() == "Mul" && n.input(0) == n.input(1))) return become(n.output(0), state::squared, false);
-    if (n.op_type() == "ReduceL2" && averages_rows(n)) return become(n.output(0), state::row, false);
-    if (one_of(n.op_type(), {"Mul", "Div"})) {
+    const bool power = operator_of(n) == "Pow" && input == 0 && is_scalar(n.input(1)) && number(model_->constant(n.input(1))) == 2;
+    if (power || (operator_of(n) == "Mul" && n.input(0) == n.input(1))) return become(n.output(0), state::squared, false);
+    if (operator_of(n) == "ReduceL2" && averages_rows(n)) return become(n.output(0), state::row, false);
+    if (one_of(operator_of(n), {"Mul", "Div"})) {
         later_.emplace(node, input);
         return;
     }
-    if (one_of(n.op_type(), {"LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization", "ReduceMean"}))
+    if (one_of(operator_of(n), {"LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization", "ReduceMean"}))
         return refuse(named(n) + " subtracts the mean of the channels; only root mean squares keep under a rotation");
     refuse(named(n) + " reads it");
 }
@@ -199,8 +200,8 @@ void stream::read_stream(int node, int input) {
 /// Enters a normalization that is one node; its gain goes into the readers of its output. Returns false for nodes that it cannot enter.
 bool stream::read_normalization(int node, int input) {
     const onnx::NodeProto& n = model_->graph().node(node);
-    const bool skip = n.op_type() == "SkipSimplifiedLayerNormalization";
-    if (!skip && (!one_of(n.op_type(), {"RMSNormalization", "SimplifiedLayerNormalization"}) || input != 0)) return false;
+    const bool skip = operator_of(n) == "SkipSimplifiedLayerNormalization";
+    if (!skip && (!one_of(operator_of(n), {"RMSNormalization", "SimplifiedLayerNormalization"}) || input != 0)) return false;
     if (skip ? input > 1 : !is_last(int_attribute(n, "axis", -1), n.input(0))) return false;
     const int gain = skip ? 2 : 1;
     if (!is_float_constant(n.input(gain)) || !fits(model_->constant_shape(n.input(gain)).back(), n)) return false;
@@ -220,7 +221,7 @@ bool stream::read_normalization(int node, int input) {
 bool stream::read_factor(int node, int input, bool last_chance) {
     const onnx::NodeProto& n = model_->graph().node(node);
     const std::string& other = n.input(1 - input);
-    const bool divides = n.op_type() == "Div";
+    const bool divides = operator_of(n) == "Div";
     if (!(divides && input == 1) && (is_scalar(other) || is_state(other, state::row)))
         return become(n.output(0), state::streamed, false), true;
     if (!divides && is_float_constant(other)) {
@@ -237,8 +238,8 @@ bool stream::read_factor(int node, int input, bool last_chance) {
 
 bool stream::read_product(int node, int input, const std::vector<float>& gain) {
     const onnx::NodeProto& n = model_->graph().node(node);
-    if (input != 0 || !one_of(n.op_type(), {"MatMul", "Gemm"}) || !n.domain().empty() || !is_float_constant(n.input(1))) return false;
-    const bool gemm = n.op_type() == "Gemm";
+    if (input != 0 || !one_of(operator_of(n), {"MatMul", "Gemm"}) || !n.domain().empty() || !is_float_constant(n.input(1))) return false;
+    const bool gemm = operator_of(n) == "Gemm";
     const dims w = model_->constant_shape(n.input(1));
     if (w.size() < 2 || (gemm && int_attribute(n, "transA", 0) != 0)) return false;
     if (!fits(gemm && int_attribute(n, "transB", 0) != 0 ? w[1] : w[w.size() - 2], n)) return true;
@@ -250,23 +251,23 @@ bool stream::read_product(int node, int input, const std::vector<float>& gain) {
 
 bool stream::moves(const onnx::NodeProto& n, int input) const {
     if (input != 0 || !n.domain().empty()) return false;
-    if (one_of(n.op_type(), {"Identity", "Dropout"})) return true;
-    if (n.op_type() == "Cast") {
+    if (one_of(operator_of(n), {"Identity", "Dropout"})) return true;
+    if (operator_of(n) == "Cast") {
         const auto to = static_cast<data_type>(int_attribute(n, "to", 0));
         return to == data_type::float32 || ops::is_half(to);
     }
-    if (n.op_type() == "Reshape") {
+    if (operator_of(n) == "Reshape") {
         const dims* shape = known_->shape(n.output(0));
         return shape != nullptr && !shape->empty() && shape->back() > 1 && static_cast<std::size_t>(shape->back()) == channels;
     }
-    if (n.op_type() == "Transpose") {
+    if (operator_of(n) == "Transpose") {
         const auto* perm = find_attribute(n, "perm");
         return perm != nullptr && perm->ints_size() > 0 && perm->ints(perm->ints_size() - 1) == perm->ints_size() - 1;
     }
-    if (n.op_type() == "Gather") return !is_last(int_attribute(n, "axis", 0), n.input(0));
-    if (one_of(n.op_type(), {"Slice", "Squeeze", "Unsqueeze"})) {
-        const auto axes = axes_given(*model_, n, n.op_type() == "Slice" ? 3 : 1);
-        const std::string& shaped = n.op_type() == "Unsqueeze" ? n.output(0) : n.input(0);
+    if (operator_of(n) == "Gather") return !is_last(int_attribute(n, "axis", 0), n.input(0));
+    if (one_of(operator_of(n), {"Slice", "Squeeze", "Unsqueeze"})) {
+        const auto axes = axes_given(*model_, n, operator_of(n) == "Slice" ? 3 : 1);
+        const std::string& shaped = operator_of(n) == "Unsqueeze" ? n.output(0) : n.input(0);
         return !axes.empty() && std::ranges::none_of(axes, [&](std::int64_t a) { return is_last(a, shaped); });
     }
     return false;
@@ -274,13 +275,13 @@ bool stream::moves(const onnx::NodeProto& n, int input) const {
 
 /// Is true when a node makes one number for each row out of such numbers.
 bool stream::keeps_row(const onnx::NodeProto& n) const {
-    if (one_of(n.op_type(), {"Sqrt", "Reciprocal", "Cast", "Identity"})) return true;
-    if (!one_of(n.op_type(), {"Add", "Mul", "Div", "Pow", "Max", "Clip"})) return false;
+    if (one_of(operator_of(n), {"Sqrt", "Reciprocal", "Cast", "Identity"})) return true;
+    if (!one_of(operator_of(n), {"Add", "Mul", "Div", "Pow", "Max", "Clip"})) return false;
     return std::ranges::all_of(n.input(), [&](const std::string& i) { return i.empty() || is_scalar(i) || is_state(i, state::row); });
 }
 
 bool stream::averages_rows(const onnx::NodeProto& n) const {
-    if (!one_of(n.op_type(), {"ReduceMean", "ReduceSum", "ReduceL2"}) || int_attribute(n, "keepdims", 1) == 0) return false;
+    if (!one_of(operator_of(n), {"ReduceMean", "ReduceSum", "ReduceL2"}) || int_attribute(n, "keepdims", 1) == 0) return false;
     const auto axes = axes_given(*model_, n, 1);
     const int rank = rank_of(n.input(0));
     return axes.size() == 1 && (axes[0] == -1 || (rank > 0 && axes[0] == rank - 1));

@@ -14,6 +14,8 @@
 #include "graph/gradient/backward.hpp"
 #include "graph/gradient/tape.hpp"
 #include "graph/ops/all_ops.hpp"
+#include "graph/ops/body.hpp"
+#include "graph/ops/walk/walk.hpp"
 #include "qk/graph/gradient/gradient.hpp"
 
 using namespace qk::graph;
@@ -77,10 +79,58 @@ double weighted(const std::vector<tensor>& y, const std::vector<tensor>& v) {
     return sum;
 }
 
+/// Runs the nodes of a composite's body; returns the outputs that it makes, others are empty.
+std::vector<tensor> outputs_of_body(const one_node& node, const op_entry& row) {
+    const node_view view(node.proto, node.what->version);
+    const ops::op_body body(view, row);
+    std::vector<tensor> values = node.inputs;
+    values.resize(static_cast<std::size_t>(body.values()));
+    const auto at = [&](int v) { return v < 0 ? tensor() : values[static_cast<std::size_t>(v)]; };
+    for (const ops::op_body::node& n : body.nodes()) {
+        std::vector<tensor> in, out(n.outputs.size());
+        for (const int v : n.inputs) in.push_back(at(v));
+        op_context call(n.view, in, out, gradient::thread_allocator::get(), execute::detail::no_subgraphs());
+        n.op->run(call);
+        for (std::size_t k = 0; k < out.size(); ++k) values[static_cast<std::size_t>(n.outputs[k])] = out[k];
+    }
+    std::vector<tensor> made;
+    for (std::size_t k = 0; k < node.what->outputs; ++k) made.push_back(at(body.output(k)));
+    return made;
+}
+
+/// A composite's kernel agrees with its body, and the walk knows its shape.
+void check_body(const one_node& node, const op_entry& row, const std::vector<tensor>& y) {
+    if (row.body == nullptr) return;
+    const std::vector<tensor> of_body = outputs_of_body(node, row);
+    REQUIRE(!of_body[0].empty());
+    for (std::size_t k = 0; k < y.size(); ++k) {
+        if (of_body[k].empty()) continue;
+        REQUIRE(of_body[k].type() == y[k].type());
+        REQUIRE(of_body[k].shape() == y[k].shape());
+        for (std::size_t i = 0; i < y[k].size(); ++i)
+            CHECK(at(of_body[k], i) == doctest::Approx(at(y[k], i)).epsilon(node.what->single ? 1e-5 : 1e-12));
+    }
+    const node_view view(node.proto, node.what->version);
+    ops::walk_graph graph;
+    ops::walk_graph::node& n = graph.nodes.emplace_back(ops::walk_graph::node{&view, &row, {}, {}});
+    std::vector<ops::walked> inputs;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        n.inputs.push_back(node.inputs[i].empty() ? -1 : static_cast<int>(i));
+        graph.inputs.push_back(static_cast<int>(i));
+        inputs.push_back(ops::walked_constant(node.inputs[i].shape()));
+    }
+    n.outputs.push_back(static_cast<int>(node.inputs.size()));
+    graph.values = node.inputs.size() + 1;
+    const ops::walked known = ops::walk(graph, inputs, {1, 1, 1, 1}).back();
+    CHECK(known.ranked);
+    CHECK(known.shape == y[0].shape());
+}
+
 void check(const gradient_case& c) {
     CAPTURE(c.op);
     one_node node(c);
     const std::vector<tensor> y = node.run();
+    check_body(node, *find_op(node.proto.domain(), node.proto.op_type(), c.version), y);
     std::mt19937 random(11);
     std::uniform_real_distribution<double> values(-1, 1);
     std::vector<tensor> v(y.size()), given(node.inputs.size());
@@ -99,12 +149,12 @@ void check(const gradient_case& c) {
         wanted.push_back(gradient::is_real(node.inputs[i].type()) && !size && !region);
     }
     const node_view view(node.proto, c.version);
-    const gradient::backward_entry* product = gradient::find_backward(node.proto.domain(), node.proto.op_type(), c.version);
-    REQUIRE(product != nullptr);
+    const gradient::product_function product = gradient::find_backward(node.proto.domain(), node.proto.op_type(), c.version);
+    REQUIRE((product != nullptr));
     const std::vector<tensor> seeds = v;  // a second reference to the gradients, since a product may overwrite those that it alone holds
     gradient::backward_call call(view, *find_op(node.proto.domain(), node.proto.op_type(), c.version), node.inputs, y, seeds, wanted,
                                  given);
-    product->run(call);
+    product(call);
 
     const double step = c.single ? 5e-3 : 1e-5, tolerance = c.single ? 1e-2 : 2e-6;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -152,9 +202,12 @@ TEST_CASE("every product agrees with central differences") {
     for (const gradient_case& c : all_cases()) check(c);
 }
 
-TEST_CASE("every product has a case above") {
+TEST_CASE("every product and every body has a case above") {
     std::set<std::string> tested;
     for (const gradient_case& c : all_cases()) tested.insert(c.op);
+    for (const auto& [name, rows] : ops::table())
+        for (const op_entry& row : rows)
+            if (row.body != nullptr) CHECK_MESSAGE(tested.contains(row.domain.empty() ? std::string(row.name) : name), name);
     for (const gradient::backward_entry& p : gradient::all_backward()) {
         if (is_quantizer(p.name)) continue;
         CHECK_MESSAGE(tested.contains((p.domain.empty() ? "" : std::string(p.domain) + ":") + std::string(p.name)), std::string(p.name));

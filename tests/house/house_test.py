@@ -43,19 +43,11 @@ ONE_VALUE = re.compile(r'(?:"[^"]*"\s*:\s*)?-?(?:\d[\d.]*(?:[eE][-+]?\d+)?|0x[0-
 # include/qk/lanes alone names instruction sets; others ask it by what they mean: QK_HAS(BYTE_SHUFFLES). What lanes itself stands on names them, too.
 INSTRUCTION_SETS = re.compile(r"\b__(AVX|SSE|F16C|FMA|BMI|ARM_NEON|aarch64|wasm|riscv)\w*")
 BELOW_LANES = ("include/qk/exact/", "include/qk/isa.hpp")
-# An operator is one row (src/graph/ops), and others ask the row. Those that write nodes of certain operators, or take them apart, compare names:
-NAME_OPERATORS = {
-    "src/graph/ops/": "rows", "src/graph/gradient/ops/": "slopes of rows", "src/graph/gradient/bodies.cpp": "slopes of Loop and Scan",
-    "src/graph/evaluate/execute/": "kernels for several nodes", "src/graph/evaluate/fold.cpp": "takes BatchNormalization into the layer before it",
-    "src/graph/export/raise_opset.cpp": "what newer opsets changed", "src/graph/export/inline_functions.cpp": "Constant of an attribute",
-    "src/graph/export/styles/": "nodes of other runtimes", "src/graph/export/layer_rewriter.hpp": "nodes of other runtimes",
-    "src/graph/export/fusing.hpp": "what onnxruntime fuses", "src/graph/export/openvino.cpp": "what OpenVINO fuses",
-    "src/graph/pipeline/accuracy_level.cpp": "an attribute of MatMulNBits", "src/graph/pipeline/forced.cpp": "what runtimes round in other places",
-    "src/graph/recover/recover.cpp": "what exports wrote",
-    "src/graph/quantize/expand_attention.cpp": "Attention as products", "src/graph/quantize/open_bodies.cpp": "opens If and Loop",
-    "src/graph/quantize/divide_channels.cpp": "moves factors into the nodes before", "src/graph/quantize/softmax_masks.cpp": "arithmetic of intervals",
-    "src/learn/rotate.cpp": "moves rotations", "src/learn/stream.cpp": "blocks of transformers"}
-OPERATOR_NAMED = re.compile(r'op_type\(\)\s*[!=]=\s*"|\bop(?:_type)?\s*[!=]=\s*"|one_of\((?:[\w().*\[\]>-]*op_type\(\)|op),|\bis_op\(|\bop\.(?:starts|ends)_with\(')
+# An operator is one row (src/graph/ops), and others ask the row. The compiler holds operator_name to the places that graph/model/operator_name.hpp lists; the
+# text of a name is compared with no word.
+OPERATOR_PLACE = re.compile(r'^    \{"(src/[^"]+)", "[^"]+"\},$', re.M)
+OPERATOR_NAMED = re.compile(r'op_type\(\)\s*[!=]=\s*"|one_of\([^{]*op_type\(\)|op_type\(\)\.(?:starts_with|ends_with|find|contains)\("|std::string(?:_view)?&? \w+ = [^;{+]*op_type\(\)[^;{+,]*;|\bop_type\s*[!=]=\s*"')
+OPERATOR_ASKED = re.compile(r"\boperator_of\(|\boperator_word\b")
 # Tables with one line for each entry, which clang-format would spoil.
 HAND_FORMATTED = {"src/hardware/compare/mistakes.cpp"}
 
@@ -167,18 +159,14 @@ def names_instruction_sets(name, text):
 
 
 def names_operators(texts):
-    """Finds comparisons of operators' names where a row of src/graph/ops is to be asked, and leaves to compare that nothing needs."""
-    needed = set()
+    """Finds texts of operators' names that are compared as such, and places that may compare names and do not."""
+    places = OPERATOR_PLACE.findall(texts["src/graph/model/operator_name.hpp"])
     for name, text in texts.items():
-        if not name.startswith(("src/graph/", "src/learn/", "src/hardware/")):
-            continue
-        found = [line for line in text.split("\n") if OPERATOR_NAMED.search(line.split("//")[0])]
-        leave = next((place for place in NAME_OPERATORS if name.startswith(place)), None)
-        if found and leave is None:
-            yield f"{name}: '{found[0].strip()}' names an operator; ask its row (graph/ops/op.hpp)"
-        elif found:
-            needed.add(leave)
-    yield from (f"{place}: compares no operators any more, and stands in NAME_OPERATORS" for place in NAME_OPERATORS if place not in needed)
+        if name.startswith(("src/graph/", "src/learn/", "src/hardware/")):
+            yield from (f"{name}: '{line.strip()}' compares a text; ask the operator's row (graph/ops/op.hpp), or operator_of" for line in text.split("\n")
+                        if OPERATOR_NAMED.search(line.split("//")[0]))
+    asked = [name for name, text in texts.items() if OPERATOR_ASKED.search(text)]
+    yield from (f"{place}: compares no operators any more, and stands in graph/model/operator_name.hpp" for place in places if not any(n.startswith(place) for n in asked))
 
 
 def only_one_includer(texts):

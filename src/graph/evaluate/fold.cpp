@@ -33,7 +33,7 @@ inline void remember_constant(name_history& history, const onnx::NodeProto& n) {
 
 /// Returns whether a node computes the same on every run if its inputs do, has no subgraph and makes no output of the graph.
 inline bool may_fold(const model& m, const onnx::NodeProto& n) {
-    if (n.output_size() == 0 || facts_of(n).has(ops::random) || n.op_type() == "Dropout") return false;
+    if (n.output_size() == 0 || facts_of(n).has(ops::random) || operator_of(n) == "Dropout") return false;
     for (const std::string& o : n.output())
         for (const auto& u : m.uses(o))
             if (u.node == -1) return false;
@@ -58,7 +58,7 @@ inline std::vector<bool> makers_of_weights(const model& m) {
             for (const auto& u : m.uses(o)) {
                 const onnx::NodeProto& reader = g.node(u.node);
                 const bool multiplies = kind_of(reader) == layer_kind::compute || reader.domain() == "com.microsoft";
-                const bool table = reader.op_type() == "Gather" && u.input == 0;
+                const bool table = operator_of(reader) == "Gather" && u.input == 0;
                 wanted[at] = wanted[at] ||
                              (constant[static_cast<std::size_t>(u.node)] ? wanted[static_cast<std::size_t>(u.node)] : multiplies || table);
             }
@@ -167,7 +167,7 @@ void fold_constants(model& m, std::size_t limit) {
             !std::ranges::all_of(n.input(), [&](const std::string& in) { return in.empty() || m.is_constant(in) || known.count(in) > 0; }))
             continue;
         std::vector<detail::folded> results;
-        if (n.op_type() == "Constant" && n.domain().empty()) {
+        if (operator_of(n) == "Constant" && n.domain().empty()) {
             try {
                 if (auto value = detail::constant_value(n)) results.push_back({std::move(*value), nullptr});
             } catch (const error& e) {
@@ -217,7 +217,7 @@ struct channel_line {
 };
 
 inline std::optional<channel_line> batch_normalization_line(const model& m, const onnx::NodeProto& n) {
-    if (n.op_type() != "BatchNormalization" || !n.domain().empty() || n.input_size() < 5) return std::nullopt;
+    if (operator_of(n) != "BatchNormalization" || !n.domain().empty() || n.input_size() < 5) return std::nullopt;
     const node_view view(n, m.opset(""));
     if (view.get_int("training_mode", 0) != 0 || view.get_int("spatial", 1) == 0) return std::nullopt;
     if (view.version() < 7 && view.get_int("is_test", 0) == 0) return std::nullopt;

@@ -11,6 +11,7 @@
 
 #include "graph/export/qdq.hpp"
 #include "graph/export/writer.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/widened.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/model.hpp"
@@ -82,8 +83,8 @@ class fusing_rules {
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr || f->bits > 8 || u.node < 0) return false;
         const onnx::NodeProto& n = model_.graph().node(u.node);
-        const bool gemm = n.op_type() == "Gemm" && u.input == 1 && int_attribute(n, "transB", 0) == 0;
-        if (!gemm && (n.op_type() != "MatMul" || n.input_size() != 2)) return false;
+        const bool gemm = operator_of(n) == "Gemm" && u.input == 1 && int_attribute(n, "transB", 0) == 0;
+        if (!gemm && (operator_of(n) != "MatMul" || n.input_size() != 2)) return false;
         const int other = 1 - u.input;
         const quantizer* beside = planned(n, other);
         const bool pair = beside != nullptr && !(beside->dynamic && (gemm || (called && has_bias(n)))) && !cannot_fuse(n) &&
@@ -102,7 +103,7 @@ class fusing_rules {
         if (q.block_size > 0 && q.scale.size() > 1) return false;
         return std::ranges::any_of(readers, [&](model::use u) {
             return u.node >= 0 && u.input <= 1 && is_layer(model_.graph().node(u.node)) &&
-                   model_.graph().node(u.node).op_type() != "ConvTranspose";
+                   operator_of(model_.graph().node(u.node)) != "ConvTranspose";
         });
     }
 
@@ -117,17 +118,17 @@ class fusing_rules {
   private:
     static bool is_layer(const onnx::NodeProto& n) {
         return n.domain().empty() &&
-               (n.op_type() == "Conv" || n.op_type() == "ConvTranspose" || n.op_type() == "Gemm" || n.op_type() == "MatMul");
+               (operator_of(n) == "Conv" || operator_of(n) == "ConvTranspose" || operator_of(n) == "Gemm" || operator_of(n) == "MatMul");
     }
     /// Is true for a MatMul that onnxruntime joins with the Add behind it to a Gemm.
     bool has_bias(const onnx::NodeProto& n) const {
         const auto readers = model_.uses(n.output(0));
-        return readers.size() == 1 && readers[0].node >= 0 && model_.graph().node(readers[0].node).op_type() == "Add" &&
+        return readers.size() == 1 && readers[0].node >= 0 && operator_of(model_.graph().node(readers[0].node)) == "Add" &&
                model_.is_constant(model_.graph().node(readers[0].node).input(1 - readers[0].input));
     }
     /// Returns whether the integer operator that the node would become lacks what the plan needs.
     bool cannot_fuse(const onnx::NodeProto& n) const {
-        if (n.domain().empty() && n.op_type() == "AveragePool") return !has_integer_pool(n);
+        if (n.domain().empty() && operator_of(n) == "AveragePool") return !has_integer_pool(n);
         for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
             if (n.input(k).empty() || !model_.is_constant(n.input(k))) continue;
             const quantizer* q = planned(n, k);
@@ -138,7 +139,7 @@ class fusing_rules {
             if (f == nullptr || f->bits > 16 || f->bits <= 2) return true;
             // Scales by row, by block, or for each of several matrices do not fit: integer products have scales by column.
             if (q->scale.size() > 1 &&
-                (k == 0 || q->block_size > 0 || (n.op_type() == "MatMul" && model_.constant_shape(n.input(k)).size() > 2)))
+                (k == 0 || q->block_size > 0 || (operator_of(n) == "MatMul" && model_.constant_shape(n.input(k)).size() > 2)))
                 return true;
         }
         return false;
@@ -150,7 +151,7 @@ class fusing_rules {
             const integer* f = std::get_if<integer>(&q.format);
             return f != nullptr && f->bits > 4 && f->bits <= 8 && !model_.is_constant(tensor);
         };
-        const auto own = [](const onnx::NodeProto& n) { return n.op_type().ends_with("QuantizeLinear"); };
+        const auto own = [](const onnx::NodeProto& n) { return operator_of(n).ends_with("QuantizeLinear"); };
         return std::ranges::any_of(plan_.tensors, [&](const auto& t) { return bytes(t.first, t.second); }) ||
                std::ranges::any_of(plan_.edges, [&](const auto& e) { return bytes(e.first.tensor, e.second); }) ||
                std::ranges::any_of(model_.graph().node(), own);

@@ -11,6 +11,7 @@
 
 #include "graph/export/marks.hpp"
 #include "graph/model/check.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/model/taken_names.hpp"
 #include "graph/model/tensor_proto.hpp"
 #include "qk/graph/base/error.hpp"
@@ -50,7 +51,7 @@ class function_inliner {
             if (makes_any(f.node(k), needed)) needed.insert(f.node(k).input().begin(), f.node(k).input().end());
         for (const auto& inner : f.node()) {
             if (!makes_any(inner, needed)) continue;
-            if (inner.op_type() == "Constant") {
+            if (operator_of(inner) == "Constant") {
                 values[inner.output(0)] = constant(call, inner);
                 continue;
             }

@@ -12,6 +12,7 @@
 
 #include "graph/export/graph_writer.hpp"
 #include "graph/model/edit.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/model/subgraphs.hpp"
 #include "graph/model/tensor_proto.hpp"
 #include "graph/ops/clamp.hpp"
@@ -50,7 +51,7 @@ class layer_rewriter {
 
     onnx::NodeProto& node(int i) { return *g_.graph().mutable_node(i); }
     int count() const { return static_cast<int>(gone_.size()); }
-    bool is(int i, const char* op) { return node(i).domain().empty() && node(i).op_type() == op; }
+    bool is(int i, operator_word op) { return node(i).domain().empty() && operator_of(node(i)) == op; }
 
     std::optional<tensor> constant(const std::string& name) const {
         const auto found = constants_.find(name);
@@ -199,12 +200,12 @@ class layer_rewriter {
     void drop_dead() {
         onnx::GraphProto& p = g_.graph();
         gone_.resize(static_cast<std::size_t>(p.node_size()), false);
-        mark_unread(p, gone_, [&](int i) { return p.node(i).op_type() == "DequantizeLinear" || is_identity_max(p.node(i)); });
+        mark_unread(p, gone_, [&](int i) { return operator_of(p.node(i)) == "DequantizeLinear" || is_identity_max(p.node(i)); });
         remove_nodes(p, gone_);
     }
 
   private:
-    static bool is_identity_max(const onnx::NodeProto& n) { return n.domain().empty() && n.op_type() == "Max" && n.input_size() == 1; }
+    static bool is_identity_max(const onnx::NodeProto& n) { return n.domain().empty() && operator_of(n) == "Max" && n.input_size() == 1; }
 
     static constexpr int outside = -1;  ///< a graph output, or read inside a subgraph
 
@@ -227,7 +228,7 @@ class layer_rewriter {
         c.constant = held != constants_.end();
         const auto zero = constants_.find(c.zero_point);
         if (zero != constants_.end()) c.type = static_cast<data_type>(zero->second->data_type());
-        else if (n.op_type() == "DequantizeLinear" && c.constant) c.type = static_cast<data_type>(held->second->data_type());
+        else if (operator_of(n) == "DequantizeLinear" && c.constant) c.type = static_cast<data_type>(held->second->data_type());
         else return std::nullopt;
         return c;
     }

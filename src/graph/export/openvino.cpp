@@ -12,11 +12,11 @@
 namespace qk::graph::detail {
 namespace {
 
-bool is_product(const std::string& op) { return op == "MatMul" || op == "Gemm"; }
-bool is_layer(const std::string& op) { return is_product(op) || op == "Conv" || op == "ConvTranspose"; }
-bool is_reduction(const std::string& op) { return op.starts_with("Reduce") || (op.starts_with("Global") && op.ends_with("Pool")); }
+bool is_product(operator_name op) { return op == "MatMul" || op == "Gemm"; }
+bool is_layer(operator_name op) { return is_product(op) || op == "Conv" || op == "ConvTranspose"; }
+bool is_reduction(operator_name op) { return op.starts_with("Reduce") || (op.starts_with("Global") && op.ends_with("Pool")); }
 
-bool is_clamp(const std::string& op) { return op == "Relu" || op == "Clip" || op == "LeakyRelu"; }
+bool is_clamp(operator_name op) { return op == "Relu" || op == "Clip" || op == "LeakyRelu"; }
 bool has_bias(const onnx::NodeProto& n) { return n.input_size() > 2 && !n.input(2).empty(); }
 
 /// Returns whether a filter has one tap.
@@ -37,9 +37,9 @@ bool openvino_rules::misreads_weights(const quantizer& weights, model::use u) co
     const onnx::NodeProto& n = at(u.node);
     if (!n.domain().empty()) return false;
     const bool integers = is_integer_format(weights.format) && (!signed_ || is_decoded(n.input(1), weights));
-    if (is_product(n.op_type())) return integers && fusing_.planned(n, 0) != nullptr;
-    if (n.op_type() == "ConvTranspose") return integers && has_pair_before(n);
-    return n.op_type() == "Conv" && has_one_tap(model_.constant_shape(n.input(1))) && !has_pair_before(n);
+    if (is_product(operator_of(n))) return integers && fusing_.planned(n, 0) != nullptr;
+    if (operator_of(n) == "ConvTranspose") return integers && has_pair_before(n);
+    return operator_of(n) == "Conv" && has_one_tap(model_.constant_shape(n.input(1))) && !has_pair_before(n);
 }
 
 bool openvino_rules::fuses_pair(const std::string& activation) const {
@@ -50,7 +50,7 @@ bool openvino_rules::fuses_pair(const std::string& activation) const {
         const int maker = model_.producer(open.back());
         open.pop_back();
         if (maker < 0 || !seen.insert(maker).second) continue;
-        const std::string& op = at(maker).op_type();
+        const operator_name op = operator_of(at(maker));
         if (at(maker).domain().empty() && is_product(op)) return true;
         if (is_layer(op)) continue;
         for (int k = 0; k < at(maker).input_size(); ++k)
@@ -60,13 +60,13 @@ bool openvino_rules::fuses_pair(const std::string& activation) const {
 }
 
 bool openvino_rules::misplaces_scales(int node) const {
-    const bool turns = at(node).op_type() == "Transpose", reduces = is_reduction(at(node).op_type());
+    const bool turns = operator_of(at(node)) == "Transpose", reduces = is_reduction(operator_of(at(node)));
     if (!at(node).domain().empty() || (!turns && !reduces) || (turns && !open_)) return false;
     bool reshaped = false;
     for (int reader = node; fusing_.planned(at(reader), 0) == nullptr;) {
         const int maker = at(reader).input_size() > 0 ? model_.producer(at(reader).input(0)) : -1;
         if (maker < 0 || !at(maker).domain().empty()) return false;
-        const std::string& op = at(maker).op_type();
+        const operator_name op = operator_of(at(maker));
         if (is_layer(op)) return has_scales_of_channels(maker) && (turns ? reshaped : model_.constant_shape(at(maker).input(1)).size() < 4);
         if (turns && facts_of(at(maker)).has(ops::reshapes)) reshaped = true;
         else if (!one_of(op, {"Relu", "Clip", "LeakyRelu", "PRelu", "MaxPool", "Identity", "Dropout"}) && (!turns || op != "Transpose"))
@@ -79,7 +79,7 @@ bool openvino_rules::misplaces_scales(int node) const {
 std::string openvino_rules::note_on_rounding() const {
     std::vector<std::string> names;
     for (const onnx::NodeProto& n : model_.graph().node())
-        if (n.domain().empty() && is_product(n.op_type()) && integer_weights(n) != nullptr && fusing_.planned(n, 0) == nullptr)
+        if (n.domain().empty() && is_product(operator_of(n)) && integer_weights(n) != nullptr && fusing_.planned(n, 0) == nullptr)
             names.push_back(n.name());
     if (names.empty()) return {};
     return "OpenVINO rounds what " + std::to_string(names.size()) + " products with weights in integers read (" + listed(names, 3) +
@@ -140,13 +140,13 @@ bool openvino_rules::is_joined(const std::string& tensor, bool reshaped, bool ex
     return std::ranges::any_of(model_.uses(tensor), [&](const model::use& u) {
         if (u.node < 0) return false;
         const onnx::NodeProto& reader = at(u.node);
-        if (reader.op_type() == "Concat")
+        if (operator_of(reader) == "Concat")
             return reshaped && (!expanded || std::ranges::any_of(reader.input(), [&](const std::string& other) {
                        const int maker = model_.producer(other);
-                       return maker >= 0 && one_of(at(maker).op_type(), {"Expand", "Tile", "ConstantOfShape"});
+                       return maker >= 0 && one_of(operator_of(at(maker)), {"Expand", "Tile", "ConstantOfShape"});
                    }));
         const bool reshapes = facts_of(reader).has(ops::reshapes);
-        return u.input == 0 && (reshapes || is_clamp(reader.op_type()) || reader.op_type() == "Transpose") &&
+        return u.input == 0 && (reshapes || is_clamp(operator_of(reader)) || operator_of(reader) == "Transpose") &&
                is_joined(reader.output(0), reshaped || reshapes, expanded);
     });
 }
@@ -155,8 +155,8 @@ bool openvino_rules::is_joined(const std::string& tensor, bool reshaped, bool ex
 bool openvino_rules::is_of_biased_conv(const std::string& tensor) const {
     const int maker = model_.producer(tensor);
     if (maker < 0 || !at(maker).domain().empty()) return false;
-    if (is_clamp(at(maker).op_type())) return is_of_biased_conv(at(maker).input(0));
-    return at(maker).op_type() == "Conv" && has_bias(at(maker));
+    if (is_clamp(operator_of(at(maker)))) return is_of_biased_conv(at(maker).input(0));
+    return operator_of(at(maker)) == "Conv" && has_bias(at(maker));
 }
 
 /// Returns whether a pair stands behind a tensor, or behind the Relu or Clip that reads it.
@@ -165,7 +165,7 @@ bool openvino_rules::is_quantized_behind(const std::string& tensor) const {
         if (u.node < 0 || u.input < 0) return false;  // an output, or read in the body of an If
         const onnx::NodeProto& reader = at(u.node);
         if (fusing_.planned(reader, u.input) != nullptr) return true;
-        return is_clamp(reader.op_type()) && u.input == 0 && is_quantized_behind(reader.output(0));
+        return is_clamp(operator_of(reader)) && u.input == 0 && is_quantized_behind(reader.output(0));
     });
 }
 
@@ -174,14 +174,14 @@ const char* openvino_rules::departure(int node) const {
     const onnx::NodeProto& n = at(node);
     if (!n.domain().empty()) return nullptr;
     const quantizer* w = integer_weights(n);
-    if (n.op_type() == "Conv" && open_ && has_bias(n) && is_quantized_behind(n.output(0)) && is_joined(n.output(0), false, true))
+    if (operator_of(n) == "Conv" && open_ && has_bias(n) && is_quantized_behind(n.output(0)) && is_joined(n.output(0), false, true))
         return "with an open batch it takes one channel's bias for all where a Reshape and a Concat follow";
     if (facts_of(n).has(ops::recurrent) && w != nullptr) return "it loads no LSTM, GRU and RNN with weights in integers";
     if (has_wide_pair(n)) return "it drops activations of 16 bits, and rounds those of FP8";
     if (misplaces_scales(node)) return "it gives scales of channels to others behind a Reshape and a Transpose, or a reduction";
-    if (n.op_type() == "ConvTranspose" && w != nullptr && has_pair_before(n) && is_decoded(n.input(1), *w))
+    if (operator_of(n) == "ConvTranspose" && w != nullptr && has_pair_before(n) && is_decoded(n.input(1), *w))
         return "it loses zero points of weights of a ConvTranspose";
-    if (!is_product(n.op_type())) return nullptr;
+    if (!is_product(operator_of(n))) return nullptr;
     if (w != nullptr && is_decoded(n.input(1), *w))
         return "it rounds what a product with such weights reads to int8, unless DYNAMIC_QUANTIZATION_GROUP_SIZE is 0";
     if (w != nullptr && has_pair_before(n) && !has_bias(n) && is_quantized_behind(n.output(0)))

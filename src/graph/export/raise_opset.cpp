@@ -99,7 +99,7 @@ class raised_body {
         if (const auto i = initializers_.find(name); i != initializers_.end()) return to_tensor(graph_->initializer(i->second), folder_);
         if (const auto p = producers_.find(name); p != producers_.end()) {
             const onnx::NodeProto& n = nodes_->Get(p->second);
-            const auto* a = n.op_type() == "Constant" ? find_attribute(n, "value") : nullptr;
+            const auto* a = operator_of(n) == "Constant" ? find_attribute(n, "value") : nullptr;
             return a && a->has_t() ? std::optional(to_tensor(a->t(), folder_)) : std::nullopt;
         }
         return outside_ && !own_.contains(name) ? outside_->value_of(name) : std::nullopt;
@@ -273,7 +273,7 @@ class opset_raiser {
     }
 
     void rewrite(onnx::NodeProto& n, int version) {
-        const std::string& op = n.op_type();
+        const operator_name op = operator_of(n);
         switch (version) {
             case 2: to_2(n); break;
             case 4:
@@ -325,16 +325,16 @@ class opset_raiser {
     }
 
     void to_2(onnx::NodeProto& n) {
-        if (n.op_type() == "Pad")
+        if (operator_of(n) == "Pad")
             for (auto& a : *n.mutable_attribute())
                 if (a.name() == "paddings") a.set_name("pads");
-        if (n.op_type() == "Split" && n.input_size() > 1) {
+        if (operator_of(n) == "Split" && n.input_size() > 1) {
             const auto parts = whole_numbers(n.input(1));
             if (!parts) fail(n, 2, "the lengths became an attribute, and here they are no constant");
             n.mutable_input()->RemoveLast();
             if (!find_attribute(n, "split")) set_attribute(n, "split", *parts);
         }
-        if (one_of(n.op_type(), {"LpPool", "GlobalLpPool"}))
+        if (one_of(operator_of(n), {"LpPool", "GlobalLpPool"}))
             if (const auto* a = find_attribute(n, "p"); a && a->type() == onnx::AttributeProto::FLOAT) {
                 const float p = a->f();
                 if (p != std::floor(p) || !(std::abs(p) < 1e6f)) fail(n, 2, "p became a whole number");
@@ -345,18 +345,18 @@ class opset_raiser {
 
     void to_6(onnx::NodeProto& n) {
         remove_attribute(n, "consumed_inputs");
-        if (n.op_type() == "Cast")
+        if (operator_of(n) == "Cast")
             if (const auto* a = find_attribute(n, "to"); a && a->type() == onnx::AttributeProto::STRING) {
                 onnx::TensorProto::DataType type{};
                 if (!onnx::TensorProto::DataType_Parse(a->s(), &type)) fail(n, 6, "'" + a->s() + "' is the name of no type");
                 remove_attribute(n, "to");
                 set_attribute(n, "to", static_cast<std::int64_t>(type));
             }
-        if (n.op_type() == "Selu") {  // the constants got more digits
+        if (operator_of(n) == "Selu") {  // the constants got more digits
             if (!find_attribute(n, "alpha")) set_attribute(n, "alpha", 1.6732f);
             if (!find_attribute(n, "gamma")) set_attribute(n, "gamma", 1.0507f);
         }
-        if (n.op_type() == "Tile") {
+        if (operator_of(n) == "Tile") {
             const auto none = std::optional<std::vector<std::int64_t>>();
             const auto tiles = n.input_size() == 3 ? whole_numbers(n.input(1)) : none;
             const auto axis = n.input_size() == 3 ? whole_numbers(n.input(2)) : none;
@@ -374,7 +374,7 @@ class opset_raiser {
 
     /// NumPy's broadcasting came with opset 7; before, `axis` said where the second operand's dimensions stand.
     void to_7(onnx::NodeProto& n) {
-        if (one_of(n.op_type(), {"Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less"})) {
+        if (one_of(operator_of(n), {"Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less"})) {
             if (const auto* a = find_attribute(n, "axis")) {
                 const auto b = body_.value_of(n.input(1));
                 const auto rank = body_.rank_of(n.input(0));
@@ -389,7 +389,7 @@ class opset_raiser {
             remove_attribute(n, "axis");
             remove_attribute(n, "broadcast");
         }
-        if (n.op_type() == "PRelu") {
+        if (operator_of(n) == "PRelu") {
             const auto slope = body_.value_of(n.input(1));
             const auto rank = body_.rank_of(n.input(0));
             if (!slope || (slope->size() > 1 && (!rank || *rank < 2)))
@@ -400,14 +400,14 @@ class opset_raiser {
                 n.set_input(1, constant(n, "slope", slope->reshaped(shape)));
             }
         }
-        if (one_of(n.op_type(), {"BatchNormalization", "Dropout"})) {
+        if (one_of(operator_of(n), {"BatchNormalization", "Dropout"})) {
             const auto* test = find_attribute(n, "is_test");
             if (test == nullptr || test->i() == 0) fail(n, 7, "it is no longer trained with (is_test is 0 here)");
             remove_attribute(n, "is_test");
         }
-        if (n.op_type() == "Gemm") remove_attribute(n, "broadcast");
-        if (one_of(n.op_type(), {"RNN", "GRU", "LSTM"})) remove_attribute(n, "output_sequence");
-        if (n.op_type() == "Upsample" && !find_attribute(n, "scales")) {
+        if (operator_of(n) == "Gemm") remove_attribute(n, "broadcast");
+        if (one_of(operator_of(n), {"RNN", "GRU", "LSTM"})) remove_attribute(n, "output_sequence");
+        if (operator_of(n) == "Upsample" && !find_attribute(n, "scales")) {
             onnx::AttributeProto scales;
             scales.set_name("scales");
             scales.set_type(onnx::AttributeProto::FLOATS);
@@ -481,13 +481,13 @@ class opset_raiser {
     }
 
     void to_10(onnx::NodeProto& n) {
-        if (one_of(n.op_type(), {"Affine", "Crop", "DynamicSlice", "GivenTensorFill", "GRUUnit", "ImageScaler", "ParametricSoftplus",
-                                 "Scale", "ScaledTanh"}))
+        if (one_of(operator_of(n), {"Affine", "Crop", "DynamicSlice", "GivenTensorFill", "GRUUnit", "ImageScaler", "ParametricSoftplus",
+                                    "Scale", "ScaledTanh"}))
             fail(n, 10, "it was an experiment, and is gone");
-        if (n.op_type() == "Slice") ints_to_input(n, "starts", 1, 10), ints_to_input(n, "ends", 2, 10), ints_to_input(n, "axes", 3, 10);
-        if (n.op_type() == "TopK") to_input(n, "k", 1, 10, [](const auto& a) { return numbers({a.i()}); });
-        if (n.op_type() == "Upsample" && to_ == 10) n.set_op_type("Resize");             // to_11 knows that it only enlarges
-        if (n.op_type() == "Dropout" && outputs(n) > 1 && body_.is_read(n.output(1))) {  // the mask is boolean now
+        if (operator_of(n) == "Slice") ints_to_input(n, "starts", 1, 10), ints_to_input(n, "ends", 2, 10), ints_to_input(n, "axes", 3, 10);
+        if (operator_of(n) == "TopK") to_input(n, "k", 1, 10, [](const auto& a) { return numbers({a.i()}); });
+        if (operator_of(n) == "Upsample" && to_ == 10) n.set_op_type("Resize");             // to_11 knows that it only enlarges
+        if (operator_of(n) == "Dropout" && outputs(n) > 1 && body_.is_read(n.output(1))) {  // the mask is boolean now
             const data_type type = body_.type_of(n.input(0));
             const std::string mask = n.output(1), truth = body_.names().fresh(mask + "_bool");
             n.set_output(1, truth);
@@ -502,17 +502,17 @@ class opset_raiser {
 
     void to_11(onnx::NodeProto& n) {
         constexpr float most = std::numeric_limits<float>::max();
-        if (n.op_type() == "Clip") float_to_input(n, "min", 1, 11, -most), float_to_input(n, "max", 2, 11, most);
-        if (n.op_type() == "Pad") ints_to_input(n, "pads", 1, 11), float_to_input(n, "value", 2, 11, 0);
-        if (n.op_type() == "Scatter") n.set_op_type("ScatterElements");
-        if (one_of(n.op_type(), {"Resize", "Upsample"})) resize_to_11(n);
+        if (operator_of(n) == "Clip") float_to_input(n, "min", 1, 11, -most), float_to_input(n, "max", 2, 11, most);
+        if (operator_of(n) == "Pad") ints_to_input(n, "pads", 1, 11), float_to_input(n, "value", 2, 11, 0);
+        if (operator_of(n) == "Scatter") n.set_op_type("ScatterElements");
+        if (one_of(operator_of(n), {"Resize", "Upsample"})) resize_to_11(n);
     }
 
     /// Before 11, Resize took the coordinate divided by the scale, and of that the ceiling where an axis shrinks, otherwise the floor. One
     /// node has one way of rounding now, so that an image that grows along one axis and shrinks along another takes two.
     void resize_to_11(onnx::NodeProto& n) {
         const auto* mode = own_attribute(n, "mode", 11);
-        const bool nearest = mode == nullptr || mode->s() == "nearest", enlarges = n.op_type() == "Upsample";
+        const bool nearest = mode == nullptr || mode->s() == "nearest", enlarges = operator_of(n) == "Upsample";
         if (n.input_size() < 2) fail(n, 11, "it has no scales");
         const std::string scales = n.input(1), roi = to_ < 13 ? constant(n, "roi", tensor(data_type::float32, {0})) : "";
         n.set_op_type("Resize");
@@ -556,16 +556,16 @@ class opset_raiser {
     }
 
     void to_13(onnx::NodeProto& n) {
-        if (one_of(n.op_type(), {"Squeeze", "Unsqueeze", "ReduceSum"})) ints_to_input(n, "axes", 1, 13);
-        if (n.op_type() == "Split") ints_to_input(n, "split", 1, 13);
-        if (one_of(n.op_type(), {"Softmax", "LogSoftmax", "Hardmax"})) softmax_to_13(n);
-        if (n.op_type() == "Erf") {
+        if (one_of(operator_of(n), {"Squeeze", "Unsqueeze", "ReduceSum"})) ints_to_input(n, "axes", 1, 13);
+        if (operator_of(n) == "Split") ints_to_input(n, "split", 1, 13);
+        if (one_of(operator_of(n), {"Softmax", "LogSoftmax", "Hardmax"})) softmax_to_13(n);
+        if (operator_of(n) == "Erf") {
             const data_type type = body_.type_of(n.input(0));
             if (type != data_type::undefined && !one_of(name_of(type), {"float32", "float64", "float16", "bfloat16"}))
                 fail(n, 13, std::string("it has no form for ") + name_of(type));
         }
         // (x + 1/2) / scale is what half_pixel takes and 1/2: the floor of the one is the nearest of the other.
-        if (n.op_type() == "Resize" && text_attribute(n, "coordinate_transformation_mode", "") == "tf_half_pixel_for_nn") {
+        if (operator_of(n) == "Resize" && text_attribute(n, "coordinate_transformation_mode", "") == "tf_half_pixel_for_nn") {
             const std::string rounding = text_attribute(n, "nearest_mode", "round_prefer_floor");
             if (text_attribute(n, "mode", "nearest") != "nearest" || !one_of(rounding, {"floor", "round_prefer_floor"}))
                 fail(n, 13, "coordinate_transformation_mode tf_half_pixel_for_nn is gone");
@@ -598,10 +598,10 @@ class opset_raiser {
     }
 
     void to_20(onnx::NodeProto& n) {
-        if (n.op_type() == "GridSample" && own_attribute(n, "mode", 20))
+        if (operator_of(n) == "GridSample" && own_attribute(n, "mode", 20))
             for (auto& a : *n.mutable_attribute())
                 if (a.name() == "mode") a.set_s(a.s() == "bilinear" ? "linear" : a.s() == "bicubic" ? "cubic" : a.s());
-        if (n.op_type() == "DFT") {
+        if (operator_of(n) == "DFT") {
             const auto scalar = [](std::int64_t v) { return make_tensor<std::int64_t>({}, std::vector<std::int64_t>{v}); };
             if (find_attribute(n, "axis")) to_input(n, "axis", 2, 20, [&](const auto& a) { return scalar(a.i()); });
             else set_input(n, 2, constant(n, "axis", scalar(1)));  // without the input it is -2 now

@@ -62,6 +62,7 @@ class backward_call {
     backward_call& operator=(const backward_call&) = delete;
 
     const node_view& node() const { return *node_; }
+    const op_entry& row() const { return *op_; }
     [[noreturn]] void fail(const std::string& what) const { node_->fail(what); }
 
     std::size_t input_count() const { return inputs_.size(); }
@@ -184,9 +185,13 @@ struct backward_entry {
     void (*run)(backward_call&);
 };
 
-/// Returns nullptr if the operator has no product.
-const backward_entry* find_backward(std::string_view domain, std::string_view name, int version);
-/// Returns every operator that has a product, for tests and documentation.
+/// The product of a composite whose body says what it computes (graph/ops/body.hpp): that of the body, node by node.
+void through_body(backward_call& call);
+
+using product_function = void (*)(backward_call&);
+/// Returns the product of an operator: by hand, or that of its body; nullptr if it has none.
+product_function find_backward(std::string_view domain, std::string_view name, int version);
+/// Returns every operator that has a product by hand, for tests and documentation.
 std::span<const backward_entry> all_backward();
 
 }  // namespace qk::graph::gradient

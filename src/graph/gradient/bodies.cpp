@@ -6,6 +6,7 @@
 #include <map>
 
 #include "graph/gradient/backward.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/control.hpp"
 
 namespace qk::graph::gradient {
@@ -22,7 +23,7 @@ struct body_shape {
 };
 
 body_shape shape_of(const execute::net_node& node) {
-    const std::string_view op = node.view.op_type();
+    const operator_name op = operator_of(node.view);
     body_shape s;
     if (op == "Loop") {
         s.before = s.inner_before = 2, s.inner_outputs = 1, s.loops = true;

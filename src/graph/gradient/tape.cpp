@@ -88,7 +88,7 @@ tensor in_type(const tensor& g, data_type type) {
     return gradient_type(type) == data_type::float64 ? as_real<double>(g) : as_real<float>(g);
 }
 
-const backward_entry* product_of(const execute::net_node& node) {
+product_function product_of(const execute::net_node& node) {
     return find_backward(node.view.proto().domain(), node.view.op_type(), node.view.version());
 }
 
@@ -121,17 +121,16 @@ bool convolved(const execute::net_node& node, std::span<const tensor> in, tensor
 /// Returns the gradients of a node's inputs; `outputs` are those of its outputs.
 std::vector<tensor> through_node(const execute::net_node& node, const tape& t, std::size_t number, std::span<const tensor> outputs,
                                  std::span<const char> wanted, std::any& kept) {
-    const std::string_view op = node.view.op_type();
-    const backward_entry* product = product_of(node);
+    const product_function product = product_of(node);
     if (product == nullptr)
         node.view.fail("no vector-Jacobian product for operator " +
-                       (node.view.proto().domain().empty() ? std::string() : node.view.proto().domain() + ".") + std::string(op) +
-                       ", through which a gradient has to flow");
+                       (node.view.proto().domain().empty() ? std::string() : node.view.proto().domain() + ".") +
+                       node.view.proto().op_type() + ", through which a gradient has to flow");
     std::vector<tensor> made, given(node.inputs.size());
     for (const int o : node.outputs) made.push_back(o < 0 ? tensor() : t.values[static_cast<std::size_t>(o)]);
     backward_call call(node.view, *node.op, t.read[number], made, outputs, wanted, given, &kept);
     try {
-        product->run(call);
+        product(call);
     } catch (const error& e) {
         if (std::string_view(e.what()).find("node '") != std::string_view::npos) throw;
         node.view.fail(e.what());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/model/torch_names.hpp"
+#include "graph/model/operator_name.hpp"
 
 #include <google/protobuf/unknown_field_set.h>
 #include <onnx/onnx_pb.h>
@@ -106,16 +107,12 @@ std::optional<std::string> owner_of(const std::string& tensor) {
     return std::nullopt;
 }
 
-constexpr bool is_layer(std::string_view op_type) {
-    for (const char* t : {"Conv", "ConvTranspose", "Gemm", "MatMul"})
-        if (op_type == t) return true;
-    return false;
-}
+bool is_layer(const onnx::NodeProto& n) { return detail::one_of(operator_of(n), {"Conv", "ConvTranspose", "Gemm", "MatMul"}); }
 
 /// Returns the type of torch that a layer with a weight of this rank comes from.
-std::string type_of_layer(std::string_view op_type, std::size_t rank) {
-    if (!op_type.starts_with("Conv")) return "torch.nn.modules.linear.Linear";
-    return "torch.nn.modules.conv." + std::string(op_type) + std::to_string(rank - std::min<std::size_t>(rank, 2)) + "d";
+std::string type_of_layer(const onnx::NodeProto& n, std::size_t rank) {
+    if (!operator_of(n).starts_with("Conv")) return "torch.nn.modules.linear.Linear";
+    return "torch.nn.modules.conv." + n.op_type() + std::to_string(rank - std::min<std::size_t>(rank, 2)) + "d";
 }
 
 std::string_view behind_last_dot(std::string_view name) {
@@ -126,7 +123,7 @@ std::string_view behind_last_dot(std::string_view name) {
 /// What a module of torch becomes in an exported model; Conv1d, Conv2d and Conv3d are one row.
 struct conversion {
     std::string_view type;
-    std::vector<std::string_view> operators;
+    std::vector<operator_word> operators;
 };
 const std::vector<conversion>& conversions() {
     static const std::vector<conversion> all{
@@ -158,7 +155,7 @@ const std::vector<conversion>& conversions() {
 
 /// Is true for a reduction over as many last axes as an image has, and for every other operator.
 bool fits_image(const model& m, const onnx::NodeProto& node, std::size_t dimensions) {
-    if (!node.op_type().starts_with("Reduce")) return true;
+    if (!operator_of(node).starts_with("Reduce")) return true;
     std::vector<std::int64_t> axes;
     for (const auto& a : node.attribute())
         if (a.name() == "axes") axes.assign(a.ints().begin(), a.ints().end());
@@ -171,7 +168,7 @@ bool fits_image(const model& m, const onnx::NodeProto& node, std::size_t dimensi
 
 /// Is true for a layer whose weight has the dimensions that Conv1d, Conv2d or Conv3d says; 0 fits all.
 bool fits_weight(const model& m, const onnx::NodeProto& node, std::size_t dimensions) {
-    if (dimensions == 0 || !node.op_type().starts_with("Conv") || node.input_size() < 2 || !m.is_constant(node.input(1))) return true;
+    if (dimensions == 0 || !operator_of(node).starts_with("Conv") || node.input_size() < 2 || !m.is_constant(node.input(1))) return true;
     return m.constant_shape(node.input(1)).size() == dimensions + 2;
 }
 
@@ -191,14 +188,14 @@ std::vector<torch_module> torch_modules(const model& m) {
         const std::map<std::string, std::string> said = properties(node);
         torch_module& found = all.emplace_back(of_properties(said));
         if (found.path.empty()) found.path = of_node_name(node.name());
-        if (!is_layer(node.op_type()) || node.input_size() < 2 || !m.is_constant(node.input(1))) continue;
+        if (!is_layer(node) || node.input_size() < 2 || !m.is_constant(node.input(1))) continue;
         const bool is_folded = tells_of_normalization(said);
         if (!found.path.empty() && !is_folded) continue;
         const auto in_file = file_names.find(node.input(1));
         const std::optional<std::string> owner = owner_of(in_file == file_names.end() ? node.input(1) : in_file->second);
         if (!owner) continue;
         found.path = *owner;
-        if (is_folded) found.type = type_of_layer(node.op_type(), m.constant_shape(node.input(1)).size());
+        if (is_folded) found.type = type_of_layer(node, m.constant_shape(node.input(1)).size());
     }
     return all;
 }
@@ -210,11 +207,10 @@ std::vector<int> nodes_of_torch_type(const model& m, const std::vector<torch_mod
     for (std::size_t n = 0; n < modules.size(); ++n) {
         if (modules[n].type.empty() || behind_last_dot(modules[n].type) != wanted) continue;
         found.push_back(static_cast<int>(n));
-        if (is_layer(m.graph().node(static_cast<int>(n)).op_type())) with_layers.insert(modules[n].path);
+        if (is_layer(m.graph().node(static_cast<int>(n)))) with_layers.insert(modules[n].path);
     }
-    std::erase_if(found, [&](int n) {
-        return with_layers.contains(modules[static_cast<std::size_t>(n)].path) && !is_layer(m.graph().node(n).op_type());
-    });
+    std::erase_if(found,
+                  [&](int n) { return with_layers.contains(modules[static_cast<std::size_t>(n)].path) && !is_layer(m.graph().node(n)); });
     if (!found.empty()) return found;
     const bool counts = wanted.size() > 2 && wanted.back() == 'd' && wanted[wanted.size() - 2] >= '1' && wanted[wanted.size() - 2] <= '3';
     const std::size_t dimensions = counts ? static_cast<std::size_t>(wanted[wanted.size() - 2] - '0') : 0;
@@ -225,9 +221,8 @@ std::vector<int> nodes_of_torch_type(const model& m, const std::vector<torch_mod
         const onnx::NodeProto& node = m.graph().node(n);
         const int weight = plain == "Linear" ? 1 : plain == "Embedding" ? 0 : -1;
         const bool weighed = weight < 0 || (node.input_size() > weight && m.is_constant(node.input(weight)));
-        if (std::ranges::find(made->operators, node.op_type()) != made->operators.end() && weighed && fits_image(m, node, dimensions) &&
-            fits_weight(m, node, dimensions))
-            found.push_back(n);
+        const bool is_made = std::ranges::any_of(made->operators, [&](operator_word op) { return operator_of(node) == op; });
+        if (is_made && weighed && fits_image(m, node, dimensions) && fits_weight(m, node, dimensions)) found.push_back(n);
     }
     return found;
 }

@@ -170,6 +170,7 @@ inline void run_extended_dequantize_linear(op_context& call) {
 }
 
 // clang-format off
+/// Those of the old domain com.vai.quantize are the same.
 inline constexpr op_entry amd_quantizer_ops[] = {
     {"com.amd.quark", "BFPQuantizeDequantize", 1, run_bfp_quantize_dequantize, nullptr, {follow_block_quantize}, {.traits = on_codes, .layout = block_layout}},
     {"com.amd.quark", "MXQuantizeDequantize", 1, run_mx_quantize_dequantize, nullptr, {follow_block_quantize}, {.traits = on_codes, .layout = block_layout}},
@@ -179,14 +180,6 @@ inline constexpr op_entry amd_quantizer_ops[] = {
     {"com.amd.quark", "MXFixNeuron", 1, run_mx_quantize_dequantize, nullptr, {follow_block_quantize}, {.traits = on_codes, .layout = block_layout}},
     {"com.amd.quark", "VitisQuantizeLinear", 1, run_extended_quantize_linear, nullptr, {follow_quantize}, {.traits = on_codes, .types = quantized_types, .layout = scaled_layout}},
     {"com.amd.quark", "VitisDequantizeLinear", 1, run_extended_dequantize_linear, nullptr, {follow_quantize}, {.traits = on_codes, .types = like<1>, .layout = scaled_layout}},
-    {"com.vai.quantize", "BFPQuantizeDequantize", 1, run_bfp_quantize_dequantize, nullptr, {follow_block_quantize}, {.traits = on_codes, .layout = block_layout}},
-    {"com.vai.quantize", "MXQuantizeDequantize", 1, run_mx_quantize_dequantize, nullptr, {follow_block_quantize}, {.traits = on_codes, .layout = block_layout}},
-    {"com.vai.quantize", "ExtendedQuantizeLinear", 1, run_extended_quantize_linear, nullptr, {follow_quantize}, {.traits = on_codes, .types = quantized_types, .layout = scaled_layout}},
-    {"com.vai.quantize", "ExtendedDequantizeLinear", 1, run_extended_dequantize_linear, nullptr, {follow_quantize}, {.traits = on_codes, .types = like<1>, .layout = scaled_layout}},
-    {"com.vai.quantize", "BFPFixNeuron", 1, run_bfp_quantize_dequantize, nullptr, {follow_block_quantize}, {.traits = on_codes, .layout = block_layout}},
-    {"com.vai.quantize", "MXFixNeuron", 1, run_mx_quantize_dequantize, nullptr, {follow_block_quantize}, {.traits = on_codes, .layout = block_layout}},
-    {"com.vai.quantize", "VitisQuantizeLinear", 1, run_extended_quantize_linear, nullptr, {follow_quantize}, {.traits = on_codes, .types = quantized_types, .layout = scaled_layout}},
-    {"com.vai.quantize", "VitisDequantizeLinear", 1, run_extended_dequantize_linear, nullptr, {follow_quantize}, {.traits = on_codes, .types = like<1>, .layout = scaled_layout}},
 };
 // clang-format on
 

@@ -22,7 +22,7 @@ struct clamp_bounds {
 template <class NumberOf>
 clamp_bounds clamp_bounds_of(const onnx::NodeProto& n, const NumberOf& number_of) {
     clamp_bounds b;
-    if (n.op_type() == "Relu") return b.lo = 0, b;
+    if (operator_of(n) == "Relu") return b.lo = 0, b;
     const auto bound = [&](int input, const char* attribute, double& to) {
         if (const auto* given = graph::detail::find_attribute(n, attribute)) to = static_cast<double>(given->f());
         if (n.input_size() <= input || n.input(input).empty()) return;

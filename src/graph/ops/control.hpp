@@ -4,6 +4,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/strided.hpp"
 #include "graph/ops/types.hpp"
 
@@ -184,8 +185,8 @@ inline void optional_get_element(op_context& call) { call.set_output(0, call.inp
 
 /// What the body's graph states of its outputs; the first output of a Loop's body is its condition.
 inline type_source types_of_body(const onnx::NodeProto& n, int output) {
-    const onnx::AttributeProto* body = graph::detail::find_attribute(n, n.op_type() == "If" ? "then_branch" : "body");
-    const int at = n.op_type() == "Loop" ? output + 1 : output;
+    const onnx::AttributeProto* body = graph::detail::find_attribute(n, operator_of(n) == "If" ? "then_branch" : "body");
+    const int at = operator_of(n) == "Loop" ? output + 1 : output;
     const bool stated = body != nullptr && at < body->g().output_size();
     return {-1, stated ? static_cast<data_type>(body->g().output(at).type().tensor_type().elem_type()) : data_type::undefined};
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/ops/activation.hpp"
+#include "graph/ops/body.hpp"
 #include "graph/ops/conv.hpp"
 #include "graph/ops/gemm.hpp"
 #include "graph/ops/matmul_integer.hpp"
@@ -144,15 +145,28 @@ inline void run_quick_gelu(op_context& call) {
     detail::biased_activation(call, [alpha](float x) { return x / (1 + std::exp(-alpha * x)); });
 }
 
+namespace detail {
+
+/// Returns x + bias, or x where there is none.
+inline op_body::value biased(op_body& b) { return b.input(1) < 0 ? b.input(0) : b.add("Add", {b.input(0), b.input(1)}); }
+
+}  // namespace detail
+
+inline void bias_gelu_body(op_body& b) { b.give(0, b.add("Gelu", {detail::biased(b)})); }
+inline void fast_gelu_body(op_body& b) { b.give(0, b.add("Gelu", {detail::biased(b)}, std::pair("approximate", std::string("tanh")))); }
+inline void quick_gelu_body(op_body& b) {
+    b.give(0, b.add("Swish", {detail::biased(b)}, std::pair("alpha", b.call().get_float("alpha", 1.702f))));
+}
+
 inline constexpr op_entry fused_ops[] = {
     {"com.microsoft", "FusedConv", 1, run_fused_conv, nullptr, {follow_fused_conv}},
     {"com.microsoft", "FusedGemm", 1, run_fused_gemm, nullptr, {follow_gemm}},
     {"com.microsoft", "FusedMatMul", 1, run_fused_matmul, nullptr, {follow_fused_matmul}},
     {"com.microsoft", "TransposeMatMul", 1, run_fused_matmul, nullptr, {follow_fused_matmul}},
-    {"com.microsoft", "Gelu", 1, run_bias_gelu, nullptr, {follow_unary}},
-    {"com.microsoft", "FastGelu", 1, run_fast_gelu, nullptr, {follow_elements}},
-    {"com.microsoft", "BiasGelu", 1, run_bias_gelu, nullptr, {follow_elements}},
-    {"com.microsoft", "QuickGelu", 1, run_quick_gelu, nullptr, {follow_unary}},
+    {"com.microsoft", "Gelu", 1, run_bias_gelu, nullptr, {}, {}, bias_gelu_body},
+    {"com.microsoft", "FastGelu", 1, run_fast_gelu, nullptr, {}, {}, fast_gelu_body},
+    {"com.microsoft", "BiasGelu", 1, run_bias_gelu, nullptr, {}, {}, bias_gelu_body},
+    {"com.microsoft", "QuickGelu", 1, run_quick_gelu, nullptr, {}, {}, quick_gelu_body},
 };
 
 }  // namespace qk::graph::ops

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "graph/ops/body.hpp"
 #include "graph/ops/broadcast.hpp"
 #include "graph/ops/op.hpp"
 #include "graph/ops/sums.hpp"
@@ -150,6 +151,16 @@ inline void skip_layer_normalization(op_context& call, bool simplified) {
 inline void run_skip_layer_normalization(op_context& call) { detail::skip_layer_normalization(call, false); }
 inline void run_skip_simplified_layer_normalization(op_context& call) { detail::skip_layer_normalization(call, true); }
 
+template <bool Simplified>
+void skip_layer_normalization_body(op_body& b) {
+    op_body::value sum = b.add("Add", {b.input(0), b.input(1)});
+    if (const op_body::value bias = b.input(Simplified ? 3 : 4); bias >= 0) sum = b.add("Add", {sum, bias});
+    const std::pair epsilon("epsilon", b.call().get_float("epsilon", 1e-5f));
+    if (Simplified) b.give(0, b.add("RMSNormalization", {sum, b.input(2)}, epsilon));
+    else b.give(0, b.add("LayerNormalization", {sum, b.input(2), b.input(3)}, epsilon));
+    b.give(3, sum);
+}
+
 // clang-format off
 inline constexpr op_entry layer_normalization_ops[] = {
     {"", "LayerNormalization", 1, run_layer_normalization, nullptr, {follow_layer_normalization}, {.types = gives_statistics_beside}},
@@ -160,9 +171,10 @@ inline constexpr op_entry layer_normalization_ops[] = {
      {follow_layer_normalization}, {.types = gives_statistics_beside}},
     {"com.microsoft", "SimplifiedLayerNormalization", 1, run_simplified_layer_normalization, nullptr,
      {follow_layer_normalization}, {.types = gives_statistics_beside}},
-    {"com.microsoft", "SkipLayerNormalization", 1, through_float32<run_skip_layer_normalization>, nullptr, {follow_skip_normalization}},
+    {"com.microsoft", "SkipLayerNormalization", 1, through_float32<run_skip_layer_normalization>, nullptr,
+     {follow_skip_normalization}, {}, skip_layer_normalization_body<false>},
     {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, through_float32<run_skip_simplified_layer_normalization>, nullptr,
-     {follow_skip_normalization}},
+     {follow_skip_normalization}, {}, skip_layer_normalization_body<true>},
 };
 // clang-format on
 

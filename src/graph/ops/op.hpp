@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "graph/model/operator_name.hpp"
 #include "qk/graph/base/tensor.hpp"
 
 namespace onnx {
@@ -50,6 +51,8 @@ class node_view {
     const onnx::NodeProto* proto_;
     int version_;
 };
+
+inline operator_name operator_of(const node_view& n) { return operator_name(n.op_type()); }
 
 class op_context;
 
@@ -118,8 +121,9 @@ struct prepare_context {
 };
 
 namespace ops {
+class op_body;
 class walk_call;
-}
+}  // namespace ops
 
 /// What the walk (walk/walk.hpp) does at a node.
 struct walk_rule {
@@ -234,6 +238,7 @@ struct op_entry {
     std::unique_ptr<prepared_op> (*prepare)(const prepare_context&) = nullptr;  ///< nullptr, or a result of nullptr: run is used
     walk_rule walk = {};
     op_facts is = {};
+    void (*body)(ops::op_body&) = nullptr;  ///< of a composite: makes the nodes of standard operators that it stands for (body.hpp)
 };
 
 /// Returns what holds for the operator of a node, whatever version the model imports; nothing for one that the table lacks.

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <random>
 
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/dispatch.hpp"
 #include "graph/ops/types.hpp"
 #include "graph/ops/walk/rules.hpp"
@@ -30,7 +31,7 @@ class uniform_source {
   private:
     static std::int64_t seed_of(const op_context& call) {
         if (!call.node().has("seed")) return 0;
-        if (call.node().op_type() == "Dropout") return call.node().get_int("seed", 0);
+        if (operator_of(call.node()) == "Dropout") return call.node().get_int("seed", 0);
         const double s = call.node().get_float("seed", 0);
         return std::abs(s) < 0x1p60 ? static_cast<std::int64_t>(s) : 0;
     }

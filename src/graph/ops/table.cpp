@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines find_op, which looks up the table of all groups. The table is built on first use.
+// Defines find_op, which looks up the table of all groups. The table is built on first use. The build lists the folder groups/ in
+// groups.inc (src/graph/CMakeLists.txt).
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/all_ops.hpp"
 
 #include <onnx/onnx_pb.h>
@@ -12,18 +14,19 @@
 namespace qk::graph {
 namespace ops {
 
+#define QK_GROUP(NAME) op_group NAME##_group();
+#include "graph/ops/groups.inc"
+#undef QK_GROUP
+
 const std::unordered_map<std::string, op_group>& table() {
     static const auto all = [] {
         std::unordered_map<std::string, op_group> map;
-        for (const auto group :
-             {heavy_group, math_group, tensor_group, reduce_group, control_group, quantization_group, normalization_group, attention_group,
-              recurrent_group, vision_group, microsoft_group, amd_group, portable_group})
-            for (const op_entry& e : group()) {
-                auto& list = map[std::string(e.domain) + ":" + std::string(e.name)];
-                bool taken = false;
-                for (const op_entry& other : list) taken = taken || other.since == e.since;
-                if (!taken) list.push_back(e);
-            }
+        const auto add = [&map](const op_group& group) {
+            for (const op_entry& e : group) map[std::string(e.domain) + ":" + std::string(e.name)].push_back(e);
+        };
+#define QK_GROUP(NAME) add(NAME##_group());
+#include "graph/ops/groups.inc"
+#undef QK_GROUP
         return map;
     }();
     return all;
@@ -67,7 +70,7 @@ std::optional<product_axes> product_axes_of(const onnx::NodeProto& n) {
 }
 
 int least_inputs(const onnx::NodeProto& n) {
-    const std::string& op = n.op_type();
+    const operator_name op = operator_of(n);
     if (op.ends_with("QuantizeLinear") && op != "DynamicQuantizeLinear") return 2;  // of any domain
     if (!n.domain().empty() || detail::one_of(op, {"Optional", "SequenceEmpty"})) return 0;
     return facts_of(n).inputs;
@@ -78,25 +81,25 @@ int least_outputs(const onnx::NodeProto& n) { return facts_of(n).outputs; }
 std::optional<type_source> type_source_of(const onnx::NodeProto& n, int output) {
     if (const op_entry* op = newest_row(n.domain(), n.op_type())) return op->is.types == nullptr ? type_source{} : op->is.types(n, output);
     // Operators that are not run here: what they make of words, or of a table's columns.
-    if (detail::one_of(n.op_type(), {"TfIdfVectorizer", "Normalizer", "Scaler", "FeatureVectorizer", "LinearRegressor", "SVMRegressor",
-                                     "TreeEnsembleRegressor"}))
+    if (detail::one_of(operator_of(n), {"TfIdfVectorizer", "Normalizer", "Scaler", "FeatureVectorizer", "LinearRegressor", "SVMRegressor",
+                                        "TreeEnsembleRegressor"}))
         return type_source{-1, data_type::float32};
-    if (n.op_type() == "SequenceLength") return type_source{-1, data_type::int64};
+    if (operator_of(n) == "SequenceLength") return type_source{-1, data_type::int64};
     return std::nullopt;
 }
 
 bool works_on_codes(const onnx::NodeProto& n) {
     if (const op_entry* op = newest_row(n.domain(), n.op_type())) return op->is.has(ops::on_codes);
-    const std::string& op = n.op_type();  // of the newest runtimes, which are not run here
+    const operator_name op = operator_of(n);  // of the newest runtimes, which are not run here
     return (n.domain().empty() || n.domain() == "com.microsoft") &&
            (op.starts_with("QLinear") || op.ends_with("QuantizeLinear") || op.ends_with("Integer") ||
             detail::one_of(op, {"MatMulBnb4", "MatMulFpQ4", "QAttention"}));
 }
 
 bool makes_sequence(const onnx::NodeProto& n, bool takes_one) {
-    if (takes_one) return !detail::one_of(n.op_type(), {"SequenceAt", "SequenceLength", "ConcatFromSequence", "OptionalGetElement"});
-    return detail::one_of(n.op_type(), {"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SplitToSequence",
-                                        "SequenceMap", "Optional", "ZipMap"});
+    if (takes_one) return !detail::one_of(operator_of(n), {"SequenceAt", "SequenceLength", "ConcatFromSequence", "OptionalGetElement"});
+    return detail::one_of(operator_of(n), {"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SplitToSequence",
+                                           "SequenceMap", "Optional", "ZipMap"});
 }
 
 }  // namespace qk::graph

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Assembles the explicit table of operators from groups. Each group has a source file of its own, so that they compile in parallel.
+// Assembles the explicit table of operators from groups. Each group is a source of groups/, so that they compile in parallel.
 #pragma once
 
 #include <iterator>
@@ -10,6 +10,7 @@
 
 namespace qk::graph::ops {
 
+/// The rows of one source of groups/: groups/NAME.cpp defines `op_group NAME_group()`.
 using op_group = std::vector<op_entry>;
 
 /// Joins the tables of several headers, for example to a group of operators: `return join(relu_ops, clip_ops);`
@@ -25,19 +26,12 @@ auto join(const First& first, const Rest&... rest) {
     return all;
 }
 
-// Each is defined in src/graph/ops/NAME.cpp. Of two entries for the same operator and version, the one of the earlier group is used.
-op_group heavy_group();         // convolution, matrix products, pooling, batch normalization
-op_group math_group();          // element by element; also Einsum, signals
-op_group tensor_group();        // shapes, indices, movement of data
-op_group reduce_group();        // sums, extremes, softmax, sorting
-op_group control_group();       // If, Loop, Scan; random numbers
-op_group quantization_group();  // casts, QuantizeLinear, integer products
-op_group normalization_group();
-op_group attention_group();
-op_group recurrent_group();
-op_group vision_group();
-op_group microsoft_group();  // com.microsoft
-op_group amd_group();        // com.amd.quark, com.vai.quantize
-op_group portable_group();   // functions of portable files, by what their calls mean
+/// Returns the rows for operators of the same names in another domain.
+template <class Rows>
+auto also_in(std::string_view domain, const Rows& rows) {
+    auto all = join(rows);
+    for (auto& row : all) row.domain = domain;
+    return all;
+}
 
 }  // namespace qk::graph::ops

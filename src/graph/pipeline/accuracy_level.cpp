@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/pipeline/accuracy_level.hpp"
+#include "graph/model/operator_name.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -24,7 +25,7 @@ std::size_t set_levels(onnx::GraphProto& g, int level) {
         if (const auto call = n.domain() == "qk" ? ops::portable_call_of(n) : std::nullopt;
             call && call->result == portable::result_shape::product)
             count += (call->sums == portable::sums::integers) == (level == 4);  // as it was exported
-        if (n.op_type() != "MatMulNBits" || n.domain() != "com.microsoft") continue;
+        if (operator_of(n) != "MatMulNBits" || n.domain() != "com.microsoft") continue;
         detail::remove_attribute(n, "accuracy_level");
         if (level != 0) detail::set_attribute(n, "accuracy_level", static_cast<std::int64_t>(level));
         ++count;

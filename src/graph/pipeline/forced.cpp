@@ -100,7 +100,7 @@ std::size_t forced_network::inexact(const std::string& t) {
     inexact_[t] = 0;
     const onnx::NodeProto& n = m_.graph().node(m_.producer(t));
     // Runtimes add what stands behind a product inside of it, before that is rounded.
-    const bool within_sum = one_of(n.op_type(), {"Add", "Sub"}) && std::ranges::any_of(n.input(), [&](const std::string& r) {
+    const bool within_sum = one_of(operator_of(n), {"Add", "Sub"}) && std::ranges::any_of(n.input(), [&](const std::string& r) {
                                 return m_.producer(r) >= 0 && is_sum(m_.graph().node(m_.producer(r)));
                             });
     std::size_t count = is_exact(n) && !within_sum ? 0 : 1;
@@ -127,7 +127,7 @@ const onnx::NodeProto* forced_network::sum_behind(const std::string& t) const {
         if (m_.producer(at) < 0) return nullptr;
         const onnx::NodeProto& n = m_.graph().node(m_.producer(at));
         if (is_sum(n)) return &n;
-        if (!one_of(n.op_type(), {"Relu", "Clip", "Add", "Identity"})) return nullptr;
+        if (!one_of(operator_of(n), {"Relu", "Clip", "Add", "Identity"})) return nullptr;
         std::vector<std::string> open;
         for (const std::string& r : n.input())
             if (!is_given(r)) open.push_back(r);
@@ -215,14 +215,14 @@ void forced_network::tap(const traced_tensor& t) {
         }
     } else if (producer >= 0) {
         const onnx::NodeProto n = m_.graph().node(producer);
-        if (n.op_type() == "QuantizeLinear") {
+        if (operator_of(n) == "QuantizeLinear") {
             at.codes = true;
             const std::string read = all_.graph().node(producer).input(0);
             at.before = all_.tap(read, nullptr);
             at.room_before = room_for(n.input(0), at.bound);
             tap_parameters(n, at);
         } else {
-            if (n.op_type() == "DequantizeLinear") tap_parameters(n, at);
+            if (operator_of(n) == "DequantizeLinear") tap_parameters(n, at);
             fed_.erase(t.tensor);
             at.room = room_for(t.tensor, at.bound);
             if (feeds_.contains(t.tensor)) fed_.insert(t.tensor);

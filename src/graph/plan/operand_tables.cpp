@@ -74,7 +74,7 @@ std::vector<held_weight> held_weights(const layer_view& layers, int node) {
         for (const int i : inputs)
             if (is_float_constant(layers, n, i)) found.push_back({what, i, axes});
     };
-    const std::string fused = n.domain() == "com.microsoft" ? n.op_type() : std::string();
+    const operator_name fused = n.domain() == "com.microsoft" ? operator_of(n) : operator_name();
     if (fused == "EmbedLayerNormalization") add(held_weight::kind::embedding, {2, 3, 4}, {-1, false, 0});
     else if (fused == "Attention") add(held_weight::kind::projection, {1}, {0, false, 1});
     else if (fused == "MoE") add(held_weight::kind::projection, {2, 4, 6}, {-1, false, -2});

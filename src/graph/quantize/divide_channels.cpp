@@ -29,8 +29,8 @@ tensor divided(const tensor& t, const std::vector<float>& s) {
     return y;
 }
 
-bool is_op(const onnx::NodeProto& n, std::string_view type) {
-    return n.op_type() == type && (n.domain().empty() || n.domain() == "ai.onnx");
+bool is_op(const onnx::NodeProto& n, operator_word name) {
+    return operator_of(n) == name && (n.domain().empty() || n.domain() == "ai.onnx");
 }
 
 /// Divides tensor x by s in constants of the node that makes it, or of the nodes that make its operands. Returns false if that cannot be
@@ -51,7 +51,7 @@ bool divide_result(model& m, const std::string& x, const std::vector<float>& s, 
         return true;
     };
     if (is_op(n, "LayerNormalization") && last_axis()) return take({1, 2});
-    if ((n.op_type() == "RMSNormalization" || n.op_type() == "SimplifiedLayerNormalization") && last_axis()) return take({1});
+    if ((operator_of(n) == "RMSNormalization" || operator_of(n) == "SimplifiedLayerNormalization") && last_axis()) return take({1});
     if (is_op(n, "Mul")) {
         for (const int k : {0, 1})
             if (along_last(floats_of(m, n.input(k)), s.size())) return take({k});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/quantize/expand_attention.hpp"
+#include "graph/model/operator_name.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -18,7 +19,7 @@
 namespace qk::graph {
 namespace {
 
-bool is_attention(const onnx::NodeProto& n) { return n.op_type() == "Attention" && n.domain().empty(); }
+bool is_attention(const onnx::NodeProto& n) { return operator_of(n) == "Attention" && n.domain().empty(); }
 
 /// The expansion of one node. Most functions add a node or constant 'NAME/part' and return the name of its output.
 class expansion {

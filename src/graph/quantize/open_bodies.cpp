@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/quantize/open_bodies.hpp"
+#include "graph/model/operator_name.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -97,8 +98,8 @@ class body_opener {
         if (n.domain() == "qk") return false;  // quantizers of an export
         if (const onnx::FunctionProto* f = find_function(m_.proto(), n)) return open_call(n, *f, to);
         if (!n.domain().empty() || every_call_) return false;
-        if (n.op_type() == "If") return open_if(n, to);
-        return n.op_type() == "Loop" && open_loop(n, to);
+        if (operator_of(n) == "If") return open_if(n, to);
+        return operator_of(n) == "Loop" && open_loop(n, to);
     }
 
     /// Returns whether the model imports, or can import, what a function imports.
@@ -173,8 +174,8 @@ class body_opener {
             }
         for (const auto& inner : body.node()) {
             if (inner.output_size() != 1 || inner.output(0) != result) continue;
-            if (inner.op_type() == "Identity") return inner.input(0) == body.input(1).name();
-            if (const auto value = inner.op_type() == "Constant" ? constant_value(inner) : std::nullopt)
+            if (operator_of(inner) == "Identity") return inner.input(0) == body.input(1).name();
+            if (const auto value = operator_of(inner) == "Constant" ? constant_value(inner) : std::nullopt)
                 return value->type() == data_type::boolean && value->size() == 1 && value->as<std::uint8_t>()[0] != 0;
         }
         return false;

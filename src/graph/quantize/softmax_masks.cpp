@@ -50,7 +50,7 @@ class softmax_mask_search {
     /// Is true when each result is one of the values of input 0.
     static bool moves(const onnx::NodeProto& n) {
         const op_facts& is = facts_of(n);
-        return is.passes(0) && !is.passes(1) && !one_of(n.op_type(), {"Neg", "Div"});
+        return is.passes(0) && !is.passes(1) && !one_of(operator_of(n), {"Neg", "Div"});
     }
     static bool tells_apart(const onnx::NodeProto& n) {
         const auto of = type_source_of(n, 0);
@@ -60,7 +60,7 @@ class softmax_mask_search {
         if (input < 0) return false;  // read inside a subgraph
         if (facts_of(n).mask == input) return true;
         if (!is_standard(n)) return false;
-        const std::string& op = n.op_type();
+        const operator_name op = operator_of(n);
         if (op == "Softmax" || op == "Exp" || op == "ReduceMax" || facts_of(n).has(ops::measures) || tells_apart(n)) return input == 0;
         return facts_of(n).passes(input) &&
                std::ranges::all_of(n.output(), [&](const std::string& o) { return o.empty() || leads_.contains(o); });
@@ -102,7 +102,7 @@ class softmax_mask_search {
         return plain_[tensor] = found;
     }
     std::optional<interval> of_result(const onnx::NodeProto& n, int depth) {
-        const std::string& op = n.op_type();
+        const operator_name op = operator_of(n);
         if (!is_standard(n)) return std::nullopt;
         if (tells_apart(n)) return interval{0, 1};
         if (op == "ConstantOfShape") {
@@ -126,7 +126,7 @@ class softmax_mask_search {
         if (in.size() < 2 && op != "Max" && op != "Min" && op != "Concat") return std::nullopt;
         return combined(op, in);
     }
-    static std::optional<interval> combined(std::string_view op, const std::vector<interval>& in) {
+    static std::optional<interval> combined(operator_name op, const std::vector<interval>& in) {
         interval all = in[0];
         for (std::size_t k = 1; k < in.size(); ++k) {
             const interval b = in[k];
@@ -174,7 +174,7 @@ class softmax_mask_search {
             return;
         }
         if (!is_standard(n) || n.output_size() == 0 || !leads_.contains(n.output(0))) return;
-        const std::string& op = n.op_type();
+        const operator_name op = operator_of(n);
         const bool adds = op == "Add" || op == "Sub", replaces = op == "Where" || op == "ScatterND" || op == "ScatterElements";
         if ((adds && n.input_size() == 2) || (replaces && n.input_size() == 3)) {
             const int first = op == "Where" ? 1 : 0, second = adds ? 1 : 2;
@@ -192,10 +192,10 @@ class softmax_mask_search {
         const auto values = plain(n.input(mask));
         if (!values) return;
         const auto beside = scores(n.input(other));
-        const bool subtracted = n.op_type() == "Sub" && mask == 1;
+        const bool subtracted = operator_of(n) == "Sub" && mask == 1;
         const double lowest = subtracted ? -values->hi : values->lo;
         double limit = -large;
-        if (beside) limit = n.op_type() == "Add" || n.op_type() == "Sub" ? -vanishing - beside->spread() : beside->lo - vanishing;
+        if (beside) limit = operator_of(n) == "Add" || operator_of(n) == "Sub" ? -vanishing - beside->spread() : beside->lo - vanishing;
         if (plain(n.input(other))) limit = std::min(limit, -large);  // maybe a mask in the making, which has not met its scores yet
         if (lowest > limit) return;
         mark_source(n.input(mask));

@@ -21,6 +21,7 @@
 #include "graph/model/check.hpp"
 #include "graph/model/code_types.hpp"
 #include "graph/model/edit.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/run_node.hpp"
 #include "graph/ops/widened.hpp"
 #include "graph/recover/inlined_calls.hpp"
@@ -38,12 +39,12 @@ namespace detail {
 
 inline bool is_amd(const onnx::NodeProto& n) { return marks::is_amd(n.domain()); }
 inline bool quantizes(const onnx::NodeProto& n) {
-    const std::string& op = n.op_type();
+    const operator_name op = operator_of(n);
     return is_amd(n) ? op == "ExtendedQuantizeLinear" || op == "VitisQuantizeLinear"
                      : op == "QuantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
 }
 inline bool dequantizes(const onnx::NodeProto& n) {
-    const std::string& op = n.op_type();
+    const operator_name op = operator_of(n);
     return is_amd(n)                              ? op == "ExtendedDequantizeLinear" || op == "VitisDequantizeLinear"
            : n.domain() == marks::tensorrt_domain ? op == "DequantizeLinear" || op == "TRT_MXFP8DequantizeLinear"
                                                   : op == "DequantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
@@ -122,7 +123,7 @@ inline void drop_quantizers(model& m, const std::vector<bool>& owned) {
     onnx::GraphProto& g = m.graph();
     std::vector<bool> gone(static_cast<std::size_t>(g.node_size()), false);
     mark_unread(g, gone, [&](int i) {
-        return owned[static_cast<std::size_t>(i)] || (g.node(i).op_type() == "Constant" && g.node(i).domain().empty());
+        return owned[static_cast<std::size_t>(i)] || (operator_of(g.node(i)) == "Constant" && g.node(i).domain().empty());
     });
     remove_nodes(g, gone);
     allow_free_initializers(m.proto());
@@ -146,7 +147,7 @@ class plan_recovery {
     explicit plan_recovery(const model& m)
         : source_(m), result_{m, {}, {}}, owned_(static_cast<std::size_t>(m.graph().node_size()), false) {
         for (const auto& n : m.graph().node())
-            if (n.op_type() == "Constant" && n.domain().empty())
+            if (operator_of(n) == "Constant" && n.domain().empty())
                 if (auto v = constant_value(n)) constants_.emplace(n.output(0), std::move(*v));
         int8_ = int8_names(m.proto());
     }
@@ -194,7 +195,7 @@ class plan_recovery {
 
     bool has_integer_operators() const {
         return std::ranges::any_of(source_.graph().node(), [](const onnx::NodeProto& n) {
-            return n.op_type().starts_with("QLinear") || n.op_type().ends_with("Integer");
+            return operator_of(n).starts_with("QLinear") || operator_of(n).ends_with("Integer");
         });
     }
 
@@ -270,10 +271,10 @@ class plan_recovery {
             found = in_blocks(n);
             if (!found && !whole_.contains(n.output(0))) found = dequantized(n);
         } else if (n.domain().empty() && n.input_size() > 1 && whole_.contains(n.input(0))) found = in_own_shape(n);
-        else if (n.op_type() == "Cast" && n.domain().empty() && links_.contains(n.input(0))) found = in_own_type(n);
-        else if (n.op_type() == "Cast" && n.domain().empty() && number(n, "to", 0) == 1) found = widened(n);
+        else if (operator_of(n) == "Cast" && n.domain().empty() && links_.contains(n.input(0))) found = in_own_type(n);
+        else if (operator_of(n) == "Cast" && n.domain().empty() && number(n, "to", 0) == 1) found = widened(n);
         else if (by_style != nullptr) found = of_node(n, *by_style);
-        else if (n.op_type() == "Reshape" && n.domain().empty() && links_.contains(n.input(0))) found = rows_of_filter(n);
+        else if (operator_of(n) == "Reshape" && n.domain().empty() && links_.contains(n.input(0))) found = rows_of_filter(n);
         else if (links_.contains(n.input(0)) && is_guard(n)) found = links_.at(n.input(0));
         if (whole_.contains(n.output(0))) owned_[static_cast<std::size_t>(i)] = true;
         if (!found) return;
@@ -290,10 +291,10 @@ class plan_recovery {
     /// Returns whether a node behind a quantizer is the identity: a Max of one input, or one of the exporter's other guards.
     bool is_guard(const onnx::NodeProto& n) const {
         if (!n.domain().empty()) return false;
-        if (n.op_type() == "Max" && n.input_size() == 1) return true;
+        if (operator_of(n) == "Max" && n.input_size() == 1) return true;
         if (!marks::has(n.output(0), marks::guarded)) return false;
-        if (n.op_type() == "Flatten") return n.input_size() == 1;
-        if (n.op_type() != "Max" || n.input_size() != 2) return false;
+        if (operator_of(n) == "Flatten") return n.input_size() == 1;
+        if (operator_of(n) != "Max" || n.input_size() != 2) return false;
         const auto lowest = constant(n.input(1));
         return lowest && lowest->size() == 1 && lowest->type() == data_type::float32 &&
                lowest->as<float>()[0] == -std::numeric_limits<float>::infinity();
@@ -449,7 +450,7 @@ class plan_recovery {
         const std::vector<tensor> values = run(n, inputs);
         if (values.size() != 1) return std::nullopt;
         own(n.input(0));
-        if (n.op_type() == "Slice" && from.how.flatten) {
+        if (operator_of(n) == "Slice" && from.how.flatten) {
             whole_.emplace(n.output(0), link{from.source, from.how, values[0]});
             return std::nullopt;
         }
@@ -469,7 +470,7 @@ class plan_recovery {
         }
         const onnx::NodeProto* q = maker(n.input(0));
         if (q == nullptr) return std::nullopt;
-        if (q->op_type() == "DynamicQuantizeLinear" && q->domain().empty() && n.input_size() > 2 && n.input(1) == q->output(1) &&
+        if (operator_of(*q) == "DynamicQuantizeLinear" && q->domain().empty() && n.input_size() > 2 && n.input(1) == q->output(1) &&
             n.input(2) == q->output(2)) {
             own(n.input(0));
             return link{q->input(0), of(uint8, true), std::nullopt};
@@ -497,8 +498,8 @@ class plan_recovery {
 
     /// Reads TensorRT's dynamic quantizer with the DequantizeLinear behind it.
     std::optional<link> in_dynamic_blocks(const onnx::NodeProto& n, const onnx::NodeProto& q) {
-        const bool nv = q.op_type() == "TRT_FP4DynamicQuantize";
-        if ((!nv && q.op_type() != "TRT_MXFP8DynamicQuantize") || q.output_size() != 2 || n.input(0) != q.output(0)) return std::nullopt;
+        const bool nv = operator_of(q) == "TRT_FP4DynamicQuantize";
+        if ((!nv && operator_of(q) != "TRT_MXFP8DynamicQuantize") || q.output_size() != 2 || n.input(0) != q.output(0)) return std::nullopt;
         quantizer how;
         if (nv) {
             const auto scale = q.input_size() > 1 ? constant(q.input(1)) : std::nullopt;
@@ -522,7 +523,7 @@ class plan_recovery {
     /// Skips the exporter's own guard before a quantizer, a Max of one input or with -Inf.
     void skip_guard(link& found) {
         const onnx::NodeProto* n = maker(found.source);
-        if (n == nullptr || n->op_type() != "Max" || !is_guard(*n) || !marks::has(found.source, marks::guarded)) return;
+        if (n == nullptr || operator_of(*n) != "Max" || !is_guard(*n) || !marks::has(found.source, marks::guarded)) return;
         own(found.source);
         found.source = n->input(0);
     }
@@ -530,7 +531,7 @@ class plan_recovery {
     /// Skips the exporter's own Clip before a QuantizeLinear whose type has more codes than the format, and narrows the format to it.
     void narrow_by_clip(link& found) {
         const onnx::NodeProto* n = maker(found.source);
-        if (n == nullptr || n->op_type() != "Clip" || !marks::has(found.source, marks::clipped) || n->input_size() < 3 ||
+        if (n == nullptr || operator_of(*n) != "Clip" || !marks::has(found.source, marks::clipped) || n->input_size() < 3 ||
             !is_integer_format(found.how.format))
             return;
         const auto low = constant(n->input(1)), high = constant(n->input(2));
@@ -548,7 +549,7 @@ class plan_recovery {
             return link{floats_of(n.input(0), marks::narrow, values[0], n.output(0)), of(*format_of_codes(codes->type())), values[0]};
         }
         const onnx::NodeProto* narrow = maker(n.input(0));
-        if (narrow == nullptr || narrow->op_type() != "Cast" || !narrow->domain().empty()) return std::nullopt;
+        if (narrow == nullptr || operator_of(*narrow) != "Cast" || !narrow->domain().empty()) return std::nullopt;
         const auto type = static_cast<data_type>(number(*narrow, "to", 0));
         if (type != data_type::float16 && type != data_type::bfloat16) return std::nullopt;
         own(n.input(0));
@@ -565,7 +566,7 @@ class plan_recovery {
             return link{floats_of(n.output(0), marks::own, own, n.output(0)), wide.how, own};
         }
         const onnx::NodeProto* before = maker(wide.source);
-        if (before == nullptr || before->op_type() != "Cast" || !before->domain().empty() || !marks::has(wide.source, marks::wide))
+        if (before == nullptr || operator_of(*before) != "Cast" || !before->domain().empty() || !marks::has(wide.source, marks::wide))
             return std::nullopt;
         own(wide.source);
         return link{before->input(0), wide.how, std::nullopt};
@@ -582,7 +583,7 @@ class plan_recovery {
     std::optional<link> rows_of_filter(const onnx::NodeProto& n) {
         const link& rows = links_.at(n.input(0));
         const onnx::NodeProto* flatten = maker(rows.source);
-        if (!rows.how.flatten || rows.value || flatten == nullptr || flatten->op_type() != "Flatten" ||
+        if (!rows.how.flatten || rows.value || flatten == nullptr || operator_of(*flatten) != "Flatten" ||
             called_quantizer(source_, *maker(n.input(0))) == nullptr)
             return std::nullopt;
         own(rows.source), own(n.input(0)), own(n.input(1));

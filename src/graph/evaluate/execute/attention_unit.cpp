@@ -11,6 +11,7 @@
 #include "graph/evaluate/execute/node_call.hpp"
 #include "graph/evaluate/execute/onednn.hpp"
 #include "graph/evaluate/execute/step_key.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/matmul.hpp"
 #include "graph/ops/softmax.hpp"
 
@@ -123,9 +124,9 @@ std::vector<const net_node*> attention_unit::nodes() const {
     return all;
 }
 
-std::size_t attention_unit::find_link(const char* op) const {
+std::size_t attention_unit::find_link(operator_word op) const {
     for (std::size_t i = 1; i < nodes_.size(); ++i)
-        if (nodes_[i].node->view.op_type() == op) return i;
+        if (operator_of(nodes_[i].node->view) == op) return i;
     return 0;
 }
 
@@ -175,12 +176,12 @@ bool attention_unit::plan(const std::vector<tensor>& in, layout& l) const {
     const std::int64_t axis = softmax.get_int("axis", softmax.version() >= 13 ? -1 : 1), rank = std::ssize(shape);
     if (axis != -1 && axis != rank - 1) return false;
     std::size_t next = 2;
-    for (const char* op : {"Mul", "Div"})
+    for (const operator_word op : {operator_word("Mul"), operator_word("Div")})
         if (has(op)) {
             const tensor& by = in[next++];
             if (by.size() != 1 || by.rank() > shape.size()) return false;
             l.scale = by.as<float>()[0];
-            l.scaled = *op == 'M' ? layout::scaling::by_product : layout::scaling::by_quotient;
+            l.scaled = operator_name(op) == "Mul" ? layout::scaling::by_product : layout::scaling::by_quotient;
         }
     if (has("Add")) {
         const tensor& mask = in[next++];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "graph/evaluate/execute/network.hpp"
+#include "graph/model/operator_name.hpp"
 
 namespace qk::graph::execute {
 
@@ -56,8 +57,8 @@ class attention_unit {
     struct layout;
     bool plan(const std::vector<tensor>& in, layout& l) const;
     tensor one_by_one(const std::vector<tensor>& in, const value_products& products, allocator& memory) const;
-    bool has(const char* op) const { return find_link(op) != 0; }
-    std::size_t find_link(const char* op) const;  ///< 0: there is none
+    bool has(operator_word op) const { return find_link(op) != 0; }
+    std::size_t find_link(operator_word op) const;  ///< 0: there is none
 
     std::vector<link> nodes_;
 };

@@ -9,6 +9,7 @@
 #include "graph/evaluate/execute/cache.hpp"
 #include "graph/evaluate/execute/network.hpp"
 #include "graph/model/code_types.hpp"
+#include "graph/model/operator_name.hpp"
 
 namespace qk::graph::execute {
 
@@ -16,7 +17,7 @@ namespace qk::graph::execute {
 /// constant are passed as empty tensors.
 inline std::optional<quantizer> quantizer_of_dequantize(const net_node& n, const tensor& codes, const tensor& scale,
                                                         const tensor& zero_point) {
-    const std::string_view op = n.view.op_type();
+    const operator_name op = operator_of(n.view);
     if (op != "DequantizeLinear" && op != "ExtendedDequantizeLinear" && op != "VitisDequantizeLinear") return std::nullopt;
     if (scale.empty() || scale.type() != data_type::float32 || scale.size() == 0 || n.view.get_int("block_size", 0) != 0)
         return std::nullopt;
@@ -33,8 +34,7 @@ inline std::optional<quantizer> quantizer_of_dequantize(const net_node& n, const
 /// Returns the cache's number of the quantizer that a DequantizeLinear node stands for; nullopt if the node stands for none.
 inline std::optional<int> dequantized_by(cache& c, const net_node& n, const std::vector<slot>& in) {
     const auto constant = [&](std::size_t i) { return i < in.size() && in[i] < no_slot ? c.constant(in[i]) : tensor(); };
-    if (n.outputs[0] < 0 || (in.size() > 2 && in[2] >= 0) || n.view.op_type().find("DequantizeLinear") == std::string_view::npos)
-        return std::nullopt;
+    if (n.outputs[0] < 0 || (in.size() > 2 && in[2] >= 0) || !operator_of(n.view).contains("DequantizeLinear")) return std::nullopt;
     const auto q = quantizer_of_dequantize(n, constant(0), constant(1), constant(2));
     return q ? std::optional(c.intern(*q)) : std::nullopt;
 }

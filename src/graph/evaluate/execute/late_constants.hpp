@@ -10,6 +10,7 @@
 #include "graph/evaluate/execute/cache.hpp"
 #include "graph/evaluate/execute/dequantized.hpp"
 #include "graph/evaluate/execute/node_call.hpp"
+#include "graph/model/operator_name.hpp"
 
 namespace qk::graph::execute::detail {
 
@@ -45,7 +46,8 @@ inline std::function<tensor()> again(const cache& c, const net_node& n, const st
 /// Adds the Transpose of a large constant, whose shape is known without reading it. Returns no_slot for any other node.
 inline slot late_transpose(cache& c, const net_node& n, const std::vector<slot>& in) {
     const std::string& domain = n.view.proto().domain();
-    if (n.view.op_type() != "Transpose" || !(domain.empty() || domain == "ai.onnx") || in.size() != 1 || !c.is_late(in[0])) return no_slot;
+    if (operator_of(n.view) != "Transpose" || !(domain.empty() || domain == "ai.onnx") || in.size() != 1 || !c.is_late(in[0]))
+        return no_slot;
     const dims& shape = c.shape_of(in[0]);
     dims order = n.view.get_ints("perm"), turned;
     if (order.empty())
@@ -69,7 +71,7 @@ inline std::pair<late_weights, bool> matrix_at(const cache& c, slot s, bool tran
 /// Returns the source of the large constant from which this node, a Gather along axis 0, takes rows; null for any other node.
 inline source_pointer rows_in_file(const cache& c, const net_node& n, const std::vector<slot>& in) {
     const std::string& domain = n.view.proto().domain();
-    if (n.view.op_type() != "Gather" || !(domain.empty() || domain == "ai.onnx") || in.size() != 2 || in[0] >= no_slot || in[1] < 0)
+    if (operator_of(n.view) != "Gather" || !(domain.empty() || domain == "ai.onnx") || in.size() != 2 || in[0] >= no_slot || in[1] < 0)
         return nullptr;
     const source_pointer from = c.source_of(in[0]);
     const bool along_rows =

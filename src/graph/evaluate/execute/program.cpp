@@ -14,6 +14,7 @@
 #include "graph/evaluate/execute/row_unit.hpp"
 #include "graph/evaluate/execute/step_key.hpp"
 #include "graph/evaluate/execute/sum_unit.hpp"
+#include "graph/model/operator_name.hpp"
 
 namespace qk::graph::execute {
 namespace detail {
@@ -23,7 +24,7 @@ namespace detail {
 // quantizer.
 
 inline bool is_inference_norm(const net_node& n) {
-    return n.view.op_type() == "BatchNormalization" && n.view.version() >= 9 && n.inputs.size() == 5 && n.outputs.size() == 1 &&
+    return operator_of(n.view) == "BatchNormalization" && n.view.version() >= 9 && n.inputs.size() == 5 && n.outputs.size() == 1 &&
            n.view.get_int("training_mode", 0) == 0;
 }
 

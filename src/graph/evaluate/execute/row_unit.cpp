@@ -8,6 +8,7 @@
 
 #include "graph/evaluate/execute/step_key.hpp"
 #include "graph/evaluate/execute/sum_unit.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/activation.hpp"
 #include "graph/ops/layer_normalization.hpp"
 #include "graph/ops/reduce.hpp"
@@ -77,13 +78,13 @@ void with_numbers(const float* x, float* y, std::size_t n, float before, float a
     });
 }
 template <class F>
-auto numbers_of(std::string_view first, bool after) {
+auto numbers_of(operator_name first, bool after) {
     if (first == "Mul") return after ? with_numbers<F, '*', true> : with_numbers<F, '*', false>;
     if (first == "Div") return after ? with_numbers<F, '/', true> : with_numbers<F, '/', false>;
     return after ? with_numbers<F, ' ', true> : with_numbers<F, ' ', false>;
 }
 using number_function = void (*)(const float*, float*, std::size_t, float, float);
-number_function numbers_of(std::string_view op, std::string_view first, bool after) {
+number_function numbers_of(operator_name op, operator_name first, bool after) {
     if (op == "Tanh") return numbers_of<ops::functions::tanh>(first, after);
     if (op == "Erf") return numbers_of<ops::functions::erf>(first, after);
     return op == "Sigmoid" ? numbers_of<ops::functions::sigmoid>(first, after) : nullptr;
@@ -91,7 +92,7 @@ number_function numbers_of(std::string_view op, std::string_view first, bool aft
 
 template <class T>
 struct named {
-    std::string_view op;
+    operator_word op;
     T function;
 };
 constexpr named<void (*)(const float*, float*, std::size_t)> of_one[] = {
@@ -125,7 +126,7 @@ bool row_unit::find(const step& t, const cache& shared, node& n) {
     if (t.node == nullptr || t.unit || t.dense || t.attention || t.device || t.products != nullptr || t.rows || !t.bodies.empty() ||
         t.quantizer >= 0 || t.relu != nullptr || t.add != nullptr || t.out.size() != 1 || t.out[0] < 0)
         return false;
-    const auto is = [&](std::string_view op) { return detail::is_op(*t.node, op); };
+    const auto is = [&](operator_word op) { return detail::is_op(*t.node, op); };
     const node_view& view = t.node->view;
     for (const auto& [op, function] : of_two)
         if (is(op)) return n.op = op, n.pairs = function, view.version() >= 7 && t.in.size() == 2;
@@ -134,7 +135,7 @@ bool row_unit::find(const step& t, const cache& shared, node& n) {
     if (is("Gelu")) return n.elements = ops::gelu_of(view), n.elements != nullptr;
     if (is("Pow")) {
         const auto exponent = number_at(shared, t.in[1]);
-        if (exponent == 3.0) n.op = "Cube";
+        if (exponent == 3.0) n.op = operator_word("Cube");
         return exponent && (n.elements = ops::short_power(*exponent)) != nullptr;
     }
     if (is("ReduceMean")) {
@@ -203,7 +204,7 @@ void row_unit::take_in_numbers() {
             n.op = before->op, n.first = before->first, n.before = before->before, n.after = *n.constant;
             n.elements = before->elements, n.numbers = numbers_of(n.op, n.first, true), n.pairs = nullptr;
             n.constant.reset(), n.reads.resize(1);
-            n.op = "";
+            n.op = {};
             take(n, 0, *before);
         } else if (n.pairs != nullptr && !n.constant && (n.op == "Add" || n.op == "Mul") && n.reads[0] != n.reads[1]) {
             for (std::size_t k = 0; k < 2 && n.first.empty(); ++k) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "graph/evaluate/execute/program.hpp"
+#include "graph/model/operator_name.hpp"
 
 namespace qk::graph::execute {
 
@@ -69,7 +70,7 @@ class row_unit {
     using of_numbers = void (*)(const float* x, float* y, std::size_t n, float before, float after);
     using of_pairs = void (*)(some_rows a, some_rows b, float* y, std::size_t rows, std::size_t n, float by);
     struct node {
-        std::string_view op;
+        operator_name op;
         of_elements elements = nullptr;
         of_numbers numbers = nullptr;  ///< replaces `elements`: with a number before and after the function
         of_pairs pairs = nullptr;
@@ -78,7 +79,7 @@ class row_unit {
         float epsilon = 0;  ///< of `norm`
         std::int64_t axis = -1;
         float before = 0, after = 0;    ///< of `numbers`; `pairs` multiplies its first operand by `before`
-        std::string_view first;         ///< the operator that applies `before`; empty: none
+        operator_name first;            ///< the operator that applies `before`; empty: none
         std::optional<float> constant;  ///< the second operand, if it is one number
         std::vector<slot> reads;
         slot makes = no_slot;

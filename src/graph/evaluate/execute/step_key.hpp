@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/evaluate/execute/program.hpp"
+#include "graph/model/operator_name.hpp"
 #include "qk/graph/plan/plan.hpp"
 
 namespace qk::graph::execute::detail {
@@ -39,8 +40,8 @@ struct step_key_hash {
 };
 
 /// Returns whether a node is the operator of that name in ONNX's own domain.
-inline bool is_op(const net_node& n, std::string_view name) {
-    return n.view.op_type() == name && (n.view.proto().domain().empty() || n.view.proto().domain() == "ai.onnx");
+inline bool is_op(const net_node& n, operator_word name) {
+    return operator_of(n.view) == name && (n.view.proto().domain().empty() || n.view.proto().domain() == "ai.onnx");
 }
 
 /// A convolution that is not computed yet, because the only reader of its value may join its unit.

@@ -5,6 +5,7 @@
 #include "graph/export/marks.hpp"
 #include "graph/export/qdq.hpp"
 #include "graph/export/style.hpp"
+#include "graph/model/operator_name.hpp"
 #include "qk/graph/model/attribute.hpp"
 
 namespace qk::graph::detail {
@@ -216,7 +217,7 @@ read_back read_amd(const model& m, int node) {
     quantizer q;
     q.axis = number("axis", 1), q.semantics = semantics::quark;
     constexpr rounding modes[] = {rounding::half_away, rounding::half_up, rounding::half_even};
-    const bool mx = n.op_type() == "MXQuantizeDequantize" || n.op_type() == "MXFixNeuron";
+    const bool mx = operator_of(n) == "MXQuantizeDequantize" || operator_of(n) == "MXFixNeuron";
     const int mode = number("rounding_mode", mx ? 2 : 0);
     if (mode < 0 || mode > 2) return {};
     q.semantics.rounding = modes[mode];
@@ -227,7 +228,7 @@ read_back read_amd(const model& m, int node) {
         for (const auto& [e, name] : mx_elements)
             if (element == name) f.element = e, f.integer_bits = 0, q.semantics.rounding = rounding::half_even;
         q.format = f;
-    } else if (n.op_type() == "BFPQuantizeDequantize" || n.op_type() == "BFPFixNeuron") {
+    } else if (operator_of(n) == "BFPQuantizeDequantize" || operator_of(n) == "BFPFixNeuron") {
         const int mantissa = number("bit_width", 16) - 9, block = number("block_size", 8);
         if (text_attribute(n, "bfp_method", "to_bfp") == "to_bfp")
             q.format = block_float{.block_size = block, .exponent_bits = 8, .mantissa_bits = mantissa};

@@ -22,6 +22,7 @@
 #include "graph/export/style.hpp"
 #include "graph/export/styles/qmoe.hpp"
 #include "graph/model/code_types.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/widened.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/reference/codes.hpp"
@@ -29,10 +30,10 @@
 namespace qk::graph::detail {
 namespace {
 
-bool turned(const onnx::NodeProto& n) { return n.op_type() == "Gemm" && int_attribute(n, "transB", 0) != 0; }
+bool turned(const onnx::NodeProto& n) { return operator_of(n) == "Gemm" && int_attribute(n, "transB", 0) != 0; }
 
 /// Returns the axis that blocks run along in such a node: the inputs of a product, the values of a row.
-int block_axis(const onnx::NodeProto& n) { return n.op_type() == "Gather" || turned(n) ? 1 : 0; }
+int block_axis(const onnx::NodeProto& n) { return operator_of(n) == "Gather" || turned(n) ? 1 : 0; }
 
 /// Returns the block size of the node: a power of two of at most 256 that divides the plan's, or 32 where scales do not differ along the
 /// axis; 0 if there is none.
@@ -167,8 +168,8 @@ bool fits_table(const quantizer& q, const tensor& value, std::string& why) {
 /// Returns whether the reader of weights `value` can become such a node; `why` says what prevents it.
 bool fits_nbits(const onnx::NodeProto& n, int input, const quantizer& q, const tensor& value, std::string& why) {
     const integer* f = std::get_if<integer>(&q.format);
-    const bool table = n.op_type() == "Gather" && n.domain().empty() && input == 0 && int_attribute(n, "axis", 0) == 0;
-    const bool product = (n.op_type() == "MatMul" || n.op_type() == "Gemm") && n.domain().empty() && input == 1;
+    const bool table = operator_of(n) == "Gather" && n.domain().empty() && input == 0 && int_attribute(n, "axis", 0) == 0;
+    const bool product = (operator_of(n) == "MatMul" || operator_of(n) == "Gemm") && n.domain().empty() && input == 1;
     if (!table && !product) return why = "a " + n.op_type() + " reads them", false;
     if (table && f == nullptr) return fits_table(q, value, why);
     if (f == nullptr || (f->bits != 2 && f->bits != 4 && f->bits != 8)) return why = "the format is none of 2, 4 or 8 bits", false;
@@ -179,7 +180,7 @@ bool fits_nbits(const onnx::NodeProto& n, int input, const quantizer& q, const t
     if (q.block_size == 0 && q.scale.size() > 1 && axis == block_axis(n)) return why = "their scales run along the inputs", false;
     if (size_of_blocks(q) == 0) return why = "blocks of " + std::to_string(q.block_size) + " have no power of two from 16 on", false;
     if (table && value.dim(1) * f->bits % 8 != 0) return why = "their rows do not fill bytes", false;
-    if (n.op_type() == "Gemm") {
+    if (operator_of(n) == "Gemm") {
         if (int_attribute(n, "transA", 0) != 0 || float_attribute(n, "alpha", 1) != 1.0f || float_attribute(n, "beta", 1) != 1.0f)
             return why = "the Gemm transposes its input or multiplies", false;
     }
@@ -191,11 +192,11 @@ bool fits_nbits(const onnx::NodeProto& n, int input, const quantizer& q, const t
 void write_nbits(graph_writer& g, int index, const std::string& name, const quantizer& q, const tensor& value, data_type own) {
     const onnx::NodeProto before = g.graph().node(index);
     const integer* f = std::get_if<integer>(&q.format);
-    const bool table = before.op_type() == "Gather", half = ops::is_half(own);
+    const bool table = operator_of(before) == "Gather", half = ops::is_half(own);
     const nbits_constants c = f == nullptr ? hold_floats(g, name, q, value) : hold(g, name, before, q, value, table);
     g.import("com.microsoft", 1);
     const std::string x = half && !table ? g.cast(before.input(0), before.input(0) + marks::wide, data_type::float32) : before.input(0);
-    const bool biased = before.op_type() == "Gemm" && before.input_size() > 2 && !before.input(2).empty();
+    const bool biased = operator_of(before) == "Gemm" && before.input_size() > 2 && !before.input(2).empty();
     const std::string y = half || biased ? g.fresh(before.output(0) + "_product") : before.output(0);
     const std::string narrow = half && biased ? g.fresh(before.output(0) + marks::own) : before.output(0);
     if (half) set_attribute(g.node("Cast", {y}, {narrow}), "to", static_cast<std::int64_t>(own));
@@ -240,7 +241,7 @@ class nbits_writer : public quantizer_writer {
         rest_->begin(source, plan);
         for (int i = 0; i < source.graph().node_size(); ++i) {
             const onnx::NodeProto& n = source.graph().node(i);
-            if (n.domain() != "com.microsoft" || n.op_type() != "MoE") continue;
+            if (n.domain() != "com.microsoft" || operator_of(n) != "MoE") continue;
             planned_experts e{.node = i};
             std::array<tensor, 2> values;
             bool constant = true;
@@ -356,8 +357,8 @@ std::optional<unpacked_weights> unpack_table(const model& m, const onnx::NodePro
 /// Reads MatMulNBits and GatherBlockQuantized; nullopt for another operator, inputs that are no constants, and what a plain node lacks:
 /// group indices, a bias.
 std::optional<unpacked_weights> unpack_nbits(const model& m, const onnx::NodeProto& n) {
-    const bool table = n.op_type() == "GatherBlockQuantized";
-    if (n.domain() != "com.microsoft" || (!table && n.op_type() != "MatMulNBits") || n.input_size() < 3) return std::nullopt;
+    const bool table = operator_of(n) == "GatherBlockQuantized";
+    if (n.domain() != "com.microsoft" || (!table && operator_of(n) != "MatMulNBits") || n.input_size() < 3) return std::nullopt;
     for (int k = 4; k < n.input_size(); ++k)
         if (!n.input(k).empty()) return std::nullopt;
     unpacked_weights w;
@@ -413,7 +414,7 @@ read_back read_nbits(const model& m, int node) {
     if (read_back experts = read_qmoe(m, n); experts.index() != 0) return experts;
     auto w = unpack_nbits(m, n);
     if (!w) return {};
-    const int weights = n.op_type() == "MatMulNBits" ? 1 : 0;
+    const int weights = operator_of(n) == "MatMulNBits" ? 1 : 0;
     node_on_floats plain{.node = n, .rounds_activations = int_attribute(n, "accuracy_level", 0) == 4};
     plain.node.set_op_type(weights == 1 ? "MatMul" : "Gather");
     plain.node.clear_domain(), plain.node.clear_attribute(), plain.node.clear_doc_string();

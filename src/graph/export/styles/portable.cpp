@@ -20,6 +20,7 @@
 #include "graph/export/qdq.hpp"
 #include "graph/export/style.hpp"
 #include "graph/export/writer.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/portable_functions.hpp"
 #include "qk/formats/floating.hpp"
 #include "qk/formats/format.hpp"
@@ -1112,9 +1113,10 @@ class portable_writer : public functions_writer {
     bool takes(const quantized_value& v, const tensor& value, data_type own, model::use reader) override {
         if (options_.weights != weight_storage::product || reader.node < 0) return false;
         const onnx::NodeProto& n = source_->graph().node(reader.node);
-        const bool table = n.op_type() == "Gather" && reader.input == 0 && int_attribute(n, "axis", 0) == 0 && own == data_type::float32 &&
-                           is_decoded_in_each_run(value);
-        if (!n.domain().empty() || (!table && ((n.op_type() != "MatMul" && n.op_type() != "Gemm") || reader.input != 1))) return false;
+        const bool table = operator_of(n) == "Gather" && reader.input == 0 && int_attribute(n, "axis", 0) == 0 &&
+                           own == data_type::float32 && is_decoded_in_each_run(value);
+        if (!n.domain().empty() || (!table && ((operator_of(n) != "MatMul" && operator_of(n) != "Gemm") || reader.input != 1)))
+            return false;
         const char* why = obstacle_to_product(n, v.how, value);
         const auto weights = why == nullptr ? held_for_product(v, value, is_turned(n), own) : std::nullopt;
         if (why == nullptr && !weights) why = "some values have no code, or the codes have more than 16 bits";
@@ -1162,7 +1164,7 @@ class portable_writer : public functions_writer {
         std::string names;
         for (const auto& f : g_.target().proto().functions()) {
             const bool wide = std::ranges::any_of(f.node(), [](const onnx::NodeProto& n) {
-                return n.op_type() == "Cast" && int_attribute(n, "to", 0) == static_cast<std::int64_t>(data_type::float64);
+                return operator_of(n) == "Cast" && int_attribute(n, "to", 0) == static_cast<std::int64_t>(data_type::float64);
             });
             if (wide && f.domain() == marks::function_domain) names += (names.empty() ? "" : ", ") + f.name();
         }
@@ -1480,7 +1482,7 @@ class portable_writer : public functions_writer {
 
     /// Returns whether the weights stand as [outputs, inputs] already; a row of a table is an output.
     static bool is_turned(const onnx::NodeProto& n) {
-        return n.op_type() == "Gather" || (n.op_type() == "Gemm" && int_attribute(n, "transB", 0) != 0);
+        return operator_of(n) == "Gather" || (operator_of(n) == "Gemm" && int_attribute(n, "transB", 0) != 0);
     }
 
     /// Returns why a MatMul or Gemm cannot be a product; null if it can.
@@ -1489,7 +1491,7 @@ class portable_writer : public functions_writer {
         if (is_stochastic(q.semantics.rounding)) return "they are rounded stochastically";
         const std::int64_t inputs = is_turned(n) ? 1 : 0, axis = q.flatten ? 1 : positive_axis(q.axis, 2);
         if ((is_block_format(q.format) || q.block_size > 0) && axis != inputs) return "their blocks run along the outputs";
-        if (n.op_type() != "Gemm") return nullptr;
+        if (operator_of(n) != "Gemm") return nullptr;
         if (int_attribute(n, "transA", 0) != 0 || float_attribute(n, "alpha", 1) != 1.0f || float_attribute(n, "beta", 1) != 1.0f)
             return "the Gemm transposes its input or multiplies";
         if (n.input_size() < 3 || n.input(2).empty()) return nullptr;
@@ -1549,9 +1551,9 @@ class portable_writer : public functions_writer {
         const held_matrix& m = matrices_[p.matrix];
         onnx::NodeProto& n = *g_.graph().mutable_node(p.node);
         function_key key = m.codes.key;
-        key.looks_up = n.op_type() == "Gather";
+        key.looks_up = operator_of(n) == "Gather";
         key.integer_sums = key.integer_sums && !key.looks_up;
-        key.bias = n.op_type() == "Gemm" && n.input_size() > 2 && !n.input(2).empty();
+        key.bias = operator_of(n) == "Gemm" && n.input_size() > 2 && !n.input(2).empty();
         std::vector<std::string> inputs{n.input(key.looks_up ? 1 : 0)};
         if (key.bias) inputs.push_back(n.input(2));
         inputs.insert(inputs.end(), m.codes.inputs.begin(), m.codes.inputs.end());

@@ -8,6 +8,7 @@
 #include "graph/export/refine.hpp"
 #include "graph/export/style.hpp"
 #include "graph/model/code_types.hpp"
+#include "graph/model/operator_name.hpp"
 #include "qk/graph/model/attribute.hpp"
 
 namespace qk::graph::detail {
@@ -24,9 +25,9 @@ class integer_product_rewriter {
         for (int i = 0; i < layers_.count(); ++i) {
             const onnx::NodeProto& n = layers_.node(i);
             if (!n.domain().empty()) continue;
-            if (n.op_type() == "MatMul") matmul(i);
-            else if (n.op_type() == "Gemm") gemm(i);
-            else if (n.op_type() == "Conv") conv(i);
+            if (operator_of(n) == "MatMul") matmul(i);
+            else if (operator_of(n) == "Gemm") gemm(i);
+            else if (operator_of(n) == "Conv") conv(i);
         }
         layers_.drop_dead();
     }
@@ -155,8 +156,8 @@ class product_match {
     product_match(const model& m, int node) : m_(m), n_(m.graph().node(node)) {}
 
     read_back run() {
-        const bool convolves = n_.op_type() == "ConvInteger";
-        if (!n_.domain().empty() || (!convolves && n_.op_type() != "MatMulInteger") || n_.input_size() < 3) return {};
+        const bool convolves = operator_of(n_) == "ConvInteger";
+        if (!n_.domain().empty() || (!convolves && operator_of(n_) != "MatMulInteger") || n_.input_size() < 3) return {};
         found_.node = n_;
         found_.node.set_op_type(convolves ? "Conv" : "MatMul");
         found_.node.clear_doc_string(), found_.node.clear_input();
@@ -170,7 +171,7 @@ class product_match {
         if (last_node < 0) return {};
         const onnx::NodeProto& last = m_.graph().node(last_node);
         const int scales = m_.producer(last.input(last.input(0) == sums ? 1 : 0));
-        if (scales < 0 || m_.graph().node(scales).op_type() != "Mul" || m_.graph().node(scales).input_size() != 2) return {};
+        if (scales < 0 || operator_of(m_.graph().node(scales)) != "Mul" || m_.graph().node(scales).input_size() != 2) return {};
         const onnx::NodeProto& both = m_.graph().node(scales);
         if (both.input(0) != a->output(1) && both.input(1) != a->output(1)) return {};
         const std::string& other = both.input(both.input(0) == a->output(1) ? 1 : 0);
@@ -199,17 +200,17 @@ class product_match {
         const int maker = m_.producer(n_.input(codes));
         if (maker < 0) return nullptr;
         const onnx::NodeProto& n = m_.graph().node(maker);
-        if (n.op_type() != "DynamicQuantizeLinear" || n.output_size() != 3 || n.output(0) != n_.input(codes) ||
+        if (operator_of(n) != "DynamicQuantizeLinear" || n.output_size() != 3 || n.output(0) != n_.input(codes) ||
             n.output(2) != n_.input(zero_point))
             return nullptr;
         found_.parts.push_back(maker);
         return &n;
     }
-    int only_reader(const std::string& tensor, const char* op) const {
+    int only_reader(const std::string& tensor, operator_word op) const {
         const auto& uses = m_.uses(tensor);
         if (uses.size() != 1 || uses[0].node < 0 || uses[0].input < 0) return -1;
         const onnx::NodeProto& n = m_.graph().node(uses[0].node);
-        return n.domain().empty() && n.op_type() == op ? uses[0].node : -1;
+        return n.domain().empty() && operator_of(n) == op ? uses[0].node : -1;
     }
 
     /// Reads constant weights with one scale for all, or one for each result: along the last axis of a product, the first of a filter.

@@ -14,6 +14,7 @@
 #include "graph/export/packed.hpp"
 #include "graph/export/packed_rows.hpp"
 #include "graph/model/edit.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/expert_codes.hpp"
 #include "graph/ops/widened.hpp"
 #include "qk/graph/model/attribute.hpp"
@@ -287,7 +288,7 @@ bool write_qmoe(graph_writer& g, const planned_experts& e, const std::array<tens
 }
 
 read_back read_qmoe(const model& m, const onnx::NodeProto& n) {
-    if (n.domain() != "com.microsoft" || n.op_type() != "QMoE" || n.input_size() < 7 || n.output_size() != 1) return {};
+    if (n.domain() != "com.microsoft" || operator_of(n) != "QMoE" || n.input_size() < 7 || n.output_size() != 1) return {};
     const experts_reader reader(m, n);
     if (reader.given(14)) return {};
     for (int k = 17; k < n.input_size(); ++k)

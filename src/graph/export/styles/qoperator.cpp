@@ -6,6 +6,7 @@
 #include "graph/export/layer_rewriter.hpp"
 #include "graph/export/qdq.hpp"
 #include "graph/export/style.hpp"
+#include "graph/model/operator_name.hpp"
 
 namespace qk::graph::detail {
 
@@ -19,13 +20,14 @@ class qlinear_rewriter {
         for (int i = 0; i < layers_.count(); ++i) {
             const onnx::NodeProto& n = layers_.node(i);
             if (!n.domain().empty() || n.output_size() != 1) continue;
-            const std::string& op = n.op_type();
+            const operator_name op = operator_of(n);
             if (op == "Conv") conv(i);
             else if (op == "MatMul") matmul(i);
             else if (op == "Gemm") gemm(i);
-            else if (op == "Add" || op == "Mul") binary(i, "QLinear" + op);
+            else if (op == "Add" || op == "Mul") binary(i, "QLinear" + n.op_type());
             else if (op == "Concat") concat(i);
-            else if (op == "AveragePool" || op == "GlobalAveragePool" || op == "Sigmoid" || op == "LeakyRelu") unary(i, "QLinear" + op);
+            else if (op == "AveragePool" || op == "GlobalAveragePool" || op == "Sigmoid" || op == "LeakyRelu")
+                unary(i, "QLinear" + n.op_type());
             else if (moves(n)) move(i);
         }
         layers_.drop_dead();
@@ -169,9 +171,7 @@ class qlinear_rewriter {
 
     /// Is true for operators whose output elements are elements of input 0, and which have kernels for bytes.
     bool moves(const onnx::NodeProto& n) const {
-        for (const char* op : {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "MaxPool", "Identity", "Pad"})
-            if (n.op_type() == op) return true;
-        return false;
+        return one_of(operator_of(n), {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "MaxPool", "Identity", "Pad"});
     }
     /// Before: DequantizeLinear -> mover -> QuantizeLinear of the same scale.  After: the mover of codes.
     void move(int i) {
@@ -182,7 +182,7 @@ class qlinear_rewriter {
         if (!y || y->to.to.scales != x->scales || layers_.zero_of(*x) != layers_.zero_of(y->to.to)) return;
         std::vector<std::string> in(n.input().begin(), n.input().end());
         in[0] = x->codes;
-        if (n.op_type() == "Pad") {
+        if (operator_of(n) == "Pad") {
             const auto* mode = find_attribute(n, "mode");
             if (mode == nullptr || mode->s() == "constant") {
                 // Pads are filled with 0, whose code is the zero point.
@@ -193,7 +193,7 @@ class qlinear_rewriter {
             }
             g_.require_opset(13, "Pad of codes");
         }
-        if (n.op_type() == "MaxPool") g_.require_opset(12, "MaxPool of codes");
+        if (operator_of(n) == "MaxPool") g_.require_opset(12, "MaxPool of codes");
         replace(i, n.op_type(), "", in, *y);
     }
 

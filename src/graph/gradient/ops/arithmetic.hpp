@@ -12,6 +12,7 @@
 #include "graph/gradient/backward.hpp"
 #include "graph/gradient/ops/unary.hpp"
 #include "graph/gradient/reduce_to.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/activation.hpp"
 #include "graph/ops/binary.hpp"
 #include "graph/ops/unary.hpp"
@@ -149,7 +150,7 @@ inline void prelu_backward(backward_call& call) {
 
 /// Handles Sum and Mean: each operand gets g, for Mean divided by the number of operands.
 inline void sum_backward(backward_call& call) {
-    const bool mean = call.node().op_type() == "Mean";
+    const bool mean = operator_of(call.node()) == "Mean";
     with_gradient_type(call, [&]<class T>(T) {
         tensor g = call.gradient();
         if (mean) {

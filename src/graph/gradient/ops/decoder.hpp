@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "graph/gradient/backward.hpp"
-#include "graph/gradient/ops/fused.hpp"
+#include "graph/gradient/ops/attention.hpp"
 #include "graph/ops/group_query_attention.hpp"
 
 namespace qk::graph::gradient {

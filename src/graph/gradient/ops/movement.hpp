@@ -10,13 +10,14 @@
 
 #include "graph/gradient/backward.hpp"
 #include "graph/gradient/reduce_to.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/resize.hpp"
 #include "graph/ops/transpose.hpp"
 
 namespace qk::graph::gradient {
 
 /// Returns as bits which inputs' elements an operator moves; its other inputs are indices, shapes, conditions.
-constexpr unsigned moved_inputs(std::string_view op) {
+constexpr unsigned moved_inputs(operator_name op) {
     if (op == "Concat") return ~0u;
     if (op == "Where") return 0b110;
     if (op == "Pad" || op == "Scatter" || op == "ScatterElements" || op == "ScatterND") return 0b101;
@@ -27,7 +28,7 @@ constexpr unsigned moved_inputs(std::string_view op) {
 
 template <class T>
 void follow_elements(backward_call& call) {
-    const unsigned moved = moved_inputs(call.node().op_type());
+    const unsigned moved = moved_inputs(operator_of(call.node()));
     std::vector<tensor> numbered(call.inputs().begin(), call.inputs().end());
     std::vector<std::int64_t> first(numbered.size() + 1, 1);  // 0 marks an element that comes from no input: padding
     for (std::size_t i = 0; i < numbered.size(); ++i) {
@@ -130,7 +131,7 @@ inline void resize_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
         const dims& shape = call.input(0).shape();
-        const auto plans = call.node().op_type() == "Upsample" ? ops::plan_upsample(context) : ops::plan_resize(context);
+        const auto plans = operator_of(call.node()) == "Upsample" ? ops::plan_upsample(context) : ops::plan_resize(context);
         tensor g = call.gradient();
         for (std::size_t a = shape.size(); a-- > 0;) {
             const ops::resize_axis& plan = plans.axes[a];

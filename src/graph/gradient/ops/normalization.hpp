@@ -10,6 +10,7 @@
 
 #include "graph/gradient/backward.hpp"
 #include "graph/gradient/reduce_to.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/layer_normalization.hpp"
 #include "graph/ops/lp_normalization.hpp"
 #include "graph/ops/sums.hpp"
@@ -88,38 +89,12 @@ void row_normalization_backward(backward_call& call) {
     });
 }
 
-/// Handles input + skip (+ bias), normalized over the last axis; the sum may be an output of its own (3).
-template <bool Centered>
-void skip_normalization_backward(backward_call& call) {
-    for (std::size_t k : {std::size_t{1}, std::size_t{2}})
-        if (call.has_gradient(k)) call.fail("a gradient through the outputs Mean and InvStdDev is not supported");
-    const std::size_t bias = Centered ? 4 : 3;
-    with_gradient_type(call, [&]<class T>(T) {
-        const tensor x = call.real<T>(0), skip = call.real<T>(1);
-        tensor sum(type_of<T>, x.shape());
-        each_broadcast(x.shape(), skip.shape(), [&](std::size_t i, std::size_t j) { sum.as<T>()[i] = x.as<T>()[i] + skip.as<T>()[j]; });
-        if (call.has_input(bias)) {
-            const tensor b = call.real<T>(bias);
-            each_broadcast(x.shape(), b.shape(), [&](std::size_t i, std::size_t j) { sum.as<T>()[i] += b.as<T>()[j]; });
-        }
-        tensor d = zeros<T>(x.shape());
-        if (call.has_gradient(0))
-            d = row_normalization<T>(call, sum, x.rank() - 1, 2, Centered ? 3 : -1,
-                                     static_cast<double>(call.node().get_float("epsilon", 1e-5f)), Centered);
-        if (call.has_gradient(3))
-            for (std::size_t i = 0; i < d.size(); ++i) d.as<T>()[i] += call.gradient(3).as<T>()[i];
-        call.give(0, d);
-        if (call.wants(1)) call.give(1, reduced_to<T>(d, skip.shape()));
-        if (call.wants(bias)) call.give(bias, reduced_to<T>(d, call.input(bias).shape()));
-    });
-}
-
 inline void group_normalization_backward(backward_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0), scale = call.real<T>(1), &g = call.gradient();
         const auto channels = static_cast<std::size_t>(x.dim(1));
         const std::size_t groups =
-            call.node().op_type() == "InstanceNormalization" ? channels : static_cast<std::size_t>(call.node().get_int("num_groups", 1));
+            operator_of(call.node()) == "InstanceNormalization" ? channels : static_cast<std::size_t>(call.node().get_int("num_groups", 1));
         const std::size_t per_group = channels / groups, positions = ops::product(x.shape(), 2, x.rank()), length = per_group * positions;
         const auto epsilon = static_cast<double>(call.node().get_float("epsilon", 1e-5f));
         std::vector<double> dscale(scale.size(), 0.0), dbias(call.input(2).size(), 0.0);
@@ -292,8 +267,6 @@ inline constexpr backward_entry normalization_backward_rows[] = {
     {"", "SimplifiedLayerNormalization", 1, row_normalization_backward<false>},
     {"com.microsoft", "LayerNormalization", 1, row_normalization_backward<true>},
     {"com.microsoft", "SimplifiedLayerNormalization", 1, row_normalization_backward<false>},
-    {"com.microsoft", "SkipLayerNormalization", 1, skip_normalization_backward<true>},
-    {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, skip_normalization_backward<false>},
     {"", "InstanceNormalization", 1, group_normalization_backward},
     {"", "GroupNormalization", 1, group_normalization_backward},
     {"", "BatchNormalization", 1, batch_normalization_backward},

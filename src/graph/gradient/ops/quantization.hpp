@@ -81,6 +81,10 @@ inline constexpr backward_entry quantization_backward_rows[] = {
     {"", "DequantizeLinear", 1, dequantize_linear_backward},
     {"com.microsoft", "QuantizeLinear", 1, quantize_linear_backward},
     {"com.microsoft", "DequantizeLinear", 1, dequantize_linear_backward},
+};
+
+/// Those of the old domain com.vai.quantize are the same.
+inline constexpr backward_entry amd_backward_rows[] = {
     {"com.amd.quark", "ExtendedQuantizeLinear", 1, quantize_linear_backward},
     {"com.amd.quark", "ExtendedDequantizeLinear", 1, dequantize_linear_backward},
     {"com.amd.quark", "VitisQuantizeLinear", 1, quantize_linear_backward},
@@ -89,14 +93,6 @@ inline constexpr backward_entry quantization_backward_rows[] = {
     {"com.amd.quark", "MXQuantizeDequantize", 1, straight_through_backward},
     {"com.amd.quark", "BFPFixNeuron", 1, straight_through_backward},
     {"com.amd.quark", "MXFixNeuron", 1, straight_through_backward},
-    {"com.vai.quantize", "ExtendedQuantizeLinear", 1, quantize_linear_backward},
-    {"com.vai.quantize", "ExtendedDequantizeLinear", 1, dequantize_linear_backward},
-    {"com.vai.quantize", "VitisQuantizeLinear", 1, quantize_linear_backward},
-    {"com.vai.quantize", "VitisDequantizeLinear", 1, dequantize_linear_backward},
-    {"com.vai.quantize", "BFPQuantizeDequantize", 1, straight_through_backward},
-    {"com.vai.quantize", "MXQuantizeDequantize", 1, straight_through_backward},
-    {"com.vai.quantize", "BFPFixNeuron", 1, straight_through_backward},
-    {"com.vai.quantize", "MXFixNeuron", 1, straight_through_backward},
 };
 
 }  // namespace qk::graph::gradient

@@ -7,6 +7,7 @@
 
 #include "graph/gradient/backward.hpp"
 #include "graph/gradient/reduce_to.hpp"
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/reduce.hpp"
 #include "graph/ops/softmax.hpp"
 
@@ -38,7 +39,7 @@ void map_reduced(backward_call& call, F slope) {
 
 /// Max, Min: extremes get equal shares. Prod: the slope is the product of the other elements, also where one of them is 0.
 inline void reduce_choice_backward(backward_call& call) {
-    const bool product = call.node().op_type() == "ReduceProd";
+    const bool product = operator_of(call.node()) == "ReduceProd";
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
         const tensor x = call.real<T>(0), y = call.result<T>(0);

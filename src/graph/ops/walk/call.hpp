@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/model/operator_name.hpp"
 #include "graph/ops/walk/walk.hpp"
 
 namespace qk::graph::ops {
@@ -28,7 +29,7 @@ class walk_call {
         : out(outputs), node_(&node), in_(std::move(in)), counts_(&counts) {}
 
     const node_view& view() const { return *node_; }
-    std::string_view op() const { return node_->op_type(); }
+    operator_name op() const { return operator_of(*node_); }
     int version() const { return node_->version(); }
     const walk_counts& counts() const { return *counts_; }
     bool has_samples() const { return counts_->back() != 1; }
@@ -101,7 +102,7 @@ class walk_call {
         if (k >= out.size()) return;
         out[k] = walked{};
         out[k].is = is;
-        out[k].why = "node '" + std::string(view().name()) + "' (" + std::string(op()) + ") " + what;
+        out[k].why = "node '" + std::string(view().name()) + "' (" + std::string(view().op_type()) + ") " + what;
     }
 
     [[noreturn]] void mixed(std::string what) const { throw walk_end{walked::kind::mixed, std::move(what)}; }

@@ -248,7 +248,7 @@ void follow_pool(walk_call& c) {
     if (x.is_rows() && x.axis > 1) c.mixed("computes along the samples");
     if (x.shape.size() < 3) c.undecided("has a wrong rank");
     dims shape = x.shape;
-    if (c.op().find("Global") != std::string_view::npos) {
+    if (c.op().contains("Global")) {
         std::fill(shape.begin() + 2, shape.end(), 1);
     } else {
         shape = windowed_shape(x, x.shape[1], [&](const dims& s) {

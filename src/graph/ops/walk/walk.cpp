@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/ops/walk/walk.hpp"
+#include "graph/model/operator_name.hpp"
 
 #include <algorithm>
 #include <cstring>
 
+#include "graph/ops/body.hpp"
 #include "graph/ops/run_node.hpp"
 #include "graph/ops/walk/call.hpp"
 
@@ -118,6 +120,7 @@ class walker {
         const bool depends = std::ranges::any_of(seen, [](const walked* v) { return v != nullptr && v->is != state_kind::shared; });
         try {
             if (!n.bodies.empty()) return follow_bodies(n, in, known);
+            if (n.op != nullptr && n.op->body != nullptr && n.op->walk.follow == nullptr) return through_body(n, in);
             return by_rule(n, std::move(in));
         } catch (const walk_end& end) {
             if (depends) return all(n, end.is, end.what);
@@ -137,7 +140,7 @@ class walker {
             throw error("subgraph");
         };
         try {
-            graph::detail::bounded_heap heap(n.view->op_type() == "Constant" ? std::size_t{1} << 34 : most_content);
+            graph::detail::bounded_heap heap(operator_of(*n.view) == "Constant" ? std::size_t{1} << 34 : most_content);
             const bool once = std::ranges::none_of(in, [](const walked* v) { return v != nullptr && v->is == state_kind::counted; });
             for (std::size_t at = 0; at < (once ? 1 : counts_.size()); ++at) {
                 std::vector<tensor> inputs, outputs(n.outputs.size());
@@ -183,6 +186,26 @@ class walker {
         return std::move(call.out);
     }
 
+    /// A composite without a rule does to the samples what its body does.
+    states through_body(const node& n, const std::vector<const walked*>& in) {
+        const op_body body(*n.view, *n.op);
+        walk_graph graph;
+        graph.values = static_cast<std::size_t>(body.values());
+        graph.stated.resize(graph.values);
+        states own;
+        for (std::size_t i = 0; i < in.size(); ++i) {
+            if (in[i] == nullptr) continue;
+            graph.inputs.push_back(static_cast<int>(i));
+            own.push_back(*in[i]);
+        }
+        for (const op_body::node& b : body.nodes()) graph.nodes.push_back({&b.view, b.op, b.inputs, b.outputs});
+        const states known_inside = values(graph, std::move(own));
+        states made = all(n, state_kind::undecided, "has a body that does not make this output");
+        for (std::size_t k = 0; k < made.size(); ++k)
+            if (const int v = body.output(k); v >= 0) made[k] = known_inside[static_cast<std::size_t>(v)];
+        return made;
+    }
+
     static std::string_view domain_of(const node& n) { return n.op != nullptr ? n.op->domain : std::string_view("?"); }
 
     states run_body(const walk_graph::body& s, states own, const states& around) {
@@ -194,7 +217,7 @@ class walker {
     }
 
     states follow_bodies(const node& n, const std::vector<const walked*>& in, const states& known) {
-        const std::string_view op = n.view->op_type();
+        const operator_name op = operator_of(*n.view);
         if (!domain_of(n).empty()) throw walk_end{state_kind::undecided, "is an operator whose axes are not known here"};
         if (op == "If") return follow_if(n, in, known);
         if (op == "Loop") return follow_loop(n, in, known);

@@ -5,6 +5,6 @@
 
 namespace qk::graph::ops {
 
-op_group amd_group() { return join(amd_quantizer_ops); }
+op_group amd_group() { return join(amd_quantizer_ops, also_in("com.vai.quantize", amd_quantizer_ops)); }
 
 }  // namespace qk::graph::ops

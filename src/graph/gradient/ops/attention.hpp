@@ -1,40 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vector-Jacobian products of com.microsoft's Gelu family and of the standard's Attention.
+// Vector-Jacobian product of the standard's Attention, and of the heads that its relatives have in common with it (decoder.hpp).
 #pragma once
 
 #include <cmath>
 #include <vector>
 
 #include "graph/gradient/backward.hpp"
-#include "graph/gradient/ops/convolution.hpp"
-#include "graph/gradient/ops/unary.hpp"
 #include "graph/gradient/reduce_to.hpp"
 #include "graph/ops/microsoft_attention.hpp"
 
 namespace qk::graph::gradient {
-
-/// Handles f(x + bias) by the slope of f; the bias lies along the last axis and is optional.
-template <class F>
-void biased_activation_backward(backward_call& call, F slope) {
-    with_gradient_type(call, [&]<class T>(T) {
-        const tensor x = call.real<T>(0), bias = call.optional_real<T>(1);
-        tensor dx(type_of<T>, x.shape());
-        for (std::size_t i = 0; i < x.size(); ++i)
-            dx.as<T>()[i] = call.gradient().as<T>()[i] * slope(x.as<T>()[i] + (bias.empty() ? T{0} : bias.as<T>()[i % bias.size()]));
-        call.give(0, dx);
-        if (call.wants(1)) call.give(1, reduced_to<T>(dx, bias.shape()));
-    });
-}
-inline void bias_gelu_backward(backward_call& call) {
-    biased_activation_backward(call, []<class T>(T x) { return gelu_slope(x); });
-}
-inline void fast_gelu_backward(backward_call& call) {
-    biased_activation_backward(call, []<class T>(T x) { return tanh_gelu_slope(x); });
-}
-inline void quick_gelu_backward(backward_call& call) {
-    const double alpha = static_cast<double>(call.node().get_float("alpha", 1.702f));
-    biased_activation_backward(call, [alpha]<class T>(T x) { return swish_slope(x, static_cast<T>(alpha)); });
-}
 
 /// Inverts split_heads: returns x [batch, heads, sequence, width] in `shape`, that of the operand.
 template <class T>
@@ -138,11 +113,7 @@ inline void attention_backward(backward_call& call) {
     });
 }
 
-inline constexpr backward_entry fused_backward_rows[] = {
-    {"com.microsoft", "Gelu", 1, bias_gelu_backward},
-    {"com.microsoft", "BiasGelu", 1, bias_gelu_backward},
-    {"com.microsoft", "FastGelu", 1, fast_gelu_backward},
-    {"com.microsoft", "QuickGelu", 1, quick_gelu_backward},
+inline constexpr backward_entry attention_backward_rows[] = {
     {"", "Attention", 23, attention_backward},
 };
 
