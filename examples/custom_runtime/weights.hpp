@@ -43,18 +43,26 @@ class workers {
         body_ = &body, pieces_ = pieces, next_ = 0, busy_ = threads_.size(), ++round_;
         round_.notify_all();
         work();
-        for (std::size_t left = busy_; left != 0; left = busy_) busy_.wait(left);
+        for (std::size_t left = busy_; left != 0; left = busy_) wait_for_change(busy_, left);
     }
 
   private:
+    /// Looks again for some hundred microseconds, since the next product comes soon, before it sleeps: waking takes as long as a product.
+    template <class T>
+    static void wait_for_change(const std::atomic<T>& of, T seen) {
+        for (int i = 0; i < 20000 && of == seen; ++i) {
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#endif
+        }
+        of.wait(seen);
+    }
     void work() {
         for (std::size_t i = next_++; i < pieces_; i = next_++) (*body_)(i);
     }
     void loop() {
         for (std::uint32_t seen = 0;;) {
-            for (int i = 0; i < 20000 && round_ == seen; ++i) {
-            }  // the next product comes soon
-            round_.wait(seen);
+            wait_for_change(round_, seen);
             seen = round_;
             if (stop_) return;
             work();
