@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """qk: number formats for neural networks, and mixed precision for ONNX models.
 
-Arrays: fake_quantize, encode, decode, formats, format, compare, vectors, dot, devices, fake_quantize_backward.
+Arrays: fake_quantize, encode, decode, formats, format, compare, find_accumulator, vectors, dot, devices,
+fake_quantize_backward.
 Models: load, then quantize, calibrate, evaluate, diff, sensitivity, search, gradient, finetune, inspect, explain, recover.
 The options of a model's functions are those of the command `qk`; `help(qk.search)` lists them.
 Beside them qk.torch trains in formats, and qk.onnxruntime runs files at the speed of the kernels.
@@ -34,7 +35,7 @@ from ._qk import version as __version__
 
 _of_models = (
     "Model", "load", "quantize", "calibrate", "evaluate", "diff", "sensitivity", "search", "gradient", "finetune", "recover", "inspect", "explain",
-    "compare", "vectors", "dot", "devices", "Plan", "Interrupted", "Remark",
+    "compare", "Comparison", "find_accumulator", "vectors", "dot", "devices", "Plan", "Interrupted", "Remark",
 )
 _of_imports = ("from_quark", "from_inc", "from_nncf", "from_aimet", "to_aimet", "write_aimet", "ConfigError")
 

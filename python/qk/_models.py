@@ -785,7 +785,46 @@ def compare(x, device, format, **options):
     with _data.Workspace(_expected(x)) as workspace, _named_by_caller(workspace):
         words = [_data._save(workspace / f"{name}.npy", _data.as_array(value, name)) for name, value in (("x", x), ("device", device))]
         words += _format_words("compare", format, options, workspace, np.shape(x))
-        return _run.run("compare", [*words, "--json"], progress=False)[1]
+        return _compared(words)
+
+
+class Comparison(dict):
+    """What a comparison found: the object of `qk compare --json`. `text` is what the command prints for people, and print() shows it."""
+
+    text = ""
+
+    def __str__(self):
+        return self.text.rstrip("\n")
+
+
+def _compared(words, multiply=None, progress=False):
+    kept = {}
+    found = Comparison(_run.run("compare", [*words, "--json"], multiply=multiply, progress=progress, kept=kept)[1])
+    found.text = kept.get("text", "")
+    return found
+
+
+def find_accumulator(device, a_format, b_format, c_format="fp32", accumulator=None, progress=None, **options):
+    """Asks a function that multiplies and adds until one accumulator is left: its order, alignment, roundings and width. `device` is called
+    with codes a [m,k], b [k,n] and c [m,n] as unsigned integers, and with scale_a= and scale_b= of blocks, and returns d [m,n]: codes of 8,
+    16 or 32 bits, or float32 or float16. c_format="none": it adds no c, and gets none. `accumulator`: what is expected. Options: k (64), questions, seed."""
+    if not callable(device):
+        raise TypeError(f"device is a function of a, b and c, not {type(device).__name__}")
+    asked = {"a_format": a_format, "b_format": b_format, "c_format": c_format, "accumulator": accumulator, **options}
+
+    def ask(arrays):
+        operands = {n: np.array(v) for n, v in arrays.items()}
+        first = [operands.pop(n) for n in ("a", "b")]
+        c = operands.pop("c")
+        d = np.asarray(device(*first, *([] if c_format == "none" else [c]), **operands))
+        if d.dtype.kind == "f" and d.dtype.itemsize in (2, 4):
+            d = d.view(f"u{d.dtype.itemsize}")
+        if d.dtype.kind not in "iu" or d.dtype.itemsize > 4:
+            raise TypeError(f"device returned {d.dtype}; it returns codes of 8, 16 or 32 bits, or float32 or float16")
+        return np.ascontiguousarray(d)
+
+    words = ["--dot", "--command=device", *_run.words_of("compare", asked)]
+    return _compared(words, multiply=ask, progress=progress)
 
 
 def vectors(format=None, out=None, **options):

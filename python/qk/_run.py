@@ -260,7 +260,7 @@ def _rest_if_ending():
 
 
 def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progress=None, command=None, warn=True, stack=4,
-        elsewhere=None, memory=None, kept=None, known=str):
+        elsewhere=None, multiply=None, memory=None, kept=None, known=str):
     """Runs a verb, `memory` being what stands for words in it (_models._written). `kept`, a dictionary, gets what the verb makes where no
     option names a file for it. `known` says a remark by what the caller knows. Returns (exit status, JSON or None, remarks, whether Ctrl-C
     ended it). Errors are qk.Error, or the caller's own."""
@@ -273,7 +273,7 @@ def run(verb, words, *, metric=None, eval_func=None, eval_func_path=False, progr
     log.debug("%s", shown([verb, *words]))
     _rest_if_ending()
     call = _qk.Call([verb, *words], command or shown([verb, *words]), metric, eval_func, alone, bool(eval_func_path), elsewhere,
-                    memory or {}, kept is not None)
+                    multiply, memory or {}, kept is not None)
     _calls.add(call)
     own = None if callable(progress) or progress is False else _Bar()
     show = progress if callable(progress) else own if progress or (progress is None and own and (own.terminal or own.notebook)) else None

@@ -176,7 +176,7 @@ graph::outputs_metric outputs_metric_of(const nb::object& function, bool outputs
 
 /// What the user gave to a verb that measures, and how.
 struct measures {
-    nb::object metric, evaluate, elsewhere;
+    nb::object metric, evaluate, elsewhere, multiply;
     bool outputs_alone = false, evaluates_file = false;
 };
 
@@ -206,6 +206,8 @@ class running_verb {
         if (!given_.evaluate.is_none()) caller_.measure_model = [this](const graph::model& m) { return measured(m); };
         if (!given_.elsewhere.is_none())
             caller_.elsewhere = [this](std::span<const graph::precision_plan> plans) { return measured_elsewhere(plans); };
+        if (!given_.multiply.is_none())
+            caller_.multiply = [this](const std::vector<graph::named_tensor>& operands) { return multiplied(operands); };
         worker_ = std::thread([this, all = std::move(words)] { run(all); });
     }
     ~running_verb() {
@@ -243,6 +245,7 @@ class running_verb {
         nb::dict lists, arrays;
         for (const graph::named_tensor& t : from.lists) lists[t.name.c_str()] = to_own_numpy(t.value);
         for (const auto& [name, value] : from.arrays) arrays[nb::cast(name)] = to_own_numpy(value);
+        if (!from.text.empty()) d["text"] = from.text;
         if (lists.size() > 0) d["lists"] = lists;
         if (arrays.size() > 0) d["arrays"] = arrays;
         from = {};
@@ -272,6 +275,15 @@ class running_verb {
                 scores.push_back({to_number(nb::borrow(pair[0])), to_number(nb::borrow(pair[1]))});
             }
             return scores;
+        });
+    }
+
+    /// Returns what the user's device makes of operands, by their names.
+    tensor multiplied(const std::vector<graph::named_tensor>& operands) const {
+        return in_python([&] {
+            nb::dict arrays;
+            for (const graph::named_tensor& t : operands) arrays[t.name.c_str()] = to_numpy(t.value);
+            return to_tensor(called(given_.multiply, arrays));
         });
     }
 
@@ -307,11 +319,12 @@ class running_verb {
 class call {
   public:
     call(std::vector<std::string> words, std::string command, nb::object metric, nb::object evaluate, bool outputs_alone,
-         bool evaluates_file, nb::object elsewhere, const nb::dict& memory, bool keeps_results) {
+         bool evaluates_file, nb::object elsewhere, nb::object multiply, const nb::dict& memory, bool keeps_results) {
         if (Py_IsInitialized() == 0) throw nb::builtin_exception(nb::exception_type::runtime_error, "qk runs no verb while Python ends");
         verb_ = std::make_unique<running_verb>(
             std::move(words), std::move(command),
-            measures{std::move(metric), std::move(evaluate), std::move(elsewhere), outputs_alone, evaluates_file}, memory, keeps_results);
+            measures{std::move(metric), std::move(evaluate), std::move(elsewhere), std::move(multiply), outputs_alone, evaluates_file}, memory,
+            keeps_results);
     }
     ~call() {
         if (Py_IsInitialized() != 0) return;
@@ -435,8 +448,10 @@ int run_program(std::vector<std::string> words) {
 void add_verbs(nb::module_& m) {
     tool::enter_components();
     nb::class_<call>(m, "Call", nb::is_weak_referenceable())
-        .def(nb::init<std::vector<std::string>, std::string, nb::object, nb::object, bool, bool, nb::object, const nb::dict&, bool>(),
-             nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg())
+        .def(nb::init<std::vector<std::string>, std::string, nb::object, nb::object, bool, bool, nb::object, nb::object, const nb::dict&,
+                      bool>(),
+             nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
+             nb::arg())
         .def("wait", &call::wait)
         .def("interrupt", &call::interrupt)
         .def("progress", &call::progress)

@@ -201,6 +201,9 @@ def test_compare_vectors_dot_devices(command, tmp_path, images):
     wrong[3, 5] += 1
     np.save(tmp_path / "d.npy", wrong)
     assert qk.compare(x, wrong, "mxfp8_e4m3") == command("compare", tmp_path / "x.npy", tmp_path / "d.npy", "--format", "mxfp8_e4m3", "--json")
+    compared = qk.compare(x, wrong, "mxfp8_e4m3")
+    assert str(compared) == compared.text.rstrip("\n") and "1 of 4096 values differs" in compared.text
+    assert compared.text.endswith("different scales\n") and compared["mismatches"] > 0
     made = qk.vectors("fp8_e4m3fn")
     assert np.array_equal(qk.fake_quantize(made["input"], "fp8_e4m3fn"), made["expected"], equal_nan=True)
     device = "nvidia.hopper.wgmma.f32.e4m3.e4m3"
@@ -211,6 +214,45 @@ def test_compare_vectors_dot_devices(command, tmp_path, images):
     assert np.array_equal(qk.dot(a, b, device=device), np.load(tmp_path / "o.npy"))
     assert qk.devices() == command("formats", "--devices", "--json")["devices"]
     assert all("hopper" in d["name"] for d in qk.devices("hopper"))
+
+
+def test_find_accumulator_of_a_function():
+    asked = []
+
+    def values(codes):
+        return (codes.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
+
+    def one_by_one(a, b, c):
+        asked.append(a.dtype)
+        total = c.view(np.float32)
+        with np.errstate(all="ignore"):
+            for k in range(a.shape[1]):
+                total = total + values(a)[:, k:k + 1] * values(b)[k:k + 1, :]
+        return total
+
+    found = qk.find_accumulator(one_by_one, "fp8_e5m2", "fp8_e5m2", k=8, questions=2000)
+    assert found["complete"] and found["accumulator"].startswith("sum=sequential"), str(found)
+    assert asked[0] == np.uint8 and f"{found['questions']} answers, and this accumulator gives every one" in str(found)
+    expected = qk.find_accumulator(one_by_one, "fp8_e5m2", "fp8_e5m2", k=8, questions=2000, accumulator="sum=exact")
+    assert expected["as_expected"] is False and "expected: sum=exact" in expected.text
+
+    def product(a, b):
+        with np.errstate(all="ignore"):
+            return values(a)[:, :1] * values(b)[:1]
+
+    assert qk.find_accumulator(product, "fp8_e5m2", "fp8_e5m2", c_format="none", k=1, questions=1000)["complete"]
+
+    def broken(a, b, c):
+        raise RuntimeError("no device")
+
+    with pytest.raises(RuntimeError, match="no device"):
+        qk.find_accumulator(broken, "fp8_e5m2", "fp8_e5m2")
+    with pytest.raises(TypeError, match="float64"):
+        qk.find_accumulator(lambda a, b, c: np.zeros(c.shape), "fp8_e5m2", "fp8_e5m2")
+    with pytest.raises(qk.Error, match="shape|elements"):
+        qk.find_accumulator(lambda a, b, c: np.zeros((1, 3), np.float32), "fp8_e5m2", "fp8_e5m2")
+    with pytest.raises(TypeError, match="function of a, b and c"):
+        qk.find_accumulator("./device", "fp8_e5m2", "fp8_e5m2")
 
 
 def test_models_and_data_in_every_form(model, images, labels):

@@ -225,6 +225,14 @@ def test_units_without_c(folder):
     fails("--c-format", "gen", "fp8_e5m2", "--c-format", "none")
 
 
+def test_elements_that_are_others():
+    """mx:element=fp8_e4m3 has IEEE's special values, mxfp8_e4m3 the largest number 448: the command says so, once."""
+    said = qk("gen", "mx:element=fp8_e4m3", "--decode").stderr
+    assert said.count("mxfp8_e4m3") == 1 and "240" in said and "448" in said, said
+    for format in ("mxfp8_e4m3", "mx:element=fp8_e4m3fn", "mx:element=fp8_e5m2", "mx:element=int8", "mx:element=float:exponent=3,mantissa=3"):
+        assert not qk("gen", format, "--decode").stderr, format
+
+
 def test_memories(folder):
     lines = gen("fp8_e4m3fn", "--decode")
     y = np.array([int(words[0], 16) for words in lines], np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32).view(np.uint32)

@@ -10,7 +10,8 @@
 
 namespace qk::tool {
 
-std::vector<graph::named_tensor> arrays_of(const compare::dot_task& task, const compare::dot_case& c);
+/// Returns the operands of a case; where not `joined`, codes of 4 bits have a byte each.
+std::vector<graph::named_tensor> arrays_of(const compare::dot_task& task, const compare::dot_case& c, bool joined = true);
 /// Reads a case whose operands have the task's formats; sets task.k, and task.c to fp16 if c has 16 bits and task.c is fp32.
 compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, compare::dot_task& task);
 /// Reads the codes d of a file; `bits` gets the bits of an element: 8, 16 or 32.

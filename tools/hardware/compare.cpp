@@ -16,6 +16,7 @@
 #include "qk/compare/randomness.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files.hpp"
+#include "support/caller.hpp"
 #include "support/checkpoints.hpp"
 #include "support/console.hpp"
 #include "support/flags_json.hpp"
@@ -192,31 +193,33 @@ std::string position(std::size_t index, const graph::dims& shape) {
     return "[" + s + "]";
 }
 
-void print_report(const compare::report& r, const graph::dims& shape) {
+/// Returns the listing.
+std::string report_text(const compare::report& r, const graph::dims& shape) {
+    std::string s;
     if (r.mismatches != 0) {
-        fmt::print("{}", to_text(r));
+        s = to_text(r);
     } else {
-        fmt::print("{} values, 0 differ", r.values);
-        if (r.coverage.blocks != 0) fmt::print(" in 0 of {} blocks", r.coverage.blocks);
-        fmt::print("\n");
+        s = fmt::format("{} values, 0 differ", r.values);
+        if (r.coverage.blocks != 0) s += fmt::format(" in 0 of {} blocks", r.coverage.blocks);
+        s += "\n";
     }
     for (int k = 0; k < static_cast<int>(difference::count); ++k) {
         const difference_class& d = r.classes[static_cast<std::size_t>(k)];
         if (d.count == 0) continue;
-        fmt::print("\n{}: {} ({})\n", name_of(static_cast<difference>(k)), d.count, meaning_of(static_cast<difference>(k)));
+        s += fmt::format("\n{}: {} ({})\n", name_of(static_cast<difference>(k)), d.count, meaning_of(static_cast<difference>(k)));
         for (const example& e : d.examples) {
             const auto code = [](const std::string& text) { return text.empty() ? std::string() : " (" + text + ")"; };
-            fmt::print("  {} input {:a} expected {:a}{} device {:a}{}\n", position(e.index, shape), e.input, e.expected,
-                       code(e.expected_code), e.device, code(e.device_code));
+            s += fmt::format("  {} input {:a} expected {:a}{} device {:a}{}\n", position(e.index, shape), e.input, e.expected,
+                             code(e.expected_code), e.device, code(e.device_code));
         }
     }
     const compare::input_coverage& c = r.coverage;
-    fmt::print(
+    s += fmt::format(
         "\nthe input exercised: {} binades, {} ties, {} exact values, {} negative, {} overflows, {} underflows,\n"
         "  {} subnormal, +0 {} times, -0 {} times, Inf {}, NaN {}",
         c.binades, c.ties, c.exact, c.negative, c.overflow, c.underflow, c.subnormal, c.positive_zero, c.negative_zero, c.infinite, c.nan);
-    if (c.blocks != 0) fmt::print(", {} blocks with {} different scales", c.blocks, c.scales);
-    fmt::print("\n");
+    if (c.blocks != 0) s += fmt::format(", {} blocks with {} different scales", c.blocks, c.scales);
+    return s + "\n";
 }
 
 nlohmann::ordered_json cause_json(const cause& k) {
@@ -280,19 +283,17 @@ bool compare_randomness(const compare_arguments& given, const conversion& c, con
         throw graph::error("--random-words unknown is for --rounding stochastic, stochastic-b or stochastic-c");
     const compare::random_report r = compare::examine_randomness(c, x.as<float>(), device.as<float>());
     const bool plausible = r.found.empty() && r.elsewhere == 0;
-    if (!given.json) {
-        fmt::print("{}", to_text(r));
-        return plausible;
-    }
     nlohmann::ordered_json found = nlohmann::ordered_json::array();
     for (const compare::random_suspicion& s : r.found) found.push_back({{"sentence", s.sentence}, {"error_probability", s.error}});
-    print_json({{"values", r.values},
-                {"between", r.between},
-                {"elsewhere", r.elsewhere},
-                {"away", r.away},
-                {"expected_away", r.expected_away},
-                {"found", found},
-                {"plausible", plausible}});
+    tell(given.json,
+         {{"values", r.values},
+          {"between", r.between},
+          {"elsewhere", r.elsewhere},
+          {"away", r.away},
+          {"expected_away", r.expected_away},
+          {"found", found},
+          {"plausible", plausible}},
+         to_text(r));
     return plausible;
 }
 
@@ -327,8 +328,7 @@ bool compare_files(compare_arguments& given) {
     semantics_of(given.how);
     if (given.decode) {
         const auto [r, shape] = examine_decoder(given);
-        if (given.json) print_json(as_json(r));
-        else print_report(r, shape);
+        tell(given.json, as_json(r), report_text(r, shape));
         return r.mismatches == 0;
     }
     const bool words_unknown = given.how.random_words == "unknown";
@@ -346,16 +346,11 @@ bool compare_files(compare_arguments& given) {
     const std::vector<float> y = selected_values(given, c, x, device);
     const compare::report r = compare::examine(c, x.shape(), x.as<float>(), y);
     const std::vector<system_agreement> systems = systems_like(c.format, x, device.as<float>(), r.mismatches);
-    if (given.json) {
-        nlohmann::ordered_json j = as_json(r);
-        j["systems"] = nlohmann::ordered_json::array();
-        for (const system_agreement& s : systems)
-            j["systems"].push_back({{"name", s.name}, {"how", s.how}, {"source", s.source}, {"differ", s.differ}});
-        print_json(j);
-    } else {
-        fmt::print("{}", to_text(systems, r.values));
-        print_report(r, x.shape());
-    }
+    nlohmann::ordered_json j = as_json(r);
+    j["systems"] = nlohmann::ordered_json::array();
+    for (const system_agreement& s : systems)
+        j["systems"].push_back({{"name", s.name}, {"how", s.how}, {"source", s.source}, {"differ", s.differ}});
+    tell(given.json, j, to_text(systems, r.values) + report_text(r, x.shape()));
     return r.mismatches == 0;
 }
 

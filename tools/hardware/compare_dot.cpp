@@ -2,12 +2,16 @@
 #include "hardware/compare_dot.hpp"
 
 #include <fmt/format.h>
+
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "hardware/ask_device.hpp"
 #include "options/format_options.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"
+#include "support/caller.hpp"
 #include "support/console.hpp"
 #include "support/flags_json.hpp"
 
@@ -42,9 +46,21 @@ void check_task(const dot_task& task) {
     if (const std::string m = compare::check(task); !m.empty()) throw error("--dot: " + m);
 }
 
+/// Returns the codes d that a device gives for a case, and sets the bits of one.
+using asked_device = std::function<std::vector<std::uint64_t>(const dot_task&, const compare::dot_case&, int&)>;
+asked_device device_of(const compare_dot_options& given) {
+    if (const caller* by = this_caller(); by != nullptr && by->multiply)
+        return [by](const dot_task& task, const compare::dot_case& c, int& bits) {
+            return results_of({{"d", by->multiply(arrays_of(task, c, false))}}, "what the device returned", c.shape, bits);
+        };
+    return [device = std::make_shared<commanded_device>(given.command)](const dot_task& task, const compare::dot_case& c, int& bits) {
+        return device->ask(task, c, bits);
+    };
+}
+
 found_accumulator asked(const compare_dot_options& given, dot_task& task) {
     check_task(task);
-    const commanded_device device(given.command);
+    const asked_device device = device_of(given);
     int bits = 32;
     // The smallest case shows how wide the results are.
     compare::dot_case first{{1, 1, task.k}, {}, {}, {task.has_c ? 0 : compare::no_addend(task)}, {}, {}};
@@ -52,15 +68,15 @@ found_accumulator asked(const compare_dot_options& given, dot_task& task) {
     for (const auto& [f, scales] : {std::pair{&task.a, &first.scale_a}, {&task.b, &first.scale_b}}) {
         if (block_size(*f) != 0) scales->assign(task.k / static_cast<std::size_t>(block_size(*f)), compare::unit_scale(*f));
     }
-    device.ask(task, first, bits);
+    device(task, first, bits);
     task.d_bits = bits;
     --task.most_questions;
     progress bar("asking");
     std::size_t done = 1;
     return compare::find_accumulator(task, [&](const compare::dot_case& c) {
         int here = 0;
-        std::vector<std::uint64_t> d = device.ask(task, c, here);
-        if (here != bits) throw error(fmt::format("--command: d has {} bits, and had {} before", here, bits));
+        std::vector<std::uint64_t> d = device(task, c, here);
+        if (here != bits) throw error(fmt::format("the device: d has {} bits, and had {} before", here, bits));
         bar.show(done += d.size(), given.questions);
         return d;
     });
@@ -89,35 +105,36 @@ nlohmann::ordered_json unmet_json(const dot_task& task, const compare::unmet_que
     j["expected"] = q.computed, j["device"] = q.given;
     return j;
 }
-/// Prints the first question that does not fit.
-void print_unmet(const dot_task& task, const found_accumulator& r) {
-    if (r.unmet.empty()) return;
+/// Returns the first question that does not fit.
+std::string unmet_text(const dot_task& task, const found_accumulator& r) {
+    if (r.unmet.empty()) return {};
     const compare::unmet_question& q = r.unmet.front();
-    fmt::print("{} answers this question otherwise:\n  a{}\n", task.expected ? "the expected accumulator" : "the nearest accumulator",
-               codes_text(q.asked.a, element_width(task.a)));
-    if (!q.asked.scale_a.empty()) fmt::print("  scales of a{}\n", codes_text(q.asked.scale_a, scale_width(task.a)));
-    fmt::print("  b{}\n", codes_text(q.asked.b, element_width(task.b)));
-    if (!q.asked.scale_b.empty()) fmt::print("  scales of b{}\n", codes_text(q.asked.scale_b, scale_width(task.b)));
-    if (task.has_c) fmt::print("  c{}\n", codes_text(q.asked.c, addend_width(task)));
-    fmt::print("  expected{}, device{}\n", codes_text({q.computed}, task.d_bits), codes_text({q.given}, task.d_bits));
+    std::string s =
+        fmt::format("{} answers this question otherwise:\n  a{}\n", task.expected ? "the expected accumulator" : "the nearest accumulator",
+                    codes_text(q.asked.a, element_width(task.a)));
+    if (!q.asked.scale_a.empty()) s += fmt::format("  scales of a{}\n", codes_text(q.asked.scale_a, scale_width(task.a)));
+    s += fmt::format("  b{}\n", codes_text(q.asked.b, element_width(task.b)));
+    if (!q.asked.scale_b.empty()) s += fmt::format("  scales of b{}\n", codes_text(q.asked.scale_b, scale_width(task.b)));
+    if (task.has_c) s += fmt::format("  c{}\n", codes_text(q.asked.c, addend_width(task)));
+    return s + fmt::format("  expected{}, device{}\n", codes_text({q.computed}, task.d_bits), codes_text({q.given}, task.d_bits));
 }
 
-void print_found(const compare_dot_options& given, const dot_task& task, const found_accumulator& r, bool expected) {
+std::string found_text(const compare_dot_options& given, const dot_task& task, const found_accumulator& r, bool expected) {
+    std::string s;
     if (task.expected && r.expected_met != r.questions)
-        fmt::print("the expected accumulator gives {} of {}\n", r.expected_met, r.questions);
-    print_unmet(task, r);
-    const std::string text(to_text(r.best).view());
+        s = fmt::format("the expected accumulator gives {} of {}\n", r.expected_met, r.questions);
+    s += unmet_text(task, r);
     if (r.complete()) {
-        fmt::print("{} answers, and this accumulator gives every one\n", r.questions);
-        for (std::size_t k = 0; k < r.same.size() && k < 3; ++k) fmt::print("  it is that of {}\n", r.same[k]);
-        if (r.same.size() > 3) fmt::print("  and of {} more devices\n", r.same.size() - 3);
+        s += fmt::format("{} answers, and this accumulator gives every one\n", r.questions);
+        for (std::size_t k = 0; k < r.same.size() && k < 3; ++k) s += fmt::format("  it is that of {}\n", r.same[k]);
+        if (r.same.size() > 3) s += fmt::format("  and of {} more devices\n", r.same.size() - 3);
     } else if (!r.mistake.empty()) {
-        fmt::print("{} answers; likely cause: {}. With that, this accumulator gives every one:\n", r.questions, r.mistake);
+        s += fmt::format("{} answers; likely cause: {}. With that, this accumulator gives every one:\n", r.questions, r.mistake);
     } else {
-        fmt::print("{} answers; no accumulator gives them all. The nearest gives {} of them:\n", r.questions, r.met);
+        s += fmt::format("{} answers; no accumulator gives them all. The nearest gives {} of them:\n", r.questions, r.met);
     }
-    if (!expected) fmt::print("expected: {}\n", given.expected);
-    fmt::print("{}\n", text);
+    if (!expected) s += fmt::format("expected: {}\n", given.expected);
+    return s + std::string(to_text(r.best).view()) + "\n";
 }
 
 }  // namespace
@@ -134,23 +151,21 @@ bool compare_dot(const compare_dot_options& given) {
     const found_accumulator r = given.command.empty() ? fitted(given, task) : asked(given, task);
     const std::string text(to_text(r.best).view());
     const bool expected = !task.expected || to_text(*task.expected).view() == text;
-    if (given.json) {
-        nlohmann::ordered_json unmet = nlohmann::ordered_json::array();
-        for (const compare::unmet_question& q : r.unmet) unmet.push_back(unmet_json(task, q));
-        print_json({{"accumulator", text},
-                    {"complete", r.complete()},
-                    {"mistake", r.mistake.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(r.mistake)},
-                    {"questions", r.questions},
-                    {"explains", r.met},
-                    {"unexplained", r.questions - r.met},
-                    {"expected_explains", task.expected ? nlohmann::ordered_json(r.expected_met) : nlohmann::ordered_json(nullptr)},
-                    {"unmet", unmet},
-                    {"devices", r.same},
-                    {"counts", json_of(r.counts)},
-                    {"as_expected", given.expected.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(expected)}});
-    } else {
-        print_found(given, task, r, expected);
-    }
+    nlohmann::ordered_json unmet = nlohmann::ordered_json::array();
+    for (const compare::unmet_question& q : r.unmet) unmet.push_back(unmet_json(task, q));
+    tell(given.json,
+         {{"accumulator", text},
+          {"complete", r.complete()},
+          {"mistake", r.mistake.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(r.mistake)},
+          {"questions", r.questions},
+          {"explains", r.met},
+          {"unexplained", r.questions - r.met},
+          {"expected_explains", task.expected ? nlohmann::ordered_json(r.expected_met) : nlohmann::ordered_json(nullptr)},
+          {"unmet", unmet},
+          {"devices", r.same},
+          {"counts", json_of(r.counts)},
+          {"as_expected", given.expected.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(expected)}},
+         found_text(given, task, r, expected));
     return r.complete() && expected;
 }
 

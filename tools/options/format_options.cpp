@@ -9,6 +9,7 @@
 
 #include "options/hex_words.hpp"
 #include "options/words.hpp"
+#include "qk/formats/catalogue.hpp"
 #include "qk/formats/facts.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/calibrate.hpp"
@@ -17,6 +18,7 @@
 #include "qk/graph/plan.hpp"
 #include "qk/option_names.hpp"
 #include "qk/storage.hpp"
+#include "support/console.hpp"
 
 namespace qk::tool {
 namespace {
@@ -198,7 +200,41 @@ void add_scale_options(option_table& verb, quantize_options& given) {
     verb.section("");
 }
 
-qk::format parsed_format(const std::string& text, const std::string& before) { return checked(parse_rounded_format(text), before); }
+namespace {
+
+std::string described(floating f) {
+    const format_facts k = facts(qk::format(f));
+    const char* specials = k.infinity ? "Inf and NaN" : k.nan ? "NaN" : "neither Inf nor NaN";
+    return fmt::format("{} (largest {:.6g}, {})", to_text(qk::format(f)).view(), k.largest, specials);
+}
+/// Says where elements have the bits of an MX format of the catalogue and other special values: mx:element=fp8_e4m3 is not mxfp8_e4m3.
+/// Every run of a verb has a thread or a process of its own, and hears it once.
+void remark_on_elements(const qk::format& f, const std::string& text) {
+    const auto* given = std::get_if<microscaling>(&f);
+    if (given == nullptr || has_integer_elements(*given)) return;
+    const named_format* near = nullptr;
+    for (const named_format& n : catalogue) {
+        const auto* known = std::get_if<microscaling>(&n.format);
+        if (known == nullptr || has_integer_elements(*known)) continue;
+        if (known->element == given->element) return;
+        const bool same_bits =
+            known->element.exponent_bits == given->element.exponent_bits && known->element.mantissa_bits == given->element.mantissa_bits;
+        if (same_bits && near == nullptr) near = &n;
+    }
+    thread_local std::string said;
+    if (near == nullptr || said == text) return;
+    said = text;
+    print(stderr, "{} has elements {}; those of {} are {}\n", text, described(given->element), std::string(near->name),
+          described(std::get<microscaling>(near->format).element));
+}
+
+}  // namespace
+
+qk::format parsed_format(const std::string& text, const std::string& before) {
+    const qk::format f = checked(parse_rounded_format(text), before);
+    remark_on_elements(f, text);
+    return f;
+}
 
 qk::format format_of(const quantize_options& given) {
     if (given.format.empty()) throw error("say which format with --format F; `qk formats` lists them");

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/caller.hpp"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "qk/graph/quantize/plan_arrays.hpp"
+#include "support/console.hpp"
 
 namespace qk::tool {
 namespace {
@@ -16,6 +18,12 @@ caller* this_caller() { return present; }
 caller* keeper_of_results() { return present != nullptr && present->keeps_results ? present : nullptr; }
 
 void caller::keep(const graph::precision_plan& plan) { results.plan = graph::plan_text(plan, "plan.json.npz", results.lists); }
+
+void tell(bool json, const nlohmann::ordered_json& object, const std::string& text) {
+    if (json) print_json(object);
+    else print_lines(text);
+    if (caller* by = keeper_of_results()) by->results.text = text;
+}
 
 verb_result run_for(caller& by, std::vector<std::string> words) {
     struct restored {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ struct kept_results {
     std::string plan, statistics;            ///< JSON, as files hold it
     std::vector<graph::named_tensor> lists;  ///< what the plan's JSON refers to (quantize/plan_arrays.hpp)
     graph::named_tensors arrays;             ///< outputs or gradients
+    std::string text;                        ///< what a comparison says to people
 };
 
 struct caller {
@@ -37,6 +39,7 @@ struct caller {
     std::string measure_name;                                                 ///< that function's name
     std::function<void(const graph::pipeline::mix_settings&)> take_settings;  ///< gets what sensitivity would measure with, and throws
     graph::remote_scores elsewhere;                                           ///< measures the trials of search and sensitivity
+    std::function<graph::tensor(const std::vector<graph::named_tensor>& operands)> multiply;  ///< the device of compare --dot; returns d
 
     // What is in memory; words of the verb stand for it (MODEL, --inputs=INPUTS) and are not read. Empty: the words name files.
     graph::pipeline::model_source model;
@@ -54,6 +57,9 @@ struct caller {
 caller* this_caller();
 /// Returns this thread's caller if results go back to it; else null.
 caller* keeper_of_results();
+
+/// Prints the text, or with --json the object; a caller that keeps results gets the text in either case.
+void tell(bool json, const nlohmann::ordered_json& object, const std::string& text);
 
 /// Puts what this thread's caller has in memory in the place of words, and lets the caller end the verb; a search ends with its best so
 /// far.
