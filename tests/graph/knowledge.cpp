@@ -200,13 +200,8 @@ class knowledge {
         for (const auto& t : m_.graph().initializer()) types_[t.name()] = t.data_type();
         for (const auto& t : m_.graph().sparse_initializer()) types_[t.values().name()] = t.values().data_type();
         for (const value_info& i : m_.inputs()) types_[i.name] = static_cast<int>(i.type);
-        for (const onnx::NodeProto& n : m_.graph().node()) {
-            const auto of_input = [&](int i) { return i < n.input_size() && types_.contains(n.input(i)) ? types_.at(n.input(i)) : 0; };
-            for (int o = 0; o < n.output_size(); ++o) {
-                const int t = qk::graph::detail::output_type(n, o, of_input);
-                types_[n.output(o)] = t == 0 ? of_input(0) : t;
-            }
-        }
+        for (const onnx::NodeProto& n : m_.graph().node())
+            for (const std::string& o : n.output()) types_[o] = static_cast<int>(shapes_.type(o));
     }
     void of_types(row& r, const std::string& name) {
         const tensor* t = value(name);
@@ -302,7 +297,7 @@ class knowledge {
             for (int i = 0; i < n.input_size(); ++i) axes += (i > 0 ? " " : "") + text_of(axes_of(n, i, shape_now(n.input(i))));
             return axes;
         });
-        r.fact("needs", [&] { return std::to_string(qk::graph::detail::least_inputs(n)); });
+        r.fact("needs", [&] { return std::to_string(least_inputs(n)); });
         r.fact("holds", [&] {
             std::string all = layers_.is_embedding(k) ? "table" : "";
             for (const held_weight& h : held_weights(layers_, k))
