@@ -21,6 +21,7 @@
 #include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
+#include "support/console.hpp"
 #include "support/packed_file.hpp"
 #include "temporary.hpp"
 
@@ -34,6 +35,11 @@
 #ifdef QK_HAVE_LEARN
 #include "qk/graph/learn.hpp"
 #endif
+
+namespace qk::tool::detail {
+/// What options say about what they are given is of no interest here.
+void put(std::FILE*, std::string_view) {}
+}  // namespace qk::tool::detail
 
 namespace qk_fuzz {
 namespace {

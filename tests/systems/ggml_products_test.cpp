@@ -13,6 +13,7 @@
 #include "../core/product_oracle.hpp"
 #include "../core/product_under_test.hpp"
 #include "qk/formats/parse.hpp"
+#include "qk/layout/ggml.hpp"
 #include "qk/systems/ggml.hpp"
 
 namespace {

@@ -360,10 +360,11 @@ struct integer_codes {
 #if QK_HAS(WIDE_BYTE_PRODUCTS) && defined(QK_MASK_REGISTERS)
 
 /// Adds R rows from row `first` of a piece on for M vectors of x, four blocks at a time, whose sixteen sums are in order.
+/// Where two blocks are left, what is behind them is neither read nor added.
 template <class Arch, std::size_t R, std::size_t M, integer_kind Kind, std::size_t Factors, bool Zero>
 QK_INLINE void add_integers(const piece_of_rows& p, std::size_t first, const integer_input& x, const integer_codes& codes) noexcept {
-    constexpr bool in_nibbles = Kind == integer_kind::nibbles || Kind == integer_kind::wide_nibbles;
-    constexpr bool adds_more = !Zero && Kind != integer_kind::bytes;
+    constexpr bool in_nibbles = Kind == integer_kind::nibbles || Kind == integer_kind::wide_nibbles,
+                   adds_more = !Zero && Kind != integer_kind::bytes;
     constexpr std::size_t bytes = in_nibbles ? 32 : 64;  // of two blocks
     const __m512i nibble = _mm512_set1_epi8(15), flip = _mm512_set1_epi8(-128), none = _mm512_setzero_si512(),
                   lowest = _mm512_set1_epi32(codes.lowest), table = _mm512_broadcast_i32x4(_mm256_castsi256_si128(codes.table));
@@ -380,7 +381,6 @@ QK_INLINE void add_integers(const piece_of_rows& p, std::size_t first, const int
     });
     const std::size_t next = p.next, step = 2 * p.step, x_stride = p.x_stride;
     const auto add = [&](auto pairs, std::size_t g) QK_INLINE_CALL {
-        // What is behind the last two blocks is neither read nor added.
         const auto load = [&](const auto* at) QK_INLINE_CALL {
             return pairs == 2 ? _mm512_loadu_si512(at) : _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
         };
