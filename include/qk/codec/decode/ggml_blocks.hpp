@@ -261,7 +261,7 @@ void decode_ggml_row(ggml_type type, const std::byte* row, std::size_t k, std::s
             decode_ggml_run<Arch>(type, block, some / f.values, to);
         } else {
             alignas(64) float all[largest_ggml_block];
-            some = std::min(end - k, f.values - within);
+            some = std::min<std::size_t>(end - k, f.values - within);
             decode_ggml_run<Arch>(type, block, 1, all);
             std::memcpy(to, all + within, some * sizeof(float));
         }
