@@ -222,7 +222,7 @@ inline void decode_number(ggml_type type, const std::uint8_t* b, float* y) {
 
 inline namespace QK_ISA {
 
-/// Returns call.operator()<type>() for the types whose values are whole numbers times a factor, and false for the others.
+/// Calls `call` with the type as its template argument, where the type's values are whole numbers times a factor; else returns false.
 template <class Call>
 QK_INLINE bool with_ggml_type(ggml_type type, const Call& call) {
     using enum ggml_type;
