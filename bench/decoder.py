@@ -9,6 +9,7 @@ FOLDER keeps the checkpoint of 500 million random weights. Times are the process
 onnx and onnxruntime. --llama writes the same weights as a .gguf (mxfp4: MXFP4, int8: Q8_0 with the same codes, bf16: BF16; needs gguf) and has
 llama.cpp's llama-bench make tokens of it, by the clock, in turn with custom_runtime."""
 import argparse
+import json
 import os
 import pathlib
 import resource
@@ -78,8 +79,6 @@ def seconds_in_onnxruntime(shapes, level, tokens):
 
 def write_gguf(checkpoint, how, to):
     """Writes what make_checkpoint made for llama.cpp: the same codes, in ggml's blocks."""
-    import json
-
     import gguf
 
     size = int.from_bytes(checkpoint.read_bytes()[:8], "little")
@@ -125,8 +124,6 @@ def write_gguf(checkpoint, how, to):
 
 def beside_llama(program, bench, file, how, tokens):
     """Prints tokens a second by the clock, the best of turns: llama.cpp, and custom_runtime with floats and with whole numbers."""
-    import json
-
     model = file.parent / "model.gguf"
     if not model.exists():
         write_gguf(file, how, model)

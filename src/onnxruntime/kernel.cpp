@@ -193,6 +193,9 @@ void quantize(const call_meaning& m, std::span<const std::int64_t> shape, std::s
 
 namespace {
 
+/// Returns whether a call has an input for a plane of its format.
+bool is_input(const plane& p) { return p.count != 0 || p.bits != 0; }
+
 /// A packed constant as a call holds it: the planes, cut to their layout, and the scales beside them.
 struct held_codes {
     along_axis axis;
@@ -207,7 +210,7 @@ held_codes held_in(const call_meaning& m, std::size_t next, run_context& run, co
     held_codes h{.axis = seen_along(m, m.shape), .planes = {}, .given = {}};
     const packed_layout whole = layout_of(m.format, h.axis);
     const auto plane_of = [&](const plane& wanted, const char* what) -> std::span<const std::byte> {
-        if (wanted.count == 0 && wanted.bits == 0) return {};
+        if (!is_input(wanted)) return {};
         const input_tensor t = input(next++);
         if (t.type != ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8 || t.size < wanted.bytes())
             throw refusal(std::string("its ") + what + " are " + std::to_string(t.size) + " bytes; its shape needs " +
@@ -255,7 +258,7 @@ constant_scales look_at_constants(const call_meaning& m, std::size_t first, cons
     try {
         const along_axis a = seen_along(m, m.shape);
         const packed_layout whole = layout_of(m.format, a);
-        for (const plane& p : {whole.elements, whole.scales, whole.shifts}) first += p.count != 0 || p.bits != 0;
+        for (const plane& p : {whole.elements, whole.scales, whole.shifts}) first += is_input(p);
         const std::optional<input_tensor> scale = input(first), zero = input(first + 1);
         if (!scale || !zero) return c;
         const given_scales g = scales_of(m, a, *scale, *zero, c.memory);
@@ -373,7 +376,7 @@ input_tensor cut_to_rows(const call_meaning& m, std::size_t first, std::size_t n
     const std::pair<plane, plane> planes[] = {
         {own_planes.elements, before.elements}, {own_planes.scales, before.scales}, {own_planes.shifts, before.shifts}};
     for (const auto& [own_plane, skipped] : planes) {
-        if (own_plane.count == 0 && own_plane.bits == 0) continue;
+        if (!is_input(own_plane)) continue;
         if (i-- == 0) return skip(skipped.bytes(), 1), t;
     }
     const bool by_row = m.scales == channels && seen_along(m, m.shape).outer == 1 && seen_along(m, m.shape).inner == width;
