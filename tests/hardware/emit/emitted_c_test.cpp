@@ -28,7 +28,6 @@ using one_word = std::uint32_t (*)(std::uint32_t);
 using two_words = std::uint32_t (*)(std::uint32_t, std::uint32_t);
 
 bool is_element(const format& f) { return !is_block_format(f); }
-bool whole() { return std::getenv("QK_TEST_WHOLE") != nullptr; }
 
 std::uint32_t expected_code(const emit::converter& c, std::uint32_t x, std::uint32_t random) {
     semantics how = c.how;
@@ -57,9 +56,9 @@ std::vector<named_converter> converters(const named_format& f, const floating& i
     std::vector<named_converter> all;
     for (const auto& s : semantics_names) {
         for (const auto& r : rounding_names) {
-            if (!whole() && s.name != "ocp") continue;
+            if (!test::whole() && s.name != "ocp") continue;
             for (const overflow_rule o : {s.value.overflow, overflow_rule::saturate, overflow_rule::ieee, overflow_rule::propagate}) {
-                if (!whole() && o != s.value.overflow && r.value != rounding::half_even) continue;
+                if (!test::whole() && o != s.value.overflow && r.value != rounding::half_even) continue;
                 for (const int more : {0, 1, 2, 3}) {
                     emit::converter c{.format = f.format, .how = s.value, .name = std::string(f.name), .input = input};
                     c.how.rounding = r.value;
@@ -264,7 +263,7 @@ TEST_CASE("six formats on every float32") {
     c.make();
     for (const emit::converter& d : all) {
         const auto f = reinterpret_cast<one_word>(c.find(d.name + "_encode"));
-        for (std::uint64_t k = 0; k < std::uint64_t{1} << 32; k += whole() ? 1 : 40009) {
+        for (std::uint64_t k = 0; k < std::uint64_t{1} << 32; k += test::whole() ? 1 : 40009) {
             const auto x = static_cast<std::uint32_t>(k);
             const std::uint32_t code = f(x), right = expected_code(d, x, 0);
             if (code != right) {

@@ -82,7 +82,8 @@ void check_hits(const library& c, const std::string& name, const std::string& wh
 }
 
 std::string text_of(const emit::unit& what, const std::vector<compare::bin>& bins) {
-    emit::file_request r{.what = what, .form = emit::form::coverage};
+    emit::file_request r;
+    r.what = what, r.form = emit::form::coverage;
     for (const compare::bin& b : bins) r.bins.push_back({b, name_of(b), compare::name_of(b.kind)});
     return "#define " + emit::name_of(what) + "_WITHOUT_MAIN\n" + emit::coverage_in_c(r);
 }
@@ -256,7 +257,7 @@ TEST_CASE("emitted coverage of devices has the hits of qk cover") {
                                           "x86.avx512_vnni.vpdpbusds"};
     std::size_t seen = 0;
     devices::each([&](const device& d) {
-        if (std::getenv("QK_TEST_WHOLE") == nullptr && !some.contains(d.name)) return;
+        if (!test::whole() && !some.contains(d.name)) return;
         INFO(d.name);
         hold({d.a, d.b, d.accumulator, 2 * d.k, "unit" + std::to_string(++seen)});
     });

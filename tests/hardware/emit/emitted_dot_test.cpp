@@ -21,7 +21,6 @@ namespace {
 using namespace qk;
 using emitted_case = void (*)(const std::uint64_t*, std::uint64_t, std::uint64_t*);
 
-bool whole() { return std::getenv("QK_TEST_WHOLE") != nullptr; }
 std::uint64_t low_bits(int width) { return width >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << width) - 1; }
 
 /// Returns a code; by `kind` ordinary numbers, any bits, large among small, subnormal, of many magnitudes, sums that cancel.
@@ -140,10 +139,10 @@ TEST_CASE("the emitted C of devices equals the kernels") {
                                          "x86.avx512_vnni.vpdpbusds"};
     std::size_t seen = 0;
     devices::each([&](const device& d) {
-        if (!whole() && !ten.contains(d.name)) return;
+        if (!test::whole() && !ten.contains(d.name)) return;
         ++seen;
         INFO(d.name);
-        hold({d.a, d.b, d.accumulator, 2 * d.k, "unit" + std::to_string(seen)}, whole() ? 100000 : 2500, 250);
+        hold({d.a, d.b, d.accumulator, 2 * d.k, "unit" + std::to_string(seen)}, test::whole() ? 100000 : 2500, 250);
     });
     CHECK(seen >= ten.size());
 }
@@ -175,7 +174,7 @@ TEST_CASE("the emitted C of accumulators equals the kernels") {
         INFO(r.text);
         const auto how = parse_accumulator(r.text);
         REQUIRE_MESSAGE(how, std::string(how.error.view()));
-        hold({*parse_format(r.a), *parse_format(r.b), *how, r.k, "sum" + std::to_string(++n)}, whole() ? 40000 : 4000, 300);
+        hold({*parse_format(r.a), *parse_format(r.b), *how, r.k, "sum" + std::to_string(++n)}, test::whole() ? 40000 : 4000, 300);
     }
 }
 

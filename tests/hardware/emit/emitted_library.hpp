@@ -14,6 +14,9 @@
 
 namespace qk::test {
 
+/// Is true where a test is asked for everything, not for a sample.
+inline bool whole() { return std::getenv("QK_TEST_WHOLE") != nullptr; }
+
 /// Functions as one library.
 class library {
   public:
