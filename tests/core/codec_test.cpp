@@ -209,9 +209,8 @@ TEST_CASE("every code of a floating format has its value and back") {
     for (const test_format& t : all_formats()) {
         const qk::floating* f = std::get_if<qk::floating>(&t.format);
         if (f == nullptr || *f == qk::fp32) continue;
-        std::vector<std::uint32_t> code(std::size_t{1} << qk::bits(*f)), back(code.size());
+        const std::vector<std::uint32_t> code = codes_of(*f);
         std::vector<float> value(code.size());
-        for (std::size_t i = 0; i < code.size(); ++i) code[i] = static_cast<std::uint32_t>(i);
         std::vector<std::byte> packed(qk::packed_bytes(*f, {1, code.size(), 1}));
         qk::detail::put_codes<qk::kernels::native>(packed, 0, code.size(), qk::bits(*f), code.data());
         under_test::decode(*f, packed, value);

@@ -79,7 +79,7 @@ class dot_lanes {
         const auto take = [&](const qk::format& f, std::uint64_t code, auto& n, auto& e, int raise) {
             const qk::detail::element x = std::holds_alternative<qk::floating>(f)
                                               ? qk::detail::take_apart(std::get<qk::floating>(f), static_cast<std::uint32_t>(code),
-                                                                       kind_.how.operand_bits, kind_.how.flush_inputs)
+                                                                       kind_.how.operand_bits, qk::detail::reading_of(kind_.how).flush)
                                               : qk::detail::element{};
             finite = finite && std::holds_alternative<qk::floating>(f) && x.exponent < qk::detail::first_special;
             n = static_cast<std::remove_reference_t<decltype(n)>>(x.n * (1 << raise));

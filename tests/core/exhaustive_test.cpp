@@ -13,6 +13,7 @@
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/reference/codes.hpp"
+#include "test_formats.hpp"
 #include "test_inputs.hpp"
 #include "under_test.hpp"
 
@@ -46,11 +47,11 @@ int sweep_format(const named_format& named, const swept& s, unsigned threads) {
     return status;
 }
 
-/// Returns every finite value of f, the middles beside it, a point between it and the upper middle, and the neighbours of each of these.
+/// Returns the finite values of codes_of(f), the middles beside it, a point between it and the upper middle, and the neighbours of each of these.
 std::vector<float> boundaries(floating f) {
     constexpr float huge = std::numeric_limits<float>::infinity();
     std::vector<float> x;
-    for (std::uint32_t code = 0; code < 1u << bits(f); ++code) {
+    for (const std::uint32_t code : codes_of(f)) {
         const float y = reference::value_of(f, code);
         if (!std::isfinite(y)) continue;
         const int e = y == 0 ? min_exponent(f) : std::max(reference::exponent_of(y), min_exponent(f));
@@ -68,7 +69,7 @@ int sweep_splits(unsigned threads) {
     const std::size_t samples = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : std::size_t{1} << 24;
     std::vector<floating> splits;
     for (int e = 1; e <= 8; ++e) {
-        for (int m = 0; m <= 14; ++m) {
+        for (int m = 0; m <= 20; ++m) {
             for (const specials s : {specials::ieee, specials::fn, specials::fnuz, specials::none}) {
                 const floating f{e, m, detail::default_bias(e, s), s};
                 if (check(f).empty()) splits.push_back(f);

@@ -40,6 +40,10 @@ inline std::vector<test_format> unnamed_formats() {
         "float:exponent=8,mantissa=7,special=fnuz",
         "float:exponent=8,mantissa=2,bias=140,special=ieee",
         "float:exponent=4,mantissa=11",
+        "float:exponent=8,mantissa=20",
+        "float:exponent=5,mantissa=14",
+        "float:exponent=6,mantissa=17,special=fnuz",
+        "float:exponent=8,mantissa=9,sign=0",
         "float:exponent=5,mantissa=3,sign=0",
         "float:exponent=3,mantissa=2,sign=0,special=none",
         "float:exponent=4,mantissa=3,subnormals=0",
@@ -96,6 +100,14 @@ inline std::vector<test_format> unnamed_formats() {
         "nvfp:block=16,element=binary4p1sf,scale=ue4m3,tensor=0",
         "nvfp:block=8,element=binary6p3se,scale=binary8p4ue",
     });
+}
+
+/// Returns every code of a format of up to 16 bits; of a wider one some 2^16, from all over and with all their bits in use.
+inline std::vector<std::uint32_t> codes_of(qk::floating f) {
+    const std::uint32_t end = 1u << qk::bits(f), step = qk::bits(f) <= 16 ? 1 : (end >> 16) + 1;
+    std::vector<std::uint32_t> codes;
+    for (std::uint32_t code = 0; code < end; code += step) codes.push_back(code);
+    return codes;
 }
 
 inline std::vector<test_format> all_formats() {

@@ -33,9 +33,9 @@ inline float assemble(bool negative, std::uint32_t exponent, std::uint32_t manti
     return std::bit_cast<float>(std::uint32_t{negative} << 31 | exponent << 23 | (mantissa & 0x7fffffu));
 }
 
-/// Returns up to 15 mantissa bits followed by a 1, or a neighbour of that: a tie, or almost one, of formats with up to 15 mantissa bits.
+/// Returns up to 20 mantissa bits followed by a 1, or a neighbour of that: a tie, or almost one, of formats with up to 20 mantissa bits.
 inline float tie(generator& g, std::uint32_t exponent) {
-    const std::uint32_t kept = g.below(16);
+    const std::uint32_t kept = g.below(21);
     const std::uint32_t mantissa = (g.word() & (0x7fffffu << (23 - kept))) | 1u << (22 - kept);
     const float x = assemble(g.below(2) != 0, exponent, mantissa);
     const std::uint32_t neighbour = g.below(4);

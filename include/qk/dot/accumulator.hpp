@@ -15,7 +15,6 @@ namespace qk {
 
 // Floating formats of registers that are not storage formats of the catalogue.
 inline constexpr floating fp64{11, 52, 1023, specials::ieee};
-inline constexpr floating tf32{8, 10, 127, specials::ieee};
 inline constexpr floating e8m13{8, 13, 127, specials::ieee};  ///< float32 cut to 13 fraction bits: fp8 on Ada Lovelace and Hopper
 
 /// How the terms of a group become one number.
@@ -53,6 +52,7 @@ enum class input_flush : std::uint8_t {
     none,       ///< as they are
     positive,   ///< they become +0
     kept_sign,  ///< they become zero of their sign (x86's DAZ)
+    addend,     ///< C alone becomes zero of its sign: operands are widened first, and are no subnormals of float32 (AMX-FP16)
 };
 
 enum class nan_answer : std::uint8_t {

@@ -108,6 +108,9 @@ struct reading {
     input_flush flush = input_flush::none;
     std::int64_t zero_point = 0;
 };
+constexpr reading reading_of(const accumulator& how, std::int64_t zero_point = 0) {
+    return {how.operand_bits, how.flush_inputs == input_flush::addend ? input_flush::none : how.flush_inputs, zero_point};
+}
 
 // Take the codes of a family's elements apart into a tile, without scales.
 QK_INLINE void take_codes(floating f, const std::uint32_t* code, std::size_t n, const reading& how, element_tile& t) {
@@ -262,7 +265,7 @@ inline namespace QK_ISA {
 /// on NaN.
 using detail::element_tile, detail::dot_tile, detail::first_special, detail::first_nan;
 /// What is the same for all elements of an operand, and how a device reads them; take_codes takes codes apart.
-using detail::element_kind, detail::reading, detail::take_codes;
+using detail::element_kind, detail::reading, detail::reading_of, detail::take_codes;
 
 }  // namespace QK_ISA
 }  // namespace qk::device_sums

@@ -84,7 +84,7 @@ struct operand {
     void with_row(std::size_t outer, std::size_t across, const Call& call) const noexcept {
         with_family(form, [&](const auto& f) {
             packed_row<std::remove_cvref_t<decltype(f)>> r{
-                f, packed.planes, axis, outer, across, {how.operand_bits, how.flush_inputs, packed.zero_point}, 1};
+                f, packed.planes, axis, outer, across, reading_of(how, packed.zero_point), 1};
             if (how.sum == summation::exact) r.tensor = tensor_scale();
             call(r);
         });

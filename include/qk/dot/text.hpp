@@ -49,7 +49,7 @@ inline constexpr named_option<zero_rule> zero_rule_names[] = {{"ieee", zero_rule
                                                               {"exact-positive", zero_rule::exact_positive},
                                                               {"positive", zero_rule::positive}};
 inline constexpr named_option<input_flush> input_flush_names[] = {
-    {"none", input_flush::none}, {"positive", input_flush::positive}, {"kept-sign", input_flush::kept_sign}};
+    {"none", input_flush::none}, {"positive", input_flush::positive}, {"kept-sign", input_flush::kept_sign}, {"c", input_flush::addend}};
 inline constexpr named_option<nan_answer> nan_answer_names[] = {{"quiet", nan_answer::quiet}, {"all-ones", nan_answer::all_ones}};
 inline constexpr named_option<requantize_by> requantize_names[] = {{"nothing", requantize_by::nothing},
                                                                    {"scale", requantize_by::scale},

@@ -18,6 +18,8 @@ struct named_format {
 
 inline constexpr named_format catalogue[] = {
     {"fp32", fp32, "IEEE 754-2019, binary32"},
+    {"fp24", fp24, "Pixar PXR24 (OpenEXR): the upper 24 bits of binary32"},
+    {"tf32", tf32, "NVIDIA TensorFloat-32: the upper 19 bits of binary32"},
     {"fp16", fp16, "IEEE 754-2019, binary16"},
     {"bf16", bf16, "Google Brain float: the upper half of binary32"},
     {"fp8_e4m3fn", fp8_e4m3fn, "OCP OFP8 1.0; Micikevicius et al., arXiv 2209.05433"},

@@ -47,6 +47,7 @@ inline constexpr bool has_nibbles = true;
 
 /// Tables of weights may be of scales of 16 weights, too.
 inline constexpr std::size_t least_scaled_run = 16;
+
 /// Puts 16 values into nibble_order, or back: bits 0 and 3 of a number trade places.
 template <class Arch>
 QK_INLINE void put_in_nibble_order(float* v) noexcept {

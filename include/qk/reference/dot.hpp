@@ -83,13 +83,13 @@ class dot_oracle {
     }
     static double read(floating f, double v, input_flush flush) {
         if (flush == input_flush::none || v == 0 || std::fabs(v) >= min_normal(f)) return v;
-        return flush == input_flush::kept_sign && v < 0 ? -0.0 : 0.0;
+        return flush != input_flush::positive && v < 0 ? -0.0 : 0.0;
     }
     number element(floating f, std::uint64_t code) const {
         if (f == fp64) return of_register(fp64, std::bit_cast<double>(code), input_flush::none);
         const int drop = how_.operand_bits == 0 ? 0 : std::max(0, f.mantissa_bits - how_.operand_bits);
         const double v = reference::value_of(f, static_cast<std::uint32_t>(code >> drop << drop));  // NaN whose bits are all dropped is Inf
-        number n = of_register(f, v, how_.flush_inputs);
+        number n = of_register(f, v, how_.flush_inputs == input_flush::addend ? input_flush::none : how_.flush_inputs);
         return n;
     }
     static number whole(double v, int exponent) { return {real::of(v), false, false, exponent, 0}; }

@@ -39,7 +39,7 @@ constexpr bool has_lone_codes = std::is_same_v<Format, floating> || std::is_same
 /// Calls take(tile, how many, position of the first) for all codes of o, which has no blocks, until it returns false.
 template <class Take>
 void each_tile(const accumulator& how, const unit_operand& o, const Take& take) {
-    const device_sums::reading reading{how.operand_bits, how.flush_inputs, o.zero_point};
+    const device_sums::reading reading = device_sums::reading_of(how, o.zero_point);
     const auto of_family = [&](const auto& f) {
         if constexpr (has_lone_codes<std::remove_cvref_t<decltype(f)>>) {
             device_sums::element_tile t;
@@ -217,7 +217,7 @@ void take_apart(const accumulator& how, unit_operand& o) {
         if constexpr (has_lone_codes<std::remove_cvref_t<decltype(f)>>) {
             device_sums::element_tile t;
             const std::uint32_t zero = is_integer_format(o.format) ? static_cast<std::uint32_t>(o.zero_point) : 0;
-            device_sums::take_codes(f, &zero, 1, {how.operand_bits, how.flush_inputs, o.zero_point}, t);
+            device_sums::take_codes(f, &zero, 1, device_sums::reading_of(how, o.zero_point), t);
             o.zero_exponent = static_cast<std::int16_t>(t.exponent[0]);
         }
         if (device_sums::serves_rounded_columns(how, o.format, o.format)) {

@@ -140,7 +140,7 @@ class sum_of_products {
         if (drop > 0) code = f.let("cut_code", join(bits(code, drop, bits_(g) - drop), constant(0, drop)));
         unpacked x = unpack(f, g, code, false, false);
         word negative = x.negative, digits = x.digits;
-        const bool flushes = how_.flush_inputs != input_flush::none && g.subnormals;
+        const bool flushes = device_sums::reading_of(how_).flush != input_flush::none && g.subnormals;
         word zero = x.is_zero;
         if (flushes) {
             const word small = f.let("below_normal", bits(code, m, g.exponent_bits) == 0);
@@ -322,7 +322,7 @@ class sum_of_products {
         word code = f.input("code", stored);
         if (stored > bits_(g)) code = f.let("own", bits(code, 0, bits_(g)));
         accumulator reading{};
-        if (flush) reading.flush_inputs = how_.flush_inputs;
+        if (flush) reading.flush_inputs = how_.flush_inputs == input_flush::addend ? input_flush::kept_sign : how_.flush_inputs;
         sum_of_products reader(*this, reading);
         const taken t = reader.take(f, g, code, normal, -126);
         word exponent = t.exponent;

@@ -24,6 +24,8 @@ inline constexpr std::string_view mma_sim = "Xie et al., MMA-Sim, arXiv 2511.109
 inline constexpr std::string_view intel_sdm = "Intel SDM volume 2; this operation on the processor itself (devices_x86_test)";
 inline constexpr std::string_view intel_vnni = "Intel SDM volume 2, AVX-VNNI-INT8 and AVX-VNNI-INT16";
 inline constexpr std::string_view intel_amx = "Intel SDM volume 2, AMX";
+inline constexpr std::string_view intel_amx_document =
+    "Intel Architecture Instruction Set Extensions Programming Reference: AMX-FP16, AMX-COMPLEX, AMX-TF32 (by the document)";
 inline constexpr std::string_view tpu = "Jouppi et al., arXiv 1704.04760, and Norrie et al., IEEE Micro 41(2), 2021";
 
 inline namespace QK_ISA {

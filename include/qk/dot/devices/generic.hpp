@@ -10,12 +10,27 @@ namespace qk::devices {
 /// AVX512_BF16 adds products in pairs, the odd one first, each by an fma without subnormals.
 inline constexpr accumulator pairs_of_bf16{
     .sum = summation::sequential, .groups = 2, .reverse = true, .flush_inputs = input_flush::kept_sign, .flush_partials = true};
-/// AMX bf16 adds even and odd products apart, then the two chains, then C.
+/// AMX adds even and odd products apart, then the two chains, then C, in float32 without subnormals.
 inline constexpr accumulator tiles_of_bf16{.sum = summation::sequential,
                                            .groups = 32,
                                            .lanes = 2,
                                            .place = place::after,
                                            .flush_inputs = input_flush::kept_sign,
+                                           .flush_partials = true,
+                                           .zero = zero_rule::positive_products};
+/// Subnormal operands in fp16 are no subnormals of float32. A complex product is two such sums: its real part that of b with the sign of
+/// its imaginary numbers changed, its imaginary part that of b with real and imaginary numbers swapped.
+inline constexpr accumulator tiles_of_fp16{.sum = summation::sequential,
+                                           .groups = 32,
+                                           .lanes = 2,
+                                           .place = place::after,
+                                           .flush_inputs = input_flush::addend,
+                                           .flush_partials = true,
+                                           .zero = zero_rule::positive_products};
+/// One chain; subnormal inputs are kept.
+inline constexpr accumulator tiles_of_tf32{.sum = summation::sequential,
+                                           .groups = 16,
+                                           .place = place::after,
                                            .flush_partials = true,
                                            .zero = zero_rule::positive_products};
 
@@ -48,6 +63,10 @@ inline constexpr device x86_avx_vnni_int16_vpdpwusd{"x86.avx_vnni_int16.vpdpwusd
 inline constexpr device x86_avx_vnni_int16_vpdpwusds{"x86.avx_vnni_int16.vpdpwusds", uint16, int16, whole_numbers(2, true), 1, 8, 2, intel_vnni};
 inline constexpr device x86_avx_vnni_int16_vpdpwuud{"x86.avx_vnni_int16.vpdpwuud", uint16, uint16, whole_numbers(2), 1, 8, 2, intel_vnni};
 inline constexpr device x86_amx_tdpbf16ps{"x86.amx.tdpbf16ps", bf16, bf16, tiles_of_bf16, 16, 16, 32, intel_amx};
+inline constexpr device x86_amx_fp16_tdpfp16ps{"x86.amx_fp16.tdpfp16ps", fp16, fp16, tiles_of_fp16, 16, 16, 32, intel_amx_document};
+inline constexpr device x86_amx_complex_tcmmrlfp16ps{"x86.amx_complex.tcmmrlfp16ps", fp16, fp16, tiles_of_fp16, 16, 16, 32, intel_amx_document};
+inline constexpr device x86_amx_complex_tcmmimfp16ps{"x86.amx_complex.tcmmimfp16ps", fp16, fp16, tiles_of_fp16, 16, 16, 32, intel_amx_document};
+inline constexpr device x86_amx_tf32_tmmultf32ps{"x86.amx_tf32.tmmultf32ps", tf32, tf32, tiles_of_tf32, 16, 16, 16, intel_amx_document};
 inline constexpr device x86_amx_tdpbssd{"x86.amx.tdpbssd", int8, int8, whole_numbers(4), 16, 16, 64, intel_amx};
 inline constexpr device x86_amx_tdpbsud{"x86.amx.tdpbsud", int8, uint8, whole_numbers(4), 16, 16, 64, intel_amx};
 inline constexpr device x86_amx_tdpbusd{"x86.amx.tdpbusd", uint8, int8, whole_numbers(4), 16, 16, 64, intel_amx};
@@ -77,6 +96,10 @@ inline constexpr const device* generic[] = {
     &x86_avx512_vnni_vpdpwssd,
     &x86_avx512_vnni_vpdpwssds,
     &x86_amx_tdpbf16ps,
+    &x86_amx_fp16_tdpfp16ps,
+    &x86_amx_complex_tcmmrlfp16ps,
+    &x86_amx_complex_tcmmimfp16ps,
+    &x86_amx_tf32_tmmultf32ps,
     &x86_amx_tdpbssd,
     &x86_amx_tdpbsud,
     &x86_amx_tdpbusd,

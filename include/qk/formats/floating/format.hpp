@@ -49,8 +49,7 @@ inline constexpr specials specials::unsigned_none{false, qk::high_nans::none, fa
 inline constexpr specials specials::unsigned_nan{false, qk::high_nans::one, false};
 inline constexpr specials specials::unsigned_extended{true, qk::high_nans::one, false};
 
-/// A value of this type names a format by independent facts: a sign or none, exponent_bits, mantissa_bits, at most 16 bits in all, or fp32
-/// itself. Everything else (largest number, widths, what has a code) is derived.
+/// A value of this type names a format by independent facts: a sign or none, exponent_bits, mantissa_bits. Everything else (largest number, widths, what has a code) is derived.
 struct floating {
     int exponent_bits = 8;
     int mantissa_bits = 23;
@@ -63,6 +62,8 @@ struct floating {
 };
 
 inline constexpr floating fp32{8, 23, 127, specials::ieee};
+inline constexpr floating fp24{8, 15, 127, specials::ieee};
+inline constexpr floating tf32{8, 10, 127, specials::ieee};
 inline constexpr floating fp16{5, 10, 15, specials::ieee};
 inline constexpr floating bf16{8, 7, 127, specials::ieee};
 inline constexpr floating fp8_e4m3fn{4, 3, 7, specials::fn};
@@ -231,14 +232,14 @@ constexpr message check_facts(floating f) {
 
 inline namespace QK_ISA {
 
-/// A floating format has 2 to 16 bits, every code is exact in float32, and at least one finite number is above 0. fp32 itself passes, and
-/// the formats of IEEE P3109 do, some of which have more exponents than float32.
+/// A floating format has 2 bits and more, of them at most 8 of the exponent and 20 of the mantissa; every code is exact in float32, and at
+/// least one finite number is above 0. fp32 itself passes, and the formats of IEEE P3109 do, some of which have more exponents than float32.
 constexpr message check(floating f) {
     if (f == fp32 || is_p3109(f)) return {};
     if (f == no_format) return "this is no format: parse_format failed, and its error says why";
     const message widths = detail::first_of(
-        {detail::in_range("exponent", f.exponent_bits, 1, 8), detail::in_range("mantissa", f.mantissa_bits, 0, 15 - int{f.is_signed}),
-         detail::in_range(f.is_signed ? "the width 1 + exponent + mantissa" : "the width exponent + mantissa", bits(f), 2, 16),
+        {detail::in_range("exponent", f.exponent_bits, 1, 8), detail::in_range("mantissa", f.mantissa_bits, 0, 20),
+         detail::in_range(f.is_signed ? "the width 1 + exponent + mantissa" : "the width exponent + mantissa", bits(f), 2, 29),
          detail::in_range("bias", f.bias, -127, 255)});
     if (!widths.empty()) return widths;
     const message facts = detail::check_facts(f);
