@@ -141,13 +141,14 @@ inline bool encoded(const quantizer& q, const tensor& x, packed_constant& p) {
 }
 
 /// Returns the codes of x; nullopt when decoding them does not give exactly what the quantizer makes of x (special values without a code,
-/// unclamped scales), and for dynamic scales, integers of more than 16 bits, and e8m0.
+/// unclamped scales), and for dynamic scales, elements of more than 16 bits, and e8m0.
 inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x) {
     const bool blocked = is_block_format(q.format);
     if (const integer* f = std::get_if<integer>(&q.format); q.dynamic || (f != nullptr && f->bits > 16) || q.format == qk::format(e8m0))
         return std::nullopt;
     // A function computes values of more than 8 bits from the fields of classic formats.
-    if (const floating* f = std::get_if<floating>(&q.format); f != nullptr && bits(*f) > 8 && !is_classic(*f)) return std::nullopt;
+    if (const floating* f = std::get_if<floating>(&q.format); f != nullptr && bits(*f) > 8 && (!is_classic(*f) || bits(*f) > 16))
+        return std::nullopt;
     packed_constant p;
     p.view = view_along(x.shape(), q.axis, q.flatten && (blocked || q.block_size > 0));
     std::tie(p.element_bits, p.scale_bits) = code_bits(q.format);

@@ -62,8 +62,6 @@ class keys_of_sum {
         for (const qk::format* f : {&m.a, &m.b}) {
             if (number_float(*f) == nullptr && !is_integer_format(*f) && !std::holds_alternative<block_float>(*f))
                 refuse("operands of this format have no bins");
-            if (is_integer_format(*f) && !whole_)
-                refuse("integers under a sum of floats are counted by the command: qk cover --accumulator");
         }
         const floating c = m.how.addend;
         if (!whole_ && bits(c) > 16 && c != fp32 && c != fp64)
