@@ -72,5 +72,23 @@ def test_format(name, dtype):
     report(name, "ml_dtypes / numpy: codes of every boundary and 2^22 floats", len(x), int(np.count_nonzero(differ)), examples)
 
 
+@pytest.mark.parametrize("name, bits", {"tf32": 19, "fp24": 24}.items())
+def test_upper_bits(name, bits):
+    """The upper bits of a float32 are its code: an integer sum rounds to nearest even, over into Inf."""
+    drop = 32 - bits
+    codes = np.arange(2**bits, dtype=np.uint32)
+    ours = oracle("values", name)
+    report(name, "numpy: the value of every code", len(ours), int(np.count_nonzero(~same(ours, (codes << drop).view(np.float32)))))
+
+    middles = ((codes << drop) + (1 << (drop - 1))).astype(np.uint32)
+    random = np.random.default_rng(1).integers(0, 2**32, 2**22, dtype=np.uint32)
+    words = np.concatenate([middles, middles - 1, middles + 1, random])
+    words = words[~np.isnan(words.view(np.float32))]
+    wide = words.astype(np.int64)
+    rounded = (wide + (1 << (drop - 1)) - 1 + (wide >> drop & 1)) >> drop
+    our_codes = oracle("codes", name, words.tobytes(), np.uint32)
+    report(name, "numpy: codes of every middle and 2^22 floats", len(words), int(np.count_nonzero(rounded != our_codes)))
+
+
 if __name__ == "__main__":
     evidence.main()
