@@ -130,7 +130,7 @@ TEST_CASE("devices are found by name, with and without their shape") {
         CHECK(find_device(d.name) == &d);
         CHECK(!d.source.empty());
     });
-    CHECK(names.size() == 235);
+    CHECK(names.size() == 255);
 }
 
 TEST_CASE("what cannot be computed is refused in a sentence") {

@@ -47,7 +47,8 @@ int sweep_format(const named_format& named, const swept& s, unsigned threads) {
     return status;
 }
 
-/// Returns the finite values of codes_of(f), the middles beside it, a point between it and the upper middle, and the neighbours of each of these.
+/// Returns the finite values of codes_of(f), the middles beside it, a point between it and the upper middle, and the neighbours of each of
+/// these.
 std::vector<float> boundaries(floating f) {
     constexpr float huge = std::numeric_limits<float>::infinity();
     std::vector<float> x;

@@ -308,7 +308,7 @@ def weight_quantizers(inputs, outputs):
 
     def scales(count):
         return [float(np.float32(v)) for v in 0.01 + r.random(count)]
-    found = [dict(q, axis=0) for q in formats() if q["format"] not in ("int32", "uint32", "int:bits=24")]
+    found = [dict(q, axis=0) for q in formats() if q["format"] not in ("int32", "uint32", "int:bits=24", "fp24", "tf32")]
     for f in ("int2", "int4", "uint4", "int8", "uint8", "int16", "int:bits=5", "fp8_e4m3fn", "fp6_e2m3", "fp4_e2m1", "nf4", "posit8"):
         for axis, block in ((1, 0), (0, 0), (0, 32), (0, 16), (0, 100)):
             count = (inputs, outputs)[axis] if block == 0 else outputs * -(-inputs // block)

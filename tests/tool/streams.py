@@ -163,7 +163,8 @@ def covered(lines, *arguments):
 def test_bins(folder):
     """Level 1 hits every bin, with results behind the operands or without; what a part of it leaves empty, --missing fills."""
     kinds = [[name] for name in ("fp8_e5m2", "fp16", "bf16", "mxfp4", "nvfp4", "bfp16", "int8", "nf4", "e8m0")] + [["fp8_e4m3fn", "--input", "bf16"], ["mxfp8_e4m3", "--decode"], ["fp4_e2m1", "--pairs", "int8"][:2] + ["fp6_e2m3"]]
-    kinds += [["--device", "x86.avx512_vnni.vpdpbusd"], ["--accumulator", "sum=sequential", "--a-format", "bf16", "--b-format", "bf16", "--k", "4"]]
+    kinds += [["--device", "x86.avx512_vnni.vpdpbusd"], ["--accumulator", "sum=sequential", "--a-format", "bf16", "--b-format", "bf16", "--k", "4"],
+              ["--accumulator", "sum=exact", "--a-format", "int8", "--b-format", "uint8", "--k", "4"], ["tf32"], ["fp24", "--decode"]]
     for words in kinds:
         lines = gen(*words, "--seed", "5") if "--pairs" not in words else gen(*words)
         done = covered(lines, *words)

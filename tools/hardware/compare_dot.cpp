@@ -96,7 +96,7 @@ std::string codes_text(const std::vector<std::uint64_t>& codes, int bits) {
     for (const std::uint64_t v : codes) s += fmt::format(" {:0{}x}", bits >= 64 ? v : v & ((std::uint64_t{1} << bits) - 1), (bits + 3) / 4);
     return s;
 }
-int addend_width(const dot_task& task) { return is_integer_format(task.a) ? 32 : bits(task.c); }
+int addend_width(const dot_task& task) { return task.sums_integers() ? 32 : bits(task.c); }
 nlohmann::ordered_json unmet_json(const dot_task& task, const compare::unmet_question& q) {
     nlohmann::ordered_json j{{"a", q.asked.a}, {"b", q.asked.b}};
     if (!q.asked.scale_a.empty()) j["scale_a"] = q.asked.scale_a;

@@ -299,7 +299,13 @@ class device_kind : public case_kind {
   public:
     explicit device_kind(const stream_options& given)
         : by_(multiplier_of(given.device, given.accumulator, given.a_format, given.b_format)), k_(terms_of(given, by_)) {
-        task_ = {.a = by_.a, .b = by_.b, .k = k_, .c = by_.how.addend, .has_c = given.c_format != "none", .d_bits = result_bits(by_.how)};
+        task_ = {.a = by_.a,
+                 .b = by_.b,
+                 .k = k_,
+                 .c = by_.how.addend,
+                 .has_c = given.c_format != "none",
+                 .float_sum = by_.how.sum != summation::integer,
+                 .d_bits = result_bits(by_.how)};
         for (const qk::format& f : {by_.a, by_.b}) {
             operands.insert(operands.end(), k_, width_of(f));
             if (is_block_format(f)) operands.insert(operands.end(), blocks_of(f, k_), scale_width(f));

@@ -196,7 +196,8 @@ void add_vectors(command& app, verb_result&) {
         if (!given->sums.accumulator.empty()) return {input_kind::device, "--accumulator multiplies --a-format and --b-format"};
         return {input_kind::format, "vectors of a format are for a converter"};
     });
-    verb.add_option("--out", given->folder, "folder for input and expected (.npy, .hex for $readmemh), codes, vectors.csv, manifest.json")
+    verb.add_option("-o,--out", given->folder,
+                    "folder for input and expected (.npy, .hex for $readmemh), codes, vectors.csv, manifest.json")
         .required()
         .type_name("DIR")
         .common();

@@ -22,14 +22,17 @@ struct dot_case {
 
 /// The operands and the limits of a search.
 struct dot_task {
-    qk::format a, b;     ///< floating, integer, block float, NVFP4, or MX with floating elements
-    std::size_t k = 64;  ///< number of terms of a sum
-    floating c = fp32;   ///< the format of C; integers: two's complement of 32 bits
-    bool has_c = true;   ///< no: C is -0 in every question, which leaves a bare multiplier's product as it is
-    int d_bits = 32;     ///< bits of a stored result: 8, 16 or 32
+    qk::format a, b;         ///< floating, integer, block float, NVFP4, or MX with floating elements
+    std::size_t k = 64;      ///< number of terms of a sum
+    floating c = fp32;       ///< the format of C; where integers are summed: two's complement of 32 bits
+    bool has_c = true;       ///< no: C is -0 in every question, which leaves a bare multiplier's product as it is
+    bool float_sum = false;  ///< the products of integers are added as floats, to a C that is one
+    int d_bits = 32;         ///< bits of a stored result: 8, 16 or 32
     std::size_t most_questions = 10000;
     std::uint64_t seed = 0;
     std::optional<accumulator> expected = std::nullopt;  ///< what the device should be: answers are compared with it, too
+    /// Are the sum and C integers?
+    bool sums_integers() const { return is_integer_format(a) && !float_sum; }
 };
 
 /// Returns the device's D for a case, as codes [m][n]. It may throw.

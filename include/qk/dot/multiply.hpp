@@ -83,8 +83,7 @@ struct operand {
     template <class Call>
     void with_row(std::size_t outer, std::size_t across, const Call& call) const noexcept {
         with_family(form, [&](const auto& f) {
-            packed_row<std::remove_cvref_t<decltype(f)>> r{
-                f, packed.planes, axis, outer, across, reading_of(how, packed.zero_point), 1};
+            packed_row<std::remove_cvref_t<decltype(f)>> r{f, packed.planes, axis, outer, across, reading_of(how, packed.zero_point), 1};
             if (how.sum == summation::exact) r.tensor = tensor_scale();
             call(r);
         });

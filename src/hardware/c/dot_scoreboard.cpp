@@ -129,6 +129,7 @@ qk_dot_scoreboard* qk_dot_scoreboard_new(const char* accumulator, const char* a_
         b->task.a = b->by.a;
         b->task.b = b->by.b;
         b->task.k = static_cast<std::size_t>(k);
+        b->task.float_sum = b->by.how.sum != qk::summation::integer;
         const qk::floating c = b->by.how.addend;
         b->task.c = c == qk::fp16 || c == qk::bf16 ? c : qk::fp32;
         b->task.d_bits = result_bits(b->by.how);

@@ -152,7 +152,7 @@ dot_bins::dot_bins(const dot_task& task, const accumulator& by)
 }
 
 void dot_bins::add(const dot_case& asked) {
-    const operand_codes a(task_.a), b(task_.b), c(is_integer_format(task_.a) ? qk::format(int8) : qk::format(task_.c));
+    const operand_codes a(task_.a), b(task_.b), c(qk::format(task_.c));
     const auto [m, n, k] = asked.shape;
     std::vector<term> of_a(asked.a.size()), of_b(asked.b.size());
     for (std::size_t i = 0; i < of_a.size(); ++i) of_a[i] = a.decoded(asked.a[i]);
@@ -179,7 +179,7 @@ void dot_bins::add(const dot_case& asked) {
                 if (blocks_b != 0) q.b[l] = scaled(q.b[l], b.decoded_scale(q.scale_b[l / b.block]));
             }
             const std::uint64_t code = asked.c[i * n + j];
-            q.c = is_integer_format(task_.a) ? term{static_cast<std::int64_t>(code)} : c.decoded(code);
+            q.c = task_.sums_integers() ? term{static_cast<std::int64_t>(code)} : c.decoded(code);
             table_.at_case(cases_++);
             count_ends(table_, q.code_a, q.code_b, a, b);
             add_question(q);

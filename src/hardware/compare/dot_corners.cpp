@@ -20,7 +20,7 @@ struct line {
 class corners {
   public:
     corners(const dot_task& task, int kept, std::size_t places)
-        : task_(task), a_(task.a), b_(task.b), c_(qk::format(task.c)), k_(task.k), reach_(kept + 2), whole_(is_integer_format(task.a)) {
+        : task_(task), a_(task.a), b_(task.b), c_(qk::format(task.c)), k_(task.k), reach_(kept + 2), whole_(task.sums_integers()) {
         // Places are spread over all; the first, the last and neighbours are among them.
         for (std::size_t n = 0; n < std::min(k_, places); ++n)
             places_.push_back(k_ <= places ? n : n % 2 == 0 ? n / 2 * (2 * k_ / places) : k_ - 1 - n / 2 * (2 * k_ / places));

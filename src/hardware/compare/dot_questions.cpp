@@ -140,9 +140,9 @@ kind kind_of(std::uint32_t n) {
     return kinds[n % std::size(kinds)];
 }
 
-std::uint64_t addend(const dot_task& task, random_source& r, bool integers) {
+std::uint64_t addend(const dot_task& task, random_source& r) {
     if (!task.has_c) return no_addend(task);
-    if (integers) {
+    if (task.sums_integers()) {
         const std::uint32_t w = r.word();
         const auto ends = static_cast<std::int32_t>(r.below(2) != 0 ? (w | 0x7ff00000u) & 0x7fffffffu
                                                                     : 0x80000000u | (w & 0xfffffu));  // near the limits of int32
@@ -192,7 +192,7 @@ std::uint64_t unit_scale(const qk::format& f) {
     return 127;
 }
 
-std::uint64_t no_addend(const dot_task& task) { return is_integer_format(task.a) ? 0 : std::uint64_t{1} << (bits(task.c) - 1); }
+std::uint64_t no_addend(const dot_task& task) { return task.sums_integers() ? 0 : std::uint64_t{1} << (bits(task.c) - 1); }
 
 std::uint32_t random_source::word() {  // splitmix64, upper half
     std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
@@ -217,8 +217,7 @@ dot_case make_questions(const dot_task& task, std::size_t m, std::size_t n, rand
         if (j % 4 == 0) std::fill(column.begin(), column.end(), code_near(task.b, 1.0));
         for (std::size_t l = 0; l < task.k; ++l) q.b[l * n + j] = column[l];
     }
-    const bool integers = is_integer_format(task.a);
-    for (std::size_t i = 0; i < m * n; ++i) q.c.push_back(addend(task, random, integers));
+    for (std::size_t i = 0; i < m * n; ++i) q.c.push_back(addend(task, random));
     const auto scales = [&](const qk::format& f, std::size_t rows, std::vector<std::uint64_t>& to) {
         const auto block = static_cast<std::size_t>(block_size(f));
         for (std::size_t i = 0; block != 0 && i < rows * (task.k / block); ++i) to.push_back(scale_near_one(f, random));

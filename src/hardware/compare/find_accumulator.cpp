@@ -306,6 +306,7 @@ std::string check(const dot_task& task) {
     if (!is_operand(task.a) || !is_operand(task.b))
         return "operands are floating formats of up to 32 bits, integers, block floats, NVFP4, or MX formats with floating elements";
     if (is_integer_format(task.a) != is_integer_format(task.b)) return "an integer format is multiplied with an integer format";
+    if (is_integer_format(task.a) && task.float_sum) return "a sum of floats of integer operands is not searched";
     for (const qk::format& f : {task.a, task.b}) {
         if (block_size(f) != 0 && task.k % static_cast<std::size_t>(block_size(f)) != 0)
             return "k must be a multiple of the block, " + std::to_string(block_size(f)) + ": it is " + std::to_string(task.k);

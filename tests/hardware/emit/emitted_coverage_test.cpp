@@ -100,8 +100,13 @@ void hold(const emit::multiplier& m) {
     const std::string what = std::string(to_text(m.how).view()) + " of " + std::string(to_text(m.a).view());
     const int c_width = emit::addend_width(m.how), d_width = emit::result_width(m.how);
     const bool wholes = m.how.sum == summation::integer;
-    const compare::dot_task task{
-        .a = m.a, .b = m.b, .k = static_cast<std::size_t>(m.k), .c = m.how.addend, .has_c = m.has_c, .d_bits = d_width};
+    const compare::dot_task task{.a = m.a,
+                                 .b = m.b,
+                                 .k = static_cast<std::size_t>(m.k),
+                                 .c = m.how.addend,
+                                 .has_c = m.has_c,
+                                 .float_sum = !wholes,
+                                 .d_bits = d_width};
     std::vector<compare::dot_case> lines;
     for (const compare::dot_case& c : compare::dot_corners(task, compare::kept_bits(m.how)))
         for (std::size_t q = 0; q < c.c.size(); ++q) lines.push_back(compare::question_of(c, q));

@@ -28,11 +28,8 @@ inline constexpr accumulator tiles_of_fp16{.sum = summation::sequential,
                                            .flush_partials = true,
                                            .zero = zero_rule::positive_products};
 /// One chain; subnormal inputs are kept.
-inline constexpr accumulator tiles_of_tf32{.sum = summation::sequential,
-                                           .groups = 16,
-                                           .place = place::after,
-                                           .flush_partials = true,
-                                           .zero = zero_rule::positive_products};
+inline constexpr accumulator tiles_of_tf32{
+    .sum = summation::sequential, .groups = 16, .place = place::after, .flush_partials = true, .zero = zero_rule::positive_products};
 
 inline namespace QK_ISA {
 

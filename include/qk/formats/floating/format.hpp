@@ -49,7 +49,7 @@ inline constexpr specials specials::unsigned_none{false, qk::high_nans::none, fa
 inline constexpr specials specials::unsigned_nan{false, qk::high_nans::one, false};
 inline constexpr specials specials::unsigned_extended{true, qk::high_nans::one, false};
 
-/// A value of this type names a format by independent facts: a sign or none, exponent_bits, mantissa_bits. Everything else (largest number, widths, what has a code) is derived.
+/// A format as independent facts. Everything else (largest number, widths, what has a code) is derived.
 struct floating {
     int exponent_bits = 8;
     int mantissa_bits = 23;
@@ -233,7 +233,7 @@ constexpr message check_facts(floating f) {
 inline namespace QK_ISA {
 
 /// A floating format has 2 bits and more, of them at most 8 of the exponent and 20 of the mantissa; every code is exact in float32, and at
-/// least one finite number is above 0. fp32 itself passes, and the formats of IEEE P3109 do, some of which have more exponents than float32.
+/// least one finite number is above 0. fp32 passes, and the formats of IEEE P3109 do, some of which have more exponents than float32.
 constexpr message check(floating f) {
     if (f == fp32 || is_p3109(f)) return {};
     if (f == no_format) return "this is no format: parse_format failed, and its error says why";
