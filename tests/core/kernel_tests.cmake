@@ -224,7 +224,7 @@ set_tests_properties(exhaustive.math_flags PROPERTIES LABELS exhaustive)
 # compile-time formats on this machine's processor. Each runs on one thread; ctest -j runs them side by side. Every test run sweeps two
 # formats, `./dev test --exhaustive` the others; it also builds the last program, which takes half a minute to compile.
 find_package(Threads REQUIRED)
-set(swept_formats fp32 fp16 bf16 fp8_e4m3fn fp8_e5m2 fp8_e4m3fnuz fp8_e5m2fnuz fp8_e4m3 fp8_e3m4 fp8_e4m3b11fnuz e8m0 fp6_e3m2 fp6_e2m3
+set(swept_formats fp32 fp24 tf32 fp16 bf16 fp8_e4m3fn fp8_e5m2 fp8_e4m3fnuz fp8_e5m2fnuz fp8_e4m3 fp8_e3m4 fp8_e4m3b11fnuz e8m0 fp6_e3m2 fp6_e2m3
     fp4_e2m1 int2 int4 int8 int16 int32 uint2 uint4 uint8 uint16 uint32)
 set(swept_blocks bfp16 mx9 mx6 mx4 mxint8 mxfp8_e4m3 mxfp8_e5m2 mxfp6_e3m2 mxfp6_e2m3 mxfp4 nvfp4)
 function(sweep_program name)
