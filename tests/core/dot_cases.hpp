@@ -46,6 +46,17 @@ inline std::vector<dot_kind> to_odd_cases() {
     };
 }
 
+inline std::vector<dot_kind> tile_cases() {
+    using namespace qk;
+    return {
+        {"lanes of bf16", bf16, bf16, devices::tiles_of_bf16},
+        {"lanes of fp16, C flushed", fp16, fp16, devices::tiles_of_fp16},
+        {"lanes of fp8, C flushed", fp8_e5m2, fp8_e5m2, devices::tiles_of_fp16},
+        {"chain of tf32", tf32, tf32, devices::tiles_of_tf32},
+        {"exact tf32 x fp24", tf32, fp24, accumulators::exact},
+    };
+}
+
 inline std::vector<dot_kind> dot_kinds() {
     using namespace qk;
     const auto changed = [](accumulator a, auto change) {
@@ -76,12 +87,6 @@ inline std::vector<dot_kind> dot_kinds() {
          fp16,
          fp16,
          {.sum = summation::sequential, .fused = false, .addend = fp16, .partial = fp16, .result = fp16, .overflow = too_large::saturate}},
-        {"lanes of bf16", bf16, bf16, devices::tiles_of_bf16},
-        {"lanes of fp16, C flushed", fp16, fp16, devices::tiles_of_fp16},
-        {"lanes of bf16, C flushed", bf16, bf16,
-         changed(devices::tiles_of_bf16, [](accumulator& a) { a.flush_inputs = input_flush::addend; })},
-        {"chain of tf32", tf32, tf32, devices::tiles_of_tf32},
-        {"exact tf32 x fp24", tf32, fp24, accumulators::exact},
         {"reversed pairs of bf16", bf16, bf16, devices::pairs_of_bf16},
         {"pairwise lanes, down",
          mxint8,
@@ -127,6 +132,6 @@ inline std::vector<dot_kind> dot_kinds() {
          fp8_e4m3fnuz,
          {.sum = summation::pairwise, .result = fp8_e4m3fnuz, .overflow = too_large::saturate}},
     };
-    for (const dot_kind& k : to_odd_cases()) all.push_back(k);
+    for (const auto& more : {to_odd_cases(), tile_cases()}) all.insert(all.end(), more.begin(), more.end());
     return all;
 }

@@ -182,9 +182,9 @@ def test_coverage_is_that_of_cover(folder, words):
 
 
 def test_coverage_that_the_command_counts():
-    words = ("--accumulator", "width=60", "--a-format", "int32", "--b-format", "int32")
-    refused = qk("emit", *words, "--language", "c", "--as", "coverage", status=2)
-    check("qk cover" in refused.stderr and not refused.stdout, f"{words}: {refused.stderr}")
+    wide = "float:exponent=4,mantissa=3,bias=140"
+    refused = qk("emit", wide, "--language", "c", "--as", "coverage", status=2)
+    check("qk cover FORMAT LINES" in refused.stderr and not refused.stdout, f"{wide}: {refused.stderr}")
 
 
 @pytest.mark.skipif(shutil.which("verilator") is None, reason="skipped: no verilator here")

@@ -130,6 +130,17 @@ void count_ends(bin_table& t, const std::vector<std::uint64_t>& a, const std::ve
     if (y != 3) t.hit(bin_kind::ends, x, y);
 }
 
+/// The bits of a sum of integers of up to 32 bits.
+void count_whole_sum(bin_table& t, const dot_bins::question& q) {
+    exact_sum sum;
+    for (std::size_t l = 0; l < q.a.size(); ++l) {  // the upper and the lower half of a by b: products of 32 bits fit no word
+        sum.add((q.a[l].significand >> 16) * q.b[l].significand, 16);
+        sum.add((q.a[l].significand & 0xffff) * q.b[l].significand, 0);
+    }
+    sum.finish();
+    t.hit(bin_kind::whole_sum, sum.zero() ? 0 : sum.exponent() + 1, 0, 0, sum.negative() ? 1 : 0);
+}
+
 /// Where a sum lies between numbers of the result.
 void count_sum(bin_table& t, const exact_sum& sum, floating result) {
     if (sum.zero()) return t.hit(bin_kind::sum, 0, 0, 0, 0);
@@ -192,6 +203,7 @@ void dot_bins::add_question(const question& q) {
     for (const std::uint64_t s : q.scale_b) table_.hit(bin_kind::operand_scale, 1, static_cast<int>(s));
     if (q.c.subnormal) table_.hit(bin_kind::subnormal, 4);
     if (count_specials(table_, q)) return;
+    if (by_.sum == summation::integer) return count_whole_sum(table_, q);
     const std::size_t k = q.a.size();
     std::vector<product> p(k);
     int top = -100000, terms = 0, at_top = 0;
@@ -202,12 +214,6 @@ void dot_bins::add_question(const question& q) {
         ++terms;
         at_top = p[l].exponent > top ? 1 : at_top + int{p[l].exponent == top};
         top = std::max(top, p[l].exponent);
-    }
-    const bool whole = by_.sum == summation::integer;
-    if (whole) {
-        double sum = 0;
-        for (const product& x : p) sum += static_cast<double>(x.significand);
-        return table_.hit(bin_kind::whole_sum, sum == 0 ? 0 : std::ilogb(sum) + 1, 0, 0, sum < 0 ? 1 : 0);
     }
     for (std::size_t l = 0; l < k && terms > 1; ++l) {
         const int below = top - p[l].exponent;

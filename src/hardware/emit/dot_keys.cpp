@@ -221,7 +221,6 @@ class keys_of_sum {
     /// The whole sum of integers: its bits.
     void whole_sum(function& f) {
         const int width = a_.digits + b_.digits + width_of(k_) + 1;
-        if (width > 54) refuse("sums of more than 53 bits are counted by the command: qk cover");
         const word total = f.variable("total", constant(0, width));
         const word i = counted(f, k_), x = f.let("x", call(m_.name + "_read_a", a_.width(), {f.at("a", i)})),
                    y = f.let("y", call(m_.name + "_read_b", b_.width(), {f.at("b", i)}));

@@ -286,7 +286,8 @@ TEST_CASE("emitted coverage of accumulators has the hits of qk cover") {
                         {"align=24,cut=down", "fp8_e4m3fnuz", "fp8_e5m2fnuz", 3, false},
                         {"sum=sequential", "fp4_e2m1", "fp4_e2m1", 1, false},
                         {"width=18,groups=8", "int8", "uint8", 8},
-                        {"width=48", "int16", "int16", 4, false}};
+                        {"width=48", "int16", "int16", 4, false},
+                        {"width=60", "int32", "uint32", 3}};
     int n = 0;
     for (const row& r : rows) {
         INFO(r.text);
