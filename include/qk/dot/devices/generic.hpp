@@ -10,34 +10,30 @@ namespace qk::devices {
 /// AVX512_BF16 adds products in pairs, the odd one first, each by an fma without subnormals.
 inline constexpr accumulator pairs_of_bf16{
     .sum = summation::sequential, .groups = 2, .reverse = true, .flush_inputs = input_flush::kept_sign, .flush_partials = true};
-/// AMX adds even and odd products apart, then the two chains, then C, in float32 without subnormals.
-inline constexpr accumulator tiles_of_bf16{.sum = summation::sequential,
-                                           .groups = 32,
-                                           .lanes = 2,
-                                           .place = place::after,
-                                           .flush_inputs = input_flush::kept_sign,
-                                           .flush_partials = true,
-                                           .zero = zero_rule::positive_products};
-/// Subnormal operands in fp16 are no subnormals of float32. A complex product is two such sums: its real part that of b with the sign of
-/// its imaginary numbers changed, its imaginary part that of b with real and imaginary numbers swapped.
-inline constexpr accumulator tiles_of_fp16{.sum = summation::sequential,
-                                           .groups = 32,
-                                           .lanes = 2,
-                                           .place = place::after,
-                                           .flush_inputs = input_flush::addend,
-                                           .flush_partials = true,
-                                           .zero = zero_rule::positive_products};
-/// One chain; subnormal inputs are kept.
-inline constexpr accumulator tiles_of_tf32{
-    .sum = summation::sequential, .groups = 16, .place = place::after, .flush_partials = true, .zero = zero_rule::positive_products};
 
 inline namespace QK_ISA {
 
+/// AMX adds products in `lanes` chains, then the chains, then C, in float32; subnormal results become zero of their sign.
+constexpr accumulator tiles(int products, int lanes, input_flush flush) {
+    return {.sum = summation::sequential,
+            .groups = products,
+            .lanes = lanes,
+            .place = place::after,
+            .flush_inputs = flush,
+            .flush_partials = true,
+            .zero = zero_rule::positive_products};
+}
 constexpr accumulator whole_numbers(int groups, bool saturate = false) {
     return {.sum = summation::integer, .groups = groups, .saturate = saturate};
 }
 
 }  // namespace QK_ISA
+
+inline constexpr accumulator tiles_of_bf16 = tiles(32, 2, input_flush::kept_sign);
+/// Subnormal operands in fp16 are no subnormals of float32. A complex product is two such sums: its real part that of b with the sign of
+/// its imaginary numbers changed, its imaginary part that of b with real and imaginary numbers swapped.
+inline constexpr accumulator tiles_of_fp16 = tiles(32, 2, input_flush::addend);
+inline constexpr accumulator tiles_of_tf32 = tiles(16, 1, input_flush::none);
 /// Weights stay, partial sums move through a column: exact products are added one after the other, each sum rounded without subnormals.
 inline constexpr accumulator column_of_fp32{.sum = summation::sequential, .flush_inputs = input_flush::kept_sign, .flush_partials = true};
 
