@@ -34,7 +34,7 @@ std::vector<graph::named_tensor> arrays_of(const compare::dot_task& task, const 
     const int wa = width_of(task.a), wb = width_of(task.b);
     all.push_back({"a", joined && wa == 4 ? codes_tensor(tool::joined(c.a, m, k, 1), m, k / 2, 8) : codes_tensor(c.a, m, k, wa)});
     all.push_back({"b", joined && wb == 4 ? codes_tensor(tool::joined(c.b, 1, k, n), k / 2, n, 8) : codes_tensor(c.b, k, n, wb)});
-    all.push_back({"c", codes_tensor(c.c, m, n, task.sums_integers() ? 32 : bits(task.c))});
+    all.push_back({"c", codes_tensor(c.c, m, n, task.c_bits())});
     if (!c.scale_a.empty()) all.push_back({"scale_a", codes_tensor(c.scale_a, m, c.scale_a.size() / m, 8)});
     if (!c.scale_b.empty()) all.push_back({"scale_b", codes_tensor(c.scale_b, c.scale_b.size() / n, n, 8)});
     return all;

@@ -96,7 +96,6 @@ std::string codes_text(const std::vector<std::uint64_t>& codes, int bits) {
     for (const std::uint64_t v : codes) s += fmt::format(" {:0{}x}", bits >= 64 ? v : v & ((std::uint64_t{1} << bits) - 1), (bits + 3) / 4);
     return s;
 }
-int addend_width(const dot_task& task) { return task.sums_integers() ? 32 : bits(task.c); }
 nlohmann::ordered_json unmet_json(const dot_task& task, const compare::unmet_question& q) {
     nlohmann::ordered_json j{{"a", q.asked.a}, {"b", q.asked.b}};
     if (!q.asked.scale_a.empty()) j["scale_a"] = q.asked.scale_a;
@@ -115,7 +114,7 @@ std::string unmet_text(const dot_task& task, const found_accumulator& r) {
     if (!q.asked.scale_a.empty()) s += fmt::format("  scales of a{}\n", codes_text(q.asked.scale_a, scale_width(task.a)));
     s += fmt::format("  b{}\n", codes_text(q.asked.b, element_width(task.b)));
     if (!q.asked.scale_b.empty()) s += fmt::format("  scales of b{}\n", codes_text(q.asked.scale_b, scale_width(task.b)));
-    if (task.has_c) s += fmt::format("  c{}\n", codes_text(q.asked.c, addend_width(task)));
+    if (task.has_c) s += fmt::format("  c{}\n", codes_text(q.asked.c, task.c_bits()));
     return s + fmt::format("  expected{}, device{}\n", codes_text({q.computed}, task.d_bits), codes_text({q.given}, task.d_bits));
 }
 

@@ -33,6 +33,7 @@ struct dot_task {
     std::optional<accumulator> expected = std::nullopt;  ///< what the device should be: answers are compared with it, too
     /// Are the sum and C integers?
     bool sums_integers() const { return is_integer_format(a) && !float_sum; }
+    int c_bits() const { return sums_integers() ? 32 : bits(c); }
 };
 
 /// Returns the device's D for a case, as codes [m][n]. It may throw.

@@ -22,17 +22,9 @@ int exponent_of(const term& t) {
     return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::abs(t.significand)))) - 1 + t.exponent;
 }
 
-/// A product of two terms. Its significand is exact where neither operand is fp64.
-struct product {
-    std::int64_t significand = 0;
-    int lsb = 0, exponent = 0;
-    product() = default;
-    product(const term& a, const term& b) : lsb(a.exponent + b.exponent) {
-        const double v = static_cast<double>(a.significand) * static_cast<double>(b.significand);
-        exponent = std::ilogb(v) + lsb;
-        significand = std::abs(v) < 0x1p62 ? a.significand * b.significand : v < 0 ? -1 : 1;
-    }
-};
+double product_of_significands(const term& a, const term& b) {
+    return static_cast<double>(a.significand) * static_cast<double>(b.significand);
+}
 
 /// An exact sum, as digits of 32 bits that are carried once, at the end.
 class exact_sum {
@@ -47,6 +39,13 @@ class exact_sum {
         digits_[digit] += sign * static_cast<std::int64_t>(low & 0xffffffffu);
         digits_[digit + 1] += sign * static_cast<std::int64_t>((low >> 32) + (high & 0xffffffffu));
         digits_[digit + 2] += sign * static_cast<std::int64_t>(high >> 32);
+    }
+    /// Adds a product of operands of up to 32 bits.
+    void add(const term& a, const term& b) {
+        const int lsb = a.exponent + b.exponent;
+        if (std::abs(product_of_significands(a, b)) < 0x1p62) return add(a.significand * b.significand, lsb);
+        add((a.significand >> 16) * b.significand, lsb + 16);  // integers of 32 bits: a's upper and lower half by b
+        add((a.significand & 0xffff) * b.significand, lsb);
     }
     /// Carries; afterwards the functions below say what the magnitude is.
     void finish() {
@@ -133,10 +132,7 @@ void count_ends(bin_table& t, const std::vector<std::uint64_t>& a, const std::ve
 /// The bits of a sum of integers of up to 32 bits.
 void count_whole_sum(bin_table& t, const dot_bins::question& q) {
     exact_sum sum;
-    for (std::size_t l = 0; l < q.a.size(); ++l) {  // the upper and the lower half of a by b: products of 32 bits fit no word
-        sum.add((q.a[l].significand >> 16) * q.b[l].significand, 16);
-        sum.add((q.a[l].significand & 0xffff) * q.b[l].significand, 0);
-    }
+    for (std::size_t l = 0; l < q.a.size(); ++l) sum.add(q.a[l], q.b[l]);
     sum.finish();
     t.hit(bin_kind::whole_sum, sum.zero() ? 0 : sum.exponent() + 1, 0, 0, sum.negative() ? 1 : 0);
 }
@@ -205,19 +201,20 @@ void dot_bins::add_question(const question& q) {
     if (count_specials(table_, q)) return;
     if (by_.sum == summation::integer) return count_whole_sum(table_, q);
     const std::size_t k = q.a.size();
-    std::vector<product> p(k);
-    int top = -100000, terms = 0, at_top = 0;
+    constexpr int none = -100000;
+    std::vector<int> exponent(k, none);  // of products that are not zero
+    int top = none, terms = 0, at_top = 0;
     for (std::size_t l = 0; l < k; ++l) {
         if (q.a[l].subnormal || q.b[l].subnormal) table_.hit(bin_kind::subnormal, int{q.a[l].subnormal} + 2 * int{q.b[l].subnormal});
         if (q.a[l].zero() || q.b[l].zero()) continue;
-        p[l] = product(q.a[l], q.b[l]);
+        exponent[l] = std::ilogb(product_of_significands(q.a[l], q.b[l])) + q.a[l].exponent + q.b[l].exponent;
         ++terms;
-        at_top = p[l].exponent > top ? 1 : at_top + int{p[l].exponent == top};
-        top = std::max(top, p[l].exponent);
+        at_top = exponent[l] > top ? 1 : at_top + int{exponent[l] == top};
+        top = std::max(top, exponent[l]);
     }
     for (std::size_t l = 0; l < k && terms > 1; ++l) {
-        const int below = top - p[l].exponent;
-        if (p[l].significand != 0 && below <= kept_ + 2 && (below != 0 || at_top > 1))
+        const int below = top - exponent[l];
+        if (exponent[l] != none && below <= kept_ + 2 && (below != 0 || at_top > 1))
             table_.hit(bin_kind::distance, static_cast<int>(l), below);
     }
     const bool has_c = q.c.significand != 0;
@@ -226,8 +223,8 @@ void dot_bins::add_question(const question& q) {
     const bool fits = task_.a != qk::format(fp64) && task_.b != qk::format(fp64);
     if ((terms == 0 && !has_c) || !fits) return;
     exact_sum sum;
-    for (const product& x : p) {
-        if (x.significand != 0) sum.add(x.significand, x.lsb);
+    for (std::size_t l = 0; l < k; ++l) {
+        if (exponent[l] != none) sum.add(q.a[l], q.b[l]);
     }
     if (has_c) sum.add(q.c.significand, q.c.exponent);
     sum.finish();

@@ -281,6 +281,7 @@ TEST_CASE("emitted coverage of accumulators has the hits of qk cover") {
                         {"sum=exact", "nvfp4", "nvfp4", 32},
                         {"sum=exact", "bfp16", "bfp16", 16},
                         {"sum=exact", "int8", "uint8", 4},
+                        {"sum=exact", "int:bits=31", "int:bits=31", 2},
                         {"align=20,groups=4", "int8", "fp16", 4},
                         {"sum=exact", "tf32", "fp24", 2},
                         {"align=24,cut=down", "fp8_e4m3fnuz", "fp8_e5m2fnuz", 3, false},
