@@ -20,7 +20,8 @@ extern "C" {
 /* Registers the operators with session options (OrtSessionOptions*) of the onnxruntime in this process, 1.17 or later. `model` names the
  * file that a session will be made of, or is NULL: its functions in formats of one's own are registered, too, and a file whose functions
  * are not those that qk wrote is refused. Returns 0, or another number where qk_onnxruntime_problem() says what is wrong. A second call
- * with the same options adds what is new. Any number of threads may call. */
+ * with the same options adds what is new. Any number of threads may call, and make their sessions at once: onnxruntime fails now and then
+ * where two threads make the first sessions with new operators, so the first call makes one itself. */
 int qk_onnxruntime_register(void* session_options, const char* model);
 
 /* Looks at a file as qk_onnxruntime_register does, for languages that have no pointer to their session options: the next RegisterCustomOps
